@@ -1,0 +1,1 @@
+//! Everything that touches measurements or a real device: import, fit, execute, validate.

@@ -1,0 +1,84 @@
+//! Nodes, devices and the links between them; ranks are dense from 0, node by node.
+//!
+//! Invariant: `n_nodes`, `gpus_per_node`, `nvlink_island` are at least 1 and the island divides the node;
+//! the catalogue and the scenario reader check this before a `Cluster` exists.
+
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::Gpu;
+use crate::units::{BytesPerSecond, Seconds};
+
+/// Position of a device in the job, dense from 0, consecutive within a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rank(pub u32);
+
+impl Rank {
+    /// Index into per-rank arrays.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Identical nodes of identical GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cluster {
+    /// Catalogue name, or `custom`.
+    pub name: String,
+    /// Device type.
+    pub gpu: Gpu,
+    /// Number of nodes.
+    pub n_nodes: u32,
+    /// GPUs in each node.
+    pub gpus_per_node: u32,
+    /// GPUs that reach each other by NVLink inside a node; `gpus_per_node` when all do.
+    pub nvlink_island: u32,
+    /// Network bandwidth per GPU and direction between nodes.
+    pub nic_bandwidth: BytesPerSecond,
+    /// Start-up time of a message inside a node.
+    pub intra_node_latency: Seconds,
+    /// Start-up time of a message between nodes.
+    pub inter_node_latency: Seconds,
+    /// Ratio of the leaf's downlinks to its uplinks; 1 is non-blocking.
+    pub oversubscription: f64,
+}
+
+impl Cluster {
+    /// Number of devices.
+    #[must_use]
+    pub const fn n_gpus(&self) -> u32 {
+        self.n_nodes * self.gpus_per_node
+    }
+
+    /// Node of a rank.
+    #[must_use]
+    pub const fn node_of(&self, rank: Rank) -> u32 {
+        rank.0 / self.gpus_per_node
+    }
+
+    /// How a group of ranks lies on the nodes.
+    ///
+    /// # Panics
+    /// When the group is empty.
+    #[must_use]
+    pub fn shape_of(&self, group: &[Rank]) -> GroupShape {
+        assert!(!group.is_empty(), "a group has at least one rank");
+        let mut nodes: Vec<u32> = group.iter().map(|&rank| self.node_of(rank)).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        GroupShape {
+            n_ranks: u32::try_from(group.len()).expect("ranks fit u32"),
+            n_nodes: u32::try_from(nodes.len()).expect("nodes fit u32"),
+        }
+    }
+}
+
+/// How a communication group lies on the machine; what a collective's time depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupShape {
+    /// Ranks in the group.
+    pub n_ranks: u32,
+    /// Nodes that the group touches; 1 means it stays inside a node.
+    pub n_nodes: u32,
+}

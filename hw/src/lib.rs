@@ -1,0 +1,16 @@
+//! Hardware as a description: units, virtual time, GPUs, links, clusters and the topology between ranks.
+//!
+//! Reading order: `units.rs`, `time.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
+//! Nothing here opens a file, reads a clock or knows that a simulator exists.
+
+pub mod catalog;
+pub mod cluster;
+pub mod gpu;
+pub mod time;
+pub mod topology;
+pub mod units;
+
+pub use cluster::{Cluster, GroupShape, Rank};
+pub use gpu::{Dtype, Gpu};
+pub use time::{Span, Time};
+pub use units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds, Tokens, Usd};

@@ -1,0 +1,1 @@
+//! Graph of links (see issue).

@@ -1,0 +1,11 @@
+//! Policies: each turns a `sim::Problem` into a `sim::Plan`.
+//!
+//! Read `policy.rs` (the trait and the card), then `policies.rs` (the table), then any file under `policies/`:
+//! a paper is a file. The solver lives behind `milp.rs` alone.
+
+pub mod milp;
+pub mod pack;
+pub mod policies;
+pub mod policy;
+
+pub use policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

@@ -1,0 +1,111 @@
+//! What a run found, as one type, and the shapes it is shown in: table, JSON, Markdown, trace, HTML.
+//!
+//! Each format is a function of a `RunResult`; measured wall times stand under the key `measured` alone.
+
+pub mod html;
+pub mod json;
+pub mod markdown;
+pub mod svg;
+pub mod table;
+pub mod trace;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Schema of `result.json`.
+pub const SCHEMA: &str = "skrull-sim/run/1";
+
+/// Which cost model answered.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CostModelFacts {
+    /// Profile name, or `roofline`.
+    pub profile: String,
+    /// `measured`, `published` or `datasheet`.
+    pub source: String,
+    /// Share of the step's busy time that lies outside the measured hull, worst policy.
+    pub outside_hull_ratio: f64,
+    /// Dimensions outside the hull.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside_hull: Vec<String>,
+    /// Free parameters that were fitted and not measured, as sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub free_parameters: Vec<String>,
+}
+
+/// What a planner knows of its plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannerFacts {
+    /// Policy's own objective.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub objective: Option<f64>,
+    /// Lower bound on it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub bound: Option<f64>,
+    /// (objective − bound) / objective.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub gap_ratio: Option<f64>,
+    /// `optimal`, `feasible` or `heuristic`.
+    pub status: String,
+}
+
+/// Wall times of this very run; the only figures that differ between machines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Measured {
+    /// Planning.
+    pub planner_wall_s: f64,
+    /// Lowering and simulating.
+    pub simulate_wall_s: f64,
+}
+
+/// One policy's row.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PolicyResult {
+    /// Policy name.
+    pub policy: String,
+    /// `ok`, `oom`, `infeasible` or `timeout`.
+    pub status: String,
+    /// Reason where the status is not `ok`, else what dominates the step, in words.
+    pub why: String,
+    /// Contract metrics, units in the keys.
+    pub metrics: BTreeMap<String, f64>,
+    /// `[low, high]` for metrics that carry an interval.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub interval: BTreeMap<String, [f64; 2]>,
+    /// Planner facts, absent where no plan was found.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub planner: Option<PlannerFacts>,
+    /// Wall times.
+    pub measured: Measured,
+}
+
+/// Everything a run found (`result.json`).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// `SCHEMA`.
+    pub schema: String,
+    /// Scenario name.
+    pub scenario: String,
+    /// Seed.
+    pub seed: u64,
+    /// Version of the program.
+    pub version: String,
+    /// Cost model.
+    pub cost_model: CostModelFacts,
+    /// One row per policy, in scenario order.
+    pub results: Vec<PolicyResult>,
+    /// Policy that speed-ups are relative to.
+    pub baseline: String,
+    /// Baseline's iteration time over the policy's; above 1 is better.
+    pub speedup_ratio: BTreeMap<String, f64>,
+}
+
+/// What the pictures need beyond the numbers: the first simulated step of one policy.
+pub struct Picture<'a> {
+    /// Policy name.
+    pub policy: &'a str,
+    /// Tasks.
+    pub graph: &'a sim::TaskGraph,
+    /// When they ran.
+    pub timeline: &'a sim::Timeline,
+}

@@ -1,0 +1,98 @@
+//! The cost seam: how long an operation takes, with an interval and where the figure comes from.
+
+pub mod fixed;
+pub mod profile;
+pub mod roofline;
+
+use hw::Seconds;
+
+use crate::task::Op;
+
+/// Where an estimate comes from, weakest last: a sum of parts takes the weakest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    /// Fitted to measurements on this device type.
+    Measured,
+    /// Fitted to figures that a paper or vendor published.
+    Published,
+    /// Datasheet roofline.
+    Datasheet,
+}
+
+impl Source {
+    /// Name as in `result.json`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Published => "published",
+            Self::Datasheet => "datasheet",
+        }
+    }
+}
+
+/// Time of an operation on a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// Expected time.
+    pub time: Seconds,
+    /// Low end of the 90 % interval of the calibration residuals near the query.
+    pub low: Seconds,
+    /// High end.
+    pub high: Seconds,
+    /// Weakest source among the parts.
+    pub source: Source,
+    /// Part of `time` that lies outside the measured hull.
+    pub outside: Seconds,
+    /// Dimension outside the hull, if any, for example `attention document length > 65536`.
+    pub dimension: Option<&'static str>,
+}
+
+impl Estimate {
+    /// A time known exactly.
+    #[must_use]
+    pub const fn exact(time: Seconds, source: Source) -> Self {
+        Self { time, low: time, high: time, source, outside: Seconds::ZERO, dimension: None }
+    }
+
+    /// Parts one after another: times add, intervals add (residuals are taken as fully correlated, the wide choice).
+    #[must_use]
+    pub fn then(self, next: Self) -> Self {
+        Self {
+            time: self.time + next.time,
+            low: self.low + next.low,
+            high: self.high + next.high,
+            source: self.source.max(next.source),
+            outside: self.outside + next.outside,
+            dimension: self.dimension.or(next.dimension),
+        }
+    }
+
+    /// The same operation `n` times in a row.
+    #[must_use]
+    pub fn times(self, n: u32) -> Self {
+        let n = f64::from(n);
+        Self { time: self.time * n, low: self.low * n, high: self.high * n, outside: self.outside * n, ..self }
+    }
+}
+
+/// Time of an operation; `Op::Sequence` and `Op::Host` are handled by `estimate` for every model alike.
+pub trait CostModel: Sync {
+    /// Estimate of an elementary operation.
+    fn elementary(&self, op: &Op) -> Estimate;
+
+    /// Estimate of any operation.
+    fn estimate(&self, op: &Op) -> Estimate {
+        match op {
+            Op::Host { ns } => {
+                Estimate::exact(hw::Span::from_ns(*ns).to_seconds(), Source::Measured)
+            }
+            Op::Sequence(parts) => parts
+                .iter()
+                .map(|(part, n)| self.estimate(part).times(*n))
+                .reduce(Estimate::then)
+                .unwrap_or(Estimate::exact(Seconds::ZERO, Source::Measured)),
+            elementary => self.elementary(elementary),
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What is asked (`problem`), what is decided (`plan`), what follows (`task`), and how long it takes (`engine`).
+//!
+//! Read `task.rs` first: the task graph is the narrow waist, and the simulator and the hardware executor are
+//! two interpreters of it. Then `plan.rs` and `engine.rs`. No file, clock, thread or solver is touched here.
+
+pub mod check;
+pub mod cost;
+pub mod engine;
+pub mod layout;
+pub mod lower;
+pub mod memory;
+pub mod metrics;
+pub mod model;
+pub mod plan;
+pub mod problem;
+pub mod random;
+pub mod task;
+pub mod timeline;
+pub mod workload;
+
+pub use cost::{CostModel, Estimate, Source};
+pub use engine::{Outcome, simulate};
+pub use layout::Layout;
+pub use metrics::Metrics;
+pub use model::Model;
+pub use plan::Plan;
+pub use problem::Problem;
+pub use task::{Op, TaskGraph};
+pub use timeline::Timeline;
+pub use workload::Workload;

@@ -1,0 +1,88 @@
+//! What a policy decided; the one file that simulator, executor and other programs read (`plan.json`).
+//!
+//! Invariant, held by `check.rs`: every sequence of the workload is placed exactly once over all steps.
+//! Units: tokens. Sequence ids are positions in the workload.
+
+use serde::{Deserialize, Serialize};
+
+use crate::layout::Layout;
+
+/// Schema of `plan.json`.
+pub const SCHEMA: &str = "skrull-sim/plan/1";
+
+/// Decision for every simulated step of a training job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// `SCHEMA`.
+    pub schema: String,
+    /// Policy that made it.
+    pub policy: String,
+    /// Parallel degrees it is for.
+    pub layout: Layout,
+    /// One entry per optimizer step.
+    pub steps: Vec<Step>,
+}
+
+/// One optimizer step: work of each data-parallel group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Step {
+    /// `groups[i]` is the ordered list of micro-batches of data-parallel index i; counts may differ.
+    pub groups: Vec<Vec<MicroBatch>>,
+}
+
+/// Sequences that are computed together by one context-parallel group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MicroBatch {
+    /// Sequences with their place.
+    pub sequences: Vec<Placement>,
+    /// Tokens of padding that are computed but count for nothing, spread over the ranks.
+    pub padding: u64,
+}
+
+/// Where one sequence of a micro-batch is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placement {
+    /// Position in the workload.
+    pub sequence: u32,
+    /// Its length.
+    pub tokens: u64,
+    /// Whole on one rank or cut over the group.
+    pub place: Place,
+}
+
+/// Place of a sequence inside its context-parallel group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Whole on the context rank with this index.
+    Local(u32),
+    /// Cut evenly (zigzag, so that causal work is even) over all context ranks.
+    Sharded,
+}
+
+impl MicroBatch {
+    /// Real tokens, padding left out.
+    #[must_use]
+    pub fn tokens(&self) -> u64 {
+        self.sequences.iter().map(|placement| placement.tokens).sum()
+    }
+
+    /// Tokens that context rank `cp_index` of `cp` holds, padding and the ceiling of uneven shards included.
+    #[must_use]
+    pub fn tokens_on(&self, cp_index: u32, cp: u32) -> u64 {
+        let placed: u64 = self
+            .sequences
+            .iter()
+            .map(|placement| match placement.place {
+                Place::Local(index) if index == cp_index => placement.tokens,
+                Place::Local(_) => 0,
+                Place::Sharded => placement.tokens.div_ceil(u64::from(cp)),
+            })
+            .sum();
+        placed + self.padding.div_ceil(u64::from(cp))
+    }
+}

@@ -1,0 +1,362 @@
+//! The waist: device-neutral tasks with a rank, a stream and predecessors, in flat arrays with `u32` ids.
+//!
+//! Simulator and executor interpret the same graph. Semantics, as on a CUDA device:
+//! a stream of a rank runs its tasks in the order they were added; a task starts when its stream is free and all its
+//! predecessors have ended; a collective starts when every member has reached it and ends for all at once.
+//! Memory effects apply at the start or the end of their task.
+
+use hw::{Dtype, GroupShape, Rank};
+
+/// Identity of a task: its position in the graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TaskId(pub u32);
+
+/// Identity of an interned operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u32);
+
+/// Identity of a collective: the tasks of all its members carry it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MeetingId(pub u32);
+
+/// Identity of a memory label, for example `activations`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LabelId(pub u16);
+
+/// Engine of a device on which tasks queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stream {
+    /// Kernels.
+    Compute,
+    /// Communication inside a node.
+    IntraNode,
+    /// Communication between nodes.
+    InterNode,
+    /// Copies from host memory.
+    HostToDevice,
+    /// Copies to host memory.
+    DeviceToHost,
+}
+
+impl Stream {
+    /// Every stream, in index order.
+    pub const ALL: [Self; 5] = [Self::Compute, Self::IntraNode, Self::InterNode, Self::HostToDevice, Self::DeviceToHost];
+
+    /// Index into per-stream arrays.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// Kind of a collective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Collective {
+    /// Everyone ends with the concatenation; `bytes` is the gathered size.
+    AllGather,
+    /// Everyone ends with a reduced share; `bytes` is the input size on each rank.
+    ReduceScatter,
+    /// Everyone ends with the reduced whole; `bytes` is its size.
+    AllReduce,
+    /// Everyone sends a different share to everyone; `bytes` is the input size on each rank.
+    AllToAll,
+    /// Neighbour exchange around a ring, one hop; `bytes` is the size of the message.
+    RingShift,
+}
+
+/// One document as an attention kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Document {
+    /// Query rows on this rank.
+    pub queries: u64,
+    /// Keys that they may see.
+    pub keys: u64,
+    /// Query-key pairs that are computed.
+    pub pairs: u64,
+}
+
+impl Document {
+    /// A whole causal document of `tokens` tokens.
+    #[must_use]
+    pub const fn causal(tokens: u64) -> Self {
+        Self { queries: tokens, keys: tokens, pairs: tokens * (tokens + 1) / 2 }
+    }
+
+    /// One rank's zigzag share of a causal document cut over `parts` ranks.
+    #[must_use]
+    pub const fn zigzag(tokens: u64, parts: u64) -> Self {
+        let whole = Self::causal(tokens);
+        Self { queries: tokens.div_ceil(parts), keys: tokens, pairs: whole.pairs.div_ceil(parts) }
+    }
+
+    /// A chunk of `tokens` new tokens after `past` earlier ones.
+    #[must_use]
+    pub const fn chunk(past: u64, tokens: u64) -> Self {
+        Self { queries: tokens, keys: past + tokens, pairs: past * tokens + tokens * (tokens + 1) / 2 }
+    }
+}
+
+/// Direction of differentiation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Pass {
+    /// Inputs to outputs.
+    Forward,
+    /// Gradients of inputs and weights.
+    Backward,
+}
+
+/// Direction of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CopyKind {
+    /// Host memory to device memory.
+    HostToDevice,
+    /// Device memory to host memory.
+    DeviceToHost,
+    /// Inside a device.
+    DeviceToDevice,
+}
+
+/// Device-neutral work of a task.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Op {
+    /// `m × k` times `k × n`.
+    Gemm {
+        /// Rows (tokens).
+        m: u64,
+        /// Columns of the result.
+        n: u64,
+        /// Inner dimension.
+        k: u64,
+        /// Number format.
+        dtype: Dtype,
+    },
+    /// One GEMM per expert, run as one kernel.
+    GroupedGemm {
+        /// Rows of each expert.
+        rows: Vec<u64>,
+        /// Columns of the result.
+        n: u64,
+        /// Inner dimension.
+        k: u64,
+        /// Number format.
+        dtype: Dtype,
+    },
+    /// Variable-length causal attention: work is the sum over documents, never the square of the sum.
+    Attention {
+        /// Documents of the packed micro-batch on this rank.
+        documents: Vec<Document>,
+        /// Query heads.
+        n_heads: u64,
+        /// Key-value heads.
+        n_kv_heads: u64,
+        /// Width of a head.
+        head_dim: u64,
+        /// Direction.
+        pass: Pass,
+    },
+    /// Memory-bound kernel (norm, rotary, activation function, residual) that moves `bytes` in total.
+    Elementwise {
+        /// Bytes read plus written.
+        bytes: u64,
+    },
+    /// Table look-up of `tokens` rows of `bytes` each.
+    Embedding {
+        /// Rows.
+        tokens: u64,
+        /// Bytes of a row.
+        row_bytes: u64,
+    },
+    /// Communication of a group.
+    Collective {
+        /// Kind, which defines `bytes`.
+        kind: Collective,
+        /// Size as the kind defines it.
+        bytes: u64,
+        /// How the group lies on the nodes.
+        shape: GroupShape,
+    },
+    /// Copy of memory.
+    Copy {
+        /// Direction.
+        kind: CopyKind,
+        /// Size.
+        bytes: u64,
+    },
+    /// Host time on the compute stream that no kernel hides, nanoseconds.
+    Host {
+        /// Nanoseconds.
+        ns: u64,
+    },
+    /// Parts that run back to back on one stream, each so many times.
+    Sequence(Vec<(Op, u32)>),
+}
+
+/// What a task is for; reports group and colour by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Forward computation.
+    Forward,
+    /// Backward computation.
+    Backward,
+    /// Forward computed again inside backward.
+    Recompute,
+    /// Exchange inside a context group.
+    ContextExchange,
+    /// Gradient reduction.
+    GradientSync,
+    /// Parameter gather (ZeRO 3, or after the optimizer step).
+    ParameterGather,
+    /// Optimizer step.
+    Optimizer,
+    /// Copy to or from the host.
+    Offload,
+}
+
+impl Role {
+    /// Every role in index order.
+    pub const ALL: [Self; 8] = [
+        Self::Forward,
+        Self::Backward,
+        Self::Recompute,
+        Self::ContextExchange,
+        Self::GradientSync,
+        Self::ParameterGather,
+        Self::Optimizer,
+        Self::Offload,
+    ];
+
+    /// Name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+            Self::Recompute => "recompute",
+            Self::ContextExchange => "context exchange",
+            Self::GradientSync => "gradient sync",
+            Self::ParameterGather => "parameter gather",
+            Self::Optimizer => "optimizer",
+            Self::Offload => "offload",
+        }
+    }
+}
+
+/// When a memory effect applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// As the task starts.
+    Start,
+    /// As the task ends.
+    End,
+}
+
+/// Change of a rank's memory tied to a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryEffect {
+    /// Task whose rank it touches.
+    pub task: TaskId,
+    /// When.
+    pub moment: Moment,
+    /// What the memory is for.
+    pub label: LabelId,
+    /// Bytes allocated (positive) or freed (negative).
+    pub delta_bytes: i64,
+}
+
+/// One task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Work.
+    pub op: OpId,
+    /// Device.
+    pub rank: Rank,
+    /// Engine of the device.
+    pub stream: Stream,
+    /// Purpose.
+    pub role: Role,
+    /// Micro-batch index inside the rank's step, or `u32::MAX` where there is none.
+    pub micro_batch: u32,
+    /// Meeting, for members of a collective.
+    pub meeting: Option<MeetingId>,
+}
+
+/// Tasks of one step.
+#[derive(Clone, Debug, Default)]
+pub struct TaskGraph {
+    /// Number of ranks; tasks name ranks below it.
+    pub n_ranks: u32,
+    /// Tasks in submission order.
+    pub tasks: Vec<Task>,
+    /// Interned operations.
+    pub ops: Vec<Op>,
+    /// Members of each meeting in rank order.
+    pub meetings: Vec<Vec<Rank>>,
+    /// Memory effects in task order.
+    pub effects: Vec<MemoryEffect>,
+    /// Names of memory labels.
+    pub labels: Vec<String>,
+    /// Memory held from before the first task, per rank: (label, bytes).
+    pub resident: Vec<Vec<(LabelId, u64)>>,
+    /// Predecessors of all tasks, one after another; `pred_ends` delimits them.
+    preds: Vec<TaskId>,
+    pred_ends: Vec<u32>,
+}
+
+impl TaskGraph {
+    /// An empty graph over `n_ranks` ranks.
+    #[must_use]
+    pub fn new(n_ranks: u32) -> Self {
+        Self { n_ranks, resident: vec![Vec::new(); n_ranks as usize], ..Self::default() }
+    }
+
+    /// Adds an operation and returns its id; the caller shares ids between equal operations.
+    pub fn add_op(&mut self, op: Op) -> OpId {
+        self.ops.push(op);
+        OpId(u32::try_from(self.ops.len() - 1).expect("fewer than 2^32 operations"))
+    }
+
+    /// Adds a memory label, or finds the one of that name.
+    pub fn label(&mut self, name: &str) -> LabelId {
+        let index = self.labels.iter().position(|label| label == name).unwrap_or_else(|| {
+            self.labels.push(name.to_owned());
+            self.labels.len() - 1
+        });
+        LabelId(u16::try_from(index).expect("fewer than 2^16 labels"))
+    }
+
+    /// Adds a meeting of ranks; the caller then adds one task per member.
+    pub fn add_meeting(&mut self, members: Vec<Rank>) -> MeetingId {
+        assert!(!members.is_empty(), "a meeting has members");
+        self.meetings.push(members);
+        MeetingId(u32::try_from(self.meetings.len() - 1).expect("fewer than 2^32 meetings"))
+    }
+
+    /// Adds a task behind all earlier tasks of its stream.
+    ///
+    /// # Panics
+    /// When the rank, the operation or a predecessor does not exist.
+    pub fn add_task(&mut self, task: Task, preds: &[TaskId]) -> TaskId {
+        assert!(task.rank.0 < self.n_ranks, "rank {} of {}", task.rank.0, self.n_ranks);
+        assert!((task.op.0 as usize) < self.ops.len(), "operation {} of {}", task.op.0, self.ops.len());
+        let id = TaskId(u32::try_from(self.tasks.len()).expect("fewer than 2^32 tasks"));
+        assert!(preds.iter().all(|pred| *pred < id), "predecessors come before their task");
+        self.tasks.push(task);
+        self.preds.extend_from_slice(preds);
+        self.pred_ends.push(u32::try_from(self.preds.len()).expect("fewer than 2^32 edges"));
+        id
+    }
+
+    /// Adds a memory effect to a task.
+    pub fn add_effect(&mut self, effect: MemoryEffect) {
+        assert!((effect.task.0 as usize) < self.tasks.len(), "an effect belongs to a task");
+        self.effects.push(effect);
+    }
+
+    /// Tasks that must end before `task` starts, besides those ahead of it on its stream.
+    #[must_use]
+    pub fn preds(&self, task: TaskId) -> &[TaskId] {
+        let index = task.0 as usize;
+        let first = if index == 0 { 0 } else { self.pred_ends[index - 1] as usize };
+        &self.preds[first..self.pred_ends[index] as usize]
+    }
+}
