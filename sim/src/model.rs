@@ -62,3 +62,31 @@ pub struct Model {
     /// Mixture of experts, where the model has it.
     pub experts: Option<Experts>,
 }
+
+/// A model embedded by name.
+#[must_use]
+pub fn embedded(_name: &str) -> Option<Model> {
+    todo!()
+}
+
+/// Names of all embedded models.
+#[must_use]
+pub fn embedded_names() -> Vec<&'static str> {
+    todo!()
+}
+
+impl Model {
+    /// Reads a Hugging Face `config.json`.
+    ///
+    /// # Errors
+    /// All findings, each naming the key, what was found and what is allowed.
+    pub fn from_config(_name: &str, _config: &str) -> Result<Self, Vec<String>> {
+        todo!()
+    }
+
+    /// Parameters of the whole model.
+    #[must_use]
+    pub fn n_parameters(&self) -> u64 {
+        todo!()
+    }
+}

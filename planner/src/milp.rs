@@ -1,0 +1,1 @@
+//! One helper over good_lp and HiGHS.

@@ -1,0 +1,1 @@
+//! Packing algorithms that at least two policies share.

@@ -1,0 +1,1 @@
+//! Exact times for tests.

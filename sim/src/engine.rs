@@ -1,0 +1,78 @@
+//! Plays a task graph on a machine.
+
+use hw::topology::Topology;
+use hw::{Rank, Time};
+
+use crate::cost::CostModel;
+use crate::task::{TaskGraph, TaskId};
+use crate::timeline::Timeline;
+
+/// Which end of the cost interval to play.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// Every estimate at its low end.
+    Low,
+    /// Every estimate as expected.
+    Expected,
+    /// Every estimate at its high end.
+    High,
+}
+
+/// From `at` on, compute on `rank` runs at `speed` (1 is nominal, 0.5 takes twice as long).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SpeedChange {
+    /// Device.
+    pub rank: Rank,
+    /// When.
+    pub at: Time,
+    /// Positive factor.
+    pub speed: f64,
+}
+
+/// What a graph is played on.
+#[derive(Clone, Copy)]
+pub struct Machine<'a> {
+    /// Cost of operations.
+    pub cost: &'a dyn CostModel,
+    /// Links.
+    pub topology: &'a Topology,
+    /// Memory of each device that a job may use.
+    pub memory_bytes: u64,
+    /// End of the interval.
+    pub case: Case,
+    /// Speed changes in time order.
+    pub speed_changes: &'a [SpeedChange],
+}
+
+/// How a simulation ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Every task ran.
+    Done(Timeline),
+    /// An allocation did not fit.
+    OutOfMemory {
+        /// Device.
+        rank: Rank,
+        /// When.
+        at: Time,
+        /// Label of the allocation.
+        allocation: String,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+        /// Task.
+        task: TaskId,
+    },
+    /// Tasks that wait for each other.
+    Stuck {
+        /// Heads of the streams that never started.
+        waiting: Vec<TaskId>,
+    },
+}
+
+/// Plays `graph`; same graph and machine, same bytes.
+#[must_use]
+pub fn simulate(_graph: &TaskGraph, _machine: &Machine<'_>) -> Outcome {
+    todo!()
+}
