@@ -52,7 +52,14 @@ impl Estimate {
     /// A time known exactly.
     #[must_use]
     pub const fn exact(time: Seconds, source: Source) -> Self {
-        Self { time, low: time, high: time, source, outside: Seconds::ZERO, dimension: None }
+        Self {
+            time,
+            low: time,
+            high: time,
+            source,
+            outside: Seconds::ZERO,
+            dimension: None,
+        }
     }
 
     /// Parts one after another: times add, intervals add (residuals are taken as fully correlated, the wide choice).
@@ -72,7 +79,13 @@ impl Estimate {
     #[must_use]
     pub fn times(self, n: u32) -> Self {
         let n = f64::from(n);
-        Self { time: self.time * n, low: self.low * n, high: self.high * n, outside: self.outside * n, ..self }
+        Self {
+            time: self.time * n,
+            low: self.low * n,
+            high: self.high * n,
+            outside: self.outside * n,
+            ..self
+        }
     }
 }
 

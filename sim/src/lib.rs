@@ -21,6 +21,7 @@ pub mod workload;
 pub use cost::{CostModel, Estimate, Source};
 pub use engine::{Outcome, simulate};
 pub use layout::Layout;
+pub use metrics::Metrics;
 pub use model::Model;
 pub use plan::Plan;
 pub use problem::Problem;

@@ -39,11 +39,19 @@ pub fn states(problem: &Problem) -> States {
     let n = Bytes(problem.model.n_parameters()).as_f64();
     let element = Bytes(problem.dtype.bytes()).as_f64();
     let shards = f64::from(problem.layout.dp * problem.layout.cp);
-    let share = |stage: Zero| if problem.layout.zero >= stage { 1.0 / shards } else { 1.0 };
+    let share = |stage: Zero| {
+        if problem.layout.zero >= stage {
+            1.0 / shards
+        } else {
+            1.0
+        }
+    };
     States {
         parameters: Bytes::from_f64(n * element * share(Zero::Parameters)),
         gradients: Bytes::from_f64(n * element * share(Zero::Gradients)),
-        optimizer: Bytes::from_f64(n * OPTIMIZER_BYTES_PER_PARAMETER * share(Zero::OptimizerStates)),
+        optimizer: Bytes::from_f64(
+            n * OPTIMIZER_BYTES_PER_PARAMETER * share(Zero::OptimizerStates),
+        ),
     }
 }
 
@@ -69,7 +77,11 @@ pub fn activation_bytes_per_token(problem: &Problem) -> u64 {
         Recompute::Selective => kept,
         Recompute::Full => hidden,
     };
-    let working_layer = if problem.recompute == Recompute::Full { kept + cheap } else { 0 };
+    let working_layer = if problem.recompute == Recompute::Full {
+        kept + cheap
+    } else {
+        0
+    };
     element * (elements * model.n_layers + working_layer)
 }
 
@@ -102,7 +114,11 @@ pub fn fits(problem: &Problem) -> Result<(), String> {
         return Ok(());
     }
     let gib = |bytes: Bytes| bytes.as_f64() / 1_073_741_824.0;
-    let stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
+    let stages = [
+        (Zero::OptimizerStates, 1),
+        (Zero::Gradients, 2),
+        (Zero::Parameters, 3),
+    ];
     let advice = stages
         .into_iter()
         .filter(|(stage, _)| *stage > problem.layout.zero)

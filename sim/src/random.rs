@@ -33,7 +33,10 @@ impl Stream {
     ///
     /// # Panics
     /// When `n` is zero.
-    #[expect(clippy::cast_possible_truncation, reason = "the high half of a product below n · 2^64 is below n")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the high half of a product below n · 2^64 is below n"
+    )]
     pub const fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "a range to draw from is not empty");
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
@@ -48,7 +51,8 @@ impl Stream {
     /// Fisher-Yates shuffle in place.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            let other = usize::try_from(self.below(last as u64 + 1)).expect("an index below the length");
+            let other =
+                usize::try_from(self.below(last as u64 + 1)).expect("an index below the length");
             items.swap(last, other);
         }
     }
