@@ -6,9 +6,7 @@
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond};
 
 /// Number format of a matrix operation.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dtype {
     /// bfloat16 inputs, 32-bit accumulation.

@@ -13,16 +13,12 @@ use crate::units::Seconds;
 const NS_PER_S: f64 = 1e9;
 
 /// Instant on the virtual clock, nanoseconds since the start of the simulation.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(u64);
 
 /// Duration on the virtual clock, nanoseconds.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Span(u64);
 
@@ -64,23 +60,11 @@ impl Span {
     /// # Panics
     /// When the duration is negative or beyond 2^53 ns (about 104 days), where rounding is no longer exact.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "range asserted above"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "range asserted above")]
     pub fn from_seconds(seconds: Seconds) -> Self {
         let ns = seconds.get() * NS_PER_S;
-        assert!(
-            (0.0..9.0e15).contains(&ns),
-            "a span must lie in 0..104 days, found {} s",
-            seconds.get()
-        );
-        if ns == 0.0 {
-            Self(0)
-        } else {
-            Self((ns.round() as u64).max(1))
-        }
+        assert!((0.0..9.0e15).contains(&ns), "a span must lie in 0..104 days, found {} s", seconds.get());
+        if ns == 0.0 { Self(0) } else { Self((ns.round() as u64).max(1)) }
     }
 
     /// This duration in seconds, for metrics and reports.
@@ -94,22 +78,14 @@ impl Span {
 impl Add<Span> for Time {
     type Output = Self;
     fn add(self, span: Span) -> Self {
-        Self(
-            self.0
-                .checked_add(span.0)
-                .expect("virtual time stays below 584 years"),
-        )
+        Self(self.0.checked_add(span.0).expect("virtual time stays below 584 years"))
     }
 }
 
 impl Sub for Time {
     type Output = Span;
     fn sub(self, earlier: Self) -> Span {
-        Span(
-            self.0
-                .checked_sub(earlier.0)
-                .expect("a later instant minus an earlier one"),
-        )
+        Span(self.0.checked_sub(earlier.0).expect("a later instant minus an earlier one"))
     }
 }
 

@@ -148,16 +148,9 @@ impl Bytes {
     /// # Panics
     /// When the amount is negative or not finite.
     #[must_use]
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "checked on the line above"
-    )]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked on the line above")]
     pub fn from_f64(bytes: f64) -> Self {
-        assert!(
-            bytes.is_finite() && bytes >= 0.0,
-            "bytes must be finite and not negative, found {bytes}"
-        );
+        assert!(bytes.is_finite() && bytes >= 0.0, "bytes must be finite and not negative, found {bytes}");
         Self(bytes.round() as u64)
     }
 }
@@ -183,10 +176,7 @@ mod tests {
     #[test]
     fn amount_over_rate_is_seconds() {
         // 312e12 operations on a GPU that does 312e12 per second take one second.
-        assert_eq!(
-            (Flops::new(312e12) / FlopsPerSecond::new(312e12)).get(),
-            1.0
-        );
+        assert_eq!((Flops::new(312e12) / FlopsPerSecond::new(312e12)).get(), 1.0);
         assert_eq!((Bytes(2_000) / BytesPerSecond::new(1e3)).get(), 2.0);
     }
 }

@@ -8,8 +8,5 @@ pub static POLICIES: &[&dyn Policy] = &[];
 /// A policy by name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static dyn Policy> {
-    POLICIES
-        .iter()
-        .copied()
-        .find(|policy| policy.card().name == name)
+    POLICIES.iter().copied().find(|policy| policy.card().name == name)
 }

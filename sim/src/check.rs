@@ -17,20 +17,13 @@ const FINDINGS_MAX: usize = 20;
 pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     let mut findings = Vec::new();
     if plan.schema != SCHEMA {
-        findings.push(format!(
-            "plan schema is `{}`, expected `{SCHEMA}`",
-            plan.schema
-        ));
+        findings.push(format!("plan schema is `{}`, expected `{SCHEMA}`", plan.schema));
     }
     if plan.layout != problem.layout {
         findings.push("plan is for another layout than the problem".to_owned());
     }
     if plan.steps.len() != problem.workload.n_steps() {
-        findings.push(format!(
-            "plan has {} steps, the workload {}",
-            plan.steps.len(),
-            problem.workload.n_steps()
-        ));
+        findings.push(format!("plan has {} steps, the workload {}", plan.steps.len(), problem.workload.n_steps()));
     }
     let mut seen = vec![0_u32; problem.workload.lengths.len()];
     for (step_index, step) in plan.steps.iter().enumerate() {
@@ -41,42 +34,24 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
                 problem.layout.dp
             ));
         }
-        for placement in step
-            .groups
-            .iter()
-            .flatten()
-            .flat_map(|micro_batch| &micro_batch.sequences)
-        {
+        for placement in step.groups.iter().flatten().flat_map(|micro_batch| &micro_batch.sequences) {
             let id = placement.sequence as usize;
             match problem.workload.lengths.get(id) {
-                None => findings.push(format!(
-                    "step {step_index} places sequence {id}, which does not exist"
-                )),
-                Some(&tokens) if tokens != placement.tokens => findings.push(format!(
-                    "sequence {id} has {tokens} tokens, the plan says {}",
-                    placement.tokens
-                )),
+                None => findings.push(format!("step {step_index} places sequence {id}, which does not exist")),
+                Some(&tokens) if tokens != placement.tokens => {
+                    findings.push(format!("sequence {id} has {tokens} tokens, the plan says {}", placement.tokens))
+                }
                 Some(_) => seen[id] += 1,
             }
             if let Place::Local(index) = placement.place
                 && index >= problem.layout.cp
             {
-                findings.push(format!(
-                    "sequence {id} is local on context rank {index} of {}",
-                    problem.layout.cp
-                ));
+                findings.push(format!("sequence {id} is local on context rank {index} of {}", problem.layout.cp));
             }
         }
     }
     let miscounted = seen.iter().enumerate().filter(|(_, count)| **count != 1);
-    findings.extend(
-        miscounted
-            .map(|(id, count)| format!("sequence {id} is placed {count} times, expected once")),
-    );
+    findings.extend(miscounted.map(|(id, count)| format!("sequence {id} is placed {count} times, expected once")));
     findings.truncate(FINDINGS_MAX);
-    if findings.is_empty() {
-        Ok(())
-    } else {
-        Err(findings)
-    }
+    if findings.is_empty() { Ok(()) } else { Err(findings) }
 }

@@ -52,14 +52,7 @@ impl Estimate {
     /// A time known exactly.
     #[must_use]
     pub const fn exact(time: Seconds, source: Source) -> Self {
-        Self {
-            time,
-            low: time,
-            high: time,
-            source,
-            outside: Seconds::ZERO,
-            dimension: None,
-        }
+        Self { time, low: time, high: time, source, outside: Seconds::ZERO, dimension: None }
     }
 
     /// Parts one after another: times add, intervals add (residuals are taken as fully correlated, the wide choice).
@@ -79,13 +72,7 @@ impl Estimate {
     #[must_use]
     pub fn times(self, n: u32) -> Self {
         let n = f64::from(n);
-        Self {
-            time: self.time * n,
-            low: self.low * n,
-            high: self.high * n,
-            outside: self.outside * n,
-            ..self
-        }
+        Self { time: self.time * n, low: self.low * n, high: self.high * n, outside: self.outside * n, ..self }
     }
 }
 
@@ -97,9 +84,7 @@ pub trait CostModel: Sync {
     /// Estimate of any operation.
     fn estimate(&self, op: &Op) -> Estimate {
         match op {
-            Op::Host { ns } => {
-                Estimate::exact(hw::Span::from_ns(*ns).to_seconds(), Source::Measured)
-            }
+            Op::Host { ns } => Estimate::exact(hw::Span::from_ns(*ns).to_seconds(), Source::Measured),
             Op::Sequence(parts) => parts
                 .iter()
                 .map(|(part, n)| self.estimate(part).times(*n))

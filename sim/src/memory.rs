@@ -40,18 +40,12 @@ pub fn states(problem: &Problem) -> States {
     let element = Bytes(problem.dtype.bytes()).as_f64();
     let shards = f64::from(problem.layout.dp * problem.layout.cp);
     let share = |stage: Zero| {
-        if problem.layout.zero >= stage {
-            1.0 / shards
-        } else {
-            1.0
-        }
+        if problem.layout.zero >= stage { 1.0 / shards } else { 1.0 }
     };
     States {
         parameters: Bytes::from_f64(n * element * share(Zero::Parameters)),
         gradients: Bytes::from_f64(n * element * share(Zero::Gradients)),
-        optimizer: Bytes::from_f64(
-            n * OPTIMIZER_BYTES_PER_PARAMETER * share(Zero::OptimizerStates),
-        ),
+        optimizer: Bytes::from_f64(n * OPTIMIZER_BYTES_PER_PARAMETER * share(Zero::OptimizerStates)),
     }
 }
 
@@ -64,9 +58,8 @@ pub fn activation_bytes_per_token(problem: &Problem) -> u64 {
     let heads = model.n_heads * model.head_dim;
     let keys_and_values = 2 * model.n_kv_heads * model.head_dim;
     // Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
-    let wide = model.experts.map_or(model.intermediate, |experts| {
-        (experts.top_k + experts.n_shared) * experts.intermediate
-    });
+    let wide =
+        model.experts.map_or(model.intermediate, |experts| (experts.top_k + experts.n_shared) * experts.intermediate);
     let projections = if model.gated { 2 } else { 1 };
     // Layer input, attention residual, query, key, value, attention output, feed-forward projections.
     let kept = 2 * hidden + 2 * heads + keys_and_values + projections * wide;
@@ -77,11 +70,7 @@ pub fn activation_bytes_per_token(problem: &Problem) -> u64 {
         Recompute::Selective => kept,
         Recompute::Full => hidden,
     };
-    let working_layer = if problem.recompute == Recompute::Full {
-        kept + cheap
-    } else {
-        0
-    };
+    let working_layer = if problem.recompute == Recompute::Full { kept + cheap } else { 0 };
     element * (elements * model.n_layers + working_layer)
 }
 
@@ -114,11 +103,7 @@ pub fn fits(problem: &Problem) -> Result<(), String> {
         return Ok(());
     }
     let gib = |bytes: Bytes| bytes.as_f64() / 1_073_741_824.0;
-    let stages = [
-        (Zero::OptimizerStates, 1),
-        (Zero::Gradients, 2),
-        (Zero::Parameters, 3),
-    ];
+    let stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
     let advice = stages
         .into_iter()
         .filter(|(stage, _)| *stage > problem.layout.zero)

@@ -44,45 +44,21 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     assert!(!steps.is_empty(), "a job has at least one step");
     let n_steps = f64_of(steps.len());
     let n_ranks = f64::from(problem.layout.n_ranks());
-    let shares = Shares::mean(
-        &steps
-            .iter()
-            .map(|step| Shares::of(problem, step))
-            .collect::<Vec<_>>(),
-    );
-    let iteration = steps
-        .iter()
-        .map(|step| step.timeline.span().to_seconds().get())
-        .sum::<f64>()
-        / n_steps;
-    let tokens = problem
-        .workload
-        .lengths
-        .iter()
-        .map(|&length| hw::Tokens(length).as_f64())
-        .sum::<f64>()
-        / n_steps;
+    let shares = Shares::mean(&steps.iter().map(|step| Shares::of(problem, step)).collect::<Vec<_>>());
+    let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
+    let tokens = problem.workload.lengths.iter().map(|&length| hw::Tokens(length).as_f64()).sum::<f64>() / n_steps;
     let (forward_flops, layer_flops) = forward_flops(problem);
     let model_flops = 3.0 * forward_flops / n_steps;
-    let recomputed = if problem.recompute == Recompute::Full {
-        layer_flops / n_steps
-    } else {
-        0.0
-    };
+    let recomputed = if problem.recompute == Recompute::Full { layer_flops / n_steps } else { 0.0 };
     let peak = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
     let peaks: Vec<u64> = steps
         .iter()
-        .flat_map(|step| {
-            (0..step.timeline.memory.len()).map(|rank| step.timeline.peak_memory_bytes(rank))
-        })
+        .flat_map(|step| (0..step.timeline.memory.len()).map(|rank| step.timeline.peak_memory_bytes(rank)))
         .collect();
     let work = Work::of(steps, cost);
     let mut values = BTreeMap::new();
     let mut put = |key: &str, value: f64| {
-        assert!(
-            value.is_finite(),
-            "metric `{key}` must be finite, found {value}"
-        );
+        assert!(value.is_finite(), "metric `{key}` must be finite, found {value}");
         values.insert(key.to_owned(), value);
     };
     put("iteration_time_s", iteration);
@@ -96,28 +72,13 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("comm_exposed_ratio", shares.exposed);
     put("wait_ratio", shares.waiting());
     put("all_to_all_ratio", shares.all_to_all);
-    put(
-        "peak_memory_bytes",
-        peaks
-            .iter()
-            .max()
-            .map_or(0.0, |&bytes| hw::Bytes(bytes).as_f64()),
-    );
-    put(
-        "peak_memory_bytes_min",
-        peaks
-            .iter()
-            .min()
-            .map_or(0.0, |&bytes| hw::Bytes(bytes).as_f64()),
-    );
+    put("peak_memory_bytes", peaks.iter().max().map_or(0.0, |&bytes| hw::Bytes(bytes).as_f64()));
+    put("peak_memory_bytes_min", peaks.iter().min().map_or(0.0, |&bytes| hw::Bytes(bytes).as_f64()));
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }
     if let Some(price) = problem.cluster.gpu.prices.first() {
-        put(
-            "cost_usd_per_step",
-            price.usd_per_hour / 3600.0 * n_ranks * iteration,
-        );
+        put("cost_usd_per_step", price.usd_per_hour / 3600.0 * n_ranks * iteration);
     }
     Metrics {
         why: words(&shares, &work),
@@ -136,54 +97,24 @@ fn f64_of(n: usize) -> f64 {
 /// that are computed, so a long document is not credited with the masked half.
 fn forward_flops(problem: &Problem) -> (f64, f64) {
     let tokens: u64 = problem.workload.lengths.iter().sum();
-    let count = |ops: &layer::Ops| {
-        ops.iter()
-            .map(|(op, n)| flops_of(op) * f64::from(*n))
-            .sum::<f64>()
-    };
-    let documents = problem
-        .workload
-        .lengths
-        .iter()
-        .map(|&length| Document::causal(length))
-        .collect();
+    let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| flops_of(op) * f64::from(*n)).sum::<f64>();
+    let documents = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
     let layers = hw::Tokens(problem.model.n_layers).as_f64()
         * (count(&layer::before_attention(problem, tokens, Pass::Forward))
             + count(&layer::after_attention(problem, tokens, Pass::Forward))
             + count(&layer::attention(problem, documents, 1, Pass::Forward)));
-    (
-        layers + count(&layer::head(problem, tokens, Pass::Forward)),
-        layers,
-    )
+    (layers + count(&layer::head(problem, tokens, Pass::Forward)), layers)
 }
 
 fn flops_of(op: &Op) -> f64 {
-    let product = |factors: &[u64]| {
-        factors
-            .iter()
-            .map(|&factor| hw::Tokens(factor).as_f64())
-            .product::<f64>()
-    };
+    let product = |factors: &[u64]| factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>();
     match op {
         Op::Gemm { m, n, k, .. } => 2.0 * product(&[*m, *n, *k]),
         Op::GroupedGemm { rows, n, k, .. } => 2.0 * product(&[rows.iter().sum(), *n, *k]),
-        Op::Attention {
-            documents,
-            n_heads,
-            head_dim,
-            pass,
-            ..
-        } => {
-            let pairs = documents
-                .iter()
-                .map(|document| hw::Tokens(document.pairs).as_f64())
-                .sum::<f64>();
+        Op::Attention { documents, n_heads, head_dim, pass, .. } => {
+            let pairs = documents.iter().map(|document| hw::Tokens(document.pairs).as_f64()).sum::<f64>();
             let forward = 4.0 * pairs * product(&[*n_heads, *head_dim]);
-            if *pass == Pass::Forward {
-                forward
-            } else {
-                2.0 * forward
-            }
+            if *pass == Pass::Forward { forward } else { 2.0 * forward }
         }
         _ => 0.0,
     }
@@ -208,23 +139,17 @@ impl Shares {
         let span = f64_ns(step.timeline.span().as_ns()).max(1.0);
         let ranks = Lanes::of(step);
         let n_ranks = f64_of(ranks.len());
-        let mean = |value: &dyn Fn(&Lanes) -> u64| {
-            ranks.iter().map(|lane| f64_ns(value(lane))).sum::<f64>() / n_ranks / span
-        };
+        let mean =
+            |value: &dyn Fn(&Lanes) -> u64| ranks.iter().map(|lane| f64_ns(value(lane))).sum::<f64>() / n_ranks / span;
         let busy_of = |lane: &Lanes| lane.busy_ns();
         let group_busy: Vec<f64> = (0..problem.layout.dp)
             .map(|dp| {
-                (0..problem.layout.cp)
-                    .map(|cp| f64_ns(ranks[problem.layout.rank(dp, cp).index()].busy_ns()))
-                    .sum()
+                (0..problem.layout.cp).map(|cp| f64_ns(ranks[problem.layout.rank(dp, cp).index()].busy_ns())).sum()
             })
             .collect();
         let rank_busy: Vec<f64> = ranks.iter().map(|lane| f64_ns(lane.busy_ns())).collect();
         let of_role = |role: Role| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)));
-        let critical = ranks
-            .iter()
-            .max_by_key(|lane| lane.busy_ns())
-            .map_or(0, |lane| lane.all_to_all_ns);
+        let critical = ranks.iter().max_by_key(|lane| lane.busy_ns()).map_or(0, |lane| lane.all_to_all_ns);
         Self {
             busy: mean(&busy_of),
             exposed: mean(&|lane: &Lanes| lane.exposed_ns(None)),
@@ -307,10 +232,7 @@ impl Lanes {
     }
 
     fn busy_ns(&self) -> u64 {
-        self.compute
-            .iter()
-            .map(|(start, end)| (*end - *start).as_ns())
-            .sum()
+        self.compute.iter().map(|(start, end)| (*end - *start).as_ns()).sum()
     }
 
     /// Time in which the network is busy and compute is not, counted once where streams overlap; the earliest task
@@ -359,39 +281,26 @@ struct Work {
 
 impl Work {
     fn of(steps: &[Played], cost: &dyn CostModel) -> Self {
-        let mut work = Self {
-            classes: BTreeMap::new(),
-            source: Source::Measured,
-            outside: 0.0,
-            dimensions: BTreeSet::new(),
-        };
+        let mut work =
+            Self { classes: BTreeMap::new(), source: Source::Measured, outside: 0.0, dimensions: BTreeSet::new() };
         let mut total = 0.0;
         for step in steps {
             let mut uses = vec![0_u32; step.graph.ops.len()];
-            let compute = step
-                .graph
-                .tasks
-                .iter()
-                .filter(|task| task.stream == Stream::Compute);
+            let compute = step.graph.tasks.iter().filter(|task| task.stream == Stream::Compute);
             compute.for_each(|task| uses[task.op.0 as usize] += 1);
             for (op, &n) in step.graph.ops.iter().zip(&uses).filter(|(_, n)| **n > 0) {
                 total += work.add(op, f64::from(n), cost);
             }
         }
         let total = if total > 0.0 { total } else { 1.0 };
-        work.classes
-            .values_mut()
-            .for_each(|seconds| *seconds /= total);
+        work.classes.values_mut().for_each(|seconds| *seconds /= total);
         work.outside /= total;
         work
     }
 
     fn add(&mut self, op: &Op, n: f64, cost: &dyn CostModel) -> f64 {
         if let Op::Sequence(parts) = op {
-            return parts
-                .iter()
-                .map(|(part, count)| self.add(part, n * f64::from(*count), cost))
-                .sum();
+            return parts.iter().map(|(part, count)| self.add(part, n * f64::from(*count), cost)).sum();
         }
         let estimate = cost.estimate(op);
         let seconds = estimate.time.get() * n;
@@ -422,11 +331,7 @@ fn words(shares: &Shares, work: &Work) -> String {
     ];
     let mut parts: Vec<(f64, &str)> = names
         .iter()
-        .filter_map(|(class, name)| {
-            work.classes
-                .get(class)
-                .map(|share| (share * shares.busy, *name))
-        })
+        .filter_map(|(class, name)| work.classes.get(class).map(|share| (share * shares.busy, *name)))
         .collect();
     parts.push((shares.exposed_context, "exposed context exchange"));
     parts.push((shares.exposed_gradient, "exposed gradient sync"));

@@ -68,10 +68,7 @@ impl MicroBatch {
     /// Real tokens, padding left out.
     #[must_use]
     pub fn tokens(&self) -> u64 {
-        self.sequences
-            .iter()
-            .map(|placement| placement.tokens)
-            .sum()
+        self.sequences.iter().map(|placement| placement.tokens).sum()
     }
 
     /// Tokens that context rank `cp_index` of `cp` holds, padding and the ceiling of uneven shards included.

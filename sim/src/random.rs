@@ -11,9 +11,9 @@ pub struct Stream {
 /// The stream of that name under a seed; the name is hashed with FNV-1a.
 #[must_use]
 pub fn stream(seed: u64, name: &str) -> Stream {
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = name
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     let mut stream = Stream { state: seed ^ hash };
     stream.next_u64();
     stream
@@ -33,10 +33,7 @@ impl Stream {
     ///
     /// # Panics
     /// When `n` is zero.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "the high half of a product below n · 2^64 is below n"
-    )]
+    #[expect(clippy::cast_possible_truncation, reason = "the high half of a product below n · 2^64 is below n")]
     pub const fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "a range to draw from is not empty");
         ((self.next_u64() as u128 * n as u128) >> 64) as u64
@@ -51,8 +48,7 @@ impl Stream {
     /// Fisher-Yates shuffle in place.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
-            let other =
-                usize::try_from(self.below(last as u64 + 1)).expect("an index below the length");
+            let other = usize::try_from(self.below(last as u64 + 1)).expect("an index below the length");
             items.swap(last, other);
         }
     }

@@ -40,13 +40,8 @@ pub enum Stream {
 
 impl Stream {
     /// Every stream, in index order.
-    pub const ALL: [Self; 5] = [
-        Self::Compute,
-        Self::IntraNode,
-        Self::InterNode,
-        Self::HostToDevice,
-        Self::DeviceToHost,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Compute, Self::IntraNode, Self::InterNode, Self::HostToDevice, Self::DeviceToHost];
 
     /// Index into per-stream arrays.
     #[must_use]
@@ -85,32 +80,20 @@ impl Document {
     /// A whole causal document of `tokens` tokens.
     #[must_use]
     pub const fn causal(tokens: u64) -> Self {
-        Self {
-            queries: tokens,
-            keys: tokens,
-            pairs: tokens * (tokens + 1) / 2,
-        }
+        Self { queries: tokens, keys: tokens, pairs: tokens * (tokens + 1) / 2 }
     }
 
     /// One rank's zigzag share of a causal document cut over `parts` ranks.
     #[must_use]
     pub const fn zigzag(tokens: u64, parts: u64) -> Self {
         let whole = Self::causal(tokens);
-        Self {
-            queries: tokens.div_ceil(parts),
-            keys: tokens,
-            pairs: whole.pairs.div_ceil(parts),
-        }
+        Self { queries: tokens.div_ceil(parts), keys: tokens, pairs: whole.pairs.div_ceil(parts) }
     }
 
     /// A chunk of `tokens` new tokens after `past` earlier ones.
     #[must_use]
     pub const fn chunk(past: u64, tokens: u64) -> Self {
-        Self {
-            queries: tokens,
-            keys: past + tokens,
-            pairs: past * tokens + tokens * (tokens + 1) / 2,
-        }
+        Self { queries: tokens, keys: past + tokens, pairs: past * tokens + tokens * (tokens + 1) / 2 }
     }
 }
 
@@ -324,11 +307,7 @@ impl TaskGraph {
     /// An empty graph over `n_ranks` ranks.
     #[must_use]
     pub fn new(n_ranks: u32) -> Self {
-        Self {
-            n_ranks,
-            resident: vec![Vec::new(); n_ranks as usize],
-            ..Self::default()
-        }
+        Self { n_ranks, resident: vec![Vec::new(); n_ranks as usize], ..Self::default() }
     }
 
     /// Adds an operation and returns its id; the caller shares ids between equal operations.
@@ -339,14 +318,10 @@ impl TaskGraph {
 
     /// Adds a memory label, or finds the one of that name.
     pub fn label(&mut self, name: &str) -> LabelId {
-        let index = self
-            .labels
-            .iter()
-            .position(|label| label == name)
-            .unwrap_or_else(|| {
-                self.labels.push(name.to_owned());
-                self.labels.len() - 1
-            });
+        let index = self.labels.iter().position(|label| label == name).unwrap_or_else(|| {
+            self.labels.push(name.to_owned());
+            self.labels.len() - 1
+        });
         LabelId(u16::try_from(index).expect("fewer than 2^16 labels"))
     }
 
@@ -362,36 +337,19 @@ impl TaskGraph {
     /// # Panics
     /// When the rank, the operation or a predecessor does not exist.
     pub fn add_task(&mut self, task: Task, preds: &[TaskId]) -> TaskId {
-        assert!(
-            task.rank.0 < self.n_ranks,
-            "rank {} of {}",
-            task.rank.0,
-            self.n_ranks
-        );
-        assert!(
-            (task.op.0 as usize) < self.ops.len(),
-            "operation {} of {}",
-            task.op.0,
-            self.ops.len()
-        );
+        assert!(task.rank.0 < self.n_ranks, "rank {} of {}", task.rank.0, self.n_ranks);
+        assert!((task.op.0 as usize) < self.ops.len(), "operation {} of {}", task.op.0, self.ops.len());
         let id = TaskId(u32::try_from(self.tasks.len()).expect("fewer than 2^32 tasks"));
-        assert!(
-            preds.iter().all(|pred| *pred < id),
-            "predecessors come before their task"
-        );
+        assert!(preds.iter().all(|pred| *pred < id), "predecessors come before their task");
         self.tasks.push(task);
         self.preds.extend_from_slice(preds);
-        self.pred_ends
-            .push(u32::try_from(self.preds.len()).expect("fewer than 2^32 edges"));
+        self.pred_ends.push(u32::try_from(self.preds.len()).expect("fewer than 2^32 edges"));
         id
     }
 
     /// Adds a memory effect to a task.
     pub fn add_effect(&mut self, effect: MemoryEffect) {
-        assert!(
-            (effect.task.0 as usize) < self.tasks.len(),
-            "an effect belongs to a task"
-        );
+        assert!((effect.task.0 as usize) < self.tasks.len(), "an effect belongs to a task");
         self.effects.push(effect);
     }
 
@@ -399,11 +357,7 @@ impl TaskGraph {
     #[must_use]
     pub fn preds(&self, task: TaskId) -> &[TaskId] {
         let index = task.0 as usize;
-        let first = if index == 0 {
-            0
-        } else {
-            self.pred_ends[index - 1] as usize
-        };
+        let first = if index == 0 { 0 } else { self.pred_ends[index - 1] as usize };
         &self.preds[first..self.pred_ends[index] as usize]
     }
 }

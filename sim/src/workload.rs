@@ -26,11 +26,7 @@ impl Workload {
     /// Sequences of one step in arrival order: (id, length).
     pub fn step(&self, step_index: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
         let first = step_index * self.batch_size;
-        (first..first + self.batch_size).map(|index| {
-            (
-                u32::try_from(index).expect("sequence ids fit u32"),
-                self.lengths[index],
-            )
-        })
+        (first..first + self.batch_size)
+            .map(|index| (u32::try_from(index).expect("sequence ids fit u32"), self.lengths[index]))
     }
 }

@@ -21,13 +21,7 @@ const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
 /// Repeats a list of operations `n` times.
 #[must_use]
 pub fn repeated(ops: &Ops, n: u32) -> Ops {
-    if n == 0 {
-        Vec::new()
-    } else {
-        ops.iter()
-            .map(|(op, count)| (op.clone(), count * n))
-            .collect()
-    }
+    if n == 0 { Vec::new() } else { ops.iter().map(|(op, count)| (op.clone(), count * n)).collect() }
 }
 
 struct Writer {
@@ -39,12 +33,7 @@ struct Writer {
 
 impl Writer {
     fn new(problem: &Problem, tokens: u64, pass: Pass) -> Self {
-        Self {
-            ops: Vec::new(),
-            tokens,
-            pass,
-            dtype: problem.dtype,
-        }
+        Self { ops: Vec::new(), tokens, pass, dtype: problem.dtype }
     }
 
     fn gemm(&mut self, n: u64, k: u64) {
@@ -52,36 +41,15 @@ impl Writer {
         match self.pass {
             Pass::Forward => self.ops.push((Op::Gemm { m, n, k, dtype }, 1)),
             Pass::Backward => {
-                self.ops.push((
-                    Op::Gemm {
-                        m,
-                        n: k,
-                        k: n,
-                        dtype,
-                    },
-                    1,
-                ));
-                self.ops.push((
-                    Op::Gemm {
-                        m: n,
-                        n: k,
-                        k: m,
-                        dtype,
-                    },
-                    1,
-                ));
+                self.ops.push((Op::Gemm { m, n: k, k: n, dtype }, 1));
+                self.ops.push((Op::Gemm { m: n, n: k, k: m, dtype }, 1));
             }
         }
     }
 
     fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
         let dtype = self.dtype;
-        let op = |n, k| Op::GroupedGemm {
-            rows: rows.to_vec(),
-            n,
-            k,
-            dtype,
-        };
+        let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, dtype };
         match self.pass {
             Pass::Forward => self.ops.push((op(n, k), 1)),
             Pass::Backward => {
@@ -102,11 +70,7 @@ impl Writer {
     }
 
     fn done(self) -> Ops {
-        if self.tokens == 0 {
-            Vec::new()
-        } else {
-            self.ops
-        }
+        if self.tokens == 0 { Vec::new() } else { self.ops }
     }
 }
 
@@ -126,10 +90,7 @@ pub fn before_attention(problem: &Problem, tokens: u64, pass: Pass) -> Ops {
             None => writer.gemm(query_width, model.hidden),
         }
         writer.gemm(latent.kv_rank + latent.rope_dim, model.hidden);
-        writer.gemm(
-            model.n_heads * (latent.nope_dim + latent.value_dim),
-            latent.kv_rank,
-        );
+        writer.gemm(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
         writer.elementwise(2 * model.n_heads * latent.rope_dim);
     } else {
         let rotated = (model.n_heads + model.n_kv_heads) * model.head_dim;
@@ -143,9 +104,7 @@ pub fn before_attention(problem: &Problem, tokens: u64, pass: Pass) -> Ops {
 #[must_use]
 pub fn after_attention(problem: &Problem, tokens: u64, pass: Pass) -> Ops {
     let model = &problem.model;
-    let value_dim = model
-        .latent
-        .map_or(model.head_dim, |latent| latent.value_dim);
+    let value_dim = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
     let mut writer = Writer::new(problem, tokens, pass);
     writer.gemm(model.hidden, model.n_heads * value_dim);
     // Residual add and norm: read two, write two.
@@ -180,12 +139,7 @@ fn feed_forward_of_experts(writer: &mut Writer, problem: &Problem, experts: Expe
     writer.grouped(&rows, hidden, experts.intermediate);
     writer.elementwise(2 * experts.top_k * hidden);
     if experts.n_shared > 0 {
-        feed_forward(
-            writer,
-            hidden,
-            experts.n_shared * experts.intermediate,
-            problem.model.gated,
-        );
+        feed_forward(writer, hidden, experts.n_shared * experts.intermediate, problem.model.gated);
     }
 }
 
@@ -198,9 +152,7 @@ pub fn attention(problem: &Problem, documents: Vec<Document>, head_share: u64, p
     let model = &problem.model;
     let (kv_heads, head_dim) = model
         .latent
-        .map_or((model.n_kv_heads, model.head_dim), |latent| {
-            (model.n_heads, latent.nope_dim + latent.rope_dim)
-        });
+        .map_or((model.n_kv_heads, model.head_dim), |latent| (model.n_heads, latent.nope_dim + latent.rope_dim));
     let op = Op::Attention {
         documents,
         n_heads: model.n_heads.div_ceil(head_share),
@@ -218,9 +170,8 @@ pub fn selective_recompute(problem: &Problem, tokens: u64) -> Ops {
         return Vec::new();
     }
     let model = &problem.model;
-    let wide = model.experts.map_or(model.intermediate, |experts| {
-        (experts.top_k + experts.n_shared) * experts.intermediate
-    });
+    let wide =
+        model.experts.map_or(model.intermediate, |experts| (experts.top_k + experts.n_shared) * experts.intermediate);
     let projections = if model.gated { 2 } else { 1 };
     let mut writer = Writer::new(problem, tokens, Pass::Forward);
     writer.elementwise(4 * model.hidden);
@@ -234,13 +185,7 @@ pub fn embedding(problem: &Problem, tokens: u64) -> Ops {
     if tokens == 0 {
         return Vec::new();
     }
-    vec![(
-        Op::Embedding {
-            tokens,
-            row_bytes: problem.model.hidden * problem.dtype.bytes(),
-        },
-        1,
-    )]
+    vec![(Op::Embedding { tokens, row_bytes: problem.model.hidden * problem.dtype.bytes() }, 1)]
 }
 
 /// Final norm, output head and loss.
@@ -251,12 +196,7 @@ pub fn head(problem: &Problem, tokens: u64, pass: Pass) -> Ops {
     writer.gemm(problem.model.vocab, problem.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 {
-        ops.push((
-            Op::Elementwise {
-                bytes: tokens * problem.model.vocab * LOSS_BYTES_PER_LOGIT,
-            },
-            1,
-        ));
+        ops.push((Op::Elementwise { bytes: tokens * problem.model.vocab * LOSS_BYTES_PER_LOGIT }, 1));
     }
     ops
 }
@@ -265,21 +205,12 @@ pub fn head(problem: &Problem, tokens: u64, pass: Pass) -> Ops {
 #[must_use]
 pub fn host(problem: &Problem, n: u32) -> Ops {
     let ns = hw::Span::from_seconds(problem.host_overhead_per_layer).as_ns();
-    if ns == 0 || n == 0 {
-        Vec::new()
-    } else {
-        vec![(Op::Host { ns }, n)]
-    }
+    if ns == 0 || n == 0 { Vec::new() } else { vec![(Op::Host { ns }, n)] }
 }
 
 /// Adam over this rank's share of the parameters.
 #[must_use]
 pub fn optimizer(problem: &Problem, shards: u32) -> Ops {
     let parameters = Bytes(problem.model.n_parameters()).as_f64() / f64::from(shards);
-    vec![(
-        Op::Elementwise {
-            bytes: Bytes::from_f64(parameters * ADAM_BYTES_PER_PARAMETER).0,
-        },
-        1,
-    )]
+    vec![(Op::Elementwise { bytes: Bytes::from_f64(parameters * ADAM_BYTES_PER_PARAMETER).0 }, 1)]
 }

@@ -11,6 +11,8 @@
 //! Gradients of the last micro-batch are reduced in buckets of layers behind its backward. With ZeRO 3 every rank joins
 //! every parameter gather, ranks without a micro-batch too; the gather of the first layer is exposed and the rest overlaps.
 
+mod attention;
+
 use std::collections::BTreeMap;
 
 use hw::Rank;
@@ -21,8 +23,8 @@ use crate::memory;
 use crate::plan::{MicroBatch, Place, Plan};
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::task::{
-    Collective, Document, LabelId, MeetingId, MemoryEffect, Moment, Op, OpId, Pass, Role, Stream,
-    Task, TaskGraph, TaskId,
+    Collective, Document, LabelId, MeetingId, MemoryEffect, Moment, Op, OpId, Pass, Role, Stream, Task, TaskGraph,
+    TaskId,
 };
 
 /// Buckets in which overlapped gradients are reduced.
@@ -47,13 +49,7 @@ pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
             match micro_batches.get(round) {
                 Some(micro_batch) => {
                     let last = round + 1 == micro_batches.len();
-                    builder.micro_batch(
-                        &group,
-                        round,
-                        micro_batch,
-                        gather,
-                        if last { &buckets } else { &[] },
-                    );
+                    builder.micro_batch(&group, round, micro_batch, gather, if last { &buckets } else { &[] });
                 }
                 None => builder.join_gathers(&group, gather),
             }
@@ -74,11 +70,7 @@ struct Group {
 
 impl Group {
     fn new(problem: &Problem, dp_index: u32) -> Self {
-        Self {
-            ranks: (0..problem.layout.cp)
-                .map(|cp_index| problem.layout.rank(dp_index, cp_index))
-                .collect(),
-        }
+        Self { ranks: (0..problem.layout.cp).map(|cp_index| problem.layout.rank(dp_index, cp_index)).collect() }
     }
 }
 
@@ -134,15 +126,13 @@ impl<'a> Builder<'a> {
         ]
         .map(|(name, bytes)| (graph.label(name), bytes.0));
         graph.resident.fill(resident.to_vec());
-        let everyone: Vec<Rank> = (0..layout.dp)
-            .flat_map(|dp| (0..layout.cp).map(move |cp| layout.rank(dp, cp)))
-            .collect();
+        let everyone: Vec<Rank> =
+            (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| layout.rank(dp, cp))).collect();
         let n_ranks = everyone.len();
         Self {
             problem,
             ops: BTreeMap::new(),
-            n_layers: u32::try_from(problem.model.n_layers)
-                .expect("layer counts are checked by the model reader"),
+            n_layers: u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader"),
             activations: graph.label("activations"),
             logits: graph.label("logits"),
             graph,
@@ -163,37 +153,16 @@ impl<'a> Builder<'a> {
 
     fn collective(&mut self, kind: Collective, bytes: u64, members: &[Rank], repeat: u32) -> OpId {
         let shape = self.problem.cluster.shape_of(members);
-        self.op(Op::Sequence(vec![(
-            Op::Collective { kind, bytes, shape },
-            repeat,
-        )]))
+        self.op(Op::Sequence(vec![(Op::Collective { kind, bytes, shape }, repeat)]))
     }
 
     fn network(&self, members: &[Rank]) -> Stream {
-        if self.problem.cluster.shape_of(members).n_nodes == 1 {
-            Stream::IntraNode
-        } else {
-            Stream::InterNode
-        }
+        if self.problem.cluster.shape_of(members).n_nodes == 1 { Stream::IntraNode } else { Stream::InterNode }
     }
 
-    fn compute(
-        &mut self,
-        rank: Rank,
-        role: Role,
-        micro_batch: u32,
-        ops: Ops,
-        preds: &[TaskId],
-    ) -> TaskId {
+    fn compute(&mut self, rank: Rank, role: Role, micro_batch: u32, ops: Ops, preds: &[TaskId]) -> TaskId {
         let op = self.op(Op::Sequence(ops));
-        let task = Task {
-            op,
-            rank,
-            stream: Stream::Compute,
-            role,
-            micro_batch,
-            meeting: None,
-        };
+        let task = Task { op, rank, stream: Stream::Compute, role, micro_batch, meeting: None };
         let id = self.graph.add_task(task, preds);
         self.last[rank.index()] = Some(id);
         id
@@ -209,27 +178,12 @@ impl<'a> Builder<'a> {
         preds: &[TaskId],
     ) -> TaskId {
         let stream = self.network(&self.graph.meetings[meeting.0 as usize]);
-        self.graph.add_task(
-            Task {
-                op,
-                rank,
-                stream,
-                role,
-                micro_batch,
-                meeting: Some(meeting),
-            },
-            preds,
-        )
+        self.graph.add_task(Task { op, rank, stream, role, micro_batch, meeting: Some(meeting) }, preds)
     }
 
     fn effect(&mut self, task: TaskId, moment: Moment, label: LabelId, delta_bytes: i64) {
         if delta_bytes != 0 {
-            self.graph.add_effect(MemoryEffect {
-                task,
-                moment,
-                label,
-                delta_bytes,
-            });
+            self.graph.add_effect(MemoryEffect { task, moment, label, delta_bytes });
         }
     }
 
@@ -241,16 +195,9 @@ impl<'a> Builder<'a> {
         let layer_bytes = bytes / u64::from(self.n_layers);
         let members = self.everyone.clone();
         let first = self.collective(Collective::AllGather, layer_bytes, &members, 1);
-        let rest = self.collective(
-            Collective::AllGather,
-            layer_bytes,
-            &members,
-            self.n_layers - 1,
-        );
+        let rest = self.collective(Collective::AllGather, layer_bytes, &members, self.n_layers - 1);
         (0..n_rounds)
-            .map(|_| {
-                [first, rest, first, rest].map(|op| (self.graph.add_meeting(members.clone()), op))
-            })
+            .map(|_| [first, rest, first, rest].map(|op| (self.graph.add_meeting(members.clone()), op)))
             .collect()
     }
 
@@ -262,24 +209,16 @@ impl<'a> Builder<'a> {
             GradientSync::Overlapped => GRADIENT_BUCKETS.min(self.n_layers),
             GradientSync::AtEnd => 1,
         };
-        let kind = if self.problem.layout.zero == Zero::Off {
-            Collective::AllReduce
-        } else {
-            Collective::ReduceScatter
-        };
+        let kind =
+            if self.problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
         let bytes = self.problem.model.n_parameters() * self.problem.dtype.bytes();
         let members = self.everyone.clone();
         (0..n_buckets)
             .map(|bucket| {
-                let n_layers =
-                    self.n_layers / n_buckets + u32::from(bucket < self.n_layers % n_buckets);
+                let n_layers = self.n_layers / n_buckets + u32::from(bucket < self.n_layers % n_buckets);
                 let share = bytes * u64::from(n_layers) / u64::from(self.n_layers);
                 let op = self.collective(kind, share, &members, 1);
-                Bucket {
-                    meeting: self.graph.add_meeting(members.clone()),
-                    n_layers,
-                    op,
-                }
+                Bucket { meeting: self.graph.add_meeting(members.clone()), n_layers, op }
             })
             .collect()
     }
@@ -297,28 +236,18 @@ impl<'a> Builder<'a> {
         for placement in &micro_batch.sequences {
             match placement.place {
                 Place::Local(cp_index) => {
-                    shares[cp_index as usize]
-                        .local
-                        .push(Document::causal(placement.tokens));
+                    shares[cp_index as usize].local.push(Document::causal(placement.tokens));
                 }
-                Place::Sharded if cp == 1 => {
-                    shares[0].local.push(Document::causal(placement.tokens))
-                }
+                Place::Sharded if cp == 1 => shares[0].local.push(Document::causal(placement.tokens)),
                 Place::Sharded => {
                     sharded_tokens += placement.tokens;
                     let document = self.sharded_document(placement.tokens);
-                    shares
-                        .iter_mut()
-                        .for_each(|share| share.sharded.push(document));
+                    shares.iter_mut().for_each(|share| share.sharded.push(document));
                 }
             }
         }
         let index = u32::try_from(index).expect("micro-batches fit u32");
-        Content {
-            index,
-            shares,
-            sharded_tokens,
-        }
+        Content { index, shares, sharded_tokens }
     }
 
     /// A sharded sequence as the attention kernel of one rank sees it.
@@ -330,11 +259,7 @@ impl<'a> Builder<'a> {
             // One of the `cp` hops: this rank's queries against one block of keys.
             ContextExchange::Ring => {
                 let share = Document::zigzag(tokens, cp);
-                Document {
-                    keys: tokens.div_ceil(cp),
-                    pairs: share.pairs.div_ceil(cp),
-                    ..share
-                }
+                Document { keys: tokens.div_ceil(cp), pairs: share.pairs.div_ceil(cp), ..share }
             }
         }
     }
@@ -348,34 +273,16 @@ impl<'a> Builder<'a> {
         buckets: &[Bucket],
     ) {
         let content = self.content(index, micro_batch);
-        let begun = self.forward(
-            group,
-            &content,
-            gathers.map(|gathers| [gathers[0], gathers[1]]),
-        );
-        let whole = [Bucket {
-            meeting: MeetingId(0),
-            n_layers: self.n_layers,
-            op: OpId(0),
-        }];
+        let begun = self.forward(group, &content, gathers.map(|gathers| [gathers[0], gathers[1]]));
+        let whole = [Bucket { meeting: MeetingId(0), n_layers: self.n_layers, op: OpId(0) }];
         let at_end = self.problem.gradient_sync == GradientSync::AtEnd;
-        let pieces = if buckets.is_empty() {
-            &whole[..]
-        } else {
-            buckets
-        };
+        let pieces = if buckets.is_empty() { &whole[..] } else { buckets };
         let mut gather = gathers.map(|gathers| [gathers[2], gathers[3]]);
         for (piece_index, piece) in pieces.iter().enumerate() {
             if self.problem.recompute == Recompute::Full {
                 self.layers_forward(group, &content, piece.n_layers, Role::Recompute, Vec::new());
             }
-            let ends = self.backward(
-                group,
-                &content,
-                piece.n_layers,
-                piece_index == 0,
-                gather.take(),
-            );
+            let ends = self.backward(group, &content, piece.n_layers, piece_index == 0, gather.take());
             if !buckets.is_empty() && !at_end {
                 self.sync(group, piece, &ends);
             }
@@ -386,22 +293,13 @@ impl<'a> Builder<'a> {
             self.effect(last, Moment::End, self.activations, -bytes);
         }
         if !buckets.is_empty() && at_end {
-            let ends: Vec<_> = group
-                .ranks
-                .iter()
-                .filter_map(|rank| self.last[rank.index()])
-                .collect();
+            let ends: Vec<_> = group.ranks.iter().filter_map(|rank| self.last[rank.index()]).collect();
             self.sync(group, &buckets[0], &ends);
         }
     }
 
     /// Forward of all layers; returns the activation bytes of each rank.
-    fn forward(
-        &mut self,
-        group: &Group,
-        content: &Content,
-        gathers: Option<[(MeetingId, OpId); 2]>,
-    ) -> Vec<i64> {
+    fn forward(&mut self, group: &Group, content: &Content, gathers: Option<[(MeetingId, OpId); 2]>) -> Vec<i64> {
         let per_token = memory::activation_bytes_per_token(self.problem);
         let logit_per_token = memory::logit_bytes_per_token(self.problem);
         let gathered = self.gather(group, content.index, gathers);
@@ -410,13 +308,11 @@ impl<'a> Builder<'a> {
         for (cp_index, &rank) in group.ranks.iter().enumerate() {
             let tokens = content.shares[cp_index].tokens;
             let (lead, end) = ends[cp_index];
-            let bytes =
-                i64::try_from(tokens * per_token).expect("activations stay below 2^63 bytes");
+            let bytes = i64::try_from(tokens * per_token).expect("activations stay below 2^63 bytes");
             self.effect(lead, Moment::Start, self.activations, bytes);
             let head = layer::head(self.problem, tokens, Pass::Forward);
             let task = self.compute(rank, Role::Forward, content.index, head, &[end]);
-            let logit_bytes =
-                i64::try_from(tokens * logit_per_token).expect("logits stay below 2^63 bytes");
+            let logit_bytes = i64::try_from(tokens * logit_per_token).expect("logits stay below 2^63 bytes");
             self.effect(task, Moment::Start, self.logits, logit_bytes);
             ends[cp_index].1 = task;
             bytes_of.push(bytes);
@@ -437,18 +333,10 @@ impl<'a> Builder<'a> {
         let mut leads = Vec::with_capacity(group.ranks.len());
         for (cp_index, &rank) in group.ranks.iter().enumerate() {
             let tokens = content.shares[cp_index].tokens;
-            let mut ops = if role == Role::Forward {
-                layer::embedding(problem, tokens)
-            } else {
-                Vec::new()
-            };
+            let mut ops = if role == Role::Forward { layer::embedding(problem, tokens) } else { Vec::new() };
             ops.extend(layer::host(problem, n_layers));
             ops.extend(layer::before_attention(problem, tokens, Pass::Forward));
-            let preds: Vec<TaskId> = gathered
-                .get(cp_index)
-                .map(|pair| pair[0])
-                .into_iter()
-                .collect();
+            let preds: Vec<TaskId> = gathered.get(cp_index).map(|pair| pair[0]).into_iter().collect();
             leads.push(self.compute(rank, role, content.index, ops, &preds));
         }
         let attended = self.attention(group, content, n_layers, Pass::Forward, role, &leads);
@@ -456,14 +344,8 @@ impl<'a> Builder<'a> {
         for (cp_index, &rank) in group.ranks.iter().enumerate() {
             let tokens = content.shares[cp_index].tokens;
             let mut ops = attended.after[cp_index].clone();
-            ops.extend(layer::repeated(
-                &layer::after_attention(problem, tokens, Pass::Forward),
-                n_layers,
-            ));
-            ops.extend(layer::repeated(
-                &layer::before_attention(problem, tokens, Pass::Forward),
-                n_layers - 1,
-            ));
+            ops.extend(layer::repeated(&layer::after_attention(problem, tokens, Pass::Forward), n_layers));
+            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, Pass::Forward), n_layers - 1));
             let mut preds: Vec<TaskId> = attended.preds[cp_index].clone();
             preds.extend(gathered.get(cp_index).map(|pair| pair[1]));
             let end = self.compute(rank, role, content.index, ops, &preds);
@@ -491,46 +373,24 @@ impl<'a> Builder<'a> {
             if !again.is_empty() {
                 self.compute(rank, Role::Recompute, content.index, again, &[]);
             }
-            let mut ops = if first {
-                layer::head(problem, tokens, Pass::Backward)
-            } else {
-                Vec::new()
-            };
+            let mut ops = if first { layer::head(problem, tokens, Pass::Backward) } else { Vec::new() };
             ops.extend(layer::host(problem, n_layers));
             ops.extend(layer::after_attention(problem, tokens, Pass::Backward));
-            let preds: Vec<TaskId> = gathered
-                .get(cp_index)
-                .map(|pair| pair[0])
-                .into_iter()
-                .collect();
+            let preds: Vec<TaskId> = gathered.get(cp_index).map(|pair| pair[0]).into_iter().collect();
             let lead = self.compute(rank, Role::Backward, content.index, ops, &preds);
             if first {
-                let logit_bytes =
-                    i64::try_from(tokens * logit_per_token).expect("logits stay below 2^63 bytes");
+                let logit_bytes = i64::try_from(tokens * logit_per_token).expect("logits stay below 2^63 bytes");
                 self.effect(lead, Moment::End, self.logits, -logit_bytes);
             }
             leads.push(lead);
         }
-        let attended = self.attention(
-            group,
-            content,
-            n_layers,
-            Pass::Backward,
-            Role::Backward,
-            &leads,
-        );
+        let attended = self.attention(group, content, n_layers, Pass::Backward, Role::Backward, &leads);
         let mut ends = Vec::with_capacity(group.ranks.len());
         for (cp_index, &rank) in group.ranks.iter().enumerate() {
             let tokens = content.shares[cp_index].tokens;
             let mut ops = attended.after[cp_index].clone();
-            ops.extend(layer::repeated(
-                &layer::before_attention(problem, tokens, Pass::Backward),
-                n_layers,
-            ));
-            ops.extend(layer::repeated(
-                &layer::after_attention(problem, tokens, Pass::Backward),
-                n_layers - 1,
-            ));
+            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, Pass::Backward), n_layers));
+            ops.extend(layer::repeated(&layer::after_attention(problem, tokens, Pass::Backward), n_layers - 1));
             let mut preds: Vec<TaskId> = attended.preds[cp_index].clone();
             preds.extend(gathered.get(cp_index).map(|pair| pair[1]));
             ends.push(self.compute(rank, Role::Backward, content.index, ops, &preds));
@@ -538,12 +398,7 @@ impl<'a> Builder<'a> {
         ends
     }
 
-    fn gather(
-        &mut self,
-        group: &Group,
-        micro_batch: u32,
-        gathers: Option<[(MeetingId, OpId); 2]>,
-    ) -> Vec<[TaskId; 2]> {
+    fn gather(&mut self, group: &Group, micro_batch: u32, gathers: Option<[(MeetingId, OpId); 2]>) -> Vec<[TaskId; 2]> {
         let Some(gathers) = gathers else {
             return Vec::new();
         };
@@ -553,16 +408,7 @@ impl<'a> Builder<'a> {
             .map(|rank| {
                 // A gather runs at most one pass ahead: it waits for the compute before it.
                 let preds: Vec<TaskId> = self.last[rank.index()].into_iter().collect();
-                gathers.map(|(meeting, op)| {
-                    self.join(
-                        meeting,
-                        op,
-                        rank,
-                        Role::ParameterGather,
-                        micro_batch,
-                        &preds,
-                    )
-                })
+                gathers.map(|(meeting, op)| self.join(meeting, op, rank, Role::ParameterGather, micro_batch, &preds))
             })
             .collect()
     }
@@ -577,14 +423,7 @@ impl<'a> Builder<'a> {
     fn sync(&mut self, group: &Group, bucket: &Bucket, ends: &[TaskId]) {
         for (cp_index, &rank) in group.ranks.iter().enumerate() {
             let preds: Vec<TaskId> = ends.get(cp_index).copied().into_iter().collect();
-            let task = self.join(
-                bucket.meeting,
-                bucket.op,
-                rank,
-                Role::GradientSync,
-                NO_MICRO_BATCH,
-                &preds,
-            );
+            let task = self.join(bucket.meeting, bucket.op, rank, Role::GradientSync, NO_MICRO_BATCH, &preds);
             self.synced[rank.index()].push(task);
         }
     }
@@ -598,11 +437,7 @@ impl<'a> Builder<'a> {
     /// Optimizer of a group's ranks, behind their gradient reductions.
     fn finish(&mut self, group: &Group, buckets: &[Bucket]) {
         let sharded = self.problem.layout.zero >= Zero::OptimizerStates && !buckets.is_empty();
-        let shards = if sharded {
-            u32::try_from(self.everyone.len()).expect("ranks fit u32")
-        } else {
-            1
-        };
+        let shards = if sharded { u32::try_from(self.everyone.len()).expect("ranks fit u32") } else { 1 };
         for &rank in &group.ranks {
             let preds = std::mem::take(&mut self.synced[rank.index()]);
             let ops = layer::optimizer(self.problem, shards);
@@ -622,235 +457,7 @@ impl<'a> Builder<'a> {
         let meeting = self.graph.add_meeting(members.clone());
         for rank in members {
             let preds: Vec<TaskId> = self.last[rank.index()].into_iter().collect();
-            self.join(
-                meeting,
-                op,
-                rank,
-                Role::ParameterGather,
-                NO_MICRO_BATCH,
-                &preds,
-            );
-        }
-    }
-}
-
-/// Attention of all ranks of a group: what remains to be put at the head of the next task, and what it waits for.
-struct Attended {
-    after: Vec<Ops>,
-    preds: Vec<Vec<TaskId>>,
-}
-
-impl Builder<'_> {
-    fn attention(
-        &mut self,
-        group: &Group,
-        content: &Content,
-        n_layers: u32,
-        pass: Pass,
-        role: Role,
-        leads: &[TaskId],
-    ) -> Attended {
-        if content.sharded_tokens == 0 {
-            let after = content
-                .shares
-                .iter()
-                .map(|share| {
-                    layer::repeated(
-                        &layer::attention(self.problem, share.local.clone(), 1, pass),
-                        n_layers,
-                    )
-                })
-                .collect();
-            return Attended {
-                after,
-                preds: vec![Vec::new(); group.ranks.len()],
-            };
-        }
-        let frame = Frame {
-            group,
-            content,
-            n_layers,
-            pass,
-            role,
-        };
-        match self.problem.layout.exchange {
-            ContextExchange::Gather => self.gathered_attention(&frame, leads),
-            ContextExchange::Ring => self.ring_attention(&frame, leads),
-            ContextExchange::Ulysses => self.ulysses_attention(&frame, leads),
-        }
-    }
-
-    /// Bytes of keys and values of all sharded sequences.
-    fn key_value_bytes(&self, content: &Content) -> u64 {
-        let model = &self.problem.model;
-        let width = model
-            .latent
-            .map_or(2 * model.n_kv_heads * model.head_dim, |latent| {
-                latent.kv_rank + latent.rope_dim
-            });
-        content.sharded_tokens * width * self.problem.dtype.bytes()
-    }
-
-    fn exchange(&mut self, frame: &Frame<'_>, op: OpId, preds: &[TaskId]) -> Vec<TaskId> {
-        let meeting = self.graph.add_meeting(frame.group.ranks.clone());
-        let micro_batch = frame.content.index;
-        frame
-            .group
-            .ranks
-            .iter()
-            .zip(preds)
-            .map(|(&rank, pred)| {
-                self.join(
-                    meeting,
-                    op,
-                    rank,
-                    Role::ContextExchange,
-                    micro_batch,
-                    &[*pred],
-                )
-            })
-            .collect()
-    }
-
-    /// Attention over documents of every rank as tasks of their own, each behind its predecessor if it has one.
-    fn attend(
-        &mut self,
-        frame: &Frame<'_>,
-        what: impl Fn(&Share) -> Ops,
-        preds: &[TaskId],
-    ) -> Vec<TaskId> {
-        let shares = frame.content.shares.iter();
-        let ranks = frame.group.ranks.iter();
-        ranks
-            .zip(shares)
-            .enumerate()
-            .map(|(cp_index, (&rank, share))| {
-                let ops = layer::repeated(&what(share), frame.n_layers);
-                let preds: Vec<TaskId> = preds.get(cp_index).copied().into_iter().collect();
-                self.compute(rank, frame.role, frame.content.index, ops, &preds)
-            })
-            .collect()
-    }
-
-    /// All-gather of keys and values behind local attention; in backward a reduce-scatter of their gradients.
-    fn gathered_attention(&mut self, frame: &Frame<'_>, leads: &[TaskId]) -> Attended {
-        let (problem, pass) = (self.problem, frame.pass);
-        let bytes = self.key_value_bytes(frame.content);
-        let kind = if pass == Pass::Forward {
-            Collective::AllGather
-        } else {
-            Collective::ReduceScatter
-        };
-        let op = self.collective(kind, bytes, &frame.group.ranks, frame.n_layers);
-        let local = |share: &Share| layer::attention(problem, share.local.clone(), 1, pass);
-        let sharded = |share: &Share| layer::attention(problem, share.sharded.clone(), 1, pass);
-        match pass {
-            Pass::Forward => {
-                let exchanged = self.exchange(frame, op, leads);
-                self.attend(frame, local, &[]);
-                Attended::behind(
-                    frame
-                        .content
-                        .shares
-                        .iter()
-                        .map(|s| layer::repeated(&sharded(s), frame.n_layers)),
-                    &exchanged,
-                )
-            }
-            Pass::Backward => {
-                let attended = self.attend(frame, sharded, &[]);
-                let exchanged = self.exchange(frame, op, &attended);
-                self.attend(frame, local, &[]);
-                Attended::behind(frame.content.shares.iter().map(|_| Vec::new()), &exchanged)
-            }
-        }
-    }
-
-    /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
-    fn ring_attention(&mut self, frame: &Frame<'_>, leads: &[TaskId]) -> Attended {
-        let (problem, pass) = (self.problem, frame.pass);
-        let hops = problem.layout.cp - 1;
-        let factor = if pass == Pass::Forward { 1 } else { 2 };
-        let bytes = factor * self.key_value_bytes(frame.content) / u64::from(problem.layout.cp);
-        let op = self.collective(
-            Collective::RingShift,
-            bytes,
-            &frame.group.ranks,
-            frame.n_layers * hops,
-        );
-        let exchanged = self.exchange(frame, op, leads);
-        let block = |share: &Share| layer::attention(problem, share.sharded.clone(), 1, pass);
-        let overlapped = |share: &Share| {
-            let mut ops = layer::attention(problem, share.local.clone(), 1, pass);
-            ops.extend(layer::repeated(&block(share), hops));
-            ops
-        };
-        self.attend(frame, overlapped, &[]);
-        Attended::behind(
-            frame
-                .content
-                .shares
-                .iter()
-                .map(|s| layer::repeated(&block(s), frame.n_layers)),
-            &exchanged,
-        )
-    }
-
-    /// Tokens for heads before attention and back after it (arXiv:2309.14509).
-    fn ulysses_attention(&mut self, frame: &Frame<'_>, leads: &[TaskId]) -> Attended {
-        let (problem, pass) = (self.problem, frame.pass);
-        let model = &problem.model;
-        let cp = u64::from(problem.layout.cp);
-        let rows = frame.content.sharded_tokens.div_ceil(cp) * problem.dtype.bytes();
-        let heads = rows * model.n_heads * model.head_dim;
-        let all = heads + rows * 2 * model.n_kv_heads.max(cp) * model.head_dim;
-        let (bytes_in, bytes_out) = if pass == Pass::Forward {
-            (all, heads)
-        } else {
-            (heads, all)
-        };
-        let op_in = self.collective(
-            Collective::AllToAll,
-            bytes_in,
-            &frame.group.ranks,
-            frame.n_layers,
-        );
-        let op_out = self.collective(
-            Collective::AllToAll,
-            bytes_out,
-            &frame.group.ranks,
-            frame.n_layers,
-        );
-        let entered = self.exchange(frame, op_in, leads);
-        self.attend(
-            frame,
-            |share| layer::attention(problem, share.local.clone(), 1, pass),
-            &[],
-        );
-        let attended = self.attend(
-            frame,
-            |share| layer::attention(problem, share.sharded.clone(), cp, pass),
-            &entered,
-        );
-        let left = self.exchange(frame, op_out, &attended);
-        Attended::behind(frame.content.shares.iter().map(|_| Vec::new()), &left)
-    }
-}
-
-/// What the attention functions share.
-struct Frame<'a> {
-    group: &'a Group,
-    content: &'a Content,
-    n_layers: u32,
-    pass: Pass,
-    role: Role,
-}
-
-impl Attended {
-    fn behind(after: impl Iterator<Item = Ops>, exchanged: &[TaskId]) -> Self {
-        Self {
-            after: after.collect(),
-            preds: exchanged.iter().map(|&task| vec![task]).collect(),
+            self.join(meeting, op, rank, Role::ParameterGather, NO_MICRO_BATCH, &preds);
         }
     }
 }
