@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Runs every test. Arguments go to `cargo test`.
+set -eu
+cd "$(dirname "$0")"
+bash scripts/setup.sh
+exec cargo test --workspace "$@"
