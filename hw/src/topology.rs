@@ -1,38 +1,227 @@
-//! Graph of links between devices; a pair's route is the links that its traffic loads.
+//! Graph of directed links between devices; a pair's route is the links that its traffic loads.
+//!
+//! Capacities in bytes per second. Each GPU has a port up to and down from its NVLink island's switch, a network port to
+//! the leaf of its rail (GPU `i` of every node shares leaf `i`), and a link from and to its host. Leaves meet in a spine
+//! whose links carry a node count's worth of ports over the oversubscription. Islands of one node meet over the host.
+//! Invariant: `LinkId` is the edge index of the petgraph graph: six links per GPU, then two per leaf.
+
+use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 
 use crate::cluster::{Cluster, Rank};
-use crate::units::BytesPerSecond;
+use crate::units::{BytesPerSecond, Seconds};
 
 /// Identity of a directed link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(pub u32);
 
+/// What a link connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vertex {
+    /// A device.
+    Gpu(Rank),
+    /// NVLink switch of an island.
+    Island(u32),
+    /// Host of a node.
+    Host(u32),
+    /// Leaf switch of a rail.
+    Leaf(u32),
+    /// Spine.
+    Spine,
+}
+
+const LINKS_PER_GPU: u32 = 6;
+const ISLAND_UP: u32 = 0;
+const ISLAND_DOWN: u32 = 1;
+const NIC_UP: u32 = 2;
+const NIC_DOWN: u32 = 3;
+const HOST_TO_DEVICE: u32 = 4;
+const DEVICE_TO_HOST: u32 = 5;
+
 /// Links of a cluster.
 #[derive(Clone, Debug)]
-pub struct Topology {}
+pub struct Topology {
+    graph: DiGraph<Vertex, BytesPerSecond>,
+    n_gpus: u32,
+    gpus_per_node: u32,
+    nvlink_island: u32,
+    intra_node_latency: Seconds,
+    inter_node_latency: Seconds,
+}
 
 impl Topology {
     /// Topology of a cluster.
     #[must_use]
-    pub fn of(_cluster: &Cluster) -> Self {
-        Self {}
+    pub fn of(cluster: &Cluster) -> Self {
+        let n_gpus = cluster.n_gpus();
+        let mut graph = DiGraph::new();
+        let gpus: Vec<NodeIndex> = (0..n_gpus).map(|rank| graph.add_node(Vertex::Gpu(Rank(rank)))).collect();
+        let n_islands = n_gpus / cluster.nvlink_island;
+        let islands: Vec<NodeIndex> = (0..n_islands).map(|island| graph.add_node(Vertex::Island(island))).collect();
+        let hosts: Vec<NodeIndex> = (0..cluster.n_nodes).map(|node| graph.add_node(Vertex::Host(node))).collect();
+        let leaves: Vec<NodeIndex> =
+            (0..cluster.gpus_per_node).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
+        let spine = graph.add_node(Vertex::Spine);
+        for rank in 0..n_gpus {
+            let gpu = gpus[rank as usize];
+            let island = islands[(rank / cluster.nvlink_island) as usize];
+            let leaf = leaves[(rank % cluster.gpus_per_node) as usize];
+            let host = hosts[(rank / cluster.gpus_per_node) as usize];
+            graph.add_edge(gpu, island, cluster.gpu.intra_node_bandwidth);
+            graph.add_edge(island, gpu, cluster.gpu.intra_node_bandwidth);
+            graph.add_edge(gpu, leaf, cluster.nic_bandwidth);
+            graph.add_edge(leaf, gpu, cluster.nic_bandwidth);
+            graph.add_edge(host, gpu, cluster.gpu.host_bandwidth);
+            graph.add_edge(gpu, host, cluster.gpu.host_bandwidth);
+        }
+        let uplink = cluster.nic_bandwidth * (f64::from(cluster.n_nodes) / cluster.oversubscription);
+        for leaf in leaves {
+            graph.add_edge(leaf, spine, uplink);
+            graph.add_edge(spine, leaf, uplink);
+        }
+        Self {
+            graph,
+            n_gpus,
+            gpus_per_node: cluster.gpus_per_node,
+            nvlink_island: cluster.nvlink_island,
+            intra_node_latency: cluster.intra_node_latency,
+            inter_node_latency: cluster.inter_node_latency,
+        }
     }
 
     /// Number of links.
     #[must_use]
     pub fn n_links(&self) -> usize {
-        todo!()
+        self.graph.edge_count()
+    }
+
+    /// The graph itself, for walks that need vertices.
+    #[must_use]
+    pub const fn graph(&self) -> &DiGraph<Vertex, BytesPerSecond> {
+        &self.graph
     }
 
     /// Capacity of a link.
+    ///
+    /// # Panics
+    /// When the link is not of this topology.
     #[must_use]
-    pub fn capacity(&self, _link: LinkId) -> BytesPerSecond {
-        todo!()
+    pub fn capacity(&self, link: LinkId) -> BytesPerSecond {
+        self.graph[EdgeIndex::new(link.0 as usize)]
     }
 
-    /// Links from one rank to another, in order.
+    const fn port(rank: Rank, which: u32) -> LinkId {
+        LinkId(rank.0 * LINKS_PER_GPU + which)
+    }
+
+    /// Links from one rank to another, in order; none from a rank to itself.
     #[must_use]
-    pub fn route(&self, _from: Rank, _to: Rank) -> Vec<LinkId> {
-        todo!()
+    pub fn route(&self, from: Rank, to: Rank) -> Vec<LinkId> {
+        if from == to {
+            return Vec::new();
+        }
+        if from.0 / self.gpus_per_node != to.0 / self.gpus_per_node {
+            let (leaf_from, leaf_to) = (from.0 % self.gpus_per_node, to.0 % self.gpus_per_node);
+            let spine = |leaf: u32, down: u32| LinkId(self.n_gpus * LINKS_PER_GPU + 2 * leaf + down);
+            let mut links = vec![Self::port(from, NIC_UP)];
+            if leaf_from != leaf_to {
+                links.extend([spine(leaf_from, 0), spine(leaf_to, 1)]);
+            }
+            links.push(Self::port(to, NIC_DOWN));
+            return links;
+        }
+        if from.0 / self.nvlink_island == to.0 / self.nvlink_island {
+            vec![Self::port(from, ISLAND_UP), Self::port(to, ISLAND_DOWN)]
+        } else {
+            vec![Self::port(from, DEVICE_TO_HOST), Self::port(to, HOST_TO_DEVICE)]
+        }
+    }
+
+    /// Ports that traffic of a rank to all others of its node loads: (out, in).
+    #[must_use]
+    pub const fn island_ports(&self, rank: Rank) -> (LinkId, LinkId) {
+        (Self::port(rank, ISLAND_UP), Self::port(rank, ISLAND_DOWN))
+    }
+
+    /// Ports that traffic of a rank to other nodes loads: (out, in).
+    #[must_use]
+    pub const fn nic_ports(&self, rank: Rank) -> (LinkId, LinkId) {
+        (Self::port(rank, NIC_UP), Self::port(rank, NIC_DOWN))
+    }
+
+    /// Links between a rank and its host: (host to device, device to host).
+    #[must_use]
+    pub const fn host_links(&self, rank: Rank) -> (LinkId, LinkId) {
+        (Self::port(rank, HOST_TO_DEVICE), Self::port(rank, DEVICE_TO_HOST))
+    }
+
+    /// Start-up time of a message between two ranks.
+    #[must_use]
+    pub const fn latency(&self, from: Rank, to: Rank) -> Seconds {
+        if from.0 / self.gpus_per_node == to.0 / self.gpus_per_node {
+            self.intra_node_latency
+        } else {
+            self.inter_node_latency
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::Gpu;
+    use crate::units::{Bytes, FlopsPerSecond};
+
+    fn cluster(n_nodes: u32, nvlink_island: u32) -> Cluster {
+        Cluster {
+            name: "test".to_owned(),
+            gpu: Gpu {
+                name: "test".to_owned(),
+                memory: Bytes(80_000_000_000),
+                memory_bandwidth: BytesPerSecond::new(1e12),
+                peak_bf16: FlopsPerSecond::new(1e14),
+                peak_fp8: None,
+                intra_node_bandwidth: BytesPerSecond::new(300e9),
+                host_bandwidth: BytesPerSecond::new(32e9),
+                source: String::new(),
+                prices: Vec::new(),
+            },
+            n_nodes,
+            gpus_per_node: 8,
+            nvlink_island,
+            nic_bandwidth: BytesPerSecond::new(25e9),
+            intra_node_latency: Seconds::new(1e-6),
+            inter_node_latency: Seconds::new(5e-6),
+            oversubscription: 2.0,
+        }
+    }
+
+    #[test]
+    fn routes_walk_connected_links_from_source_to_target() {
+        let topology = Topology::of(&cluster(4, 4));
+        for (from, to, n_links) in [(0, 3, 2), (0, 5, 2), (0, 8, 2), (0, 9, 4), (7, 7, 0)] {
+            let route = topology.route(Rank(from), Rank(to));
+            assert_eq!(route.len(), n_links, "{from} to {to}");
+            let ends: Vec<_> = route
+                .iter()
+                .map(|link| {
+                    topology.graph.edge_endpoints(EdgeIndex::new(link.0 as usize)).expect("a link of the graph")
+                })
+                .collect();
+            assert!(ends.windows(2).all(|pair| pair[0].1 == pair[1].0), "links follow each other");
+            if let (Some(first), Some(last)) = (ends.first(), ends.last()) {
+                assert_eq!(topology.graph[first.0], Vertex::Gpu(Rank(from)));
+                assert_eq!(topology.graph[last.1], Vertex::Gpu(Rank(to)));
+            }
+        }
+    }
+
+    #[test]
+    fn the_spine_carries_the_ports_of_a_rail_over_the_oversubscription() {
+        // Four nodes' ports of 25 GB/s on a rail, two to one: 50 GB/s.
+        let topology = Topology::of(&cluster(4, 8));
+        let across = topology.route(Rank(0), Rank(9));
+        assert_eq!(topology.capacity(across[1]).get(), 50e9);
+        assert_eq!(topology.capacity(across[0]).get(), 25e9);
+        assert_eq!(topology.n_links(), 32 * 6 + 8 * 2);
     }
 }

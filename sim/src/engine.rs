@@ -1,4 +1,17 @@
-//! Plays a task graph on a machine.
+//! Plays a task graph on a machine: the simulator's interpreter of the waist.
+//!
+//! Integer nanoseconds; equal times in insertion order; events of one instant are handled as a batch before link shares are
+//! computed again. Compute runs at its device's speed over time. A collective or host copy is a flow: alone it takes exactly
+//! its estimate; flows that share links share them max-min fairly, where a link carries at least what its fastest flow alone
+//! would put on it, so an estimate that beats the datasheet is never slowed by itself. Ends are rounded up to the next
+//! nanosecond. Memory effects apply at task starts and ends; the first allocation that does not fit ends the run.
+
+pub mod memory;
+pub mod queue;
+pub mod share;
+
+mod flow;
+mod play;
 
 use hw::topology::Topology;
 use hw::{Rank, Time};
@@ -73,6 +86,9 @@ pub enum Outcome {
 
 /// Plays `graph`; same graph and machine, same bytes.
 #[must_use]
-pub fn simulate(_graph: &TaskGraph, _machine: &Machine<'_>) -> Outcome {
-    todo!()
+pub fn simulate(graph: &TaskGraph, machine: &Machine<'_>) -> Outcome {
+    play::play(graph, machine)
 }
+
+#[cfg(test)]
+mod tests;
