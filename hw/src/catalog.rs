@@ -1,22 +1,118 @@
-//! GPUs and clusters by name, read from `hw/catalog/*.toml`, where every figure has a dated source.
+//! GPUs by name, read from `hw/catalog/gpus.toml`, where every figure has a dated source, and clusters made of them.
+//!
+//! Units are in the keys of the file. Invariant: the embedded file parses, which a test holds.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
 
 use crate::cluster::Cluster;
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Price};
+use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
+
+/// Start-up time of a message over NVLink: astra-sim's validated HGX-H100 network file has 936 ns per hop.
+const INTRA_NODE_LATENCY_S: f64 = 1e-6;
+/// Start-up time of a message between nodes: the order of the smallest multi-node collectives that papers print.
+const INTER_NODE_LATENCY_S: f64 = 5e-6;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    memory_gib: f64,
+    memory_gb_per_s: f64,
+    peak_bf16_tflops: f64,
+    peak_fp8_tflops: Option<f64>,
+    intra_node_gb_per_s: f64,
+    host_gb_per_s: f64,
+    nic_gb_per_s: f64,
+    source: String,
+    date: String,
+    prices: Vec<PriceEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceEntry {
+    provider: String,
+    date: String,
+    usd_per_hour: f64,
+}
+
+static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
+    toml::from_str(include_str!("../catalog/gpus.toml")).expect("the embedded catalogue is held by a test")
+});
 
 /// A GPU by name.
 #[must_use]
-pub fn gpu(_name: &str) -> Option<Gpu> {
-    todo!()
+pub fn gpu(name: &str) -> Option<Gpu> {
+    let entry = ENTRIES.get(name)?;
+    let giga = |value: f64| BytesPerSecond::new(value * 1e9);
+    Some(Gpu {
+        name: name.to_owned(),
+        memory: Bytes::from_gib(entry.memory_gib),
+        memory_bandwidth: giga(entry.memory_gb_per_s),
+        peak_bf16: FlopsPerSecond::new(entry.peak_bf16_tflops * 1e12),
+        peak_fp8: entry.peak_fp8_tflops.map(|peak| FlopsPerSecond::new(peak * 1e12)),
+        intra_node_bandwidth: giga(entry.intra_node_gb_per_s),
+        host_bandwidth: giga(entry.host_gb_per_s),
+        source: format!("{}, {}", entry.source, entry.date),
+        prices: entry
+            .prices
+            .iter()
+            .map(|price| Price {
+                provider: price.provider.clone(),
+                date: price.date.clone(),
+                usd_per_hour: price.usd_per_hour,
+            })
+            .collect(),
+    })
 }
 
 /// Names of all GPUs.
 #[must_use]
 pub fn gpu_names() -> Vec<&'static str> {
-    todo!()
+    ENTRIES.keys().map(String::as_str).collect()
 }
 
-/// A cluster of `n_nodes` nodes of `gpus_per_node` GPUs with the GPU's usual network.
+/// A cluster of `n_nodes` nodes of `gpus_per_node` GPUs with the GPU's usual network, non-blocking.
 #[must_use]
-pub fn cluster(_gpu: &Gpu, _n_nodes: u32, _gpus_per_node: u32) -> Cluster {
-    todo!()
+pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
+    // A device that is not in the catalogue gets 100 Gb/s per GPU.
+    let nic_gb_per_s = ENTRIES.get(&gpu.name).map_or(12.5, |entry| entry.nic_gb_per_s);
+    Cluster {
+        name: format!("{n_nodes} × {gpus_per_node} {}", gpu.name),
+        gpu: gpu.clone(),
+        n_nodes,
+        gpus_per_node,
+        nvlink_island: gpus_per_node,
+        nic_bandwidth: BytesPerSecond::new(nic_gb_per_s * 1e9),
+        intra_node_latency: Seconds::new(INTRA_NODE_LATENCY_S),
+        inter_node_latency: Seconds::new(INTER_NODE_LATENCY_S),
+        oversubscription: 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_parses_with_a_source_a_date_and_sane_figures() {
+        for name in gpu_names() {
+            let gpu = gpu(name).expect("a listed GPU");
+            assert!(!gpu.source.is_empty(), "{name}");
+            assert!((2e10..3e11).contains(&gpu.memory.as_f64()), "{name}: memory");
+            assert!((2e11..1e13).contains(&gpu.memory_bandwidth.get()), "{name}: bandwidth");
+            assert!((3e13..3e15).contains(&gpu.peak_bf16.get()), "{name}: peak");
+        }
+        assert!(gpu("h101").is_none());
+    }
+
+    #[test]
+    fn peaks_are_dense() {
+        // Datasheets print 1,979 TFLOP/s for H100 bf16 with sparsity; dense is half.
+        assert_eq!(gpu("h100-sxm").expect("listed").peak_bf16.get(), 989e12);
+        assert_eq!(gpu("a100-sxm-80g").expect("listed").peak_bf16.get(), 312e12);
+    }
 }

@@ -1,6 +1,12 @@
 //! Architecture of a model: layers, widths, heads, experts. Parameters, operations and bytes are derived, never stored.
 //!
-//! Units: counts and elements. Read from a Hugging Face `config.json` or embedded by name.
+//! Units: counts and elements. Read from a Hugging Face `config.json` (`model/config.rs`) or embedded by name
+//! (`model/embedded.rs`). Invariant: widths and counts are positive and heads divide evenly.
+
+mod config;
+mod embedded;
+
+pub use embedded::{embedded, embedded_names};
 
 /// Latent attention of DeepSeek-V2/V3 (arXiv:2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +61,12 @@ pub struct Model {
     pub vocab: u64,
     /// Whether the output head shares the embedding table.
     pub tied: bool,
+    /// Whether query, key and value projections have biases (Qwen2, GPT).
+    pub qkv_bias: bool,
+    /// Whether positions are learned, with a table of `max_positions` rows, and every matrix has a bias (GPT).
+    pub learned_positions: bool,
+    /// Whether each head's query and key are normalised (Qwen3).
+    pub qk_norm: bool,
     /// Longest position that the model was made for.
     pub max_positions: u64,
     /// Latent attention, where the model has it.
@@ -63,30 +75,93 @@ pub struct Model {
     pub experts: Option<Experts>,
 }
 
-/// A model embedded by name.
-#[must_use]
-pub fn embedded(_name: &str) -> Option<Model> {
-    todo!()
-}
-
-/// Names of all embedded models.
-#[must_use]
-pub fn embedded_names() -> Vec<&'static str> {
-    todo!()
-}
-
 impl Model {
-    /// Reads a Hugging Face `config.json`.
-    ///
-    /// # Errors
-    /// All findings, each naming the key, what was found and what is allowed.
-    pub fn from_config(_name: &str, _config: &str) -> Result<Self, Vec<String>> {
-        todo!()
+    /// Width of all keys (or all values) of a token.
+    #[must_use]
+    pub const fn kv_width(&self) -> u64 {
+        self.n_kv_heads * self.head_dim
+    }
+
+    /// Parameters of attention in one layer.
+    #[must_use]
+    pub fn attention_parameters(&self) -> u64 {
+        if let Some(latent) = self.latent {
+            let query = self.n_heads * (latent.nope_dim + latent.rope_dim);
+            let queries = latent.q_rank.map_or(self.hidden * query, |rank| rank * (self.hidden + query) + rank);
+            let compressed = self.hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank;
+            let expanded = latent.kv_rank * self.n_heads * (latent.nope_dim + latent.value_dim);
+            return queries + compressed + expanded + self.n_heads * latent.value_dim * self.hidden;
+        }
+        let query = self.n_heads * self.head_dim;
+        let biases = if self.qkv_bias { query + 2 * self.kv_width() } else { 0 };
+        let norms = if self.qk_norm { 2 * self.head_dim } else { 0 };
+        let output_bias = if self.learned_positions { self.hidden } else { 0 };
+        self.hidden * (query + 2 * self.kv_width()) + query * self.hidden + biases + norms + output_bias
+    }
+
+    /// Parameters of a feed-forward of that width.
+    const fn feed_forward_parameters(&self, intermediate: u64) -> u64 {
+        let matrices = if self.gated { 3 } else { 2 };
+        let biases = if self.learned_positions { intermediate + self.hidden } else { 0 };
+        matrices * self.hidden * intermediate + biases
+    }
+
+    /// Parameters of all layers where each routed layer counts `n_experts` routed experts.
+    fn layer_parameters(&self, n_experts: u64) -> u64 {
+        let norms = if self.learned_positions { 4 } else { 2 } * self.hidden;
+        let feed_forwards =
+            self.experts.map_or(self.n_layers * self.feed_forward_parameters(self.intermediate), |experts| {
+                let routed = n_experts * self.feed_forward_parameters(experts.intermediate);
+                let shared = experts.n_shared * self.feed_forward_parameters(experts.intermediate);
+                let router = self.hidden * experts.n_routed;
+                let dense = experts.n_dense_layers * self.feed_forward_parameters(self.intermediate);
+                (self.n_layers - experts.n_dense_layers) * (routed + shared + router) + dense
+            });
+        self.n_layers * (self.attention_parameters() + norms) + feed_forwards
+    }
+
+    /// Parameters of the embedding, the learned positions, the final norm and the output head.
+    #[must_use]
+    pub const fn embedding_parameters(&self) -> u64 {
+        let tables = if self.tied { 1 } else { 2 };
+        let positions = if self.learned_positions { self.max_positions + 1 } else { 0 };
+        self.vocab * self.hidden * tables + positions * self.hidden + self.hidden
     }
 
     /// Parameters of the whole model.
     #[must_use]
     pub fn n_parameters(&self) -> u64 {
-        todo!()
+        self.layer_parameters(self.experts.map_or(0, |experts| experts.n_routed)) + self.embedding_parameters()
+    }
+
+    /// Parameters that one token uses.
+    #[must_use]
+    pub fn active_parameters(&self) -> u64 {
+        self.layer_parameters(self.experts.map_or(0, |experts| experts.top_k)) + self.embedding_parameters()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameter_counts_are_those_of_the_published_checkpoints() {
+        // Counts of the tensors in the public checkpoints.
+        for (name, expected) in [
+            ("qwen2.5-0.5b", 494_032_768),
+            ("qwen2.5-7b", 7_615_616_512),
+            ("llama-3-8b", 8_030_261_248),
+            ("llama-2-7b", 6_738_415_616),
+            ("mistral-7b", 7_241_732_096),
+            ("mixtral-8x7b", 46_702_792_704),
+            ("qwen3-8b", 8_190_735_360),
+        ] {
+            assert_eq!(embedded(name).expect(name).n_parameters(), expected, "{name}");
+        }
+        let deepseek = embedded("deepseek-v3").expect("embedded");
+        // The report gives 671 B in total and 37 B active, without the multi-token head.
+        assert!((670e9..672e9).contains(&hw::Tokens(deepseek.n_parameters()).as_f64()));
+        assert!((36e9..38.5e9).contains(&hw::Tokens(deepseek.active_parameters()).as_f64()));
     }
 }

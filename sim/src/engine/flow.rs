@@ -18,7 +18,7 @@ pub type Loads = Vec<(LinkId, f64)>;
 pub fn loads(op: &Op, members: &[Rank], topology: &Topology) -> Loads {
     let mut loads = BTreeMap::new();
     add(op, 1.0, members, topology, &mut loads);
-    loads.into_iter().collect()
+    loads.into_iter().filter(|(_, bytes)| *bytes > 0.0).collect()
 }
 
 fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
@@ -121,11 +121,6 @@ impl Flows {
         self.active[id as usize].as_ref().is_some_and(|flow| flow.event == event)
     }
 
-    /// Remembers the event that ends a flow.
-    pub fn set_event(&mut self, id: u32, event: u32) {
-        self.active[id as usize].as_mut().expect("a flow in progress").event = event;
-    }
-
     /// Ends a flow; returns the flows that shared a link with it, in order.
     pub fn end(&mut self, id: u32) -> Vec<u32> {
         let flow = self.active[id as usize].take().expect("a flow ends once");
@@ -205,7 +200,9 @@ impl Flows {
                 ShareFlow { links: links.collect(), cap }
             })
             .collect();
-        share::max_min(&flows, &capacity).iter().zip(&flows).map(|(rate, flow)| rate / flow.cap).collect()
+        // A flow that loads no link has no cap and is never disturbed.
+        let rates = share::max_min(&flows, &capacity);
+        rates.iter().zip(&flows).map(|(rate, flow)| if flow.cap > 0.0 { rate / flow.cap } else { 1.0 }).collect()
     }
 }
 

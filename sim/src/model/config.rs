@@ -1,0 +1,155 @@
+//! Hugging Face `config.json` → `Model`: every finding at once, never a panic.
+//!
+//! Keys are those of the public configurations of the supported model types.
+
+use serde_json::{Map, Value};
+
+use super::{Experts, LatentAttention, Model};
+
+/// Supported values of `model_type`.
+pub const MODEL_TYPES: [&str; 9] =
+    ["deepseek_v3", "gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v2"];
+
+/// Largest width or count that is taken for real.
+const COUNT_MAX: u64 = 10_000_000;
+
+struct Reader<'a> {
+    keys: &'a Map<String, Value>,
+    findings: Vec<String>,
+}
+
+impl Reader<'_> {
+    /// A positive count under the first of `names` that is present.
+    fn optional(&mut self, names: &[&str]) -> Option<u64> {
+        let (name, value) = names.iter().find_map(|name| self.keys.get(*name).map(|value| (*name, value)))?;
+        if value.is_null() {
+            return None;
+        }
+        match value.as_u64().filter(|count| (1..=COUNT_MAX).contains(count)) {
+            Some(count) => Some(count),
+            None => {
+                self.findings.push(format!("`{name}` is {value}, allowed are whole numbers from 1 to {COUNT_MAX}"));
+                Some(1)
+            }
+        }
+    }
+
+    fn required(&mut self, names: &[&str]) -> u64 {
+        self.optional(names).unwrap_or_else(|| {
+            self.findings.push(format!("key `{}` is missing", names[0]));
+            1
+        })
+    }
+
+    fn flag(&self, name: &str, default: bool) -> bool {
+        self.keys.get(name).and_then(Value::as_bool).unwrap_or(default)
+    }
+
+    /// A count that may be zero.
+    fn count(&self, name: &str) -> u64 {
+        self.keys.get(name).and_then(Value::as_u64).filter(|count| *count <= COUNT_MAX).unwrap_or(0)
+    }
+}
+
+impl Model {
+    /// Reads a Hugging Face `config.json`.
+    ///
+    /// # Errors
+    /// All findings, each naming the key, what was found and what is allowed.
+    pub fn from_config(name: &str, config: &str) -> Result<Self, Vec<String>> {
+        let value: Value = serde_json::from_str(config).map_err(|error| vec![format!("not valid JSON: {error}")])?;
+        let Value::Object(keys) = &value else {
+            return Err(vec!["the file holds no JSON object".to_owned()]);
+        };
+        let kind = keys.get("model_type").and_then(Value::as_str).unwrap_or("");
+        let mut reader = Reader { keys, findings: Vec::new() };
+        if !MODEL_TYPES.contains(&kind) {
+            let allowed = MODEL_TYPES.join(", ");
+            reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}"));
+        }
+        let model = read(name, kind, &mut reader);
+        let mut findings = reader.findings;
+        if findings.is_empty() {
+            findings.extend(contradictions(&model));
+        }
+        if findings.is_empty() { Ok(model) } else { Err(findings) }
+    }
+}
+
+fn read(name: &str, kind: &str, reader: &mut Reader<'_>) -> Model {
+    let gpt = kind == "gpt2";
+    let hidden = reader.required(&["hidden_size", "n_embd"]);
+    let n_heads = reader.required(&["num_attention_heads", "n_head"]);
+    let intermediate =
+        if gpt { reader.optional(&["n_inner"]).unwrap_or(4 * hidden) } else { reader.required(&["intermediate_size"]) };
+    let latent = reader.optional(&["kv_lora_rank"]).map(|kv_rank| LatentAttention {
+        q_rank: reader.optional(&["q_lora_rank"]),
+        kv_rank,
+        nope_dim: reader.required(&["qk_nope_head_dim"]),
+        rope_dim: reader.required(&["qk_rope_head_dim"]),
+        value_dim: reader.required(&["v_head_dim"]),
+    });
+    let experts = reader.optional(&["n_routed_experts", "num_local_experts", "num_experts"]).map(|n_routed| Experts {
+        n_routed,
+        top_k: reader.required(&["num_experts_per_tok"]),
+        n_shared: reader.count("n_shared_experts"),
+        intermediate: reader.optional(&["moe_intermediate_size"]).unwrap_or(intermediate),
+        n_dense_layers: reader.count("first_k_dense_replace"),
+    });
+    Model {
+        name: name.to_owned(),
+        n_layers: reader.required(&["num_hidden_layers", "n_layer"]),
+        hidden,
+        n_heads,
+        n_kv_heads: reader.optional(&["num_key_value_heads"]).unwrap_or(n_heads),
+        head_dim: reader.optional(&["head_dim"]).unwrap_or(hidden / n_heads),
+        intermediate,
+        gated: !gpt,
+        vocab: reader.required(&["vocab_size"]),
+        tied: reader.flag("tie_word_embeddings", gpt),
+        qkv_bias: matches!(kind, "qwen2" | "gpt2"),
+        learned_positions: gpt,
+        qk_norm: kind.starts_with("qwen3"),
+        max_positions: reader.optional(&["max_position_embeddings", "n_positions"]).unwrap_or(2048),
+        latent,
+        experts,
+    }
+}
+
+fn contradictions(model: &Model) -> Vec<String> {
+    let mut findings = Vec::new();
+    if model.latent.is_none() && !model.n_heads.is_multiple_of(model.n_kv_heads) {
+        findings.push(format!("{} key-value heads do not divide {} heads", model.n_kv_heads, model.n_heads));
+    }
+    if model.head_dim == 0 {
+        findings.push(format!("`hidden_size` {} is below the {} heads", model.hidden, model.n_heads));
+    }
+    if let Some(experts) = model.experts {
+        if experts.top_k > experts.n_routed {
+            findings.push(format!("`num_experts_per_tok` {} exceeds {} experts", experts.top_k, experts.n_routed));
+        }
+        if experts.n_dense_layers > model.n_layers {
+            findings.push(format!("{} dense layers exceed {} layers", experts.n_dense_layers, model.n_layers));
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_findings_come_at_once() {
+        let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
+        let findings = Model::from_config("x", config).expect_err("a bad file");
+        assert_eq!(findings.len(), 6, "{findings:?}");
+    }
+
+    #[test]
+    fn odd_files_are_findings() {
+        for text in ["", "[]", "{", "null", "{\"model_type\": 3}"] {
+            assert!(Model::from_config("x", text).is_err(), "{text}");
+        }
+    }
+}

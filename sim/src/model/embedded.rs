@@ -1,0 +1,130 @@
+//! Models by name; figures are those of the public configurations, one row each.
+
+use super::{Experts, LatentAttention, Model};
+
+/// A row of the table of dense models.
+struct Row {
+    name: &'static str,
+    /// Layers, hidden, heads, key-value heads, head width, intermediate, vocabulary, positions.
+    shape: [u64; 8],
+    family: Family,
+    tied: bool,
+    experts: Option<Experts>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Llama,
+    Qwen2,
+    Qwen3,
+    Gpt,
+}
+
+const fn dense(name: &'static str, family: Family, tied: bool, shape: [u64; 8]) -> Row {
+    Row { name, shape, family, tied, experts: None }
+}
+
+const fn experts(n_routed: u64, top_k: u64, intermediate: u64) -> Option<Experts> {
+    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0 })
+}
+
+const ROWS: &[Row] = &[
+    dense("qwen2.5-0.5b", Family::Qwen2, true, [24, 896, 14, 2, 64, 4864, 151_936, 32_768]),
+    dense("qwen2.5-1.5b", Family::Qwen2, true, [28, 1536, 12, 2, 128, 8960, 151_936, 32_768]),
+    dense("qwen2.5-7b", Family::Qwen2, false, [28, 3584, 28, 4, 128, 18_944, 152_064, 131_072]),
+    dense("qwen2.5-14b", Family::Qwen2, false, [48, 5120, 40, 8, 128, 13_824, 152_064, 131_072]),
+    dense("qwen2.5-32b", Family::Qwen2, false, [64, 5120, 40, 8, 128, 27_648, 152_064, 131_072]),
+    dense("qwen2.5-72b", Family::Qwen2, false, [80, 8192, 64, 8, 128, 29_568, 152_064, 131_072]),
+    dense("qwen3-8b", Family::Qwen3, false, [36, 4096, 32, 8, 128, 12_288, 151_936, 40_960]),
+    dense("llama-2-7b", Family::Llama, false, [32, 4096, 32, 32, 128, 11_008, 32_000, 4096]),
+    dense("llama-2-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 32_000, 4096]),
+    dense("llama-3-8b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 128_256, 131_072]),
+    dense("llama-3-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 128_256, 131_072]),
+    dense("mistral-7b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768]),
+    dense("gpt-7b", Family::Gpt, true, [32, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
+    dense("gpt-13b", Family::Gpt, true, [40, 5120, 40, 40, 128, 20_480, 51_200, 2048]),
+    dense("gpt-30b", Family::Gpt, true, [60, 6656, 52, 52, 128, 26_624, 51_200, 2048]),
+    dense("gpt-3-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 51_200, 2048]),
+    Row {
+        name: "mixtral-8x7b",
+        shape: [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768],
+        family: Family::Llama,
+        tied: false,
+        experts: experts(8, 2, 14_336),
+    },
+    Row {
+        name: "mixtral-8x22b",
+        shape: [56, 6144, 48, 8, 128, 16_384, 32_768, 65_536],
+        family: Family::Llama,
+        tied: false,
+        experts: experts(8, 2, 16_384),
+    },
+    Row {
+        name: "qwen3-30b-a3b",
+        shape: [48, 2048, 32, 4, 128, 6144, 151_936, 40_960],
+        family: Family::Qwen3,
+        tied: false,
+        experts: experts(128, 8, 768),
+    },
+];
+
+const DEEPSEEK_V3: &str = "deepseek-v3";
+
+/// A model embedded by name.
+#[must_use]
+pub fn embedded(name: &str) -> Option<Model> {
+    if name == DEEPSEEK_V3 {
+        return Some(deepseek_v3());
+    }
+    ROWS.iter().find(|row| row.name == name).map(from_row)
+}
+
+/// Names of all embedded models.
+#[must_use]
+pub fn embedded_names() -> Vec<&'static str> {
+    ROWS.iter().map(|row| row.name).chain([DEEPSEEK_V3]).collect()
+}
+
+fn from_row(row: &Row) -> Model {
+    let [n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, max_positions] = row.shape;
+    Model {
+        name: row.name.to_owned(),
+        n_layers,
+        hidden,
+        n_heads,
+        n_kv_heads,
+        head_dim,
+        intermediate,
+        gated: row.family != Family::Gpt,
+        vocab,
+        tied: row.tied,
+        qkv_bias: matches!(row.family, Family::Qwen2 | Family::Gpt),
+        learned_positions: row.family == Family::Gpt,
+        qk_norm: row.family == Family::Qwen3,
+        max_positions,
+        latent: None,
+        experts: row.experts,
+    }
+}
+
+fn deepseek_v3() -> Model {
+    let latent = LatentAttention { q_rank: Some(1536), kv_rank: 512, nope_dim: 128, rope_dim: 64, value_dim: 128 };
+    Model {
+        name: DEEPSEEK_V3.to_owned(),
+        n_layers: 61,
+        hidden: 7168,
+        n_heads: 128,
+        n_kv_heads: 128,
+        head_dim: 128,
+        intermediate: 18_432,
+        gated: true,
+        vocab: 129_280,
+        tied: false,
+        qkv_bias: false,
+        learned_positions: false,
+        qk_norm: false,
+        max_positions: 163_840,
+        latent: Some(latent),
+        experts: Some(Experts { n_routed: 256, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 3 }),
+    }
+}
