@@ -1,12 +1,63 @@
 //! The table of policies: one file each, one `mod` line and one row here.
 
-use crate::policy::Policy;
+use sim::{Plan, Problem};
+
+use crate::policy::{Decision, PlanError, Policy, Status};
+
+mod best_fit;
+mod deepspeed;
+mod longalign;
+mod megatron;
+mod round_robin;
+mod skrull;
+mod skrull_exact;
 
 /// Every policy.
-pub static POLICIES: &[&dyn Policy] = &[];
+pub static POLICIES: &[&dyn Policy] = &[
+    &best_fit::BestFit,
+    &deepspeed::DeepSpeed,
+    &longalign::LongAlign,
+    &megatron::Megatron,
+    &round_robin::RoundRobin,
+    &skrull::Skrull,
+    &skrull_exact::SkrullExact,
+];
 
 /// A policy by name.
 #[must_use]
 pub fn named(name: &str) -> Option<&'static dyn Policy> {
     POLICIES.iter().copied().find(|policy| policy.card().name == name)
 }
+
+/// A plan of a policy that knows nothing about its quality.
+fn heuristic(policy: &str, problem: &Problem, steps: Vec<sim::plan::Step>) -> Decision {
+    let plan = Plan { schema: sim::plan::SCHEMA.to_owned(), policy: policy.to_owned(), layout: problem.layout, steps };
+    Decision { plan, objective: None, bound: None, status: Status::Heuristic }
+}
+
+/// Refuses a sequence that no group can hold.
+fn all_fit(problem: &Problem) -> Result<(), PlanError> {
+    let capacity = problem.bucket_tokens * u64::from(problem.layout.cp);
+    let longest =
+        problem.workload.lengths.iter().enumerate().max_by_key(|(index, length)| (**length, std::cmp::Reverse(*index)));
+    match longest {
+        Some((index, &length)) if length > capacity => Err(PlanError::Infeasible(format!(
+            "sequence {index} has {length} tokens, a context group holds {capacity} ({} per rank on {} ranks)",
+            problem.bucket_tokens, problem.layout.cp
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Deals items to data-parallel ranks in turn.
+fn deal<T>(items: impl IntoIterator<Item = T>, n_groups: u32) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = (0..n_groups).map(|_| Vec::new()).collect();
+    let n = groups.len();
+    for (index, item) in items.into_iter().enumerate() {
+        groups[index % n].push(item);
+    }
+    groups
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,127 @@
+//! Properties of every policy in the table, and the exact optimum against brute force.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sim::layout::{ContextExchange, Layout, Zero};
+use sim::plan::{Place, Placement};
+use sim::problem::{GradientSync, Recompute};
+use sim::{CostModel, Estimate, Op, Problem, Source, Workload};
+
+use super::*;
+use crate::dacp::Terms;
+use crate::policy::{PlanContext, Value};
+
+/// A problem of the small model on one node.
+pub(crate) fn problem(lengths: Vec<u64>, batch_size: usize, dp: u32, cp: u32, bucket_tokens: u64) -> Problem {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    Problem {
+        model: sim::model::embedded("qwen2.5-0.5b").expect("embedded"),
+        cluster: hw::catalog::cluster(&gpu, 1, dp * cp),
+        layout: Layout { dp, cp, tp: 1, pp: 1, zero: Zero::Gradients, exchange: ContextExchange::Gather },
+        workload: Workload { lengths, batch_size, source: "test".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        recompute: Recompute::Selective,
+        gradient_sync: GradientSync::Overlapped,
+        bucket_tokens,
+        host_overhead_per_layer: hw::Seconds::ZERO,
+        reserved_memory: hw::Bytes(0),
+        seed: 1,
+    }
+}
+
+struct Nothing;
+
+impl CostModel for Nothing {
+    fn elementary(&self, _op: &Op) -> Estimate {
+        Estimate::exact(hw::Seconds::ZERO, Source::Datasheet)
+    }
+}
+
+fn context() -> PlanContext<'static> {
+    PlanContext { cost: &Nothing, parameters: BTreeMap::new() }
+}
+
+/// Best objective over every placement of every sequence in every micro-batch of one data-parallel rank.
+fn brute_force(problem: &Problem, n_micro_batches: usize) -> f64 {
+    let sequences: Vec<(u32, u64)> = problem.workload.step(0).collect();
+    let n = problem.layout.cp as usize;
+    let choices = n_micro_batches * (n + 1);
+    let terms = Terms::of(problem);
+    let mut best = f64::INFINITY;
+    for mut code in 0..choices.pow(u32::try_from(sequences.len()).expect("few")) {
+        let mut micro_batches = vec![sim::plan::MicroBatch::default(); n_micro_batches];
+        for &(sequence, tokens) in &sequences {
+            let (slot, place) = ((code % choices) / (n + 1), code % (n + 1));
+            code /= choices;
+            let place = if place == n { Place::Sharded } else { Place::Local(u32::try_from(place).expect("few")) };
+            micro_batches[slot].sequences.push(Placement { sequence, tokens, place });
+        }
+        let fits = micro_batches
+            .iter()
+            .all(|mb| (0..problem.layout.cp).all(|r| mb.tokens_on(r, problem.layout.cp) <= problem.bucket_tokens));
+        if fits {
+            let total =
+                micro_batches.iter().map(|mb| terms.micro_batch_s(&problem.model, problem.layout.cp, &mb.sequences));
+            best = best.min(total.sum());
+        }
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn the_milp_equals_brute_force_and_bounds_the_heuristic(lengths in prop::collection::vec(100_u64..40_000, 2..5)) {
+        let n = lengths.len();
+        let problem = problem(lengths, n, 1, 2, 26_000);
+        if let Ok(heuristic) = named("skrull").expect("listed").plan(&problem, &context()) {
+            let exact = named("skrull_exact").expect("listed").plan(&problem, &context()).expect("small enough");
+            let found = exact.objective.expect("an objective");
+            let best = brute_force(&problem, heuristic.plan.steps[0].groups[0].len());
+            prop_assert!((found / best - 1.0).abs() < 1e-4, "MILP {found}, brute force {best}");
+            prop_assert!(heuristic.objective.expect("an objective") >= found * (1.0 - 1e-6));
+            prop_assert!(exact.bound.expect("a bound") <= found);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_policy_conserves_tokens_and_respects_the_bucket(
+        lengths in prop::collection::vec(1_u64..60_000, 12),
+        dp in 1_u32..4,
+        cp in 1_u32..5,
+    ) {
+        let problem = problem(lengths, 6, dp, cp, 20_000);
+        for policy in POLICIES {
+            let name = policy.card().name;
+            let mut context = context();
+            context.parameters.insert("nodes_max".to_owned(), Value::Number(1.0));
+            context.parameters.insert("binaries_max".to_owned(), Value::Number(1.0));
+            match policy.plan(&problem, &context) {
+                Err(PlanError::Infeasible(why) | PlanError::Unsupported(why) | PlanError::Budget(why)) => prop_assert!(!why.is_empty()),
+                Ok(decision) => {
+                    prop_assert_eq!(sim::check::check(&problem, &decision.plan), Ok(()), "{}", name);
+                    prop_assert_eq!(&policy.plan(&problem, &context).expect("planned before"), &decision, "{}", name);
+                    for micro_batch in decision.plan.steps.iter().flat_map(|step| step.groups.iter().flatten()) {
+                        let slack = micro_batch.sequences.len() as u64 + 1;
+                        for rank in 0..cp {
+                            prop_assert!(micro_batch.tokens_on(rank, cp) <= 20_000 + if name == "megatron" { slack } else { 0 }, "{}", name);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn without_roll_back_a_rank_can_exceed_its_bucket() {
+    let problem = problem(vec![30_000, 500, 400, 300], 4, 1, 2, 20_000);
+    let mut context = context();
+    context.parameters.insert("rollback".to_owned(), Value::Word("off".to_owned()));
+    let decision = named("skrull").expect("listed").plan(&problem, &context).expect("no check refuses it");
+    let over = decision.plan.steps[0].groups[0].iter().any(|mb| (0..2).any(|rank| mb.tokens_on(rank, 2) > 20_000));
+    assert!(over);
+}
