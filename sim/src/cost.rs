@@ -3,6 +3,7 @@
 pub mod fixed;
 pub mod profile;
 pub mod roofline;
+pub mod surface;
 
 use hw::Seconds;
 

@@ -1,41 +1,313 @@
 //! Fitted curves and residuals of one device (`profiles/*.toml`), and the cost model that reads them.
+//!
+//! A fitted operator is the roofline's base times a `Surface`, plus a start-up. GEMM axes are m, n, k; attention axes are the
+//! mean keys per query doubled (the length of a whole causal document) and the query tiles of all documents together, so that
+//! a packed micro-batch costs the sum of its documents at the occupancy of all of them. Collectives are curves over bytes.
+//! The interval is the 5 % and 95 % quantile of the residuals of rows that the fit did not see.
 
-use hw::Cluster;
+use std::collections::BTreeMap;
 
-use crate::cost::{CostModel, Estimate};
-use crate::task::Op;
+use hw::{Cluster, Dtype, Seconds};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
+use crate::cost::surface::Surface;
+use crate::cost::{CostModel, Estimate, Source};
+use crate::task::{Collective, Document, Op, Pass};
+
+/// Schema of profile files.
+pub const SCHEMA: &str = "skrull-sim/profile/1";
+/// Query rows of one tile of a flash attention kernel.
+pub const ATTENTION_TILE: u64 = 128;
+/// Factor by which an interval widens outside the hull, on each side.
+const OUTSIDE_WIDENING: f64 = 1.3;
+/// Spread of attention backward around its factor, which is published and not measured here.
+const BACKWARD_SPREAD: f64 = 1.2;
 
 /// A profile file.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Name.
+    /// `SCHEMA`.
+    pub schema: String,
+    /// Name, as scenarios give it.
     pub name: String,
+    /// GPU of the catalogue that it is for.
+    pub gpu: String,
+    /// Where the rows come from.
+    pub source: String,
+    /// When it was fitted.
+    pub date: String,
+    /// Fitted kernels by name: `gemm`, `attention-64`, `attention-128`.
+    pub operators: BTreeMap<String, Operator>,
+    /// Fitted collectives inside a node.
+    pub collectives: Vec<CollectiveCurve>,
+}
+
+/// How well a fit does on rows that it did not see.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Residuals {
+    /// Rows that were fitted.
+    pub n_fit: usize,
+    /// Rows that were held out.
+    pub n_held_out: usize,
+    /// Median of |predicted / measured − 1| over held-out rows.
+    pub median_error: f64,
+    /// 90 % quantile of the same.
+    pub p90_error: f64,
+    /// 5 % quantile of measured / predicted.
+    pub low: f64,
+    /// 95 % quantile of measured / predicted.
+    pub high: f64,
+}
+
+/// A fitted kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Operator {
+    /// Error on unseen rows.
+    pub residuals: Residuals,
+    /// Start-up, seconds.
+    pub start_s: f64,
+    /// Correction of the roofline base.
+    pub surface: Surface,
+}
+
+/// A fitted collective inside a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveCurve {
+    /// `all_gather`, `reduce_scatter`, `all_reduce` or `all_to_all`.
+    pub kind: String,
+    /// Ranks.
+    pub n_ranks: u32,
+    /// Error on unseen sizes.
+    pub residuals: Residuals,
+    /// Bytes as `task::Collective` defines them, increasing.
+    pub bytes: Vec<f64>,
+    /// Seconds at each size.
+    pub seconds: Vec<f64>,
+}
+
+/// Name of a collective in profile files.
+#[must_use]
+pub const fn collective_name(kind: Collective) -> Option<&'static str> {
+    match kind {
+        Collective::AllGather => Some("all_gather"),
+        Collective::ReduceScatter => Some("reduce_scatter"),
+        Collective::AllReduce => Some("all_reduce"),
+        Collective::AllToAll => Some("all_to_all"),
+        Collective::RingShift => None,
+    }
 }
 
 impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// What is wrong with the file, with its line.
-    pub fn parse(_text: &str) -> Result<Self, String> {
-        todo!()
+    /// What is wrong with the file, with its line where the format is broken.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let profile: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        if profile.schema != SCHEMA {
+            return Err(format!("schema is `{}`, expected `{SCHEMA}`", profile.schema));
+        }
+        for (name, operator) in &profile.operators {
+            operator.surface.check().map_err(|why| format!("operator `{name}`: {why}"))?;
+            check_residuals(&operator.residuals).map_err(|why| format!("operator `{name}`: {why}"))?;
+            if !operator.start_s.is_finite() || operator.start_s < 0.0 {
+                return Err(format!("operator `{name}`: `start_s` is {}, must be at least 0", operator.start_s));
+            }
+        }
+        for curve in &profile.collectives {
+            let sorted = curve.bytes.windows(2).all(|pair| pair[0] < pair[1]);
+            let positive = curve.bytes.iter().chain(&curve.seconds).all(|value| value.is_finite() && *value > 0.0);
+            if curve.bytes.is_empty() || curve.bytes.len() != curve.seconds.len() || !sorted || !positive {
+                let what = "`bytes` and `seconds` must be positive, of one length, and `bytes` increasing";
+                return Err(format!("collective `{}` of {} ranks: {what}", curve.kind, curve.n_ranks));
+            }
+            check_residuals(&curve.residuals).map_err(|why| format!("collective `{}`: {why}", curve.kind))?;
+        }
+        Ok(profile)
     }
+
+    /// The profile as a file.
+    ///
+    /// # Panics
+    /// Never: every part of a profile has a TOML form.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("a profile has a TOML form")
+    }
+}
+
+fn check_residuals(residuals: &Residuals) -> Result<(), String> {
+    let (low, high) = (residuals.low, residuals.high);
+    if low.is_finite() && high.is_finite() && 0.0 < low && low <= 1.0 && high >= 1.0 {
+        return Ok(());
+    }
+    Err(format!("residual quantiles must lie around 1, found {low} and {high}"))
 }
 
 /// A profile on a cluster, with the roofline where the profile is silent.
 #[derive(Clone, Debug)]
-pub struct Profiled {}
+pub struct Profiled {
+    profile: Profile,
+    roofline: Roofline,
+}
 
 impl Profiled {
     /// Cost model of a cluster from a profile.
     #[must_use]
-    pub fn new(_profile: &Profile, _cluster: &Cluster) -> Self {
-        Self {}
+    pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
+        Self { profile: profile.clone(), roofline: Roofline::new(cluster) }
+    }
+
+    fn fitted(&self, name: &str, parts: impl Iterator<Item = (Seconds, Vec<f64>)>) -> Option<Fitted<'_>> {
+        let operator = self.profile.operators.get(name)?;
+        let mut seconds = operator.start_s;
+        let mut outside = None;
+        for (base, point) in parts {
+            let (factor, axis) = operator.surface.factor(&point);
+            seconds += base.get() * factor;
+            outside = outside.or(axis);
+        }
+        Some(Fitted { seconds: Seconds::new(seconds), residuals: &operator.residuals, outside })
+    }
+
+    fn gemm(&self, m: u64, n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
+        let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
+        let base = self.roofline.gemm_base(m, n, k, dtype);
+        let name = if dtype == Dtype::Fp8 { "gemm-fp8" } else { "gemm" };
+        let fitted = self.fitted(name, std::iter::once((base, point)))?;
+        Some(fitted.estimate(["gemm m", "gemm n", "gemm k"]))
+    }
+
+    fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
+        // Widths between the measured ones take the nearest below that is measured.
+        let name = if op.head_dim >= 128 { "attention-128" } else { "attention-64" };
+        let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
+        let parts = op.documents.iter().map(|document| {
+            let base = self.roofline.attention_base(document, op.n_heads, op.n_kv_heads, op.head_dim);
+            (base, vec![document_length(document), hw::Tokens(tiles).as_f64()])
+        });
+        let fitted = self.fitted(name, parts)?;
+        Some(fitted.estimate(["attention document length", "attention query tiles", ""]))
+    }
+
+    fn collective(&self, op: &Op) -> Option<Estimate> {
+        let Op::Collective { kind, bytes, shape } = op else { return None };
+        if shape.n_nodes != 1 {
+            return None;
+        }
+        // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
+        let (name, bytes, factor) = match collective_name(*kind) {
+            Some(name) => (name, hw::Bytes(*bytes).as_f64(), 1.0),
+            None => {
+                let n = f64::from(shape.n_ranks);
+                ("all_gather", hw::Bytes(*bytes).as_f64() * n, 1.0 / (n - 1.0).max(1.0))
+            }
+        };
+        let curves = self.profile.collectives.iter().filter(|curve| curve.kind == name);
+        let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;
+        // Ranks that were not measured take the nearest count's curve, scaled by the ring's share of bytes that move.
+        let moves = |n: u32| f64::from(n - 1) / f64::from(n);
+        let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
+        let (seconds, outside) = curve.at(bytes);
+        let outside = (outside || curve.n_ranks != shape.n_ranks).then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
+        Some(fitted.estimate(["collective bytes or ranks", "", ""]))
+    }
+}
+
+/// Length of the whole causal document that has the same keys per query.
+#[must_use]
+pub fn document_length(document: &Document) -> f64 {
+    2.0 * hw::Tokens(document.pairs).as_f64() / hw::Tokens(document.queries.max(1)).as_f64()
+}
+
+struct Attention<'a> {
+    documents: &'a [Document],
+    n_heads: u64,
+    n_kv_heads: u64,
+    head_dim: u64,
+}
+
+struct Fitted<'a> {
+    seconds: Seconds,
+    residuals: &'a Residuals,
+    outside: Option<usize>,
+}
+
+impl Fitted<'_> {
+    fn estimate(&self, axes: [&'static str; 3]) -> Estimate {
+        let time = self.seconds;
+        let widening = if self.outside.is_some() { OUTSIDE_WIDENING } else { 1.0 };
+        Estimate {
+            time,
+            low: time * (self.residuals.low / widening),
+            high: time * (self.residuals.high * widening),
+            source: Source::Measured,
+            outside: if self.outside.is_some() { time } else { Seconds::ZERO },
+            dimension: self.outside.map(|axis| axes[axis]),
+        }
+    }
+}
+
+impl CollectiveCurve {
+    /// Seconds for a size, straight in logarithms between measured sizes, and whether it lies outside them.
+    fn at(&self, bytes: f64) -> (f64, bool) {
+        let last = self.bytes.len() - 1;
+        if last == 0 || bytes <= self.bytes[0] {
+            return (self.seconds[0], bytes < self.bytes[0]);
+        }
+        let (low, high) = {
+            let upper = self.bytes.partition_point(|size| *size <= bytes).clamp(1, last);
+            (upper - 1, upper)
+        };
+        if bytes > self.bytes[last] {
+            // Beyond the largest size the last bandwidth holds.
+            return (self.seconds[last] * bytes / self.bytes[last], true);
+        }
+        let part = libm::log(bytes / self.bytes[low]) / libm::log(self.bytes[high] / self.bytes[low]);
+        let log = libm::log(self.seconds[low]) * (1.0 - part) + libm::log(self.seconds[high]) * part;
+        (libm::exp(log), false)
     }
 }
 
 impl CostModel for Profiled {
-    fn elementary(&self, _op: &Op) -> Estimate {
-        todo!()
+    fn elementary(&self, op: &Op) -> Estimate {
+        let fitted = match op {
+            Op::Gemm { m, n, k, dtype } => self.gemm(*m, *n, *k, *dtype),
+            Op::GroupedGemm { rows, n, k, dtype } => {
+                // One after another at each expert's own efficiency, one start-up: an upper view of a fused kernel.
+                rows.iter()
+                    .filter(|&&m| m > 0)
+                    .map(|&m| self.gemm(m, *n, *k, *dtype))
+                    .reduce(|a, b| Some(a?.then(b?)))
+                    .flatten()
+            }
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+                let attention =
+                    Attention { documents, n_heads: *n_heads, n_kv_heads: *n_kv_heads, head_dim: *head_dim };
+                self.attention(&attention)
+                    .map(|forward| if *pass == Pass::Forward { forward } else { backward(forward) })
+            }
+            Op::Collective { .. } => self.collective(op),
+            _ => None,
+        };
+        fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
+    }
+}
+
+/// Attention backward from forward: the factor is published, not measured on this device.
+fn backward(forward: Estimate) -> Estimate {
+    Estimate {
+        time: forward.time * ATTENTION_BACKWARD,
+        low: forward.low * (ATTENTION_BACKWARD / BACKWARD_SPREAD),
+        high: forward.high * (ATTENTION_BACKWARD * BACKWARD_SPREAD),
+        outside: forward.outside * ATTENTION_BACKWARD,
+        source: forward.source.max(Source::Published),
+        dimension: forward.dimension,
     }
 }

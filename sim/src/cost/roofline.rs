@@ -1,24 +1,173 @@
-//! Datasheet roofline: the fallback where nothing was measured.
+//! Datasheet roofline: the fallback where nothing was measured, and the base that fitted corrections multiply.
+//!
+//! Time = launch + max(operations / peak, bytes / bandwidth). A collective is a start-up plus its bytes over the slowest link
+//! that each rank needs. The efficiencies below are stated assumptions, not measurements, and the interval is wide.
 
-use hw::Cluster;
+use hw::{Bytes, BytesPerSecond, Cluster, Dtype, Flops, GroupShape, Seconds};
 
-use crate::cost::{CostModel, Estimate};
-use crate::task::Op;
+use crate::cost::{CostModel, Estimate, Source};
+use crate::task::{Collective, CopyKind, Document, Op, Pass};
+
+/// Start-up of a kernel on the device; the smallest times of the measured tables are 3 to 6 µs.
+pub const KERNEL_START_S: f64 = 4e-6;
+/// Share of the datasheet peak and bandwidth that large kernels reach; assumption.
+const REACHED: f64 = 0.75;
+/// Share of a link's bandwidth that a large collective reaches; NCCL's published bus bandwidths lie around it.
+const LINK_REACHED: f64 = 0.75;
+/// Interval of a datasheet estimate.
+const LOW: f64 = 0.7;
+const HIGH: f64 = 1.6;
+/// Attention backward over forward: 2.5 times the matrix work at the lower throughput that arXiv:2307.08691 and
+/// arXiv:2407.08608 print for backward (about 0.86 of forward).
+pub const ATTENTION_BACKWARD: f64 = 2.9;
 
 /// Roofline of a cluster's GPU and links.
 #[derive(Clone, Debug)]
-pub struct Roofline {}
+pub struct Roofline {
+    cluster: Cluster,
+}
 
 impl Roofline {
     /// Roofline of a cluster.
     #[must_use]
-    pub fn new(_cluster: &Cluster) -> Self {
-        Self {}
+    pub fn new(cluster: &Cluster) -> Self {
+        Self { cluster: cluster.clone() }
+    }
+
+    /// Base time of a GEMM at datasheet figures, start-up left out.
+    #[must_use]
+    pub fn gemm_base(&self, m: u64, n: u64, k: u64, dtype: Dtype) -> Seconds {
+        let flops = Flops::new(2.0 * f(m) * f(n) * f(k));
+        let bytes = Bytes((m * k + k * n + m * n) * dtype.bytes());
+        (flops / self.cluster.gpu.peak(dtype)).max(bytes / self.cluster.gpu.memory_bandwidth)
+    }
+
+    /// Base time of forward attention over one document at datasheet figures.
+    #[must_use]
+    pub fn attention_base(&self, document: &Document, n_heads: u64, n_kv_heads: u64, head_dim: u64) -> Seconds {
+        let flops = Flops::new(4.0 * f(document.pairs) * f(n_heads) * f(head_dim));
+        let elements = 2 * document.queries * n_heads * head_dim + 2 * document.keys * n_kv_heads * head_dim;
+        let memory = Bytes(2 * elements) / self.cluster.gpu.memory_bandwidth;
+        (flops / self.cluster.gpu.peak(Dtype::Bf16)).max(memory)
+    }
+
+    /// Time of `bytes` of device memory traffic.
+    #[must_use]
+    pub fn traffic(&self, bytes: u64) -> Seconds {
+        Bytes(bytes) / (self.cluster.gpu.memory_bandwidth * REACHED)
+    }
+
+    /// Time of a collective from link bandwidths.
+    #[must_use]
+    pub fn collective(&self, kind: Collective, bytes: u64, shape: GroupShape) -> Seconds {
+        let n = f64::from(shape.n_ranks);
+        if shape.n_ranks < 2 {
+            return Seconds::ZERO;
+        }
+        let per_node = n / f64::from(shape.n_nodes);
+        let bytes = Bytes(bytes).as_f64();
+        let inside = self.cluster.gpu.intra_node_bandwidth * LINK_REACHED;
+        let across = self.cluster.nic_bandwidth * (LINK_REACHED / self.cluster.oversubscription.max(1.0));
+        let over = |amount: f64, rate: BytesPerSecond| amount / rate.get();
+        // The part of a ring or of pairwise traffic that leaves the node is carried by all its network ports at once.
+        let ring = |amount: f64| {
+            let inner = over(amount * (per_node - 1.0).max(0.0) / per_node, inside);
+            let outer = over(amount * (f64::from(shape.n_nodes) - 1.0) / n, across);
+            if shape.n_nodes == 1 { over(amount * (n - 1.0) / n, inside) } else { inner.max(outer) }
+        };
+        let moved = match kind {
+            Collective::AllGather | Collective::ReduceScatter => ring(bytes),
+            Collective::AllReduce => 2.0 * ring(bytes),
+            Collective::RingShift => over(bytes, if shape.n_nodes == 1 { inside } else { across }),
+            Collective::AllToAll => {
+                over(bytes * (per_node - 1.0) / n, inside).max(over(bytes * (n - per_node) / n, across))
+            }
+        };
+        let hops = match kind {
+            Collective::RingShift => 1.0,
+            _ => 2.0 + f64::from(shape.n_ranks.ilog2()),
+        };
+        let latency =
+            if shape.n_nodes == 1 { self.cluster.intra_node_latency } else { self.cluster.inter_node_latency };
+        Seconds::new(moved) + latency * hops + Seconds::new(KERNEL_START_S)
+    }
+}
+
+fn f(n: u64) -> f64 {
+    hw::Tokens(n).as_f64()
+}
+
+/// A datasheet estimate with its wide interval.
+#[must_use]
+pub fn datasheet(time: Seconds) -> Estimate {
+    Estimate {
+        time,
+        low: time * LOW,
+        high: time * HIGH,
+        source: Source::Datasheet,
+        outside: Seconds::ZERO,
+        dimension: None,
     }
 }
 
 impl CostModel for Roofline {
-    fn elementary(&self, _op: &Op) -> Estimate {
-        todo!()
+    fn elementary(&self, op: &Op) -> Estimate {
+        let start = Seconds::new(KERNEL_START_S);
+        let reached = 1.0 / REACHED;
+        let time = match op {
+            Op::Gemm { m, n, k, dtype } => start + self.gemm_base(*m, *n, *k, *dtype) * reached,
+            Op::GroupedGemm { rows, n, k, dtype } => {
+                start + rows.iter().map(|&m| self.gemm_base(m, *n, *k, *dtype) * reached).sum()
+            }
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+                let factor = if *pass == Pass::Forward { reached } else { reached * ATTENTION_BACKWARD };
+                let base = documents.iter().map(|d| self.attention_base(d, *n_heads, *n_kv_heads, *head_dim));
+                start + base.sum::<Seconds>() * factor
+            }
+            Op::Elementwise { bytes } => start + self.traffic(*bytes),
+            Op::Embedding { tokens, row_bytes } => start + self.traffic(2 * tokens * row_bytes),
+            Op::Collective { kind, bytes, shape } => self.collective(*kind, *bytes, *shape),
+            Op::Copy { kind: CopyKind::DeviceToDevice, bytes } => start + self.traffic(2 * bytes),
+            Op::Copy { bytes, .. } => start + Bytes(*bytes) / (self.cluster.gpu.host_bandwidth * LINK_REACHED),
+            Op::Host { .. } | Op::Sequence(_) => return self.estimate(op),
+        };
+        datasheet(time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roofline(n_nodes: u32) -> Roofline {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        Roofline::new(&hw::catalog::cluster(&gpu, n_nodes, 8))
+    }
+
+    #[test]
+    fn a_large_gemm_runs_at_the_assumed_share_of_peak() {
+        // 2 · 8192³ = 1.0995e12 operations at 0.75 · 989e12 per second: 1.4823 ms, plus the start-up.
+        let op = Op::Gemm { m: 8192, n: 8192, k: 8192, dtype: Dtype::Bf16 };
+        let found = roofline(1).estimate(&op).time.get();
+        assert!((found - 1.4823e-3 - KERNEL_START_S).abs() < 1e-7, "{found}");
+    }
+
+    #[test]
+    fn packed_documents_cost_the_sum_of_squares_and_not_the_square_of_the_sum() {
+        let attention =
+            |documents| Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, pass: Pass::Forward };
+        let cost = |documents| roofline(1).estimate(&attention(documents)).time.get() - KERNEL_START_S;
+        let halves = cost(vec![Document::causal(16_384); 2]);
+        let whole = cost(vec![Document::causal(32_768)]);
+        assert!((whole / halves - 2.0).abs() < 1e-3, "{}", whole / halves);
+    }
+
+    #[test]
+    fn crossing_nodes_never_makes_a_collective_faster() {
+        for kind in [Collective::AllGather, Collective::AllReduce, Collective::AllToAll, Collective::RingShift] {
+            let inside = roofline(1).collective(kind, 1 << 26, GroupShape { n_ranks: 8, n_nodes: 1 });
+            let across = roofline(2).collective(kind, 1 << 26, GroupShape { n_ranks: 16, n_nodes: 2 });
+            assert!(across.get() >= inside.get() * 0.99, "{kind:?}: {across:?} against {inside:?}");
+        }
     }
 }

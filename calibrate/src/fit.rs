@@ -1,0 +1,173 @@
+//! Fits a correction surface over a physical base, and says how well it does on rows that it did not see.
+//!
+//! Unknowns are the surface's knots. Weighted least squares in ln(measured / base) with a small pull of neighbouring knots
+//! towards each other (so that empty cells are continued), solved by conjugate gradients; three rounds in which rows
+//! far from the fit lose weight (Huber), because tables hold slow first calls.
+
+use sim::cost::profile::Residuals;
+use sim::cost::surface::{Axis, Corner, Surface};
+use statrs::statistics::{Data, OrderStatistics};
+
+/// A measured row: where on the axes, base and measured seconds.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Point on the axes.
+    pub point: Vec<f64>,
+    /// Roofline base, seconds.
+    pub base_s: f64,
+    /// Measured, seconds.
+    pub measured_s: f64,
+    /// Rows of one shape share this; whole shapes are held out.
+    pub shape: u64,
+}
+
+/// Every fifth shape is held out.
+const HELD_OUT_EVERY: u64 = 5;
+/// Weight of the pull between neighbouring knots, in units of a row.
+const SMOOTHING: f64 = 0.02;
+/// Residual above which a row loses weight.
+const HUBER: f64 = 0.10;
+const ROUNDS: usize = 3;
+const ITERATIONS_MAX: usize = 400;
+
+/// Whether a shape is held out: a fixed hash, so that the split does not depend on row order.
+fn held_out(shape: u64) -> bool {
+    let mixed = (shape ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    (mixed >> 32).is_multiple_of(HELD_OUT_EVERY)
+}
+
+struct Equation {
+    corners: Vec<Corner>,
+    log_ratio: f64,
+}
+
+/// Fits a surface on the rows that are not held out; `start_s` is subtracted from every measurement.
+#[must_use]
+pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residuals) {
+    let n: usize = axes.iter().map(|axis| axis.knots.len()).product();
+    let mut surface = Surface { axes, values: vec![0.0; n] };
+    let equations: Vec<Equation> = rows
+        .iter()
+        .filter(|row| !held_out(row.shape))
+        .map(|row| Equation {
+            corners: surface.corners(&row.point).0,
+            log_ratio: (((row.measured_s - start_s).max(row.measured_s * 0.05)) / row.base_s).ln(),
+        })
+        .collect();
+    let mean = equations.iter().map(|equation| equation.log_ratio).sum::<f64>() / float(equations.len());
+    surface.values.fill(mean);
+    let neighbours = neighbours(&surface);
+    let mut weights = vec![1.0; equations.len()];
+    for _ in 0..ROUNDS {
+        solve(&mut surface.values, &equations, &weights, &neighbours);
+        for (weight, equation) in weights.iter_mut().zip(&equations) {
+            let residual = (value(&surface.values, &equation.corners) - equation.log_ratio).abs();
+            *weight = if residual <= HUBER { 1.0 } else { HUBER / residual };
+        }
+    }
+    // Four digits are far below the residuals and keep the file readable.
+    surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
+    let unseen: Vec<f64> = rows
+        .iter()
+        .filter(|row| held_out(row.shape))
+        .map(|row| row.measured_s / (start_s + row.base_s * surface.factor(&row.point).0))
+        .collect();
+    let residuals = residuals(&unseen, equations.len());
+    (surface, residuals)
+}
+
+/// Quantiles of measured / predicted.
+#[must_use]
+pub fn residuals(ratios: &[f64], n_fit: usize) -> Residuals {
+    let mut errors = Data::new(ratios.iter().map(|ratio| (1.0 / ratio - 1.0).abs()).collect::<Vec<f64>>());
+    let mut ratios = Data::new(ratios.to_vec());
+    let round = |value: f64| (value * 1e4).round() / 1e4;
+    Residuals {
+        n_fit,
+        n_held_out: ratios.len(),
+        median_error: round(errors.quantile(0.5)),
+        p90_error: round(errors.quantile(0.9)),
+        low: round(ratios.quantile(0.05)).min(1.0),
+        high: round(ratios.quantile(0.95)).max(1.0),
+    }
+}
+
+fn float(n: usize) -> f64 {
+    hw::Tokens(n as u64).as_f64()
+}
+
+fn value(values: &[f64], corners: &[Corner]) -> f64 {
+    corners.iter().map(|&(corner, weight)| values[corner] * weight).sum()
+}
+
+/// Pairs of knots next to each other.
+fn neighbours(surface: &Surface) -> Vec<(usize, usize)> {
+    let sizes: Vec<usize> = surface.axes.iter().map(|axis| axis.knots.len()).collect();
+    let mut pairs = Vec::new();
+    for (axis, &size) in sizes.iter().enumerate() {
+        let stride: usize = sizes[axis + 1..].iter().product();
+        let all = 0..surface.values.len();
+        pairs.extend(all.filter(|knot| (knot / stride) % size + 1 < size).map(|knot| (knot, knot + stride)));
+    }
+    pairs
+}
+
+/// Conjugate gradients on the normal equations.
+fn solve(x: &mut [f64], equations: &[Equation], weights: &[f64], neighbours: &[(usize, usize)]) {
+    let apply = |v: &[f64]| {
+        let mut out = vec![0.0; v.len()];
+        for (equation, weight) in equations.iter().zip(weights) {
+            let at = value(v, &equation.corners) * weight;
+            equation.corners.iter().for_each(|&(corner, share)| out[corner] += at * share);
+        }
+        for &(a, b) in neighbours {
+            let pull = (v[a] - v[b]) * SMOOTHING;
+            out[a] += pull;
+            out[b] -= pull;
+        }
+        out
+    };
+    let mut right = vec![0.0; x.len()];
+    for (equation, weight) in equations.iter().zip(weights) {
+        equation.corners.iter().for_each(|&(corner, share)| right[corner] += equation.log_ratio * weight * share);
+    }
+    let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let mut residual: Vec<f64> = right.iter().zip(apply(x)).map(|(right, left)| right - left).collect();
+    let mut direction = residual.clone();
+    let mut norm = dot(&residual, &residual);
+    let target = norm.max(1e-12) * 1e-14;
+    for _ in 0..ITERATIONS_MAX {
+        if norm <= target {
+            break;
+        }
+        let image = apply(&direction);
+        let step = norm / dot(&direction, &image);
+        x.iter_mut().zip(&direction).for_each(|(x, d)| *x += step * d);
+        residual.iter_mut().zip(&image).for_each(|(r, i)| *r -= step * i);
+        let next = dot(&residual, &residual);
+        let turn = next / norm;
+        direction.iter_mut().zip(&residual).for_each(|(d, r)| *d = r + turn * *d);
+        norm = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_surface_that_is_on_the_grid_is_found_exactly_despite_outliers() {
+        // Measured = base · length^0.1 over a wide range, with one row in forty ten times too slow.
+        let knots: Vec<f64> = (0..10).map(|power| f64::from(1 << power)).collect();
+        let rows: Vec<Row> = (0..400_u32)
+            .map(|index| {
+                let at = 1.0 + f64::from(index);
+                let slow = if index % 40 == 7 { 10.0 } else { 1.0 };
+                Row { point: vec![at], base_s: 1e-3, measured_s: 1e-3 * at.powf(0.1) * slow, shape: u64::from(index) }
+            })
+            .collect();
+        let (surface, residuals) = surface(&rows, vec![Axis { name: "length".to_owned(), knots }], 0.0);
+        assert!(residuals.median_error < 0.02, "{residuals:?}");
+        assert!((surface.factor(&[100.0]).0 / 100.0_f64.powf(0.1) - 1.0).abs() < 0.05);
+    }
+}

@@ -1,0 +1,219 @@
+//! Reads foreign tables of measured operators and makes a profile of them.
+//!
+//! The format is that of ai-dynamo/aiconfigurator: one gzipped CSV per operator, latency in milliseconds,
+//! `message_size` in elements of the dtype. Collective sizes there are the gathered size of an all-gather and the input
+//! size of the others, which is how `sim::task::Collective` defines bytes: at 8 H100 and 512 MiB the all-gather moves
+//! 7/8 of that in 1.40 ms, 335 GB/s per GPU, below the 450 GB/s of the links; any other reading exceeds them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hw::{Cluster, Dtype};
+use polars::prelude::*;
+use rayon::prelude::*;
+use sim::cost::profile::{ATTENTION_TILE, CollectiveCurve, Operator, Profile, SCHEMA};
+use sim::cost::roofline::Roofline;
+use sim::cost::surface::Axis;
+use sim::task::Document;
+use thiserror::Error;
+
+use crate::fit::{self, Row};
+
+/// Why a table could not be imported.
+#[derive(Debug, Error)]
+pub enum ImportError {
+    /// No such table.
+    #[error("{0}: no table found; expected {1}")]
+    Missing(PathBuf, &'static str),
+    /// The table could not be read.
+    #[error("{0}: {1}")]
+    Table(PathBuf, PolarsError),
+    /// The device is not in the catalogue.
+    #[error("`{0}` is not in the GPU catalogue")]
+    Device(String),
+}
+
+/// Where the rows of a profile come from, for its header.
+#[derive(Clone, Debug)]
+pub struct Provenance {
+    /// Profile name.
+    pub name: String,
+    /// GPU of the catalogue.
+    pub gpu: String,
+    /// Repository, commit, licence.
+    pub source: String,
+    /// Date of the fit.
+    pub date: String,
+}
+
+/// Fits the operator tables below `dir` (`gemm/`, `attention/`, `comm/`, each with framework and version folders).
+///
+/// # Errors
+/// When the GPU is unknown or a table is missing or broken.
+pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
+    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let cluster = hw::catalog::cluster(&gpu, 1, 8);
+    let jobs = ["gemm", "attention-64", "attention-128"];
+    let operators: Result<BTreeMap<String, Operator>, ImportError> = jobs
+        .into_par_iter()
+        .map(|name| {
+            let operator = match name {
+                "gemm" => gemm(dir, &cluster),
+                "attention-64" => attention(dir, &cluster, 64),
+                _ => attention(dir, &cluster, 128),
+            };
+            operator.map(|operator| (name.to_owned(), operator))
+        })
+        .collect();
+    Ok(Profile {
+        schema: SCHEMA.to_owned(),
+        name: provenance.name.clone(),
+        gpu: provenance.gpu.clone(),
+        source: provenance.source.clone(),
+        date: provenance.date.clone(),
+        operators: operators?,
+        collectives: collectives(dir)?,
+    })
+}
+
+/// Newest version folder of a table: `dir/operator/framework/*/file`.
+fn find(dir: &Path, folder: &str, file: &'static str) -> Result<PathBuf, ImportError> {
+    let parent = dir.join(folder);
+    let mut versions: Vec<PathBuf> =
+        std::fs::read_dir(&parent).into_iter().flatten().flatten().map(|entry| entry.path().join(file)).collect();
+    versions.retain(|path| path.is_file());
+    versions.sort();
+    versions.pop().ok_or(ImportError::Missing(parent, file))
+}
+
+struct Table {
+    path: PathBuf,
+    frame: DataFrame,
+}
+
+impl Table {
+    fn read(path: PathBuf) -> Result<Self, ImportError> {
+        let read = || CsvReadOptions::default().try_into_reader_with_file_path(Some(path.clone()))?.finish();
+        match read() {
+            Ok(frame) => Ok(Self { path, frame }),
+            Err(error) => Err(ImportError::Table(path, error)),
+        }
+    }
+
+    fn numbers(&self, column: &str) -> Result<Vec<f64>, ImportError> {
+        let read = || {
+            let cast = self.frame.column(column)?.cast(&DataType::Float64)?;
+            Ok(cast.f64()?.iter().map(|value| value.unwrap_or(f64::NAN)).collect())
+        };
+        read().map_err(|error| ImportError::Table(self.path.clone(), error))
+    }
+
+    fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
+        let read = || {
+            let cast = self.frame.column(column)?.cast(&DataType::String)?;
+            Ok(cast.str()?.iter().map(|value| value.unwrap_or("").to_owned()).collect())
+        };
+        read().map_err(|error| ImportError::Table(self.path.clone(), error))
+    }
+}
+
+fn axis(name: &str, knots: &[f64]) -> Axis {
+    Axis { name: name.to_owned(), knots: knots.to_vec() }
+}
+
+fn whole(value: f64) -> u64 {
+    hw::Bytes::from_f64(value).0
+}
+
+/// Knots of the GEMM surface: powers of two where the tables have rows.
+const M_KNOTS: [f64; 17] =
+    [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 32_768.0];
+const NK_KNOTS: [f64; 12] =
+    [32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 65_536.0];
+/// Start-up of a GEMM, seconds; the surface corrects what it leaves.
+const GEMM_START_S: f64 = 2e-6;
+
+fn gemm(dir: &Path, cluster: &Cluster) -> Result<Operator, ImportError> {
+    let table = Table::read(find(dir, "gemm/vllm", "gemm_perf.csv.gz")?)?;
+    let roofline = Roofline::new(cluster);
+    let (m, n, k) = (table.numbers("m")?, table.numbers("n")?, table.numbers("k")?);
+    let (dtype, latency) = (table.words("gemm_dtype")?, table.numbers("latency")?);
+    let rows: Vec<Row> = (0..m.len())
+        .filter(|&row| dtype[row] == "bfloat16" && latency[row] > 0.0)
+        .map(|row| Row {
+            base_s: roofline.gemm_base(whole(m[row]), whole(n[row]), whole(k[row]), Dtype::Bf16).get(),
+            point: vec![m[row], n[row], k[row]],
+            measured_s: latency[row] / 1e3,
+            shape: whole(n[row]) * 1_000_003 + whole(k[row]),
+        })
+        .collect();
+    let axes = vec![axis("m", &M_KNOTS), axis("n", &NK_KNOTS), axis("k", &NK_KNOTS)];
+    let (surface, residuals) = fit::surface(&rows, axes, GEMM_START_S);
+    Ok(Operator { residuals, start_s: GEMM_START_S, surface })
+}
+
+const LENGTH_KNOTS: [f64; 14] =
+    [1.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 6144.0, 8192.0, 12_288.0, 16_384.0];
+const TILE_KNOTS: [f64; 17] = [
+    1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0, 2048.0, 4096.0, 16_384.0,
+    65_536.0,
+];
+/// Start-up of an attention kernel, seconds.
+const ATTENTION_START_S: f64 = 2e-6;
+
+fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Operator, ImportError> {
+    let table = Table::read(find(dir, "attention/vllm", "context_attention_perf.csv.gz")?)?;
+    let roofline = Roofline::new(cluster);
+    let column = |name| table.numbers(name);
+    let (batch, length, heads) = (column("batch_size")?, column("isl")?, column("num_heads")?);
+    let (kv_heads, width, latency) = (column("num_key_value_heads")?, column("head_dim")?, column("latency")?);
+    let (dtype, cache) = (table.words("attn_dtype")?, table.words("kv_cache_dtype")?);
+    // Tables without sliding windows have no such column.
+    let window = column("window_size").unwrap_or_else(|_| vec![0.0; batch.len()]);
+    let rows: Vec<Row> = (0..batch.len())
+        .filter(|&row| dtype[row] == "bfloat16" && cache[row] == "bfloat16" && window[row] == 0.0)
+        .filter(|&row| whole(width[row]) == head_dim && latency[row] > 0.0)
+        .map(|row| {
+            // The table writes 0 key-value heads for as many as heads.
+            let kv = if kv_heads[row] > 0.0 { kv_heads[row] } else { heads[row] };
+            let document = Document::causal(whole(length[row]));
+            let base = roofline.attention_base(&document, whole(heads[row]), whole(kv), head_dim).get();
+            let tiles = batch[row] * heads[row] * hw::Tokens(whole(length[row]).div_ceil(ATTENTION_TILE)).as_f64();
+            Row {
+                point: vec![sim::cost::profile::document_length(&document), tiles],
+                base_s: base * batch[row],
+                measured_s: latency[row] / 1e3,
+                shape: whole(heads[row]) * 1_000_003 + whole(kv) * 1009 + whole(batch[row]),
+            }
+        })
+        .collect();
+    let axes = vec![axis("document length", &LENGTH_KNOTS), axis("query tiles", &TILE_KNOTS)];
+    let (surface, residuals) = fit::surface(&rows, axes, ATTENTION_START_S);
+    Ok(Operator { residuals, start_s: ATTENTION_START_S, surface })
+}
+
+/// Curves of every collective and rank count; every second inner size is held out for the error and then put back.
+fn collectives(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError> {
+    let table = Table::read(find(dir, "comm/nccl", "nccl_perf.csv.gz")?)?;
+    let (kind, dtype) = (table.words("op_name")?, table.words("nccl_dtype")?);
+    let (ranks, size, latency) =
+        (table.numbers("num_gpus")?, table.numbers("message_size")?, table.numbers("latency")?);
+    let mut points: BTreeMap<(String, u64), BTreeMap<u64, f64>> = BTreeMap::new();
+    for row in (0..kind.len()).filter(|&row| dtype[row] == "half" && latency[row] > 0.0) {
+        let name = if kind[row] == "alltoall" { "all_to_all".to_owned() } else { kind[row].clone() };
+        let curve = points.entry((name, whole(ranks[row]))).or_default();
+        curve.insert(whole(size[row] * 2.0), latency[row] / 1e3);
+    }
+    let curve = |((kind, n_ranks), points): ((String, u64), BTreeMap<u64, f64>)| {
+        let (bytes, seconds): (Vec<f64>, Vec<f64>) =
+            points.into_iter().map(|(bytes, seconds)| (hw::Bytes(bytes).as_f64(), seconds)).unzip();
+        let ratios: Vec<f64> = (1..bytes.len().saturating_sub(1))
+            .step_by(2)
+            .map(|index| seconds[index] / (seconds[index - 1] * seconds[index + 1]).sqrt())
+            .collect();
+        let n_fit = bytes.len() - ratios.len();
+        let residuals = fit::residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, n_fit);
+        CollectiveCurve { kind, n_ranks: u32::try_from(n_ranks).expect("few ranks"), residuals, bytes, seconds }
+    };
+    Ok(points.into_iter().map(curve).collect())
+}

@@ -1,0 +1,49 @@
+//! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
+
+static EMBEDDED: &[(&str, &str)] = &[
+    ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),
+    ("h100-sxm", include_str!("../../profiles/h100-sxm.toml")),
+    ("h200-sxm", include_str!("../../profiles/h200-sxm.toml")),
+];
+
+/// Text of a shipped profile.
+#[must_use]
+pub fn embedded(name: &str) -> Option<&'static str> {
+    EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Names of the shipped profiles.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    EMBEDDED.iter().map(|(name, _)| *name).collect()
+}
+
+/// Shipped profile of a GPU of the catalogue, if there is one.
+#[must_use]
+pub fn of_gpu(gpu: &str) -> Option<&'static str> {
+    names().into_iter().find(|name| gpu == *name || gpu.strip_prefix(name).is_some_and(|rest| rest.starts_with('-')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_profile_parses_and_keeps_its_promise_on_unseen_rows() {
+        for name in names() {
+            let profile = sim::cost::profile::Profile::parse(embedded(name).expect("listed")).expect(name);
+            assert_eq!(profile.name, name);
+            for (operator, fitted) in &profile.operators {
+                let error = fitted.residuals.median_error;
+                assert!(error < 0.10, "{name} {operator}: median error {error} on unseen rows");
+            }
+        }
+    }
+
+    #[test]
+    fn gpus_find_their_profile() {
+        assert_eq!(of_gpu("a100-sxm-80g"), Some("a100-sxm"));
+        assert_eq!(of_gpu("h100-sxm"), Some("h100-sxm"));
+        assert_eq!(of_gpu("l4"), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! Fits the measured tables again where they are there, and holds the error on unseen rows.
+
+use std::path::Path;
+
+use calibrate::import::{Provenance, operator_tables};
+
+#[test]
+fn a_fresh_fit_stays_within_the_stated_error_on_unseen_rows() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/aiconfigurator/data/a100_sxm");
+    if !dir.is_dir() {
+        println!("skipped: shared data absent ({})", dir.display());
+        return;
+    }
+    let provenance = Provenance {
+        name: "a100-sxm".to_owned(),
+        gpu: "a100-sxm-80g".to_owned(),
+        source: "test".to_owned(),
+        date: "2026-11-20".to_owned(),
+    };
+    let profile = operator_tables(&dir, &provenance).expect("readable tables");
+    for (name, operator) in &profile.operators {
+        println!("{name}: {:?}", operator.residuals);
+        assert!(operator.residuals.median_error < 0.10, "{name}: {:?}", operator.residuals);
+    }
+}
