@@ -54,7 +54,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
     let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
     let cluster = hw::catalog::cluster(&gpu, 1, 8);
     let jobs = ["gemm", "attention-64", "attention-128"];
-    let operators: Result<BTreeMap<String, Operator>, ImportError> = jobs
+    let operators: Result<Vec<Option<(String, Operator)>>, ImportError> = jobs
         .into_par_iter()
         .map(|name| {
             let operator = match name {
@@ -62,7 +62,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
                 "attention-64" => attention(dir, &cluster, 64),
                 _ => attention(dir, &cluster, 128),
             };
-            operator.map(|operator| (name.to_owned(), operator))
+            operator.map(|operator| operator.map(|operator| (name.to_owned(), operator)))
         })
         .collect();
     Ok(Profile {
@@ -71,7 +71,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         gpu: provenance.gpu.clone(),
         source: provenance.source.clone(),
         date: provenance.date.clone(),
-        operators: operators?,
+        operators: operators?.into_iter().flatten().collect(),
         collectives: collectives(dir)?,
     })
 }
@@ -133,7 +133,7 @@ const NK_KNOTS: [f64; 12] =
 /// Start-up of a GEMM, seconds; the surface corrects what it leaves.
 const GEMM_START_S: f64 = 2e-6;
 
-fn gemm(dir: &Path, cluster: &Cluster) -> Result<Operator, ImportError> {
+fn gemm(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>, ImportError> {
     let table = Table::read(find(dir, "gemm/vllm", "gemm_perf.csv.gz")?)?;
     let roofline = Roofline::new(cluster);
     let (m, n, k) = (table.numbers("m")?, table.numbers("n")?, table.numbers("k")?);
@@ -147,9 +147,12 @@ fn gemm(dir: &Path, cluster: &Cluster) -> Result<Operator, ImportError> {
             shape: whole(n[row]) * 1_000_003 + whole(k[row]),
         })
         .collect();
+    if rows.is_empty() {
+        return Ok(None);
+    }
     let axes = vec![axis("m", &M_KNOTS), axis("n", &NK_KNOTS), axis("k", &NK_KNOTS)];
     let (surface, residuals) = fit::surface(&rows, axes, GEMM_START_S);
-    Ok(Operator { residuals, start_s: GEMM_START_S, surface })
+    Ok(Some(Operator { residuals, start_s: GEMM_START_S, surface }))
 }
 
 const LENGTH_KNOTS: [f64; 14] =
@@ -158,10 +161,12 @@ const TILE_KNOTS: [f64; 17] = [
     1.0, 4.0, 8.0, 16.0, 32.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0, 512.0, 1024.0, 2048.0, 4096.0, 16_384.0,
     65_536.0,
 ];
+const GROUP_KNOTS: [f64; 6] = [1.0, 2.0, 4.0, 8.0, 32.0, 96.0];
 /// Start-up of an attention kernel, seconds.
 const ATTENTION_START_S: f64 = 2e-6;
 
-fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Operator, ImportError> {
+/// `None` where the table has no rows of that width.
+fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Operator>, ImportError> {
     let table = Table::read(find(dir, "attention/vllm", "context_attention_perf.csv.gz")?)?;
     let roofline = Roofline::new(cluster);
     let column = |name| table.numbers(name);
@@ -180,16 +185,23 @@ fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Operator, I
             let base = roofline.attention_base(&document, whole(heads[row]), whole(kv), head_dim).get();
             let tiles = batch[row] * heads[row] * hw::Tokens(whole(length[row]).div_ceil(ATTENTION_TILE)).as_f64();
             Row {
-                point: vec![sim::cost::profile::document_length(&document), tiles],
+                point: vec![sim::cost::profile::document_length(&document), tiles, heads[row] / kv],
                 base_s: base * batch[row],
                 measured_s: latency[row] / 1e3,
                 shape: whole(heads[row]) * 1_000_003 + whole(kv) * 1009 + whole(batch[row]),
             }
         })
         .collect();
-    let axes = vec![axis("document length", &LENGTH_KNOTS), axis("query tiles", &TILE_KNOTS)];
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    let axes = vec![
+        axis("document length", &LENGTH_KNOTS),
+        axis("query tiles", &TILE_KNOTS),
+        axis("heads per key-value head", &GROUP_KNOTS),
+    ];
     let (surface, residuals) = fit::surface(&rows, axes, ATTENTION_START_S);
-    Ok(Operator { residuals, start_s: ATTENTION_START_S, surface })
+    Ok(Some(Operator { residuals, start_s: ATTENTION_START_S, surface }))
 }
 
 /// Curves of every collective and rank count; every second inner size is held out for the error and then put back.

@@ -1,7 +1,7 @@
 //! Fitted curves and residuals of one device (`profiles/*.toml`), and the cost model that reads them.
 //!
 //! A fitted operator is the roofline's base times a `Surface`, plus a start-up. GEMM axes are m, n, k; attention axes are the
-//! mean keys per query doubled (the length of a whole causal document) and the query tiles of all documents together, so that
+//! mean keys per query doubled (the length of a whole causal document), the query tiles of all documents together, so that
 //! a packed micro-batch costs the sum of its documents at the occupancy of all of them. Collectives are curves over bytes.
 //! The interval is the 5 % and 95 % quantile of the residuals of rows that the fit did not see.
 
@@ -185,14 +185,22 @@ impl Profiled {
 
     fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
         // Widths between the measured ones take the nearest below that is measured.
-        let name = if op.head_dim >= 128 { "attention-128" } else { "attention-64" };
+        let measured = |name: &&str| self.profile.operators.contains_key(*name);
+        let names =
+            if op.head_dim >= 128 { ["attention-128", "attention-64"] } else { ["attention-64", "attention-128"] };
+        let name = names.into_iter().find(measured)?;
         let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
+        let group = hw::Tokens(op.n_heads).as_f64() / hw::Tokens(op.n_kv_heads).as_f64();
         let parts = op.documents.iter().map(|document| {
             let base = self.roofline.attention_base(document, op.n_heads, op.n_kv_heads, op.head_dim);
-            (base, vec![document_length(document), hw::Tokens(tiles).as_f64()])
+            (base, vec![document_length(document), hw::Tokens(tiles).as_f64(), group])
         });
         let fitted = self.fitted(name, parts)?;
-        Some(fitted.estimate(["attention document length", "attention query tiles", ""]))
+        Some(fitted.estimate([
+            "attention document length",
+            "attention query tiles",
+            "attention heads per key-value head",
+        ]))
     }
 
     fn collective(&self, op: &Op) -> Option<Estimate> {
