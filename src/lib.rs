@@ -1,1 +1,7 @@
-//! skrull-sim
+//! The shell as a library: read a scenario, run it, hold its expectations. The binary and the tests go through here.
+
+pub mod cli;
+pub mod commands;
+pub mod diagnostic;
+pub mod pipeline;
+pub mod scenario;

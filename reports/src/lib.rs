@@ -108,4 +108,8 @@ pub struct Picture<'a> {
     pub graph: &'a sim::TaskGraph,
     /// When they ran.
     pub timeline: &'a sim::Timeline,
+    /// Lengths of the first step's sequences.
+    pub lengths: &'a [u64],
+    /// Memory of a device.
+    pub device_memory_bytes: u64,
 }

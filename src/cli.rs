@@ -1,0 +1,148 @@
+//! The command line: types only.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Simulate and plan training of large models before paying for the GPUs.
+#[derive(Debug, Parser)]
+#[command(
+    name = "skrull-sim",
+    version,
+    after_help = "Examples:\n  skrull-sim run                          the shipped quickstart\n  skrull-sim run my.toml --set training.batch_size=512\n  skrull-sim list policies"
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Verbs.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Simulate every policy of a scenario, print a table, write the report
+    Run(RunArgs),
+    /// Only decide: write plan.json
+    Plan(PlanArgs),
+    /// Show what is known: policies, gpus, models, workloads, profiles, scenarios
+    List {
+        /// Kind of thing.
+        kind: Kind,
+    },
+    /// Show one policy, GPU, model, workload or shipped scenario
+    Show {
+        /// Its name.
+        name: String,
+    },
+    /// Write a commented scenario to start from
+    Init {
+        /// Name of the scenario; the file is NAME.toml.
+        name: String,
+    },
+    /// Turn measured operator tables into a profile
+    Import(ImportArgs),
+}
+
+/// Where a scenario comes from and what is laid over it.
+#[derive(Args, Debug)]
+pub struct ScenarioArgs {
+    /// Scenario file, or the name of a shipped one
+    #[arg(default_value = "quickstart")]
+    pub scenario: String,
+    /// Override a key, checked like the file: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Seed of every random choice
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Directory for output [default: out/<scenario name>]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// A query outside the measured hull is an error
+    #[arg(long)]
+    pub strict_hull: bool,
+    /// Threads [default: all]
+    #[arg(long)]
+    pub jobs: Option<usize>,
+}
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    /// Scenario.
+    #[command(flatten)]
+    pub scenario: ScenarioArgs,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub no_progress: bool,
+    /// Exit 1 when an expectation of the scenario fails
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Debug)]
+pub struct PlanArgs {
+    /// Scenario.
+    #[command(flatten)]
+    pub scenario: ScenarioArgs,
+    /// Policy of the scenario [default: the last one]
+    #[arg(long)]
+    pub policy: Option<String>,
+}
+
+/// Arguments of `import`.
+#[derive(Args, Debug)]
+pub struct ImportArgs {
+    /// Folder with gemm/, attention/ and comm/ tables of one device
+    pub dir: PathBuf,
+    /// Name of the profile; the file is profiles/NAME.toml
+    #[arg(long)]
+    pub name: String,
+    /// GPU of the catalogue
+    #[arg(long)]
+    pub gpu: String,
+    /// Repository, commit and licence of the tables, for the header
+    #[arg(long)]
+    pub source: String,
+    /// Date of the fit, for the header
+    #[arg(long)]
+    pub date: String,
+    /// File to write
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// Kinds of `list`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Kind {
+    /// Scheduling policies.
+    Policies,
+    /// GPU catalogue.
+    Gpus,
+    /// Models by name.
+    Models,
+    /// Length distributions.
+    Workloads,
+    /// Measured profiles.
+    Profiles,
+    /// Shipped scenarios.
+    Scenarios,
+}
+
+/// Output formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+    /// For pull requests.
+    Markdown,
+}

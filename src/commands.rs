@@ -1,0 +1,94 @@
+//! One file per verb, and what they share: exit codes and writing to a pipe that may be closed.
+
+mod import;
+mod init;
+mod list;
+mod plan;
+mod run;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use crate::cli::{Cli, Command, ScenarioArgs};
+use crate::diagnostic;
+use crate::scenario::{self, Overrides, Scenario};
+
+/// How a verb fails.
+pub enum Failure {
+    /// A gate failed or nothing was feasible: exit 1.
+    Gate(String),
+    /// The input is wrong: exit 2.
+    Input(String),
+    /// The machine failed: exit 3.
+    Machine(String),
+}
+
+/// Runs a verb.
+#[must_use]
+pub fn dispatch(cli: Cli) -> ExitCode {
+    let done = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Plan(args) => plan::plan(&args),
+        Command::List { kind } => list::list(kind),
+        Command::Show { name } => list::show(&name),
+        Command::Init { name } => init::init(&name),
+        Command::Import(args) => import::import(&args),
+    };
+    let (code, message) = match done {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Gate(message)) => (1, message),
+        Err(Failure::Input(message)) => (2, message),
+        Err(Failure::Machine(message)) => (3, message),
+    };
+    // Standard error may be closed as well; the exit code still tells.
+    let _ = writeln!(std::io::stderr(), "{message}");
+    ExitCode::from(code)
+}
+
+/// Prints to standard output; a closed pipe is success, as for other filters.
+fn print(text: &str) -> Result<(), Failure> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::Machine(format!("error: cannot write output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
+}
+
+/// Reads the scenario of a command line; warnings go to standard error.
+fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
+    let (source, folder) =
+        scenario::find(&args.scenario).map_err(|why| Failure::Input(format!("error[S000]: {why}")))?;
+    let overrides = Overrides { set: args.set.clone(), seed: args.seed, strict_hull: args.strict_hull };
+    let checked = scenario::check(source, &folder, &overrides);
+    let rendered = diagnostic::render(&checked.source, &checked.findings);
+    match checked.scenario {
+        None => Err(Failure::Input(rendered)),
+        Some(scenario) => {
+            if !rendered.is_empty() {
+                let _ = writeln!(std::io::stderr(), "{rendered}\n");
+            }
+            Ok(scenario)
+        }
+    }
+}
+
+/// Uses so many threads.
+fn threads(jobs: Option<usize>) -> Result<(), Failure> {
+    let Some(jobs) = jobs else { return Ok(()) };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global();
+    pool.map_err(|error| Failure::Machine(format!("error: cannot start {jobs} threads: {error}")))
+}
+
+/// Output directory of a scenario.
+fn out_dir(args: &ScenarioArgs, name: &str) -> Result<std::path::PathBuf, Failure> {
+    let dir = args.out.clone().unwrap_or_else(|| std::path::Path::new("out").join(name));
+    std::fs::create_dir_all(&dir)
+        .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", dir.display())))?;
+    Ok(dir)
+}

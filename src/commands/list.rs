@@ -1,0 +1,112 @@
+//! `list` and `show`: what is known by name.
+
+use sim::workload::distribution;
+
+use super::{Failure, print};
+use crate::cli::Kind;
+use crate::diagnostic::nearest;
+use crate::scenario::EMBEDDED;
+
+/// Runs `list`.
+pub fn list(kind: Kind) -> Result<(), Failure> {
+    let rows: Vec<(String, String)> = match kind {
+        Kind::Policies => {
+            planner::policies::POLICIES.iter().map(|p| (p.card().name.to_owned(), p.card().about.to_owned())).collect()
+        }
+        Kind::Gpus => hw::catalog::gpu_names().into_iter().map(|name| (name.to_owned(), gpu(name))).collect(),
+        Kind::Models => sim::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
+        Kind::Workloads => {
+            let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
+            distribution::names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
+        }
+        Kind::Profiles => {
+            calibrate::profiles::names().into_iter().map(|name| (name.to_owned(), profile(name))).collect()
+        }
+        Kind::Scenarios => EMBEDDED.iter().map(|(name, text)| ((*name).to_owned(), first_line(text))).collect(),
+    };
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    print(&rows.iter().map(|(name, about)| format!("{name:width$}  {about}\n")).collect::<String>())
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned()
+}
+
+fn gpu(name: &str) -> String {
+    let Some(gpu) = hw::catalog::gpu(name) else { return String::new() };
+    format!(
+        "{:6.1} GiB  {:5.0} GB/s  {:6.1} TFLOP/s  {}",
+        gpu.memory.as_f64() / 1_073_741_824.0,
+        gpu.memory_bandwidth.get() / 1e9,
+        gpu.peak_bf16.get() / 1e12,
+        gpu.source
+    )
+}
+
+fn model(name: &str) -> String {
+    let Some(model) = sim::model::embedded(name) else { return String::new() };
+    let billions = |n: u64| hw::Tokens(n).as_f64() / 1e9;
+    format!(
+        "{:6.2} B parameters, {:5.2} B active, {} layers, hidden {}",
+        billions(model.n_parameters()),
+        billions(model.active_parameters()),
+        model.n_layers,
+        model.hidden
+    )
+}
+
+fn profile(name: &str) -> String {
+    let parsed = calibrate::profiles::embedded(name).map(sim::cost::profile::Profile::parse);
+    let Some(Ok(profile)) = parsed else { return String::new() };
+    let errors: Vec<String> = profile
+        .operators
+        .iter()
+        .map(|(name, operator)| format!("{name} {:.1} %", operator.residuals.median_error * 100.0))
+        .collect();
+    format!("median error on unseen shapes: {}; {}", errors.join(", "), profile.source)
+}
+
+/// Runs `show`.
+pub fn show(name: &str) -> Result<(), Failure> {
+    if let Some(policy) = planner::policies::named(name) {
+        let card = policy.card();
+        let parameters: String = card
+            .parameters
+            .iter()
+            .map(|p| format!("  {} (default {}, {:?})\n      {}\n", p.name, p.default, p.allowed, p.about))
+            .collect();
+        return print(&format!(
+            "policy {}\n{}\nsource: {}\nplanner: {}\n{parameters}",
+            card.name, card.about, card.source, card.method
+        ));
+    }
+    if let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
+        return print(text);
+    }
+    if hw::catalog::gpu(name).is_some() {
+        return print(&format!("gpu {name}\n{}\n", gpu(name)));
+    }
+    if sim::model::embedded(name).is_some() {
+        return print(&format!("model {name}\n{}\n", model(name)));
+    }
+    if let Some(distribution) = distribution::named(name) {
+        let rows: String = distribution
+            .points
+            .iter()
+            .map(|(share, tokens)| format!("{:9.4} %  {tokens:>10}\n", share * 100.0))
+            .collect();
+        return print(&format!("workload {name}\n{}\nshare below, tokens\n{rows}", distribution.source));
+    }
+    if calibrate::profiles::embedded(name).is_some() {
+        return print(&format!("profile {name}\n{}\n", profile(name)));
+    }
+    let mut names: Vec<&str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
+    names.extend(hw::catalog::gpu_names());
+    names.extend(sim::model::embedded_names());
+    names.extend(distribution::names());
+    names.extend(EMBEDDED.iter().map(|(name, _)| *name));
+    let near = nearest(name, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Err(Failure::Input(format!(
+        "error[S004]: nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names"
+    )))
+}

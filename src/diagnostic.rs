@@ -1,0 +1,108 @@
+//! One problem in the input, and the one way it is shown.
+//!
+//! A finding says what is wrong, where, what is allowed and what to do; lower case, no full stop, names in backticks.
+//! Input is checked as a whole: findings are collected, never thrown one by one.
+
+use std::ops::Range;
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The input cannot be used.
+    Error,
+    /// It can, with a consequence that the message names.
+    Warning,
+}
+
+/// One problem.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Stable code, for example `S012`.
+    pub code: &'static str,
+    /// Error or warning.
+    pub severity: Severity,
+    /// What is wrong.
+    pub what: String,
+    /// Bytes of the scenario file; `None` for `--set` and for other files.
+    pub at: Option<Range<usize>>,
+    /// Words under the caret.
+    pub label: String,
+    /// What is allowed or what to do.
+    pub help: Option<String>,
+}
+
+impl Finding {
+    /// An error at a place.
+    #[must_use]
+    pub fn error(code: &'static str, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
+        Self { code, severity: Severity::Error, what: what.into(), at, label: String::new(), help: None }
+    }
+
+    /// A warning at a place.
+    #[must_use]
+    pub fn warning(code: &'static str, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, at, what) }
+    }
+
+    /// Adds words under the caret.
+    #[must_use]
+    pub fn label(self, label: impl Into<String>) -> Self {
+        Self { label: label.into(), ..self }
+    }
+
+    /// Adds what is allowed or what to do.
+    #[must_use]
+    pub fn help(self, help: impl Into<String>) -> Self {
+        Self { help: Some(help.into()), ..self }
+    }
+}
+
+/// A source of scenario text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// Path as the user gave it.
+    pub path: String,
+    /// Text.
+    pub text: String,
+}
+
+/// Renders findings, one block each, in the form of the Rust compiler.
+#[must_use]
+pub fn render(source: &Source, findings: &[Finding]) -> String {
+    let renderer = Renderer::plain();
+    let blocks: Vec<String> = findings
+        .iter()
+        .map(|finding| {
+            let level = if finding.severity == Severity::Error { Level::ERROR } else { Level::WARNING };
+            let title = level.primary_title(finding.what.as_str()).id(finding.code);
+            let mut group: Group<'_> = match &finding.at {
+                Some(range) => {
+                    let end = range.end.min(source.text.len());
+                    let annotation =
+                        AnnotationKind::Primary.span(range.start.min(end)..end).label(finding.label.as_str());
+                    title.element(
+                        Snippet::source(source.text.as_str()).path(source.path.as_str()).annotation(annotation),
+                    )
+                }
+                None => Group::with_title(title),
+            };
+            if let Some(help) = &finding.help {
+                group = group.element(Level::HELP.message(help.as_str()));
+            }
+            renderer.render(&[group]).trim_end().to_owned()
+        })
+        .collect();
+    blocks.join("\n\n")
+}
+
+/// The nearest of `names`, when it is near enough to be meant.
+#[must_use]
+pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(found, name), name));
+    scored
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(3))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}

@@ -1,0 +1,199 @@
+//! From a checked scenario to a result: plan, check, lower, simulate, measure, for every policy in parallel.
+//!
+//! Results are collected by index, so the number of threads changes nothing outside `measured`.
+
+use std::time::Instant;
+
+use hw::topology::Topology;
+use planner::{Decision, PlanContext, PlanError};
+use rayon::prelude::*;
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use sim::cost::profile::Profiled;
+use sim::cost::roofline::Roofline;
+use sim::engine::{Case, Machine};
+use sim::metrics::{self, Played};
+use sim::{CostModel, Outcome, Source};
+
+use crate::scenario::{PolicyChoice, Scenario};
+
+/// A finished run.
+pub struct Run {
+    /// Numbers.
+    pub result: RunResult,
+    /// First simulated step of each policy that has one, with its name.
+    pub pictures: Vec<(String, Played)>,
+}
+
+/// Cost model of a scenario.
+#[must_use]
+pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
+    match &scenario.profile {
+        Some(profile) => Box::new(Profiled::new(profile, &scenario.problem.cluster)),
+        None => Box::new(Roofline::new(&scenario.problem.cluster)),
+    }
+}
+
+/// Runs every policy of a scenario; `done` is called as each finishes.
+#[must_use]
+pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
+    let cost = cost_model(scenario);
+    let topology = Topology::of(&scenario.problem.cluster);
+    let rows: Vec<Row> = scenario
+        .policies
+        .par_iter()
+        .map(|choice| {
+            let row = policy(scenario, choice, cost.as_ref(), &topology);
+            done(&choice.name);
+            row
+        })
+        .collect();
+    let mut facts = CostModelFacts {
+        profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
+        free_parameters: scenario.free_parameters.clone(),
+        ..CostModelFacts::default()
+    };
+    let mut source = Source::Measured;
+    let (mut results, mut pictures) = (Vec::new(), Vec::new());
+    for row in rows {
+        facts.outside_hull_ratio = facts.outside_hull_ratio.max(row.outside_hull_ratio);
+        facts.outside_hull.extend(row.outside_hull);
+        source = source.max(row.source);
+        pictures.extend(row.picture.map(|played| (row.result.policy.clone(), played)));
+        results.push(row.result);
+    }
+    facts.outside_hull.sort();
+    facts.outside_hull.dedup();
+    facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
+    let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
+    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(time);
+    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect();
+    let result = RunResult {
+        schema: reports::SCHEMA.to_owned(),
+        scenario: scenario.name.clone(),
+        seed: scenario.problem.seed,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cost_model: facts,
+        results,
+        baseline: scenario.baseline.clone(),
+        speedup_ratio,
+    };
+    Run { result, pictures }
+}
+
+struct Row {
+    result: PolicyResult,
+    picture: Option<Played>,
+    source: Source,
+    outside_hull_ratio: f64,
+    outside_hull: Vec<String>,
+}
+
+impl Row {
+    fn failed(result: PolicyResult, status: &str, why: String) -> Self {
+        let result = PolicyResult { status: status.to_owned(), why, ..result };
+        Self { result, picture: None, source: Source::Measured, outside_hull_ratio: 0.0, outside_hull: Vec::new() }
+    }
+}
+
+/// Decides with a policy of a scenario.
+///
+/// # Errors
+/// When the policy has no plan.
+///
+/// # Panics
+/// When a policy made a plan that the checker refuses, which is a bug of the policy.
+pub fn decide(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel) -> Result<Decision, PlanError> {
+    let policy = planner::policies::named(&choice.policy).expect("the scenario reader knows the table");
+    let context = PlanContext { cost, parameters: choice.parameters.clone() };
+    let mut decision = policy.plan(&scenario.problem, &context)?;
+    decision.plan.policy.clone_from(&choice.name);
+    if let Err(findings) = sim::check::check(&scenario.problem, &decision.plan) {
+        panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
+    }
+    Ok(decision)
+}
+
+fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {
+    let begun = Instant::now();
+    let mut result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
+    let decision = match decide(scenario, choice, cost) {
+        Ok(decision) => decision,
+        Err(PlanError::Infeasible(why) | PlanError::Unsupported(why)) => return Row::failed(result, "infeasible", why),
+        Err(PlanError::Budget(why)) => return Row::failed(result, "timeout", why),
+    };
+    let planner_wall_s = begun.elapsed().as_secs_f64();
+    result.planner = Some(facts(&decision));
+    let begun = Instant::now();
+    let simulated = simulate(scenario, &decision, cost, topology);
+    result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
+    let (steps, interval) = match simulated {
+        Ok(simulated) => simulated,
+        Err((status, why)) => return Row::failed(result, status, why),
+    };
+    let metrics = metrics::of_steps(&scenario.problem, &steps, cost);
+    result.status = "ok".to_owned();
+    result.why.clone_from(&metrics.why);
+    result.interval.insert("iteration_time_s".to_owned(), interval);
+    result.metrics = metrics.values;
+    Row {
+        result,
+        picture: steps.into_iter().next(),
+        source: metrics.source,
+        outside_hull_ratio: metrics.outside_hull_ratio,
+        outside_hull: metrics.outside_hull.iter().map(|dimension| (*dimension).to_owned()).collect(),
+    }
+}
+
+fn facts(decision: &Decision) -> PlannerFacts {
+    let gap =
+        decision.objective.zip(decision.bound).map(|(objective, bound)| ((objective - bound) / objective).max(0.0));
+    PlannerFacts {
+        objective: decision.objective,
+        bound: decision.bound,
+        gap_ratio: gap.filter(|gap| gap.is_finite()),
+        status: decision.status.name().to_owned(),
+    }
+}
+
+type Simulated = (Vec<Played>, [f64; 2]);
+
+/// Plays every step as expected and at both ends of the interval.
+fn simulate(
+    scenario: &Scenario,
+    decision: &Decision,
+    cost: &dyn CostModel,
+    topology: &Topology,
+) -> Result<Simulated, (&'static str, String)> {
+    let problem = &scenario.problem;
+    let n_steps = decision.plan.steps.len();
+    let (mut steps, mut ends) = (Vec::with_capacity(n_steps), [0.0; 2]);
+    for step_index in 0..n_steps {
+        let graph = sim::lower::training::lower(problem, &decision.plan, step_index);
+        let machine =
+            |case| Machine { cost, topology, memory_bytes: problem.cluster.gpu.memory.0, case, speed_changes: &[] };
+        let play = |case| match sim::simulate(&graph, &machine(case)) {
+            Outcome::Done(timeline) => Ok(timeline),
+            Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
+                let micro_batch = graph.tasks[task.0 as usize].micro_batch;
+                let gib = |bytes: u64| hw::Bytes(bytes).as_f64() / 1_073_741_824.0;
+                Err((
+                    "oom",
+                    format!(
+                        "step {step_index}, rank {}, micro-batch {micro_batch}: `{allocation}` needs {:.1} GiB, {:.1} GiB are free",
+                        rank.0,
+                        gib(needed),
+                        gib(free)
+                    ),
+                ))
+            }
+            Outcome::Stuck { waiting } => panic!("lowering made a graph that cannot finish: {waiting:?}"),
+        };
+        let timeline = play(Case::Expected)?;
+        let n = hw::Tokens(n_steps as u64).as_f64();
+        for (end, case) in ends.iter_mut().zip([Case::Low, Case::High]) {
+            *end += play(case)?.span().to_seconds().get() / n;
+        }
+        steps.push(Played { graph, timeline });
+    }
+    Ok((steps, ends))
+}

@@ -1,0 +1,124 @@
+//! Scenario files: TOML with the position of every value → a checked `Scenario`.
+//!
+//! All findings come at once; an unknown key names the nearest known one. `--set section.key=value` is laid over the file and
+//! checked the same way. Sections and their keys are in `scenario/sections.rs`; `[expect]` is in `scenario/expect.rs`.
+
+pub mod expect;
+mod reader;
+mod sections;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use planner::Value;
+use sim::Problem;
+use sim::cost::profile::Profile;
+
+use crate::diagnostic::{Finding, Severity, Source};
+use expect::Expectation;
+
+/// A policy that a scenario runs.
+#[derive(Clone, Debug)]
+pub struct PolicyChoice {
+    /// Name in results: the policy's own, or the variant's.
+    pub name: String,
+    /// Name in the table of policies.
+    pub policy: String,
+    /// Parameters, checked against the card.
+    pub parameters: BTreeMap<String, Value>,
+}
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Name.
+    pub name: String,
+    /// What every policy is asked.
+    pub problem: Problem,
+    /// Policies, in order.
+    pub policies: Vec<PolicyChoice>,
+    /// Policy that speed-ups are relative to.
+    pub baseline: String,
+    /// Measured profile; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// Whether a query outside the measured hull is an error.
+    pub strict_hull: bool,
+    /// Parameters that were fitted and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+}
+
+/// A read scenario with its warnings, or everything that is wrong with it.
+pub struct Checked {
+    /// Text that findings point into.
+    pub source: Source,
+    /// Findings; warnings only when `scenario` is there.
+    pub findings: Vec<Finding>,
+    /// The scenario, when there is no error.
+    pub scenario: Option<Scenario>,
+}
+
+/// What the command line lays over the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `section.key=value`.
+    pub set: Vec<String>,
+    /// Seed.
+    pub seed: Option<u64>,
+    /// Whether a query outside the measured hull is an error.
+    pub strict_hull: bool,
+}
+
+/// Scenarios that are shipped with the program.
+pub static EMBEDDED: &[(&str, &str)] = &[
+    ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
+    ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
+    ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),
+    ("skrull/qwen-0.5b-wikipedia", include_str!("../scenarios/skrull/qwen-0.5b-wikipedia.toml")),
+    ("skrull/qwen-7b-chatqa2", include_str!("../scenarios/skrull/qwen-7b-chatqa2.toml")),
+    ("skrull/qwen-7b-lmsys", include_str!("../scenarios/skrull/qwen-7b-lmsys.toml")),
+    ("skrull/qwen-7b-wikipedia", include_str!("../scenarios/skrull/qwen-7b-wikipedia.toml")),
+];
+
+/// Finds a scenario: a file, or a shipped one by name.
+///
+/// # Errors
+/// A sentence when there is neither.
+pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
+    let path = Path::new(name);
+    if let Ok(text) = std::fs::read_to_string(path) {
+        let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+        return Ok((Source { path: name.to_owned(), text }, folder));
+    }
+    if let Some((name, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
+        return Ok((Source { path: format!("{name} (shipped)"), text: (*text).to_owned() }, PathBuf::new()));
+    }
+    let names = EMBEDDED.iter().map(|(name, _)| *name);
+    let hint = crate::diagnostic::nearest(name, names).map_or_else(
+        || "`skrull-sim list scenarios` shows the shipped ones".to_owned(),
+        |near| format!("did you mean the shipped scenario `{near}`?"),
+    );
+    Err(format!("cannot read scenario `{name}`; {hint}"))
+}
+
+/// Reads and checks a scenario.
+#[must_use]
+pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
+    let mut findings = Vec::new();
+    let scenario = match toml_span::parse(&source.text) {
+        Ok(value) => {
+            let mut reader = reader::Reader::new(value, &mut findings);
+            reader.lay_over(&overrides.set);
+            sections::read(&mut reader, &source, folder, overrides)
+        }
+        Err(error) => {
+            let at = error.span.start..error.span.end.max(error.span.start + 1);
+            findings.push(Finding::error("S001", Some(at), format!("not valid TOML: {error}")));
+            None
+        }
+    };
+    let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+}

@@ -1,0 +1,106 @@
+//! `[expect]`: golden figures that a scenario carries, and whether a result meets them.
+//!
+//! Keys are `metrics.<policy>.<metric>`, `speedup_ratio.<policy>`, `status.<policy>` and `order` (policies from slow to fast).
+
+use reports::RunResult;
+use toml_span::value::ValueInner;
+
+use super::reader::{Section, place_of};
+use crate::diagnostic::Finding;
+
+/// One expectation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Expectation {
+    /// Key.
+    pub key: String,
+    /// What must hold.
+    pub holds: Holds,
+}
+
+/// What an expectation asks.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Holds {
+    /// A number between two bounds, both included.
+    Between(f64, f64),
+    /// A status.
+    Status(String),
+    /// Policies in increasing speed.
+    Order(Vec<String>),
+}
+
+/// Reads the section.
+pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
+    let mut expectations = Vec::new();
+    for (key, mut value) in section.rest() {
+        let at = place_of(&value);
+        let name = key.name.into_owned();
+        let number = |value: &toml_span::Value<'_>| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+        let holds = match value.take() {
+            ValueInner::Array(items) if name == "order" => {
+                Some(Holds::Order(items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()))
+            }
+            ValueInner::Table(table) => {
+                let get = |key: &str| table.get(key).and_then(number);
+                let status = table.get("status").and_then(|value| value.as_str().map(str::to_owned));
+                match (get("near").zip(get("within")), get("exact"), (get("min"), get("max")), status) {
+                    (Some((near, within)), ..) => Some(Holds::Between(near - within, near + within)),
+                    (_, Some(exact), ..) => Some(Holds::Between(exact, exact)),
+                    (_, _, _, Some(status)) => Some(Holds::Status(status)),
+                    (_, _, (None, None), _) => None,
+                    (_, _, (min, max), _) => {
+                        Some(Holds::Between(min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY)))
+                    }
+                }
+            }
+            _ => None,
+        };
+        match holds {
+            Some(holds) => expectations.push(Expectation { key: name, holds }),
+            None => section.find(
+                Finding::error("S050", at, format!("expectation `{name}` cannot be read"))
+                    .help("write { near = 1.4, within = 0.1 }, { exact = 4 }, { min = 1, max = 2 }, { status = \"oom\" } or order = [...]"),
+            ),
+        }
+    }
+    section.finish();
+    expectations
+}
+
+/// What a result misses, one sentence each.
+#[must_use]
+pub fn misses(expectations: &[Expectation], result: &RunResult) -> Vec<String> {
+    expectations.iter().filter_map(|expectation| miss(expectation, result)).collect()
+}
+
+fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
+    let key = &expectation.key;
+    let row = |policy: &str| result.results.iter().find(|row| row.policy == policy);
+    match &expectation.holds {
+        Holds::Order(policies) => {
+            let times: Vec<Option<f64>> =
+                policies.iter().map(|p| row(p).and_then(|row| row.metrics.get("iteration_time_s").copied())).collect();
+            let rising = times.windows(2).all(|pair| matches!(pair, [Some(slow), Some(fast)] if slow > fast));
+            (!rising)
+                .then(|| format!("`order`: expected increasing speed over {policies:?}, iteration times are {times:?}"))
+        }
+        Holds::Status(status) => {
+            let policy = key.strip_prefix("status.").unwrap_or(key);
+            let found = row(policy).map_or("absent", |row| row.status.as_str());
+            (found != status).then(|| format!("`{key}`: expected {status}, found {found}"))
+        }
+        Holds::Between(low, high) => {
+            let found = match key.strip_prefix("speedup_ratio.") {
+                Some(policy) => result.speedup_ratio.get(policy).copied(),
+                None => key
+                    .strip_prefix("metrics.")
+                    .and_then(|rest| rest.rsplit_once('.'))
+                    .and_then(|(policy, metric)| row(policy)?.metrics.get(metric).copied()),
+            };
+            match found {
+                Some(found) if (*low..=*high).contains(&found) => None,
+                Some(found) => Some(format!("`{key}`: expected {low} to {high}, found {found}")),
+                None => Some(format!("`{key}`: expected {low} to {high}, found no such figure")),
+            }
+        }
+    }
+}

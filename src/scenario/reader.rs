@@ -1,0 +1,312 @@
+//! Reads keys of TOML sections, remembers which were asked for, and turns what is wrong into findings.
+
+use std::ops::Range;
+
+use toml_span::Value;
+use toml_span::value::{Table, ValueInner};
+
+use crate::diagnostic::{Finding, nearest};
+
+/// Position that `--set` values carry; no file is that long.
+const FROM_COMMAND_LINE: usize = usize::MAX;
+
+/// A file being read.
+pub struct Reader<'f> {
+    root: Table<'static>,
+    findings: &'f mut Vec<Finding>,
+}
+
+/// Keys of one section being read.
+pub struct Section<'f> {
+    name: String,
+    at: Option<Range<usize>>,
+    table: Table<'static>,
+    asked: Vec<&'static str>,
+    findings: &'f mut Vec<Finding>,
+}
+
+/// Where a value stands.
+pub type Place = Option<Range<usize>>;
+
+fn place(span: toml_span::Span) -> Place {
+    (span.start != FROM_COMMAND_LINE).then_some(span.start..span.end)
+}
+
+/// Makes a value independent of the text it was read from.
+fn owned(mut value: Value<'_>) -> Value<'static> {
+    let span = value.span;
+    let inner = match value.take() {
+        ValueInner::String(text) => ValueInner::String(text.into_owned().into()),
+        ValueInner::Integer(number) => ValueInner::Integer(number),
+        ValueInner::Float(number) => ValueInner::Float(number),
+        ValueInner::Boolean(flag) => ValueInner::Boolean(flag),
+        ValueInner::Array(items) => ValueInner::Array(items.into_iter().map(owned).collect()),
+        ValueInner::Table(table) => ValueInner::Table(
+            table
+                .into_iter()
+                .map(|(key, value)| {
+                    (toml_span::value::Key { name: key.name.into_owned().into(), span: key.span }, owned(value))
+                })
+                .collect(),
+        ),
+    };
+    Value::with_span(inner, span)
+}
+
+impl<'f> Reader<'f> {
+    /// A reader of a parsed file.
+    pub fn new(value: Value<'_>, findings: &'f mut Vec<Finding>) -> Self {
+        let root = match owned(value).take() {
+            ValueInner::Table(table) => table,
+            _ => Table::new(),
+        };
+        Self { root, findings }
+    }
+
+    /// Lays `section.key=value` over the file.
+    pub fn lay_over(&mut self, set: &[String]) {
+        for item in set {
+            let Some((path, text)) = item.split_once('=') else {
+                self.findings.push(
+                    Finding::error("S002", None, format!("`--set {item}` has no `=`"))
+                        .help("write `--set section.key=value`"),
+                );
+                continue;
+            };
+            let parsed = toml_span::parse(&format!("v = {text}")).or_else(|_| toml_span::parse("v = ''")).map(owned);
+            let mut value = match parsed.map(|mut value| value.take()) {
+                Ok(ValueInner::Table(table)) => table.into_iter().next().map(|(_, mut value)| value.take()),
+                _ => None,
+            }
+            .unwrap_or_else(|| ValueInner::String(text.to_owned().into()));
+            if matches!(&value, ValueInner::String(word) if word.is_empty()) {
+                value = ValueInner::String(text.to_owned().into());
+            }
+            let parts: Vec<&str> = path.trim().split('.').collect();
+            insert(&mut self.root, &parts, value);
+        }
+    }
+
+    /// A section, empty when the file has none.
+    pub fn section(&mut self, name: &'static str) -> Section<'_> {
+        let (at, table) = match self.root.remove(name) {
+            Some(mut value) => {
+                let at = place(value.span);
+                match value.take() {
+                    ValueInner::Table(table) => (at, table),
+                    other => {
+                        let what = format!("`{name}` is {}, expected a section `[{name}]`", other.type_str());
+                        self.findings.push(Finding::error("S003", at.clone(), what));
+                        (at, Table::new())
+                    }
+                }
+            }
+            None => (None, Table::new()),
+        };
+        Section { name: name.to_owned(), at, table, asked: Vec::new(), findings: self.findings }
+    }
+
+    /// The keys before the first section.
+    pub fn top(&mut self, sections: &[&'static str]) -> Section<'_> {
+        let mut table = Table::new();
+        let keys: Vec<String> = self.root.keys().map(|key| key.name.to_string()).collect();
+        for key in keys.iter().filter(|key| !sections.contains(&key.as_str())) {
+            if let Some((key, value)) = self.root.remove_entry(key.as_str()) {
+                table.insert(key, value);
+            }
+        }
+        let asked = sections.to_vec();
+        Section { name: String::new(), at: None, table, asked, findings: self.findings }
+    }
+
+    /// Adds a finding.
+    pub fn find(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+}
+
+fn insert(table: &mut Table<'static>, path: &[&str], inner: ValueInner<'static>) {
+    let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);
+    let key = || toml_span::value::Key { name: path[0].to_owned().into(), span };
+    if path.len() == 1 {
+        table.remove(path[0]);
+        table.insert(key(), Value::with_span(inner, span));
+        return;
+    }
+    let mut child = match table.remove(path[0]).map(|mut value| value.take()) {
+        Some(ValueInner::Table(child)) => child,
+        _ => Table::new(),
+    };
+    insert(&mut child, &path[1..], inner);
+    table.insert(key(), Value::with_span(ValueInner::Table(child), span));
+}
+
+impl Section<'_> {
+    /// Where the section stands.
+    pub fn at(&self) -> Place {
+        self.at.clone()
+    }
+
+    fn full(&self, key: &str) -> String {
+        if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
+    }
+
+    /// Adds a finding.
+    pub fn find(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// Takes a key's value.
+    pub fn take(&mut self, key: &'static str) -> Option<(ValueInner<'static>, Place)> {
+        self.asked.push(key);
+        let mut value = self.table.remove(key)?;
+        let at = place(value.span);
+        Some((value.take(), at))
+    }
+
+    fn wrong_type(&mut self, key: &str, found: &ValueInner<'_>, expected: &str, at: Place) {
+        let what = format!("`{}` is {}, expected {expected}", self.full(key), described(found));
+        self.find(Finding::error("S010", at, what));
+    }
+
+    /// A whole number within a range.
+    pub fn count(
+        &mut self,
+        key: &'static str,
+        default: Option<u64>,
+        range: std::ops::RangeInclusive<u64>,
+    ) -> (u64, Place) {
+        let Some((value, at)) = self.take(key) else {
+            return (self.absent(key, default.map(|n| n.to_string()), default), None);
+        };
+        let ValueInner::Integer(number) = value else {
+            self.wrong_type(key, &value, "a whole number", at.clone());
+            return (default.unwrap_or(*range.start()), at);
+        };
+        match u64::try_from(number).ok().filter(|number| range.contains(number)) {
+            Some(number) => (number, at),
+            None => {
+                let what = format!("`{}` is {number}", self.full(key));
+                let allowed = format!("allowed are whole numbers from {} to {}", range.start(), range.end());
+                self.find(Finding::error("S011", at.clone(), what).label("out of range").help(allowed));
+                (default.unwrap_or(*range.start()), at)
+            }
+        }
+    }
+
+    /// A number within a range.
+    pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
+        let Some((value, at)) = self.take(key) else { return default };
+        let number = match value {
+            ValueInner::Integer(number) => number as f64,
+            ValueInner::Float(number) => number,
+            other => {
+                self.wrong_type(key, &other, "a number", at);
+                return default;
+            }
+        };
+        if number.is_finite() && range.contains(&number) {
+            return number;
+        }
+        let what = format!("`{}` is {number}", self.full(key));
+        let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
+        self.find(Finding::error("S011", at, what).label("out of range").help(allowed));
+        default
+    }
+
+    /// A string.
+    pub fn text(&mut self, key: &'static str) -> Option<(String, Place)> {
+        let (value, at) = self.take(key)?;
+        match value {
+            ValueInner::String(text) => Some((text.into_owned(), at)),
+            other => {
+                self.wrong_type(key, &other, "a string", at);
+                None
+            }
+        }
+    }
+
+    /// A flag.
+    pub fn flag(&mut self, key: &'static str, default: bool) -> bool {
+        match self.take(key) {
+            None => default,
+            Some((ValueInner::Boolean(flag), _)) => flag,
+            Some((other, at)) => {
+                self.wrong_type(key, &other, "true or false", at);
+                default
+            }
+        }
+    }
+
+    /// One of the words, by its position.
+    pub fn word(&mut self, key: &'static str, default: usize, words: &[&str]) -> usize {
+        let Some((found, at)) = self.text(key) else { return default };
+        if let Some(index) = words.iter().position(|word| *word == found) {
+            return index;
+        }
+        let what = format!("`{}` is `{found}`", self.full(key));
+        self.find(unknown("S012", what, &found, words.iter().copied(), at));
+        default
+    }
+
+    fn absent<T: Default>(&mut self, key: &str, shown: Option<String>, default: Option<T>) -> T {
+        if shown.is_none() {
+            let at = self.at.clone();
+            self.find(Finding::error("S013", at, format!("key `{}` is missing", self.full(key))));
+        }
+        default.unwrap_or_default()
+    }
+
+    /// Says that a key is needed.
+    pub fn missing(&mut self, key: &str, help: &str) {
+        let at = self.at.clone();
+        let what = format!("key `{}` is missing", self.full(key));
+        self.find(Finding::error("S013", at, what).help(help));
+    }
+
+    /// Remaining keys, taken as they are.
+    pub fn rest(&mut self) -> Table<'static> {
+        std::mem::take(&mut self.table)
+    }
+
+    /// Reports keys that nobody asked for.
+    pub fn finish(mut self) {
+        for key in std::mem::take(&mut self.table).into_keys() {
+            let what = format!("unknown key `{}`", self.full(&key.name));
+            let asked = self.asked.clone();
+            let finding = unknown("S014", what, &key.name, asked, place(key.span));
+            self.find(finding);
+        }
+    }
+}
+
+/// A finding about a name that is not known.
+pub fn unknown<'a>(
+    code: &'static str,
+    what: String,
+    found: &str,
+    names: impl IntoIterator<Item = &'a str>,
+    at: Place,
+) -> Finding {
+    let names: Vec<&str> = names.into_iter().collect();
+    let label =
+        nearest(found, names.iter().copied()).map_or_else(String::new, |near| format!("did you mean `{near}`?"));
+    Finding::error(code, at, what).label(label).help(format!("allowed are {}", names.join(", ")))
+}
+
+/// A value in words.
+fn described(value: &ValueInner<'_>) -> String {
+    match value {
+        ValueInner::String(text) => format!("the string `{text}`"),
+        ValueInner::Integer(number) => format!("the number {number}"),
+        ValueInner::Float(number) => format!("the number {number}"),
+        ValueInner::Boolean(flag) => format!("{flag}"),
+        ValueInner::Array(_) => "a list".to_owned(),
+        ValueInner::Table(_) => "a table".to_owned(),
+    }
+}
+
+/// Place of a value inside a list.
+pub fn place_of(value: &Value<'_>) -> Place {
+    place(value.span)
+}
