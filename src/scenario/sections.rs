@@ -256,8 +256,8 @@ fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Ra
         .help(format!("allowed are whole numbers from 1 to {}, one per line", distribution::LENGTH_MAX))
 }
 
-fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
-    let names: Vec<&'static str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
+/// Policies under a name of their own, with their own parameters.
+fn variants(section: &mut Section<'_>, names: &[&'static str]) -> Vec<PolicyChoice> {
     let mut variants: Vec<PolicyChoice> = Vec::new();
     if let Some((ValueInner::Array(tables), _)) = section.take("variant") {
         for mut table in tables {
@@ -272,7 +272,7 @@ fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
             let (name, policy) = (word("name"), word("policy"));
             match (name, policy.as_deref().and_then(planner::policies::named)) {
                 (Some(name), Some(policy)) => {
-                    let parameters = parameters(&mut section, policy, keys);
+                    let parameters = parameters(section, policy, keys);
                     variants.push(PolicyChoice { name, policy: policy.card().name.to_owned(), parameters });
                 }
                 (_, None) => {
@@ -289,6 +289,12 @@ fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
             }
         }
     }
+    variants
+}
+
+fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
+    let names: Vec<&'static str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
+    let variants = variants(&mut section, &names);
     let (run, run_at) = match section.take("run") {
         Some((ValueInner::Array(items), at)) => (items, at),
         _ => {

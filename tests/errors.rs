@@ -1,0 +1,50 @@
+//! Every file of `scenarios/bad/` is refused with the message that its snapshot holds.
+
+use skrull_sim::diagnostic;
+use skrull_sim::scenario::{self, Overrides};
+
+#[test]
+fn every_bad_scenario_is_refused_with_its_message() {
+    let mut settings = insta::Settings::clone_current();
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| {
+        for path in super::files(&super::root().join("scenarios/bad"), "toml") {
+            let checked = super::check(&path);
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            assert!(checked.scenario.is_none(), "{name} was accepted");
+            insta::assert_snapshot!(name, diagnostic::render(&checked.source, &checked.findings));
+        }
+    });
+}
+
+#[test]
+fn the_command_line_is_checked_like_the_file() {
+    let (source, folder) = scenario::find("quickstart").expect("shipped");
+    let set = ["training.batch_sise=3".to_owned(), "parallel.cp=5".to_owned(), "nonsense".to_owned()];
+    let checked = scenario::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
+    let text = diagnostic::render(&checked.source, &checked.findings);
+    assert!(text.contains("unknown key `training.batch_sise`"), "{text}");
+    assert!(text.contains("cp 5"), "{text}");
+    assert!(text.contains("`--set nonsense` has no `=`"), "{text}");
+}
+
+#[test]
+fn exit_codes_are_those_of_the_contract() {
+    let run = |args: &[&str]| {
+        let out = std::env::temp_dir().join(format!("skrull-sim-{}", std::process::id()));
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+            .args(args)
+            .args(["--out", out.to_str().expect("a plain path")])
+            .output()
+            .expect("the binary starts");
+        std::fs::remove_dir_all(&out).ok();
+        output.status.code()
+    };
+    assert_eq!(run(&["run", "quickstart", "--quiet"]), Some(0));
+    assert_eq!(run(&["run", "quickstrat"]), Some(2));
+    assert_eq!(run(&["run", "--no-such-flag"]), Some(2));
+    assert_eq!(run(&["run", "quickstart", "--quiet", "--strict-hull"]), Some(2));
+    let infeasible = ["run", "quickstart", "--quiet", "--set", "training.bucket_tokens=10"];
+    assert_eq!(run(&infeasible), Some(1));
+}

@@ -1,0 +1,40 @@
+//! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
+
+mod browser;
+mod determinism;
+mod errors;
+mod paper;
+mod scenarios;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+
+use skrull_sim::diagnostic::Source;
+use skrull_sim::scenario::{self, Checked, Overrides};
+
+/// Root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files below a folder with that ending, in order.
+fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("a folder of the repository").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(files(&path, ending));
+        } else if path.extension().is_some_and(|extension| extension == ending) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Reads a scenario of the repository; its path in messages is relative to the root.
+fn check(path: &Path) -> Checked {
+    let shown = path.strip_prefix(root()).expect("below the root").display().to_string();
+    let text = std::fs::read_to_string(path).expect("a readable scenario");
+    scenario::check(Source { path: shown, text }, path.parent().expect("a folder"), &Overrides::default())
+}

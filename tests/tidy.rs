@@ -1,0 +1,113 @@
+//! House rules: crate graph, lengths, headers, table = directory, a snapshot per bad scenario.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::process::Command;
+
+const FILE_LINES_MAX: usize = 600;
+const FUNCTION_LINES_MAX: usize = 70;
+/// Functions that are longer today; this list may only shrink.
+const LONGER_TODAY: [&str; 0] = [];
+
+fn sources() -> Vec<(PathBuf, String)> {
+    let folders = ["src", "hw", "sim", "planner", "calibrate", "reports", "tests"];
+    let paths = folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs"));
+    paths
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("a source");
+            (path, text)
+        })
+        .collect()
+}
+
+#[test]
+fn crates_depend_only_downwards() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .current_dir(super::root())
+        .output()
+        .expect("cargo runs");
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON of cargo");
+    let below: BTreeMap<&str, &[&str]> = [
+        ("hw", &[][..]),
+        ("sim", &["hw"][..]),
+        ("planner", &["hw", "sim"][..]),
+        ("calibrate", &["hw", "sim"][..]),
+        ("reports", &["hw", "sim"][..]),
+        ("skrull-sim", &["hw", "sim", "planner", "calibrate", "reports"][..]),
+    ]
+    .into();
+    for package in metadata["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let dependency = dependency["name"].as_str().expect("a name");
+            if below.contains_key(dependency) {
+                assert!(below[name].contains(&dependency), "`{name}` must not know `{dependency}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn files_are_short_and_say_what_they_are() {
+    for (path, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= FILE_LINES_MAX, "{}: {lines} lines", path.display());
+        assert!(text.starts_with("//!"), "{}: no header", path.display());
+        let todo = ["TO", "DO"].concat();
+        assert!(!text.contains(&todo), "{}: unfinished work belongs into an issue", path.display());
+    }
+}
+
+#[test]
+fn functions_are_short() {
+    for (path, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (start, line) in lines.iter().enumerate() {
+            let trimmed = line.trim_start();
+            let opens = ["fn ", "pub fn ", "pub(crate) fn ", "pub(super) fn ", "const fn ", "pub const fn "];
+            if !opens.iter().any(|open| trimmed.starts_with(open)) {
+                continue;
+            }
+            let close = format!("{}}}", " ".repeat(line.len() - trimmed.len()));
+            let length = lines[start..].iter().position(|line| **line == close).unwrap_or(0) + 1;
+            let name = trimmed.split('(').next().unwrap_or_default();
+            let tolerated = LONGER_TODAY.iter().any(|longer| name.ends_with(longer));
+            assert!(
+                length <= FUNCTION_LINES_MAX || tolerated,
+                "{}:{}: `{name}` has {length} lines",
+                path.display(),
+                start + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn every_policy_file_is_in_the_table() {
+    let folder = super::root().join("planner/src/policies");
+    let files: BTreeSet<String> = super::files(&folder, "rs")
+        .iter()
+        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .filter(|name| name != "tests")
+        .collect();
+    let table: BTreeSet<String> =
+        planner::policies::POLICIES.iter().map(|policy| policy.card().name.to_owned()).collect();
+    assert_eq!(files, table);
+}
+
+#[test]
+fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
+    for path in super::files(&super::root().join("scenarios"), "toml") {
+        let relative = path.strip_prefix(super::root().join("scenarios")).expect("below").with_extension("");
+        let name = relative.to_string_lossy().into_owned();
+        match name.strip_prefix("bad/") {
+            Some(name) => {
+                assert!(super::root().join(format!("tests/snapshots/{name}.snap")).is_file(), "no snapshot of {name}")
+            }
+            None => {
+                assert!(skrull_sim::scenario::EMBEDDED.iter().any(|(known, _)| *known == name), "{name} is not shipped")
+            }
+        }
+    }
+}
