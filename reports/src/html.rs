@@ -23,7 +23,7 @@ pub fn render(result: &RunResult, pictures: &[Picture<'_>]) -> String {
         section(&mut html, result, picture);
     }
     let version = escape(&result.version);
-    write!(html, "<footer><p>skrull-sim {version}, seed {}. Definitions of every figure: docs/output.md.</p></footer></body></html>\n", result.seed)
+    writeln!(html, "<footer><p>skrull-sim {version}, seed {}. Definitions of every figure: docs/output.md.</p></footer></body></html>", result.seed)
         .expect("writing to a string");
     html
 }
@@ -53,7 +53,7 @@ fn summary(html: &mut String, result: &RunResult) {
 }
 
 fn figure(html: &mut String, svg: &str, caption: &str) {
-    write!(html, "<figure>{svg}<figcaption>{}</figcaption></figure>\n", escape(caption)).expect("writing to a string");
+    writeln!(html, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption)).expect("writing to a string");
 }
 
 fn charts(html: &mut String, result: &RunResult, pictures: &[Picture<'_>]) {
@@ -77,11 +77,11 @@ fn charts(html: &mut String, result: &RunResult, pictures: &[Picture<'_>]) {
 }
 
 fn section(html: &mut String, result: &RunResult, picture: &Picture<'_>) {
-    write!(html, "<section><h2>{}</h2>\n", escape(picture.policy)).expect("writing to a string");
+    writeln!(html, "<section><h2>{}</h2>", escape(picture.policy)).expect("writing to a string");
     figure(
         html,
         &svg::gantt(picture),
-        "First simulated step: ranks and their streams over time (at most 64 rows; the trace file has all).",
+        "First simulated step: ranks and their streams over time (at most 96 rows; the trace file has all).",
     );
     figure(html, &svg::memory(picture), "Memory over time.");
     if let Some(row) = result.results.iter().find(|row| row.policy == picture.policy) {

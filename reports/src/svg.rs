@@ -11,9 +11,9 @@ use crate::{Picture, RunResult};
 
 const WIDTH: f64 = 1120.0;
 const LABEL_WIDTH: f64 = 150.0;
-const ROW: f64 = 9.0;
+const ROW: f64 = 8.0;
 /// Rows of the Gantt at most; more ranks are left out and the caption says so.
-const ROWS_MAX: usize = 64;
+const ROWS_MAX: usize = 96;
 
 /// Colour of a role.
 #[must_use]

@@ -33,7 +33,6 @@ impl Stream {
     ///
     /// # Panics
     /// When `n` is zero.
-    #[expect(clippy::cast_possible_truncation, reason = "the high half of a product below n · 2^64 is below n")]
     pub const fn below(&mut self, n: u64) -> u64 {
         assert!(n > 0, "a range to draw from is not empty");
         ((self.next_u64() as u128 * n as u128) >> 64) as u64

@@ -108,7 +108,10 @@ impl Profile {
     /// # Errors
     /// What is wrong with the file, with its line where the format is broken.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let profile: Self = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let profile: Self = toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
+            format!("line {line}: {}", error.message())
+        })?;
         if profile.schema != SCHEMA {
             return Err(format!("schema is `{}`, expected `{SCHEMA}`", profile.schema));
         }

@@ -53,7 +53,6 @@ impl Queue {
 
     /// Time of the earliest event.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, reason = "the upper 64 bits")]
     pub fn next_time(&self) -> Option<Time> {
         self.heap.peek().map(|Reverse(packed)| Time::from_ns((packed >> 64) as u64))
     }
