@@ -98,8 +98,8 @@ mod tests {
             let load = |link: usize| -> f64 {
                 flows.iter().zip(&rates).filter(|(f, _)| f.links.iter().any(|l| l.0 == link)).map(|(_, r)| r).sum()
             };
-            for link in 0..4 {
-                prop_assert!(load(link) <= capacity[link] * (1.0 + 1e-9));
+            for (link, capacity) in capacity.iter().enumerate() {
+                prop_assert!(load(link) <= capacity * (1.0 + 1e-9));
             }
             for (flow, &rate) in flows.iter().zip(&rates) {
                 let at_cap = rate >= flow.cap * (1.0 - 1e-9);
