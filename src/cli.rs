@@ -55,7 +55,7 @@ pub struct ScenarioArgs {
     /// Seed of every random choice
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Directory for output [default: out/<scenario name>]
+    /// Directory for output; by default out/NAME of the scenario
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// A query outside the measured hull is an error
