@@ -6,6 +6,7 @@ mod errors;
 mod paper;
 mod scenarios;
 mod tidy;
+mod training;
 
 use std::path::{Path, PathBuf};
 

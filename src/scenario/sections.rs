@@ -178,7 +178,7 @@ struct Training {
     steps: u64,
     recompute: Recompute,
     gradient_sync: GradientSync,
-    /// Zero when the file leaves it to memory.
+    /// Zero, or absent, leaves it to memory.
     bucket_tokens: u64,
     host_us: f64,
 }
@@ -191,7 +191,7 @@ fn training(mut section: Section<'_>) -> Training {
             [section.word("recompute", 0, &["selective", "none", "full"])],
         gradient_sync: [GradientSync::Overlapped, GradientSync::AtEnd]
             [section.word("gradient_sync", 0, &["overlapped", "at_end"])],
-        bucket_tokens: section.count("bucket_tokens", Some(0), 1..=100_000_000).0,
+        bucket_tokens: section.count("bucket_tokens", Some(0), 0..=100_000_000).0,
         host_us: section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6),
     };
     section.word("dtype", 0, &["bf16"]);

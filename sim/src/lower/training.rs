@@ -44,18 +44,21 @@ pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
     let buckets = builder.gradient_buckets();
     for (dp_index, micro_batches) in (0_u32..).zip(groups) {
         let group = Group::new(problem, dp_index);
+        // Parameter gathers and gradient reductions share a stream, so all ranks must enter them in one order:
+        // with ZeRO 3 only a micro-batch of the last round can reduce behind its backward.
+        let behind_backward = !micro_batches.is_empty() && (gathers.is_empty() || micro_batches.len() == n_rounds);
         for round in 0..n_rounds {
             let gather = gathers.get(round).copied();
             match micro_batches.get(round) {
                 Some(micro_batch) => {
-                    let last = round + 1 == micro_batches.len();
-                    builder.micro_batch(&group, round, micro_batch, gather, if last { &buckets } else { &[] });
+                    let reduces = behind_backward && round + 1 == micro_batches.len();
+                    builder.micro_batch(&group, round, micro_batch, gather, if reduces { &buckets } else { &[] });
                 }
                 None => builder.join_gathers(&group, gather),
             }
         }
-        if micro_batches.is_empty() {
-            builder.sync_without_work(&group, &buckets);
+        if !behind_backward {
+            builder.sync_late(&group, &buckets);
         }
         builder.finish(&group, &buckets);
     }
@@ -428,9 +431,11 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn sync_without_work(&mut self, group: &Group, buckets: &[Bucket]) {
+    /// Reductions behind everything that the group's ranks compute, if they compute at all.
+    fn sync_late(&mut self, group: &Group, buckets: &[Bucket]) {
+        let ends: Vec<TaskId> = group.ranks.iter().filter_map(|rank| self.last[rank.index()]).collect();
         for bucket in buckets {
-            self.sync(group, bucket, &[]);
+            self.sync(group, bucket, &ends);
         }
     }
 
