@@ -225,6 +225,11 @@ fn collectives(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError> {
             .collect();
         let n_fit = bytes.len() - ratios.len();
         let residuals = fit::residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, n_fit);
+        // A larger message never takes less time: slow outliers at small sizes are brought down to what follows them.
+        let mut seconds = seconds;
+        for index in (1..seconds.len()).rev() {
+            seconds[index - 1] = seconds[index - 1].min(seconds[index]);
+        }
         CollectiveCurve { kind, n_ranks: u32::try_from(n_ranks).expect("few ranks"), residuals, bytes, seconds }
     };
     Ok(points.into_iter().map(curve).collect())

@@ -33,13 +33,15 @@ impl Policy for Megatron {
 
     fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision, PlanError> {
         all_fit(problem)?;
-        let capacity = problem.bucket_tokens * u64::from(problem.layout.cp);
+        // Shards are whole tokens: lengths count rounded up to the context degree, and so does the padding.
+        let cp = u64::from(problem.layout.cp);
         let step = |index| {
             let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
-            let sizes: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
-            let padded = pack::next_fit(&sizes, capacity).into_iter().map(|bin| {
+            let shards: Vec<u64> = sequences.iter().map(|(_, tokens)| tokens.div_ceil(cp)).collect();
+            let padded = pack::next_fit(&shards, problem.bucket_tokens).into_iter().map(|bin| {
                 let micro_batch = together(&bin, &sequences);
-                MicroBatch { padding: capacity - micro_batch.tokens(), ..micro_batch }
+                let held: u64 = bin.iter().map(|&index| shards[index]).sum();
+                MicroBatch { padding: (problem.bucket_tokens - held) * cp, ..micro_batch }
             });
             Step { groups: deal(padded, problem.layout.dp) }
         };

@@ -3,7 +3,7 @@
 
 use sim::Problem;
 
-use super::{heuristic, skrull};
+use super::{all_fit, heuristic, skrull};
 use crate::dacp::{self, First};
 use crate::policy::{Card, Decision, PlanContext, PlanError, Policy};
 
@@ -24,6 +24,7 @@ impl Policy for RoundRobin {
     }
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+        all_fit(problem)?;
         let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::MostRoom)?);
         let objective = Some(dacp::objective(problem, &decision.plan));
         Ok(Decision { objective, ..decision })

@@ -8,7 +8,7 @@
 
 use sim::Problem;
 
-use super::heuristic;
+use super::{all_fit, heuristic};
 use crate::dacp::{self, First};
 use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
 
@@ -47,6 +47,7 @@ impl Policy for Skrull {
     }
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+        all_fit(problem)?;
         let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::LeastLoad)?);
         let objective = Some(dacp::objective(problem, &decision.plan));
         Ok(Decision { objective, ..decision })

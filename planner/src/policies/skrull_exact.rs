@@ -10,6 +10,7 @@ use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, va
 use sim::plan::{MicroBatch, Place, Placement, Step};
 use sim::{Plan, Problem};
 
+use super::all_fit;
 use crate::dacp::{self, First, Terms};
 use crate::milp::{self, Budget, Unsolved};
 use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
@@ -74,6 +75,7 @@ impl Policy for SkrullExact {
     }
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+        all_fit(problem)?;
         let heuristic = dacp::plan(problem, context, First::LeastLoad)?;
         let mut steps = Vec::with_capacity(heuristic.len());
         let (mut bound, mut status) = (Some(0.0), Status::Optimal);

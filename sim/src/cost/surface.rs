@@ -5,6 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Largest correction that is taken for real, as a logarithm: a factor of about 5e8.
+const LOG_MAX: f64 = 20.0;
+
 /// One axis of the grid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -92,8 +95,8 @@ impl Surface {
         if n != self.values.len() {
             return Err(format!("the axes make {n} knots, found {} values", self.values.len()));
         }
-        if self.values.iter().any(|value| !value.is_finite()) {
-            return Err("every value must be finite".to_owned());
+        if self.values.iter().any(|value| !value.is_finite() || value.abs() > LOG_MAX) {
+            return Err(format!("every value must be finite and within {LOG_MAX} of 0"));
         }
         Ok(())
     }

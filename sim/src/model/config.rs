@@ -13,6 +13,9 @@ pub const MODEL_TYPES: [&str; 9] =
 /// Largest width or count that is taken for real.
 const COUNT_MAX: u64 = 10_000_000;
 
+/// Largest parameter count that is taken for real, far above any model and far below what `u64` holds.
+const PARAMETERS_MAX: f64 = 1e17;
+
 struct Reader<'a> {
     keys: &'a Map<String, Value>,
     findings: Vec<String>,
@@ -124,6 +127,13 @@ fn contradictions(model: &Model) -> Vec<String> {
     if model.head_dim == 0 {
         findings.push(format!("`hidden_size` {} is below the {} heads", model.hidden, model.n_heads));
     }
+    // Every derived count multiplies at most these; beyond it nothing is a model, and `u64` would not hold it.
+    let wide = model.hidden.max(model.intermediate).max(model.n_heads.saturating_mul(model.head_dim)).max(model.vocab);
+    let n_experts = model.experts.map_or(1, |experts| experts.n_routed.max(experts.n_shared));
+    let factors = [model.n_layers, n_experts, 8, wide, wide];
+    if factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>() > PARAMETERS_MAX {
+        findings.push(format!("the widths make more than {PARAMETERS_MAX:.0e} parameters"));
+    }
     if let Some(experts) = model.experts {
         if experts.top_k > experts.n_routed {
             findings.push(format!("`num_experts_per_tok` {} exceeds {} experts", experts.top_k, experts.n_routed));
@@ -144,6 +154,34 @@ mod tests {
         let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
         let findings = Model::from_config("x", config).expect_err("a bad file");
         assert_eq!(findings.len(), 6, "{findings:?}");
+    }
+
+    #[test]
+    fn a_model_too_large_to_count_is_a_finding() {
+        let config = r#"{ "model_type": "llama", "hidden_size": 10000000, "num_attention_heads": 1, "num_hidden_layers": 10000000,
+            "intermediate_size": 10000000, "vocab_size": 10000000 }"#;
+        assert_eq!(Model::from_config("x", config).expect_err("too large").len(), 1);
+    }
+
+    #[test]
+    fn public_configurations_give_the_embedded_models() {
+        let qwen = r#"{ "model_type": "qwen2", "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
+            "num_hidden_layers": 24, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": true,
+            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "torch_dtype": "bfloat16" }"#;
+        let mixtral = r#"{ "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
+            "num_experts_per_tok": 2, "max_position_embeddings": 32768, "tie_word_embeddings": false }"#;
+        let deepseek = r#"{ "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
+            "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
+            "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+            "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+            "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840 }"#;
+        let gpt = r#"{ "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024 }"#;
+        for (name, config) in [("qwen2.5-0.5b", qwen), ("mixtral-8x7b", mixtral), ("deepseek-v3", deepseek)] {
+            assert_eq!(Some(Model::from_config(name, config).expect(name)), crate::model::embedded(name));
+        }
+        // The tensors of the public GPT-2 checkpoint: 124,439,808 parameters.
+        assert_eq!(Model::from_config("gpt2", gpt).expect("gpt2").n_parameters(), 124_439_808);
     }
 
     #[test]
