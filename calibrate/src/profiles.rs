@@ -35,7 +35,7 @@ mod tests {
             assert_eq!(profile.name, name);
             for (operator, fitted) in &profile.operators {
                 let error = fitted.residuals.median_error;
-                assert!(error < 0.10, "{name} {operator}: median error {error} on unseen rows");
+                assert!(error < 0.05, "{name} {operator}: median error {error} on unseen rows");
             }
         }
     }
