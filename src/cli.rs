@@ -24,7 +24,7 @@ pub enum Command {
     Run(RunArgs),
     /// Only decide: write plan.json
     Plan(PlanArgs),
-    /// Show what is known: policies, gpus, models, workloads, profiles, scenarios
+    /// Show what is known: policies, gpus, clusters, models, workloads, profiles, scenarios
     List {
         /// Kind of thing.
         kind: Kind,
@@ -126,6 +126,8 @@ pub enum Kind {
     Policies,
     /// GPU catalogue.
     Gpus,
+    /// Machines by name.
+    Clusters,
     /// Models by name.
     Models,
     /// Length distributions.

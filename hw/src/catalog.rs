@@ -1,4 +1,4 @@
-//! GPUs by name, read from `hw/catalog/gpus.toml`, where every figure has a dated source, and clusters made of them.
+//! GPUs and clusters by name, read from `hw/catalog/*.toml`, where every figure has a dated source.
 //!
 //! Units are in the keys of the file. Invariant: the embedded file parses, which a test holds.
 
@@ -38,6 +38,20 @@ struct PriceEntry {
     date: String,
     usd_per_hour: f64,
 }
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterEntry {
+    gpu: String,
+    gpus_per_node: u32,
+    nic_gb_per_s: f64,
+    source: String,
+    date: String,
+}
+
+static CLUSTERS: LazyLock<BTreeMap<String, ClusterEntry>> = LazyLock::new(|| {
+    toml::from_str(include_str!("../catalog/clusters.toml")).expect("the embedded catalogue is held by a test")
+});
 
 static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
     toml::from_str(include_str!("../catalog/gpus.toml")).expect("the embedded catalogue is held by a test")
@@ -93,6 +107,26 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
     }
 }
 
+/// Names of all clusters.
+#[must_use]
+pub fn cluster_names() -> Vec<&'static str> {
+    CLUSTERS.keys().map(String::as_str).collect()
+}
+
+/// A cluster by name, with so many nodes.
+#[must_use]
+pub fn cluster_named(name: &str, n_nodes: u32) -> Option<Cluster> {
+    let entry = CLUSTERS.get(name)?;
+    let usual = cluster(&gpu(&entry.gpu)?, n_nodes, entry.gpus_per_node);
+    Some(Cluster { name: name.to_owned(), nic_bandwidth: BytesPerSecond::new(entry.nic_gb_per_s * 1e9), ..usual })
+}
+
+/// Where a cluster's figures come from.
+#[must_use]
+pub fn cluster_source(name: &str) -> Option<String> {
+    CLUSTERS.get(name).map(|entry| format!("{}, {}", entry.source, entry.date))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +141,15 @@ mod tests {
             assert!((3e13..3e15).contains(&gpu.peak_bf16.get()), "{name}: peak");
         }
         assert!(gpu("h101").is_none());
+    }
+
+    #[test]
+    fn every_cluster_names_a_gpu_of_the_catalogue_and_its_source() {
+        for name in cluster_names() {
+            let cluster = cluster_named(name, 2).expect("a listed cluster with a listed GPU");
+            assert_eq!(cluster.n_gpus(), 2 * cluster.gpus_per_node, "{name}");
+            assert!(cluster_source(name).is_some_and(|source| source.len() > 10), "{name}");
+        }
     }
 
     #[test]

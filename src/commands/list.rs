@@ -14,6 +14,10 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
             planner::policies::POLICIES.iter().map(|p| (p.card().name.to_owned(), p.card().about.to_owned())).collect()
         }
         Kind::Gpus => hw::catalog::gpu_names().into_iter().map(|name| (name.to_owned(), gpu(name))).collect(),
+        Kind::Clusters => {
+            let about = |name: &str| hw::catalog::cluster_source(name).unwrap_or_default();
+            hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
+        }
         Kind::Models => sim::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());

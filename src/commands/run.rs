@@ -20,7 +20,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.inc(1);
     });
     bar.finish_and_clear();
-    hull(&scenario, &run)?;
+    hull(&scenario, &run, args.quiet)?;
     let dir = out_dir(&args.scenario, &scenario.name)?;
     let json = reports::json::render(&run.result).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     save(&scenario, &run, &dir, &json)?;
@@ -56,7 +56,7 @@ fn progress(args: &RunArgs, n: usize) -> ProgressBar {
 }
 
 /// Says what lies outside the measured hull; an error when the scenario is strict.
-fn hull(scenario: &Scenario, run: &Run) -> Result<(), Failure> {
+fn hull(scenario: &Scenario, run: &Run, quiet: bool) -> Result<(), Failure> {
     let facts = &run.result.cost_model;
     if facts.outside_hull_ratio < 0.005 {
         return Ok(());
@@ -69,8 +69,9 @@ fn hull(scenario: &Scenario, run: &Run) -> Result<(), Failure> {
     if scenario.strict_hull {
         return Err(Failure::Input(format!("error[S060]: {share}")));
     }
-    let advice = "the interval is wide there; `--strict-hull` makes this an error";
-    eprintln!("warning[S060]: {share}\n  = {advice}\n");
+    if !quiet {
+        eprintln!("warning[S060]: {share}\n  = the interval is wide there; `--strict-hull` makes this an error\n");
+    }
     Ok(())
 }
 
