@@ -1,6 +1,5 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
-mod browser;
 mod determinism;
 mod errors;
 mod paper;

@@ -1,108 +1,246 @@
-//! One self-contained `report.html`: no network, no script; every policy is a section.
+//! `report.html`: one file that loads nothing, the summary first, then a section for each policy.
+//!
+//! Invariants: every text of a run is escaped; no script, no font, no address is loaded, which the page's own
+//! content policy enforces.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
-use crate::svg::{self, escape};
-use crate::{Picture, RunResult, table};
+use crate::quantity::{duration, percent, ratio};
+use crate::svg::{escape, gantt, length_histogram, memory_lines, rank_bars, speedup_bars};
+use crate::table::{HEADINGS, cells, footer, headline};
+use crate::{Picture, PolicyResult, RunResult};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:1160px;margin:2rem auto;padding:0 1rem;color:#222;background:#fff}\
-table{border-collapse:collapse;width:100%}th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid #ddd}\
-th:first-child,td:first-child{text-align:left}figure{margin:1rem 0}figcaption{color:#555;font-size:13px}\
-.row{display:flex;flex-wrap:wrap;gap:1rem}code{background:#f3f3f3;padding:0 .2rem}";
+const STYLE: &str = "\
+:root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
+@media(prefers-color-scheme:dark){:root{--ground:#16181b;--ink:#e8e8e8;--faint:#a0a0a0;--line:#3c4046;--accent:#56b4e9}}\
+body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\
+main{max-width:1140px;margin:0 auto;padding:24px 20px 64px}\
+h1{font-size:1.8rem;margin:0}h2{margin:2.4rem 0 .6rem;padding-top:.8rem;border-top:1px solid var(--line)}\
+h3{margin:1.6rem 0 .4rem}h1,h2,h3,p,li,td,dd,dt{overflow-wrap:anywhere}\
+.faint,figcaption{color:var(--faint);font-size:.9rem}\
+.lead{font-size:1.2rem}.scroll{overflow-x:auto}\
+table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
+caption{text-align:left;color:var(--faint);font-size:.9rem;padding-bottom:.4rem}\
+th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid var(--line)}\
+td{white-space:nowrap}th:nth-child(-n+2),td:nth-child(2){text-align:left}\
+th[scope=row]{font-weight:600;min-width:8rem}tr.best th,tr.best td{color:var(--accent);font-weight:600}\
+figure{margin:1.2rem 0}figure svg{max-width:100%;height:auto;display:block}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600;max-width:20rem}dd{margin:0}\
+.failed{border-left:4px solid #d55e00;padding-left:.8rem}";
 
-/// The report.
+/// Renders the report; policies without a picture get their section in words.
 #[must_use]
-pub fn render(result: &RunResult, pictures: &[Picture<'_>]) -> String {
-    let mut html = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0} - skrull-sim</title><style>{STYLE}</style></head><body>\n<h1>{0}</h1>\n",
-        escape(&result.scenario)
+pub fn render(run: &RunResult, pictures: &[Picture<'_>]) -> String {
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{} – skrull-sim report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n",
+        escape(&run.scenario)
     );
-    summary(&mut html, result);
-    charts(&mut html, result, pictures);
-    for picture in pictures {
-        section(&mut html, result, picture);
+    summary(&mut out, run);
+    lengths(&mut out, pictures);
+    for result in &run.results {
+        let picture = pictures.iter().find(|picture| picture.policy == result.policy);
+        section(&mut out, run, result, picture);
     }
-    let version = escape(&result.version);
-    writeln!(html, "<footer><p>skrull-sim {version}, seed {}. Definitions of every figure: docs/output.md.</p></footer></body></html>", result.seed)
-        .expect("writing to a string");
-    html
+    method(&mut out, run);
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
 }
 
-fn summary(html: &mut String, result: &RunResult) {
-    html.push_str("<h2>Result</h2>\n<table><thead><tr>");
-    for name in table::header() {
-        write!(html, "<th>{name}</th>").expect("writing to a string");
+fn summary(out: &mut String, run: &RunResult) {
+    let _ = write!(
+        out,
+        "<header>\n<h1>{}</h1>\n<p class=\"faint\">{} · skrull-sim {}</p>\n</header>\n\
+         <section>\n<h2>Summary</h2>\n<p class=\"lead\">{}</p>\n<h3>What dominates the step</h3>\n<dl>\n",
+        escape(&run.scenario),
+        escape(&headline(run)),
+        escape(&run.version),
+        lead(run)
+    );
+    for result in &run.results {
+        let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(&result.policy), why(result));
     }
-    html.push_str("</tr></thead><tbody>\n");
-    for row in &result.results {
-        html.push_str("<tr>");
-        for cell in table::cells(result, row) {
-            write!(html, "<td>{}</td>", escape(&cell)).expect("writing to a string");
+    out.push_str("</dl>\n");
+    table(out, run);
+    let chart = speedup_bars(run);
+    let caption = format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline);
+    figure(out, &chart, &caption);
+    out.push_str("</section>\n");
+}
+
+/// The fastest policy in a sentence.
+fn lead(run: &RunResult) -> String {
+    let Some((best, seconds)) = fastest(run) else {
+        return "No policy of this scenario could run.".to_owned();
+    };
+    let time = duration(seconds, None);
+    let name = escape(&best.policy);
+    match run.speedup_ratio.get(&best.policy) {
+        Some(speedup) if best.policy != run.baseline && speedup.is_finite() => {
+            let baseline = escape(&run.baseline);
+            format!("<strong>{name}</strong> is fastest: {time} per step, {}× {baseline}.", ratio(*speedup))
         }
-        html.push_str("</tr>\n");
+        _ => format!("<strong>{name}</strong> is fastest: {time} per step."),
     }
-    html.push_str("</tbody></table>\n<h2>What dominates the step</h2>\n<ul>\n");
-    for row in &result.results {
-        writeln!(html, "<li><b>{}</b>: {}</li>", escape(&row.policy), escape(&row.why)).expect("writing to a string");
-    }
-    html.push_str("</ul>\n<ul>\n");
-    for line in table::provenance(result) {
-        writeln!(html, "<li>{}</li>", escape(&line)).expect("writing to a string");
-    }
-    html.push_str("</ul>\n");
 }
 
-fn figure(html: &mut String, svg: &str, caption: &str) {
-    writeln!(html, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption)).expect("writing to a string");
+/// The policy with the shortest step and that step's time; the first of equals.
+fn fastest(run: &RunResult) -> Option<(&PolicyResult, f64)> {
+    let timed = run.results.iter().filter(|result| result.status == "ok").filter_map(|result| {
+        let seconds = *result.metrics.get("iteration_time_s")?;
+        seconds.is_finite().then_some((result, seconds))
+    });
+    timed.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn charts(html: &mut String, result: &RunResult, pictures: &[Picture<'_>]) {
-    html.push_str("<h2>Where the time goes</h2>\n");
-    figure(
-        html,
-        &svg::shares(result),
-        "Share of the step in which a rank computes, communicates alone, or waits; mean over ranks.",
+/// What dominates, or why there is no result.
+fn why(result: &PolicyResult) -> String {
+    match (result.status.as_str(), result.why.as_str()) {
+        ("ok", "") => "no statement".to_owned(),
+        ("ok", why) => escape(why),
+        (status, why) => format!("<strong>{}</strong>: {}", escape(status), escape(why)),
+    }
+}
+
+fn table(out: &mut String, run: &RunResult) {
+    out.push_str("<h3>Results</h3>\n<div class=\"scroll\">\n<table>\n<caption>");
+    out.push_str(
+        "Iteration time is the mean over the simulated steps, ± the larger deviation of its interval. Imbalance: the \
+         busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for communication \
+         alone. Peak memory: the fullest rank.",
     );
-    let in_order =
-        |row: &crate::PolicyResult| result.speedup_ratio.get(&row.policy).map(|ratio| (row.policy.clone(), *ratio));
-    let speedups: Vec<(String, f64)> = result.results.iter().filter_map(in_order).collect();
-    html.push_str("<div class=\"row\">");
-    if !speedups.is_empty() {
-        figure(html, &svg::bars("speed-up", &speedups), &format!("Speed over {}.", result.baseline));
-    }
-    if let Some(picture) = pictures.first() {
-        figure(html, &svg::lengths(picture.lengths), "Share of sequences and of tokens by length.");
-    }
-    html.push_str("</div>\n");
-}
-
-fn section(html: &mut String, result: &RunResult, picture: &Picture<'_>) {
-    writeln!(html, "<section><h2>{}</h2>", escape(picture.policy)).expect("writing to a string");
-    figure(
-        html,
-        &svg::gantt(picture),
-        "First simulated step: ranks and their streams over time (at most 96 rows; the trace file has all).",
-    );
-    figure(html, &svg::memory(picture), "Memory over time.");
-    if let Some(row) = result.results.iter().find(|row| row.policy == picture.policy) {
-        html.push_str("<details><summary>All figures</summary><table><tbody>\n");
-        for (key, value) in &row.metrics {
-            writeln!(html, "<tr><td><code>{}</code></td><td>{value:.6}</td></tr>", escape(key))
-                .expect("writing to a string");
+    out.push_str("</caption>\n<thead><tr>");
+    HEADINGS.iter().for_each(|heading| {
+        let _ = write!(out, "<th scope=\"col\">{heading}</th>");
+    });
+    out.push_str("</tr></thead>\n<tbody>\n");
+    let best = fastest(run).map(|(result, _)| result.policy.as_str());
+    for result in &run.results {
+        out.push_str(if Some(result.policy.as_str()) == best { "<tr class=\"best\">" } else { "<tr>" });
+        for (index, cell) in cells(run, result).iter().enumerate() {
+            let cell = escape(cell);
+            let _ = match index {
+                0 => write!(out, "<th scope=\"row\">{cell}</th>"),
+                _ => write!(out, "<td>{cell}</td>"),
+            };
         }
-        html.push_str("</tbody></table></details>");
+        out.push_str("</tr>\n");
     }
-    html.push_str("</section>\n");
+    out.push_str("</tbody>\n</table>\n</div>\n");
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The lengths of the step, once where all policies had the same, else for each.
+fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
+    let Some(first) = pictures.iter().find(|picture| !picture.lengths.is_empty()) else {
+        return;
+    };
+    out.push_str("<section>\n<h2>Sequence lengths</h2>\n");
+    let sorted = |picture: &Picture<'_>| {
+        let mut lengths = picture.lengths.to_vec();
+        lengths.sort_unstable();
+        lengths
+    };
+    let is_shared = pictures.iter().all(|picture| sorted(picture) == sorted(first));
+    for picture in if is_shared { std::slice::from_ref(first) } else { pictures } {
+        let tokens: u64 = picture.lengths.iter().sum();
+        let longest = picture.lengths.iter().max().copied().unwrap_or(0);
+        let mut caption = format!(
+            "{} sequences, {tokens} tokens, the longest {longest}. Few long sequences may hold most of the tokens.",
+            picture.lengths.len()
+        );
+        if !is_shared {
+            caption = format!("{}: {caption}", picture.policy);
+        }
+        figure(out, &length_histogram(picture.lengths), &caption);
+    }
+    out.push_str("</section>\n");
+}
 
-    #[test]
-    fn text_is_escaped_and_nothing_is_loaded() {
-        let html = render(&table::tests::sample(), &[]);
-        assert!(html.contains("&lt;script&gt;") && !html.contains("<script"));
-        assert!(!html.replace("http://www.w3.org/2000/svg", "").contains("http"));
+fn section(out: &mut String, run: &RunResult, result: &PolicyResult, picture: Option<&Picture<'_>>) {
+    let class = if result.status == "ok" { "" } else { " class=\"failed\"" };
+    let _ = writeln!(out, "<section>\n<h2>{}</h2>\n<p{class}>{}</p>", escape(&result.policy), why(result));
+    if let Some(picture) = picture {
+        pictures_of(out, picture);
+    }
+    figures_of(out, run, result);
+    out.push_str("</section>\n");
+}
+
+fn pictures_of(out: &mut String, picture: &Picture<'_>) {
+    figure(
+        out,
+        &gantt(picture),
+        "First simulated step. In each rank from top to bottom: compute, then the other streams that were used. \
+         Neighbouring tasks closer than can be seen are drawn as one; large jobs show a sample of ranks with the \
+         busiest and the least busy. The trace file has every task.",
+    );
+    figure(
+        out,
+        &rank_bars(picture),
+        "How each rank spends the step. Uneven blue is imbalance; the rest is idle, mostly waiting for other ranks.",
+    );
+    let limit = match picture.device_memory_bytes {
+        0 => String::new(),
+        bytes => format!(" Red, dashed: the device's {}.", crate::quantity::gib(crate::quantity::float(bytes))),
+    };
+    figure(out, &memory_lines(picture), &format!("Memory in use over the step.{limit}"));
+}
+
+/// Every metric with its key, so that the page holds what the JSON holds.
+fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
+    let figures: Vec<_> = result.metrics.iter().filter(|(_, value)| value.is_finite()).collect();
+    if !figures.is_empty() {
+        out.push_str("<details>\n<summary>All figures</summary>\n<dl>\n");
+        for (key, value) in figures {
+            let _ = write!(out, "<dt>{}</dt><dd>{}", escape(key), figure_text(key, *value));
+            if let Some([low, high]) = result.interval.get(key).filter(|bounds| bounds.iter().all(|b| b.is_finite())) {
+                let _ = write!(out, " ({} to {})", figure_text(key, *low), figure_text(key, *high));
+            }
+            out.push_str("</dd>\n");
+        }
+        out.push_str("</dl>\n</details>\n");
+    }
+    if let Some(planner) = &result.planner {
+        let gap = planner.gap_ratio.filter(|gap| gap.is_finite());
+        let gap = gap.map_or_else(String::new, |gap| format!(", lower bound {} below it", percent(gap)));
+        let _ = writeln!(out, "<p class=\"faint\">Plan: {}{gap}.</p>", escape(&planner.status));
+    }
+    if result.policy == run.baseline {
+        out.push_str("<p class=\"faint\">This policy is the baseline of the speed-ups.</p>\n");
+    }
+}
+
+/// A metric in the unit that its key names.
+fn figure_text(key: &str, value: f64) -> String {
+    match key {
+        _ if key.contains("_bytes") => crate::quantity::gib(value),
+        _ if key.ends_with("_s") => duration(value, None),
+        _ if key.contains("imbalance") => ratio(value),
+        _ if key.ends_with("_ratio") => percent(value),
+        _ if key.contains("_usd") => format!("{value:.4} USD"),
+        _ => crate::quantity::rate(value),
+    }
+}
+
+fn method(out: &mut String, run: &RunResult) {
+    out.push_str("<section>\n<h2>Where the figures come from</h2>\n<ul>\n");
+    for sentence in footer(run) {
+        let _ = writeln!(out, "<li>{}</li>", escape(&sentence));
+    }
+    out.push_str("</ul>\n</section>\n");
+}
+
+/// A picture with its caption; nothing where the picture is empty.
+fn figure(out: &mut String, svg: &str, caption: &str) {
+    if !svg.is_empty() {
+        let _ = writeln!(
+            out,
+            "<figure>\n<div class=\"scroll\">\n{svg}</div>\n<figcaption>{}</figcaption>\n</figure>",
+            escape(caption)
+        );
     }
 }

@@ -5,13 +5,14 @@
 pub mod html;
 pub mod json;
 pub mod markdown;
+mod quantity;
 pub mod svg;
 pub mod table;
 pub mod trace;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// Schema of `result.json`.
 pub const SCHEMA: &str = "skrull-sim/run/1";
@@ -24,6 +25,7 @@ pub struct CostModelFacts {
     /// `measured`, `published` or `datasheet`.
     pub source: String,
     /// Share of the step's busy time that lies outside the measured hull, worst policy.
+    #[serde(default, skip_serializing_if = "is_not_finite")]
     pub outside_hull_ratio: f64,
     /// Dimensions outside the hull.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -37,13 +39,13 @@ pub struct CostModelFacts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannerFacts {
     /// Policy's own objective.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "is_no_figure", default)]
     pub objective: Option<f64>,
     /// Lower bound on it.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "is_no_figure", default)]
     pub bound: Option<f64>,
     /// (objective − bound) / objective.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
+    #[serde(skip_serializing_if = "is_no_figure", default)]
     pub gap_ratio: Option<f64>,
     /// `optimal`, `feasible` or `heuristic`.
     pub status: String,
@@ -53,8 +55,10 @@ pub struct PlannerFacts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
     /// Planning.
+    #[serde(default, skip_serializing_if = "is_not_finite")]
     pub planner_wall_s: f64,
     /// Lowering and simulating.
+    #[serde(default, skip_serializing_if = "is_not_finite")]
     pub simulate_wall_s: f64,
 }
 
@@ -68,9 +72,10 @@ pub struct PolicyResult {
     /// Reason where the status is not `ok`, else what dominates the step, in words.
     pub why: String,
     /// Contract metrics, units in the keys.
+    #[serde(serialize_with = "finite_figures")]
     pub metrics: BTreeMap<String, f64>,
     /// `[low, high]` for metrics that carry an interval.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", serialize_with = "finite_intervals")]
     pub interval: BTreeMap<String, [f64; 2]>,
     /// Planner facts, absent where no plan was found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -97,6 +102,7 @@ pub struct RunResult {
     /// Policy that speed-ups are relative to.
     pub baseline: String,
     /// Baseline's iteration time over the policy's; above 1 is better.
+    #[serde(serialize_with = "finite_figures")]
     pub speedup_ratio: BTreeMap<String, f64>,
 }
 
@@ -108,8 +114,24 @@ pub struct Picture<'a> {
     pub graph: &'a sim::TaskGraph,
     /// When they ran.
     pub timeline: &'a sim::Timeline,
-    /// Lengths of the first step's sequences.
+    /// Lengths of the step's sequences, tokens.
     pub lengths: &'a [u64],
-    /// Memory of a device.
+    /// Memory of a device; 0 where it is not known.
     pub device_memory_bytes: u64,
+}
+
+fn is_not_finite(value: &f64) -> bool {
+    !value.is_finite()
+}
+
+fn is_no_figure(value: &Option<f64>) -> bool {
+    !value.is_some_and(f64::is_finite)
+}
+
+fn finite_figures<S: Serializer>(figures: &BTreeMap<String, f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().filter(|(_, value)| value.is_finite()))
+}
+
+fn finite_intervals<S: Serializer>(map: &BTreeMap<String, [f64; 2]>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(map.iter().filter(|(_, bounds)| bounds.iter().all(|bound| bound.is_finite())))
 }

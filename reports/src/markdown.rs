@@ -1,24 +1,54 @@
-//! The table for a pull request.
+//! The same table as Markdown, for pull requests and notes.
+//!
+//! Invariant: no text of a scenario can open a tag, a link or a new cell.
 
-use crate::{RunResult, table};
+use std::fmt::Write as _;
 
-/// A Markdown table with reasons and provenance below.
+use crate::RunResult;
+use crate::table::{HEADINGS, N_COLUMNS, cells, footer, headline};
+
+/// Renders the table, the reasons of failed policies and the footer.
 #[must_use]
-pub fn render(result: &RunResult) -> String {
-    let line = |cells: &[String]| {
-        format!("| {} |\n", cells.iter().map(|cell| cell.replace('|', "\\|")).collect::<Vec<_>>().join(" | "))
-    };
-    let header = table::header().map(str::to_owned);
-    let mut text = format!("### {}\n\n{}|{}\n", result.scenario, line(&header), "---|".repeat(header.len()));
-    for row in &result.results {
-        text += &line(&table::cells(result, row));
+pub fn render(run: &RunResult) -> String {
+    let mut out = format!("{}\n\n", escape(&headline(run)));
+    row(&mut out, &HEADINGS.map(str::to_owned));
+    let rules: [String; N_COLUMNS] = std::array::from_fn(|index| if index < 2 { ":--" } else { "--:" }.to_owned());
+    let _ = writeln!(out, "| {} |", rules.join(" | "));
+    for result in &run.results {
+        row(&mut out, &cells(run, result));
     }
-    text.push('\n');
-    for row in &result.results {
-        text += &format!("- `{}`: {}\n", row.policy, row.why);
+    out.push('\n');
+    for result in run.results.iter().filter(|result| !result.why.is_empty()) {
+        let name = escape(&result.policy);
+        let why = escape(&crate::quantity::plain(&result.why));
+        let _ = match result.status.as_str() {
+            "ok" => writeln!(out, "- **{name}**: {why}"),
+            status => writeln!(out, "- **{name}** ({}): {why}", escape(status)),
+        };
     }
-    for sentence in table::provenance(result) {
-        text += &format!("- {sentence}\n");
+    out.push('\n');
+    for sentence in footer(run) {
+        let _ = writeln!(out, "{}  ", escape(&sentence));
     }
-    text
+    out
+}
+
+fn row(out: &mut String, cells: &[String; N_COLUMNS]) {
+    let _ = writeln!(out, "| {} |", cells.each_ref().map(|cell| escape(cell)).join(" | "));
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '&' => out.push_str("&amp;"),
+            '|' | '*' | '_' | '`' | '[' | ']' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
 }

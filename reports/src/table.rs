@@ -1,128 +1,149 @@
-//! The table for a terminal: one row per policy, reasons and provenance below.
+//! The terminal table: one row per policy, plain characters, at most `WIDTH_MAX` columns wide.
+//!
+//! Rows that failed carry their reason in the line below; the footer names the cost model and what it does not know.
 
+use std::fmt::Write as _;
+
+use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened};
 use crate::{PolicyResult, RunResult};
 
-/// A duration in the unit that reads best.
-#[must_use]
-pub fn seconds(value: f64) -> String {
-    match value {
-        v if v >= 1.0 => format!("{v:.3} s"),
-        v if v >= 1e-3 => format!("{:.2} ms", v * 1e3),
-        v => format!("{:.2} us", v * 1e6),
-    }
-}
+/// Widest line, in characters.
+pub const WIDTH_MAX: usize = 110;
 
-const HEADER: [&str; 8] = ["policy", "step", "interval", "speed-up", "tokens/s", "MFU", "waiting", "peak memory"];
+const GAP: usize = 2;
+/// Narrowest policy column that still tells names apart.
+const POLICY_WIDTH_MIN: usize = 8;
 
-/// Cells of a row, in header order.
-#[must_use]
-pub fn cells(result: &RunResult, row: &PolicyResult) -> [String; 8] {
-    let metric = |key: &str| row.metrics.get(key).copied();
-    let percent = |key: &str| metric(key).map_or_else(|| "-".to_owned(), |value| format!("{:.1} %", value * 100.0));
-    let dash = || "-".to_owned();
+/// Number of columns.
+pub(crate) const N_COLUMNS: usize = 9;
+
+/// Headings, in the order of `cells`.
+pub(crate) const HEADINGS: [&str; N_COLUMNS] =
+    ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", "imbalance", "exposed", "peak mem"];
+
+/// The figures of a policy as texts, in the order of `HEADINGS`.
+pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMNS] {
+    let metric = |key: &str, show: &dyn Fn(f64) -> String| {
+        result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
+    };
+    let interval = result.interval.get("iteration_time_s").copied();
+    let speedup = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
     [
-        row.policy.clone(),
-        metric("iteration_time_s").map_or_else(|| row.status.clone(), seconds),
-        row.interval
-            .get("iteration_time_s")
-            .map_or_else(dash, |[low, high]| format!("{} to {}", seconds(*low), seconds(*high))),
-        result.speedup_ratio.get(&row.policy).map_or_else(dash, |ratio| format!("{ratio:.2}x")),
-        metric("tokens_per_s").map_or_else(dash, |value| format!("{value:.0}")),
-        percent("mfu_ratio"),
-        percent("wait_ratio"),
-        metric("peak_memory_bytes").map_or_else(dash, |bytes| format!("{:.1} GiB", bytes / 1_073_741_824.0)),
+        plain(&result.policy),
+        plain(&result.status),
+        metric("iteration_time_s", &|seconds| duration(seconds, interval)),
+        speedup,
+        metric("tokens_per_s", &rate),
+        metric("mfu_ratio", &percent),
+        metric("dp_imbalance_ratio", &ratio),
+        metric("comm_exposed_ratio", &percent),
+        metric("peak_memory_bytes", &gib),
     ]
 }
 
-/// Names of the columns.
-#[must_use]
-pub const fn header() -> [&'static str; 8] {
-    HEADER
+fn times(value: f64) -> String {
+    if value.is_finite() { format!("{}×", ratio(value)) } else { ABSENT.to_owned() }
 }
 
-/// Sentences about the cost model.
-#[must_use]
-pub fn provenance(result: &RunResult) -> Vec<String> {
-    let cost = &result.cost_model;
-    let mut lines = vec![format!("cost model: {} (weakest source: {})", cost.profile, cost.source)];
-    if cost.outside_hull_ratio > 0.0 {
-        lines.push(format!(
-            "outside the measured hull: {:.1} % of compute time ({})",
-            cost.outside_hull_ratio * 100.0,
-            cost.outside_hull.join(", ")
-        ));
+/// Sentences under every table: where the costs come from and how far to trust them.
+pub(crate) fn footer(run: &RunResult) -> Vec<String> {
+    let model = &run.cost_model;
+    let mut first = format!("cost model: {} ({})", plain(&model.profile), plain(&model.source));
+    if model.outside_hull_ratio.is_finite() {
+        let _ = write!(first, "; {} of busy time outside the measured hull", percent(model.outside_hull_ratio));
     }
-    lines.extend(cost.free_parameters.iter().map(|parameter| format!("free parameter: {parameter}")));
+    if !model.outside_hull.is_empty() {
+        let _ = write!(first, " ({})", plain(&model.outside_hull.join(", ")));
+    }
+    let mut lines = vec![first];
+    lines.extend(model.free_parameters.iter().map(|sentence| format!("free parameter: {}", plain(sentence))));
     lines
 }
 
-/// The whole table.
-#[must_use]
-pub fn render(result: &RunResult) -> String {
-    let mut rows = vec![HEADER.map(str::to_owned)];
-    rows.extend(result.results.iter().map(|row| cells(result, row)));
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..HEADER.len()).map(width).collect();
-    let mut text = format!("{} (seed {})\n\n", result.scenario, result.seed);
-    for row in &rows {
-        let padded: Vec<String> = row
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(
-                |(column, (cell, width))| {
-                    if column == 0 { format!("{cell:<width$}") } else { format!("{cell:>width$}") }
-                },
-            )
-            .collect();
-        text += padded.join("  ").trim_end();
-        text.push('\n');
-    }
-    text.push('\n');
-    for row in &result.results {
-        text += &format!("{}: {}\n", row.policy, row.why);
-    }
-    text.push('\n');
-    for line in provenance(result) {
-        text += &format!("{line}\n");
-    }
-    text
+/// Scenario, seed and baseline in a line.
+pub(crate) fn headline(run: &RunResult) -> String {
+    format!("{} · seed {} · speed-up relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
 }
 
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    pub(crate) fn sample() -> RunResult {
-        let ok = PolicyResult {
-            policy: "skrull".to_owned(),
-            status: "ok".to_owned(),
-            why: "matrix multiplication 60 %".to_owned(),
-            metrics: [("iteration_time_s".to_owned(), 0.5), ("mfu_ratio".to_owned(), 0.42)].into(),
-            interval: [("iteration_time_s".to_owned(), [0.4, 0.6])].into(),
-            ..PolicyResult::default()
-        };
-        let oom = PolicyResult {
-            policy: "<script>".to_owned(),
-            status: "oom".to_owned(),
-            why: "`activations` needs 9 GiB".to_owned(),
-            ..PolicyResult::default()
-        };
-        RunResult {
-            schema: crate::SCHEMA.to_owned(),
-            scenario: "sample".to_owned(),
-            results: vec![ok, oom],
-            baseline: "skrull".to_owned(),
-            speedup_ratio: [("skrull".to_owned(), 1.0)].into(),
-            ..RunResult::default()
+/// Renders the table with a final line feed.
+#[must_use]
+pub fn render(run: &RunResult) -> String {
+    let rows: Vec<_> = run.results.iter().map(|result| cells(run, result)).collect();
+    let widths = widths(&rows);
+    let mut out = String::new();
+    wrap(&mut out, &headline(run), "");
+    out.push('\n');
+    line(&mut out, &HEADINGS.map(str::to_owned), &widths);
+    for (result, row) in run.results.iter().zip(&rows) {
+        line(&mut out, row, &widths);
+        if result.status != "ok" && !result.why.is_empty() {
+            wrap(&mut out, &format!("{}: {}", plain(&result.status), plain(&result.why)), "  ");
         }
     }
-
-    #[test]
-    fn a_failed_policy_shows_its_status_and_its_reason() {
-        let text = render(&sample());
-        assert!(text.contains("skrull    500.00 ms  400.00 ms to 600.00 ms"), "{text}");
-        assert!(text.contains("<script>        oom"), "{text}");
-        assert!(text.contains("<script>: `activations` needs 9 GiB"), "{text}");
+    out.push('\n');
+    for result in run.results.iter().filter(|result| result.status == "ok" && !result.why.is_empty()) {
+        wrap(&mut out, &format!("{}: {}", plain(&result.policy), plain(&result.why)), "");
     }
+    out.push('\n');
+    footer(run).iter().for_each(|sentence| wrap(&mut out, sentence, ""));
+    out
+}
+
+/// Width of each column; the policy column yields where the line would be too long.
+fn widths(rows: &[[String; N_COLUMNS]]) -> [usize; N_COLUMNS] {
+    let mut widths = HEADINGS.map(|heading| heading.chars().count());
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    widths[1] = widths[1].min(12);
+    let others: usize = widths[1..].iter().sum::<usize>() + GAP * (N_COLUMNS - 1);
+    widths[0] = widths[0].min(WIDTH_MAX.saturating_sub(others).max(POLICY_WIDTH_MIN));
+    widths
+}
+
+/// One row: the first two columns to the left, figures to the right.
+fn line(out: &mut String, cells: &[String; N_COLUMNS], widths: &[usize; N_COLUMNS]) {
+    let mut text = String::new();
+    for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
+        let cell = shortened(cell, width);
+        let gap = if index == 0 { 0 } else { GAP };
+        let _ = if index < 2 {
+            write!(text, "{:gap$}{cell:<width$}", "")
+        } else {
+            write!(text, "{:gap$}{cell:>width$}", "")
+        };
+    }
+    out.push_str(text.trim_end());
+    out.push('\n');
+}
+
+/// Breaks a sentence at spaces; continuation lines are indented by two more.
+fn wrap(out: &mut String, sentence: &str, indent: &str) {
+    let mut current = indent.to_owned();
+    let mut is_empty = true;
+    for word in sentence.split(' ').filter(|word| !word.is_empty()) {
+        for piece in pieces(word, WIDTH_MAX - indent.len() - GAP) {
+            if !is_empty && current.chars().count() + 1 + piece.chars().count() > WIDTH_MAX {
+                out.push_str(&current);
+                out.push('\n');
+                current = format!("{indent}  ");
+                is_empty = true;
+            }
+            if !is_empty {
+                current.push(' ');
+            }
+            current.push_str(&piece);
+            is_empty = false;
+        }
+    }
+    out.push_str(&current);
+    out.push('\n');
+}
+
+/// A word cut where it is longer than a line.
+fn pieces(word: &str, width: usize) -> Vec<String> {
+    let letters: Vec<char> = word.chars().collect();
+    letters.chunks(width).map(|chunk| chunk.iter().collect()).collect()
 }

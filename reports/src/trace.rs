@@ -1,70 +1,165 @@
-//! Chrome and Perfetto trace of a step: ranks are processes, streams are threads, memory is a counter.
+//! Chrome/Perfetto trace of one step: a process per rank, a thread per stream, a counter for memory.
 //!
-//! Timestamps are microseconds with three decimals, that is whole nanoseconds.
+//! Units: microseconds with three decimals, which is exact for nanoseconds. Every task is one `ph: X` event,
+//! in task order. Format: "Trace Event Format" of the Chromium project.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 
-use sim::task::Stream;
+use sim::Op;
+use sim::task::{Collective, Pass, Stream, TaskId};
 
 use crate::Picture;
+use crate::quantity::float;
 
-/// Name of a stream.
-#[must_use]
-pub const fn stream_name(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Compute => "compute",
-        Stream::IntraNode => "intra-node network",
-        Stream::InterNode => "inter-node network",
-        Stream::HostToDevice => "host to device",
-        Stream::DeviceToHost => "device to host",
-    }
-}
+/// Bytes that an event takes at most in practice, for one allocation up front.
+const EVENT_BYTES: usize = 160;
 
-fn micros(ns: u64) -> String {
-    format!("{}.{:03}", ns / 1000, ns % 1000)
-}
-
-/// The trace as one JSON object.
+/// Renders the trace; linear in the tasks, no tree in between.
 #[must_use]
 pub fn render(picture: &Picture<'_>) -> String {
-    let mut text = String::with_capacity(picture.graph.tasks.len() * 120);
-    text.push_str("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
-    let mut separator = "";
-    let mut event = |body: std::fmt::Arguments<'_>| {
-        write!(text, "{separator}{{{body}}}").expect("writing to a string");
-        separator = ",\n";
-    };
-    for rank in 0..picture.graph.n_ranks {
-        event(format_args!(
-            "\"ph\":\"M\",\"pid\":{rank},\"name\":\"process_name\",\"args\":{{\"name\":\"rank {rank}\"}}"
-        ));
-        for stream in Stream::ALL {
-            let (tid, name) = (stream.index(), stream_name(stream));
-            event(format_args!(
-                "\"ph\":\"M\",\"pid\":{rank},\"tid\":{tid},\"name\":\"thread_name\",\"args\":{{\"name\":\"{name}\"}}"
-            ));
-        }
-    }
-    for (index, task) in picture.graph.tasks.iter().enumerate() {
-        let (start, end) = (picture.timeline.start[index].as_ns(), picture.timeline.end[index].as_ns());
-        let micro_batch = if task.micro_batch == u32::MAX { "-".to_owned() } else { task.micro_batch.to_string() };
-        event(format_args!(
-            "\"ph\":\"X\",\"pid\":{},\"tid\":{},\"ts\":{},\"dur\":{},\"name\":\"{}\",\"args\":{{\"micro_batch\":\"{micro_batch}\"}}",
-            task.rank.0,
-            task.stream.index(),
-            micros(start),
-            micros(end - start),
-            task.role.name()
-        ));
+    let n_marks: usize = picture.timeline.memory.iter().map(Vec::len).sum();
+    let mut out = String::with_capacity(EVENT_BYTES * (picture.graph.tasks.len() + n_marks) + 4096);
+    let _ = write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"policy\":\"{}\"}},", escape(picture.policy));
+    out.push_str("\"traceEvents\":[");
+    let mut writer = Writer { out, is_first: true };
+    names(&mut writer, picture);
+    for index in 0..picture.graph.tasks.len() {
+        task(&mut writer, picture, index);
     }
     for (rank, marks) in picture.timeline.memory.iter().enumerate() {
         for mark in marks {
-            let (at, bytes) = (micros(mark.at.as_ns()), mark.bytes);
-            event(format_args!(
-                "\"ph\":\"C\",\"pid\":{rank},\"ts\":{at},\"name\":\"memory\",\"args\":{{\"bytes\":{bytes}}}"
-            ));
+            let (at, gib) = (Micros(mark.at.as_ns()), crate::quantity::gib_of(float(mark.bytes)));
+            let _ = write!(
+                writer.next(),
+                "{{\"name\":\"memory\",\"ph\":\"C\",\"ts\":{at},\"pid\":{rank},\"args\":{{\"GiB\":{gib:.6}}}}}"
+            );
         }
     }
-    text.push_str("\n]}\n");
-    text
+    let mut out = writer.out;
+    out.push_str("\n]}\n");
+    out
+}
+
+struct Writer {
+    out: String,
+    is_first: bool,
+}
+
+impl Writer {
+    /// The place of the next event.
+    fn next(&mut self) -> &mut String {
+        self.out.push_str(if self.is_first { "\n" } else { ",\n" });
+        self.is_first = false;
+        &mut self.out
+    }
+}
+
+/// Nanoseconds shown as microseconds.
+struct Micros(u64);
+
+impl std::fmt::Display for Micros {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1000, self.0 % 1000)
+    }
+}
+
+/// Names of ranks and of the streams that have tasks.
+fn names(writer: &mut Writer, picture: &Picture<'_>) {
+    let mut used = vec![[false; Stream::ALL.len()]; picture.graph.n_ranks as usize];
+    for task in &picture.graph.tasks {
+        used[task.rank.index()][task.stream.index()] = true;
+    }
+    for (rank, streams) in used.iter().enumerate() {
+        let _ = write!(
+            writer.next(),
+            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}\"}}}}"
+        );
+        for stream in Stream::ALL.into_iter().filter(|stream| streams[stream.index()]) {
+            let (tid, name) = (stream.index(), stream_name(stream));
+            let _ = write!(
+                writer.next(),
+                "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{rank},\"tid\":{tid},\
+                 \"args\":{{\"name\":\"{name}\"}}}}"
+            );
+            let _ = write!(
+                writer.next(),
+                "{{\"name\":\"thread_sort_index\",\"ph\":\"M\",\"pid\":{rank},\"tid\":{tid},\
+                 \"args\":{{\"sort_index\":{tid}}}}}"
+            );
+        }
+    }
+}
+
+fn task(writer: &mut Writer, picture: &Picture<'_>, index: usize) {
+    let task = &picture.graph.tasks[index];
+    let (start, end) = (picture.timeline.start[index], picture.timeline.end[index]);
+    let (ts, dur) = (Micros(start.as_ns()), Micros((end - start).as_ns()));
+    let id = TaskId(u32::try_from(index).expect("a graph has fewer than 2^32 tasks"));
+    let role = task.role.name();
+    let op = op_name(&picture.graph.ops[task.op.0 as usize]);
+    let (pid, tid) = (task.rank.0, task.stream.index());
+    let out = writer.next();
+    let _ = write!(
+        out,
+        "{{\"name\":\"{role}\",\"cat\":\"{op}\",\"ph\":\"X\",\"ts\":{ts},\"dur\":{dur},\"pid\":{pid},\"tid\":{tid},\
+         \"args\":{{\"task\":{}",
+        id.0
+    );
+    if task.micro_batch != u32::MAX {
+        let _ = write!(out, ",\"micro_batch\":{}", task.micro_batch);
+    }
+    if let Some(meeting) = task.meeting {
+        let _ = write!(out, ",\"meeting\":{}", meeting.0);
+    }
+    out.push_str("}}");
+}
+
+/// Name of a stream for people.
+pub(crate) const fn stream_name(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Compute => "compute",
+        Stream::IntraNode => "network in the node",
+        Stream::InterNode => "network between nodes",
+        Stream::HostToDevice => "copy from host",
+        Stream::DeviceToHost => "copy to host",
+    }
+}
+
+const fn op_name(op: &Op) -> &'static str {
+    match op {
+        Op::Gemm { .. } => "gemm",
+        Op::GroupedGemm { .. } => "grouped gemm",
+        Op::Attention { pass: Pass::Forward, .. } => "attention forward",
+        Op::Attention { pass: Pass::Backward, .. } => "attention backward",
+        Op::Elementwise { .. } => "elementwise",
+        Op::Embedding { .. } => "embedding",
+        Op::Collective { kind, .. } => match kind {
+            Collective::AllGather => "all-gather",
+            Collective::ReduceScatter => "reduce-scatter",
+            Collective::AllReduce => "all-reduce",
+            Collective::AllToAll => "all-to-all",
+            Collective::RingShift => "ring shift",
+        },
+        Op::Copy { .. } => "copy",
+        Op::Host { .. } => "host",
+        Op::Sequence(_) => "sequence",
+    }
+}
+
+/// A text inside a JSON string.
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04x}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out
 }

@@ -342,7 +342,7 @@ fn words(shares: &Shares, work: &Work) -> String {
         .iter()
         .filter(|(share, _)| *share >= 0.01)
         .take(4)
-        .map(|(share, name)| format!("{name} {:.0} %", share * 100.0))
+        .map(|(share, name)| format!("{name} {:.0}\u{a0}%", share * 100.0))
         .collect();
     format!(
         "{}; the busiest data-parallel group has {:.2} times the mean work, the busiest rank {:.2} times",

@@ -1,0 +1,169 @@
+//! How quantities read in reports: three to four significant digits, the unit that keeps the number below a thousand.
+//!
+//! Invariant: a figure that is not finite, or absent, is shown as `-` and never as `NaN`.
+
+/// What stands where a figure is absent.
+pub(crate) const ABSENT: &str = "-";
+
+const BYTES_PER_GIB: f64 = 1_073_741_824.0;
+
+/// A count as a float (exact below 2^53).
+pub(crate) const fn float(count: u64) -> f64 {
+    hw::Tokens(count).as_f64()
+}
+
+/// A length or position as a float.
+pub(crate) fn float_of(n: usize) -> f64 {
+    float(u64::try_from(n).expect("a usize fits 64 bits"))
+}
+
+/// Four significant digits, scientific outside 0.001..1,000,000.
+fn significant(value: f64) -> String {
+    let size = value.abs();
+    match size {
+        _ if size == 0.0 => "0".to_owned(),
+        _ if !(0.001..1e6).contains(&size) => format!("{value:.2e}"),
+        _ if size >= 1000.0 => format!("{value:.0}"),
+        _ if size >= 100.0 => format!("{value:.1}"),
+        _ if size >= 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// Unit of a duration: (factor from seconds, name).
+fn time_unit(seconds: f64) -> (f64, &'static str) {
+    match seconds.abs() {
+        s if s >= 1.0 || s == 0.0 => (1.0, "s"),
+        s if s >= 1e-3 => (1e3, "ms"),
+        s if s >= 1e-6 => (1e6, "µs"),
+        _ => (1e9, "ns"),
+    }
+}
+
+/// A duration, with the larger of its two deviations where an interval is known: `1.842 ± 0.092 s`.
+pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
+    if !seconds.is_finite() {
+        return ABSENT.to_owned();
+    }
+    let (factor, unit) = time_unit(seconds);
+    let value = significant(seconds * factor);
+    match interval {
+        Some([low, high]) if low.is_finite() && high.is_finite() => {
+            let deviation = (high - seconds).max(seconds - low).max(0.0);
+            let digits = value.split('.').nth(1).filter(|rest| !rest.contains('e')).map_or(0, str::len);
+            format!("{value} ± {:.digits$} {unit}", (deviation * factor).min(1e6))
+        }
+        _ => format!("{value} {unit}"),
+    }
+}
+
+/// A ratio as a percentage: `18.2 %`.
+pub(crate) fn percent(ratio: f64) -> String {
+    if ratio.is_finite() && ratio.abs() < 1e4 { format!("{:.1} %", ratio * 100.0) } else { ABSENT.to_owned() }
+}
+
+/// A ratio as it is: `1.40`.
+pub(crate) fn ratio(value: f64) -> String {
+    match value {
+        _ if !value.is_finite() => ABSENT.to_owned(),
+        _ if value.abs() < 1e4 => format!("{value:.2}"),
+        _ => format!("{value:.2e}"),
+    }
+}
+
+/// A rate with a decimal prefix: `712.3 k`.
+pub(crate) fn rate(value: f64) -> String {
+    if !value.is_finite() {
+        return ABSENT.to_owned();
+    }
+    let prefixes = [(1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k")];
+    prefixes.iter().find(|(factor, _)| value.abs() >= *factor).map_or_else(
+        || format!("{value:.1}"),
+        |(factor, prefix)| {
+            let scaled = value / factor;
+            if scaled < 1e4 { format!("{scaled:.1}{prefix}") } else { format!("{value:.1e}") }
+        },
+    )
+}
+
+/// Memory in GiB: `41.3 GiB`.
+pub(crate) fn gib(bytes: f64) -> String {
+    let value = gib_of(bytes);
+    match value {
+        _ if !value.is_finite() => ABSENT.to_owned(),
+        _ if value.abs() < 1e5 => format!("{value:.1} GiB"),
+        _ => format!("{value:.1e} GiB"),
+    }
+}
+
+/// Bytes as GiB.
+pub(crate) fn gib_of(bytes: f64) -> f64 {
+    bytes / BYTES_PER_GIB
+}
+
+/// Power of two as people write lengths: `512`, `4K`, `1M`.
+pub(crate) fn power_of_two(exponent: u32) -> String {
+    match exponent {
+        0..=9 => format!("{}", 1_u64 << exponent),
+        10..=19 => format!("{}K", 1_u64 << (exponent - 10)),
+        20..=29 => format!("{}M", 1_u64 << (exponent - 20)),
+        30..=63 => format!("{}G", 1_u64 << (exponent - 30)),
+        _ => format!("2^{exponent}"),
+    }
+}
+
+/// One line of plain text: control characters (a terminal would obey them) become `?`.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars()
+        .map(|c| {
+            if c == '\n' || c == '\t' {
+                ' '
+            } else if c.is_control() {
+                '?'
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// At most `width` characters, the cut marked.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    let text = plain(text);
+    if text.chars().count() <= width {
+        return text;
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_duration_takes_the_unit_below_a_thousand() {
+        assert_eq!(duration(1.8421, None), "1.842 s");
+        assert_eq!(duration(0.012_345, None), "12.35 ms");
+        assert_eq!(duration(3.2e-6, None), "3.200 µs");
+        assert_eq!(duration(0.0, None), "0 s");
+        assert_eq!(duration(f64::NAN, None), "-");
+    }
+
+    #[test]
+    fn the_larger_deviation_is_shown_with_the_digits_of_the_value() {
+        // 1.842 - 1.750 = 0.092 is more than 1.900 - 1.842 = 0.058.
+        assert_eq!(duration(1.842, Some([1.75, 1.9])), "1.842 ± 0.092 s");
+    }
+
+    #[test]
+    fn a_gibibyte_is_two_to_the_thirty() {
+        assert_eq!(gib(42.5 * 1024.0 * 1024.0 * 1024.0), "42.5 GiB");
+    }
+
+    #[test]
+    fn control_characters_do_not_reach_the_terminal() {
+        assert_eq!(plain("a\u{1b}[31mb"), "a?[31mb");
+        assert_eq!(shortened("abcdef", 4), "abc…");
+    }
+}

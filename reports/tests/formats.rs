@@ -1,0 +1,233 @@
+//! The shapes of a run: what each must show, and what it must never show.
+
+use reports::{Picture, PolicyResult, RunResult, html, json, markdown, svg, table, trace};
+use sim::{TaskGraph, Timeline};
+
+#[path = "support/sample.rs"]
+mod sample;
+
+fn picture<'a>(policy: &'a str, step: &'a (TaskGraph, Timeline), lengths: &'a [u64]) -> Picture<'a> {
+    let device_memory_bytes = sample::DEVICE_BYTES;
+    Picture { policy, graph: &step.0, timeline: &step.1, lengths, device_memory_bytes }
+}
+
+fn with_nan() -> RunResult {
+    let mut run = sample::run();
+    run.results[0].metrics.insert("mfu_ratio".to_owned(), f64::NAN);
+    run.results[0].interval.insert("iteration_time_s".to_owned(), [f64::NEG_INFINITY, 2.0]);
+    run.results[0].planner.as_mut().expect("the sample has planner facts").gap_ratio = Some(f64::INFINITY);
+    run.results[0].measured.planner_wall_s = f64::NAN;
+    run.cost_model.outside_hull_ratio = f64::NAN;
+    run.speedup_ratio.insert("skrull".to_owned(), f64::NAN);
+    run
+}
+
+fn has_no_nan(text: &str) -> bool {
+    !["NaN", "inf ", "inf×", "null", "Infinity"].iter().any(|word| text.contains(word))
+}
+
+#[test]
+fn the_table_is_the_golden_one() {
+    let expected = "\
+synthetic-32 · seed 7 · speed-up relative to deepspeed
+
+policy                    status        iteration  speed-up  tokens/s     MFU  imbalance  exposed  peak mem
+deepspeed                 ok      1.842 ± 0.092 s     1.00×   228.0 k  16.3 %       1.84   22.1 %  41.0 GiB
+longalign-sorted          ok      1.574 ± 0.079 s     1.17×   266.8 k  19.1 %       1.41   18.7 %  41.0 GiB
+skrull-without-roll-back  oom                   -         -         -       -          -        -         -
+  oom: rank 3 asks for 12.4 GiB for `activations` at 0.214 s and has 3.1 GiB left of 80.0 GiB
+skrull                    ok      1.316 ± 0.066 s     1.40×   319.1 k  22.8 %       1.06    9.4 %  41.0 GiB
+
+deepspeed: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange
+  9 %
+longalign-sorted: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context
+  exchange 9 %
+skrull: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange 9
+  %
+
+cost model: synthetic (datasheet); 12.5 % of busy time outside the measured hull (attention: document length)
+free parameter: host time per kernel, fitted to nothing, for this picture only
+";
+    assert_eq!(table::render(&sample::run()), expected);
+}
+
+#[test]
+fn no_line_of_the_table_is_wider_than_promised() {
+    let mut run = sample::run();
+    run.scenario = "word ".repeat(60);
+    run.results[0].policy = "p".repeat(300);
+    run.results[2].why = "w".repeat(500) + &" and more".repeat(50);
+    run.results[0].metrics.values_mut().for_each(|value| *value = 1e300);
+    run.results[1].metrics.values_mut().for_each(|value| *value = -1.234_567e-9);
+    run.results[3].status = "s".repeat(90);
+    for line in table::render(&run).lines() {
+        assert!(line.chars().count() <= table::WIDTH_MAX, "{} columns: {line}", line.chars().count());
+    }
+}
+
+#[test]
+fn json_comes_back_as_it_was() {
+    let mut run = sample::run();
+    // Neither is exact in few digits; both must survive.
+    run.results[0].metrics.insert("iteration_time_s".to_owned(), 0.1 + 0.2);
+    run.results[0].metrics.insert("mfu_ratio".to_owned(), 5e-324);
+    let text = json::render(&run).unwrap();
+    let back = json::parse(&text).unwrap();
+    assert_eq!(back, run);
+    assert_eq!(json::render(&back).unwrap(), text);
+}
+
+#[test]
+fn json_keys_have_the_order_of_the_contract() {
+    let text = json::render(&sample::run()).unwrap();
+    let keys = ["schema", "scenario", "seed", "version", "cost_model", "results", "baseline", "speedup_ratio"];
+    let places: Vec<_> = keys.iter().map(|key| text.find(&format!("\n  \"{key}\"")).unwrap()).collect();
+    assert!(places.is_sorted(), "{places:?}");
+}
+
+#[test]
+fn a_figure_that_is_not_finite_is_absent_everywhere() {
+    let run = with_nan();
+    let text = json::render(&run).unwrap();
+    assert!(has_no_nan(&text), "{text}");
+    let back = json::parse(&text).unwrap();
+    assert!(!back.results[0].metrics.contains_key("mfu_ratio"));
+    assert!(!back.speedup_ratio.contains_key("skrull"));
+    assert!(!back.results[0].interval.contains_key("iteration_time_s"));
+    assert_eq!(back.results[0].planner.as_ref().unwrap().gap_ratio, None);
+    for text in [table::render(&run), markdown::render(&run), html::render(&run, &[])] {
+        assert!(has_no_nan(&text), "{text}");
+    }
+}
+
+#[test]
+fn a_result_of_another_schema_is_refused() {
+    let text = json::render(&sample::run()).unwrap().replace("skrull-sim/run/1", "skrull-sim/run/9");
+    let message = json::parse(&text).unwrap_err().to_string();
+    assert!(message.contains("skrull-sim/run/9") && message.contains("allowed"), "{message}");
+}
+
+#[test]
+fn markdown_has_a_row_per_policy_and_escapes_cells() {
+    let mut run = sample::run();
+    run.results[0].policy = "a|b<i>".to_owned();
+    let text = markdown::render(&run);
+    assert_eq!(text.lines().filter(|line| line.starts_with("| ")).count(), 2 + run.results.len());
+    assert!(text.contains("a\\|b&lt;i>") && !text.contains("<i>"), "{text}");
+}
+
+#[test]
+fn the_trace_has_one_event_per_task_and_exact_times() {
+    let step = sample::step(4, 3, true);
+    let text = trace::render(&picture("quo\"te\n", &step, &[]));
+    let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let events = parsed["traceEvents"].as_array().unwrap();
+    let phase = |name: &str| events.iter().filter(|event| event["ph"] == name).count();
+    assert_eq!(phase("X"), step.0.tasks.len());
+    assert_eq!(phase("C"), step.1.memory.iter().map(Vec::len).sum::<usize>());
+    assert_eq!(parsed["otherData"]["policy"], "quo\"te\n");
+    // Rank 0's first forward takes 900,000 · 1 / 3 ns.
+    assert!(text.contains("\"ph\":\"X\",\"ts\":0.000,\"dur\":300.000,\"pid\":0,\"tid\":0"), "{}", &text[..2000]);
+}
+
+#[test]
+fn a_gantt_of_fifty_thousand_tasks_stays_small() {
+    // 32 ranks · (312 rounds · 5 tasks + 2) = 49,984 tasks; 64 ranks the same again.
+    for n_ranks in [32, 64, 256] {
+        let step = sample::step(n_ranks, 312, true);
+        assert!(step.0.tasks.len() >= 49_984);
+        let text = svg::gantt(&picture("p", &step, &[]));
+        assert!(text.len() < 400_000, "{} bytes for {n_ranks} ranks", text.len());
+        assert!(text.contains("context exchange") && text.ends_with("</svg>\n"));
+    }
+}
+
+#[test]
+fn rank_bars_add_busy_and_exposed_to_the_step() {
+    // Two ranks: compute [0, 60) and [0, 20); network [50, 80) and [20, 100); the step is 100 ns.
+    use hw::{Rank, Time};
+    use sim::task::{Op, Role, Stream, Task};
+    let mut graph = TaskGraph::new(2);
+    let op = graph.add_op(Op::Host { ns: 1 });
+    let mut timeline = Timeline { memory: vec![Vec::new(); 2], ..Timeline::default() };
+    for (rank, stream, start, end) in [
+        (0, Stream::Compute, 0, 60),
+        (1, Stream::Compute, 0, 20),
+        (0, Stream::InterNode, 50, 80),
+        (1, Stream::IntraNode, 20, 100),
+    ] {
+        let task = Task { op, rank: Rank(rank), stream, role: Role::Forward, micro_batch: 0, meeting: None };
+        graph.add_task(task, &[]);
+        timeline.start.push(Time::from_ns(start));
+        timeline.end.push(Time::from_ns(end));
+    }
+    let text = svg::rank_bars(&picture("p", &(graph, timeline), &[]));
+    assert!(text.contains("rank 0: computing 60.0 %, exposed communication 20.0 %, idle 20.0 %"), "{text}");
+    assert!(text.contains("rank 1: computing 20.0 %, exposed communication 80.0 %, idle 0.0 %"), "{text}");
+}
+
+#[test]
+fn an_empty_step_draws_nothing_and_breaks_nothing() {
+    let empty = (TaskGraph::new(0), Timeline::default());
+    let picture = picture("nothing", &empty, &[]);
+    assert_eq!(svg::gantt(&picture) + &svg::rank_bars(&picture) + &svg::memory_lines(&picture), "");
+    let run = RunResult { results: vec![PolicyResult::default()], ..RunResult::default() };
+    assert!(html::render(&run, &[picture]).contains("No policy of this scenario could run."));
+    assert!(table::render(&RunResult::default()).contains("policy"));
+}
+
+#[test]
+fn names_cannot_bring_markup_into_the_page() {
+    let evil = "<script>alert(1)</script>\"'&";
+    let mut run = sample::run();
+    run.scenario = evil.to_owned();
+    run.baseline = evil.to_owned();
+    run.version = evil.to_owned();
+    run.cost_model.profile = evil.to_owned();
+    run.cost_model.free_parameters = vec![evil.to_owned()];
+    run.cost_model.outside_hull = vec![evil.to_owned()];
+    for result in &mut run.results {
+        result.why = evil.to_owned();
+        result.metrics.insert(evil.to_owned(), 1.0);
+    }
+    run.results[0].policy = evil.to_owned();
+    run.results[2].status = evil.to_owned();
+    run.speedup_ratio.insert(evil.to_owned(), 1.0);
+    let step = sample::step(2, 2, true);
+    let page = html::render(&run, &[picture(evil, &step, &sample::lengths())]);
+    assert!(!page.contains("<script"), "a name opened a tag");
+    assert!(page.contains("&lt;script&gt;"));
+}
+
+#[test]
+fn the_page_loads_nothing() {
+    let step = sample::step(4, 4, true);
+    let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())]);
+    let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
+    for word in ["http://", "https://", "src=", "href=", "@import", "url(", "<link", "<script"] {
+        assert!(!page.contains(word), "the page has `{word}`");
+    }
+}
+
+#[test]
+fn the_page_has_a_section_and_the_pictures_for_each_policy() {
+    let step = sample::step(4, 4, true);
+    let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())]);
+    for result in &sample::run().results {
+        assert!(page.contains(&format!("<h2>{}</h2>", result.policy)), "{}", result.policy);
+    }
+    // Speed-ups, lengths, Gantt, rank bars, memory.
+    assert_eq!(page.matches("<svg ").count(), 5);
+    assert_eq!(page.matches("<figcaption>").count(), 5);
+    assert_eq!(page.matches("role=\"img\" aria-label=").count(), 5);
+    assert!(page.contains("<strong>skrull</strong> is fastest: 1.316 s per step, 1.40× deepspeed."));
+}
+
+#[test]
+fn the_same_run_gives_the_same_bytes() {
+    let page = || {
+        let step = sample::step(8, 20, true);
+        html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())])
+    };
+    assert_eq!(page(), page());
+}
