@@ -14,6 +14,7 @@ pub mod model;
 pub mod plan;
 pub mod problem;
 pub mod random;
+pub mod schedule;
 pub mod task;
 pub mod timeline;
 pub mod workload;

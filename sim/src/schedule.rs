@@ -1,0 +1,203 @@
+//! Pipeline schedules: in which order every pipeline rank computes the passes of its chunks.
+//!
+//! A micro-batch runs forward through the stages 0, 1, …, then backward through them in reverse. A schedule's `Placement`
+//! says which rank holds which stage; a rank with several stages calls them its chunks 0, 1, …. A schedule is a function
+//! from a `Pipeline` (durations of every pass, memory limit) to an `Order`, in a file of its own under `SCHEDULES`.
+//! Units: nanoseconds; activation in the caller's unit. Durations of different micro-batches may differ.
+//!
+//! Invariant, held by a property test: every order holds every pass exactly once and can be played without a deadlock.
+
+mod gpipe;
+mod one_f_one_b;
+mod play;
+
+pub use play::{Played, Stuck, play};
+
+use serde::{Deserialize, Serialize};
+
+/// Which rank holds which stage, for `p` ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Placement {
+    /// Stage k on rank k.
+    Linear,
+    /// Stage k on rank k mod p: interleaved stages, chunk k / p.
+    Loop,
+    /// Two chunks: stage k on rank k, stage p + k on rank p − 1 − k, so the last stage is on rank 0.
+    V,
+    /// Two copies of the model: even micro-batches have stage k on rank k (chunk 0), odd ones on rank p − 1 − k (chunk 1).
+    Bidirectional,
+}
+
+/// What a rank computes of a micro-batch in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassKind {
+    /// Forward.
+    Forward,
+    /// Gradients of inputs and weights together.
+    Backward,
+    /// Gradients of inputs only; the stage before can go on.
+    Input,
+    /// Gradients of weights only; nothing waits for it but the end.
+    Weight,
+}
+
+/// One pass of one micro-batch through one chunk of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slot {
+    /// What.
+    pub kind: PassKind,
+    /// Chunk of the rank.
+    pub chunk: u32,
+    /// Micro-batch.
+    pub micro_batch: u32,
+}
+
+/// For each pipeline rank, its slots in order of computation.
+pub type Order = Vec<Vec<Slot>>;
+
+/// Durations of one pass kind, `[stage][micro_batch]`.
+pub type Grid = Vec<Vec<u64>>;
+
+/// A pipeline whose passes are to be ordered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pipeline {
+    /// Ranks p.
+    pub n_ranks: usize,
+    /// Chunks per rank v.
+    pub n_chunks: usize,
+    /// Where the stages lie.
+    pub placement: Placement,
+    /// Micro-batches m.
+    pub n_micro_batches: usize,
+    /// Forward, nanoseconds.
+    pub forward: Grid,
+    /// Gradients of inputs, nanoseconds.
+    pub input: Grid,
+    /// Gradients of weights, nanoseconds; a whole backward takes input + weight.
+    pub weight: Grid,
+    /// Time of a transfer between neighbouring ranks, nanoseconds; nothing inside a rank.
+    pub transfer: u64,
+    /// Activation that a stage keeps from forward to the end of its backward (of `Weight` where split).
+    pub activation: Grid,
+    /// Most activation that a rank may hold; `None` for as much as the schedule likes.
+    pub limit: Option<u64>,
+}
+
+impl Pipeline {
+    /// A pipeline of equal stages and micro-batches with activation 1 per stage.
+    #[must_use]
+    pub fn equal(n_ranks: usize, schedule: &Schedule, n_micro_batches: usize, durations: [u64; 3]) -> Self {
+        let n_stages = schedule.placement.n_stages(n_ranks, schedule.n_chunks);
+        let grid = |duration| vec![vec![duration; n_micro_batches]; n_stages];
+        Self {
+            n_ranks,
+            n_chunks: schedule.n_chunks,
+            placement: schedule.placement,
+            n_micro_batches,
+            forward: grid(durations[0]),
+            input: grid(durations[1]),
+            weight: grid(durations[2]),
+            transfer: 0,
+            activation: grid(1),
+            limit: None,
+        }
+    }
+
+    /// Stages of a micro-batch's path.
+    #[must_use]
+    pub const fn n_stages(&self) -> usize {
+        self.placement.n_stages(self.n_ranks, self.n_chunks)
+    }
+
+    /// (rank, chunk) of a stage of a micro-batch.
+    #[must_use]
+    pub const fn place(&self, stage: usize, micro_batch: usize) -> (usize, usize) {
+        let p = self.n_ranks;
+        match self.placement {
+            Placement::Linear => (stage, 0),
+            Placement::Loop => (stage % p, stage / p),
+            Placement::V if stage < p => (stage, 0),
+            Placement::V => (2 * p - 1 - stage, 1),
+            Placement::Bidirectional if micro_batch.is_multiple_of(2) => (stage, 0),
+            Placement::Bidirectional => (p - 1 - stage, 1),
+        }
+    }
+
+    /// Stage that a rank's chunk is.
+    #[must_use]
+    pub const fn stage(&self, rank: usize, chunk: usize) -> usize {
+        let p = self.n_ranks;
+        match (self.placement, chunk) {
+            (Placement::Linear, _) | (Placement::V | Placement::Bidirectional, 0) => rank,
+            (Placement::Loop, chunk) => chunk * p + rank,
+            (Placement::V, _) => 2 * p - 1 - rank,
+            (Placement::Bidirectional, _) => p - 1 - rank,
+        }
+    }
+
+    /// Duration of a pass of a stage, nanoseconds.
+    #[must_use]
+    pub fn duration(&self, kind: PassKind, stage: usize, micro_batch: usize) -> u64 {
+        match kind {
+            PassKind::Forward => self.forward[stage][micro_batch],
+            PassKind::Backward => self.input[stage][micro_batch] + self.weight[stage][micro_batch],
+            PassKind::Input => self.input[stage][micro_batch],
+            PassKind::Weight => self.weight[stage][micro_batch],
+        }
+    }
+
+    /// Micro-batches that pass through a rank's chunk, in order.
+    pub fn micro_batches(&self, chunk: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let bidirectional = self.placement == Placement::Bidirectional;
+        (0..self.n_micro_batches).filter(move |micro_batch| !bidirectional || micro_batch % 2 == chunk)
+    }
+}
+
+impl Placement {
+    /// Stages of a path over `n_ranks` ranks with `n_chunks` chunks.
+    #[must_use]
+    pub const fn n_stages(self, n_ranks: usize, n_chunks: usize) -> usize {
+        match self {
+            Self::Linear | Self::Bidirectional => n_ranks,
+            Self::Loop => n_ranks * n_chunks,
+            Self::V => 2 * n_ranks,
+        }
+    }
+}
+
+/// A schedule: what it says of itself, and its function.
+#[derive(Clone, Copy)]
+pub struct Schedule {
+    /// Name in scenario files.
+    pub name: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+    /// Paper or public source.
+    pub source: &'static str,
+    /// Where stages lie.
+    pub placement: Placement,
+    /// Chunks per rank; the scenario may choose another number where the placement is `Loop`.
+    pub n_chunks: usize,
+    /// Whether backward is split into `Input` and `Weight`.
+    pub splits_backward: bool,
+    /// Orders a pipeline.
+    pub order: fn(&Pipeline) -> Order,
+}
+
+/// Every schedule.
+pub static SCHEDULES: &[Schedule] = &[gpipe::SCHEDULE, one_f_one_b::SCHEDULE];
+
+/// A schedule by name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static Schedule> {
+    SCHEDULES.iter().find(|schedule| schedule.name == name)
+}
+
+fn u32_of(n: usize) -> u32 {
+    u32::try_from(n).expect("pipelines have fewer than 2^32 micro-batches")
+}
+
+#[cfg(test)]
+mod tests;

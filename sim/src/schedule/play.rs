@@ -1,0 +1,147 @@
+//! Plays an order with the pipeline's own durations: earliest start of every slot by longest path.
+//!
+//! The quick judge of schedules. The event engine plays the same order with collectives, memory and contention.
+
+use super::{Order, PassKind, Pipeline, Slot};
+
+/// A played order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Played {
+    /// Start of each slot, nanoseconds, in the order's shape.
+    pub start: Vec<Vec<u64>>,
+    /// End of the last slot, nanoseconds.
+    pub span: u64,
+    /// Last end minus first start on the rank where that is largest, nanoseconds.
+    pub rank_span: u64,
+    /// Work of each rank, nanoseconds.
+    pub busy: Vec<u64>,
+    /// Highest activation of each rank.
+    pub peak_activation: Vec<u64>,
+}
+
+impl Played {
+    /// 1 − busy / (ranks × span): the share of rank time without work, from the first start to the last end.
+    #[must_use]
+    pub fn bubble_ratio(&self) -> f64 {
+        ratio_of_rest(self.busy.iter().sum(), self.span * self.busy.len() as u64)
+    }
+
+    /// (longest span of one rank − its work) / span, the definition of arXiv:2401.10241: ranks may start and end the step at
+    /// different times, because the next step's work can fill the corners.
+    #[must_use]
+    pub fn rank_bubble_ratio(&self) -> f64 {
+        ratio_of_rest(self.busy.iter().copied().max().unwrap_or(0), self.rank_span)
+    }
+}
+
+/// (whole − part) / whole, 0 of nothing.
+fn ratio_of_rest(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { hw::Tokens(whole - part).as_f64() / hw::Tokens(whole).as_f64() }
+}
+
+/// Slots that wait for each other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// First slot of each rank that never started.
+    pub waiting: Vec<(usize, Slot)>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+struct Ends {
+    forward: Vec<u64>,
+    input: Vec<u64>,
+    n_micro_batches: usize,
+}
+
+impl Ends {
+    /// When the inputs of a slot are there; `None` when that is not yet known.
+    fn ready(&self, pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u64> {
+        let micro_batch = slot.micro_batch as usize;
+        let at = |ends: &[u64], stage: usize| ends[stage * self.n_micro_batches + micro_batch];
+        let rank = |stage| pipeline.place(stage, micro_batch).0;
+        let sent = |end: u64, from: usize| {
+            if rank(from) == rank(stage) || end == NEVER { end } else { end + pipeline.transfer }
+        };
+        let ready = match slot.kind {
+            PassKind::Forward if stage == 0 => 0,
+            PassKind::Forward => sent(at(&self.forward, stage - 1), stage - 1),
+            PassKind::Backward | PassKind::Input if stage + 1 == pipeline.n_stages() => at(&self.forward, stage),
+            PassKind::Backward | PassKind::Input => {
+                sent(at(&self.input, stage + 1), stage + 1).max(at(&self.forward, stage))
+            }
+            PassKind::Weight => at(&self.input, stage),
+        };
+        (ready != NEVER).then_some(ready)
+    }
+}
+
+/// Plays an order.
+///
+/// # Errors
+/// The slots that wait for each other, when the order cannot be played.
+pub fn play(pipeline: &Pipeline, order: &Order) -> Result<Played, Stuck> {
+    let (n_stages, m) = (pipeline.n_stages(), pipeline.n_micro_batches);
+    let mut ends = Ends { forward: vec![NEVER; n_stages * m], input: vec![NEVER; n_stages * m], n_micro_batches: m };
+    let mut start: Vec<Vec<u64>> = order.iter().map(|slots| Vec::with_capacity(slots.len())).collect();
+    let mut free = vec![0_u64; order.len()];
+    let mut moved = true;
+    while moved {
+        moved = false;
+        for (rank, slots) in order.iter().enumerate() {
+            while let Some(&slot) = slots.get(start[rank].len()) {
+                let stage = pipeline.stage(rank, slot.chunk as usize);
+                let Some(ready) = ends.ready(pipeline, slot, stage) else { break };
+                let begin = ready.max(free[rank]);
+                let micro_batch = slot.micro_batch as usize;
+                free[rank] = begin + pipeline.duration(slot.kind, stage, micro_batch);
+                match slot.kind {
+                    PassKind::Forward => ends.forward[stage * m + micro_batch] = free[rank],
+                    PassKind::Backward | PassKind::Input => ends.input[stage * m + micro_batch] = free[rank],
+                    PassKind::Weight => {}
+                }
+                start[rank].push(begin);
+                moved = true;
+            }
+        }
+    }
+    let waiting: Vec<(usize, Slot)> = order
+        .iter()
+        .enumerate()
+        .filter_map(|(rank, slots)| slots.get(start[rank].len()).map(|&slot| (rank, slot)))
+        .collect();
+    if waiting.is_empty() { Ok(summary(pipeline, order, start, &free)) } else { Err(Stuck { waiting }) }
+}
+
+fn summary(pipeline: &Pipeline, order: &Order, start: Vec<Vec<u64>>, free: &[u64]) -> Played {
+    let busy = order.iter().enumerate().map(|(rank, slots)| {
+        let duration = |slot: &Slot| {
+            pipeline.duration(slot.kind, pipeline.stage(rank, slot.chunk as usize), slot.micro_batch as usize)
+        };
+        slots.iter().map(duration).sum()
+    });
+    let spans = free.iter().zip(&start).map(|(end, start)| end - start.first().unwrap_or(end));
+    Played {
+        span: free.iter().copied().max().unwrap_or(0),
+        rank_span: spans.max().unwrap_or(0),
+        busy: busy.collect(),
+        peak_activation: (0..order.len()).map(|rank| peak_activation(pipeline, rank, &order[rank])).collect(),
+        start,
+    }
+}
+
+/// Highest activation that a rank holds in an order.
+fn peak_activation(pipeline: &Pipeline, rank: usize, slots: &[Slot]) -> u64 {
+    let splits = slots.iter().any(|slot| slot.kind == PassKind::Weight);
+    let (mut held, mut peak) = (0, 0);
+    for slot in slots {
+        let amount = pipeline.activation[pipeline.stage(rank, slot.chunk as usize)][slot.micro_batch as usize];
+        match slot.kind {
+            PassKind::Forward => held += amount,
+            PassKind::Backward | PassKind::Weight => held -= amount,
+            PassKind::Input => assert!(splits, "an input pass has its weight pass"),
+        }
+        peak = peak.max(held);
+    }
+    peak
+}
