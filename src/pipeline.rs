@@ -12,7 +12,7 @@ use sim::cost::profile::Profiled;
 use sim::cost::roofline::Roofline;
 use sim::engine::{Case, Machine};
 use sim::metrics::{self, Played};
-use sim::{CostModel, Outcome, Source};
+use sim::{CostModel, Outcome, Problem, Source};
 
 use crate::scenario::{PolicyChoice, Scenario};
 
@@ -105,9 +105,11 @@ impl Row {
 pub fn decide(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel) -> Result<Decision, PlanError> {
     let policy = planner::policies::named(&choice.policy).expect("the scenario reader knows the table");
     let context = PlanContext { cost, parameters: choice.parameters.clone() };
-    let mut decision = policy.plan(&scenario.problem, &context)?;
+    let problem = choice.problem(&scenario.problem);
+    let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
-    if let Err(findings) = sim::check::check(&scenario.problem, &decision.plan) {
+    planner::orders::complete(&problem, &mut decision.plan, cost);
+    if let Err(findings) = sim::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
     }
     Ok(decision)
@@ -124,13 +126,14 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     let planner_wall_s = begun.elapsed().as_secs_f64();
     result.planner = Some(facts(&decision));
     let begun = Instant::now();
-    let simulated = simulate(scenario, &decision, cost, topology);
+    let problem = choice.problem(&scenario.problem);
+    let simulated = simulate(&problem, &decision, cost, topology);
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
     let (steps, interval) = match simulated {
         Ok(simulated) => simulated,
         Err((status, why)) => return Row::failed(result, status, why),
     };
-    let metrics = metrics::of_steps(&scenario.problem, &steps, cost);
+    let metrics = metrics::of_steps(&problem, &steps, cost);
     result.status = "ok".to_owned();
     result.why.clone_from(&metrics.why);
     result.interval.insert("iteration_time_s".to_owned(), interval);
@@ -159,12 +162,11 @@ type Simulated = (Vec<Played>, [f64; 2]);
 
 /// Plays every step as expected and at both ends of the interval.
 fn simulate(
-    scenario: &Scenario,
+    problem: &Problem,
     decision: &Decision,
     cost: &dyn CostModel,
     topology: &Topology,
 ) -> Result<Simulated, (&'static str, String)> {
-    let problem = &scenario.problem;
     let n_steps = decision.plan.steps.len();
     let (mut steps, mut ends) = (Vec::with_capacity(n_steps), [0.0; 2]);
     for step_index in 0..n_steps {

@@ -1,11 +1,19 @@
 //! Scenario files: TOML with the position of every value → a checked `Scenario`.
 //!
 //! All findings come at once; an unknown key names the nearest known one. `--set section.key=value` is laid over the file and
-//! checked the same way. Sections and their keys are in `scenario/sections.rs`; `[expect]` is in `scenario/expect.rs`.
+//! checked the same way. Sections are in files of their own; what only shows between them is in `scenario/checks.rs`.
 
+mod checks;
+mod cluster;
+mod cost;
 pub mod expect;
+mod model;
+mod parallel;
+mod policies;
 mod reader;
 mod sections;
+mod training;
+mod workload;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,6 +21,7 @@ use std::path::{Path, PathBuf};
 use planner::Value;
 use sim::Problem;
 use sim::cost::profile::Profile;
+use sim::schedule::Schedule;
 
 use crate::diagnostic::{Finding, Severity, Source};
 use expect::Expectation;
@@ -26,6 +35,25 @@ pub struct PolicyChoice {
     pub policy: String,
     /// Parameters, checked against the card.
     pub parameters: BTreeMap<String, Value>,
+    /// Pipeline schedule, where it is not the scenario's.
+    pub schedule: Option<&'static Schedule>,
+    /// Chunks per pipeline rank, where they are not the scenario's.
+    pub chunks: Option<u32>,
+}
+
+impl PolicyChoice {
+    /// The problem that this policy is asked.
+    #[must_use]
+    pub fn problem(&self, problem: &Problem) -> Problem {
+        let mut problem = problem.clone();
+        problem.schedule = self.schedule.unwrap_or(problem.schedule);
+        let wanted = self.chunks.unwrap_or_else(|| match self.schedule {
+            Some(schedule) => u32::try_from(schedule.n_chunks).expect("few chunks"),
+            None => problem.layout.chunks,
+        });
+        problem.layout.chunks = parallel::chunks_of(problem.schedule, problem.layout.pp, wanted);
+        problem
+    }
 }
 
 /// A checked scenario.
@@ -73,6 +101,8 @@ pub struct Overrides {
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("pipeline/equal", include_str!("../scenarios/pipeline/equal.toml")),
+    ("pipeline/ragged", include_str!("../scenarios/pipeline/ragged.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),

@@ -223,7 +223,7 @@ pub fn plan(problem: &Problem, context: &PlanContext<'_>, first: First) -> Resul
                     if by_arrival { arrival(problem, &mine, rules) } else { gds(problem, &mine, rules) }
                 })
                 .collect();
-            Ok(Step { groups: groups? })
+            Ok(Step::of_groups(groups?))
         })
         .collect()
 }

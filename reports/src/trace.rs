@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use sim::Op;
-use sim::task::{Collective, Pass, Stream, TaskId};
+use sim::task::{Collective, Lane, Pass, Stream, TaskId};
 
 use crate::Picture;
 use crate::quantity::float;
@@ -65,14 +65,15 @@ impl std::fmt::Display for Micros {
 
 /// Names of ranks and of the streams that have tasks.
 fn names(writer: &mut Writer, picture: &Picture<'_>) {
-    let mut used = vec![[false; Stream::ALL.len()]; picture.graph.n_ranks as usize];
+    let mut used = vec![[false; Stream::ALL.len()]; picture.graph.lanes.len()];
     for task in &picture.graph.tasks {
-        used[task.rank.index()][task.stream.index()] = true;
+        used[task.lane.index()][task.stream.index()] = true;
     }
     for (rank, streams) in used.iter().enumerate() {
         let _ = write!(
             writer.next(),
-            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"rank {rank}\"}}}}"
+            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"{}\"}}}}",
+            lane_name(&picture.graph.lanes[rank])
         );
         for stream in Stream::ALL.into_iter().filter(|stream| streams[stream.index()]) {
             let (tid, name) = (stream.index(), stream_name(stream));
@@ -97,7 +98,7 @@ fn task(writer: &mut Writer, picture: &Picture<'_>, index: usize) {
     let id = TaskId(u32::try_from(index).expect("a graph has fewer than 2^32 tasks"));
     let role = task.role.name();
     let op = op_name(&picture.graph.ops[task.op.0 as usize]);
-    let (pid, tid) = (task.rank.0, task.stream.index());
+    let (pid, tid) = (task.lane.0, task.stream.index());
     let out = writer.next();
     let _ = write!(
         out,
@@ -114,6 +115,14 @@ fn task(writer: &mut Writer, picture: &Picture<'_>, index: usize) {
     out.push_str("}}");
 }
 
+/// Name of a lane for people: its first rank, and how many act alike.
+pub(crate) fn lane_name(lane: &Lane) -> String {
+    match lane.multiplicity {
+        1 => format!("rank {}", lane.rank.0),
+        n => format!("rank {} ×{n}", lane.rank.0),
+    }
+}
+
 /// Name of a stream for people.
 pub(crate) const fn stream_name(stream: Stream) -> &'static str {
     match stream {
@@ -122,6 +131,7 @@ pub(crate) const fn stream_name(stream: Stream) -> &'static str {
         Stream::InterNode => "network between nodes",
         Stream::HostToDevice => "copy from host",
         Stream::DeviceToHost => "copy to host",
+        Stream::PointToPoint => "messages between stages",
     }
 }
 
@@ -139,10 +149,11 @@ const fn op_name(op: &Op) -> &'static str {
             Collective::AllReduce => "all-reduce",
             Collective::AllToAll => "all-to-all",
             Collective::RingShift => "ring shift",
+            Collective::SendRecv => "send",
         },
         Op::Copy { .. } => "copy",
         Op::Host { .. } => "host",
-        Op::Sequence(_) => "sequence",
+        Op::Sequence(_) | Op::Slowed { .. } => "sequence",
     }
 }
 

@@ -145,8 +145,8 @@ fn a_gantt_of_fifty_thousand_tasks_stays_small() {
 #[test]
 fn rank_bars_add_busy_and_exposed_to_the_step() {
     // Two ranks: compute [0, 60) and [0, 20); network [50, 80) and [20, 100); the step is 100 ns.
-    use hw::{Rank, Time};
-    use sim::task::{Op, Role, Stream, Task};
+    use hw::Time;
+    use sim::task::{LaneId, Op, Role, Stream, Task};
     let mut graph = TaskGraph::new(2);
     let op = graph.add_op(Op::Host { ns: 1 });
     let mut timeline = Timeline { memory: vec![Vec::new(); 2], ..Timeline::default() };
@@ -156,7 +156,7 @@ fn rank_bars_add_busy_and_exposed_to_the_step() {
         (0, Stream::InterNode, 50, 80),
         (1, Stream::IntraNode, 20, 100),
     ] {
-        let task = Task { op, rank: Rank(rank), stream, role: Role::Forward, micro_batch: 0, meeting: None };
+        let task = Task { op, lane: LaneId(rank), stream, role: Role::Forward, micro_batch: 0, meeting: None };
         graph.add_task(task, &[]);
         timeline.start.push(Time::from_ns(start));
         timeline.end.push(Time::from_ns(end));

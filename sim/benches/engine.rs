@@ -1,12 +1,12 @@
 //! Speed of the event queue and of tasks through resources. Estimates: 25 ns per event, 300 ns per task.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hw::Time;
 use hw::topology::Topology;
-use hw::{Rank, Time};
 use sim::cost::fixed::Fixed;
 use sim::engine::queue::Queue;
 use sim::engine::{Case, Machine};
-use sim::task::{Op, Role, Stream, Task};
+use sim::task::{LaneId, Op, Role, Stream, Task};
 use sim::{TaskGraph, simulate};
 
 fn queue(criterion: &mut Criterion) {
@@ -37,10 +37,9 @@ fn tasks(criterion: &mut Criterion) {
     let mut graph = TaskGraph::new(32);
     let ops: Vec<_> = (0..64).map(|ns| graph.add_op(Op::Host { ns: 100 + ns })).collect();
     for index in 0..n {
-        let rank = Rank(index % 32);
         let task = Task {
             op: ops[(index % 61) as usize],
-            rank,
+            lane: LaneId(index % 32),
             stream: Stream::Compute,
             role: Role::Forward,
             micro_batch: 0,

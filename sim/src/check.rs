@@ -4,8 +4,9 @@
 //! context ranks exist). Memory is not asked here: a plan that does not fit runs out of memory in the simulation,
 //! which is an outcome.
 
-use crate::plan::{Place, Plan, SCHEMA};
+use crate::plan::{Place, Plan, SCHEMA, Step};
 use crate::problem::Problem;
+use crate::schedule::{Order, PassKind, Pipeline, play};
 
 /// Findings kept at most; a broken plan would list every sequence otherwise.
 const FINDINGS_MAX: usize = 20;
@@ -34,6 +35,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
                 problem.layout.dp
             ));
         }
+        findings.extend(orders(problem, step_index, step));
         for placement in step.groups.iter().flatten().flat_map(|micro_batch| &micro_batch.sequences) {
             let id = placement.sequence as usize;
             match problem.workload.lengths.get(id) {
@@ -54,4 +56,38 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     findings.extend(miscounted.map(|(id, count)| format!("sequence {id} is placed {count} times, expected once")));
     findings.truncate(FINDINGS_MAX);
     if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+/// Orders of a pipeline: one per data-parallel group, every pass exactly once, and playable.
+fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
+    let layout = &problem.layout;
+    if layout.pp == 1 && step.orders.is_empty() {
+        return Vec::new();
+    }
+    if step.orders.len() != step.groups.len() {
+        return vec![format!("step {step_index} has {} orders for {} groups", step.orders.len(), step.groups.len())];
+    }
+    let of_group = |(group, order): (usize, &Order)| {
+        let n = order.iter().flatten().map(|slot| slot.micro_batch as usize + 1).max().unwrap_or(0);
+        let pipeline = Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n);
+        let what = format!("order of step {step_index}, group {group}");
+        if n < step.groups[group].len() || order.len() != layout.pp as usize {
+            return Some(format!("{what} is for {n} micro-batches on {} ranks", order.len()));
+        }
+        for (rank, slots) in order.iter().enumerate() {
+            let mut seen: Vec<_> = slots.iter().map(|slot| (slot.chunk, slot.micro_batch, slot.kind)).collect();
+            seen.sort_unstable();
+            let before = seen.len();
+            seen.dedup();
+            let splits = slots.iter().any(|slot| slot.kind == PassKind::Input);
+            let per_micro_batch = if splits { 3 } else { 2 };
+            let expected: usize =
+                (0..layout.chunks as usize).map(|chunk| pipeline.micro_batches(chunk).count() * per_micro_batch).sum();
+            if before != seen.len() || before != expected {
+                return Some(format!("{what}, rank {rank}: {before} passes, expected {expected} different ones"));
+            }
+        }
+        play(&pipeline, order).err().map(|stuck| format!("{what} cannot be played: {:?} wait", stuck.waiting))
+    };
+    step.orders.iter().enumerate().filter_map(of_group).collect()
 }

@@ -91,6 +91,17 @@ pub trait CostModel: Sync {
                 .map(|(part, n)| self.estimate(part).times(*n))
                 .reduce(Estimate::then)
                 .unwrap_or(Estimate::exact(Seconds::ZERO, Source::Measured)),
+            Op::Slowed { parts, permille } => {
+                let parts = self.estimate(&Op::Sequence(parts.clone()));
+                let factor = f64::from(*permille) / 1000.0;
+                Estimate {
+                    time: parts.time * factor,
+                    low: parts.low * factor,
+                    high: parts.high * factor,
+                    outside: parts.outside * factor,
+                    ..parts
+                }
+            }
             elementary => self.elementary(elementary),
         }
     }

@@ -1,8 +1,8 @@
-//! Degrees of parallelism and how model states are sharded.
+//! Degrees of parallelism, the order of ranks, and how model states are sharded.
 //!
-//! Invariant: `dp × cp × tp × pp` equals the ranks in use, checked by `Layout::new`. Rank order is
-//! tensor fastest, then context, then data, then pipeline: a context group is consecutive and stays inside a
-//! node when it fits. Tensor and pipeline degrees above 1 are not lowered yet and the scenario reader says so.
+//! Invariant: `dp × cp × tp × pp` equals the ranks in use, checked by the scenario reader. The default order is
+//! tensor fastest, then context, data, pipeline, as in Megatron-LM: a tensor group is consecutive and stays inside a node.
+//! An expert group covers tensor ranks (when experts are not cut), then context, then data ranks of one pipeline stage.
 
 use hw::Rank;
 use serde::{Deserialize, Serialize};
@@ -32,8 +32,39 @@ pub enum ContextExchange {
     Gather,
 }
 
+/// A dimension of parallelism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Axis {
+    /// Tensor.
+    #[serde(rename = "tp")]
+    Tensor,
+    /// Context.
+    #[serde(rename = "cp")]
+    Context,
+    /// Data.
+    #[serde(rename = "dp")]
+    Data,
+    /// Pipeline.
+    #[serde(rename = "pp")]
+    Pipeline,
+}
+
+/// Position of a rank along every axis.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    /// Tensor.
+    pub tp: u32,
+    /// Context.
+    pub cp: u32,
+    /// Data.
+    pub dp: u32,
+    /// Pipeline.
+    pub pp: u32,
+}
+
 /// Parallel degrees of a training job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Layout {
     /// Data-parallel degree.
     pub dp: u32,
@@ -41,24 +72,162 @@ pub struct Layout {
     pub cp: u32,
     /// Tensor-parallel degree.
     pub tp: u32,
-    /// Pipeline stages.
+    /// Pipeline ranks.
     pub pp: u32,
+    /// Chunks of layers per pipeline rank (virtual stages).
+    pub chunks: u32,
+    /// Expert-parallel degree.
+    pub ep: u32,
+    /// Ranks over which one expert's matrices are cut: 1, or `tp`.
+    pub expert_tp: u32,
+    /// Whether norms and residuals are cut along the sequence over the tensor group (arXiv:2205.05198).
+    pub sequence_parallel: bool,
     /// Sharding of model states.
     pub zero: Zero,
     /// Exchange inside a context group.
     pub exchange: ContextExchange,
+    /// Axes from the fastest-varying to the slowest.
+    pub order: [Axis; 4],
+}
+
+/// How many positions of each axis an expert group covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExpertSpan {
+    /// Tensor.
+    pub tp: u32,
+    /// Context.
+    pub cp: u32,
+    /// Data.
+    pub dp: u32,
 }
 
 impl Layout {
+    /// Data and context parallelism only.
+    #[must_use]
+    pub const fn data_and_context(dp: u32, cp: u32, zero: Zero, exchange: ContextExchange) -> Self {
+        Self {
+            dp,
+            cp,
+            tp: 1,
+            pp: 1,
+            chunks: 1,
+            ep: 1,
+            expert_tp: 1,
+            sequence_parallel: false,
+            zero,
+            exchange,
+            order: [Axis::Tensor, Axis::Context, Axis::Data, Axis::Pipeline],
+        }
+    }
+
     /// Ranks that the layout uses.
     #[must_use]
     pub const fn n_ranks(&self) -> u32 {
         self.dp * self.cp * self.tp * self.pp
     }
 
-    /// Rank of context position `cp_index` in data-parallel group `dp_index` (tensor and pipeline position 0).
+    const fn degree(&self, axis: Axis) -> u32 {
+        match axis {
+            Axis::Tensor => self.tp,
+            Axis::Context => self.cp,
+            Axis::Data => self.dp,
+            Axis::Pipeline => self.pp,
+        }
+    }
+
+    /// Rank at a position.
     #[must_use]
-    pub const fn rank(&self, dp_index: u32, cp_index: u32) -> Rank {
-        Rank(self.tp * (cp_index + self.cp * dp_index))
+    pub fn rank(&self, position: Position) -> Rank {
+        let along = |axis| match axis {
+            Axis::Tensor => position.tp,
+            Axis::Context => position.cp,
+            Axis::Data => position.dp,
+            Axis::Pipeline => position.pp,
+        };
+        let (rank, _) = self
+            .order
+            .iter()
+            .fold((0, 1), |(rank, stride), &axis| (rank + stride * along(axis), stride * self.degree(axis)));
+        Rank(rank)
+    }
+
+    /// Position of a rank.
+    #[must_use]
+    pub fn position(&self, rank: Rank) -> Position {
+        let mut position = Position::default();
+        let mut rest = rank.0;
+        for axis in self.order {
+            let along = match axis {
+                Axis::Tensor => &mut position.tp,
+                Axis::Context => &mut position.cp,
+                Axis::Data => &mut position.dp,
+                Axis::Pipeline => &mut position.pp,
+            };
+            *along = rest % self.degree(axis);
+            rest /= self.degree(axis);
+        }
+        position
+    }
+
+    /// What an expert group covers; `None` when the degrees do not divide into whole groups.
+    #[must_use]
+    pub const fn expert_span(&self) -> Option<ExpertSpan> {
+        let tp = if self.expert_tp == 1 && self.ep > 1 { min(self.tp, self.ep) } else { 1 };
+        let cp = min(self.cp, self.ep / tp);
+        let dp = self.ep / tp / cp;
+        let whole = tp * cp * dp == self.ep
+            && self.tp.is_multiple_of(tp)
+            && self.cp.is_multiple_of(cp)
+            && self.dp.is_multiple_of(dp);
+        if whole { Some(ExpertSpan { tp, cp, dp }) } else { None }
+    }
+
+    /// Ranks over which non-expert states are sharded.
+    #[must_use]
+    pub const fn n_shards(&self) -> u32 {
+        self.dp * self.cp
+    }
+
+    /// Ranks that hold the same experts: their states are sharded over these.
+    #[must_use]
+    pub const fn n_expert_shards(&self) -> u32 {
+        let n = self.dp * self.cp * self.tp / (self.ep * self.expert_tp);
+        if n == 0 { 1 } else { n }
+    }
+}
+
+const fn min(a: u32, b: u32) -> u32 {
+    if a < b { a } else { b }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_order_numbers_ranks_densely_and_back() {
+        use Axis::{Context, Data, Pipeline, Tensor};
+        for order in
+            [[Tensor, Context, Data, Pipeline], [Pipeline, Data, Context, Tensor], [Tensor, Pipeline, Data, Context]]
+        {
+            let base = Layout::data_and_context(3, 2, Zero::Off, ContextExchange::Ring);
+            let layout = Layout { tp: 4, pp: 5, order, ..base };
+            let mut seen = vec![false; layout.n_ranks() as usize];
+            for rank in 0..layout.n_ranks() {
+                let position = layout.position(Rank(rank));
+                assert_eq!(layout.rank(position), Rank(rank));
+                seen[layout.rank(position).index()] = true;
+            }
+            assert!(seen.iter().all(|seen| *seen));
+        }
+    }
+
+    #[test]
+    fn expert_groups_cover_tensor_then_context_then_data() {
+        let base = Layout::data_and_context(8, 2, Zero::Off, ContextExchange::Ring);
+        let of = |ep, expert_tp| Layout { tp: 4, ep, expert_tp, ..base }.expert_span();
+        assert_eq!(of(8, 1), Some(ExpertSpan { tp: 4, cp: 2, dp: 1 }));
+        assert_eq!(of(8, 4), Some(ExpertSpan { tp: 1, cp: 2, dp: 4 }));
+        assert_eq!(of(6, 1), None);
     }
 }

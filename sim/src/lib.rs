@@ -6,6 +6,7 @@
 pub mod check;
 pub mod cost;
 pub mod engine;
+pub mod experts;
 pub mod layout;
 pub mod lower;
 pub mod memory;
@@ -15,6 +16,7 @@ pub mod plan;
 pub mod problem;
 pub mod random;
 pub mod schedule;
+pub mod stage;
 pub mod task;
 pub mod timeline;
 pub mod workload;

@@ -1,25 +1,30 @@
-//! Bytes of a training job on one rank: model states by ZeRO stage, activations per token by recompute mode.
+//! Bytes of a training job on one rank: model states by ZeRO stage, activations by recompute mode, of a pipeline stage.
 //!
-//! Activation terms follow arXiv:2205.05198 section 4, rewritten for flash attention (no score matrix), grouped
-//! key-value heads and gated feed-forwards. All are linear in tokens, which is Skrull's Memory(S) = α·S + β
+//! Activation terms follow arXiv:2205.05198 section 4 (per token and layer 10 + 24/t bytes times the hidden size, all of it
+//! over t with sequence parallelism, plus 5·a·s/t for an unfused score matrix), rewritten for grouped key-value heads, gated
+//! feed-forwards and experts. With flash attention all terms are linear in tokens, which is Skrull's Memory(S) = α·S + β
 //! (arXiv:2505.19609, section 4.1) with β in the static part.
 
 use hw::Bytes;
 
 use crate::layout::Zero;
-use crate::problem::{Problem, Recompute};
+use crate::problem::{AttentionKernel, Problem, Recompute};
+use crate::schedule::{Pipeline, play};
+use crate::stage::{Stage, stages};
 
 /// Bytes of a parameter's 32-bit master copy and its two Adam moments.
 const OPTIMIZER_BYTES_PER_PARAMETER: f64 = 12.0;
 /// Bytes per token and vocabulary row: logits in the model's format (2) and their 32-bit copy for the loss (4).
 const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
+/// Bytes per score of an unfused attention: softmax output, dropout mask, dropout output.
+const SCORE_BYTES: u64 = 5;
 
 /// Model states that stay on a rank for the whole step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct States {
     /// Parameters.
     pub parameters: Bytes,
-    /// Gradients, kept in the model's number format as DeepSpeed does.
+    /// Gradients.
     pub gradients: Bytes,
     /// Optimizer states.
     pub optimizer: Bytes,
@@ -33,65 +38,168 @@ impl States {
     }
 }
 
-/// Model states of one rank.
+/// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
 #[must_use]
-pub fn states(problem: &Problem) -> States {
-    let n = Bytes(problem.model.n_parameters()).as_f64();
+pub fn stage_parameters(problem: &Problem, stage: &Stage) -> (f64, f64) {
+    let (model, layout) = (&problem.model, &problem.layout);
+    let number = |n: u64| hw::Tokens(n).as_f64();
+    let mut shared = f64::from(stage.n_dense) * number(model.shared_layer_parameters(false))
+        + f64::from(stage.n_expert) * number(model.shared_layer_parameters(true));
+    if stage.first {
+        shared += number(model.first_stage_parameters());
+    }
+    if stage.last {
+        shared += number(model.last_stage_parameters(stage.first));
+    }
+    let routed = model.experts.map_or(0.0, |experts| number(experts.n_routed * model.expert_parameters()));
+    let experts = f64::from(stage.n_expert) * routed / f64::from(layout.ep * layout.expert_tp);
+    (shared / f64::from(layout.tp), experts)
+}
+
+/// Model states of a rank that holds `stages`.
+#[must_use]
+pub fn states(problem: &Problem, stages: &[Stage]) -> States {
+    if problem.execution.unit_times.is_some() {
+        return States::default();
+    }
     let element = Bytes(problem.dtype.bytes()).as_f64();
-    let shards = f64::from(problem.layout.dp * problem.layout.cp);
-    let share = |stage: Zero| {
-        if problem.layout.zero >= stage { 1.0 / shards } else { 1.0 }
+    let gradient = Bytes(problem.execution.gradient_dtype.bytes()).as_f64();
+    let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
+    let (shared, experts) = stages
+        .iter()
+        .map(|stage| stage_parameters(problem, stage))
+        .fold((0.0, 0.0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
+    let sharded = |at: Zero| {
+        shared * share(at, problem.layout.n_shards()) + experts * share(at, problem.layout.n_expert_shards())
     };
     States {
-        parameters: Bytes::from_f64(n * element * share(Zero::Parameters)),
-        gradients: Bytes::from_f64(n * element * share(Zero::Gradients)),
-        optimizer: Bytes::from_f64(n * OPTIMIZER_BYTES_PER_PARAMETER * share(Zero::OptimizerStates)),
+        parameters: Bytes::from_f64(sharded(Zero::Parameters) * element),
+        gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
+        optimizer: Bytes::from_f64(sharded(Zero::OptimizerStates) * OPTIMIZER_BYTES_PER_PARAMETER),
     }
 }
 
-/// Activations kept from forward to backward, bytes per token over all layers.
-#[must_use]
-pub fn activation_bytes_per_token(problem: &Problem) -> u64 {
-    let model = &problem.model;
-    let element = problem.dtype.bytes();
+/// Bytes per token of one layer: kept from forward to backward, and what backward makes again and holds for one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LayerActivation {
+    kept: u64,
+    working: u64,
+}
+
+fn layer_activation(problem: &Problem, with_experts: bool) -> LayerActivation {
+    let (model, element) = (&problem.model, problem.dtype.bytes());
     let hidden = model.hidden;
     let heads = model.n_heads * model.head_dim;
     let keys_and_values = 2 * model.n_kv_heads * model.head_dim;
-    // Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
-    let wide =
-        model.experts.map_or(model.intermediate, |experts| (experts.top_k + experts.n_shared) * experts.intermediate);
+    let wide = feed_forward_width(problem, with_experts);
     let projections = if model.gated { 2 } else { 1 };
-    // Layer input, attention residual, query, key, value, attention output, feed-forward projections.
-    let kept = 2 * hidden + 2 * heads + keys_and_values + projections * wide;
-    // Outputs of both norms and of the activation function: cheap to make again.
-    let cheap = 2 * hidden + wide;
-    let elements = match problem.recompute {
-        Recompute::Off => kept + cheap,
-        Recompute::Selective => kept,
-        Recompute::Full => hidden,
-    };
-    let working_layer = if problem.recompute == Recompute::Full { kept + cheap } else { 0 };
-    element * (elements * model.n_layers + working_layer)
+    let cut = |bytes: u64| bytes.div_ceil(u64::from(problem.layout.tp));
+    let serial = |bytes: u64| if problem.layout.sequence_parallel { cut(bytes) } else { bytes };
+    let masks = if problem.execution.attention == AttentionKernel::Unfused { 2 * hidden } else { 0 };
+    // Layer input, attention residual; outputs of both norms; query, key, value, attention output, feed-forward.
+    let (residuals, norms) = (serial(element * 2 * hidden + masks), serial(element * 2 * hidden));
+    let inside = cut(element * (2 * heads + keys_and_values + projections * wide));
+    let activated = cut(element * wide);
+    let all = residuals + norms + inside + activated;
+    match (problem.execution.recompute, problem.execution.attention) {
+        (Recompute::Off, _) | (Recompute::Selective, AttentionKernel::Unfused) => {
+            LayerActivation { kept: all, working: 0 }
+        }
+        (Recompute::Selective, AttentionKernel::Flash) => {
+            LayerActivation { kept: residuals + inside, working: norms + activated }
+        }
+        (Recompute::Full, _) => LayerActivation { kept: serial(element * hidden), working: all },
+    }
 }
 
-/// Logits and their 32-bit copy, bytes per token.
+/// Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
+#[must_use]
+pub fn feed_forward_width(problem: &Problem, with_experts: bool) -> u64 {
+    match problem.model.experts {
+        Some(experts) if with_experts => (experts.top_k + experts.n_shared) * experts.intermediate,
+        _ => problem.model.intermediate,
+    }
+}
+
+/// Activations that a stage keeps from forward to backward, bytes per token.
+#[must_use]
+pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
+    let of = |n: u32, with_experts: bool| u64::from(n) * layer_activation(problem, with_experts).kept;
+    of(stage.n_dense, false) + of(stage.n_expert, true)
+}
+
+/// What backward of one layer makes again and holds while it runs, bytes per token.
+#[must_use]
+pub fn working_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
+    let of = |n: u32, with_experts: bool| if n > 0 { layer_activation(problem, with_experts).working } else { 0 };
+    of(stage.n_dense, false).max(of(stage.n_expert, true))
+}
+
+/// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.
+#[must_use]
+pub fn score_bytes_per_pair(problem: &Problem, stage: &Stage) -> u64 {
+    let keeps =
+        problem.execution.attention == AttentionKernel::Unfused && problem.execution.recompute == Recompute::Off;
+    let heads = problem.model.n_heads.div_ceil(u64::from(problem.layout.tp));
+    if keeps { SCORE_BYTES * heads * u64::from(stage.n_layers()) } else { 0 }
+}
+
+/// Logits and their 32-bit copy, bytes per token, on a rank with the head.
 #[must_use]
 pub const fn logit_bytes_per_token(problem: &Problem) -> u64 {
-    LOGIT_BYTES_PER_TOKEN_AND_ROW * problem.model.vocab
+    LOGIT_BYTES_PER_TOKEN_AND_ROW * problem.model.vocab.div_ceil(problem.layout.tp as u64)
 }
 
-/// Device memory left for tokens after reserved memory and model states; `None` when the model does not fit.
+/// Memory that a pipeline rank needs: model states, and bytes per token of a micro-batch that it may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Model states.
+    pub states: States,
+    /// Bytes per token of `bucket_tokens`, over all micro-batches in flight.
+    pub bytes_per_token: u64,
+}
+
+/// Needs of every pipeline rank, from the activations that the schedule holds at most when micro-batches are equal.
 #[must_use]
-pub fn room_for_tokens(problem: &Problem) -> Option<u64> {
-    let taken = problem.reserved_memory + states(problem).total();
-    problem.cluster.gpu.memory.0.checked_sub(taken.0)
+pub fn needs(problem: &Problem) -> Vec<Need> {
+    let (layout, stages) = (&problem.layout, stages(problem));
+    // Enough micro-batches for any schedule to reach its peak.
+    let n_micro_batches = 3 * layout.pp as usize * layout.chunks as usize;
+    let mut pipeline =
+        Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
+    let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
+    for (row, stage) in pipeline.activation.iter_mut().zip(&stages) {
+        let bytes = activation_bytes_per_token(problem, stage) + score_bytes_per_pair(problem, stage) * longest;
+        row.fill(on_device(problem, bytes));
+    }
+    let order = (problem.schedule.order)(&pipeline);
+    let played = play(&pipeline, &order).expect("every schedule of the table can be played");
+    (0..layout.pp as usize)
+        .map(|rank| {
+            let held: Vec<Stage> =
+                (0..layout.chunks as usize).map(|chunk| stages[pipeline.stage(rank, chunk)]).collect();
+            let working = held.iter().map(|stage| working_bytes_per_token(problem, stage)).max().unwrap_or(0);
+            let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(problem) } else { 0 };
+            Need { states: states(problem, &held), bytes_per_token: played.peak_activation[rank] + working + logits }
+        })
+        .collect()
 }
 
-/// Tokens that a rank can hold in one micro-batch: Skrull's BucketSize C.
+/// Activation bytes as the device sees them: fragmented, and without the share that is offloaded.
+#[must_use]
+pub fn on_device(problem: &Problem, bytes: u64) -> u64 {
+    let factor = problem.execution.fragmentation * (1.0 - problem.execution.offload);
+    if factor == 1.0 { bytes } else { Bytes::from_f64(Bytes(bytes).as_f64() * factor).0 }
+}
+
+/// Tokens that a rank can hold in one micro-batch, over all pipeline ranks: Skrull's BucketSize C.
 #[must_use]
 pub fn token_capacity(problem: &Problem) -> u64 {
-    let per_token = activation_bytes_per_token(problem) + logit_bytes_per_token(problem);
-    room_for_tokens(problem).unwrap_or(0) / per_token
+    let room = |need: &Need| {
+        let taken = problem.reserved_memory + need.states.total();
+        problem.cluster.gpu.memory.0.saturating_sub(taken.0) / need.bytes_per_token.max(1)
+    };
+    needs(problem).iter().map(room).min().unwrap_or(0)
 }
 
 /// Whether the model states leave room for at least one token.
@@ -103,8 +211,8 @@ pub fn fits(problem: &Problem) -> Result<(), String> {
         return Ok(());
     }
     let gib = |bytes: Bytes| bytes.as_f64() / 1_073_741_824.0;
-    let stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
-    let advice = stages
+    let zero_stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
+    let advice = zero_stages
         .into_iter()
         .filter(|(stage, _)| *stage > problem.layout.zero)
         .find(|(stage, _)| {
@@ -113,13 +221,14 @@ pub fn fits(problem: &Problem) -> Result<(), String> {
             token_capacity(&easier) > 0
         })
         .map_or_else(
-            || "more GPUs or larger ones are needed".to_owned(),
+            || "more GPUs, larger ones, or a larger `tp` or `pp` are needed".to_owned(),
             |(_, number)| format!("`zero = {number}` would fit"),
         );
+    let largest = needs(problem).iter().map(|need| need.states.total()).max().unwrap_or_default();
     Err(format!(
         "`{}` needs {:.1} GiB of model states per GPU, and `{}` has {:.1} GiB of which {:.1} GiB are reserved; {advice}",
         problem.model.name,
-        gib(states(problem).total()),
+        gib(largest),
         problem.cluster.gpu.name,
         gib(problem.cluster.gpu.memory),
         gib(problem.reserved_memory),

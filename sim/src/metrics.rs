@@ -4,13 +4,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hw::Time;
+mod peak;
+mod shares;
 
 use crate::cost::{CostModel, Source};
+use crate::experts::{self, ExpertLoad};
+use crate::layout::{ContextExchange, Layout, Zero};
 use crate::lower::layer;
-use crate::problem::{Problem, Recompute};
-use crate::task::{Document, Op, Pass, Role, Stream, TaskGraph};
+use crate::problem::{AttentionKernel, Problem, Recompute};
+use crate::schedule::PassKind;
+use crate::task::{Document, Op, Pass, Stream, TaskGraph};
 use crate::timeline::Timeline;
+use shares::{EXPOSABLE, Shares};
 
 /// Figures of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,12 +54,9 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let tokens = problem.workload.lengths.iter().map(|&length| hw::Tokens(length).as_f64()).sum::<f64>() / n_steps;
     let (forward_flops, layer_flops) = forward_flops(problem);
     let model_flops = 3.0 * forward_flops / n_steps;
-    let recomputed = if problem.recompute == Recompute::Full { layer_flops / n_steps } else { 0.0 };
-    let peak = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
-    let peaks: Vec<u64> = steps
-        .iter()
-        .flat_map(|step| (0..step.timeline.memory.len()).map(|rank| step.timeline.peak_memory_bytes(rank)))
-        .collect();
+    let recomputed = if problem.execution.recompute == Recompute::Full { layer_flops / n_steps } else { 0.0 };
+    let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
+    let peaks = peak::of_steps(steps);
     let work = Work::of(steps, cost);
     let mut values = BTreeMap::new();
     let mut put = |key: &str, value: f64| {
@@ -64,16 +66,27 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("iteration_time_s", iteration);
     put("tokens_per_s", tokens / iteration);
     put("tokens_per_s_per_gpu", tokens / iteration / n_ranks);
-    put("mfu_ratio", model_flops / peak);
-    put("hfu_ratio", (model_flops + recomputed) / peak);
+    if problem.execution.unit_times.is_none() {
+        put("mfu_ratio", model_flops / device_flops);
+        put("hfu_ratio", (model_flops + recomputed) / device_flops);
+    }
     put("dp_imbalance_ratio", shares.dp_imbalance);
     put("rank_imbalance_ratio", shares.rank_imbalance);
     put("compute_busy_ratio", shares.busy);
     put("comm_exposed_ratio", shares.exposed);
     put("wait_ratio", shares.waiting());
     put("all_to_all_ratio", shares.all_to_all);
-    put("peak_memory_bytes", peaks.iter().max().map_or(0.0, |&bytes| hw::Bytes(bytes).as_f64()));
-    put("peak_memory_bytes_min", peaks.iter().min().map_or(0.0, |&bytes| hw::Bytes(bytes).as_f64()));
+    if problem.layout.pp > 1 {
+        put("bubble_ratio", shares.bubble);
+        put("rank_bubble_ratio", shares.rank_bubble);
+    }
+    if let Some(load) = experts::load(problem, 0) {
+        put("expert_imbalance_ratio", hw::Tokens(load.permille).as_f64() / 1000.0);
+        put("dropped_token_ratio", hw::Tokens(load.dropped_permille).as_f64() / 1000.0);
+    }
+    put("peak_memory_bytes", hw::Bytes(peaks.highest).as_f64());
+    put("peak_memory_bytes_min", hw::Bytes(peaks.lowest).as_f64());
+    put("peak_activation_bytes", hw::Bytes(peaks.highest_above_resident).as_f64());
     for (class, share) in &work.classes {
         put(&format!("busy_{class}_ratio"), share * shares.busy);
     }
@@ -81,7 +94,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         put("cost_usd_per_step", price.usd_per_hour / 3600.0 * n_ranks * iteration);
     }
     Metrics {
-        why: words(&shares, &work),
+        why: format!("{}; {}", words(problem, &shares, &work), peaks.words),
         values,
         source: work.source,
         outside_hull_ratio: work.outside,
@@ -96,14 +109,23 @@ fn f64_of(n: usize) -> f64 {
 /// Model operations of one forward over the whole workload: (all, layers only). Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
 fn forward_flops(problem: &Problem) -> (f64, f64) {
+    // Operations of the whole model: no cut, no padding, no experts but the visited ones.
+    let mut whole = problem.clone();
+    whole.layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
+    whole.execution.attention = AttentionKernel::Flash;
+    let problem = &whole;
     let tokens: u64 = problem.workload.lengths.iter().sum();
     let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| flops_of(op) * f64::from(*n)).sum::<f64>();
-    let documents = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
-    let layers = hw::Tokens(problem.model.n_layers).as_f64()
-        * (count(&layer::before_attention(problem, tokens, Pass::Forward))
-            + count(&layer::after_attention(problem, tokens, Pass::Forward))
-            + count(&layer::attention(problem, documents, 1, Pass::Forward)));
-    (layers + count(&layer::head(problem, tokens, Pass::Forward)), layers)
+    let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
+    let number = |n: u64| hw::Tokens(n).as_f64();
+    let n_dense = problem.model.experts.map_or(problem.model.n_layers, |experts| experts.n_dense_layers);
+    let after = |load| count(&layer::after_attention(problem, tokens, PassKind::Forward, load));
+    let layers = number(problem.model.n_layers)
+        * (count(&layer::before_attention(problem, tokens, PassKind::Forward))
+            + count(&layer::attention(problem, &documents, 1, Pass::Forward)))
+        + number(n_dense) * after(None)
+        + number(problem.model.n_layers - n_dense) * after(Some(&ExpertLoad::EVEN));
+    (layers + count(&layer::head(problem, tokens, PassKind::Forward)), layers)
 }
 
 fn flops_of(op: &Op) -> f64 {
@@ -117,157 +139,6 @@ fn flops_of(op: &Op) -> f64 {
             if *pass == Pass::Forward { forward } else { 2.0 * forward }
         }
         _ => 0.0,
-    }
-}
-
-/// Where the time of a step goes, as shares of it.
-#[derive(Clone, Copy, Debug, Default)]
-struct Shares {
-    busy: f64,
-    exposed: f64,
-    all_to_all: f64,
-    dp_imbalance: f64,
-    rank_imbalance: f64,
-    exposed_context: f64,
-    exposed_gradient: f64,
-    exposed_gather: f64,
-    recompute: f64,
-}
-
-impl Shares {
-    fn of(problem: &Problem, step: &Played) -> Self {
-        let span = f64_ns(step.timeline.span().as_ns()).max(1.0);
-        let ranks = Lanes::of(step);
-        let n_ranks = f64_of(ranks.len());
-        let mean =
-            |value: &dyn Fn(&Lanes) -> u64| ranks.iter().map(|lane| f64_ns(value(lane))).sum::<f64>() / n_ranks / span;
-        let busy_of = |lane: &Lanes| lane.busy_ns();
-        let group_busy: Vec<f64> = (0..problem.layout.dp)
-            .map(|dp| {
-                (0..problem.layout.cp).map(|cp| f64_ns(ranks[problem.layout.rank(dp, cp).index()].busy_ns())).sum()
-            })
-            .collect();
-        let rank_busy: Vec<f64> = ranks.iter().map(|lane| f64_ns(lane.busy_ns())).collect();
-        let of_role = |role: Role| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)));
-        let critical = ranks.iter().max_by_key(|lane| lane.busy_ns()).map_or(0, |lane| lane.all_to_all_ns);
-        Self {
-            busy: mean(&busy_of),
-            exposed: mean(&|lane: &Lanes| lane.exposed_ns(None)),
-            all_to_all: f64_ns(critical) / span,
-            dp_imbalance: max_over_mean(&group_busy),
-            rank_imbalance: max_over_mean(&rank_busy),
-            exposed_context: of_role(Role::ContextExchange),
-            exposed_gradient: of_role(Role::GradientSync),
-            exposed_gather: of_role(Role::ParameterGather),
-            recompute: mean(&|lane: &Lanes| lane.recompute_ns),
-        }
-    }
-
-    fn mean(all: &[Self]) -> Self {
-        let mean = |get: fn(&Self) -> f64| all.iter().map(get).sum::<f64>() / f64_of(all.len());
-        Self {
-            busy: mean(|s| s.busy),
-            exposed: mean(|s| s.exposed),
-            all_to_all: mean(|s| s.all_to_all),
-            dp_imbalance: mean(|s| s.dp_imbalance),
-            rank_imbalance: mean(|s| s.rank_imbalance),
-            exposed_context: mean(|s| s.exposed_context),
-            exposed_gradient: mean(|s| s.exposed_gradient),
-            exposed_gather: mean(|s| s.exposed_gather),
-            recompute: mean(|s| s.recompute),
-        }
-    }
-
-    /// Share in which a rank neither computes nor communicates: it waits for slower ranks.
-    fn waiting(&self) -> f64 {
-        (1.0 - self.busy - self.exposed).max(0.0)
-    }
-}
-
-fn f64_ns(ns: u64) -> f64 {
-    hw::Tokens(ns).as_f64()
-}
-
-fn max_over_mean(values: &[f64]) -> f64 {
-    let mean = values.iter().sum::<f64>() / f64_of(values.len());
-    let max = values.iter().copied().fold(0.0, f64::max);
-    if mean > 0.0 { max / mean } else { 1.0 }
-}
-
-/// Busy intervals of one rank: compute in time order, communication with its role.
-#[derive(Clone, Debug, Default)]
-struct Lanes {
-    compute: Vec<(Time, Time)>,
-    network: Vec<(Time, Time, Role)>,
-    all_to_all_ns: u64,
-    recompute_ns: u64,
-}
-
-impl Lanes {
-    fn of(step: &Played) -> Vec<Self> {
-        let mut lanes = vec![Self::default(); step.graph.n_ranks as usize];
-        for (index, task) in step.graph.tasks.iter().enumerate() {
-            let (start, end) = (step.timeline.start[index], step.timeline.end[index]);
-            let lane = &mut lanes[task.rank.index()];
-            match task.stream {
-                Stream::Compute => {
-                    lane.compute.push((start, end));
-                    if task.role == Role::Recompute {
-                        lane.recompute_ns += (end - start).as_ns();
-                    }
-                }
-                Stream::IntraNode | Stream::InterNode => {
-                    lane.network.push((start, end, task.role));
-                    if is_all_to_all(&step.graph.ops[task.op.0 as usize]) {
-                        lane.all_to_all_ns += (end - start).as_ns();
-                    }
-                }
-                Stream::HostToDevice | Stream::DeviceToHost => {}
-            }
-        }
-        for lane in &mut lanes {
-            lane.network.sort_by_key(|(start, end, _)| (*start, *end));
-        }
-        lanes
-    }
-
-    fn busy_ns(&self) -> u64 {
-        self.compute.iter().map(|(start, end)| (*end - *start).as_ns()).sum()
-    }
-
-    /// Time in which the network is busy and compute is not, counted once where streams overlap; the earliest task
-    /// of an overlap is charged.
-    fn exposed_ns(&self, role: Option<Role>) -> u64 {
-        let mut exposed = 0;
-        let mut covered = Time::ZERO;
-        let mut cursor = 0;
-        for &(start, end, of) in &self.network {
-            let from = start.max(covered);
-            if end <= from {
-                continue;
-            }
-            covered = end;
-            while cursor < self.compute.len() && self.compute[cursor].1 <= from {
-                cursor += 1;
-            }
-            let overlap: u64 = self.compute[cursor..]
-                .iter()
-                .take_while(|(begin, _)| *begin < end)
-                .map(|&(begin, finish)| (finish.min(end) - begin.max(from)).as_ns())
-                .sum();
-            if role.is_none_or(|role| role == of) {
-                exposed += (end - from).as_ns() - overlap;
-            }
-        }
-        exposed
-    }
-}
-
-fn is_all_to_all(op: &Op) -> bool {
-    match op {
-        Op::Collective { kind, .. } => *kind == crate::task::Collective::AllToAll,
-        Op::Sequence(parts) => parts.iter().any(|(part, _)| is_all_to_all(part)),
-        _ => false,
     }
 }
 
@@ -299,7 +170,7 @@ impl Work {
     }
 
     fn add(&mut self, op: &Op, n: f64, cost: &dyn CostModel) -> f64 {
-        if let Op::Sequence(parts) = op {
+        if let Op::Sequence(parts) | Op::Slowed { parts, .. } = op {
             return parts.iter().map(|(part, count)| self.add(part, n * f64::from(*count), cost)).sum();
         }
         let estimate = cost.estimate(op);
@@ -322,7 +193,7 @@ const fn class_of(op: &Op) -> &'static str {
 }
 
 /// The step in a sentence: the largest shares first.
-fn words(shares: &Shares, work: &Work) -> String {
+fn words(problem: &Problem, shares: &Shares, work: &Work) -> String {
     let names = [
         ("gemm", "matrix multiplication"),
         ("attention", "attention"),
@@ -333,10 +204,10 @@ fn words(shares: &Shares, work: &Work) -> String {
         .iter()
         .filter_map(|(class, name)| work.classes.get(class).map(|share| (share * shares.busy, *name)))
         .collect();
-    parts.push((shares.exposed_context, "exposed context exchange"));
-    parts.push((shares.exposed_gradient, "exposed gradient sync"));
-    parts.push((shares.exposed_gather, "exposed parameter gather"));
-    parts.push((shares.waiting(), "waiting for slower ranks"));
+    parts.extend(EXPOSABLE.iter().zip(shares.exposed_by).map(|((_, name), share)| (share, *name)));
+    let waiting =
+        if problem.layout.pp > 1 { "waiting in the pipeline or for slower ranks" } else { "waiting for slower ranks" };
+    parts.push((shares.waiting(), waiting));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let shown: Vec<String> = parts
         .iter()

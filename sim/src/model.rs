@@ -106,26 +106,55 @@ impl Model {
         matrices * self.hidden * intermediate + biases
     }
 
-    /// Parameters of all layers where each routed layer counts `n_experts` routed experts.
-    fn layer_parameters(&self, n_experts: u64) -> u64 {
-        let norms = if self.learned_positions { 4 } else { 2 } * self.hidden;
-        let feed_forwards =
-            self.experts.map_or(self.n_layers * self.feed_forward_parameters(self.intermediate), |experts| {
-                let routed = n_experts * self.feed_forward_parameters(experts.intermediate);
-                let shared = experts.n_shared * self.feed_forward_parameters(experts.intermediate);
-                let router = self.hidden * experts.n_routed;
-                let dense = experts.n_dense_layers * self.feed_forward_parameters(self.intermediate);
-                (self.n_layers - experts.n_dense_layers) * (routed + shared + router) + dense
-            });
-        self.n_layers * (self.attention_parameters() + norms) + feed_forwards
+    /// Parameters of both norms of a layer.
+    const fn norm_parameters(&self) -> u64 {
+        (if self.learned_positions { 4 } else { 2 }) * self.hidden
     }
 
-    /// Parameters of the embedding, the learned positions, the final norm and the output head.
+    /// Parameters of a layer that every tensor group holds once: attention, norms, and the dense feed-forward or, with
+    /// experts, the router and the shared experts.
+    #[must_use]
+    pub fn shared_layer_parameters(&self, with_experts: bool) -> u64 {
+        let feed_forward = match self.experts {
+            Some(experts) if with_experts => {
+                experts.n_shared * self.feed_forward_parameters(experts.intermediate) + self.hidden * experts.n_routed
+            }
+            _ => self.feed_forward_parameters(self.intermediate),
+        };
+        self.attention_parameters() + self.norm_parameters() + feed_forward
+    }
+
+    /// Parameters of one routed expert of a layer; 0 without experts.
+    #[must_use]
+    pub fn expert_parameters(&self) -> u64 {
+        self.experts.map_or(0, |experts| self.feed_forward_parameters(experts.intermediate))
+    }
+
+    /// Parameters of all layers where each routed layer counts `n_experts` routed experts.
+    fn layer_parameters(&self, n_experts: u64) -> u64 {
+        let n_dense = self.experts.map_or(self.n_layers, |experts| experts.n_dense_layers);
+        let with_experts = self.shared_layer_parameters(true) + n_experts * self.expert_parameters();
+        n_dense * self.shared_layer_parameters(false) + (self.n_layers - n_dense) * with_experts
+    }
+
+    /// Parameters of the embedding table and the learned positions.
+    #[must_use]
+    pub const fn first_stage_parameters(&self) -> u64 {
+        let positions = if self.learned_positions { self.max_positions } else { 0 };
+        (self.vocab + positions) * self.hidden
+    }
+
+    /// Parameters of the final norm and of the head, which a tied model shares with the embedding.
+    #[must_use]
+    pub const fn last_stage_parameters(&self, shares_embedding: bool) -> u64 {
+        let norm = if self.learned_positions { 2 } else { 1 } * self.hidden;
+        norm + if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden }
+    }
+
+    /// Parameters outside the layers.
     #[must_use]
     pub const fn embedding_parameters(&self) -> u64 {
-        let tables = if self.tied { 1 } else { 2 };
-        let positions = if self.learned_positions { self.max_positions + 1 } else { 0 };
-        self.vocab * self.hidden * tables + positions * self.hidden + self.hidden
+        self.first_stage_parameters() + self.last_stage_parameters(true)
     }
 
     /// Parameters of the whole model.

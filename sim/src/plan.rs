@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
+use crate::schedule::Order;
 
 /// Schema of `plan.json`.
 pub const SCHEMA: &str = "skrull-sim/plan/1";
@@ -18,6 +19,8 @@ pub struct Plan {
     pub schema: String,
     /// Policy that made it.
     pub policy: String,
+    /// Pipeline schedule that ordered the passes.
+    pub schedule: String,
     /// Parallel degrees it is for.
     pub layout: Layout,
     /// One entry per optimizer step.
@@ -30,6 +33,9 @@ pub struct Plan {
 pub struct Step {
     /// `groups[i]` is the ordered list of micro-batches of data-parallel index i; counts may differ.
     pub groups: Vec<Vec<MicroBatch>>,
+    /// Order of passes on every pipeline rank, per data-parallel group; empty without a pipeline.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub orders: Vec<Order>,
 }
 
 /// Sequences that are computed together by one context-parallel group.
@@ -62,6 +68,14 @@ pub enum Place {
     Local(u32),
     /// Cut evenly (zigzag, so that causal work is even) over all context ranks.
     Sharded,
+}
+
+impl Step {
+    /// A step whose passes are not yet in order.
+    #[must_use]
+    pub const fn of_groups(groups: Vec<Vec<MicroBatch>>) -> Self {
+        Self { groups, orders: Vec::new() }
+    }
 }
 
 impl MicroBatch {

@@ -6,6 +6,7 @@ use hw::{Bytes, Cluster, Dtype, Seconds};
 
 use crate::layout::Layout;
 use crate::model::Model;
+use crate::schedule::Schedule;
 use crate::workload::Workload;
 
 /// Which activations are dropped in forward and computed again in backward.
@@ -28,6 +29,101 @@ pub enum GradientSync {
     AtEnd,
 }
 
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKernel {
+    /// One kernel without a score matrix (arXiv:2307.08691).
+    Flash,
+    /// Batched GEMM, softmax and dropout kernels over the whole score matrix, as Megatron-LM before flash attention.
+    Unfused,
+}
+
+/// How much communication runs behind computation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// Share of tensor exchange that runs behind GEMM, 0 to 1.
+    pub tensor: f64,
+    /// Share of expert all-to-all that runs behind computation, 0 to 1.
+    pub expert: f64,
+    /// Time factor of computation while an overlapped exchange takes part of the device, at least 1.
+    pub slowdown: f64,
+    /// Whether stages go on while their message is sent.
+    pub stage: bool,
+    /// Whether parameters are gathered behind the first forward (ZeRO 1, 2) instead of after the optimizer.
+    pub parameter_gather: bool,
+}
+
+impl Overlap {
+    /// Nothing behind computation but messages between stages.
+    pub const NONE: Self = Self { tensor: 0.0, expert: 0.0, slowdown: 1.0, stage: true, parameter_gather: false };
+}
+
+/// How tokens spread over experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertTraffic {
+    /// Standard deviation of the logarithm of an expert's popularity, drawn anew for every layer; 0 is even.
+    pub imbalance: f64,
+    /// Tokens that an expert takes, over its even share; further ones are dropped, missing ones padded. `None` drops nothing.
+    pub capacity: Option<f64>,
+}
+
+/// Duration of a stage's passes per token, for studying schedules without an architecture. Nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitTimes {
+    /// Forward.
+    pub forward: u64,
+    /// Gradients of inputs.
+    pub input: u64,
+    /// Gradients of weights.
+    pub weight: u64,
+}
+
+/// How a training step is executed, besides its layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Execution {
+    /// Activation recompute.
+    pub recompute: Recompute,
+    /// Gradient reduction.
+    pub gradient_sync: GradientSync,
+    /// Number format in which gradients are kept and reduced.
+    pub gradient_dtype: Dtype,
+    /// Attention kernel.
+    pub attention: AttentionKernel,
+    /// Communication behind computation.
+    pub overlap: Overlap,
+    /// Tokens and experts.
+    pub experts: ExpertTraffic,
+    /// Share of activations that waits in host memory between forward and backward.
+    pub offload: f64,
+    /// Memory taken over memory asked for, for activations; at least 1.
+    pub fragmentation: f64,
+    /// Host time per layer and pass that the kernels of a layer cannot hide (free parameter of a training
+    /// framework: Python, autograd, launches); zero for a graph-captured one.
+    pub host_overhead_per_layer: Seconds,
+    /// Fixed durations instead of operations.
+    pub unit_times: Option<UnitTimes>,
+    /// Layers of every stage along the path; empty splits evenly.
+    pub layers: Vec<u32>,
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self {
+            recompute: Recompute::Selective,
+            gradient_sync: GradientSync::Overlapped,
+            gradient_dtype: Dtype::Bf16,
+            attention: AttentionKernel::Flash,
+            overlap: Overlap::NONE,
+            experts: ExpertTraffic { imbalance: 0.0, capacity: None },
+            offload: 0.0,
+            fragmentation: 1.0,
+            host_overhead_per_layer: Seconds::ZERO,
+            unit_times: None,
+            layers: Vec::new(),
+        }
+    }
+}
+
 /// A training question.
 #[derive(Clone, Debug)]
 pub struct Problem {
@@ -37,19 +133,16 @@ pub struct Problem {
     pub cluster: Cluster,
     /// Parallel degrees.
     pub layout: Layout,
+    /// Pipeline schedule.
+    pub schedule: &'static Schedule,
     /// Sequences.
     pub workload: Workload,
     /// Number format of parameters and activations.
     pub dtype: Dtype,
-    /// Activation recompute.
-    pub recompute: Recompute,
-    /// Gradient reduction.
-    pub gradient_sync: GradientSync,
+    /// How the step is executed.
+    pub execution: Execution,
     /// Tokens that a rank may hold in one micro-batch: Skrull's BucketSize C.
     pub bucket_tokens: u64,
-    /// Host time per layer and pass that the kernels of a layer cannot hide (free parameter of a training
-    /// framework: Python, autograd, launches); zero for a graph-captured one.
-    pub host_overhead_per_layer: Seconds,
     /// Memory that the framework, NCCL and fragmentation take from each device.
     pub reserved_memory: Bytes,
     /// Seed of every random choice.

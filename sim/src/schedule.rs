@@ -89,18 +89,29 @@ impl Pipeline {
     /// A pipeline of equal stages and micro-batches with activation 1 per stage.
     #[must_use]
     pub fn equal(n_ranks: usize, schedule: &Schedule, n_micro_batches: usize, durations: [u64; 3]) -> Self {
-        let n_stages = schedule.placement.n_stages(n_ranks, schedule.n_chunks);
-        let grid = |duration| vec![vec![duration; n_micro_batches]; n_stages];
+        let mut pipeline = Self::of_schedule(schedule, n_ranks, schedule.n_chunks, n_micro_batches);
+        for (grid, duration) in
+            [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight].into_iter().zip(durations)
+        {
+            grid.iter_mut().for_each(|row| row.fill(duration));
+        }
+        pipeline
+    }
+
+    /// A pipeline of passes of one nanosecond with activation 1 per stage, with so many chunks per rank.
+    #[must_use]
+    pub fn of_schedule(schedule: &Schedule, n_ranks: usize, n_chunks: usize, n_micro_batches: usize) -> Self {
+        let grid = || vec![vec![1; n_micro_batches]; schedule.placement.n_stages(n_ranks, n_chunks)];
         Self {
             n_ranks,
-            n_chunks: schedule.n_chunks,
+            n_chunks,
             placement: schedule.placement,
             n_micro_batches,
-            forward: grid(durations[0]),
-            input: grid(durations[1]),
-            weight: grid(durations[2]),
+            forward: grid(),
+            input: grid(),
+            weight: grid(),
             transfer: 0,
-            activation: grid(1),
+            activation: grid(),
             limit: None,
         }
     }
@@ -168,7 +179,7 @@ impl Placement {
 }
 
 /// A schedule: what it says of itself, and its function.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// Name in scenario files.
     pub name: &'static str,

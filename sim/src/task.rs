@@ -1,11 +1,14 @@
-//! The waist: device-neutral tasks with a rank, a stream and predecessors, in flat arrays with `u32` ids.
+//! The waist: device-neutral tasks with a lane, a stream and predecessors, in flat arrays with `u32` ids.
 //!
 //! Simulator and executor interpret the same graph. Semantics, as on a CUDA device:
-//! a stream of a rank runs its tasks in the order they were added; a task starts when its stream is free and all its
+//! a stream of a lane runs its tasks in the order they were added; a task starts when its stream is free and all its
 //! predecessors have ended; a collective starts when every member has reached it and ends for all at once.
 //! Memory effects apply at the start or the end of their task.
 
+use std::collections::BTreeMap;
+
 use hw::{Dtype, GroupShape, Rank};
+use serde::{Deserialize, Serialize};
 
 /// Identity of a task: its position in the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,6 +17,32 @@ pub struct TaskId(pub u32);
 /// Identity of an interned operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u32);
+
+/// Identity of a lane: ranks that act alike, simulated once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LaneId(pub u32);
+
+impl LaneId {
+    /// Index into per-lane arrays.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Ranks that act alike. The first one's links and memory stand for all: what each of them loads is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// First of the ranks.
+    pub rank: Rank,
+    /// How many they are.
+    pub multiplicity: u32,
+}
+
+/// Identity of an interned group of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u32);
 
 /// Identity of a collective: the tasks of all its members carry it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,12 +65,14 @@ pub enum Stream {
     HostToDevice,
     /// Copies to host memory.
     DeviceToHost,
+    /// Messages between pipeline stages.
+    PointToPoint,
 }
 
 impl Stream {
     /// Every stream, in index order.
-    pub const ALL: [Self; 5] =
-        [Self::Compute, Self::IntraNode, Self::InterNode, Self::HostToDevice, Self::DeviceToHost];
+    pub const ALL: [Self; 6] =
+        [Self::Compute, Self::IntraNode, Self::InterNode, Self::HostToDevice, Self::DeviceToHost, Self::PointToPoint];
 
     /// Index into per-stream arrays.
     #[must_use]
@@ -63,6 +94,8 @@ pub enum Collective {
     AllToAll,
     /// Neighbour exchange around a ring, one hop; `bytes` is the size of the message.
     RingShift,
+    /// Message from the first rank of a group of two to the second; `bytes` is its size.
+    SendRecv,
 }
 
 /// One document as an attention kernel sees it.
@@ -190,6 +223,13 @@ pub enum Op {
     },
     /// Parts that run back to back on one stream, each so many times.
     Sequence(Vec<(Op, u32)>),
+    /// The same, `permille` thousandths of the time: kernels that share the device with communication.
+    Slowed {
+        /// Parts, each so many times.
+        parts: Vec<(Op, u32)>,
+        /// Thousandths of the undisturbed time, 1000 or more.
+        permille: u32,
+    },
 }
 
 /// What a task is for; reports group and colour by it.
@@ -203,6 +243,12 @@ pub enum Role {
     Recompute,
     /// Exchange inside a context group.
     ContextExchange,
+    /// Exchange inside a tensor group.
+    TensorExchange,
+    /// All-to-all of tokens and experts.
+    ExpertExchange,
+    /// Message between pipeline stages.
+    StageExchange,
     /// Gradient reduction.
     GradientSync,
     /// Parameter gather (ZeRO 3, or after the optimizer step).
@@ -215,11 +261,14 @@ pub enum Role {
 
 impl Role {
     /// Every role in index order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::Forward,
         Self::Backward,
         Self::Recompute,
         Self::ContextExchange,
+        Self::TensorExchange,
+        Self::ExpertExchange,
+        Self::StageExchange,
         Self::GradientSync,
         Self::ParameterGather,
         Self::Optimizer,
@@ -234,6 +283,9 @@ impl Role {
             Self::Backward => "backward",
             Self::Recompute => "recompute",
             Self::ContextExchange => "context exchange",
+            Self::TensorExchange => "tensor exchange",
+            Self::ExpertExchange => "expert exchange",
+            Self::StageExchange => "stage exchange",
             Self::GradientSync => "gradient sync",
             Self::ParameterGather => "parameter gather",
             Self::Optimizer => "optimizer",
@@ -251,10 +303,10 @@ pub enum Moment {
     End,
 }
 
-/// Change of a rank's memory tied to a task.
+/// Change of a lane's memory tied to a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryEffect {
-    /// Task whose rank it touches.
+    /// Task whose lane it touches.
     pub task: TaskId,
     /// When.
     pub moment: Moment,
@@ -269,8 +321,8 @@ pub struct MemoryEffect {
 pub struct Task {
     /// Work.
     pub op: OpId,
-    /// Device.
-    pub rank: Rank,
+    /// Device, and those that act like it.
+    pub lane: LaneId,
     /// Engine of the device.
     pub stream: Stream,
     /// Purpose.
@@ -284,19 +336,22 @@ pub struct Task {
 /// Tasks of one step.
 #[derive(Clone, Debug, Default)]
 pub struct TaskGraph {
-    /// Number of ranks; tasks name ranks below it.
-    pub n_ranks: u32,
+    /// Lanes; tasks name them by position.
+    pub lanes: Vec<Lane>,
     /// Tasks in submission order.
     pub tasks: Vec<Task>,
     /// Interned operations.
     pub ops: Vec<Op>,
-    /// Members of each meeting in rank order.
-    pub meetings: Vec<Vec<Rank>>,
+    /// Group of ranks that each meeting is of; one task per lane among them joins it.
+    pub meetings: Vec<GroupId>,
+    /// Ranks of each group.
+    pub groups: Vec<Vec<Rank>>,
+    group_ids: BTreeMap<Vec<Rank>, GroupId>,
     /// Memory effects in task order.
     pub effects: Vec<MemoryEffect>,
     /// Names of memory labels.
     pub labels: Vec<String>,
-    /// Memory held from before the first task, per rank: (label, bytes).
+    /// Memory held from before the first task, per lane: (label, bytes).
     pub resident: Vec<Vec<(LabelId, u64)>>,
     /// Predecessors of all tasks, one after another; `pred_ends` delimits them.
     preds: Vec<TaskId>,
@@ -304,10 +359,16 @@ pub struct TaskGraph {
 }
 
 impl TaskGraph {
-    /// An empty graph over `n_ranks` ranks.
+    /// An empty graph over `n_ranks` ranks, a lane each.
     #[must_use]
     pub fn new(n_ranks: u32) -> Self {
-        Self { n_ranks, resident: vec![Vec::new(); n_ranks as usize], ..Self::default() }
+        Self::with_lanes((0..n_ranks).map(|rank| Lane { rank: Rank(rank), multiplicity: 1 }).collect())
+    }
+
+    /// An empty graph over lanes.
+    #[must_use]
+    pub fn with_lanes(lanes: Vec<Lane>) -> Self {
+        Self { resident: vec![Vec::new(); lanes.len()], lanes, ..Self::default() }
     }
 
     /// Adds an operation and returns its id; the caller shares ids between equal operations.
@@ -325,10 +386,21 @@ impl TaskGraph {
         LabelId(u16::try_from(index).expect("fewer than 2^16 labels"))
     }
 
-    /// Adds a meeting of ranks; the caller then adds one task per member.
-    pub fn add_meeting(&mut self, members: Vec<Rank>) -> MeetingId {
-        assert!(!members.is_empty(), "a meeting has members");
-        self.meetings.push(members);
+    /// Interns a group of ranks.
+    pub fn add_group(&mut self, members: &[Rank]) -> GroupId {
+        assert!(!members.is_empty(), "a group has members");
+        if let Some(&id) = self.group_ids.get(members) {
+            return id;
+        }
+        let id = GroupId(u32::try_from(self.groups.len()).expect("fewer than 2^32 groups"));
+        self.groups.push(members.to_vec());
+        self.group_ids.insert(members.to_vec(), id);
+        id
+    }
+
+    /// Adds a meeting of a group; the caller then adds one task per lane that takes part.
+    pub fn add_meeting(&mut self, group: GroupId) -> MeetingId {
+        self.meetings.push(group);
         MeetingId(u32::try_from(self.meetings.len() - 1).expect("fewer than 2^32 meetings"))
     }
 
@@ -337,7 +409,7 @@ impl TaskGraph {
     /// # Panics
     /// When the rank, the operation or a predecessor does not exist.
     pub fn add_task(&mut self, task: Task, preds: &[TaskId]) -> TaskId {
-        assert!(task.rank.0 < self.n_ranks, "rank {} of {}", task.rank.0, self.n_ranks);
+        assert!(task.lane.index() < self.lanes.len(), "lane {} of {}", task.lane.0, self.lanes.len());
         assert!((task.op.0 as usize) < self.ops.len(), "operation {} of {}", task.op.0, self.ops.len());
         let id = TaskId(u32::try_from(self.tasks.len()).expect("fewer than 2^32 tasks"));
         assert!(preds.iter().all(|pred| *pred < id), "predecessors come before their task");

@@ -123,6 +123,11 @@ impl<'f> Reader<'f> {
     pub fn find(&mut self, finding: Finding) {
         self.findings.push(finding);
     }
+
+    /// Errors so far.
+    pub fn n_errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.severity == crate::diagnostic::Severity::Error).count()
+    }
 }
 
 fn insert(table: &mut Table<'static>, path: &[&str], inner: ValueInner<'static>) {

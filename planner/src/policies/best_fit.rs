@@ -37,9 +37,9 @@ impl Policy for BestFit {
             let work = |mb: &MicroBatch| mb.sequences.iter().map(|p| dacp::flops(&problem.model, p.tokens)).sum();
             let weights: Vec<f64> = micro_batches.iter().map(work).collect();
             let groups = pack::longest_first(&weights, problem.layout.dp as usize);
-            Step {
-                groups: groups.iter().map(|bin| bin.iter().map(|&mb| micro_batches[mb].clone()).collect()).collect(),
-            }
+            Step::of_groups(
+                groups.iter().map(|bin| bin.iter().map(|&mb| micro_batches[mb].clone()).collect()).collect(),
+            )
         };
         Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
     }

@@ -32,7 +32,7 @@ impl Policy for DeepSpeed {
 
     fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision, PlanError> {
         all_fit(problem)?;
-        let step = |index| Step { groups: deal(problem.workload.step(index).map(alone), problem.layout.dp) };
+        let step = |index| Step::of_groups(deal(problem.workload.step(index).map(alone), problem.layout.dp));
         Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
     }
 }

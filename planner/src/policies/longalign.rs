@@ -33,7 +33,7 @@ impl Policy for LongAlign {
         sorted.sort_by_key(|&(id, tokens)| (tokens, id));
         let mut batches: Vec<&[(u32, u64)]> = sorted.chunks(workload.batch_size).collect();
         random::stream(problem.seed, "longalign").shuffle(&mut batches);
-        let step = |batch: &[(u32, u64)]| Step { groups: deal(batch.iter().copied().map(alone), problem.layout.dp) };
+        let step = |batch: &[(u32, u64)]| Step::of_groups(deal(batch.iter().copied().map(alone), problem.layout.dp));
         Ok(heuristic(CARD.name, problem, batches.into_iter().map(step).collect()))
     }
 }

@@ -43,7 +43,7 @@ impl Policy for Megatron {
                 let held: u64 = bin.iter().map(|&index| shards[index]).sum();
                 MicroBatch { padding: (problem.bucket_tokens - held) * cp, ..micro_batch }
             });
-            Step { groups: deal(padded, problem.layout.dp) }
+            Step::of_groups(deal(padded, problem.layout.dp))
         };
         Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
     }

@@ -87,8 +87,13 @@ impl Policy for SkrullExact {
             }
             steps.push(solved.step);
         }
-        let plan =
-            Plan { schema: sim::plan::SCHEMA.to_owned(), policy: CARD.name.to_owned(), layout: problem.layout, steps };
+        let plan = Plan {
+            schema: sim::plan::SCHEMA.to_owned(),
+            policy: CARD.name.to_owned(),
+            schedule: problem.schedule.name.to_owned(),
+            layout: problem.layout,
+            steps,
+        };
         let objective = Some(dacp::objective(problem, &plan));
         Ok(Decision { plan, objective, bound, status })
     }
@@ -195,5 +200,5 @@ fn read(step: &Formulation<'_>, values: &[f64]) -> Step {
         }
     }
     let groups = slots.chunks(step.n_micro_batches);
-    Step { groups: groups.map(|group| group.iter().filter(|mb| !mb.sequences.is_empty()).cloned().collect()).collect() }
+    Step::of_groups(groups.map(|group| group.iter().filter(|mb| !mb.sequences.is_empty()).cloned().collect()).collect())
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use sim::layout::{ContextExchange, Layout, Zero};
 use sim::plan::{Place, Placement};
-use sim::problem::{GradientSync, Recompute};
+use sim::problem::Execution;
 use sim::{CostModel, Estimate, Op, Problem, Source, Workload};
 
 use super::*;
@@ -18,13 +18,12 @@ pub(crate) fn problem(lengths: Vec<u64>, batch_size: usize, dp: u32, cp: u32, bu
     Problem {
         model: sim::model::embedded("qwen2.5-0.5b").expect("embedded"),
         cluster: hw::catalog::cluster(&gpu, 1, dp * cp),
-        layout: Layout { dp, cp, tp: 1, pp: 1, zero: Zero::Gradients, exchange: ContextExchange::Gather },
+        layout: Layout::data_and_context(dp, cp, Zero::Gradients, ContextExchange::Gather),
         workload: Workload { lengths, batch_size, source: "test".to_owned() },
         dtype: hw::Dtype::Bf16,
-        recompute: Recompute::Selective,
-        gradient_sync: GradientSync::Overlapped,
         bucket_tokens,
-        host_overhead_per_layer: hw::Seconds::ZERO,
+        execution: Execution::default(),
+        schedule: sim::schedule::named("1f1b").expect("listed"),
         reserved_memory: hw::Bytes(0),
         seed: 1,
     }

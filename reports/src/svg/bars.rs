@@ -28,18 +28,18 @@ pub(crate) struct Spent {
 
 /// Spent time of every rank.
 pub(crate) fn spent(picture: &Picture<'_>) -> Vec<Spent> {
-    let n_ranks = picture.graph.n_ranks as usize;
+    let n_ranks = picture.graph.lanes.len();
     let mut compute: Vec<Vec<(Time, Time)>> = vec![Vec::new(); n_ranks];
     let mut either = compute.clone();
     for (index, task) in picture.graph.tasks.iter().enumerate() {
         let interval = (picture.timeline.start[index], picture.timeline.end[index]);
         match task.stream {
             Stream::Compute => {
-                compute[task.rank.index()].push(interval);
-                either[task.rank.index()].push(interval);
+                compute[task.lane.index()].push(interval);
+                either[task.lane.index()].push(interval);
             }
-            Stream::IntraNode | Stream::InterNode => either[task.rank.index()].push(interval),
-            Stream::HostToDevice | Stream::DeviceToHost => {}
+            Stream::IntraNode | Stream::InterNode => either[task.lane.index()].push(interval),
+            Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint => {}
         }
     }
     let of_rank = |(compute, either): (Vec<_>, Vec<_>)| {

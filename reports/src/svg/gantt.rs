@@ -11,7 +11,7 @@ use sim::task::{Role, Stream};
 use super::{WIDTH, colour, escape, legend, open, px, shown_ranks};
 use crate::Picture;
 use crate::quantity::float;
-use crate::trace::stream_name;
+use crate::trace::{lane_name, stream_name};
 
 /// Ranks that are drawn at most, besides the busiest and the least busy.
 const RANKS_MAX: usize = 32;
@@ -62,13 +62,13 @@ struct Lanes {
 impl Lanes {
     fn of(picture: &Picture<'_>) -> Self {
         let graph = picture.graph;
-        let n_ranks = graph.n_ranks as usize;
+        let n_ranks = graph.lanes.len();
         let mut busy = vec![0_u64; n_ranks];
         let mut used = [false; Stream::ALL.len()];
         for (index, task) in graph.tasks.iter().enumerate() {
             used[task.stream.index()] = true;
             if task.stream == Stream::Compute {
-                busy[task.rank.index()] += (picture.timeline.end[index] - picture.timeline.start[index]).as_ns();
+                busy[task.lane.index()] += (picture.timeline.end[index] - picture.timeline.start[index]).as_ns();
             }
         }
         let busiest = (0..n_ranks).max_by_key(|&rank| (busy[rank], n_ranks - rank));
@@ -79,7 +79,7 @@ impl Lanes {
         let mut tasks = vec![Vec::new(); ranks.len() * streams.len()];
         for (index, task) in graph.tasks.iter().enumerate() {
             let stream = streams.iter().position(|&stream| stream == task.stream).expect("marked as used above");
-            if let Ok(band) = ranks.binary_search(&task.rank.index()) {
+            if let Ok(band) = ranks.binary_search(&task.lane.index()) {
                 tasks[band * streams.len() + stream].push(index);
             }
         }
@@ -186,12 +186,13 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
         let size = px((band.pitch * 0.75).clamp(8.0, 13.0));
         let _ = writeln!(
             out,
-            "<text x=\"70\" y=\"{}\" text-anchor=\"end\" font-size=\"{size}\">rank {rank}</text>",
-            px(y + 2.0)
+            "<text x=\"70\" y=\"{}\" text-anchor=\"end\" font-size=\"{size}\">{}</text>",
+            px(y + 2.0),
+            lane_name(&picture.graph.lanes[rank])
         );
         for (stream_index, &stream) in lanes.streams.iter().enumerate() {
             let place = band.place(index, lanes, stream_index);
-            let name = format!("rank {rank}, {}", stream_name(stream));
+            let name = format!("{}, {}", lane_name(&picture.graph.lanes[rank]), stream_name(stream));
             lane(&mut out, &strokes[index * lanes.streams.len() + stream_index], place, &name);
         }
     }

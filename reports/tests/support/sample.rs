@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Rank, Time};
+use hw::Time;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::task::{Op, Role, Stream, Task};
+use sim::task::{LaneId, Op, Role, Stream, Task};
 use sim::timeline::MemoryMark;
 use sim::{TaskGraph, Timeline};
 
@@ -18,7 +18,7 @@ pub fn step(n_ranks: u32, n_rounds: u32, is_uneven: bool) -> (TaskGraph, Timelin
     let op = graph.add_op(Op::Host { ns: 1 });
     let mut timeline = Timeline { memory: vec![Vec::new(); n_ranks as usize], ..Timeline::default() };
     let mut add = |rank: u32, stream: Stream, role: Role, start: u64, dur: u64, micro_batch: u32| {
-        graph.add_task(Task { op, rank: Rank(rank), stream, role, micro_batch, meeting: None }, &[]);
+        graph.add_task(Task { op, lane: LaneId(rank), stream, role, micro_batch, meeting: None }, &[]);
         timeline.start.push(Time::from_ns(start));
         timeline.end.push(Time::from_ns(start + dur));
         start + dur

@@ -101,7 +101,7 @@ pub const fn collective_name(kind: Collective) -> Option<&'static str> {
         Collective::ReduceScatter => Some("reduce_scatter"),
         Collective::AllReduce => Some("all_reduce"),
         Collective::AllToAll => Some("all_to_all"),
-        Collective::RingShift => None,
+        Collective::RingShift | Collective::SendRecv => None,
     }
 }
 

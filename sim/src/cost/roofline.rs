@@ -78,13 +78,15 @@ impl Roofline {
         let moved = match kind {
             Collective::AllGather | Collective::ReduceScatter => ring(bytes),
             Collective::AllReduce => 2.0 * ring(bytes),
-            Collective::RingShift => over(bytes, if shape.n_nodes == 1 { inside } else { across }),
+            Collective::RingShift | Collective::SendRecv => {
+                over(bytes, if shape.n_nodes == 1 { inside } else { across })
+            }
             Collective::AllToAll => {
                 over(bytes * (per_node - 1.0) / n, inside).max(over(bytes * (n - per_node) / n, across))
             }
         };
         let hops = match kind {
-            Collective::RingShift => 1.0,
+            Collective::RingShift | Collective::SendRecv => 1.0,
             _ => 2.0 + f64::from(shape.n_ranks.ilog2()),
         };
         let latency =
@@ -129,7 +131,7 @@ impl CostModel for Roofline {
             Op::Collective { kind, bytes, shape } => self.collective(*kind, *bytes, *shape),
             Op::Copy { kind: CopyKind::DeviceToDevice, bytes } => start + self.traffic(2 * bytes),
             Op::Copy { bytes, .. } => start + Bytes(*bytes) / (self.cluster.gpu.host_bandwidth * LINK_REACHED),
-            Op::Host { .. } | Op::Sequence(_) => return self.estimate(op),
+            Op::Host { .. } | Op::Sequence(_) | Op::Slowed { .. } => return self.estimate(op),
         };
         datasheet(time)
     }

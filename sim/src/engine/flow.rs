@@ -3,6 +3,7 @@
 //! Progress is counted in nanoseconds of undisturbed running; a flow at rate 1 finishes exactly at its estimate.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hw::topology::{LinkId, Topology};
 use hw::{Bytes, Rank, Span, Time};
@@ -11,11 +12,11 @@ use super::share::{self, Flow as ShareFlow};
 use crate::task::{Collective, CopyKind, Op};
 
 /// Bytes that a flow puts on each link over its life.
-pub type Loads = Vec<(LinkId, f64)>;
+pub type Loads = Rc<[(LinkId, f64)]>;
 
 /// Bytes per link of an operation among `members`.
 #[must_use]
-pub fn loads(op: &Op, members: &[Rank], topology: &Topology) -> Loads {
+pub fn loads(op: &Op, members: &[Rank], topology: &Topology) -> Vec<(LinkId, f64)> {
     let mut loads = BTreeMap::new();
     add(op, 1.0, members, topology, &mut loads);
     loads.into_iter().filter(|(_, bytes)| *bytes > 0.0).collect()
@@ -23,7 +24,7 @@ pub fn loads(op: &Op, members: &[Rank], topology: &Topology) -> Loads {
 
 fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
     match op {
-        Op::Sequence(parts) => {
+        Op::Sequence(parts) | Op::Slowed { parts, .. } => {
             parts.iter().for_each(|(part, n)| add(part, times * f64::from(*n), members, topology, loads));
         }
         Op::Copy { kind, bytes } => {
@@ -43,10 +44,20 @@ fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut B
                 Collective::AllGather | Collective::ReduceScatter => ring(bytes * share, members, topology, loads),
                 Collective::AllReduce => ring(2.0 * bytes * share, members, topology, loads),
                 Collective::RingShift => ring(bytes, members, topology, loads),
+                Collective::SendRecv => send(bytes, members, topology, loads),
                 Collective::AllToAll => all_to_all(bytes, f64::from(shape.n_nodes), members, topology, loads),
             }
         }
         _ => {}
+    }
+}
+
+/// A message from the first member to the second.
+fn send(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
+    if let [from, to] = members {
+        for link in topology.route(*from, *to) {
+            *loads.entry(link).or_default() += bytes;
+        }
     }
 }
 
@@ -107,7 +118,7 @@ impl Flows {
     /// Starts a flow that would take `span` alone; returns its number.
     pub fn start(&mut self, loads: Loads, span: Span, now: Time) -> u32 {
         let id = u32::try_from(self.active.len()).expect("fewer than 2^32 flows");
-        for (link, _) in &loads {
+        for (link, _) in loads.iter() {
             self.on_link[link.0 as usize].push(id);
         }
         let duration = Bytes(span.as_ns()).as_f64();
@@ -125,7 +136,7 @@ impl Flows {
     pub fn end(&mut self, id: u32) -> Vec<u32> {
         let flow = self.active[id as usize].take().expect("a flow ends once");
         let mut neighbours = Vec::new();
-        for (link, _) in &flow.loads {
+        for (link, _) in flow.loads.iter() {
             let on_link = &mut self.on_link[link.0 as usize];
             on_link.retain(|other| *other != id);
             neighbours.extend_from_slice(on_link);
@@ -163,7 +174,7 @@ impl Flows {
         let mut cursor = 0;
         while cursor < found.len() {
             let flow = self.active[found[cursor] as usize].as_ref().expect("found flows are in progress");
-            for (link, _) in &flow.loads {
+            for (link, _) in flow.loads.iter() {
                 let others = &self.on_link[link.0 as usize];
                 if others.len() > 1 {
                     found.extend(others.iter().copied().filter(|other| seen.insert(*other)));

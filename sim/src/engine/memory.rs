@@ -2,16 +2,16 @@
 //!
 //! Bytes in use never go below zero: freeing what was not allocated is a bug of the lowering.
 
-use hw::{Rank, Time};
+use hw::Time;
 
-use crate::task::{LabelId, TaskGraph};
+use crate::task::{LabelId, LaneId, TaskGraph};
 use crate::timeline::MemoryMark;
 
 /// An allocation that did not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow {
     /// Device.
-    pub rank: Rank,
+    pub lane: LaneId,
     /// What it was for.
     pub label: LabelId,
     /// Bytes asked for.
@@ -34,11 +34,11 @@ impl Memory {
     /// # Errors
     /// When the resident part alone does not fit.
     pub fn new(graph: &TaskGraph, capacity: u64) -> Result<Self, Overflow> {
-        let n_ranks = graph.n_ranks as usize;
-        let mut memory = Self { capacity, used: vec![0; n_ranks], marks: vec![Vec::new(); n_ranks] };
-        for (rank, resident) in (0..graph.n_ranks).map(Rank).zip(&graph.resident) {
+        let n_lanes = graph.lanes.len();
+        let mut memory = Self { capacity, used: vec![0; n_lanes], marks: vec![Vec::new(); n_lanes] };
+        for (lane, resident) in (0..).map(LaneId).zip(&graph.resident) {
             for &(label, bytes) in resident {
-                memory.allocate(rank, label, bytes, Time::ZERO)?;
+                memory.allocate(lane, label, bytes, Time::ZERO)?;
             }
         }
         Ok(memory)
@@ -48,13 +48,13 @@ impl Memory {
     ///
     /// # Errors
     /// When it does not fit.
-    pub fn allocate(&mut self, rank: Rank, label: LabelId, bytes: u64, at: Time) -> Result<(), Overflow> {
-        let used = self.used[rank.index()];
+    pub fn allocate(&mut self, lane: LaneId, label: LabelId, bytes: u64, at: Time) -> Result<(), Overflow> {
+        let used = self.used[lane.index()];
         let free = self.capacity - used;
         if bytes > free {
-            return Err(Overflow { rank, label, needed: bytes, free });
+            return Err(Overflow { lane, label, needed: bytes, free });
         }
-        self.set(rank, used + bytes, at);
+        self.set(lane, used + bytes, at);
         Ok(())
     }
 
@@ -62,16 +62,16 @@ impl Memory {
     ///
     /// # Panics
     /// When more is freed than is in use.
-    pub fn free(&mut self, rank: Rank, bytes: u64, at: Time) {
-        let used = self.used[rank.index()];
-        assert!(bytes <= used, "rank {} frees {bytes} bytes of {used}", rank.0);
-        self.set(rank, used - bytes, at);
+    pub fn free(&mut self, lane: LaneId, bytes: u64, at: Time) {
+        let used = self.used[lane.index()];
+        assert!(bytes <= used, "lane {} frees {bytes} bytes of {used}", lane.0);
+        self.set(lane, used - bytes, at);
     }
 
     /// Marks of equal time are kept as two at most, the highest and the last, so that peaks survive.
-    fn set(&mut self, rank: Rank, bytes: u64, at: Time) {
-        self.used[rank.index()] = bytes;
-        let marks = &mut self.marks[rank.index()];
+    fn set(&mut self, lane: LaneId, bytes: u64, at: Time) {
+        self.used[lane.index()] = bytes;
+        let marks = &mut self.marks[lane.index()];
         match marks.last_mut() {
             Some(last) if last.at == at && bytes >= last.bytes => last.bytes = bytes,
             _ => marks.push(MemoryMark { at, bytes }),

@@ -2,14 +2,16 @@
 //!
 //! Flat arrays indexed by task; everything is allocated at set-up except flows. Every task starts once and ends once.
 
-use hw::{Rank, Seconds, Span, Time};
+use std::collections::BTreeMap;
+
+use hw::{Seconds, Span, Time};
 
 use super::flow::{self, Flows};
 use super::memory::{Memory, Overflow};
 use super::queue::Queue;
 use super::{Case, Machine, Outcome};
 use crate::cost::{CostModel, Estimate};
-use crate::task::{CopyKind, Moment, Op, Stream, TaskGraph, TaskId};
+use crate::task::{CopyKind, GroupId, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
 use crate::timeline::{self, Timeline};
 
 const N_STREAMS: usize = Stream::ALL.len();
@@ -58,6 +60,7 @@ struct Player<'a> {
     absent: Vec<u32>,
     members: Lists,
     flows: Flows,
+    loads: BTreeMap<(OpId, GroupId), flow::Loads>,
     /// Task (first member) of each flow.
     flow_task: Vec<TaskId>,
     queue: Queue,
@@ -96,7 +99,7 @@ pub(super) fn play(graph: &TaskGraph, machine: &Machine<'_>) -> Outcome {
 
 fn out_of_memory(graph: &TaskGraph, overflow: Overflow, at: Time, task: TaskId) -> Outcome {
     Outcome::OutOfMemory {
-        rank: overflow.rank,
+        rank: graph.lanes[overflow.lane.index()].rank,
         at,
         allocation: graph.labels[overflow.label.0 as usize].clone(),
         needed: overflow.needed,
@@ -125,11 +128,11 @@ impl<'a> Player<'a> {
     fn new(graph: &'a TaskGraph, machine: &'a Machine<'a>, memory: Memory) -> Self {
         let n_tasks = graph.tasks.len();
         let ids = 0..n_tasks;
-        let n_streams = graph.n_ranks as usize * N_STREAMS;
+        let n_streams = graph.lanes.len() * N_STREAMS;
         let preds = ids
             .clone()
             .flat_map(|task| graph.preds(TaskId(u32_of(task))).iter().map(move |pred| (pred.0 as usize, u32_of(task))));
-        let stream = |task: &crate::task::Task| task.rank.index() * N_STREAMS + task.stream.index();
+        let stream = |task: &crate::task::Task| task.lane.index() * N_STREAMS + task.stream.index();
         let meetings =
             ids.clone().filter_map(|task| graph.tasks[task].meeting.map(|meeting| (meeting.0 as usize, u32_of(task))));
         let queues = Lists::new(n_streams, graph.tasks.iter().enumerate().map(|(id, task)| (stream(task), u32_of(id))));
@@ -144,10 +147,11 @@ impl<'a> Player<'a> {
             heads: (0..n_streams).map(|stream| queues.range(stream).start).collect(),
             busy: vec![false; n_streams],
             preds_left: ids.map(|task| u32_of(graph.preds(TaskId(u32_of(task))).len())).collect(),
-            absent: graph.meetings.iter().map(|members| u32_of(members.len())).collect(),
+            absent: (0..graph.meetings.len()).map(|meeting| u32_of(members.range(meeting).len())).collect(),
             queues,
             members,
             flows: Flows::new(machine.topology.n_links()),
+            loads: BTreeMap::new(),
             flow_task: Vec::new(),
             queue: Queue::with_capacity(n_streams),
             memory,
@@ -163,7 +167,7 @@ impl<'a> Player<'a> {
 
     fn stream_of(&self, task: TaskId) -> usize {
         let task = &self.graph.tasks[task.0 as usize];
-        task.rank.index() * N_STREAMS + task.stream.index()
+        task.lane.index() * N_STREAMS + task.stream.index()
     }
 
     /// Starts everything that can start at `now`, then settles the links.
@@ -209,10 +213,10 @@ impl<'a> Player<'a> {
         let op = &self.graph.ops[entry.op.0 as usize];
         let host = matches!(op, Op::Copy { kind: CopyKind::HostToDevice | CopyKind::DeviceToHost, .. });
         if host {
-            let loads = flow::loads(op, &[entry.rank], self.machine.topology);
+            let loads = flow::loads(op, &[self.graph.lanes[entry.lane.index()].rank], self.machine.topology).into();
             self.start_flow(loads, span, task, now);
         } else {
-            let end = if entry.stream == Stream::Compute { self.finish(entry.rank, now, span) } else { now + span };
+            let end = if entry.stream == Stream::Compute { self.finish(entry.lane, now, span) } else { now + span };
             self.queue.push(end, task.0);
         }
         Ok(())
@@ -224,9 +228,18 @@ impl<'a> Player<'a> {
             self.begin(TaskId(self.members.items[index]), now)?;
         }
         let op = self.graph.tasks[task.0 as usize].op;
-        let loads = flow::loads(&self.graph.ops[op.0 as usize], &self.graph.meetings[meeting], self.machine.topology);
+        let loads = self.loads(op, self.graph.meetings[meeting]);
         self.start_flow(loads, self.spans[op.0 as usize], task, now);
         Ok(())
+    }
+
+    /// Links that an operation of a group loads; computed once, since steps repeat the same exchanges.
+    fn loads(&mut self, op: OpId, group: GroupId) -> flow::Loads {
+        let (graph, topology) = (self.graph, self.machine.topology);
+        let loads = self.loads.entry((op, group)).or_insert_with(|| {
+            flow::loads(&graph.ops[op.0 as usize], &graph.groups[group.0 as usize], topology).into()
+        });
+        std::rc::Rc::clone(loads)
     }
 
     fn start_flow(&mut self, loads: flow::Loads, span: Span, task: TaskId, now: Time) {
@@ -242,7 +255,7 @@ impl<'a> Player<'a> {
     }
 
     fn apply_effects(&mut self, task: TaskId, moment: Moment, now: Time) -> Result<(), (Overflow, TaskId)> {
-        let rank = self.graph.tasks[task.0 as usize].rank;
+        let lane = self.graph.tasks[task.0 as usize].lane;
         for index in self.effects.range(task.0 as usize) {
             let effect = self.graph.effects[self.effects.items[index] as usize];
             if effect.moment != moment {
@@ -250,19 +263,20 @@ impl<'a> Player<'a> {
             }
             let bytes = effect.delta_bytes.unsigned_abs();
             if effect.delta_bytes > 0 {
-                self.memory.allocate(rank, effect.label, bytes, now).map_err(|overflow| (overflow, task))?;
+                self.memory.allocate(lane, effect.label, bytes, now).map_err(|overflow| (overflow, task))?;
             } else {
-                self.memory.free(rank, bytes, now);
+                self.memory.free(lane, bytes, now);
             }
         }
         Ok(())
     }
 
     /// When compute that starts now ends, at the device's speed over time.
-    fn finish(&self, rank: Rank, now: Time, span: Span) -> Time {
+    fn finish(&self, lane: LaneId, now: Time, span: Span) -> Time {
         if self.machine.speed_changes.is_empty() {
             return now + span;
         }
+        let rank = self.graph.lanes[lane.index()].rank;
         let mut left = hw::Bytes(span.as_ns()).as_f64();
         let (mut at, mut speed) = (now, 1.0);
         for change in self.machine.speed_changes.iter().filter(|change| change.rank == rank) {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cost::fixed::Fixed;
-use crate::task::{Collective, CopyKind, LabelId, MemoryEffect, Moment, Op, Role, Stream, Task};
+use crate::task::{Collective, CopyKind, LabelId, LaneId, MemoryEffect, Moment, Op, Role, Stream, Task};
 
 fn cluster(n_gpus: u32) -> Cluster {
     let gpu = Gpu {
@@ -36,7 +36,8 @@ fn cluster(n_gpus: u32) -> Cluster {
 }
 
 fn play(graph: &TaskGraph, cost: &Fixed, speed_changes: &[SpeedChange]) -> Outcome {
-    let topology = Topology::of(&cluster(graph.n_ranks));
+    let n_ranks = u32::try_from(graph.lanes.len()).expect("few lanes");
+    let topology = Topology::of(&cluster(n_ranks));
     let machine = Machine { cost, topology: &topology, memory_bytes: 1000, case: Case::Expected, speed_changes };
     simulate(graph, &machine)
 }
@@ -59,7 +60,7 @@ impl Maker {
 
     fn task(&mut self, rank: u32, stream: Stream, op: Op, preds: &[TaskId]) -> TaskId {
         let op = self.graph.add_op(op);
-        let task = Task { op, rank: Rank(rank), stream, role: Role::Forward, micro_batch: 0, meeting: None };
+        let task = Task { op, lane: LaneId(rank), stream, role: Role::Forward, micro_batch: 0, meeting: None };
         self.graph.add_task(task, preds)
     }
 
@@ -71,16 +72,17 @@ impl Maker {
         let members: Vec<Rank> = ranks.iter().map(|&rank| Rank(rank)).collect();
         let shape = GroupShape { n_ranks: u32::try_from(ranks.len()).expect("few ranks"), n_nodes: 1 };
         let op = self.graph.add_op(Op::Collective { kind: Collective::AllGather, bytes: 8, shape });
-        let meeting = self.graph.add_meeting(members.clone());
+        let group = self.graph.add_group(&members);
+        let meeting = self.graph.add_meeting(group);
         let of = |rank| Task {
             op,
-            rank,
+            lane: LaneId(rank),
             stream: Stream::IntraNode,
             role: Role::GradientSync,
             micro_batch: 0,
             meeting: Some(meeting),
         };
-        members.iter().zip(preds).map(|(&rank, pred)| self.graph.add_task(of(rank), &[*pred])).collect()
+        ranks.iter().zip(preds).map(|(&rank, pred)| self.graph.add_task(of(rank), &[*pred])).collect()
     }
 
     fn effect(&mut self, task: TaskId, moment: Moment, label: LabelId, delta_bytes: i64) {
@@ -115,12 +117,12 @@ fn collectives_entered_in_opposite_order_are_stuck_and_named() {
     let mut maker = Maker::new(2);
     let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
     let op = maker.graph.add_op(Op::Collective { kind: Collective::AllReduce, bytes: 8, shape });
-    let a = maker.graph.add_meeting(vec![Rank(0), Rank(1)]);
-    let b = maker.graph.add_meeting(vec![Rank(0), Rank(1)]);
+    let group = maker.graph.add_group(&[Rank(0), Rank(1)]);
+    let (a, b) = (maker.graph.add_meeting(group), maker.graph.add_meeting(group));
     for (rank, meeting) in [(0, a), (0, b), (1, b), (1, a)] {
         let task = Task {
             op,
-            rank: Rank(rank),
+            lane: LaneId(rank),
             stream: Stream::IntraNode,
             role: Role::GradientSync,
             micro_batch: 0,
@@ -172,11 +174,14 @@ fn two_collectives_on_the_same_ports_share_them() {
     for (delay, stream) in delays.into_iter().zip([Stream::IntraNode, Stream::InterNode]) {
         let waits = [maker.compute(0, delay, &[]), maker.compute(1, delay, &[])];
         let id = maker.graph.add_op(op.clone());
-        let meeting = maker.graph.add_meeting(vec![Rank(0), Rank(1)]);
+        let meeting = {
+            let group = maker.graph.add_group(&[Rank(0), Rank(1)]);
+            maker.graph.add_meeting(group)
+        };
         for rank in 0..2_u32 {
             let task = Task {
                 op: id,
-                rank: Rank(rank),
+                lane: LaneId(rank),
                 stream,
                 role: Role::GradientSync,
                 micro_batch: 0,
@@ -232,11 +237,11 @@ proptest! {
         for (id, task) in graph.tasks.iter().enumerate() {
             let before = graph.preds(TaskId(u32::try_from(id).expect("few"))).iter().map(|pred| longest[pred.0 as usize]).max();
             longest[id] = before.unwrap_or(Span::ZERO) + span(id);
-            *busy.entry((task.rank, task.stream)).or_insert(Span::ZERO) += span(id);
+            *busy.entry((task.lane, task.stream)).or_insert(Span::ZERO) += span(id);
             for pred in graph.preds(TaskId(u32::try_from(id).expect("few"))) {
                 prop_assert!(timeline.start[id] >= timeline.end[pred.0 as usize]);
             }
-            if let Some(previous) = last_on_stream.insert((task.rank, task.stream), id) {
+            if let Some(previous) = last_on_stream.insert((task.lane, task.stream), id) {
                 prop_assert!(timeline.start[id] >= timeline.end[previous], "streams run in order without overlap");
             }
             prop_assert!(timeline.end[id] - timeline.start[id] >= span(id));

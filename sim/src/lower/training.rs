@@ -1,147 +1,234 @@
-//! One optimizer step as a task graph: micro-batches of every data-parallel group, context exchange, gradient
-//! reduction, optimizer.
+//! One optimizer step as a task graph: passes of every pipeline rank in the plan's order, exchanges of context, tensor and
+//! expert groups, messages between stages, gradient reduction, optimizer.
 //!
-//! Folding. Layers are alike, so a micro-batch has one lead task (the operations before the first exchange), one
-//! exchange task for all layers, and compute tasks for all layers. Between two exchanges a rank does "attention, rest of
-//! the layer, start of the next layer"; this cycle stands as a whole behind the exchange, so the slowest rank of the
-//! cycle sets the pace exactly as it does layer by layer. What folding gives up is the drift of ranks inside one layer.
+//! Folding. Layers are alike, so a pass has one lead task (the operations before the first exchange), one exchange task for
+//! all layers, and compute tasks for all layers. Between two exchanges a rank does "attention, rest of the layer, start of
+//! the next layer"; this cycle stands as a whole behind the exchange, so the slowest rank of the cycle sets the pace exactly
+//! as it does layer by layer. What folding gives up is the drift of ranks inside one layer. Exchanges of a tensor or expert
+//! group block the ranks that take part, so they stand as one block behind the computation of the pass, except for the share
+//! that the scenario lets run behind it.
+//!
+//! Lanes. Ranks that act alike are one lane (`lanes.rs`).
 //!
 //! Overlap (arXiv:2505.19609, section 4.1): the exchange of sharded sequences hides behind attention of local
 //! sequences; sharded attention comes after it. With a ring the exchange hides behind sharded attention, one hop ahead.
-//! Gradients of the last micro-batch are reduced in buckets of layers behind its backward. With ZeRO 3 every rank joins
-//! every parameter gather, ranks without a micro-batch too; the gather of the first layer is exposed and the rest overlaps.
+//! Gradients of a chunk's last backward are reduced in buckets of layers behind it. With ZeRO 3 every rank joins every
+//! parameter gather, ranks without a micro-batch too; the gather of the first layer is exposed and the rest overlaps.
 
 mod attention;
+mod durations;
+mod exchange;
+mod lanes;
+mod pass;
+mod sync;
+
+pub use durations::pipelines;
+pub use lanes::Fold;
 
 use std::collections::BTreeMap;
 
 use hw::Rank;
 
-use crate::layout::{ContextExchange, Zero};
-use crate::lower::layer::{self, Ops};
+use crate::experts::{self, ExpertLoad};
+use crate::lower::layer::Ops;
 use crate::memory;
 use crate::plan::{MicroBatch, Place, Plan};
-use crate::problem::{GradientSync, Problem, Recompute};
+use crate::problem::Problem;
+use crate::schedule::{Order, PassKind, Pipeline, Slot};
+use crate::stage::{Stage, stages};
 use crate::task::{
-    Collective, Document, LabelId, MeetingId, MemoryEffect, Moment, Op, OpId, Pass, Role, Stream, Task, TaskGraph,
-    TaskId,
+    Collective, Document, GroupId, LabelId, LaneId, MeetingId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task,
+    TaskGraph, TaskId,
 };
+use lanes::Lanes;
 
 /// Buckets in which overlapped gradients are reduced.
 const GRADIENT_BUCKETS: u32 = 4;
 const NO_MICRO_BATCH: u32 = u32::MAX;
 
-/// Task graph of one step of a plan.
+/// Task graph of one step of a plan, with one lane for ranks that act alike.
 ///
 /// # Panics
 /// When the plan has no such step; `check` holds a plan against its problem first.
 #[must_use]
 pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
-    let mut builder = Builder::new(problem);
-    let groups = &plan.steps[step_index].groups;
-    let n_rounds = groups.iter().map(Vec::len).max().unwrap_or(0);
-    let gathers = builder.parameter_gathers(n_rounds);
-    let buckets = builder.gradient_buckets();
-    for (dp_index, micro_batches) in (0_u32..).zip(groups) {
-        let group = Group::new(problem, dp_index);
-        // Parameter gathers and gradient reductions share a stream, so all ranks must enter them in one order:
-        // with ZeRO 3 only a micro-batch of the last round can reduce behind its backward.
-        let behind_backward = !micro_batches.is_empty() && (gathers.is_empty() || micro_batches.len() == n_rounds);
-        for round in 0..n_rounds {
-            let gather = gathers.get(round).copied();
-            match micro_batches.get(round) {
-                Some(micro_batch) => {
-                    let reduces = behind_backward && round + 1 == micro_batches.len();
-                    builder.micro_batch(&group, round, micro_batch, gather, if reduces { &buckets } else { &[] });
-                }
-                None => builder.join_gathers(&group, gather),
-            }
-        }
-        if !behind_backward {
-            builder.sync_late(&group, &buckets);
-        }
-        builder.finish(&group, &buckets);
-    }
-    builder.optimizer_step();
+    lower_folded(problem, plan, step_index, Fold::Alike)
+}
+
+/// Task graph of one step of a plan, with the lanes that `fold` asks for.
+///
+/// # Panics
+/// As `lower`.
+#[must_use]
+pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> TaskGraph {
+    let contents = contents(problem, plan, step_index);
+    let lanes = Lanes::new(problem, &contents, fold);
+    let mut builder = Builder::new(problem, &lanes, &contents, step_index);
+    builder.gather_ahead();
+    let orders: Vec<Order> = (lanes.groups.iter())
+        .map(|group| order(problem, plan, step_index, group.dp as usize, contents[group.dp as usize].len()))
+        .collect();
+    builder.passes(&orders);
+    builder.sync_gradients();
+    builder.optimizer();
     builder.graph
 }
 
-/// Ranks of one data-parallel group, in context order.
-struct Group {
-    ranks: Vec<Rank>,
-}
-
-impl Group {
-    fn new(problem: &Problem, dp_index: u32) -> Self {
-        Self { ranks: (0..problem.layout.cp).map(|cp_index| problem.layout.rank(dp_index, cp_index)).collect() }
+/// Order of a data-parallel group: the plan's, or one micro-batch after another without a pipeline.
+fn order(problem: &Problem, plan: &Plan, step_index: usize, dp: usize, n_micro_batches: usize) -> Order {
+    if let Some(order) = plan.steps[step_index].orders.get(dp) {
+        return order.clone();
     }
+    assert!(problem.layout.pp == 1, "a plan for a pipeline has an order");
+    let pipeline = Pipeline::of_schedule(problem.schedule, 1, problem.layout.chunks as usize, n_micro_batches);
+    (problem.schedule.order)(&pipeline)
 }
 
-/// A reduction of the gradients of `n_layers` layers by all ranks.
-struct Bucket {
-    meeting: MeetingId,
-    n_layers: u32,
-    op: OpId,
-}
-
-/// The four parameter gathers of a micro-batch: first layer and rest, forward and backward.
-type Gathers = [(MeetingId, OpId); 4];
-
-/// What one rank computes in a micro-batch.
-struct Share {
+/// What one context rank computes in a micro-batch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Share {
     tokens: u64,
     local: Vec<Document>,
     sharded: Vec<Document>,
 }
 
 /// Content of a micro-batch seen from its group.
-struct Content {
-    index: u32,
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Content {
     shares: Vec<Share>,
     /// Tokens of all sharded sequences.
     sharded_tokens: u64,
 }
 
+/// Micro-batches of every data-parallel group. Groups whose exchanges join them get empty ones up to the longest group.
+pub(crate) fn contents(problem: &Problem, plan: &Plan, step_index: usize) -> Vec<Vec<Content>> {
+    let groups = &plan.steps[step_index].groups;
+    let empty = MicroBatch::default();
+    let in_step = lanes::groups_in_step(problem);
+    groups
+        .chunks(in_step as usize)
+        .flat_map(|block| {
+            let n = block.iter().map(Vec::len).max().unwrap_or(0);
+            let n = if in_step > 1 { n } else { 0 };
+            block.iter().map(move |group| (group, n))
+        })
+        .map(|(group, n)| {
+            let missing = n.saturating_sub(group.len());
+            group.iter().chain(std::iter::repeat_n(&empty, missing)).map(|mb| content(problem, mb)).collect()
+        })
+        .collect()
+}
+
+fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
+    let layout = &problem.layout;
+    let mut shares: Vec<Share> = (0..layout.cp)
+        .map(|cp| Share { tokens: micro_batch.tokens_on(cp, layout.cp), local: Vec::new(), sharded: Vec::new() })
+        .collect();
+    let mut sharded_tokens = 0;
+    for placement in &micro_batch.sequences {
+        match placement.place {
+            Place::Local(cp) => shares[cp as usize].local.push(Document::causal(placement.tokens)),
+            Place::Sharded if layout.cp == 1 => shares[0].local.push(Document::causal(placement.tokens)),
+            Place::Sharded => {
+                sharded_tokens += placement.tokens;
+                let document = attention::sharded_document(layout, placement.tokens);
+                shares.iter_mut().for_each(|share| share.sharded.push(document));
+            }
+        }
+    }
+    Content { shares, sharded_tokens }
+}
+
+/// The lanes of one context group at one pipeline rank and tensor position.
+struct Column {
+    lanes: Vec<LaneId>,
+    ranks: Vec<Rank>,
+}
+
+/// Where in the step a pass happens.
+#[derive(Clone, Copy)]
+struct Frame<'a> {
+    /// Index into the lanes' groups.
+    group: usize,
+    pp: u32,
+    /// Tensor positions that have lanes of their own.
+    tp: u32,
+    slot: Slot,
+    /// Position of the slot in its rank's order.
+    position: u32,
+    stage: Stage,
+    content: &'a Content,
+}
+
+/// Identity of a meeting that several lanes join at different times of lowering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MeetingKey {
+    role: Role,
+    group: GroupId,
+    /// Slot position, or bucket.
+    position: u32,
+    /// Part of the pass.
+    part: u32,
+}
+
 struct Builder<'a> {
     problem: &'a Problem,
+    lanes: &'a Lanes,
+    stages: Vec<Stage>,
+    load: ExpertLoad,
     graph: TaskGraph,
     ops: BTreeMap<Op, OpId>,
-    n_layers: u32,
-    everyone: Vec<Rank>,
+    meetings: BTreeMap<MeetingKey, MeetingId>,
     activations: LabelId,
     logits: LabelId,
-    /// Last compute task of each rank.
+    working: LabelId,
+    /// Last compute task of each lane.
     last: Vec<Option<TaskId>>,
-    /// Gradient tasks of each rank.
-    synced: Vec<Vec<TaskId>>,
+    /// What the next compute task of each lane waits for besides its stream.
+    gate: Vec<Vec<TaskId>>,
+    /// Pieces of each lane's last backward of each chunk, in bucket order.
+    pieces: Vec<Vec<Vec<TaskId>>>,
+    /// First task of the step that each chunk of each lane waits for (parameters gathered ahead).
+    ahead: Vec<Vec<Option<TaskId>>>,
+    /// Slot position and exchanges of it so far, per lane.
+    parts: Vec<(u32, u32)>,
+    contents: &'a [Vec<Content>],
 }
 
 impl<'a> Builder<'a> {
-    fn new(problem: &'a Problem) -> Self {
-        let layout = &problem.layout;
-        let mut graph = TaskGraph::new(layout.n_ranks());
-        let states = memory::states(problem);
-        let resident = [
-            ("reserved", problem.reserved_memory),
-            ("parameters", states.parameters),
-            ("gradients", states.gradients),
-            ("optimizer states", states.optimizer),
-        ]
-        .map(|(name, bytes)| (graph.label(name), bytes.0));
-        graph.resident.fill(resident.to_vec());
-        let everyone: Vec<Rank> =
-            (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| layout.rank(dp, cp))).collect();
-        let n_ranks = everyone.len();
+    fn new(problem: &'a Problem, lanes: &'a Lanes, contents: &'a [Vec<Content>], step_index: usize) -> Self {
+        let mut graph = TaskGraph::with_lanes(lanes.lanes.clone());
+        let n_lanes = lanes.lanes.len();
+        let n_chunks = problem.layout.chunks as usize;
+        let stages = stages(problem);
+        let names = ["reserved", "parameters", "gradients", "optimizer states"].map(|name| graph.label(name));
+        for pp in 0..problem.layout.pp {
+            let held: Vec<Stage> =
+                (0..problem.layout.chunks).map(|chunk| stages[stage_index(problem, pp, chunk)]).collect();
+            let states = memory::states(problem, &held);
+            let bytes = [problem.reserved_memory, states.parameters, states.gradients, states.optimizer];
+            let resident: Vec<(LabelId, u64)> = names.iter().zip(bytes).map(|(&name, bytes)| (name, bytes.0)).collect();
+            for lane in lanes.at_pipeline_rank(pp) {
+                graph.resident[lane.index()].clone_from(&resident);
+            }
+        }
         Self {
             problem,
+            lanes,
+            stages,
+            load: experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN),
             ops: BTreeMap::new(),
-            n_layers: u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader"),
+            meetings: BTreeMap::new(),
             activations: graph.label("activations"),
             logits: graph.label("logits"),
+            working: graph.label("recomputed layer"),
             graph,
-            everyone,
-            last: vec![None; n_ranks],
-            synced: vec![Vec::new(); n_ranks],
+            last: vec![None; n_lanes],
+            gate: vec![Vec::new(); n_lanes],
+            pieces: vec![vec![Vec::new(); n_chunks]; n_lanes],
+            ahead: vec![vec![None; n_chunks]; n_lanes],
+            parts: vec![(0, 0); n_lanes],
+            contents,
         }
     }
 
@@ -163,25 +250,46 @@ impl<'a> Builder<'a> {
         if self.problem.cluster.shape_of(members).n_nodes == 1 { Stream::IntraNode } else { Stream::InterNode }
     }
 
-    fn compute(&mut self, rank: Rank, role: Role, micro_batch: u32, ops: Ops, preds: &[TaskId]) -> TaskId {
+    fn compute(&mut self, lane: LaneId, role: Role, micro_batch: u32, ops: Ops, preds: &[TaskId]) -> TaskId {
         let op = self.op(Op::Sequence(ops));
-        let task = Task { op, rank, stream: Stream::Compute, role, micro_batch, meeting: None };
-        let id = self.graph.add_task(task, preds);
-        self.last[rank.index()] = Some(id);
+        let task = Task { op, lane, stream: Stream::Compute, role, micro_batch, meeting: None };
+        let mut all = std::mem::take(&mut self.gate[lane.index()]);
+        all.extend_from_slice(preds);
+        let id = self.graph.add_task(task, &all);
+        self.last[lane.index()] = Some(id);
         id
     }
 
-    fn join(
-        &mut self,
-        meeting: MeetingId,
-        op: OpId,
-        rank: Rank,
-        role: Role,
-        micro_batch: u32,
-        preds: &[TaskId],
-    ) -> TaskId {
-        let stream = self.network(&self.graph.meetings[meeting.0 as usize]);
-        self.graph.add_task(Task { op, rank, stream, role, micro_batch, meeting: Some(meeting) }, preds)
+    /// What a task that follows everything on a lane waits for.
+    fn tail(&self, lane: LaneId) -> Vec<TaskId> {
+        let gate = &self.gate[lane.index()];
+        if gate.is_empty() { self.last[lane.index()].into_iter().collect() } else { gate.clone() }
+    }
+
+    fn join(&mut self, meeting: MeetingId, op: OpId, lane: LaneId, role: Role, mb: u32, preds: &[TaskId]) -> TaskId {
+        let group = self.graph.meetings[meeting.0 as usize];
+        let stream = self.network(&self.graph.groups[group.0 as usize]);
+        self.graph.add_task(Task { op, lane, stream, role, micro_batch: mb, meeting: Some(meeting) }, preds)
+    }
+
+    /// The meeting of a key; the first lane that asks makes it.
+    fn meeting(&mut self, key: MeetingKey) -> MeetingId {
+        if let Some(&meeting) = self.meetings.get(&key) {
+            return meeting;
+        }
+        let meeting = self.graph.add_meeting(key.group);
+        self.meetings.insert(key, meeting);
+        meeting
+    }
+
+    /// Number of the next exchange of a lane in the slot at `position`; equal for all lanes of a group.
+    fn next_part(&mut self, lane: LaneId, position: u32) -> u32 {
+        let (at, next) = &mut self.parts[lane.index()];
+        if *at != position {
+            (*at, *next) = (position, 0);
+        }
+        *next += 1;
+        *next
     }
 
     fn effect(&mut self, task: TaskId, moment: Moment, label: LabelId, delta_bytes: i64) {
@@ -190,279 +298,75 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn parameter_gathers(&mut self, n_rounds: usize) -> Vec<Gathers> {
-        if self.problem.layout.zero < Zero::Parameters || self.everyone.len() < 2 {
-            return Vec::new();
-        }
-        let bytes = self.problem.model.n_parameters() * self.problem.dtype.bytes();
-        let layer_bytes = bytes / u64::from(self.n_layers);
-        let members = self.everyone.clone();
-        let first = self.collective(Collective::AllGather, layer_bytes, &members, 1);
-        let rest = self.collective(Collective::AllGather, layer_bytes, &members, self.n_layers - 1);
-        (0..n_rounds)
-            .map(|_| [first, rest, first, rest].map(|op| (self.graph.add_meeting(members.clone()), op)))
-            .collect()
+    fn column(&self, frame: &Frame<'_>) -> Column {
+        let positions = (0..self.problem.layout.cp).map(|cp| self.lanes.position(frame.group, frame.pp, cp, frame.tp));
+        let ranks = positions.map(|position| self.problem.layout.rank(position)).collect();
+        let lanes = (0..self.problem.layout.cp).map(|cp| self.lanes.id(frame.group, frame.pp, cp, frame.tp)).collect();
+        Column { lanes, ranks }
     }
 
-    fn gradient_buckets(&mut self) -> Vec<Bucket> {
-        if self.everyone.len() < 2 {
-            return Vec::new();
-        }
-        let n_buckets = match self.problem.gradient_sync {
-            GradientSync::Overlapped => GRADIENT_BUCKETS.min(self.n_layers),
-            GradientSync::AtEnd => 1,
-        };
-        let kind =
-            if self.problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
-        let bytes = self.problem.model.n_parameters() * self.problem.dtype.bytes();
-        let members = self.everyone.clone();
-        (0..n_buckets)
-            .map(|bucket| {
-                let n_layers = self.n_layers / n_buckets + u32::from(bucket < self.n_layers % n_buckets);
-                let share = bytes * u64::from(n_layers) / u64::from(self.n_layers);
-                let op = self.collective(kind, share, &members, 1);
-                Bucket { meeting: self.graph.add_meeting(members.clone()), n_layers, op }
-            })
-            .collect()
-    }
-
-    fn content(&self, index: usize, micro_batch: &MicroBatch) -> Content {
-        let cp = self.problem.layout.cp;
-        let mut shares: Vec<Share> = (0..cp)
-            .map(|cp_index| Share {
-                tokens: micro_batch.tokens_on(cp_index, cp),
-                local: Vec::new(),
-                sharded: Vec::new(),
-            })
-            .collect();
-        let mut sharded_tokens = 0;
-        for placement in &micro_batch.sequences {
-            match placement.place {
-                Place::Local(cp_index) => {
-                    shares[cp_index as usize].local.push(Document::causal(placement.tokens));
-                }
-                Place::Sharded if cp == 1 => shares[0].local.push(Document::causal(placement.tokens)),
-                Place::Sharded => {
-                    sharded_tokens += placement.tokens;
-                    let document = self.sharded_document(placement.tokens);
-                    shares.iter_mut().for_each(|share| share.sharded.push(document));
+    /// Lowers every slot as soon as what it waits for is lowered, rank by rank in order.
+    fn passes(&mut self, orders: &[Order]) {
+        let (n_stages, contents) = (self.stages.len(), self.contents);
+        for (group, order) in orders.iter().enumerate() {
+            let contents = &contents[self.lanes.groups[group].dp as usize];
+            let pipeline = Pipeline::of_schedule(
+                self.problem.schedule,
+                self.problem.layout.pp as usize,
+                self.problem.layout.chunks as usize,
+                contents.len(),
+            );
+            let mut done = pass::Done::new(n_stages, contents.len());
+            let mut cursor = vec![0; order.len()];
+            let lasts: Vec<Vec<Option<u32>>> =
+                order.iter().map(|slots| pass::last_backward(slots, self.problem)).collect();
+            let mut moved = true;
+            while moved {
+                moved = false;
+                for (rank, slots) in order.iter().enumerate() {
+                    while let Some(&slot) = slots.get(cursor[rank]) {
+                        let stage = pipeline.stage(rank, slot.chunk as usize);
+                        if !done.ready(slot, stage) {
+                            break;
+                        }
+                        let frame = Frame {
+                            group,
+                            pp: u32::try_from(rank).expect("ranks fit u32"),
+                            tp: 0,
+                            slot,
+                            position: u32::try_from(cursor[rank]).expect("slots fit u32"),
+                            stage: self.stages[stage],
+                            content: &contents[slot.micro_batch as usize],
+                        };
+                        let is_last = lasts[rank][slot.chunk as usize] == Some(frame.position);
+                        let next = next_rank(&pipeline, slot, stage);
+                        self.slot(&frame, is_last, stage, next, &mut done);
+                        cursor[rank] += 1;
+                        moved = true;
+                    }
                 }
             }
+            let all = order.iter().zip(&cursor).all(|(slots, &cursor)| cursor == slots.len());
+            assert!(all, "the order of a plan can be played");
         }
-        let index = u32::try_from(index).expect("micro-batches fit u32");
-        Content { index, shares, sharded_tokens }
     }
+}
 
-    /// A sharded sequence as the attention kernel of one rank sees it.
-    fn sharded_document(&self, tokens: u64) -> Document {
-        let cp = u64::from(self.problem.layout.cp);
-        match self.problem.layout.exchange {
-            ContextExchange::Gather => Document::zigzag(tokens, cp),
-            ContextExchange::Ulysses => Document::causal(tokens),
-            // One of the `cp` hops: this rank's queries against one block of keys.
-            ContextExchange::Ring => {
-                let share = Document::zigzag(tokens, cp);
-                Document { keys: tokens.div_ceil(cp), pairs: share.pairs.div_ceil(cp), ..share }
-            }
-        }
-    }
+/// Pipeline rank that a slot's result goes to, if it leaves its rank.
+fn next_rank(pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u32> {
+    let micro_batch = slot.micro_batch as usize;
+    let next = match slot.kind {
+        PassKind::Forward => (stage + 1 < pipeline.n_stages()).then(|| stage + 1),
+        PassKind::Backward | PassKind::Input => stage.checked_sub(1),
+        PassKind::Weight => None,
+    }?;
+    let (from, to) = (pipeline.place(stage, micro_batch).0, pipeline.place(next, micro_batch).0);
+    (from != to).then(|| u32::try_from(to).expect("ranks fit u32"))
+}
 
-    fn micro_batch(
-        &mut self,
-        group: &Group,
-        index: usize,
-        micro_batch: &MicroBatch,
-        gathers: Option<Gathers>,
-        buckets: &[Bucket],
-    ) {
-        let content = self.content(index, micro_batch);
-        let begun = self.forward(group, &content, gathers.map(|gathers| [gathers[0], gathers[1]]));
-        let whole = [Bucket { meeting: MeetingId(0), n_layers: self.n_layers, op: OpId(0) }];
-        let at_end = self.problem.gradient_sync == GradientSync::AtEnd;
-        let pieces = if buckets.is_empty() { &whole[..] } else { buckets };
-        let mut gather = gathers.map(|gathers| [gathers[2], gathers[3]]);
-        for (piece_index, piece) in pieces.iter().enumerate() {
-            if self.problem.recompute == Recompute::Full {
-                self.layers_forward(group, &content, piece.n_layers, Role::Recompute, Vec::new());
-            }
-            let ends = self.backward(group, &content, piece.n_layers, piece_index == 0, gather.take());
-            if !buckets.is_empty() && !at_end {
-                self.sync(group, piece, &ends);
-            }
-        }
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let bytes = begun[cp_index];
-            let last = self.last[rank.index()].expect("the micro-batch has just computed");
-            self.effect(last, Moment::End, self.activations, -bytes);
-        }
-        if !buckets.is_empty() && at_end {
-            let ends: Vec<_> = group.ranks.iter().filter_map(|rank| self.last[rank.index()]).collect();
-            self.sync(group, &buckets[0], &ends);
-        }
-    }
-
-    /// Forward of all layers; returns the activation bytes of each rank.
-    fn forward(&mut self, group: &Group, content: &Content, gathers: Option<[(MeetingId, OpId); 2]>) -> Vec<i64> {
-        let per_token = memory::activation_bytes_per_token(self.problem);
-        let logit_per_token = memory::logit_bytes_per_token(self.problem);
-        let gathered = self.gather(group, content.index, gathers);
-        let mut ends = self.layers_forward(group, content, self.n_layers, Role::Forward, gathered);
-        let mut bytes_of = Vec::with_capacity(group.ranks.len());
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let tokens = content.shares[cp_index].tokens;
-            let (lead, end) = ends[cp_index];
-            let bytes = i64::try_from(tokens * per_token).expect("activations stay below 2^63 bytes");
-            self.effect(lead, Moment::Start, self.activations, bytes);
-            let head = layer::head(self.problem, tokens, Pass::Forward);
-            let task = self.compute(rank, Role::Forward, content.index, head, &[end]);
-            let logit_bytes = i64::try_from(tokens * logit_per_token).expect("logits stay below 2^63 bytes");
-            self.effect(task, Moment::Start, self.logits, logit_bytes);
-            ends[cp_index].1 = task;
-            bytes_of.push(bytes);
-        }
-        bytes_of
-    }
-
-    /// Forward of `n_layers` layers; returns (first, last) task of each rank.
-    fn layers_forward(
-        &mut self,
-        group: &Group,
-        content: &Content,
-        n_layers: u32,
-        role: Role,
-        gathered: Vec<[TaskId; 2]>,
-    ) -> Vec<(TaskId, TaskId)> {
-        let problem = self.problem;
-        let mut leads = Vec::with_capacity(group.ranks.len());
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let tokens = content.shares[cp_index].tokens;
-            let mut ops = if role == Role::Forward { layer::embedding(problem, tokens) } else { Vec::new() };
-            ops.extend(layer::host(problem, n_layers));
-            ops.extend(layer::before_attention(problem, tokens, Pass::Forward));
-            let preds: Vec<TaskId> = gathered.get(cp_index).map(|pair| pair[0]).into_iter().collect();
-            leads.push(self.compute(rank, role, content.index, ops, &preds));
-        }
-        let attended = self.attention(group, content, n_layers, Pass::Forward, role, &leads);
-        let mut ends = Vec::with_capacity(group.ranks.len());
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let tokens = content.shares[cp_index].tokens;
-            let mut ops = attended.after[cp_index].clone();
-            ops.extend(layer::repeated(&layer::after_attention(problem, tokens, Pass::Forward), n_layers));
-            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, Pass::Forward), n_layers - 1));
-            let mut preds: Vec<TaskId> = attended.preds[cp_index].clone();
-            preds.extend(gathered.get(cp_index).map(|pair| pair[1]));
-            let end = self.compute(rank, role, content.index, ops, &preds);
-            ends.push((leads[cp_index], end));
-        }
-        ends
-    }
-
-    /// Backward of `n_layers` layers; the first piece starts with the head. Returns the last task of each rank.
-    fn backward(
-        &mut self,
-        group: &Group,
-        content: &Content,
-        n_layers: u32,
-        first: bool,
-        gathers: Option<[(MeetingId, OpId); 2]>,
-    ) -> Vec<TaskId> {
-        let problem = self.problem;
-        let logit_per_token = memory::logit_bytes_per_token(problem);
-        let gathered = self.gather(group, content.index, gathers);
-        let mut leads = Vec::with_capacity(group.ranks.len());
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let tokens = content.shares[cp_index].tokens;
-            let again = layer::repeated(&layer::selective_recompute(problem, tokens), n_layers);
-            if !again.is_empty() {
-                self.compute(rank, Role::Recompute, content.index, again, &[]);
-            }
-            let mut ops = if first { layer::head(problem, tokens, Pass::Backward) } else { Vec::new() };
-            ops.extend(layer::host(problem, n_layers));
-            ops.extend(layer::after_attention(problem, tokens, Pass::Backward));
-            let preds: Vec<TaskId> = gathered.get(cp_index).map(|pair| pair[0]).into_iter().collect();
-            let lead = self.compute(rank, Role::Backward, content.index, ops, &preds);
-            if first {
-                let logit_bytes = i64::try_from(tokens * logit_per_token).expect("logits stay below 2^63 bytes");
-                self.effect(lead, Moment::End, self.logits, -logit_bytes);
-            }
-            leads.push(lead);
-        }
-        let attended = self.attention(group, content, n_layers, Pass::Backward, Role::Backward, &leads);
-        let mut ends = Vec::with_capacity(group.ranks.len());
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let tokens = content.shares[cp_index].tokens;
-            let mut ops = attended.after[cp_index].clone();
-            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, Pass::Backward), n_layers));
-            ops.extend(layer::repeated(&layer::after_attention(problem, tokens, Pass::Backward), n_layers - 1));
-            let mut preds: Vec<TaskId> = attended.preds[cp_index].clone();
-            preds.extend(gathered.get(cp_index).map(|pair| pair[1]));
-            ends.push(self.compute(rank, Role::Backward, content.index, ops, &preds));
-        }
-        ends
-    }
-
-    fn gather(&mut self, group: &Group, micro_batch: u32, gathers: Option<[(MeetingId, OpId); 2]>) -> Vec<[TaskId; 2]> {
-        let Some(gathers) = gathers else {
-            return Vec::new();
-        };
-        let ranks = group.ranks.clone();
-        ranks
-            .into_iter()
-            .map(|rank| {
-                // A gather runs at most one pass ahead: it waits for the compute before it.
-                let preds: Vec<TaskId> = self.last[rank.index()].into_iter().collect();
-                gathers.map(|(meeting, op)| self.join(meeting, op, rank, Role::ParameterGather, micro_batch, &preds))
-            })
-            .collect()
-    }
-
-    fn join_gathers(&mut self, group: &Group, gathers: Option<Gathers>) {
-        if let Some(gathers) = gathers {
-            self.gather(group, NO_MICRO_BATCH, Some([gathers[0], gathers[1]]));
-            self.gather(group, NO_MICRO_BATCH, Some([gathers[2], gathers[3]]));
-        }
-    }
-
-    fn sync(&mut self, group: &Group, bucket: &Bucket, ends: &[TaskId]) {
-        for (cp_index, &rank) in group.ranks.iter().enumerate() {
-            let preds: Vec<TaskId> = ends.get(cp_index).copied().into_iter().collect();
-            let task = self.join(bucket.meeting, bucket.op, rank, Role::GradientSync, NO_MICRO_BATCH, &preds);
-            self.synced[rank.index()].push(task);
-        }
-    }
-
-    /// Reductions behind everything that the group's ranks compute, if they compute at all.
-    fn sync_late(&mut self, group: &Group, buckets: &[Bucket]) {
-        let ends: Vec<TaskId> = group.ranks.iter().filter_map(|rank| self.last[rank.index()]).collect();
-        for bucket in buckets {
-            self.sync(group, bucket, &ends);
-        }
-    }
-
-    /// Optimizer of a group's ranks, behind their gradient reductions.
-    fn finish(&mut self, group: &Group, buckets: &[Bucket]) {
-        let sharded = self.problem.layout.zero >= Zero::OptimizerStates && !buckets.is_empty();
-        let shards = if sharded { u32::try_from(self.everyone.len()).expect("ranks fit u32") } else { 1 };
-        for &rank in &group.ranks {
-            let preds = std::mem::take(&mut self.synced[rank.index()]);
-            let ops = layer::optimizer(self.problem, shards);
-            self.compute(rank, Role::Optimizer, NO_MICRO_BATCH, ops, &preds);
-        }
-    }
-
-    /// With ZeRO 1 and 2 every rank ends the step with all parameters.
-    fn optimizer_step(&mut self) {
-        let zero = self.problem.layout.zero;
-        if !matches!(zero, Zero::OptimizerStates | Zero::Gradients) || self.everyone.len() < 2 {
-            return;
-        }
-        let bytes = self.problem.model.n_parameters() * self.problem.dtype.bytes();
-        let members = self.everyone.clone();
-        let op = self.collective(Collective::AllGather, bytes, &members, 1);
-        let meeting = self.graph.add_meeting(members.clone());
-        for rank in members {
-            let preds: Vec<TaskId> = self.last[rank.index()].into_iter().collect();
-            self.join(meeting, op, rank, Role::ParameterGather, NO_MICRO_BATCH, &preds);
-        }
-    }
+/// Stage that a pipeline rank's chunk is.
+fn stage_index(problem: &Problem, pp: u32, chunk: u32) -> usize {
+    let layout = &problem.layout;
+    Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, 0)
+        .stage(pp as usize, chunk as usize)
 }

@@ -44,6 +44,13 @@ const ROWS: &[Row] = &[
     dense("gpt-7b", Family::Gpt, true, [32, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
     dense("gpt-13b", Family::Gpt, true, [40, 5120, 40, 40, 128, 20_480, 51_200, 2048]),
     dense("gpt-30b", Family::Gpt, true, [60, 6656, 52, 52, 128, 26_624, 51_200, 2048]),
+    // Shapes of arXiv:2104.04473 table 1 and arXiv:2205.05198 table 3.
+    dense("gpt-7.5b", Family::Gpt, true, [36, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
+    dense("gpt-22b", Family::Gpt, true, [48, 6144, 64, 64, 96, 24_576, 51_200, 2048]),
+    dense("gpt-39b", Family::Gpt, true, [48, 8192, 64, 64, 128, 32_768, 51_200, 2048]),
+    dense("gpt-145b", Family::Gpt, true, [80, 12_288, 96, 96, 128, 49_152, 51_200, 2048]),
+    dense("gpt-530b", Family::Gpt, true, [105, 20_480, 128, 128, 160, 81_920, 51_200, 2048]),
+    dense("gpt-1t", Family::Gpt, true, [128, 25_600, 160, 160, 160, 102_400, 51_200, 2048]),
     dense("gpt-3-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 51_200, 2048]),
     Row {
         name: "mixtral-8x7b",

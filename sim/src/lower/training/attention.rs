@@ -3,10 +3,24 @@
 //! One function per exchange; each returns what the next compute task starts with and what it waits for.
 //! Bytes are those of `task::Collective`; keys and values of latent attention travel compressed.
 
-use super::{Builder, Content, Group, Share};
-use crate::layout::ContextExchange;
+use super::{Builder, Column, Content, Frame, Share};
+use crate::layout::{ContextExchange, Layout};
 use crate::lower::layer::{self, Ops};
-use crate::task::{Collective, OpId, Pass, Role, TaskId};
+use crate::task::{Collective, Document, OpId, Pass, Role, TaskId};
+
+/// A sharded sequence as the attention kernel of one rank sees it.
+pub(super) fn sharded_document(layout: &Layout, tokens: u64) -> Document {
+    let cp = u64::from(layout.cp);
+    match layout.exchange {
+        ContextExchange::Gather => Document::zigzag(tokens, cp),
+        ContextExchange::Ulysses => Document::causal(tokens),
+        // One of the `cp` hops: this rank's queries against one block of keys.
+        ContextExchange::Ring => {
+            let share = Document::zigzag(tokens, cp);
+            Document { keys: tokens.div_ceil(cp), pairs: share.pairs.div_ceil(cp), ..share }
+        }
+    }
+}
 
 /// Attention of all ranks of a group: what remains to be put at the head of the next task, and what it waits for.
 pub(super) struct Attended {
@@ -17,22 +31,23 @@ pub(super) struct Attended {
 impl Builder<'_> {
     pub(super) fn attention(
         &mut self,
-        group: &Group,
-        content: &Content,
+        column: &Column,
+        frame: &Frame<'_>,
         n_layers: u32,
         pass: Pass,
         role: Role,
         leads: &[TaskId],
     ) -> Attended {
+        let content = frame.content;
         if content.sharded_tokens == 0 {
             let after = content
                 .shares
                 .iter()
-                .map(|share| layer::repeated(&layer::attention(self.problem, share.local.clone(), 1, pass), n_layers))
+                .map(|share| layer::repeated(&layer::attention(self.problem, &share.local, 1, pass), n_layers))
                 .collect();
-            return Attended { after, preds: vec![Vec::new(); group.ranks.len()] };
+            return Attended { after, preds: vec![Vec::new(); column.lanes.len()] };
         }
-        let frame = Frame { group, content, n_layers, pass, role };
+        let frame = Attend { column, content, micro_batch: frame.slot.micro_batch, n_layers, pass, role };
         match self.problem.layout.exchange {
             ContextExchange::Gather => self.gathered_attention(&frame, leads),
             ContextExchange::Ring => self.ring_attention(&frame, leads),
@@ -45,44 +60,47 @@ impl Builder<'_> {
         let model = &self.problem.model;
         let width =
             model.latent.map_or(2 * model.n_kv_heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
-        content.sharded_tokens * width * self.problem.dtype.bytes()
+        // Each tensor rank has its own heads; compressed keys are not cut.
+        let cut = if model.latent.is_some() { 1 } else { u64::from(self.problem.layout.tp).min(model.n_kv_heads) };
+        (content.sharded_tokens * width * self.problem.dtype.bytes()).div_ceil(cut)
     }
 
-    fn exchange(&mut self, frame: &Frame<'_>, op: OpId, preds: &[TaskId]) -> Vec<TaskId> {
-        let meeting = self.graph.add_meeting(frame.group.ranks.clone());
-        let micro_batch = frame.content.index;
+    fn exchange(&mut self, frame: &Attend<'_>, op: OpId, preds: &[TaskId]) -> Vec<TaskId> {
+        let group = self.graph.add_group(&frame.column.ranks);
+        let meeting = self.graph.add_meeting(group);
+        let micro_batch = frame.micro_batch;
         frame
-            .group
-            .ranks
+            .column
+            .lanes
             .iter()
             .zip(preds)
-            .map(|(&rank, pred)| self.join(meeting, op, rank, Role::ContextExchange, micro_batch, &[*pred]))
+            .map(|(&lane, pred)| self.join(meeting, op, lane, Role::ContextExchange, micro_batch, &[*pred]))
             .collect()
     }
 
     /// Attention over documents of every rank as tasks of their own, each behind its predecessor if it has one.
-    fn attend(&mut self, frame: &Frame<'_>, what: impl Fn(&Share) -> Ops, preds: &[TaskId]) -> Vec<TaskId> {
+    fn attend(&mut self, frame: &Attend<'_>, what: impl Fn(&Share) -> Ops, preds: &[TaskId]) -> Vec<TaskId> {
         let shares = frame.content.shares.iter();
-        let ranks = frame.group.ranks.iter();
-        ranks
+        let lanes = frame.column.lanes.iter();
+        lanes
             .zip(shares)
             .enumerate()
-            .map(|(cp_index, (&rank, share))| {
+            .map(|(cp_index, (&lane, share))| {
                 let ops = layer::repeated(&what(share), frame.n_layers);
                 let preds: Vec<TaskId> = preds.get(cp_index).copied().into_iter().collect();
-                self.compute(rank, frame.role, frame.content.index, ops, &preds)
+                self.compute(lane, frame.role, frame.micro_batch, ops, &preds)
             })
             .collect()
     }
 
     /// All-gather of keys and values behind local attention; in backward a reduce-scatter of their gradients.
-    fn gathered_attention(&mut self, frame: &Frame<'_>, leads: &[TaskId]) -> Attended {
+    fn gathered_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Attended {
         let (problem, pass) = (self.problem, frame.pass);
         let bytes = self.key_value_bytes(frame.content);
         let kind = if pass == Pass::Forward { Collective::AllGather } else { Collective::ReduceScatter };
-        let op = self.collective(kind, bytes, &frame.group.ranks, frame.n_layers);
-        let local = |share: &Share| layer::attention(problem, share.local.clone(), 1, pass);
-        let sharded = |share: &Share| layer::attention(problem, share.sharded.clone(), 1, pass);
+        let op = self.collective(kind, bytes, &frame.column.ranks, frame.n_layers);
+        let local = |share: &Share| layer::attention(problem, &share.local, 1, pass);
+        let sharded = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
         match pass {
             Pass::Forward => {
                 let exchanged = self.exchange(frame, op, leads);
@@ -102,16 +120,16 @@ impl Builder<'_> {
     }
 
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
-    fn ring_attention(&mut self, frame: &Frame<'_>, leads: &[TaskId]) -> Attended {
+    fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Attended {
         let (problem, pass) = (self.problem, frame.pass);
         let hops = problem.layout.cp - 1;
         let factor = if pass == Pass::Forward { 1 } else { 2 };
         let bytes = factor * self.key_value_bytes(frame.content) / u64::from(problem.layout.cp);
-        let op = self.collective(Collective::RingShift, bytes, &frame.group.ranks, frame.n_layers * hops);
+        let op = self.collective(Collective::RingShift, bytes, &frame.column.ranks, frame.n_layers * hops);
         let exchanged = self.exchange(frame, op, leads);
-        let block = |share: &Share| layer::attention(problem, share.sharded.clone(), 1, pass);
+        let block = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
         let overlapped = |share: &Share| {
-            let mut ops = layer::attention(problem, share.local.clone(), 1, pass);
+            let mut ops = layer::attention(problem, &share.local, 1, pass);
             ops.extend(layer::repeated(&block(share), hops));
             ops
         };
@@ -120,27 +138,29 @@ impl Builder<'_> {
     }
 
     /// Tokens for heads before attention and back after it (arXiv:2309.14509).
-    fn ulysses_attention(&mut self, frame: &Frame<'_>, leads: &[TaskId]) -> Attended {
+    fn ulysses_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Attended {
         let (problem, pass) = (self.problem, frame.pass);
         let model = &problem.model;
         let cp = u64::from(problem.layout.cp);
         let rows = frame.content.sharded_tokens.div_ceil(cp) * problem.dtype.bytes();
-        let heads = rows * model.n_heads * model.head_dim;
-        let all = heads + rows * 2 * model.n_kv_heads.max(cp) * model.head_dim;
+        let cut = u64::from(problem.layout.tp);
+        let heads = rows * model.n_heads.div_ceil(cut) * model.head_dim;
+        let all = heads + rows * 2 * model.n_kv_heads.div_ceil(cut).max(cp) * model.head_dim;
         let (bytes_in, bytes_out) = if pass == Pass::Forward { (all, heads) } else { (heads, all) };
-        let op_in = self.collective(Collective::AllToAll, bytes_in, &frame.group.ranks, frame.n_layers);
-        let op_out = self.collective(Collective::AllToAll, bytes_out, &frame.group.ranks, frame.n_layers);
+        let op_in = self.collective(Collective::AllToAll, bytes_in, &frame.column.ranks, frame.n_layers);
+        let op_out = self.collective(Collective::AllToAll, bytes_out, &frame.column.ranks, frame.n_layers);
         let entered = self.exchange(frame, op_in, leads);
-        self.attend(frame, |share| layer::attention(problem, share.local.clone(), 1, pass), &[]);
-        let attended = self.attend(frame, |share| layer::attention(problem, share.sharded.clone(), cp, pass), &entered);
+        self.attend(frame, |share| layer::attention(problem, &share.local, 1, pass), &[]);
+        let attended = self.attend(frame, |share| layer::attention(problem, &share.sharded, cp, pass), &entered);
         let left = self.exchange(frame, op_out, &attended);
         Attended::behind(frame.content.shares.iter().map(|_| Vec::new()), &left)
     }
 }
 
 /// What the attention functions share.
-struct Frame<'a> {
-    group: &'a Group,
+struct Attend<'a> {
+    column: &'a Column,
+    micro_batch: u32,
     content: &'a Content,
     n_layers: u32,
     pass: Pass,

@@ -1,0 +1,182 @@
+//! Durations of every pass of a plan's micro-batches, for the schedules that look at them.
+//!
+//! A pass takes the computation and the blocking exchanges of its slowest context rank; context exchange is taken as hidden,
+//! which the event engine does not assume. Equal micro-batches and stages are estimated once.
+
+use std::collections::BTreeMap;
+
+use hw::Span;
+
+use super::{Content, Share, contents, exchange, lanes, pass, stage_index};
+use crate::cost::CostModel;
+use crate::experts::{self, ExpertLoad};
+use crate::lower::layer::{self, Ops};
+use crate::memory;
+use crate::plan::Plan;
+use crate::problem::{Problem, Recompute};
+use crate::schedule::{PassKind, Pipeline};
+use crate::stage::{Stage, stages};
+use crate::task::{Collective, Op, Pass};
+
+/// Durations of forward, input gradients and weight gradients, nanoseconds.
+type Durations = [u64; 3];
+
+struct Judge<'a> {
+    problem: &'a Problem,
+    cost: &'a dyn CostModel,
+    load: ExpertLoad,
+    known: BTreeMap<(Stage, Content), Durations>,
+}
+
+/// Pipeline of every data-parallel group of a step; groups that go in step share the slowest of their durations.
+///
+/// # Panics
+/// When the plan has no such step.
+#[must_use]
+pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> Vec<Pipeline> {
+    let contents = contents(problem, plan, step_index);
+    let load = experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN);
+    let mut judge = Judge { problem, cost, load, known: BTreeMap::new() };
+    let in_step = lanes::groups_in_step(problem) as usize;
+    let mut pipelines = Vec::with_capacity(contents.len());
+    for block in contents.chunks(in_step) {
+        let pipeline = judge.pipeline(block);
+        pipelines.extend(std::iter::repeat_n(pipeline, block.len()));
+    }
+    pipelines
+}
+
+impl Judge<'_> {
+    fn pipeline(&mut self, block: &[Vec<Content>]) -> Pipeline {
+        let (problem, layout) = (self.problem, &self.problem.layout);
+        let n_micro_batches = block[0].len();
+        let (pp, chunks) = (layout.pp as usize, layout.chunks as usize);
+        let mut pipeline = Pipeline::of_schedule(problem.schedule, pp, chunks, n_micro_batches);
+        let stages = stages(problem);
+        let most = |index: usize| {
+            block.iter().flat_map(move |group| group[index].shares.iter().map(|share| share.tokens)).max().unwrap_or(0)
+        };
+        for (index, stage) in stages.iter().enumerate() {
+            for micro_batch in 0..n_micro_batches {
+                let all = block.iter().map(|group| self.durations(stage, &group[micro_batch]));
+                let slowest = all.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])]).unwrap_or_default();
+                pipeline.forward[index][micro_batch] = slowest[0];
+                pipeline.input[index][micro_batch] = slowest[1];
+                pipeline.weight[index][micro_batch] = slowest[2];
+                let bytes = most(micro_batch) * memory::activation_bytes_per_token(problem, stage);
+                pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes);
+            }
+        }
+        let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
+        pipeline.transfer = self.transfer(mean);
+        pipeline.limit = Some(self.room(&stages));
+        pipeline
+    }
+
+    /// Activation room of the fullest rank.
+    fn room(&self, stages: &[Stage]) -> u64 {
+        let layout = &self.problem.layout;
+        let of_rank = |pp: u32| {
+            let held: Vec<Stage> =
+                (0..layout.chunks).map(|chunk| stages[stage_index(self.problem, pp, chunk)]).collect();
+            let taken = self.problem.reserved_memory + memory::states(self.problem, &held).total();
+            self.problem.cluster.gpu.memory.0.saturating_sub(taken.0)
+        };
+        (0..layout.pp).map(of_rank).min().unwrap_or(0)
+    }
+
+    fn transfer(&self, tokens: u64) -> u64 {
+        let layout = &self.problem.layout;
+        if layout.pp < 2 || self.problem.execution.unit_times.is_some() {
+            return 0;
+        }
+        let members = [0, 1].map(|pp| layout.rank(crate::layout::Position { pp, ..Default::default() }));
+        let bytes = (tokens * self.problem.model.hidden * self.problem.dtype.bytes()).div_ceil(u64::from(layout.tp));
+        let shape = self.problem.cluster.shape_of(&members);
+        Span::from_seconds(self.cost.estimate(&Op::Collective { kind: Collective::SendRecv, bytes, shape }).time)
+            .as_ns()
+    }
+
+    fn durations(&mut self, stage: &Stage, content: &Content) -> Durations {
+        if let Some(units) = self.problem.execution.unit_times {
+            let tokens = content.shares.iter().map(|share| share.tokens).max().unwrap_or(0);
+            return [units.forward * tokens, units.input * tokens, units.weight * tokens];
+        }
+        let key = (*stage, content.clone());
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let mut slowest = [0; 3];
+        for share in &content.shares {
+            for (slot, kind) in slowest.iter_mut().zip([PassKind::Forward, PassKind::Input, PassKind::Weight]) {
+                let time = self.cost.estimate(&Op::Sequence(self.ops(stage, share, kind))).time;
+                *slot = (*slot).max(Span::from_seconds(time).as_ns());
+            }
+        }
+        self.known.insert(key, slowest);
+        slowest
+    }
+
+    fn ops(&self, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+        pass_ops(self.problem, self.load, stage, share, kind)
+    }
+}
+
+/// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
+fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+    let after = |stage: &Stage, kind: PassKind| {
+        let mut ops = layer::repeated(&layer::after_attention(problem, share.tokens, kind, None), stage.n_dense);
+        if stage.n_expert > 0 {
+            let experts = layer::after_attention(problem, share.tokens, kind, Some(&load));
+            ops.extend(layer::repeated(&experts, stage.n_expert));
+        }
+        ops
+    };
+    if kind == PassKind::Weight {
+        return pass::weight_ops(problem, stage, share.tokens, after);
+    }
+    let n_layers = stage.n_layers();
+    let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
+    let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
+    let mut ops = layer::host(problem, if share.tokens > 0 { n_layers } else { 0 });
+    if kind != PassKind::Forward {
+        match problem.execution.recompute {
+            Recompute::Full => {
+                let bare = Stage { first: false, last: false, ..*stage };
+                ops.extend(pass_ops(problem, load, &bare, share, PassKind::Forward));
+            }
+            _ => {
+                let again =
+                    |n, with| layer::repeated(&layer::selective_recompute(problem, share.tokens, &documents, with), n);
+                ops.extend(again(stage.n_dense, false));
+                ops.extend(again(stage.n_expert, true));
+            }
+        }
+    }
+    if stage.first && kind == PassKind::Forward {
+        ops.extend(layer::embedding(problem, share.tokens));
+    }
+    if stage.last {
+        ops.extend(layer::head(problem, share.tokens, kind));
+    }
+    ops.extend(layer::repeated(&layer::before_attention(problem, share.tokens, kind), n_layers));
+    ops.extend(layer::repeated(&layer::attention(problem, &documents, 1, pass), n_layers));
+    ops.extend(after(stage, kind));
+    ops.extend(blocking(problem, load, stage, share.tokens, kind));
+    ops
+}
+
+/// Exchanges of tensor and expert group that a pass waits for.
+fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    let position = crate::layout::Position::default();
+    let overlap = problem.execution.overlap;
+    let shape = problem.cluster.shape_of(&exchange::tensor_group(problem, position));
+    let mut ops = exchange::split(layer::tensor_exchange(problem, stage, tokens, kind, shape), overlap.tensor).1;
+    if let Some(span) = problem.layout.expert_span() {
+        let shape = problem.cluster.shape_of(&exchange::expert_group(problem, position, span));
+        ops.extend(
+            exchange::split(layer::expert_exchange(problem, stage, tokens, kind, load, shape), overlap.expert).1,
+        );
+    }
+    ops
+}

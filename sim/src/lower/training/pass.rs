@@ -1,0 +1,479 @@
+//! Tasks of one slot of a pipeline rank: forward, backward, or its halves.
+//!
+//! A slot's first task waits for the message of the stage before (after, in backward); its tensor and expert exchanges stand
+//! behind its computation and hold back what follows on the lane. Messages leave on a stream of their own.
+
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, Share};
+use crate::layout::{Position, Zero};
+use crate::lower::layer::{self, Ops};
+use crate::memory;
+use crate::problem::{GradientSync, Problem, Recompute};
+use crate::schedule::{PassKind, Slot};
+use crate::stage::Stage;
+use crate::task::{Collective, CopyKind, LaneId, Moment, Op, Pass, Role, Stream, Task, TaskId};
+
+/// What each stage of each micro-batch waits for, as far as it is lowered: one task list entry per lane of the rank.
+pub(super) struct Done {
+    forward: Vec<Option<Vec<TaskId>>>,
+    input: Vec<Option<Vec<TaskId>>>,
+    n_stages: usize,
+    n_micro_batches: usize,
+}
+
+impl Done {
+    pub(super) fn new(n_stages: usize, n_micro_batches: usize) -> Self {
+        let none = || vec![None; n_stages * n_micro_batches];
+        Self { forward: none(), input: none(), n_stages, n_micro_batches }
+    }
+
+    fn at(&self, stage: usize, slot: Slot) -> usize {
+        stage * self.n_micro_batches + slot.micro_batch as usize
+    }
+
+    pub(super) fn ready(&self, slot: Slot, stage: usize) -> bool {
+        match slot.kind {
+            PassKind::Forward => stage == 0 || self.forward[self.at(stage - 1, slot)].is_some(),
+            PassKind::Backward | PassKind::Input if stage + 1 == self.n_stages => {
+                self.forward[self.at(stage, slot)].is_some()
+            }
+            PassKind::Backward | PassKind::Input => self.input[self.at(stage + 1, slot)].is_some(),
+            PassKind::Weight => self.input[self.at(stage, slot)].is_some(),
+        }
+    }
+
+    /// Messages that a slot waits for, one per lane; none where its own stream orders it.
+    fn messages(&mut self, slot: Slot, stage: usize) -> Vec<TaskId> {
+        let at = match slot.kind {
+            PassKind::Forward if stage > 0 => {
+                &mut self.forward[(stage - 1) * self.n_micro_batches + slot.micro_batch as usize]
+            }
+            PassKind::Backward | PassKind::Input if stage + 1 < self.n_stages => {
+                &mut self.input[(stage + 1) * self.n_micro_batches + slot.micro_batch as usize]
+            }
+            _ => return Vec::new(),
+        };
+        at.replace(Vec::new()).unwrap_or_default()
+    }
+
+    fn sent(&mut self, slot: Slot, stage: usize, messages: Vec<TaskId>) {
+        let at = self.at(stage, slot);
+        match slot.kind {
+            PassKind::Forward => self.forward[at] = Some(messages),
+            PassKind::Backward | PassKind::Input => self.input[at] = Some(messages),
+            PassKind::Weight => {}
+        }
+    }
+}
+
+/// Position of each chunk's last pass that makes weight gradients.
+pub(super) fn last_backward(slots: &[Slot], problem: &Problem) -> Vec<Option<u32>> {
+    let makes = |slot: &Slot| matches!(slot.kind, PassKind::Backward | PassKind::Weight);
+    (0..problem.layout.chunks)
+        .map(|chunk| {
+            let last = slots.iter().rposition(|slot| slot.chunk == chunk && makes(slot));
+            last.map(|position| u32::try_from(position).expect("slots fit u32"))
+        })
+        .collect()
+}
+
+const fn pass_of(kind: PassKind) -> Pass {
+    match kind {
+        PassKind::Forward => Pass::Forward,
+        _ => Pass::Backward,
+    }
+}
+
+impl Builder<'_> {
+    /// Lowers one slot for all lanes of its rank.
+    pub(super) fn slot(&mut self, frame: &Frame<'_>, is_last: bool, stage: usize, next: Option<u32>, done: &mut Done) {
+        let messages = done.messages(frame.slot, stage);
+        let n_cp = self.problem.layout.cp as usize;
+        let mut sent = Vec::new();
+        for tp in 0..self.lanes.n_tp {
+            let frame = Frame { tp, ..*frame };
+            let column = self.column(&frame);
+            let of_column = messages.get(tp as usize * n_cp..(tp as usize + 1) * n_cp).unwrap_or_default();
+            self.column_slot(&frame, &column, is_last, of_column);
+            sent.extend(self.send(&frame, &column, next));
+        }
+        done.sent(frame.slot, stage, sent);
+    }
+
+    fn column_slot(&mut self, frame: &Frame<'_>, column: &Column, is_last: bool, messages: &[TaskId]) {
+        let chunk = frame.slot.chunk as usize;
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            self.gate[lane.index()].extend(messages.get(cp));
+            self.gate[lane.index()].extend(self.ahead[lane.index()][chunk].take());
+        }
+        match frame.slot.kind {
+            PassKind::Forward => self.forward(frame, column),
+            kind => self.backward(frame, column, kind, is_last),
+        }
+    }
+
+    /// Messages to the next rank, one per lane; what follows waits for the lane's tail where nothing is sent.
+    fn send(&mut self, frame: &Frame<'_>, column: &Column, next: Option<u32>) -> Vec<TaskId> {
+        let mut arrivals = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tail = self.tail(lane);
+            let (Some(to), false) = (next, self.problem.execution.unit_times.is_some()) else {
+                // Nothing takes time between the stages: what follows waits for the last computation.
+                arrivals.extend(self.last[lane.index()]);
+                continue;
+            };
+            let position = self.problem.layout.position(column.ranks[cp]);
+            let target = self.problem.layout.rank(Position { pp: to, ..position });
+            let tokens = frame.content.shares[cp].tokens;
+            let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
+            // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1).
+            let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp));
+            let members = [column.ranks[cp], target];
+            let op = self.collective(Collective::SendRecv, bytes, &members, 1);
+            let group = self.graph.add_group(&members);
+            let meeting = self.graph.add_meeting(group);
+            let task = Task {
+                op,
+                lane,
+                stream: Stream::PointToPoint,
+                role: Role::StageExchange,
+                micro_batch: frame.slot.micro_batch,
+                meeting: Some(meeting),
+            };
+            let message = self.graph.add_task(task, &tail);
+            if !self.problem.execution.overlap.stage {
+                self.gate[lane.index()].push(message);
+            }
+            arrivals.push(message);
+        }
+        arrivals
+    }
+
+    fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
+        let problem = self.problem;
+        let gathered = self.gather(frame, column, 0);
+        let leads = self.layers_forward(frame, column, &frame.stage, Role::Forward, &gathered);
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let share = &frame.content.shares[cp];
+            self.effect(leads[cp], Moment::Start, self.activations, self.activation(&frame.stage, share));
+            if frame.stage.last && problem.execution.unit_times.is_none() {
+                let head = layer::head(problem, share.tokens, PassKind::Forward);
+                let task = self.compute(lane, Role::Forward, frame.slot.micro_batch, head, &[]);
+                self.effect(task, Moment::Start, self.logits, logits(problem, share));
+            }
+            self.offload(frame, lane, share);
+        }
+    }
+
+    /// Activation bytes of a share on a stage, as the device sees them before any offload.
+    fn activation(&self, stage: &Stage, share: &Share) -> i64 {
+        let problem = self.problem;
+        let pairs: u64 =
+            share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
+        let bytes = share.tokens * memory::activation_bytes_per_token(problem, stage)
+            + pairs * memory::score_bytes_per_pair(problem, stage);
+        let bytes = hw::Bytes::from_f64(hw::Bytes(bytes).as_f64() * problem.execution.fragmentation).0;
+        i64::try_from(bytes).expect("activations stay below 2^63 bytes")
+    }
+
+    fn offloaded(&self, stage: &Stage, share: &Share) -> i64 {
+        let whole = hw::Bytes(self.activation(stage, share).unsigned_abs()).as_f64();
+        i64::try_from(hw::Bytes::from_f64(whole * self.problem.execution.offload).0).expect("below 2^63 bytes")
+    }
+
+    /// Part of the activations leaves for the host after forward.
+    fn offload(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share) {
+        let bytes = self.offloaded(&frame.stage, share);
+        if bytes > 0 {
+            let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
+            let task = self.copy(frame, lane, CopyKind::DeviceToHost, bytes, &preds);
+            self.effect(task, Moment::End, self.activations, -bytes);
+        }
+    }
+
+    /// It comes back while the slot before is computed; the backward waits for it.
+    fn fetch(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share) {
+        let bytes = self.offloaded(&frame.stage, share);
+        if bytes > 0 {
+            let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
+            let before = preds.first().map(|last| self.graph.preds(*last).to_vec()).unwrap_or_default();
+            let task = self.copy(frame, lane, CopyKind::HostToDevice, bytes, &before);
+            self.effect(task, Moment::Start, self.activations, bytes);
+            self.gate[lane.index()].push(task);
+        }
+    }
+
+    fn copy(&mut self, frame: &Frame<'_>, lane: LaneId, kind: CopyKind, bytes: i64, preds: &[TaskId]) -> TaskId {
+        let op = self.op(Op::Copy { kind, bytes: bytes.unsigned_abs() });
+        let stream = if kind == CopyKind::HostToDevice { Stream::HostToDevice } else { Stream::DeviceToHost };
+        let task = Task { op, lane, stream, role: Role::Offload, micro_batch: frame.slot.micro_batch, meeting: None };
+        self.graph.add_task(task, preds)
+    }
+
+    /// Forward of a stage's layers; returns the first task of each lane.
+    fn layers_forward(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        stage: &Stage,
+        role: Role,
+        gathered: &[[TaskId; 2]],
+    ) -> Vec<TaskId> {
+        if let Some(units) = self.problem.execution.unit_times {
+            return self.unit_pass(frame, column, role, units.forward);
+        }
+        let begun = self.begin_exchanges(frame, column, stage, PassKind::Forward);
+        let (problem, n_layers, micro_batch) = (self.problem, stage.n_layers(), frame.slot.micro_batch);
+        let mut leads = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let mut ops = Vec::new();
+            if role == Role::Forward && stage.first {
+                ops.extend(layer::embedding(problem, tokens));
+            }
+            ops.extend(layer::host(problem, if tokens > 0 { n_layers } else { 0 }));
+            ops.extend(layer::before_attention(problem, tokens, PassKind::Forward));
+            let preds: Vec<TaskId> = gathered.get(cp).map(|pair| pair[0]).into_iter().collect();
+            leads.push(self.compute(lane, role, micro_batch, ops, &preds));
+        }
+        let attended = self.attention(column, frame, n_layers, Pass::Forward, role, &leads);
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let mut ops = attended.after[cp].clone();
+            ops.extend(self.after_attention(stage, tokens, PassKind::Forward));
+            ops.extend(layer::repeated(
+                &layer::before_attention(problem, tokens, PassKind::Forward),
+                n_layers.saturating_sub(1),
+            ));
+            let mut preds: Vec<TaskId> = attended.preds[cp].clone();
+            preds.extend(gathered.get(cp).map(|pair| pair[1]));
+            let ops = self.slowed(ops, begun.len());
+            self.compute(lane, role, micro_batch, ops, &preds);
+        }
+        self.end_exchanges(frame, column, stage, PassKind::Forward, begun);
+        leads
+    }
+
+    /// What follows attention in all layers of a stage.
+    fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+        let mut ops = layer::repeated(&layer::after_attention(self.problem, tokens, kind, None), stage.n_dense);
+        if stage.n_expert > 0 {
+            let experts = layer::after_attention(self.problem, tokens, kind, Some(&self.load));
+            ops.extend(layer::repeated(&experts, stage.n_expert));
+        }
+        ops
+    }
+
+    /// Computation beside an overlapped exchange takes longer.
+    fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
+        let permille = hw::Bytes::from_f64(self.problem.execution.overlap.slowdown * 1000.0).0;
+        if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
+            return ops;
+        }
+        let permille = u32::try_from(permille).expect("a slowdown is small");
+        vec![(Op::Slowed { parts: ops, permille }, 1)]
+    }
+
+    fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
+        let mut tasks = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let ns = per_token * frame.content.shares[cp].tokens;
+            let ops = if ns == 0 { Vec::new() } else { vec![(Op::Host { ns }, 1)] };
+            tasks.push(self.compute(lane, role, frame.slot.micro_batch, ops, &[]));
+        }
+        tasks
+    }
+
+    /// Backward of a stage, whole or one of its halves; the last one of a chunk in pieces, behind which gradients are reduced.
+    fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, is_last: bool) {
+        let problem = self.problem;
+        let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
+        let in_pieces = is_last && makes_gradients && problem.execution.gradient_sync == GradientSync::Overlapped;
+        let buckets = if in_pieces && problem.layout.n_shards() > 1 { GRADIENT_BUCKETS } else { 1 };
+        let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
+        if kind != PassKind::Weight {
+            for (cp, &lane) in column.lanes.iter().enumerate() {
+                self.fetch(frame, lane, &frame.content.shares[cp]);
+            }
+        }
+        let mut first = Vec::new();
+        for (index, piece) in frame.stage.pieces(buckets).iter().enumerate() {
+            let begun = self.backward_piece(frame, column, piece, kind, if index == 0 { &gathered } else { &[] });
+            if index == 0 {
+                first = begun;
+            }
+            for &lane in &column.lanes {
+                if is_last && makes_gradients {
+                    let end = self.last[lane.index()].expect("the piece has just computed");
+                    self.pieces[lane.index()][frame.slot.chunk as usize].push(end);
+                }
+            }
+        }
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            self.free(frame, lane, &frame.content.shares[cp], kind, first[cp]);
+        }
+    }
+
+    /// Memory of a backward: logits go with its start, activations with its end, and a recomputed layer is held in between.
+    fn free(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share, kind: PassKind, first: TaskId) {
+        let end = self.last[lane.index()].expect("the pass has just computed");
+        if kind != PassKind::Weight {
+            if frame.stage.last && self.problem.execution.unit_times.is_none() {
+                self.effect(first, Moment::End, self.logits, -logits(self.problem, share));
+            }
+            let working = share.tokens * memory::working_bytes_per_token(self.problem, &frame.stage);
+            let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
+            self.effect(first, Moment::Start, self.working, working);
+            self.effect(end, Moment::End, self.working, -working);
+        }
+        if matches!(kind, PassKind::Backward | PassKind::Weight) {
+            self.effect(end, Moment::End, self.activations, -self.activation(&frame.stage, share));
+        }
+    }
+
+    /// Backward of some layers of a stage; returns the first task of each lane.
+    fn backward_piece(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        piece: &Stage,
+        kind: PassKind,
+        gathered: &[[TaskId; 2]],
+    ) -> Vec<TaskId> {
+        if let Some(units) = self.problem.execution.unit_times {
+            let per_token = match kind {
+                PassKind::Input => units.input,
+                PassKind::Weight => units.weight,
+                _ => units.input + units.weight,
+            };
+            return self.unit_pass(frame, column, Role::Backward, per_token);
+        }
+        if kind == PassKind::Weight {
+            return self.weight_gradients(frame, column, piece);
+        }
+        let again = (self.problem.execution.recompute == Recompute::Full)
+            .then(|| self.layers_forward(frame, column, piece, Role::Recompute, &[]));
+        let leads = self.input_gradients(frame, column, piece, kind, gathered);
+        again.unwrap_or(leads)
+    }
+
+    /// Gradients of inputs, and of weights too in a whole backward.
+    fn input_gradients(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        piece: &Stage,
+        kind: PassKind,
+        gathered: &[[TaskId; 2]],
+    ) -> Vec<TaskId> {
+        let begun = self.begin_exchanges(frame, column, piece, kind);
+        let (problem, n_layers, micro_batch) = (self.problem, piece.n_layers(), frame.slot.micro_batch);
+        let (mut leads, mut firsts) = (Vec::new(), Vec::new());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let share = &frame.content.shares[cp];
+            let again = self.recomputed(piece, share);
+            let first = (!again.is_empty()).then(|| self.compute(lane, Role::Recompute, micro_batch, again, &[]));
+            let mut ops = if piece.last { layer::head(problem, share.tokens, kind) } else { Vec::new() };
+            ops.extend(layer::host(problem, if share.tokens > 0 { n_layers } else { 0 }));
+            // One layer of the kind that the piece ends with leads; its share is left out of the rest.
+            ops.extend(self.after_attention(&one_layer(piece), share.tokens, kind));
+            let preds: Vec<TaskId> = gathered.get(cp).map(|pair| pair[0]).into_iter().collect();
+            let lead = self.compute(lane, Role::Backward, micro_batch, ops, &preds);
+            leads.push(lead);
+            firsts.push(first.unwrap_or(lead));
+        }
+        let attended = self.attention(column, frame, n_layers, pass_of(kind), Role::Backward, &leads);
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let mut ops = attended.after[cp].clone();
+            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, kind), n_layers));
+            ops.extend(self.after_attention(&all_but_one_layer(piece), tokens, kind));
+            let mut preds: Vec<TaskId> = attended.preds[cp].clone();
+            preds.extend(gathered.get(cp).map(|pair| pair[1]));
+            let ops = self.slowed(ops, begun.len());
+            self.compute(lane, Role::Backward, micro_batch, ops, &preds);
+        }
+        self.end_exchanges(frame, column, piece, kind, begun);
+        firsts
+    }
+
+    fn recomputed(&self, piece: &Stage, share: &Share) -> Ops {
+        let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
+        let of = |n: u32, with_experts: bool| {
+            layer::repeated(&layer::selective_recompute(self.problem, share.tokens, &documents, with_experts), n)
+        };
+        let mut ops = of(piece.n_dense, false);
+        ops.extend(of(piece.n_expert, true));
+        ops
+    }
+
+    /// Weight gradients alone: no attention, no exchange.
+    fn weight_gradients(&mut self, frame: &Frame<'_>, column: &Column, piece: &Stage) -> Vec<TaskId> {
+        let mut tasks = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let ops = weight_ops(self.problem, piece, tokens, |stage, kind| self.after_attention(stage, tokens, kind));
+            tasks.push(self.compute(lane, Role::Backward, frame.slot.micro_batch, ops, &[]));
+        }
+        tasks
+    }
+
+    /// With ZeRO 3 the parameters of the stage, first layer and rest, gathered at most one pass ahead.
+    fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
+        let layout = &self.problem.layout;
+        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
+            return Vec::new();
+        }
+        let (shared, experts) = memory::stage_parameters(self.problem, &frame.stage);
+        let bytes = hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0;
+        let n_layers = frame.stage.n_layers().max(1);
+        let members = self.shard_group(layout.position(column.ranks[0]));
+        let ops =
+            [1, n_layers - 1].map(|n| self.collective(Collective::AllGather, bytes / u64::from(n_layers), &members, n));
+        let group = self.graph.add_group(&members);
+        let lanes = column.lanes.clone();
+        let mut tasks = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let tail = self.tail(lane);
+            let mut part = first_part;
+            tasks.push(ops.map(|op| {
+                let role = Role::ParameterGather;
+                let meeting = self.meeting(MeetingKey { role, group, position: frame.position, part });
+                part += 1;
+                let micro_batch =
+                    if frame.content.shares[0].tokens == 0 { NO_MICRO_BATCH } else { frame.slot.micro_batch };
+                self.join(meeting, op, lane, role, micro_batch, &tail)
+            }));
+        }
+        tasks
+    }
+}
+
+fn logits(problem: &Problem, share: &Share) -> i64 {
+    i64::try_from(share.tokens * memory::logit_bytes_per_token(problem)).expect("logits stay below 2^63 bytes")
+}
+
+/// The layer that leads the backward of a piece.
+const fn one_layer(piece: &Stage) -> Stage {
+    let expert = piece.n_expert > 0;
+    let dense = !expert && piece.n_dense > 0;
+    Stage { n_dense: dense as u32, n_expert: expert as u32, first: false, last: false }
+}
+
+const fn all_but_one_layer(piece: &Stage) -> Stage {
+    let one = one_layer(piece);
+    Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, first: false, last: false }
+}
+
+/// GEMM of the weight gradients of some layers, and of the head where the piece has it.
+pub(super) fn weight_ops(
+    problem: &Problem,
+    piece: &Stage,
+    tokens: u64,
+    after_attention: impl Fn(&Stage, PassKind) -> Ops,
+) -> Ops {
+    let mut ops = if piece.last { layer::head(problem, tokens, PassKind::Weight) } else { Vec::new() };
+    let before = layer::before_attention(problem, tokens, PassKind::Weight);
+    ops.extend(layer::repeated(&before, piece.n_layers()));
+    ops.extend(after_attention(piece, PassKind::Weight));
+    ops
+}

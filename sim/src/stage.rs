@@ -1,0 +1,96 @@
+//! Which layers a pipeline stage holds.
+//!
+//! Stages are numbered along a micro-batch's path, as in `schedule.rs`. The first one holds the embedding, the last one the
+//! final norm and the head; layers are given, or split evenly with the rest to the middle stages.
+
+use crate::problem::Problem;
+
+/// Layers of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stage {
+    /// Layers with a dense feed-forward.
+    pub n_dense: u32,
+    /// Layers with experts.
+    pub n_expert: u32,
+    /// Whether it holds the embedding.
+    pub first: bool,
+    /// Whether it holds the head.
+    pub last: bool,
+}
+
+impl Stage {
+    /// Layers.
+    #[must_use]
+    pub const fn n_layers(&self) -> u32 {
+        self.n_dense + self.n_expert
+    }
+
+    /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
+    #[must_use]
+    pub fn pieces(&self, n: u32) -> Vec<Self> {
+        let n = n.clamp(1, self.n_layers().max(1));
+        let part = |whole: u32, index: u32| whole / n + u32::from(index < whole % n);
+        (0..n)
+            .map(|index| Self {
+                n_dense: part(self.n_dense, index),
+                n_expert: part(self.n_expert, index),
+                first: self.first && index + 1 == n,
+                last: self.last && index == 0,
+            })
+            .collect()
+    }
+}
+
+/// Stages of a problem's model, along the path.
+#[must_use]
+pub fn stages(problem: &Problem) -> Vec<Stage> {
+    let layout = &problem.layout;
+    let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize);
+    let n_layers = u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader");
+    let counts = if problem.execution.layers.is_empty() {
+        even(n_layers, u32::try_from(n_stages).expect("stages fit u32"))
+    } else {
+        problem.execution.layers.clone()
+    };
+    let leading_dense = match problem.model.experts {
+        Some(experts) => u32::try_from(experts.n_dense_layers).expect("layer counts fit u32"),
+        None => n_layers,
+    };
+    let mut before = 0;
+    counts
+        .iter()
+        .enumerate()
+        .map(|(index, &n)| {
+            let n_dense = leading_dense.saturating_sub(before).min(n);
+            before += n;
+            Stage { n_dense, n_expert: n - n_dense, first: index == 0, last: index + 1 == counts.len() }
+        })
+        .collect()
+}
+
+/// An even split; the layers that are left go to the middle, away from embedding and head.
+fn even(n_layers: u32, n_stages: u32) -> Vec<u32> {
+    let (base, rest) = (n_layers / n_stages, n_layers % n_stages);
+    let from = (n_stages - rest) / 2;
+    (0..n_stages).map(|index| base + u32::from((from..from + rest).contains(&index))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uneven_split_keeps_all_layers_and_favours_the_middle() {
+        assert_eq!(even(61, 16).iter().sum::<u32>(), 61);
+        assert_eq!(even(10, 4), [2, 3, 3, 2]);
+        assert_eq!(even(8, 4), [2; 4]);
+    }
+
+    #[test]
+    fn pieces_hold_what_the_stage_holds() {
+        let stage = Stage { n_dense: 3, n_expert: 10, first: true, last: true };
+        let pieces = stage.pieces(4);
+        assert_eq!(pieces.iter().map(Stage::n_layers).sum::<u32>(), 13);
+        assert!(pieces[0].last && pieces[3].first && !pieces[0].first && !pieces[3].last);
+    }
+}

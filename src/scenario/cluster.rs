@@ -1,0 +1,75 @@
+//! `[cluster]`: a named machine, or a GPU of the catalogue with nodes and network.
+
+use hw::{Bytes, BytesPerSecond, Cluster};
+
+use super::reader::{Section, unknown};
+use crate::diagnostic::Finding;
+
+/// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
+const RESERVED_GIB: f64 = 2.0;
+
+/// The cluster's base: a named machine, or a GPU of the catalogue with its usual network.
+fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
+    let (named, gpu) = (section.text("name"), section.text("gpu"));
+    let (per_node, per_node_at) = section.count("gpus_per_node", Some(8), 1..=1024);
+    let per_node = u32::try_from(per_node).expect("at most 1024");
+    match (named, gpu) {
+        (Some((name, at)), gpu) => {
+            if let Some((_, gpu_at)) = gpu {
+                let what = "`cluster.name` and `cluster.gpu` exclude each other";
+                section.find(Finding::error("S036", gpu_at, what));
+            } else if let Some(per_node_at) = per_node_at {
+                let what = "`cluster.name` fixes `gpus_per_node`";
+                section.find(Finding::error("S036", Some(per_node_at), what));
+            }
+            let cluster = hw::catalog::cluster_named(&name, nodes);
+            if cluster.is_none() {
+                let known = hw::catalog::cluster_names();
+                section.find(unknown("S037", format!("unknown cluster `{name}`"), &name, known, at));
+            }
+            cluster
+        }
+        (None, None) => {
+            section.missing(
+                "gpu",
+                "`skrull-sim list gpus` shows the catalogue; or give `name`, see `skrull-sim list clusters`",
+            );
+            None
+        }
+        (None, Some((name, at))) => {
+            let gpu = hw::catalog::gpu(&name);
+            if gpu.is_none() {
+                section.find(unknown("S023", format!("unknown GPU `{name}`"), &name, hw::catalog::gpu_names(), at));
+            }
+            gpu.map(|gpu| hw::catalog::cluster(&gpu, nodes, per_node))
+        }
+    }
+}
+
+/// Reads the section: the cluster and the memory that is not the job's.
+pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
+    let nodes = u32::try_from(section.count("nodes", None, 1..=100_000).0).expect("at most 100,000");
+    let machine = machine(&mut section, nodes);
+    let per_node = machine.as_ref().map_or(8, |cluster| u64::from(cluster.gpus_per_node));
+    let nic = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
+    let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
+    let memory = section.number("memory_gib", 0.0, 0.001..=100_000.0);
+    let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);
+    let (island, island_at) = section.count("nvlink_island", Some(per_node), 1..=1024);
+    if !per_node.is_multiple_of(island) {
+        let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
+        section.find(Finding::error("S030", island_at, what));
+    }
+    section.finish();
+    machine.filter(|_| per_node.is_multiple_of(island)).map(|mut cluster| {
+        if memory > 0.0 {
+            cluster.gpu.memory = Bytes::from_gib(memory);
+        }
+        cluster.oversubscription = oversubscription;
+        cluster.nvlink_island = u32::try_from(island).expect("at most 1024");
+        if nic > 0.0 {
+            cluster.nic_bandwidth = BytesPerSecond::new(nic * 1e9);
+        }
+        (cluster, Bytes::from_gib(reserved))
+    })
+}

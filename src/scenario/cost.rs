@@ -1,0 +1,94 @@
+//! `[cost]`: a profile, shipped or from a file, or the datasheet roofline; `[cost.units]` for studies of schedules.
+
+use std::path::Path;
+
+use sim::cost::profile::Profile;
+use sim::problem::UnitTimes;
+use toml_span::value::ValueInner;
+
+use super::reader::{Section, unknown};
+use crate::diagnostic::Finding;
+
+/// What the section says.
+pub struct Cost {
+    /// Measured profile; `None` for the roofline.
+    pub profile: Option<Profile>,
+    /// Whether a query outside the measured hull is an error.
+    pub strict_hull: bool,
+    /// Fixed durations instead of operations.
+    pub units: Option<UnitTimes>,
+}
+
+/// Reads the section.
+pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
+    let units = units(&mut section);
+    let (profile, strict_hull) = profile(section, folder, gpu);
+    Cost { profile, strict_hull, units }
+}
+
+/// Durations per token and stage, in microseconds, kept in whole nanoseconds.
+fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
+    let (value, at) = section.take("units")?;
+    let ValueInner::Table(mut table) = value else {
+        section.find(Finding::error("S011", at, "`cost.units` is not a table"));
+        return None;
+    };
+    let mut ns = |key: &'static str| {
+        let value = table.remove(key)?;
+        let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64))?;
+        (0.0..=1e9).contains(&number).then(|| hw::Bytes::from_f64(number * 1000.0).0)
+    };
+    let times = (ns("forward_us"), ns("input_us"), ns("weight_us"));
+    let left: Vec<String> = table.keys().map(|key| key.name.to_string()).collect();
+    match times {
+        (Some(forward), Some(input), Some(weight)) if left.is_empty() => Some(UnitTimes { forward, input, weight }),
+        _ => {
+            let what = "`cost.units` needs exactly `forward_us`, `input_us` and `weight_us`, from 0 to 1e9";
+            section.find(
+                Finding::error("S051", at, what).help("durations of a stage's passes per token, in microseconds"),
+            );
+            None
+        }
+    }
+}
+
+fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool) {
+    let named = section.text("profile");
+    let strict = section.flag("strict_hull", false);
+    let (text, name, at) = match named {
+        Some((name, _)) if name == "roofline" => {
+            section.finish();
+            return (None, strict);
+        }
+        Some((name, at)) => match calibrate::profiles::embedded(&name) {
+            Some(text) => (Some(text.to_owned()), name, at),
+            None => match std::fs::read_to_string(folder.join(&name)) {
+                Ok(text) => (Some(text), name, at),
+                Err(_) => {
+                    let names = calibrate::profiles::names().into_iter().chain(["roofline"]);
+                    section.find(unknown(
+                        "S034",
+                        format!("no profile `{name}`, shipped or as a file"),
+                        &name,
+                        names,
+                        at,
+                    ));
+                    (None, name, None)
+                }
+            },
+        },
+        None => match gpu.and_then(calibrate::profiles::of_gpu) {
+            Some(name) => (calibrate::profiles::embedded(name).map(str::to_owned), name.to_owned(), None),
+            None => (None, String::new(), None),
+        },
+    };
+    let profile = text.and_then(|text| {
+        Profile::parse(&text)
+            .map_err(|why| {
+                section.find(Finding::error("S035", at.clone(), format!("profile `{name}` cannot be used: {why}")))
+            })
+            .ok()
+    });
+    section.finish();
+    (profile, strict)
+}

@@ -1,0 +1,49 @@
+//! `[model]`: an architecture by name or from a Hugging Face `config.json`.
+
+use std::path::Path;
+
+use sim::Model;
+
+use super::reader::{Section, unknown};
+use crate::diagnostic::Finding;
+
+/// Reads the section.
+pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let (name, config) = (section.text("name"), section.text("config"));
+    let model = match (name, config) {
+        (None, None) => {
+            section.missing(
+                "name",
+                "name a shipped model (`skrull-sim list models`) or give `config`, a Hugging Face config.json",
+            );
+            None
+        }
+        (_, Some((path, at))) => match std::fs::read_to_string(folder.join(&path)) {
+            Err(error) => {
+                section.find(Finding::error("S020", at, format!("cannot read `{path}`: {error}")));
+                None
+            }
+            Ok(text) => Model::from_config(&path, &text)
+                .map_err(|why| {
+                    why.into_iter()
+                        .for_each(|why| section.find(Finding::error("S021", at.clone(), format!("`{path}`: {why}"))));
+                })
+                .ok(),
+        },
+        (Some((name, at)), None) => {
+            let model = sim::model::embedded(&name);
+            if model.is_none() {
+                section.find(unknown(
+                    "S022",
+                    format!("unknown model `{name}`"),
+                    &name,
+                    sim::model::embedded_names(),
+                    at,
+                ));
+            }
+            model
+        }
+    };
+    section.finish();
+    model
+}
