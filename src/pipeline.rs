@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::cost::profile::Profiled;
 use sim::cost::roofline::Roofline;
+use sim::cost::sustained::Sustained;
 use sim::engine::{Case, Machine};
 use sim::metrics::{self, Played};
 use sim::{CostModel, Outcome, Problem, Source};
@@ -27,10 +28,15 @@ pub struct Run {
 /// Cost model of a scenario.
 #[must_use]
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
-    match &scenario.profile {
-        Some(profile) => Box::new(Profiled::new(profile, &scenario.problem.cluster)),
-        None => Box::new(Roofline::new(&scenario.problem.cluster)),
+    let cluster = &scenario.problem.cluster;
+    let model: Box<dyn CostModel + Send> = match &scenario.profile {
+        Some(profile) => Box::new(Profiled::new(profile, cluster)),
+        None => Box::new(Roofline::new(cluster)),
+    };
+    if scenario.sustained_flops_ratio < 1.0 {
+        return Box::new(Sustained::new(model, &cluster.gpu, scenario.sustained_flops_ratio));
     }
+    model
 }
 
 /// Runs every policy of a scenario; `done` is called as each finishes.
@@ -48,7 +54,11 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
         })
         .collect();
     let mut facts = CostModelFacts {
-        profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
+        profile: match (&scenario.problem.execution.unit_times, &scenario.profile) {
+            (Some(_), _) => "units".to_owned(),
+            (None, Some(profile)) => profile.name.clone(),
+            (None, None) => "roofline".to_owned(),
+        },
         free_parameters: scenario.free_parameters.clone(),
         ..CostModelFacts::default()
     };

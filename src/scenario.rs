@@ -71,6 +71,8 @@ pub struct Scenario {
     pub profile: Option<Profile>,
     /// Whether a query outside the measured hull is an error.
     pub strict_hull: bool,
+    /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
+    pub sustained_flops_ratio: f64,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
     /// Golden figures.

@@ -4,6 +4,7 @@ pub mod fixed;
 pub mod profile;
 pub mod roofline;
 pub mod surface;
+pub mod sustained;
 
 use hw::Seconds;
 
@@ -74,6 +75,13 @@ impl Estimate {
     pub fn times(self, n: u32) -> Self {
         let n = f64::from(n);
         Self { time: self.time * n, low: self.low * n, high: self.high * n, outside: self.outside * n, ..self }
+    }
+}
+
+/// A model behind a pointer is a model.
+impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        (**self).elementary(op)
     }
 }
 

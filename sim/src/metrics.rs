@@ -115,7 +115,7 @@ fn forward_flops(problem: &Problem) -> (f64, f64) {
     whole.execution.attention = AttentionKernel::Flash;
     let problem = &whole;
     let tokens: u64 = problem.workload.lengths.iter().sum();
-    let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| flops_of(op) * f64::from(*n)).sum::<f64>();
+    let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
     let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
     let number = |n: u64| hw::Tokens(n).as_f64();
     let n_dense = problem.model.experts.map_or(problem.model.n_layers, |experts| experts.n_dense_layers);
@@ -126,20 +126,6 @@ fn forward_flops(problem: &Problem) -> (f64, f64) {
         + number(n_dense) * after(None)
         + number(problem.model.n_layers - n_dense) * after(Some(&ExpertLoad::EVEN));
     (layers + count(&layer::head(problem, tokens, PassKind::Forward)), layers)
-}
-
-fn flops_of(op: &Op) -> f64 {
-    let product = |factors: &[u64]| factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>();
-    match op {
-        Op::Gemm { m, n, k, .. } => 2.0 * product(&[*m, *n, *k]),
-        Op::GroupedGemm { rows, n, k, .. } => 2.0 * product(&[rows.iter().sum(), *n, *k]),
-        Op::Attention { documents, n_heads, head_dim, pass, .. } => {
-            let pairs = documents.iter().map(|document| hw::Tokens(document.pairs).as_f64()).sum::<f64>();
-            let forward = 4.0 * pairs * product(&[*n_heads, *head_dim]);
-            if *pass == Pass::Forward { forward } else { 2.0 * forward }
-        }
-        _ => 0.0,
-    }
 }
 
 /// Estimated compute work by class, and where the estimates come from.

@@ -15,6 +15,8 @@ pub struct Cost {
     pub profile: Option<Profile>,
     /// Whether a query outside the measured hull is an error.
     pub strict_hull: bool,
+    /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
+    pub sustained_flops_ratio: f64,
     /// Fixed durations instead of operations.
     pub units: Option<UnitTimes>,
 }
@@ -22,8 +24,9 @@ pub struct Cost {
 /// Reads the section.
 pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let units = units(&mut section);
+    let sustained_flops_ratio = section.number("sustained_flops_ratio", 1.0, 0.01..=1.0);
     let (profile, strict_hull) = profile(section, folder, gpu);
-    Cost { profile, strict_hull, units }
+    Cost { profile, strict_hull, sustained_flops_ratio, units }
 }
 
 /// Durations per token and stage, in microseconds, kept in whole nanoseconds.

@@ -52,9 +52,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         seed,
     };
     cross_checks(reader, &mut problem, &policies, parallel.at);
-    let free_parameters = (training.host_us > 0.0).then(|| {
-        format!("`training.host_overhead_per_layer_us` = {}: fitted or assumed, not measured", training.host_us)
-    });
+    let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
+    let mut free_parameters = Vec::new();
+    if training.host_us > 0.0 {
+        free_parameters.push(free("training.host_overhead_per_layer_us", training.host_us));
+    }
+    if cost.sustained_flops_ratio < 1.0 {
+        free_parameters.push(free("cost.sustained_flops_ratio", cost.sustained_flops_ratio));
+    }
     Some(Scenario {
         name,
         problem,
@@ -62,7 +67,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         baseline,
         profile: cost.profile,
         strict_hull: cost.strict_hull || overrides.strict_hull,
-        free_parameters: free_parameters.into_iter().collect(),
+        sustained_flops_ratio: cost.sustained_flops_ratio,
+        free_parameters,
         expectations,
     })
 }

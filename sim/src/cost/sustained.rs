@@ -1,0 +1,68 @@
+//! Matrix products under sustained load: calibration runs a kernel for milliseconds, training runs it for hours, and the power
+//! limit then holds the clock below what the short run saw.
+//!
+//! A product never runs faster than `ratio` of the datasheet peak; slower ones are as measured. The ratio is a free parameter
+//! of a machine, named in every report.
+
+use hw::{Dtype, Flops, FlopsPerSecond, Gpu};
+
+use crate::cost::{CostModel, Estimate};
+use crate::task::Op;
+
+/// A cost model under a power limit.
+pub struct Sustained<M> {
+    inner: M,
+    bf16: FlopsPerSecond,
+    fp8: FlopsPerSecond,
+    ratio: f64,
+}
+
+impl<M: CostModel> Sustained<M> {
+    /// `inner` on a device that holds `ratio` of its peak.
+    #[must_use]
+    pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
+        Self { inner, bf16: gpu.peak(Dtype::Bf16), fp8: gpu.peak(Dtype::Fp8), ratio }
+    }
+}
+
+impl<M: CostModel> CostModel for Sustained<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        let found = self.inner.elementary(op);
+        let peak = match op {
+            Op::Gemm { dtype: Dtype::Fp8, .. } | Op::GroupedGemm { dtype: Dtype::Fp8, .. } => self.fp8,
+            Op::Gemm { .. } | Op::GroupedGemm { .. } | Op::Attention { .. } => self.bf16,
+            _ => return found,
+        };
+        let floor = Flops::new(op.flops()) / (peak * self.ratio);
+        if found.time >= floor {
+            return found;
+        }
+        // The interval keeps its shape around the slower time.
+        let factor = floor.get() / found.time.get();
+        Estimate {
+            time: floor,
+            low: found.low * factor,
+            high: found.high * factor,
+            outside: found.outside * factor,
+            ..found
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::roofline::Roofline;
+
+    #[test]
+    fn a_large_product_is_held_at_the_ratio_and_a_small_one_is_left_alone() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+        let gemm = |m| Op::Gemm { m, n: 8192, k: 8192, dtype: Dtype::Bf16 };
+        let (large, small) = (gemm(8192), gemm(1));
+        let model = Sustained::new(roofline.clone(), &gpu, 0.5);
+        let expected = large.flops() / (gpu.peak(Dtype::Bf16).get() * 0.5);
+        assert!((model.estimate(&large).time.get() - expected).abs() < 1e-12);
+        assert_eq!(model.estimate(&small), roofline.estimate(&small));
+    }
+}
