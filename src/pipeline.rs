@@ -5,6 +5,8 @@
 use std::time::Instant;
 
 use hw::topology::Topology;
+use planner::search::space::Candidate;
+use planner::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
@@ -105,38 +107,61 @@ impl Row {
     }
 }
 
-/// Decides with a policy of a scenario.
+/// What a policy decided for a scenario.
+pub struct Decided {
+    /// The problem, with the layout that was given or found.
+    pub problem: Problem,
+    /// The plan and what is known about it.
+    pub decision: Decision,
+    /// How the layout was found.
+    pub found: Option<Found>,
+}
+
+/// Decides with a policy of a scenario; searches for the layout where the scenario asks for it.
 ///
 /// # Errors
 /// When the policy has no plan.
 ///
 /// # Panics
 /// When a policy made a plan that the checker refuses, which is a bug of the policy.
-pub fn decide(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel) -> Result<Decision, PlanError> {
+pub fn decide(
+    scenario: &Scenario,
+    choice: &PolicyChoice,
+    cost: &dyn CostModel,
+    topology: &Topology,
+) -> Result<Decided, PlanError> {
     let policy = planner::policies::named(&choice.policy).expect("the scenario reader knows the table");
     let context = PlanContext { cost, parameters: choice.parameters.clone() };
-    let problem = choice.problem(&scenario.problem);
+    let (mut problem, mut found) = (choice.problem(&scenario.problem), None);
+    if let Some(space) = &scenario.search {
+        let best = search::search(&problem, policy, &context, space, topology, Effort::UntilProved)?;
+        problem = best.best.candidate.problem(&problem);
+        found = Some(best);
+    }
     let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
     planner::orders::complete(&problem, &mut decision.plan, cost);
     if let Err(findings) = sim::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
     }
-    Ok(decision)
+    if let Some(found) = &found {
+        decision.objective = Some(found.best.step_s);
+        decision.bound = Some(found.best.bound_s);
+    }
+    Ok(Decided { problem, decision, found })
 }
 
 fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {
     let begun = Instant::now();
     let mut result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
-    let decision = match decide(scenario, choice, cost) {
-        Ok(decision) => decision,
+    let Decided { problem, decision, found } = match decide(scenario, choice, cost, topology) {
+        Ok(decided) => decided,
         Err(PlanError::Infeasible(why) | PlanError::Unsupported(why)) => return Row::failed(result, "infeasible", why),
         Err(PlanError::Budget(why)) => return Row::failed(result, "timeout", why),
     };
     let planner_wall_s = begun.elapsed().as_secs_f64();
     result.planner = Some(facts(&decision));
     let begun = Instant::now();
-    let problem = choice.problem(&scenario.problem);
     let simulated = simulate(&problem, &decision, cost, topology);
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
     let (steps, interval) = match simulated {
@@ -145,7 +170,7 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     };
     let metrics = metrics::of_steps(&problem, &steps, cost);
     result.status = "ok".to_owned();
-    result.why.clone_from(&metrics.why);
+    result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
     result.interval.insert("iteration_time_s".to_owned(), interval);
     result.metrics = metrics.values;
     Row {
@@ -155,6 +180,29 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
         outside_hull_ratio: metrics.outside_hull_ratio,
         outside_hull: metrics.outside_hull.iter().map(|dimension| (*dimension).to_owned()).collect(),
     }
+}
+
+/// How a layout was found, in words.
+#[must_use]
+pub fn layout_words(found: &Found) -> String {
+    let name = |candidate: &Candidate| {
+        let layout = &candidate.layout;
+        let degrees = [("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp), ("cp", layout.cp), ("ep", layout.ep)];
+        let degrees: Vec<String> =
+            degrees.iter().filter(|(_, n)| *n > 1).map(|(name, degree)| format!("{name} {degree}")).collect();
+        format!("{}, {} × {} chunks", degrees.join(" "), candidate.schedule.name, layout.chunks)
+    };
+    let other = found.runner_up.as_ref().map_or_else(String::new, |other| {
+        let more = (other.step_s / found.best.step_s - 1.0) * 100.0;
+        format!(", {more:.1}\u{a0}% faster than {}", name(&other.candidate))
+    });
+    format!(
+        "best of {} layouts ({} too large for memory, {} simulated, the rest bounded above it): {}{other}",
+        found.n_judged,
+        found.n_too_large,
+        found.n_simulated,
+        name(&found.best.candidate)
+    )
 }
 
 fn facts(decision: &Decision) -> PlannerFacts {

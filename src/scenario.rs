@@ -11,6 +11,7 @@ mod model;
 mod parallel;
 mod policies;
 mod reader;
+mod search;
 mod sections;
 mod training;
 mod workload;
@@ -19,6 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use planner::Value;
+use planner::search::space::Space;
 use sim::Problem;
 use sim::cost::profile::Profile;
 use sim::schedule::Schedule;
@@ -63,6 +65,8 @@ pub struct Scenario {
     pub name: String,
     /// What every policy is asked.
     pub problem: Problem,
+    /// Layouts to look at, where the layout is searched for.
+    pub search: Option<Space>,
     /// Policies, in order.
     pub policies: Vec<PolicyChoice>,
     /// Policy that speed-ups are relative to.

@@ -9,5 +9,6 @@ pub mod orders;
 pub mod pack;
 pub mod policies;
 pub mod policy;
+pub mod search;
 
 pub use policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

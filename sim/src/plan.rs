@@ -61,7 +61,7 @@ pub struct Placement {
 }
 
 /// Place of a sequence inside its context-parallel group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Place {
     /// Whole on the context rank with this index.

@@ -197,6 +197,12 @@ pub struct Schedule {
     pub order: fn(&Pipeline) -> Order,
 }
 
+impl PartialEq for Schedule {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
 /// Every schedule.
 pub static SCHEDULES: &[Schedule] = &[gpipe::SCHEDULE, one_f_one_b::SCHEDULE];
 

@@ -2,7 +2,10 @@
 
 use super::{Failure, load, out_dir, print, write};
 use crate::cli::PlanArgs;
-use crate::{diagnostic, pipeline};
+use crate::diagnostic;
+use crate::pipeline::{self, Decided};
+use hw::topology::Topology;
+use planner::search::Found;
 
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
@@ -22,12 +25,16 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
         )));
     };
     let cost = pipeline::cost_model(&scenario);
-    let decision = pipeline::decide(&scenario, choice, cost.as_ref())
+    let topology = Topology::of(&scenario.problem.cluster);
+    let Decided { decision, found, .. } = pipeline::decide(&scenario, choice, cost.as_ref(), &topology)
         .map_err(|why| Failure::Gate(format!("error: policy `{}` has no plan: {why}", choice.name)))?;
     let text =
         serde_json::to_string_pretty(&decision.plan).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     let path = out_dir(&args.scenario, &scenario.name)?.join("plan.json");
     write(&path, &text)?;
+    if let Some(found) = &found {
+        print(&searched(found))?;
+    }
     print(&format!(
         "{}: {} steps by `{}` ({})\n",
         path.display(),
@@ -35,4 +42,21 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
         choice.name,
         decision.status.name()
     ))
+}
+
+/// The best layout, the runner-up, and how sure it is.
+fn searched(found: &Found) -> String {
+    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    let mut text = format!(
+        "{}\n\nstep {} (lower bound {}, gap {:.1} %)\n\n{}\n",
+        pipeline::layout_words(found),
+        ms(found.best.step_s),
+        ms(found.best.bound_s),
+        (1.0 - found.best.bound_s / found.best.step_s) * 100.0,
+        found.best.candidate.to_toml(),
+    );
+    if let Some(other) = &found.runner_up {
+        text += &format!("runner-up: step {}\n\n{}\n", ms(other.step_s), other.candidate.to_toml());
+    }
+    text
 }

@@ -4,8 +4,8 @@ use sim::layout::{Axis, ContextExchange, Layout, Zero};
 use sim::schedule::{Placement, Schedule};
 use toml_span::value::ValueInner;
 
-use super::policies;
 use super::reader::{Section, place_of};
+use super::{policies, search};
 use crate::diagnostic::Finding;
 
 /// What the section says.
@@ -16,12 +16,15 @@ pub struct Parallel {
     pub schedule: &'static Schedule,
     /// Layers of every stage; empty splits evenly.
     pub layers: Vec<u32>,
+    /// Whether the degrees are searched for.
+    pub is_searched: bool,
     /// Where the section is.
     pub at: Option<std::ops::Range<usize>>,
 }
 
 /// Reads the section.
 pub fn parallel(mut section: Section<'_>) -> Parallel {
+    let is_searched = search::layout_word(&mut section);
     let small = |n: u64| u32::try_from(n).expect("ranges keep degrees below 2^32");
     let mut degree = |key, default| section.count(key, Some(default), 1..=100_000);
     let ((cp, cp_at), (tp, _), (pp, _)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
@@ -54,7 +57,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         exchange,
         order,
     };
-    Parallel { layout, schedule, layers, at }
+    Parallel { layout, schedule, layers, is_searched, at }
 }
 
 /// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.

@@ -8,11 +8,13 @@ use sim::problem::Execution;
 
 use super::checks::cross_checks;
 use super::reader::Reader;
-use super::{Overrides, Scenario, cluster, cost, expect, model, parallel, policies, training, workload};
+use super::{Overrides, Scenario, cluster, cost, expect, model, parallel, policies, search, training, workload};
 use crate::diagnostic::Source;
 
-const SECTIONS: [&str; 10] =
-    ["model", "cluster", "parallel", "training", "overlap", "experts", "workload", "policies", "cost", "expect"];
+const SECTIONS: [&str; 11] = [
+    "model", "cluster", "parallel", "search", "training", "overlap", "experts", "workload", "policies", "cost",
+    "expect",
+];
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
@@ -28,6 +30,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
+    let lists = search::search(reader.section("search"));
     let training = training::training(reader.section("training"));
     let overlap = training::overlap(reader.section("overlap"));
     let experts = training::experts(reader.section("experts"));
@@ -51,7 +54,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         reserved_memory,
         seed,
     };
-    cross_checks(reader, &mut problem, &policies, parallel.at);
+    let search = parallel.is_searched.then(|| lists.space(&problem));
+    if search.is_none() {
+        cross_checks(reader, &mut problem, &policies, parallel.at);
+    }
     let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut free_parameters = Vec::new();
     if training.host_us > 0.0 {
@@ -63,6 +69,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     Some(Scenario {
         name,
         problem,
+        search,
         policies,
         baseline,
         profile: cost.profile,

@@ -22,7 +22,7 @@ mod lanes;
 mod pass;
 mod sync;
 
-pub use durations::pipelines;
+pub use durations::{Parts, parts, pipelines};
 pub use lanes::Fold;
 
 use std::collections::BTreeMap;

@@ -180,3 +180,56 @@ fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kin
     }
     ops
 }
+
+/// Durations of a micro-batch's passes in the parts that a stage adds up: seconds of forward, input and weight gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// One layer with a dense feed-forward.
+    pub dense: [f64; 3],
+    /// One layer with experts.
+    pub expert: [f64; 3],
+    /// The embedding.
+    pub first: [f64; 3],
+    /// The final norm and the head.
+    pub last: [f64; 3],
+}
+
+impl Parts {
+    /// Duration of a stage's passes.
+    #[must_use]
+    pub fn stage(&self, stage: &Stage) -> [f64; 3] {
+        let flag = |is: bool| if is { 1.0 } else { 0.0 };
+        std::array::from_fn(|kind| {
+            f64::from(stage.n_dense) * self.dense[kind]
+                + f64::from(stage.n_expert) * self.expert[kind]
+                + flag(stage.first) * self.first[kind]
+                + flag(stage.last) * self.last[kind]
+        })
+    }
+}
+
+/// Parts of the least time that a rank's stream is taken by a micro-batch: the least over context ranks, without what the
+/// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all.
+#[must_use]
+pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dyn CostModel) -> Parts {
+    let content = super::content(problem, micro_batch);
+    let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
+    let mut exposed = problem.clone();
+    let overlap = &mut exposed.execution.overlap;
+    overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
+    overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
+    let of = |n_dense, n_expert, first, last| {
+        let stage = Stage { n_dense, n_expert, first, last };
+        [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
+            let seconds =
+                |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();
+            content.shares.iter().map(seconds).fold(f64::INFINITY, f64::min)
+        })
+    };
+    Parts {
+        dense: of(1, 0, false, false),
+        expert: if problem.model.experts.is_some() { of(0, 1, false, false) } else { [0.0; 3] },
+        first: of(0, 0, true, false),
+        last: of(0, 0, false, true),
+    }
+}

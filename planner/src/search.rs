@@ -1,0 +1,135 @@
+//! Search for the best layout: every legal combination of degrees, micro-batch, schedule, sharding, recompute and offload is
+//! judged by a lower bound, and the promising ones are simulated until no bound is below the best step found.
+//!
+//! The bound (`bound.rs`) is never above the simulated step of the same layout, so the search returns what simulating
+//! everything would return; a property test holds this. Layouts that cannot fit in memory are dropped before, by an
+//! amount that they need at least.
+
+pub mod bound;
+pub mod space;
+
+use hw::topology::Topology;
+use sim::engine::{Case, Machine};
+use sim::problem::Problem;
+use sim::{Outcome, Plan, TaskGraph, Timeline, lower};
+
+use crate::orders;
+use crate::policy::{PlanContext, PlanError, Policy};
+use bound::Judge;
+use space::{Candidate, Space};
+
+/// A simulated candidate.
+#[derive(Clone, Debug)]
+pub struct Simulated {
+    /// Layout.
+    pub candidate: Candidate,
+    /// Mean step time over the workload's steps, seconds.
+    pub step_s: f64,
+    /// Its lower bound, seconds.
+    pub bound_s: f64,
+}
+
+/// What a search found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Best layout.
+    pub best: Simulated,
+    /// Best of the others that were simulated.
+    pub runner_up: Option<Simulated>,
+    /// Legal layouts that were judged.
+    pub n_judged: usize,
+    /// Of these, dropped because they cannot fit.
+    pub n_too_large: usize,
+    /// Of these, simulated; the rest has a bound above the best step.
+    pub n_simulated: usize,
+}
+
+/// How far to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Stop as soon as no bound is below the best step: the result is the optimum.
+    UntilProved,
+    /// Simulate everything that may fit; for tests of the bound.
+    Everything,
+}
+
+/// Searches the space for the layout with the shortest step.
+///
+/// # Errors
+/// When no layout fits, or the policy has no plan for any.
+pub fn search(
+    problem: &Problem,
+    policy: &dyn Policy,
+    context: &PlanContext<'_>,
+    space: &Space,
+    topology: &Topology,
+    effort: Effort,
+) -> Result<Found, PlanError> {
+    let mut judge = Judge::new(problem, policy, context);
+    let candidates = space.candidates(problem);
+    let n_judged = candidates.len();
+    let mut bounds: Vec<(f64, usize)> = Vec::with_capacity(n_judged);
+    let mut n_too_large = 0;
+    for (index, candidate) in candidates.iter().enumerate() {
+        match judge.bound(candidate) {
+            Some(bound) => bounds.push((bound, index)),
+            None => n_too_large += 1,
+        }
+    }
+    bounds.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut ranking: Vec<Simulated> = Vec::new();
+    let mut n_simulated = 0;
+    for (bound_s, index) in bounds {
+        if effort == Effort::UntilProved && ranking.first().is_some_and(|best| bound_s >= best.step_s) {
+            break;
+        }
+        let candidate = candidates[index];
+        n_simulated += 1;
+        let Some(step_s) = simulate(&candidate.problem(problem), policy, context, topology) else { continue };
+        ranking.push(Simulated { candidate, step_s, bound_s });
+        ranking.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
+        ranking.truncate(2);
+    }
+    let mut ranking = ranking.into_iter();
+    let best = ranking.next().ok_or_else(|| {
+        PlanError::Infeasible(format!("none of {n_judged} layouts fits ({n_too_large} need too much memory)"))
+    })?;
+    Ok(Found { best, runner_up: ranking.next(), n_judged, n_too_large, n_simulated })
+}
+
+/// Plans a problem and puts its passes in order.
+///
+/// # Errors
+/// When the policy has no plan.
+pub fn plan(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Result<Plan, PlanError> {
+    let mut plan = policy.plan(problem, context)?.plan;
+    orders::complete(problem, &mut plan, context.cost);
+    Ok(plan)
+}
+
+/// Mean step of a problem, seconds; `None` when it has no plan or does not fit.
+#[must_use]
+pub fn simulate(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>, topology: &Topology) -> Option<f64> {
+    let plan = plan(problem, policy, context).ok()?;
+    let mut total = 0.0;
+    for step_index in 0..plan.steps.len() {
+        let graph = lower::training::lower(problem, &plan, step_index);
+        total += play(problem, &graph, context, topology)?.span().to_seconds().get();
+    }
+    Some(total / hw::Tokens(plan.steps.len() as u64).as_f64())
+}
+
+fn play(problem: &Problem, graph: &TaskGraph, context: &PlanContext<'_>, topology: &Topology) -> Option<Timeline> {
+    let machine = Machine {
+        cost: context.cost,
+        topology,
+        memory_bytes: problem.cluster.gpu.memory.0,
+        case: Case::Expected,
+        speed_changes: &[],
+    };
+    match sim::simulate(graph, &machine) {
+        Outcome::Done(timeline) => Some(timeline),
+        Outcome::OutOfMemory { .. } => None,
+        Outcome::Stuck { waiting } => panic!("lowering made a graph that cannot finish: {waiting:?}"),
+    }
+}

@@ -1,0 +1,250 @@
+//! Lower bound on the step of a layout, without simulating it.
+//!
+//! A pipeline rank computes its stages for every micro-batch of its group, and blocks for their tensor and expert exchanges.
+//! It cannot start before a micro-batch has passed the stages in front of it, and when backward is not split, its last pass is
+//! followed by the backward of those stages. So for every rank r
+//!
+//!   step ≥ forward of the stages before r + passes of r + max(backward of the stages before r, optimizer of r).
+//!
+//! All terms are sums of the same estimates that the simulation plays, at their least over context ranks and micro-batches;
+//! nothing else is assumed. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
+
+use std::collections::BTreeMap;
+
+use sim::lower::layer;
+use sim::lower::training::{Parts, parts};
+use sim::plan::MicroBatch;
+use sim::problem::{Problem, Recompute};
+use sim::schedule::{Pipeline, Placement, Schedule, play};
+use sim::stage::{Stage, stages};
+use sim::{Op, memory};
+
+use super::space::Candidate;
+use crate::policy::{PlanContext, Policy};
+
+/// Relative slack for durations that the simulation rounds to whole nanoseconds.
+const ROUNDING: f64 = 1.0 - 1e-4;
+
+/// Micro-batches of one group, equal ones counted: (index into the distinct ones, how many).
+type Group = Vec<(usize, u32)>;
+
+/// Micro-batches that a policy makes for (dp, cp, bucket).
+struct Batches {
+    distinct: Vec<MicroBatch>,
+    /// Distinct groups of every step.
+    steps: Vec<Vec<Group>>,
+    /// Most micro-batches of a group.
+    n_most: u32,
+    /// Least tokens on a rank.
+    tokens_least: u64,
+}
+
+/// What the work of a layer depends on besides the micro-batch.
+type CutKey = (u32, u32, u32, u32, bool, bool, u8);
+
+/// Judges candidates, remembering what they share.
+pub struct Judge<'a> {
+    policy: &'a dyn Policy,
+    context: &'a PlanContext<'a>,
+    /// The problem with the layout of the candidate at hand.
+    scratch: Problem,
+    batches: BTreeMap<(u32, u32, u64), Option<Batches>>,
+    parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
+    stages: BTreeMap<(u32, u32, &'static str), Vec<Vec<(usize, Stage)>>>,
+    in_flight: BTreeMap<(u32, u32, &'static str, u32), Vec<u64>>,
+}
+
+impl<'a> Judge<'a> {
+    /// A judge of layouts for a problem.
+    #[must_use]
+    pub fn new(problem: &Problem, policy: &'a dyn Policy, context: &'a PlanContext<'a>) -> Self {
+        Self {
+            policy,
+            context,
+            scratch: problem.clone(),
+            batches: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            stages: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+        }
+    }
+
+    /// Lower bound on the mean step, seconds; `None` when the layout cannot fit or has no plan.
+    pub fn bound(&mut self, candidate: &Candidate) -> Option<f64> {
+        candidate.apply(&mut self.scratch);
+        let key = (candidate.layout.dp, candidate.layout.cp, candidate.bucket_tokens);
+        if !self.batches.contains_key(&key) {
+            let batches = batches(&self.scratch, self.policy, self.context);
+            self.batches.insert(key, batches);
+        }
+        self.batches[&key].as_ref()?;
+        self.remember(candidate, key);
+        let batches = self.batches[&key].as_ref()?;
+        let ranks = &self.stages[&(candidate.layout.pp, candidate.layout.chunks, candidate.schedule.name)];
+        if !self.fits(candidate, ranks, batches) {
+            return None;
+        }
+        let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
+        let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
+        Some(total / hw::Tokens(batches.steps.len() as u64).as_f64() * ROUNDING)
+    }
+
+    /// Makes sure that the shared figures of a candidate are there.
+    fn remember(&mut self, candidate: &Candidate, key: (u32, u32, u64)) {
+        let (layout, schedule) = (&candidate.layout, candidate.schedule);
+        let batches = self.batches[&key].as_ref().expect("checked by the caller");
+        let n = batches.n_most.min(3 * layout.pp * layout.chunks);
+        let (pp, chunks) = (layout.pp, layout.chunks);
+        self.stages
+            .entry((pp, chunks, schedule.name))
+            .or_insert_with(|| ranks(&self.scratch, schedule, pp as usize, chunks as usize));
+        self.in_flight
+            .entry((pp, chunks, schedule.name, n))
+            .or_insert_with(|| in_flight(schedule, pp as usize, chunks as usize, n as usize));
+        let (scratch, cost) = (&self.scratch, self.context.cost);
+        self.parts
+            .entry((key.0, key.1, key.2, cut(candidate)))
+            .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, cost)).collect());
+    }
+
+    /// Whether the least that every rank needs fits.
+    fn fits(&self, candidate: &Candidate, ranks: &[Vec<(usize, Stage)>], batches: &Batches) -> bool {
+        let (layout, problem) = (&candidate.layout, &self.scratch);
+        let n = batches.n_most.min(3 * layout.pp * layout.chunks);
+        let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
+        ranks.iter().zip(held).all(|(chunks, held)| {
+            let stages: Vec<Stage> = chunks.iter().map(|(_, stage)| *stage).collect();
+            let least =
+                stages.iter().map(|stage| memory::activation_bytes_per_token(problem, stage)).min().unwrap_or(0);
+            let activations = memory::on_device(problem, least * batches.tokens_least) * held;
+            let taken = problem.reserved_memory + memory::states(problem, &stages).total();
+            taken.0 + activations <= problem.cluster.gpu.memory.0
+        })
+    }
+
+    /// Bound of one step: the slowest rank of the slowest group.
+    fn step(&self, candidate: &Candidate, ranks: &[Vec<(usize, Stage)>], parts: &[Parts], groups: &[Group]) -> f64 {
+        let of_path = |kinds: &[usize]| {
+            // Running sums over the stages before, at the least over micro-batches.
+            let n_stages = ranks.iter().flatten().map(|(index, _)| index + 1).max().unwrap_or(0);
+            let mut least = vec![f64::INFINITY; n_stages + 1];
+            for part in parts {
+                let mut durations = vec![0.0; n_stages];
+                for (index, stage) in ranks.iter().flatten() {
+                    let all = part.stage(stage);
+                    durations[*index] = kinds.iter().map(|&kind| all[kind]).sum();
+                }
+                let mut sum = 0.0;
+                for (index, least) in least.iter_mut().enumerate() {
+                    *least = least.min(sum);
+                    sum += durations.get(index).copied().unwrap_or(0.0);
+                }
+            }
+            least
+        };
+        let splits = candidate.schedule.splits_backward;
+        let linear = candidate.schedule.placement != Placement::Bidirectional;
+        let before_forward = of_path(&[0]);
+        let before_backward = of_path(&[1, 2]);
+        let mut slowest: f64 = 0.0;
+        for chunks in ranks {
+            let first = chunks.iter().map(|(index, _)| *index).min().unwrap_or(0);
+            let head = if linear { before_forward[first] } else { 0.0 };
+            let tail = if linear && !splits { before_backward[first] } else { 0.0 };
+            let sums: Vec<f64> = parts
+                .iter()
+                .map(|part| chunks.iter().map(|(_, stage)| part.stage(stage).iter().sum::<f64>()).sum())
+                .collect();
+            let work = |group: &Group| group.iter().map(|&(index, n)| sums[index] * f64::from(n)).sum::<f64>();
+            let share = if linear { 1.0 } else { 0.5 };
+            let most = groups.iter().map(work).fold(0.0, f64::max) * share;
+            slowest = slowest.max(head + most + tail.max(self.optimizer(chunks)));
+        }
+        slowest
+    }
+
+    /// Optimizer of a rank, seconds.
+    fn optimizer(&self, chunks: &[(usize, Stage)]) -> f64 {
+        let problem = &self.scratch;
+        let sharded = problem.layout.zero >= sim::layout::Zero::OptimizerStates;
+        let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
+        let parameters: f64 = chunks
+            .iter()
+            .map(|(_, stage)| {
+                let (shared, experts) = memory::stage_parameters(problem, stage);
+                shared / over(problem.layout.n_shards()) + experts / over(problem.layout.n_expert_shards())
+            })
+            .sum();
+        self.context.cost.estimate(&Op::Sequence(layer::optimizer(parameters))).time.get()
+    }
+}
+
+const fn cut(candidate: &Candidate) -> CutKey {
+    let layout = &candidate.layout;
+    let recompute = match candidate.recompute {
+        Recompute::Off => 0,
+        Recompute::Selective => 1,
+        Recompute::Full => 2,
+    };
+    // An expert group's place on the nodes follows from the degrees around it.
+    let groups_in_node = layout.dp * layout.cp;
+    (layout.tp, layout.ep, layout.expert_tp, groups_in_node, layout.sequence_parallel, layout.ep > 1, recompute)
+}
+
+/// Stages of every pipeline rank with their place on the path.
+fn ranks(problem: &Problem, schedule: &Schedule, pp: usize, chunks: usize) -> Vec<Vec<(usize, Stage)>> {
+    let (stages, pipeline) = (stages(problem), Pipeline::of_schedule(schedule, pp, chunks, 0));
+    (0..pp)
+        .map(|rank| {
+            (0..chunks)
+                .map(|chunk| {
+                    let index = pipeline.stage(rank, chunk);
+                    (index, stages[index])
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// Most chunk activations that each rank holds under a schedule with equal passes.
+fn in_flight(schedule: &Schedule, pp: usize, chunks: usize, n_micro_batches: usize) -> Vec<u64> {
+    if schedule.splits_backward {
+        // What such a schedule holds depends on durations; it holds one micro-batch at least.
+        return vec![1; pp];
+    }
+    let pipeline = Pipeline::of_schedule(schedule, pp, chunks, n_micro_batches);
+    let order = (schedule.order)(&pipeline);
+    play(&pipeline, &order).expect("every schedule of the table can be played").peak_activation
+}
+
+fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Option<Batches> {
+    let plan = policy.plan(problem, context).ok()?.plan;
+    let mut distinct: Vec<MicroBatch> = Vec::new();
+    let mut known: BTreeMap<Vec<(u64, sim::plan::Place)>, usize> = BTreeMap::new();
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        let mut groups: Vec<Group> = Vec::new();
+        for micro_batches in &step.groups {
+            let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
+            for micro_batch in micro_batches {
+                let mut key: Vec<_> = micro_batch.sequences.iter().map(|s| (s.tokens, s.place)).collect();
+                key.push((micro_batch.padding, sim::plan::Place::Sharded));
+                let index = *known.entry(key).or_insert_with(|| {
+                    distinct.push(micro_batch.clone());
+                    distinct.len() - 1
+                });
+                *counts.entry(index).or_default() += 1;
+            }
+            let group: Group = counts.into_iter().collect();
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        steps.push(groups);
+    }
+    let cp = problem.layout.cp;
+    let tokens_least =
+        distinct.iter().flat_map(|mb| (0..cp).map(move |rank| mb.tokens_on(rank, cp))).min().unwrap_or(0);
+    let n_most = steps.iter().flatten().map(|group| group.iter().map(|(_, n)| n).sum()).max().unwrap_or(0);
+    Some(Batches { distinct, steps, n_most, tokens_least })
+}
