@@ -38,3 +38,18 @@ fn ragged_micro_batches_under_1f1b_span_56_units() {
     assert_eq!(played.span, 56);
     assert!((played.bubble_ratio() - 32.0 / 56.0).abs() < 1e-12, "{}", played.bubble_ratio());
 }
+
+#[test]
+fn explore() {
+    for (p, m) in [(2, 6), (3, 9), (4, 12), (5, 15), (6, 18), (8, 24), (16, 64)] {
+        for schedule in SCHEDULES {
+            let played = check(schedule.name, p, m, [1, 1, 1]);
+            let unit = (schedule.placement.n_stages(p, schedule.n_chunks) / p) as u64;
+            let peak = played.peak_activation.iter().max().unwrap();
+            println!(
+                "{:12} p {p} m {m} span-busy {} rank {} = {:.4} peak {peak} of {}",
+                schedule.name, played.span - played.busy[0], played.rank_span - played.busy[0], played.rank_bubble_ratio(), unit * p as u64
+            );
+        }
+    }
+}
