@@ -7,6 +7,7 @@
 //!
 //! Invariant, held by a property test: every order holds every pass exactly once and can be played without a deadlock.
 
+mod dual_pipe;
 mod gpipe;
 mod greedy;
 mod interleaved;
@@ -172,7 +173,7 @@ impl Placement {
 }
 
 /// A schedule: what it says of itself, and its function.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Schedule {
     /// Name in scenario files.
     pub name: &'static str,
@@ -200,6 +201,7 @@ pub static SCHEDULES: &[Schedule] = &[
     v_shape::ZERO,
     v_shape::HALF,
     v_shape::MIN,
+    dual_pipe::SCHEDULE,
 ];
 
 /// A schedule by name.

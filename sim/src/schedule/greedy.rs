@@ -21,8 +21,11 @@ pub type Key<'a> = dyn Fn(usize, PassKind, usize, usize) -> i64 + 'a;
 pub struct Rule<'a> {
     /// Which pass goes first.
     pub key: &'a Key<'a>,
-    /// Wait for the pass with the lowest key, with only weight passes in the meantime, though others be ready.
-    pub strict: bool,
+    /// How much higher than the lowest key a pass may be and go first because the lowest lacks its inputs; negative for a
+    /// rank that waits for it and computes only weight passes in the meantime.
+    pub window: i64,
+    /// Whether ranks take what comes until the first backward has come back to rank 0.
+    pub eager_start: bool,
     /// Start no weight pass when another pass arrives before half of it is done.
     pub patient: bool,
 }
@@ -40,9 +43,49 @@ pub struct Drawn {
 }
 
 /// The order of the rule with the shortest span; among equals the one with the shortest span of a rank, then the first.
-pub fn best<'a>(pipeline: &Pipeline, cap: &[u64], backward: PassKind, rules: impl IntoIterator<Item = Rule<'a>>) -> Drawn {
+pub fn best<'a>(
+    pipeline: &Pipeline,
+    cap: &[u64],
+    backward: PassKind,
+    rules: impl IntoIterator<Item = Rule<'a>>,
+) -> Drawn {
     let drawn = rules.into_iter().map(|rule| Run::new(pipeline, cap, backward, rule).play());
     drawn.min_by_key(|drawn| (drawn.span, drawn.rank_span)).expect("at least one rule")
+}
+
+impl Drawn {
+    /// The order, with an input pass and the weight pass right after it made one where nobody waits for the first.
+    pub fn merged(self, pipeline: &Pipeline) -> Order {
+        let m = pipeline.n_micro_batches;
+        let mut begins = vec![0; pipeline.n_stages() * m];
+        let stage = |rank: usize, slot: &Slot| pipeline.stage(rank, slot.chunk as usize);
+        for (rank, (slots, starts)) in self.order.iter().zip(&self.start).enumerate() {
+            for (slot, &start) in slots.iter().zip(starts).filter(|(slot, _)| slot.kind == PassKind::Input) {
+                begins[stage(rank, slot) * m + slot.micro_batch as usize] = start;
+            }
+        }
+        let mut order = self.order;
+        for (rank, slots) in order.iter_mut().enumerate() {
+            let mut merged: Vec<Slot> = Vec::with_capacity(slots.len());
+            for &slot in slots.iter() {
+                let (stage, j) = (stage(rank, &slot), slot.micro_batch as usize);
+                let whole = pipeline.duration(PassKind::Backward, stage, j) + pipeline.transfer;
+                let unhurried = stage == 0 || begins[(stage - 1) * m + j] >= begins[stage * m + j] + whole;
+                match merged.last_mut() {
+                    Some(last)
+                        if unhurried
+                            && slot.kind == PassKind::Weight
+                            && *last == (Slot { kind: PassKind::Input, ..slot }) =>
+                    {
+                        last.kind = PassKind::Backward;
+                    }
+                    _ => merged.push(slot),
+                }
+            }
+            *slots = merged;
+        }
+        order
+    }
 }
 
 /// Most activation each rank may hold: the pipeline's limit, else `micro_batches` times the largest of a rank; and always
@@ -57,9 +100,7 @@ pub fn cap(pipeline: &Pipeline, micro_batches: usize) -> Vec<u64> {
 /// Activation of all chunks of a rank for one micro-batch.
 fn whole(pipeline: &Pipeline, rank: usize, micro_batch: usize) -> u64 {
     let chunks = 0..pipeline.n_chunks;
-    let through = chunks.filter(|&chunk| {
-        pipeline.placement != Placement::Bidirectional || micro_batch % 2 == chunk
-    });
+    let through = chunks.filter(|&chunk| pipeline.placement != Placement::Bidirectional || micro_batch % 2 == chunk);
     through.map(|chunk| pipeline.activation[pipeline.stage(rank, chunk)][micro_batch]).sum()
 }
 
@@ -84,7 +125,8 @@ impl Worker {
     /// Whether every micro-batch in flight can still finish, in the order of their number, after one of them takes `amount`.
     fn admits(&self, micro_batch: usize, amount: u64) -> bool {
         let Some(mut room) = self.cap.checked_sub(self.held + amount) else { return false };
-        for (index, &(need, held)) in self.claims.iter().enumerate().take(self.flight.1).skip(self.flight.0) {
+        let until = self.flight.1.max(micro_batch + 1);
+        for (index, &(need, held)) in self.claims.iter().enumerate().take(until).skip(self.flight.0) {
             let (need, held) = if index == micro_batch { (need - amount, held + amount) } else { (need, held) };
             if need > room {
                 return false;
@@ -155,14 +197,15 @@ impl<'a> Run<'a> {
         while self.left > 0 {
             let Some(Reverse((time, rank))) = self.wakes.pop() else {
                 // All ranks wait for each other: the oldest micro-batch's next pass, at least, is ready and admitted.
-                let free = (0..self.workers.len()).find_map(|rank| self.choose(rank, now, false).map(|slot| (rank, slot)));
+                let free =
+                    (0..self.workers.len()).find_map(|rank| self.choose(rank, now, i64::MAX).map(|slot| (rank, slot)));
                 let (rank, slot) = free.expect("the oldest micro-batch can always go on");
                 self.start(rank, slot, now);
                 continue;
             };
             now = time;
             if self.workers[rank].free_at <= now
-                && let Some(slot) = self.choose(rank, now, self.rule.strict && self.workers[rank].forward.iter().any(|&j| j < self.pipeline.n_micro_batches))
+                && let Some(slot) = self.choose(rank, now, self.window(rank))
             {
                 self.start(rank, slot, now);
             }
@@ -174,29 +217,45 @@ impl<'a> Run<'a> {
         self.drawn
     }
 
+    /// How far a rank's passes may overtake now.
+    fn window(&self, rank: usize) -> i64 {
+        let m = self.pipeline.n_micro_batches;
+        let forward = &self.workers[rank].forward;
+        let warming = self.rule.eager_start && self.workers[0].input[0] == 0;
+        let loose = warming || forward.iter().all(|&j| j >= m);
+        if loose { i64::MAX } else { self.rule.window }
+    }
+
     /// What a free rank does now, if anything.
-    fn choose(&self, rank: usize, now: u64, strict: bool) -> Option<Slot> {
+    fn choose(&self, rank: usize, now: u64, window: i64) -> Option<Slot> {
         let worker = &self.workers[rank];
         let weight = worker.weights.front().map(|&(chunk, j)| slot(PassKind::Weight, chunk, j));
-        let mut soonest = u64::MAX;
-        for (_, slot) in self.heads(rank) {
-            let (stage, j) = (self.pipeline.stage(rank, slot.chunk as usize), slot.micro_batch as usize);
-            let ready = self.ends.ready(self.pipeline, slot, stage);
-            let fits = slot.kind != PassKind::Forward || worker.admits(j, self.pipeline.activation[stage][j]);
-            match ready {
-                Some(ready) if ready <= now && fits => return Some(slot),
-                Some(ready) if ready > now && fits => soonest = soonest.min(ready),
-                _ => {}
-            }
-            // In strict order a pass that lacks its inputs holds the place; one that lacks memory is overtaken.
-            if strict && (fits || weight.is_some()) {
+        let heads = self.heads(rank);
+        let lowest = heads.first().map_or(0, |head| head.0);
+        // Earliest known arrival of a pass that lacks its inputs; such a pass holds the place for those far behind it.
+        let mut arrival = None;
+        for &(key, slot) in &heads {
+            if arrival.is_some() && key.saturating_sub(lowest) > window {
                 break;
+            }
+            let (stage, j) = (self.pipeline.stage(rank, slot.chunk as usize), slot.micro_batch as usize);
+            if slot.kind == PassKind::Forward && !worker.admits(j, self.pipeline.activation[stage][j]) {
+                // A weight pass makes room; without one, the forward is overtaken.
+                if weight.is_some() && window < i64::MAX {
+                    break;
+                }
+                continue;
+            }
+            match self.ends.ready(self.pipeline, slot, stage) {
+                Some(ready) if ready <= now => return Some(slot),
+                ready => arrival = Some(arrival.unwrap_or(u64::MAX).min(ready.unwrap_or(u64::MAX))),
             }
         }
         let weight = weight?;
         let stage = self.pipeline.stage(rank, weight.chunk as usize);
         let length = self.pipeline.weight[stage][weight.micro_batch as usize];
-        (!self.rule.patient || soonest.saturating_sub(now) >= length.div_ceil(2)).then_some(weight)
+        let soon = arrival.is_some_and(|arrival| arrival - now < length.div_ceil(2));
+        (!(self.rule.patient && soon)).then_some(weight)
     }
 
     /// The next forward and backward of each chunk, lowest key first.

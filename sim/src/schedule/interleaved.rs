@@ -33,5 +33,6 @@ fn order(pipeline: &Pipeline) -> Order {
         };
         key as i64
     };
-    best(pipeline, &cap(pipeline, m), PassKind::Backward, [Rule { key: &key, strict: true, patient: false }]).order
+    let rule = Rule { key: &key, window: -1, eager_start: false, patient: false };
+    best(pipeline, &cap(pipeline, m), PassKind::Backward, [rule]).order
 }

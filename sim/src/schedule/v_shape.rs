@@ -15,7 +15,7 @@ pub const ZERO: Schedule = Schedule {
     placement: Placement::V,
     n_chunks: 2,
     splits_backward: true,
-    order: |pipeline| order(pipeline, pipeline.n_ranks),
+    order: |pipeline| order(pipeline, pipeline.n_ranks, &ZERO_LINES),
 };
 
 /// Half of 1F1B's memory.
@@ -23,7 +23,7 @@ pub const HALF: Schedule = Schedule {
     name: "v-half",
     about: "zb-v with half of 1f1b's memory and half of its bubble",
     source: "V-Half, arXiv:2405.15362",
-    order: |pipeline| order(pipeline, (pipeline.n_ranks + 2) / 2),
+    order: |pipeline| order(pipeline, (pipeline.n_ranks + 2) / 2, &HALF_LINES),
     ..ZERO
 };
 
@@ -32,82 +32,86 @@ pub const MIN: Schedule = Schedule {
     name: "v-min",
     about: "zb-v with a third of 1f1b's memory and two thirds of its bubble",
     source: "V-Min, arXiv:2405.15362",
-    order: |pipeline| order(pipeline, (pipeline.n_ranks + 4) / 3),
+    order: |pipeline| order(pipeline, (pipeline.n_ranks + 4) / 3, &MIN_LINES),
     ..ZERO
 };
 
-/// When a block's passes come: units between neighbouring ranks on the way of F0, F1, B1, B0, and rests before F1, B1 and B0.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Block {
-    pub step: [i64; 4],
-    pub rest: [i64; 3],
+/// A building block, and the habits it is played with.
+struct Line {
+    /// Units between neighbouring ranks on the way of F0, F1, B1, B0.
+    step: [i64; 4],
+    /// Units of rest before F1, B1 and B0.
+    rest: [i64; 3],
+    /// See `Rule`.
+    window: i64,
+    eager_start: bool,
+    patient: bool,
 }
 
-impl Block {
-    /// Units from the block's start to a pass.
-    fn at(self, n_ranks: usize, rank: usize, kind: PassKind, chunk: usize) -> i64 {
-        let (p, rank) = (n_ranks as i64, rank as i64);
-        let [down, up, down_again, up_again] = self.step;
-        let turn = |turns: usize| -> i64 {
-            let legs: i64 = self.step[..turns].iter().map(|step| step * (p - 1) + 1).sum();
-            legs + self.rest[..turns].iter().sum::<i64>()
-        };
-        match (kind, chunk) {
-            (PassKind::Forward, 0) => down * rank,
-            (PassKind::Forward, _) => turn(1) + up * (p - 1 - rank),
-            (_, 1) => turn(2) + down_again * rank,
-            _ => turn(3) + up_again * (p - 1 - rank),
-        }
-    }
+const fn line(step: [i64; 4], rest: [i64; 3], window: i64) -> Line {
+    Line { step, rest, window, eager_start: false, patient: true }
 }
 
+// The few lines that, of 1 980 tried, were together within 0.6 % of the best one on each of 19 cases: 2 to 16 ranks, equal passes,
+// unequal passes, transfers, ragged micro-batches.
+
+static ZERO_LINES: [Line; 5] = [
+    line([2, 4, 2, 4], [0, 0, 0], 6),
+    Line { eager_start: true, ..line([2, 4, 2, 4], [0, 0, 0], 2) },
+    Line { eager_start: true, ..line([1, 4, 2, 4], [0, 0, 0], 2) },
+    line([2, 4, 2, 4], [0, 0, 0], -1),
+    Line { eager_start: true, patient: false, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
+];
+
+static HALF_LINES: [Line; 7] = [
+    line([2, 1, 2, 1], [0, 3, 0], 3),
+    line([2, 1, 2, 2], [1, 1, 1], 2),
+    line([2, 2, 2, 1], [1, 1, 1], 2),
+    Line { eager_start: true, patient: false, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
+    Line { patient: false, ..line([2, 1, 2, 2], [0, 3, 0], 3) },
+    line([1, 1, 1, 2], [1, 1, 1], 6),
+    line([2, 1, 2, 1], [1, 0, 0], 6),
+];
+
+static MIN_LINES: [Line; 7] = [
+    line([1, 1, 1, 1], [0, 2, 0], 3),
+    line([1, 1, 2, 1], [0, 0, 0], 6),
+    line([1, 1, 1, 1], [0, 0, 0], 1),
+    line([1, 1, 1, 2], [0, 0, 0], 6),
+    line([1, 1, 2, 1], [0, 0, 0], 3),
+    Line { patient: false, ..line([1, 1, 1, 2], [0, 0, 0], 3) },
+    Line { eager_start: true, patient: false, ..line([1, 2, 1, 1], [0, 3, 0], 2) },
+];
+
+/// Units of a rank's work for one micro-batch: two chunks of forward, input, weight.
 const PERIOD: i64 = 6;
 
-fn order(pipeline: &Pipeline, micro_batches: usize) -> Order {
-    let p = pipeline.n_ranks as i64;
-    let cap = cap(pipeline, micro_batches);
-    let blocks = [
-        Block { step: [1, 1, 1, 1], rest: [0, if p % 3 == 0 { 2 } else { 0 }, 0] },
-        Block { step: [2, 1, 2, 1], rest: [0, if p % 2 == 0 { 3 } else { 0 }, 0] },
-        Block { step: [4, 2, 4, 2], rest: [0, 0, 0] },
-    ];
-    let keys = blocks.map(|block| {
-        move |rank, kind, chunk, micro_batch: usize| {
-            PERIOD * micro_batch as i64 + block.at(pipeline.n_ranks, rank, kind, chunk)
-        }
-    });
-    let rules = keys.iter().flat_map(|key| {
-        [(true, false), (false, false)].map(|(strict, patient)| Rule { key, strict, patient })
-    });
-    best(pipeline, &cap, PassKind::Input, rules).order
+impl Line {
+    /// When a pass comes, units.
+    fn at(&self, n_ranks: usize, rank: usize, kind: PassKind, chunk: usize, micro_batch: usize) -> i64 {
+        let (up, down) = (rank as i64, (n_ranks - 1 - rank) as i64);
+        let (leg, along) = match (kind, chunk) {
+            (PassKind::Forward, 0) => (0, up),
+            (PassKind::Forward, _) => (1, down),
+            (_, 1) => (2, up),
+            _ => (3, down),
+        };
+        let before = |leg: usize| self.step[leg] * (n_ranks as i64 - 1) + 1 + self.rest[leg];
+        PERIOD * micro_batch as i64 + (0..leg).map(before).sum::<i64>() + self.step[leg] * along
+    }
 }
 
-#[cfg(test)]
-mod explore {
-    use super::*;
-    #[test]
-    fn explore_blocks() {
-        for (name, cap_of) in [("zb-v", (|p| p) as fn(usize) -> usize), ("v-half", |p| (p + 2) / 2), ("v-min", |p| (p + 4) / 3)] {
-            for (p, m) in [(3,9),(4, 12), (5,15),(6, 18), (8, 24)] {
-                let pipeline = Pipeline::equal(p, &ZERO, m, [1, 1, 1]);
-                let cap = cap(&pipeline, cap_of(p));
-                let mut found = Vec::new();
-                for code in 0..4_i64.pow(4) {
-                    let step = [code % 4 + 1, code / 4 % 4 + 1, code / 16 % 4 + 1, code / 64 + 1];
-                    for rest in [[0, 0, 0], [0, 1, 0], [0, 2, 0], [0, 3, 0], [0, 4, 0], [1, 0, 0], [0, 0, 1], [1, 1, 1], [2,0,0],[0,0,2]] {
-                        let block = Block { step, rest };
-                        let key = |rank, kind, chunk, micro_batch: usize| PERIOD * micro_batch as i64 + block.at(p, rank, kind, chunk);
-                        for strict in [0, 1] {
-                            let drawn = best(&pipeline, &cap, PassKind::Input, [Rule { key: &key, strict: strict==1, patient: false }]);
-                            found.push((drawn.rank_span - 6 * m as u64, drawn.span - 6 * m as u64, strict, step, rest));
-                        }
-                    }
-                }
-                found.sort();
-                println!("{name} {p} {m}: {:?}", &found[..6]);
-                found.sort_by_key(|f| (f.1, f.0));
-                println!("      by span: {:?}", &found[..6]);
-            }
-        }
-    }
+fn order(pipeline: &Pipeline, micro_batches: usize, lines: &[Line]) -> Order {
+    let p = pipeline.n_ranks;
+    let keys: Vec<_> = lines
+        .iter()
+        .map(|line| move |rank, kind, chunk, micro_batch| line.at(p, rank, kind, chunk, micro_batch))
+        .collect();
+    let rules = keys.iter().zip(lines).map(|(key, line)| Rule {
+        key,
+        window: line.window,
+        eager_start: line.eager_start,
+        patient: line.patient,
+    });
+    best(pipeline, &cap(pipeline, micro_batches), PassKind::Input, rules).order
 }

@@ -2,7 +2,7 @@
 //! and those of weights fill the bubble. ZB-H1 ("zb-1p") holds at most 1F1B's p micro-batches and idles p − 1 passes of equal
 //! length, a third of 1F1B's; ZB-H2 ("zb-2p") holds up to 2p − 1 and leaves no bubble on any rank.
 
-use super::greedy::{Rule, best, cap};
+use super::greedy::{Key, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
 
 /// ZB-H1.
@@ -26,20 +26,23 @@ pub const TWO: Schedule = Schedule {
 };
 
 fn order(pipeline: &Pipeline, micro_batches: usize) -> Order {
-    let cap = cap(pipeline, micro_batches);
     let backward_first = |_, kind, _, _| i64::from(kind == PassKind::Forward);
-    let forward_first = |_, kind, _, _| i64::from(kind != PassKind::Forward);
-    let rule = |key, patient| Rule { key, strict: false, patient };
-    let in_turn = |rank: usize, kind, _, micro_batch: usize| match kind {
-        PassKind::Forward => 2 * micro_batch as i64,
-        _ => 2 * (micro_batch + pipeline.n_ranks - 1 - rank) as i64 + 1,
-    };
+    // 1F1B's turns, with as many forwards ahead as follow from one or two stage passes per stage behind this one.
+    let in_turn = [1, 2].map(|behind| {
+        move |rank: usize, kind, _, micro_batch: usize| match kind {
+            PassKind::Forward => 2 * micro_batch as i64,
+            _ => 2 * (micro_batch + behind * (pipeline.n_ranks - 1 - rank)) as i64 + 1,
+        }
+    });
+    let rule = |key, window, patient| Rule { key, window, eager_start: false, patient };
     let rules = [
-        Rule { key: &in_turn, strict: true, patient: false },
-        rule(&backward_first as &super::greedy::Key<'_>, false),
-        rule(&backward_first, true),
-        rule(&forward_first, false),
-        rule(&forward_first, true),
+        rule(&in_turn[0] as &Key<'_>, -1, false),
+        rule(&in_turn[0], -1, true),
+        rule(&in_turn[0], 2, true),
+        rule(&in_turn[1], -1, false),
+        rule(&in_turn[1], 2, true),
+        rule(&backward_first, i64::MAX, false),
+        rule(&backward_first, i64::MAX, true),
     ];
-    best(pipeline, &cap, PassKind::Input, rules).order
+    best(pipeline, &cap(pipeline, micro_batches), PassKind::Input, rules).order
 }
