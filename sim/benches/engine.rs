@@ -1,4 +1,4 @@
-//! Speed of the event queue and of tasks through resources. Estimates: 25 ns per event, 300 ns per task.
+//! Speed of the event queue, of tasks through resources and of schedule synthesis. Estimates: 25 ns per event, 300 ns per task.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hw::Time;
@@ -57,5 +57,21 @@ fn tasks(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, queue, tasks);
+/// Every schedule on 16 ranks with 64 ragged micro-batches. Aim: below 10 ms each.
+fn schedules(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("schedule synthesis");
+    group.sample_size(20);
+    for schedule in sim::schedule::SCHEDULES {
+        let mut pipeline = sim::schedule::Pipeline::equal(16, schedule, 64, [0, 0, 0]);
+        let mut random = sim::random::stream(1, "schedules");
+        let lengths: Vec<u64> = (0..64).map(|_| 10_000 + random.below(20_000)).collect();
+        for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight] {
+            grid.iter_mut().for_each(|row| row.copy_from_slice(&lengths));
+        }
+        group.bench_function(schedule.name, |bencher| bencher.iter(|| (schedule.order)(&pipeline)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, queue, tasks, schedules);
 criterion_main!(benches);

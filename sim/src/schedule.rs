@@ -7,9 +7,14 @@
 //!
 //! Invariant, held by a property test: every order holds every pass exactly once and can be played without a deadlock.
 
+mod dual_pipe;
 mod gpipe;
+mod greedy;
+mod interleaved;
 mod one_f_one_b;
 mod play;
+mod v_shape;
+mod zero_bubble;
 
 pub use play::{Played, Stuck, play};
 
@@ -204,7 +209,17 @@ impl PartialEq for Schedule {
 }
 
 /// Every schedule.
-pub static SCHEDULES: &[Schedule] = &[gpipe::SCHEDULE, one_f_one_b::SCHEDULE];
+pub static SCHEDULES: &[Schedule] = &[
+    gpipe::SCHEDULE,
+    one_f_one_b::SCHEDULE,
+    interleaved::SCHEDULE,
+    zero_bubble::ONE,
+    zero_bubble::TWO,
+    v_shape::ZERO,
+    v_shape::HALF,
+    v_shape::MIN,
+    dual_pipe::SCHEDULE,
+];
 
 /// A schedule by name.
 #[must_use]

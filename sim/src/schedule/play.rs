@@ -48,15 +48,32 @@ pub struct Stuck {
 
 const NEVER: u64 = u64::MAX;
 
-struct Ends {
+/// Ends of forward and backward (or input) passes of every stage.
+pub(super) struct Ends {
     forward: Vec<u64>,
     input: Vec<u64>,
     n_micro_batches: usize,
 }
 
 impl Ends {
+    /// Nothing computed.
+    pub(super) fn none(pipeline: &Pipeline) -> Self {
+        let never = vec![NEVER; pipeline.n_stages() * pipeline.n_micro_batches];
+        Self { forward: never.clone(), input: never, n_micro_batches: pipeline.n_micro_batches }
+    }
+
+    /// A slot of a stage ends.
+    pub(super) fn set(&mut self, slot: Slot, stage: usize, end: u64) {
+        let index = stage * self.n_micro_batches + slot.micro_batch as usize;
+        match slot.kind {
+            PassKind::Forward => self.forward[index] = end,
+            PassKind::Backward | PassKind::Input => self.input[index] = end,
+            PassKind::Weight => {}
+        }
+    }
+
     /// When the inputs of a slot are there; `None` when that is not yet known.
-    fn ready(&self, pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u64> {
+    pub(super) fn ready(&self, pipeline: &Pipeline, slot: Slot, stage: usize) -> Option<u64> {
         let micro_batch = slot.micro_batch as usize;
         let at = |ends: &[u64], stage: usize| ends[stage * self.n_micro_batches + micro_batch];
         let rank = |stage| pipeline.place(stage, micro_batch).0;
@@ -81,8 +98,7 @@ impl Ends {
 /// # Errors
 /// The slots that wait for each other, when the order cannot be played.
 pub fn play(pipeline: &Pipeline, order: &Order) -> Result<Played, Stuck> {
-    let (n_stages, m) = (pipeline.n_stages(), pipeline.n_micro_batches);
-    let mut ends = Ends { forward: vec![NEVER; n_stages * m], input: vec![NEVER; n_stages * m], n_micro_batches: m };
+    let mut ends = Ends::none(pipeline);
     let mut start: Vec<Vec<u64>> = order.iter().map(|slots| Vec::with_capacity(slots.len())).collect();
     let mut free = vec![0_u64; order.len()];
     let mut moved = true;
@@ -93,13 +109,8 @@ pub fn play(pipeline: &Pipeline, order: &Order) -> Result<Played, Stuck> {
                 let stage = pipeline.stage(rank, slot.chunk as usize);
                 let Some(ready) = ends.ready(pipeline, slot, stage) else { break };
                 let begin = ready.max(free[rank]);
-                let micro_batch = slot.micro_batch as usize;
-                free[rank] = begin + pipeline.duration(slot.kind, stage, micro_batch);
-                match slot.kind {
-                    PassKind::Forward => ends.forward[stage * m + micro_batch] = free[rank],
-                    PassKind::Backward | PassKind::Input => ends.input[stage * m + micro_batch] = free[rank],
-                    PassKind::Weight => {}
-                }
+                free[rank] = begin + pipeline.duration(slot.kind, stage, slot.micro_batch as usize);
+                ends.set(slot, stage, free[rank]);
                 start[rank].push(begin);
                 moved = true;
             }
