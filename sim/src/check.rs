@@ -4,9 +4,11 @@
 //! context ranks exist). Memory is not asked here: a plan that does not fit runs out of memory in the simulation,
 //! which is an outcome.
 
+use std::collections::BTreeMap;
+
 use crate::plan::{Place, Plan, SCHEMA, Step};
 use crate::problem::Problem;
-use crate::schedule::{Order, PassKind, Pipeline, play};
+use crate::schedule::{Order, PassKind, Pipeline, Slot, play};
 
 /// Findings kept at most; a broken plan would list every sequence otherwise.
 const FINDINGS_MAX: usize = 20;
@@ -75,19 +77,29 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
             return Some(format!("{what} is for {n} micro-batches on {} ranks", order.len()));
         }
         for (rank, slots) in order.iter().enumerate() {
-            let mut seen: Vec<_> = slots.iter().map(|slot| (slot.chunk, slot.micro_batch, slot.kind)).collect();
-            seen.sort_unstable();
-            let before = seen.len();
-            seen.dedup();
-            let splits = slots.iter().any(|slot| slot.kind == PassKind::Input);
-            let per_micro_batch = if splits { 3 } else { 2 };
-            let expected: usize =
-                (0..layout.chunks as usize).map(|chunk| pipeline.micro_batches(chunk).count() * per_micro_batch).sum();
-            if before != seen.len() || before != expected {
-                return Some(format!("{what}, rank {rank}: {before} passes, expected {expected} different ones"));
+            if let Some(wrong) = passes(&pipeline, slots) {
+                return Some(format!("{what}, rank {rank}: {wrong}"));
             }
         }
         play(&pipeline, order).err().map(|stuck| format!("{what} cannot be played: {:?} wait", stuck.waiting))
     };
     step.orders.iter().enumerate().filter_map(of_group).collect()
+}
+
+/// Whether a rank does every pass once: a forward, and either a whole backward or its two halves.
+fn passes(pipeline: &Pipeline, slots: &[Slot]) -> Option<String> {
+    let mut kinds: BTreeMap<(u32, u32), Vec<PassKind>> = BTreeMap::new();
+    for slot in slots {
+        kinds.entry((slot.chunk, slot.micro_batch)).or_default().push(slot.kind);
+    }
+    let expected: usize = (0..pipeline.n_chunks).map(|chunk| pipeline.micro_batches(chunk).count()).sum();
+    if kinds.len() != expected {
+        return Some(format!("passes of {} micro-batches and chunks, expected {expected}", kinds.len()));
+    }
+    kinds.into_iter().find_map(|((chunk, micro_batch), mut kinds)| {
+        kinds.sort_unstable();
+        let whole = kinds == [PassKind::Forward, PassKind::Backward];
+        let halves = kinds == [PassKind::Forward, PassKind::Input, PassKind::Weight];
+        (!whole && !halves).then(|| format!("chunk {chunk}, micro-batch {micro_batch} has passes {kinds:?}"))
+    })
 }
