@@ -3,6 +3,7 @@
 mod determinism;
 mod errors;
 mod paper;
+mod parallelism;
 mod scenarios;
 mod tidy;
 mod training;

@@ -193,6 +193,10 @@ struct Builder<'a> {
     /// Slot position and exchanges of it so far, per lane.
     parts: Vec<(u32, u32)>,
     contents: &'a [Vec<Content>],
+    /// Last task of the two slots before, per lane.
+    slot_ends: Vec<[Option<TaskId>; 2]>,
+    /// Copy to the host of each micro-batch's activations that are away.
+    offloads: BTreeMap<(LaneId, u32, u32), TaskId>,
 }
 
 impl<'a> Builder<'a> {
@@ -229,6 +233,8 @@ impl<'a> Builder<'a> {
             ahead: vec![vec![None; n_chunks]; n_lanes],
             parts: vec![(0, 0); n_lanes],
             contents,
+            slot_ends: vec![[None; 2]; n_lanes],
+            offloads: BTreeMap::new(),
         }
     }
 

@@ -109,6 +109,10 @@ impl Builder<'_> {
             PassKind::Forward => self.forward(frame, column),
             kind => self.backward(frame, column, kind, is_last),
         }
+        for &lane in &column.lanes {
+            let ends = &mut self.slot_ends[lane.index()];
+            *ends = [ends[1], self.last[lane.index()]];
+        }
     }
 
     /// Messages to the next rank, one per lane; what follows waits for the lane's tail where nothing is sent.
@@ -187,6 +191,7 @@ impl Builder<'_> {
             let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
             let task = self.copy(frame, lane, CopyKind::DeviceToHost, bytes, &preds);
             self.effect(task, Moment::End, self.activations, -bytes);
+            self.offloads.insert((lane, frame.slot.chunk, frame.slot.micro_batch), task);
         }
     }
 
@@ -194,9 +199,10 @@ impl Builder<'_> {
     fn fetch(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share) {
         let bytes = self.offloaded(&frame.stage, share);
         if bytes > 0 {
-            let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
-            let before = preds.first().map(|last| self.graph.preds(*last).to_vec()).unwrap_or_default();
-            let task = self.copy(frame, lane, CopyKind::HostToDevice, bytes, &before);
+            // One slot ahead, and not before it has left.
+            let left = self.offloads.remove(&(lane, frame.slot.chunk, frame.slot.micro_batch));
+            let preds: Vec<TaskId> = left.into_iter().chain(self.slot_ends[lane.index()][0]).collect();
+            let task = self.copy(frame, lane, CopyKind::HostToDevice, bytes, &preds);
             self.effect(task, Moment::Start, self.activations, bytes);
             self.gate[lane.index()].push(task);
         }

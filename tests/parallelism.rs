@@ -1,0 +1,198 @@
+//! Claims about tensor, pipeline and expert parallelism: folded lanes against every rank, bounds, symmetries, bandwidth.
+
+use std::collections::BTreeMap;
+
+use hw::topology::Topology;
+use hw::{BytesPerSecond, Rank};
+use sim::engine::{Case, Machine};
+use sim::lower::training::{Fold, lower_folded};
+use sim::task::{Role, Stream};
+use sim::{Outcome, TaskGraph, Timeline};
+use skrull_sim::pipeline::{self, Decided};
+use skrull_sim::scenario::{self, Overrides, Scenario};
+
+/// A small job with every kind of parallelism, laid over by `set`.
+fn job(set: &[&str]) -> Scenario {
+    let (source, folder) = scenario::find("quickstart").expect("shipped");
+    let base = [
+        "model.name=\"mixtral-8x7b\"",
+        "cluster.gpu=\"h200-sxm\"",
+        "cluster.nodes=4",
+        "parallel.dp=2",
+        "parallel.cp=2",
+        "parallel.tp=2",
+        "parallel.pp=4",
+        "parallel.zero=1",
+        "training.steps=1",
+        "training.batch_size=12",
+        "training.bucket_tokens=8192",
+        "training.recompute=\"selective\"",
+        "workload.max_tokens=8000",
+        "policies.run=[\"best_fit\"]",
+        "policies.baseline=\"best_fit\"",
+        "expect={}",
+    ];
+    let all: Vec<String> = base.iter().chain(set).map(|item| (*item).to_owned()).collect();
+    let checked = scenario::check(source, &folder, &Overrides { set: all, ..Overrides::default() });
+    checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings))
+}
+
+/// Times of the step at one fold.
+fn play(scenario: &Scenario, fold: Fold) -> (TaskGraph, Timeline) {
+    let cost = pipeline::cost_model(scenario);
+    let topology = Topology::of(&scenario.problem.cluster);
+    let choice = &scenario.policies[0];
+    let Decided { problem, decision, .. } =
+        pipeline::decide(scenario, choice, cost.as_ref(), &topology).expect("a plan");
+    let graph = lower_folded(&problem, &decision.plan, 0, fold);
+    let machine = Machine {
+        cost: cost.as_ref(),
+        topology: &topology,
+        memory_bytes: problem.cluster.gpu.memory.0,
+        case: Case::Expected,
+        speed_changes: &[],
+    };
+    match sim::simulate(&graph, &machine) {
+        Outcome::Done(timeline) => (graph, timeline),
+        other => panic!("expected a finished step, found {other:?}"),
+    }
+}
+
+type Intervals = Vec<(u64, u64, Role, u32)>;
+
+/// What every lane's streams do, under the rank that stands for it.
+fn by_rank(graph: &TaskGraph, timeline: &Timeline) -> BTreeMap<(Rank, Stream), Intervals> {
+    let mut all: BTreeMap<(Rank, Stream), Intervals> = BTreeMap::new();
+    for (index, task) in graph.tasks.iter().enumerate() {
+        let rank = graph.lanes[task.lane.index()].rank;
+        let (start, end) = (timeline.start[index].as_ns(), timeline.end[index].as_ns());
+        all.entry((rank, task.stream)).or_default().push((start, end, task.role, task.micro_batch));
+    }
+    all
+}
+
+fn step_s(scenario: &Scenario) -> f64 {
+    let row = pipeline::run(scenario, &|_| {}).result.results.remove(0);
+    assert_eq!(row.status, "ok", "{}", row.why);
+    row.metrics["iteration_time_s"]
+}
+
+#[test]
+fn folded_lanes_and_every_rank_give_the_same_times_to_the_nanosecond() {
+    let equal = ["workload.tokens=4000", "workload.lengths=0"];
+    let cases: [&[&str]; 6] = [
+        &[],
+        &["parallel.ep=2"],
+        &["parallel.ep=8"],
+        &["parallel.ep=4", "parallel.expert_tp=2", "parallel.schedule=\"zb-1p\""],
+        &["parallel.cp=1", "parallel.dp=4", "parallel.schedule=\"interleaved\"", "training.recompute=\"full\""],
+        &["parallel.tp=4", "parallel.cp=1", "parallel.schedule=\"zb-v\"", "overlap.tensor=0.5", "overlap.slowdown=1.1"],
+    ];
+    for case in cases {
+        for lengths in [&[][..], &equal[..1]] {
+            let scenario = job(&[case, lengths].concat());
+            let (folded, full) = (play(&scenario, Fold::Alike), play(&scenario, Fold::Nothing));
+            let (few, all) = (by_rank(&folded.0, &folded.1), by_rank(&full.0, &full.1));
+            assert_eq!(full.0.lanes.len(), 32, "every rank is a lane");
+            assert!(folded.0.lanes.len() < 32, "something is folded");
+            let ranks: u32 = folded.0.lanes.iter().map(|lane| lane.multiplicity).sum();
+            assert_eq!(ranks, 32, "lanes stand for all ranks");
+            for (place, intervals) in &few {
+                assert_eq!(intervals, &all[place], "{case:?} {lengths:?} {place:?}");
+            }
+            assert_eq!(folded.1.span(), full.1.span());
+            for (index, lane) in folded.0.lanes.iter().enumerate() {
+                let same = full.0.lanes.iter().position(|other| other.rank == lane.rank).expect("every rank");
+                assert_eq!(folded.1.memory[index], full.1.memory[same], "{case:?} memory of {:?}", lane.rank);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_schedule_runs_a_ragged_step_within_its_interval() {
+    for schedule in sim::schedule::SCHEDULES {
+        for recompute in ["none", "selective", "full"] {
+            let set = [
+                format!("parallel.schedule=\"{}\"", schedule.name),
+                format!("training.recompute=\"{recompute}\""),
+                "parallel.ep=4".to_owned(),
+                "experts.imbalance=0.5".to_owned(),
+            ];
+            let scenario = job(&set.each_ref().map(String::as_str));
+            let row = pipeline::run(&scenario, &|_| {}).result.results.remove(0);
+            assert_eq!(row.status, "ok", "{} {recompute}: {}", schedule.name, row.why);
+            let [low, high] = row.interval["iteration_time_s"];
+            let found = row.metrics["iteration_time_s"];
+            assert!(low <= found && found <= high, "{}: {found} in {low} to {high}", schedule.name);
+            let bubble = row.metrics["bubble_ratio"];
+            assert!((0.0..1.0).contains(&bubble), "{}: {bubble}", schedule.name);
+        }
+    }
+}
+
+#[test]
+fn ranks_in_another_order_take_the_same_time_when_every_link_is_the_same() {
+    // On one node all pairs of ranks are alike.
+    let one_node = ["cluster.nodes=1", "parallel.dp=1", "model.name=\"qwen2.5-7b\"", "parallel.pp=2"];
+    let of = |order: &str| step_s(&job(&[&one_node[..], &[&format!("parallel.order=\"{order}\"")]].concat()));
+    let base = of("tp-cp-dp-pp");
+    for order in ["cp-tp-dp-pp", "pp-cp-dp-tp", "tp-pp-dp-cp"] {
+        assert_eq!(of(order), base, "{order}");
+    }
+}
+
+#[test]
+fn a_faster_network_or_device_never_slows_a_fixed_schedule() {
+    for schedule in ["1f1b", "interleaved"] {
+        let scenario =
+            job(&["parallel.ep=4", "cost.profile=\"roofline\"", &format!("parallel.schedule=\"{schedule}\"")]);
+        let base = step_s(&scenario);
+        for change in 0..3 {
+            let mut faster = scenario.clone();
+            let cluster = &mut faster.problem.cluster;
+            let double = |rate: BytesPerSecond| rate * 2.0;
+            match change {
+                0 => cluster.nic_bandwidth = double(cluster.nic_bandwidth),
+                1 => cluster.gpu.intra_node_bandwidth = double(cluster.gpu.intra_node_bandwidth),
+                _ => cluster.gpu.peak_bf16 = cluster.gpu.peak_bf16 * 2.0,
+            }
+            let found = step_s(&faster);
+            assert!(found <= base * 1.000_001, "{schedule} {change}: {found} against {base}");
+        }
+    }
+}
+
+#[test]
+fn sequence_parallelism_and_tensor_parallelism_lower_memory() {
+    let peak = |set: &[&str]| {
+        let row = pipeline::run(&job(set), &|_| {}).result.results.remove(0);
+        assert_eq!(row.status, "ok", "{}", row.why);
+        row.metrics["peak_memory_bytes"]
+    };
+    let with = peak(&["parallel.sequence_parallel=true"]);
+    assert!(with < peak(&["parallel.sequence_parallel=false"]));
+    assert!(peak(&["parallel.tp=4", "parallel.cp=1"]) < peak(&["parallel.tp=2", "parallel.cp=2"]));
+}
+
+#[test]
+fn offloaded_activations_lower_the_peak_and_never_the_time() {
+    let of = |ratio: &str| {
+        let row = pipeline::run(&job(&[&format!("training.offload_ratio={ratio}")]), &|_| {}).result.results.remove(0);
+        assert_eq!(row.status, "ok", "{}", row.why);
+        (row.metrics["peak_activation_bytes"], row.metrics["iteration_time_s"])
+    };
+    let (kept, half) = (of("0"), of("0.5"));
+    assert!(half.0 < kept.0, "{half:?} {kept:?}");
+    assert!(half.1 >= kept.1, "{half:?} {kept:?}");
+}
+
+#[test]
+fn an_overlapped_exchange_is_never_slower_without_slowdown() {
+    let set = ["parallel.ep=4", "parallel.expert_tp=1"];
+    let base = step_s(&job(&set));
+    let hidden = step_s(&job(&[&set[..], &["overlap.tensor=1", "overlap.expert=1"]].concat()));
+    assert!(hidden < base, "{hidden} {base}");
+    let slowed = step_s(&job(&[&set[..], &["overlap.tensor=1", "overlap.expert=1", "overlap.slowdown=1.5"]].concat()));
+    assert!(slowed > hidden, "{slowed} {hidden}");
+}
