@@ -5,6 +5,7 @@
 
 pub mod dacp;
 pub mod milp;
+pub mod optimal_schedule;
 pub mod pack;
 pub mod policies;
 pub mod policy;
