@@ -4,7 +4,11 @@
 
 use sim::schedule::{PassKind, Pipeline, Slot};
 
+/// Most rounds of `tighten`; stopping early loses tightness only.
+const MOST_ROUNDS: usize = 100;
+
 /// A pass.
+#[derive(Clone)]
 pub struct Pass {
     pub slot: Slot,
     pub stage: usize,
@@ -38,6 +42,7 @@ impl Pass {
 }
 
 /// All passes.
+#[derive(Clone)]
 pub struct Passes {
     pub all: Vec<Pass>,
     /// Passes of each rank.
@@ -97,6 +102,7 @@ impl Passes {
         self.unit
     }
 
+    /// Carries heads forward and tails backward along the micro-batches' ways.
     fn set_heads_and_tails(&mut self) {
         let mut by_step: Vec<usize> = (0..self.all.len()).collect();
         by_step.sort_by_key(|&id| (self.all[id].slot.kind == PassKind::Weight, self.all[id].step(self.n_stages)));
@@ -108,7 +114,7 @@ impl Passes {
         }
         for &id in by_step.iter().rev() {
             let after = |&(next, lag): &(usize, u64)| lag + self.all[next].duration + self.all[next].tail;
-            self.all[id].tail = self.all[id].next.iter().map(after).max().unwrap_or(0);
+            self.all[id].tail = self.all[id].next.iter().map(after).fold(self.all[id].tail, u64::max);
         }
     }
 
@@ -138,6 +144,60 @@ impl Passes {
     /// is never more than the true optimum and never less than a micro-batch's critical path.
     pub fn bound(&self) -> u64 {
         self.of_rank.iter().map(|ids| self.preemptive_span(ids)).max().unwrap_or(0)
+    }
+
+    /// Raises heads and tails by the pairs whose order follows when the span is `upper` or less, until nothing moves. `false`
+    /// when that cannot be.
+    pub fn tighten(&mut self, upper: u64) -> bool {
+        for _ in 0..MOST_ROUNDS {
+            let mut moved = false;
+            for rank in 0..self.of_rank.len() {
+                let ids = self.of_rank[rank].clone();
+                for (row, &a) in ids.iter().enumerate() {
+                    for &b in &ids[row + 1..] {
+                        let (first, second) = match (self.may_precede(a, b, upper), self.may_precede(b, a, upper)) {
+                            (true, true) => continue,
+                            (false, false) => return false,
+                            (true, false) => (a, b),
+                            (false, true) => (b, a),
+                        };
+                        let head = self.all[first].head + self.all[first].duration;
+                        let tail = self.all[second].duration + self.all[second].tail;
+                        moved |= head > self.all[second].head || tail > self.all[first].tail;
+                        self.all[second].head = self.all[second].head.max(head);
+                        self.all[first].tail = self.all[first].tail.max(tail);
+                    }
+                }
+            }
+            self.set_heads_and_tails();
+            if self.bound() > upper {
+                return false;
+            }
+            if !moved {
+                break;
+            }
+        }
+        true
+    }
+
+    /// The bound, raised as long as tightening refutes a span, up to the known span `to`.
+    pub fn raised_bound(&self, to: u64) -> u64 {
+        // Spans are whole units: `low` units are not refuted by the bound itself, `high` units are known to be possible.
+        let (mut low, mut high) = (self.bound() / self.unit, to / self.unit);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.clone().tighten(middle * self.unit) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low * self.unit
+    }
+
+    /// Pairs of passes of a rank.
+    pub fn n_pairs(&self) -> usize {
+        self.of_rank.iter().map(|ids| ids.len() * ids.len().saturating_sub(1) / 2).sum()
     }
 
     /// Span of one rank when, at any time, the arrived pass with the longest tail is computed.

@@ -1,7 +1,7 @@
 //! V-shaped schedules (arXiv:2405.15362): rank r has stages r and 2p − 1 − r, so the last stage feeds the loss on the rank of the
 //! first and activations of early and late stages share memory. A building block says when a micro-batch's four passes come on
 //! each rank; it repeats every 6 units (two chunks of forward, input, weight), which gives the order of passes, and the list
-//! scheduler squeezes it and fills in the weights. The block's life time is what the schedule holds: at least p micro-batches for
+//! scheduler squeezes it and fills in the weights. A block's life time over its period is what it holds: p micro-batches for
 //! ZB-V (as 1F1B, no bubble), ⌊(p + 2)/2⌋ for V-Half and ⌊(p + 4)/3⌋ for V-Min.
 
 use super::greedy::{Rule, best, cap};
