@@ -37,7 +37,8 @@ pub struct Found {
     pub span: u64,
     /// No order of this pipeline within its memory limit is shorter, nanoseconds.
     pub bound: u64,
-    /// `Optimal` (to 2 parts in a million); `Feasible` when the solver stopped early; `Heuristic` when the order is a heuristic's.
+    /// `Optimal` (to 2 parts in a million); `Feasible` when the solver stopped early; `Heuristic` when the order is a
+    /// heuristic's that was not proved best.
     pub status: Status,
 }
 

@@ -141,32 +141,3 @@ fn a_spent_budget_or_a_large_case_leaves_the_best_heuristic_and_a_bound() {
     assert_eq!(found.span, best_heuristic(&large, true).expect("fits").1);
     assert!(found.bound <= found.span && found.bound >= lengths.iter().sum::<u64>() * 3);
 }
-
-#[test]
-#[ignore]
-fn scale() {
-    for (p, lengths, limit) in [
-        (4, &[4_u64, 1, 2, 1][..], None),
-        (4, &[4, 1, 2, 1], Some(8)),
-        (4, &[5, 3, 8, 1, 2, 4], None),
-        (2, &[5, 3, 8, 1, 2, 4, 7, 3], None),
-        (4, &[5_123_457, 3_111_119, 8_000_003, 1_234_567], None),
-        (4, &[1, 2, 3, 4, 5, 6, 7, 8], None),
-    ] {
-        for splits in [false, true] {
-            let mut pipeline = Pipeline { limit, ..ragged("1f1b", p, lengths) };
-            pipeline.transfer = 1;
-            let begun = std::time::Instant::now();
-            let found = optimal_schedule(&pipeline, splits, Budget { nodes: 200_000, seconds: 10.0 }).unwrap();
-            println!(
-                "{p} {lengths:?} {limit:?} {splits}: heuristic {} span {} bound {} (simple {}) {:?} {:?}",
-                best_heuristic(&pipeline, splits).unwrap().1,
-                found.span,
-                found.bound,
-                lower_bound(&pipeline, splits),
-                found.status,
-                begun.elapsed()
-            );
-        }
-    }
-}
