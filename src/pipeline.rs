@@ -15,7 +15,7 @@ use sim::cost::roofline::Roofline;
 use sim::cost::sustained::Sustained;
 use sim::engine::{Case, Machine};
 use sim::metrics::{self, Played};
-use sim::{CostModel, Outcome, Problem, Source};
+use sim::{CostModel, Outcome, Problem, Source, TaskGraph, Timeline};
 
 use crate::scenario::{PolicyChoice, Scenario};
 
@@ -229,31 +229,37 @@ fn simulate(
     let (mut steps, mut ends) = (Vec::with_capacity(n_steps), [0.0; 2]);
     for step_index in 0..n_steps {
         let graph = sim::lower::training::lower(problem, &decision.plan, step_index);
-        let machine =
-            |case| Machine { cost, topology, memory_bytes: problem.cluster.gpu.memory.0, case, speed_changes: &[] };
-        let play = |case| match sim::simulate(&graph, &machine(case)) {
-            Outcome::Done(timeline) => Ok(timeline),
-            Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
-                let micro_batch = graph.tasks[task.0 as usize].micro_batch;
-                let gib = |bytes: u64| hw::Bytes(bytes).as_f64() / 1_073_741_824.0;
-                Err((
-                    "oom",
-                    format!(
-                        "step {step_index}, rank {}, micro-batch {micro_batch}: `{allocation}` needs {:.1} GiB, {:.1} GiB are free",
-                        rank.0,
-                        gib(needed),
-                        gib(free)
-                    ),
-                ))
-            }
-            Outcome::Stuck { waiting } => panic!("lowering made a graph that cannot finish: {waiting:?}"),
-        };
-        let timeline = play(Case::Expected)?;
-        let n = hw::Tokens(n_steps as u64).as_f64();
-        for (end, case) in ends.iter_mut().zip([Case::Low, Case::High]) {
-            *end += play(case)?.span().to_seconds().get() / n;
+        let memory_bytes = problem.cluster.gpu.memory.0;
+        let machine = Machine { cost, topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
+        let mut timelines = Vec::with_capacity(3);
+        for outcome in sim::engine::simulate_cases(&graph, &machine, &[Case::Expected, Case::Low, Case::High]) {
+            timelines.push(finished(&graph, outcome, step_index)?);
         }
+        let n = hw::Tokens(n_steps as u64).as_f64();
+        for (end, timeline) in ends.iter_mut().zip(&timelines[1..]) {
+            *end += timeline.span().to_seconds().get() / n;
+        }
+        let timeline = timelines.swap_remove(0);
         steps.push(Played { graph, timeline });
     }
     Ok((steps, ends))
+}
+
+/// The timeline of a finished step, or why it did not finish.
+fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Timeline, (&'static str, String)> {
+    match outcome {
+        Outcome::Done(timeline) => Ok(timeline),
+        Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
+            let micro_batch = graph.tasks[task.0 as usize].micro_batch;
+            let gib = |bytes: u64| hw::Bytes(bytes).as_f64() / 1_073_741_824.0;
+            let why = format!(
+                "step {step_index}, rank {}, micro-batch {micro_batch}: `{allocation}` needs {:.1} GiB, {:.1} GiB are free",
+                rank.0,
+                gib(needed),
+                gib(free)
+            );
+            Err(("oom", why))
+        }
+        Outcome::Stuck { waiting } => panic!("lowering made a graph that cannot finish: {waiting:?}"),
+    }
 }

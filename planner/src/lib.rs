@@ -5,6 +5,7 @@
 
 pub mod dacp;
 pub mod milp;
+pub mod optimal_schedule;
 pub mod orders;
 pub mod pack;
 pub mod policies;

@@ -77,11 +77,12 @@ pub fn minimise(
         other => Unsolved::Stopped(other.to_string()),
     })?;
     let objective = solution.eval(objective);
-    let optimal = matches!(solution.status(), SolutionStatus::Optimal);
+    // good_lp says `GapLimit` of a search that HiGHS finished within `RELATIVE_GAP` with a gap that is not exactly 0.
+    let optimal = matches!(solution.status(), SolutionStatus::Optimal | SolutionStatus::GapLimit);
     Ok(Solved {
         values: wanted.iter().map(|&variable| solution.value(variable)).collect(),
         objective,
-        bound: optimal.then(|| objective * (1.0 - f64::from(RELATIVE_GAP))),
+        bound: optimal.then(|| objective - objective.abs() * f64::from(RELATIVE_GAP)),
         status: if optimal { Status::Optimal } else { Status::Feasible },
     })
 }

@@ -84,8 +84,15 @@ pub fn search(
             break;
         }
         let candidate = candidates[index];
+        let laid_out = candidate.problem(problem);
+        let Ok(plan) = plan(&laid_out, policy, context) else { continue };
+        // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
+        let bound_s = bound_s.max(bound::of_order(&laid_out, &plan, context.cost).unwrap_or(0.0));
+        if effort == Effort::UntilProved && ranking.first().is_some_and(|best| bound_s >= best.step_s) {
+            continue;
+        }
         n_simulated += 1;
-        let Some(step_s) = simulate(&candidate.problem(problem), policy, context, topology) else { continue };
+        let Some(step_s) = simulate(&laid_out, &plan, context, topology) else { continue };
         ranking.push(Simulated { candidate, step_s, bound_s });
         ranking.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
         ranking.truncate(2);
@@ -107,13 +114,12 @@ pub fn plan(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -
     Ok(plan)
 }
 
-/// Mean step of a problem, seconds; `None` when it has no plan or does not fit.
+/// Mean step of a plan, seconds; `None` when it does not fit.
 #[must_use]
-pub fn simulate(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>, topology: &Topology) -> Option<f64> {
-    let plan = plan(problem, policy, context).ok()?;
+pub fn simulate(problem: &Problem, plan: &Plan, context: &PlanContext<'_>, topology: &Topology) -> Option<f64> {
     let mut total = 0.0;
     for step_index in 0..plan.steps.len() {
-        let graph = lower::training::lower(problem, &plan, step_index);
+        let graph = lower::training::lower(problem, plan, step_index);
         total += play(problem, &graph, context, topology)?.span().to_seconds().get();
     }
     Some(total / hw::Tokens(plan.steps.len() as u64).as_f64())

@@ -1,7 +1,7 @@
 //! Chrome/Perfetto trace of one step: a process per rank, a thread per stream, a counter for memory.
 //!
 //! Units: microseconds with three decimals, which is exact for nanoseconds. Every task is one `ph: X` event,
-//! in task order. Format: "Trace Event Format" of the Chromium project.
+//! in task order; of a very large step only as many ranks as a viewer can hold, from the first on. Format: "Trace Event Format" of the Chromium project.
 
 use std::fmt::Write as _;
 
@@ -14,19 +14,35 @@ use crate::quantity::float;
 /// Bytes that an event takes at most in practice, for one allocation up front.
 const EVENT_BYTES: usize = 160;
 
+/// Tasks that a trace holds at most; viewers become slow beyond.
+const TASKS_MAX: usize = 200_000;
+
+/// Lanes that fit: all, or the first ones.
+fn n_shown(picture: &Picture<'_>) -> usize {
+    let n_tasks = picture.graph.tasks.len().max(1);
+    if n_tasks <= TASKS_MAX {
+        picture.graph.lanes.len()
+    } else {
+        (picture.graph.lanes.len() * TASKS_MAX / n_tasks).max(1)
+    }
+}
+
 /// Renders the trace; linear in the tasks, no tree in between.
 #[must_use]
 pub fn render(picture: &Picture<'_>) -> String {
     let n_marks: usize = picture.timeline.memory.iter().map(Vec::len).sum();
-    let mut out = String::with_capacity(EVENT_BYTES * (picture.graph.tasks.len() + n_marks) + 4096);
+    let n_shown = n_shown(picture);
+    let n_events = picture.graph.tasks.len().min(TASKS_MAX) + n_marks;
+    let mut out = String::with_capacity(EVENT_BYTES * n_events + 4096);
     let _ = write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"policy\":\"{}\"}},", escape(picture.policy));
     out.push_str("\"traceEvents\":[");
     let mut writer = Writer { out, is_first: true };
     names(&mut writer, picture);
-    for index in 0..picture.graph.tasks.len() {
+    let is_shown = |task: &sim::task::Task| task.lane.index() < n_shown;
+    for index in (0..picture.graph.tasks.len()).filter(|&index| is_shown(&picture.graph.tasks[index])) {
         task(&mut writer, picture, index);
     }
-    for (rank, marks) in picture.timeline.memory.iter().enumerate() {
+    for (rank, marks) in picture.timeline.memory.iter().enumerate().take(n_shown) {
         for mark in marks {
             let (at, gib) = (Micros(mark.at.as_ns()), crate::quantity::gib_of(float(mark.bytes)));
             let _ = write!(
@@ -69,7 +85,7 @@ fn names(writer: &mut Writer, picture: &Picture<'_>) {
     for task in &picture.graph.tasks {
         used[task.lane.index()][task.stream.index()] = true;
     }
-    for (rank, streams) in used.iter().enumerate() {
+    for (rank, streams) in used.iter().enumerate().take(n_shown(picture)) {
         let _ = write!(
             writer.next(),
             "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{rank},\"args\":{{\"name\":\"{}\"}}}}",

@@ -16,7 +16,7 @@ mod play;
 use hw::topology::Topology;
 use hw::{Rank, Time};
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, Estimate};
 use crate::task::{TaskGraph, TaskId};
 use crate::timeline::Timeline;
 
@@ -87,7 +87,18 @@ pub enum Outcome {
 /// Plays `graph`; same graph and machine, same bytes.
 #[must_use]
 pub fn simulate(graph: &TaskGraph, machine: &Machine<'_>) -> Outcome {
-    play::play(graph, machine)
+    let estimates = estimates(graph, machine.cost);
+    play::play(graph, machine, &estimates)
+}
+
+/// Plays `graph` at several ends of the interval; operations are estimated once.
+pub fn simulate_cases(graph: &TaskGraph, machine: &Machine<'_>, cases: &[Case]) -> Vec<Outcome> {
+    let estimates = estimates(graph, machine.cost);
+    cases.iter().map(|&case| play::play(graph, &Machine { case, ..*machine }, &estimates)).collect()
+}
+
+fn estimates(graph: &TaskGraph, cost: &dyn CostModel) -> Vec<Estimate> {
+    graph.ops.iter().map(|op| cost.estimate(op)).collect()
 }
 
 #[cfg(test)]

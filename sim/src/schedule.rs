@@ -86,7 +86,8 @@ pub struct Pipeline {
     pub transfer: u64,
     /// Activation that a stage keeps from forward to the end of its backward (of `Weight` where split).
     pub activation: Grid,
-    /// Most activation that a rank may hold; `None` for as much as the schedule likes.
+    /// Most activation that a rank may hold; `None` for as much as the schedule likes. A rank that could not hold one
+    /// micro-batch may hold one. `gpipe` and `1f1b` have one order each and do not heed it.
     pub limit: Option<u64>,
 }
 

@@ -4,20 +4,25 @@
 //! It cannot start before a micro-batch has passed the stages in front of it, and when backward is not split, its last pass is
 //! followed by the backward of those stages. So for every rank r
 //!
-//!   step ≥ forward of the stages before r + passes of r + max(backward of the stages before r, optimizer of r).
+//!   step ≥ forward of the stages before r + passes of r + backward of the stages before r + what follows on the first rank,
 //!
+//! where a message leads from each of those stages to the next, and gradient reduction (unless it runs behind backward),
+//! optimizer and parameter gather follow. With a split backward the last pass of r may be any, and only what follows on r
+//! itself does. Activations that leave for the host take the time of their copies on every rank.
 //! All terms are sums of the same estimates that the simulation plays, at their least over context ranks and micro-batches;
 //! nothing else is assumed. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
 
 use std::collections::BTreeMap;
 
+use sim::layout::{Position, Zero};
 use sim::lower::layer;
-use sim::lower::training::{Parts, parts};
-use sim::plan::MicroBatch;
-use sim::problem::{Problem, Recompute};
+use sim::lower::training::{Parts, parts, pipelines};
+use sim::plan::{MicroBatch, Plan};
+use sim::problem::{GradientSync, Problem, Recompute};
 use sim::schedule::{Pipeline, Placement, Schedule, play};
 use sim::stage::{Stage, stages};
-use sim::{Op, memory};
+use sim::task::Collective;
+use sim::{CostModel, Op, memory};
 
 use super::space::Candidate;
 use crate::policy::{PlanContext, Policy};
@@ -52,6 +57,8 @@ pub struct Judge<'a> {
     parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
     stages: BTreeMap<(u32, u32, &'static str), Vec<Vec<(usize, Stage)>>>,
     in_flight: BTreeMap<(u32, u32, &'static str, u32), Vec<u64>>,
+    /// Least tokens of a micro-batch on a rank, of the candidate at hand.
+    tokens_least: u64,
 }
 
 impl<'a> Judge<'a> {
@@ -66,6 +73,7 @@ impl<'a> Judge<'a> {
             parts: BTreeMap::new(),
             stages: BTreeMap::new(),
             in_flight: BTreeMap::new(),
+            tokens_least: 0,
         }
     }
 
@@ -84,6 +92,9 @@ impl<'a> Judge<'a> {
         if !self.fits(candidate, ranks, batches) {
             return None;
         }
+        self.tokens_least = batches.tokens_least;
+        let batches = self.batches[&key].as_ref()?;
+        let ranks = &self.stages[&(candidate.layout.pp, candidate.layout.chunks, candidate.schedule.name)];
         let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
         let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
         Some(total / hw::Tokens(batches.steps.len() as u64).as_f64() * ROUNDING)
@@ -144,23 +155,89 @@ impl<'a> Judge<'a> {
         };
         let splits = candidate.schedule.splits_backward;
         let linear = candidate.schedule.placement != Placement::Bidirectional;
-        let before_forward = of_path(&[0]);
-        let before_backward = of_path(&[1, 2]);
+        let (before_forward, before_backward) = (of_path(&[0]), of_path(&[1, 2]));
+        let message = if linear { self.message(candidate) } else { 0.0 };
+        let starts = |chunks: &[(usize, Stage)]| chunks.iter().map(|(index, _)| *index).min().unwrap_or(0);
+        let follows_first = ranks.iter().find(|chunks| starts(chunks) == 0).map_or(0.0, |chunks| self.follows(chunks));
         let mut slowest: f64 = 0.0;
         for chunks in ranks {
-            let first = chunks.iter().map(|(index, _)| *index).min().unwrap_or(0);
-            let head = if linear { before_forward[first] } else { 0.0 };
-            let tail = if linear && !splits { before_backward[first] } else { 0.0 };
+            let first = starts(chunks);
+            let hops = hw::Tokens(first.min(ranks.len()) as u64).as_f64() * message;
+            let head = if linear { before_forward[first] + hops } else { 0.0 };
+            let tail =
+                if linear && !splits { before_backward[first] + hops + follows_first } else { self.follows(chunks) };
             let sums: Vec<f64> = parts
                 .iter()
                 .map(|part| chunks.iter().map(|(_, stage)| part.stage(stage).iter().sum::<f64>()).sum())
                 .collect();
-            let work = |group: &Group| group.iter().map(|&(index, n)| sums[index] * f64::from(n)).sum::<f64>();
             let share = if linear { 1.0 } else { 0.5 };
-            let most = groups.iter().map(work).fold(0.0, f64::max) * share;
-            slowest = slowest.max(head + most + tail.max(self.optimizer(chunks)));
+            let most = |of: &dyn Fn(usize) -> f64| {
+                let work = |group: &Group| group.iter().map(|&(index, n)| of(index) * f64::from(n)).sum::<f64>();
+                groups.iter().map(work).fold(0.0, f64::max) * share
+            };
+            let copies = most(&|_| self.copies(candidate, chunks));
+            slowest = slowest.max(head + most(&|index| sums[index]).max(copies) + tail);
         }
         slowest
+    }
+
+    /// Least time of a message between pipeline ranks, seconds.
+    fn message(&self, candidate: &Candidate) -> f64 {
+        let (layout, problem) = (&candidate.layout, &self.scratch);
+        if layout.pp < 2 {
+            return 0.0;
+        }
+        let least = self.tokens_least * problem.model.hidden * problem.dtype.bytes();
+        let members = [0, 1].map(|pp| layout.rank(Position { pp, ..Position::default() }));
+        let (bytes, shape) = (least / u64::from(layout.tp), problem.cluster.shape_of(&members));
+        let kind = sim::task::Collective::SendRecv;
+        // Ranks inside a node reach each other faster; some pair of neighbours may be inside one.
+        let inside = hw::GroupShape { n_nodes: 1, ..shape };
+        let time = |shape| self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get();
+        time(shape).min(time(inside))
+    }
+
+    /// Copies to the host of one micro-batch on a rank, seconds; they come back over the other link.
+    fn copies(&self, candidate: &Candidate, chunks: &[(usize, Stage)]) -> f64 {
+        if candidate.offload == 0.0 {
+            return 0.0;
+        }
+        let per_token: u64 =
+            chunks.iter().map(|(_, stage)| memory::activation_bytes_per_token(&self.scratch, stage)).sum();
+        let bytes = hw::Bytes::from_f64(hw::Bytes(per_token * self.tokens_least).as_f64() * candidate.offload).0;
+        let kind = sim::task::CopyKind::DeviceToHost;
+        // One copy per chunk in truth; a single one has one start-up less.
+        self.context.cost.estimate(&Op::Copy { kind, bytes }).time.get()
+    }
+
+    /// What follows the last pass of a rank, seconds: reduction of gradients, optimizer, gather of parameters.
+    fn follows(&self, chunks: &[(usize, Stage)]) -> f64 {
+        let problem = &self.scratch;
+        let (layout, cost) = (&problem.layout, self.context.cost);
+        let mut seconds = self.optimizer(chunks);
+        if layout.n_shards() < 2 {
+            return seconds;
+        }
+        let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| (dp, cp)));
+        let members: Vec<_> =
+            positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() })).collect();
+        let shape = problem.cluster.shape_of(&members);
+        let time = |kind, bytes: f64| {
+            let bytes = hw::Bytes::from_f64(bytes).0;
+            cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
+        };
+        for (_, stage) in chunks {
+            let (shared, _) = memory::stage_parameters(problem, stage);
+            if problem.execution.gradient_sync == GradientSync::AtEnd {
+                let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
+                seconds += time(kind, shared * hw::Bytes(problem.execution.gradient_dtype.bytes()).as_f64());
+            }
+            let gathers = matches!(layout.zero, Zero::OptimizerStates | Zero::Gradients);
+            if gathers && !problem.execution.overlap.parameter_gather {
+                seconds += time(Collective::AllGather, shared * hw::Bytes(problem.dtype.bytes()).as_f64());
+            }
+        }
+        seconds
     }
 
     /// Optimizer of a rank, seconds.
@@ -177,6 +254,33 @@ impl<'a> Judge<'a> {
             .sum();
         self.context.cost.estimate(&Op::Sequence(layer::optimizer(parameters))).time.get()
     }
+}
+
+/// Bound from a plan's own order of passes, seconds: the longest path through it with least durations. `None` where ranks of
+/// one stage wait for each other inside a pass, which the path does not see.
+#[must_use]
+pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<f64> {
+    let overlap = problem.execution.overlap;
+    let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;
+    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.tensor > 0.0 || overlap.expert > 0.0 {
+        return None;
+    }
+    let mut total = 0.0;
+    for step_index in 0..plan.steps.len() {
+        let pipelines = pipelines(problem, plan, step_index, cost);
+        let orders = &plan.steps[step_index].orders;
+        let mut seen: Vec<&Pipeline> = Vec::new();
+        let mut longest = 0;
+        for (pipeline, order) in pipelines.iter().zip(orders) {
+            if seen.contains(&pipeline) {
+                continue;
+            }
+            seen.push(pipeline);
+            longest = longest.max(play(pipeline, order).ok()?.span);
+        }
+        total += hw::Span::from_ns(longest).to_seconds().get();
+    }
+    Some(total / hw::Tokens(plan.steps.len() as u64).as_f64() * ROUNDING)
 }
 
 const fn cut(candidate: &Candidate) -> CutKey {

@@ -10,7 +10,7 @@ use super::flow::{self, Flows};
 use super::memory::{Memory, Overflow};
 use super::queue::Queue;
 use super::{Case, Machine, Outcome};
-use crate::cost::{CostModel, Estimate};
+use crate::cost::Estimate;
 use crate::task::{CopyKind, GroupId, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
 use crate::timeline::{self, Timeline};
 
@@ -74,12 +74,12 @@ struct Player<'a> {
 }
 
 /// Plays a graph to its end.
-pub(super) fn play(graph: &TaskGraph, machine: &Machine<'_>) -> Outcome {
+pub(super) fn play(graph: &TaskGraph, machine: &Machine<'_>, estimates: &[Estimate]) -> Outcome {
     let memory = match Memory::new(graph, machine.memory_bytes) {
         Ok(memory) => memory,
         Err(overflow) => return out_of_memory(graph, overflow, Time::ZERO, TaskId(0)),
     };
-    let mut player = Player::new(graph, machine, memory);
+    let mut player = Player::new(graph, machine, estimates, memory);
     let mut now = Time::ZERO;
     player.wake = (0..player.heads.len()).collect();
     loop {
@@ -116,8 +116,8 @@ fn pick(estimate: Estimate, case: Case) -> Seconds {
     }
 }
 
-fn spans(graph: &TaskGraph, cost: &dyn CostModel, case: Case) -> Vec<Span> {
-    graph.ops.iter().map(|op| Span::from_seconds(pick(cost.estimate(op), case))).collect()
+fn spans(estimates: &[Estimate], case: Case) -> Vec<Span> {
+    estimates.iter().map(|&estimate| Span::from_seconds(pick(estimate, case))).collect()
 }
 
 fn u32_of(n: usize) -> u32 {
@@ -125,7 +125,7 @@ fn u32_of(n: usize) -> u32 {
 }
 
 impl<'a> Player<'a> {
-    fn new(graph: &'a TaskGraph, machine: &'a Machine<'a>, memory: Memory) -> Self {
+    fn new(graph: &'a TaskGraph, machine: &'a Machine<'a>, estimates: &[Estimate], memory: Memory) -> Self {
         let n_tasks = graph.tasks.len();
         let ids = 0..n_tasks;
         let n_streams = graph.lanes.len() * N_STREAMS;
@@ -138,7 +138,7 @@ impl<'a> Player<'a> {
         let queues = Lists::new(n_streams, graph.tasks.iter().enumerate().map(|(id, task)| (stream(task), u32_of(id))));
         let members = Lists::new(graph.meetings.len(), meetings);
         Self {
-            spans: spans(graph, machine.cost, machine.case),
+            spans: spans(estimates, machine.case),
             successors: Lists::new(n_tasks, preds),
             effects: Lists::new(
                 n_tasks,

@@ -1,6 +1,6 @@
 //! Deterministic list scheduling: simulates time and gives every free rank the best ready pass by a rule.
 //!
-//! A rule is a key per pass (lower first) and two habits. A rank takes the forward or input pass with the lowest key that is
+//! A rule is a key per pass (lower first) and a few habits. A rank takes the forward or input pass with the lowest key that is
 //! ready and fits its memory; gradients of weights fill idle time and make room. Several rules are played and the shortest
 //! kept. The keys are where the papers come in; see the files that call `best`. Units: nanoseconds, the caller's activation.
 //!

@@ -196,3 +196,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn zb_1p_is_never_slower_than_1f1b_on_ragged_micro_batches() {
+    let mut random = crate::random::stream(3, "ragged");
+    for _ in 0..300 {
+        let (p, m) = (1 + random.below(8) as usize, 1 + random.below(16) as usize);
+        let lengths: Vec<u64> = (0..m).map(|_| 1 + random.below(30)).collect();
+        let span = |name: &str| {
+            let schedule = named(name).expect("listed");
+            let mut pipeline = Pipeline::equal(p, schedule, m, [0; 3]);
+            for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight, &mut pipeline.activation] {
+                grid.iter_mut().for_each(|row| row.copy_from_slice(&lengths));
+            }
+            play(&pipeline, &(schedule.order)(&pipeline)).expect("can be played").span
+        };
+        assert!(span("zb-1p") <= span("1f1b") && span("zb-2p") <= span("1f1b"), "{p} {lengths:?}");
+    }
+}

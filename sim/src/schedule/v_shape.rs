@@ -1,8 +1,8 @@
-//! V-shaped schedules (arXiv:2405.15362): rank r has stages r and 2p − 1 − r, so the last stage feeds the loss on the rank of the
-//! first and activations of early and late stages share memory. A building block says when a micro-batch's four passes come on
-//! each rank; it repeats every 6 units (two chunks of forward, input, weight), which gives the order of passes, and the list
-//! scheduler squeezes it and fills in the weights. The block's life time is what the schedule holds: at least p micro-batches for
-//! ZB-V (as 1F1B, no bubble), ⌊(p + 2)/2⌋ for V-Half and ⌊(p + 4)/3⌋ for V-Min.
+//! V-shaped schedules (arXiv:2405.15362): rank r has stages r and 2p − 1 − r, so the last stage feeds the loss on the rank of
+//! the first and activations of early and late stages share memory. A building block says when a micro-batch's four passes
+//! come on each rank; it repeats every 6 units (two chunks of forward, input, weight), which gives the order of passes, and
+//! the list scheduler squeezes it and fills in the weights. A block's life time over its period is what it holds: p
+//! micro-batches for ZB-V (as 1F1B, no bubble), ⌊(p + 2)/2⌋ for V-Half and ⌊(p + 4)/3⌋ for V-Min.
 
 use super::greedy::{Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
@@ -52,8 +52,8 @@ const fn line(step: [i64; 4], rest: [i64; 3], window: i64) -> Line {
     Line { step, rest, window, eager_start: false, patient: true }
 }
 
-// The few lines that, of 1 980 tried, were together within 0.6 % of the best one on each of 19 cases: 2 to 16 ranks, equal passes,
-// unequal passes, transfers, ragged micro-batches.
+// The few lines that, of 1 980 tried, were together within 0.6 % of the best one on each of 19 cases: 2 to 16 ranks, equal
+// passes, unequal passes, transfers, ragged micro-batches.
 
 static ZERO_LINES: [Line; 5] = [
     line([2, 4, 2, 4], [0, 0, 0], 6),
