@@ -1,14 +1,40 @@
 //! Puts the passes of a plan's micro-batches in order on every pipeline rank, with the problem's schedule.
 //!
-//! A policy decides what is computed together; the schedule decides when. Groups that go in step have one order.
+//! A policy decides what is computed together; the schedule decides when. Groups that go in step have one order. Besides the
+//! schedules of `sim` there is the shortest one, by mixed-integer program, for small pipelines.
 
 use sim::lower::training::pipelines;
-use sim::schedule::{Order, Schedule};
+use sim::schedule::{Order, Pipeline, Schedule};
 use sim::{CostModel, Plan, Problem};
+
+use crate::milp::Budget;
+use crate::optimal_schedule::optimal_schedule;
+
+/// The shortest schedule with split backward within 1F1B's memory; the best heuristic where the solver does not finish.
+pub static OPTIMAL: Schedule = Schedule {
+    name: "optimal",
+    about: "the shortest schedule with split backward, by MILP; for small pipelines, else the best heuristic",
+    source: "mixed-integer program over the order of passes on every rank",
+    placement: sim::schedule::Placement::Linear,
+    n_chunks: 1,
+    splits_backward: true,
+    order: optimal,
+};
+
+/// Budget of one order: small pipelines are proved in it, larger ones keep the best heuristic.
+const BUDGET: Budget = Budget { nodes: 20_000, seconds: 10.0 };
+
+fn optimal(pipeline: &Pipeline) -> Order {
+    match optimal_schedule(pipeline, true, BUDGET) {
+        Ok(found) => found.order,
+        // A limit below one micro-batch: the simulation will say so.
+        Err(_) => (sim::schedule::named("zb-1p").expect("listed").order)(pipeline),
+    }
+}
 
 /// Every pipeline schedule.
 pub fn schedules() -> impl Iterator<Item = &'static Schedule> {
-    sim::schedule::SCHEDULES.iter()
+    sim::schedule::SCHEDULES.iter().chain([&OPTIMAL])
 }
 
 /// A pipeline schedule by name.
@@ -23,19 +49,9 @@ pub fn complete(problem: &Problem, plan: &mut Plan, cost: &dyn CostModel) {
         return;
     }
     for step_index in 0..plan.steps.len() {
-        let mut known: Vec<(sim::schedule::Pipeline, Order)> = Vec::new();
-        let mut orders = Vec::new();
-        for pipeline in pipelines(problem, plan, step_index, cost) {
-            let order = match known.iter().find(|(like, _)| *like == pipeline) {
-                Some((_, order)) => order.clone(),
-                None => {
-                    let order = (problem.schedule.order)(&pipeline);
-                    known.push((pipeline, order.clone()));
-                    order
-                }
-            };
-            orders.push(order);
-        }
-        plan.steps[step_index].orders = orders;
+        let (pipelines, order_of) = pipelines(problem, plan, step_index, cost);
+        let step = &mut plan.steps[step_index];
+        step.orders = pipelines.iter().map(problem.schedule.order).collect();
+        step.order_of = order_of;
     }
 }

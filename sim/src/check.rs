@@ -66,14 +66,17 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
     if layout.pp == 1 && step.orders.is_empty() {
         return Vec::new();
     }
-    if step.orders.len() != step.groups.len() {
-        return vec![format!("step {step_index} has {} orders for {} groups", step.orders.len(), step.groups.len())];
+    if let Some(group) = (0..step.groups.len()).find(|&group| step.order(group).is_none()) {
+        return vec![format!("step {step_index} has no order for group {group}")];
     }
-    let of_group = |(group, order): (usize, &Order)| {
+    // Groups of one order are held against the longest of them.
+    let of_order = |(index, order): (usize, &Order)| {
+        let groups = (0..step.groups.len()).filter(|&group| step.order_of[group] as usize == index);
+        let longest = groups.map(|group| step.groups[group].len()).max()?;
         let n = order.iter().flatten().map(|slot| slot.micro_batch as usize + 1).max().unwrap_or(0);
         let pipeline = Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n);
-        let what = format!("order of step {step_index}, group {group}");
-        if n < step.groups[group].len() || order.len() != layout.pp as usize {
+        let what = format!("order {index} of step {step_index}");
+        if n < longest || order.len() != layout.pp as usize {
             return Some(format!("{what} is for {n} micro-batches on {} ranks", order.len()));
         }
         for (rank, slots) in order.iter().enumerate() {
@@ -83,7 +86,7 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
         }
         play(&pipeline, order).err().map(|stuck| format!("{what} cannot be played: {:?} wait", stuck.waiting))
     };
-    step.orders.iter().enumerate().filter_map(of_group).collect()
+    step.orders.iter().enumerate().filter_map(of_order).collect()
 }
 
 /// Whether a rank does every pass once: a forward, and either a whole backward or its two halves.

@@ -33,9 +33,12 @@ pub struct Plan {
 pub struct Step {
     /// `groups[i]` is the ordered list of micro-batches of data-parallel index i; counts may differ.
     pub groups: Vec<Vec<MicroBatch>>,
-    /// Order of passes on every pipeline rank, per data-parallel group; empty without a pipeline.
+    /// Different orders of passes on the pipeline ranks; empty without a pipeline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Order>,
+    /// Which of `orders` each data-parallel group follows.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order_of: Vec<u32>,
 }
 
 /// Sequences that are computed together by one context-parallel group.
@@ -71,10 +74,16 @@ pub enum Place {
 }
 
 impl Step {
+    /// Order of a data-parallel group, if the plan has one.
+    #[must_use]
+    pub fn order(&self, group: usize) -> Option<&Order> {
+        self.orders.get(*self.order_of.get(group)? as usize)
+    }
+
     /// A step whose passes are not yet in order.
     #[must_use]
     pub const fn of_groups(groups: Vec<Vec<MicroBatch>>) -> Self {
-        Self { groups, orders: Vec::new() }
+        Self { groups, orders: Vec::new(), order_of: Vec::new() }
     }
 }
 

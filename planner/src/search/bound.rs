@@ -123,8 +123,13 @@ impl<'a> Judge<'a> {
         let (layout, problem) = (&candidate.layout, &self.scratch);
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
         let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
-        ranks.iter().zip(held).all(|(chunks, held)| {
-            let stages: Vec<Stage> = chunks.iter().map(|(_, stage)| *stage).collect();
+        // Ranks that hold alike need alike: the one with most in flight speaks for them.
+        let mut alike: BTreeMap<Vec<Stage>, u64> = BTreeMap::new();
+        for (chunks, &held) in ranks.iter().zip(held) {
+            let most = alike.entry(chunks.iter().map(|(_, stage)| *stage).collect()).or_default();
+            *most = held.max(*most);
+        }
+        alike.into_iter().all(|(stages, held)| {
             let least =
                 stages.iter().map(|stage| memory::activation_bytes_per_token(problem, stage)).min().unwrap_or(0);
             let activations = memory::on_device(problem, least * batches.tokens_least) * held;
@@ -267,15 +272,9 @@ pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<
     }
     let mut total = 0.0;
     for step_index in 0..plan.steps.len() {
-        let pipelines = pipelines(problem, plan, step_index, cost);
-        let orders = &plan.steps[step_index].orders;
-        let mut seen: Vec<&Pipeline> = Vec::new();
+        let (pipelines, _) = pipelines(problem, plan, step_index, cost);
         let mut longest = 0;
-        for (pipeline, order) in pipelines.iter().zip(orders) {
-            if seen.contains(&pipeline) {
-                continue;
-            }
-            seen.push(pipeline);
+        for (pipeline, order) in pipelines.iter().zip(&plan.steps[step_index].orders) {
             longest = longest.max(play(pipeline, order).ok()?.span);
         }
         total += hw::Span::from_ns(longest).to_seconds().get();

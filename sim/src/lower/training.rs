@@ -76,7 +76,7 @@ pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fol
 
 /// Order of a data-parallel group: the plan's, or one micro-batch after another without a pipeline.
 fn order(problem: &Problem, plan: &Plan, step_index: usize, dp: usize, n_micro_batches: usize) -> Order {
-    if let Some(order) = plan.steps[step_index].orders.get(dp) {
+    if let Some(order) = plan.steps[step_index].order(dp) {
         return order.clone();
     }
     assert!(problem.layout.pp == 1, "a plan for a pipeline has an order");

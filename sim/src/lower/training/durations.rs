@@ -28,22 +28,27 @@ struct Judge<'a> {
     known: BTreeMap<(Stage, Content), Durations>,
 }
 
-/// Pipeline of every data-parallel group of a step; groups that go in step share the slowest of their durations.
+/// Different pipelines of a step, and which one each data-parallel group is; groups that go in step share the slowest of
+/// their durations.
 ///
 /// # Panics
 /// When the plan has no such step.
 #[must_use]
-pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> Vec<Pipeline> {
+pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> (Vec<Pipeline>, Vec<u32>) {
     let contents = contents(problem, plan, step_index);
     let load = experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN);
     let mut judge = Judge { problem, cost, load, known: BTreeMap::new() };
     let in_step = lanes::groups_in_step(problem) as usize;
-    let mut pipelines = Vec::with_capacity(contents.len());
+    let mut known: BTreeMap<&[Vec<Content>], u32> = BTreeMap::new();
+    let (mut pipelines, mut pipeline_of) = (Vec::new(), Vec::with_capacity(contents.len()));
     for block in contents.chunks(in_step) {
-        let pipeline = judge.pipeline(block);
-        pipelines.extend(std::iter::repeat_n(pipeline, block.len()));
+        let index = *known.entry(block).or_insert_with(|| {
+            pipelines.push(judge.pipeline(block));
+            u32::try_from(pipelines.len() - 1).expect("pipelines fit u32")
+        });
+        pipeline_of.extend(std::iter::repeat_n(index, block.len()));
     }
-    pipelines
+    (pipelines, pipeline_of)
 }
 
 impl Judge<'_> {
