@@ -24,12 +24,12 @@ pub enum Command {
     Run(RunArgs),
     /// Only decide: write plan.json
     Plan(PlanArgs),
-    /// Show what is known: policies, gpus, clusters, models, workloads, profiles, scenarios
+    /// Show what is known: policies, schedules, gpus, clusters, models, workloads, profiles, scenarios
     List {
         /// Kind of thing.
         kind: Kind,
     },
-    /// Show one policy, GPU, model, workload or shipped scenario
+    /// Show one policy, schedule, GPU, model, workload or shipped scenario
     Show {
         /// Its name.
         name: String,
@@ -114,6 +114,12 @@ pub struct ImportArgs {
     /// Date of the fit, for the header
     #[arg(long)]
     pub date: String,
+    /// Folder with send_recv.csv of the same device (vidur's format)
+    #[arg(long, value_name = "DIR")]
+    pub network: Option<PathBuf>,
+    /// Network port of the machine in that folder; without it only links inside a node are used
+    #[arg(long, value_name = "GB/S")]
+    pub port_gb_per_s: Option<f64>,
     /// File to write
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
@@ -130,6 +136,8 @@ pub enum Kind {
     Clusters,
     /// Models by name.
     Models,
+    /// Pipeline schedules.
+    Schedules,
     /// Length distributions.
     Workloads,
     /// Measured profiles.

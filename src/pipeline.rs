@@ -134,7 +134,9 @@ pub fn decide(
     let context = PlanContext { cost, parameters: choice.parameters.clone() };
     let (mut problem, mut found) = (choice.problem(&scenario.problem), None);
     if let Some(space) = &scenario.search {
-        let best = search::search(&problem, policy, &context, space, topology, Effort::UntilProved)?;
+        let best = search::search(&problem, policy, &context, space, topology, Effort::UntilProved, &|all, judge| {
+            all.par_iter().map(judge).collect()
+        })?;
         problem = best.best.candidate.problem(&problem);
         found = Some(best);
     }

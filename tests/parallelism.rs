@@ -179,11 +179,17 @@ fn sequence_parallelism_and_tensor_parallelism_lower_memory() {
 fn offloaded_activations_lower_the_peak_and_never_the_time() {
     // GPipe holds every micro-batch, so that copies have time to leave.
     let of = |ratio: &str| {
-        let row =
-            pipeline::run(&job(&["parallel.schedule=\"gpipe\"", &format!("training.offload_ratio={ratio}")]), &|_| {})
-                .result
-                .results
-                .remove(0);
+        let row = pipeline::run(
+            &job(&[
+                "parallel.schedule=\"gpipe\"",
+                "training.batch_size=96",
+                &format!("training.offload_ratio={ratio}"),
+            ]),
+            &|_| {},
+        )
+        .result
+        .results
+        .remove(0);
         assert_eq!(row.status, "ok", "{}", row.why);
         (row.metrics["peak_activation_bytes"], row.metrics["iteration_time_s"])
     };

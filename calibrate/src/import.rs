@@ -73,6 +73,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         date: provenance.date.clone(),
         operators: operators?.into_iter().flatten().collect(),
         collectives: collectives(dir)?,
+        links: Vec::new(),
     })
 }
 
@@ -86,13 +87,13 @@ fn find(dir: &Path, folder: &str, file: &'static str) -> Result<PathBuf, ImportE
     versions.pop().ok_or(ImportError::Missing(parent, file))
 }
 
-struct Table {
+pub(crate) struct Table {
     path: PathBuf,
     frame: DataFrame,
 }
 
 impl Table {
-    fn read(path: PathBuf) -> Result<Self, ImportError> {
+    pub(crate) fn read(path: PathBuf) -> Result<Self, ImportError> {
         let read = || CsvReadOptions::default().try_into_reader_with_file_path(Some(path.clone()))?.finish();
         match read() {
             Ok(frame) => Ok(Self { path, frame }),
@@ -100,7 +101,7 @@ impl Table {
         }
     }
 
-    fn numbers(&self, column: &str) -> Result<Vec<f64>, ImportError> {
+    pub(crate) fn numbers(&self, column: &str) -> Result<Vec<f64>, ImportError> {
         let read = || {
             let cast = self.frame.column(column)?.cast(&DataType::Float64)?;
             Ok(cast.f64()?.iter().map(|value| value.unwrap_or(f64::NAN)).collect())

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Fabric};
 use crate::gpu::{Gpu, Price};
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond, Seconds};
 
@@ -104,6 +104,8 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
         intra_node_latency: Seconds::new(INTRA_NODE_LATENCY_S),
         inter_node_latency: Seconds::new(INTER_NODE_LATENCY_S),
         oversubscription: 1.0,
+        fabric: Fabric::Rail,
+        collective_algorithm: None,
     }
 }
 

@@ -42,6 +42,35 @@ pub struct Cluster {
     pub inter_node_latency: Seconds,
     /// Ratio of the leaf's downlinks to its uplinks; 1 is non-blocking.
     pub oversubscription: f64,
+    /// How nodes are wired.
+    pub fabric: Fabric,
+    /// Algorithm of every collective that can use it; `None` takes the fastest for the size, as NCCL aims to.
+    pub collective_algorithm: Option<CollectiveAlgorithm>,
+}
+
+/// How nodes are wired to leaf switches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// GPU i of every node on leaf i: equal positions of all nodes meet without the spine.
+    Rail,
+    /// All GPUs of so many consecutive nodes on a leaf; further nodes are reached over the spine.
+    FatTree {
+        /// Nodes on a leaf.
+        nodes_per_leaf: u32,
+    },
+}
+
+/// How a collective is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CollectiveAlgorithm {
+    /// Around all ranks, nodes one after the other.
+    Ring,
+    /// Up and down a double binary tree.
+    Tree,
+    /// Inside nodes, then between them.
+    Hierarchical,
+    /// Every pair by itself.
+    Direct,
 }
 
 impl Cluster {

@@ -10,7 +10,7 @@ pub mod time;
 pub mod topology;
 pub mod units;
 
-pub use cluster::{Cluster, GroupShape, Rank};
+pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, Rank};
 pub use gpu::{Dtype, Gpu};
 pub use time::{Span, Time};
 pub use units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds, Tokens, Usd};

@@ -1,13 +1,14 @@
 //! Graph of directed links between devices; a pair's route is the links that its traffic loads.
 //!
 //! Capacities in bytes per second. Each GPU has a port up to and down from its NVLink island's switch, a network port to
-//! the leaf of its rail (GPU `i` of every node shares leaf `i`), and a link from and to its host. Leaves meet in a spine
+//! a leaf (of its rail: GPU `i` of every node shares leaf `i`; or of its node and the next ones), and a link from and to its
+//! host. Leaves meet in a spine
 //! whose links carry a node count's worth of ports over the oversubscription. Islands of one node meet over the host.
 //! Invariant: `LinkId` is the edge index of the petgraph graph: six links per GPU, then two per leaf.
 
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 
-use crate::cluster::{Cluster, Rank};
+use crate::cluster::{Cluster, Fabric, Rank};
 use crate::units::{BytesPerSecond, Seconds};
 
 /// Identity of a directed link.
@@ -44,6 +45,7 @@ pub struct Topology {
     n_gpus: u32,
     gpus_per_node: u32,
     nvlink_island: u32,
+    fabric: Fabric,
     intra_node_latency: Seconds,
     inter_node_latency: Seconds,
 }
@@ -58,13 +60,12 @@ impl Topology {
         let n_islands = n_gpus / cluster.nvlink_island;
         let islands: Vec<NodeIndex> = (0..n_islands).map(|island| graph.add_node(Vertex::Island(island))).collect();
         let hosts: Vec<NodeIndex> = (0..cluster.n_nodes).map(|node| graph.add_node(Vertex::Host(node))).collect();
-        let leaves: Vec<NodeIndex> =
-            (0..cluster.gpus_per_node).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
+        let leaves: Vec<NodeIndex> = (0..n_leaves(cluster)).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
         let spine = graph.add_node(Vertex::Spine);
         for rank in 0..n_gpus {
             let gpu = gpus[rank as usize];
             let island = islands[(rank / cluster.nvlink_island) as usize];
-            let leaf = leaves[(rank % cluster.gpus_per_node) as usize];
+            let leaf = leaves[leaf_of(cluster.fabric, cluster.gpus_per_node, rank) as usize];
             let host = hosts[(rank / cluster.gpus_per_node) as usize];
             graph.add_edge(gpu, island, cluster.gpu.intra_node_bandwidth);
             graph.add_edge(island, gpu, cluster.gpu.intra_node_bandwidth);
@@ -73,7 +74,8 @@ impl Topology {
             graph.add_edge(host, gpu, cluster.gpu.host_bandwidth);
             graph.add_edge(gpu, host, cluster.gpu.host_bandwidth);
         }
-        let uplink = cluster.nic_bandwidth * (f64::from(cluster.n_nodes) / cluster.oversubscription);
+        let ports = f64::from(n_gpus) / f64::from(n_leaves(cluster));
+        let uplink = cluster.nic_bandwidth * (ports / cluster.oversubscription);
         for leaf in leaves {
             graph.add_edge(leaf, spine, uplink);
             graph.add_edge(spine, leaf, uplink);
@@ -83,6 +85,7 @@ impl Topology {
             n_gpus,
             gpus_per_node: cluster.gpus_per_node,
             nvlink_island: cluster.nvlink_island,
+            fabric: cluster.fabric,
             intra_node_latency: cluster.intra_node_latency,
             inter_node_latency: cluster.inter_node_latency,
         }
@@ -120,7 +123,8 @@ impl Topology {
             return Vec::new();
         }
         if from.0 / self.gpus_per_node != to.0 / self.gpus_per_node {
-            let (leaf_from, leaf_to) = (from.0 % self.gpus_per_node, to.0 % self.gpus_per_node);
+            let leaf = |rank: Rank| leaf_of(self.fabric, self.gpus_per_node, rank.0);
+            let (leaf_from, leaf_to) = (leaf(from), leaf(to));
             let spine = |leaf: u32, down: u32| LinkId(self.n_gpus * LINKS_PER_GPU + 2 * leaf + down);
             let mut links = vec![Self::port(from, NIC_UP)];
             if leaf_from != leaf_to {
@@ -165,6 +169,22 @@ impl Topology {
     }
 }
 
+/// Leaf switches of a cluster.
+const fn n_leaves(cluster: &Cluster) -> u32 {
+    match cluster.fabric {
+        Fabric::Rail => cluster.gpus_per_node,
+        Fabric::FatTree { nodes_per_leaf } => cluster.n_nodes.div_ceil(nodes_per_leaf),
+    }
+}
+
+/// Leaf of a rank.
+const fn leaf_of(fabric: Fabric, gpus_per_node: u32, rank: u32) -> u32 {
+    match fabric {
+        Fabric::Rail => rank % gpus_per_node,
+        Fabric::FatTree { nodes_per_leaf } => rank / gpus_per_node / nodes_per_leaf,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +212,8 @@ mod tests {
             intra_node_latency: Seconds::new(1e-6),
             inter_node_latency: Seconds::new(5e-6),
             oversubscription: 2.0,
+            fabric: Fabric::Rail,
+            collective_algorithm: None,
         }
     }
 
@@ -213,6 +235,17 @@ mod tests {
                 assert_eq!(topology.graph[last.1], Vertex::Gpu(Rank(to)));
             }
         }
+    }
+
+    #[test]
+    fn a_fat_tree_keeps_neighbouring_nodes_off_the_spine() {
+        let fabric = Fabric::FatTree { nodes_per_leaf: 2 };
+        let topology = Topology::of(&Cluster { fabric, ..cluster(4, 8) });
+        assert_eq!(topology.route(Rank(0), Rank(9)).len(), 2, "two nodes of one leaf");
+        let across = topology.route(Rank(0), Rank(16));
+        assert_eq!(across.len(), 4, "another leaf");
+        // Sixteen ports of 25 GB/s, two to one.
+        assert_eq!(topology.capacity(across[1]).get(), 200e9);
     }
 
     #[test]

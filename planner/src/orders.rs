@@ -25,6 +25,11 @@ pub static OPTIMAL: Schedule = Schedule {
 const BUDGET: Budget = Budget { nodes: 20_000, seconds: 10.0 };
 
 fn optimal(pipeline: &Pipeline) -> Order {
+    // 1F1B's memory, or the device's where that is less.
+    let micro_batch = |index: usize| pipeline.activation.iter().map(|row| row[index]).max().unwrap_or(0);
+    let largest = (0..pipeline.n_micro_batches).map(micro_batch).max().unwrap_or(0);
+    let limit = (largest * pipeline.n_ranks as u64).min(pipeline.limit.unwrap_or(u64::MAX));
+    let pipeline = &Pipeline { limit: Some(limit), ..pipeline.clone() };
     match optimal_schedule(pipeline, true, BUDGET) {
         Ok(found) => found.order,
         // A limit below one micro-batch: the simulation will say so.

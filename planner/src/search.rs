@@ -53,6 +53,16 @@ pub enum Effort {
     Everything,
 }
 
+/// Candidates that are judged side by side; fixed, so that the number of threads changes nothing.
+const BATCH: usize = 8;
+
+/// A candidate with its bound.
+pub type Promising = (f64, Candidate);
+/// Step if it fits, bound, candidate; nothing when the bound was enough.
+pub type Judged = Option<(Option<f64>, f64, Candidate)>;
+/// Applies a function to each of some candidates, in order; the caller decides on how many threads.
+pub type Each<'a> = &'a dyn Fn(&[Promising], &(dyn Fn(&Promising) -> Judged + Sync)) -> Vec<Judged>;
+
 /// Searches the space for the layout with the shortest step.
 ///
 /// # Errors
@@ -64,6 +74,7 @@ pub fn search(
     space: &Space,
     topology: &Topology,
     effort: Effort,
+    each: Each<'_>,
 ) -> Result<Found, PlanError> {
     let mut judge = Judge::new(problem, policy, context);
     let candidates = space.candidates(problem);
@@ -79,21 +90,35 @@ pub fn search(
     bounds.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut ranking: Vec<Simulated> = Vec::new();
     let mut n_simulated = 0;
-    for (bound_s, index) in bounds {
-        if effort == Effort::UntilProved && ranking.first().is_some_and(|best| bound_s >= best.step_s) {
+    for batch in bounds.chunks(BATCH) {
+        let best_s = match (effort, ranking.first()) {
+            (Effort::UntilProved, Some(best)) => best.step_s,
+            _ => f64::INFINITY,
+        };
+        let promising: Vec<(f64, Candidate)> = batch
+            .iter()
+            .filter(|(bound_s, _)| *bound_s < best_s)
+            .map(|&(bound_s, index)| (bound_s, candidates[index]))
+            .collect();
+        if promising.is_empty() {
             break;
         }
-        let candidate = candidates[index];
-        let laid_out = candidate.problem(problem);
-        let Ok(plan) = plan(&laid_out, policy, context) else { continue };
-        // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
-        let bound_s = bound_s.max(bound::of_order(&laid_out, &plan, context.cost).unwrap_or(0.0));
-        if effort == Effort::UntilProved && ranking.first().is_some_and(|best| bound_s >= best.step_s) {
-            continue;
-        }
-        n_simulated += 1;
-        let Some(step_s) = simulate(&laid_out, &plan, context, topology) else { continue };
-        ranking.push(Simulated { candidate, step_s, bound_s });
+        let judged = each(&promising, &|&(bound_s, candidate)| {
+            let laid_out = candidate.problem(problem);
+            let plan = plan(&laid_out, policy, context).ok()?;
+            // The order alone, without exchange between ranks and contention, is a closer bound where ranks are independent.
+            let bound_s = bound_s.max(bound::of_order(&laid_out, &plan, context.cost).unwrap_or(0.0));
+            if bound_s >= best_s {
+                return None;
+            }
+            let step_s = simulate(&laid_out, &plan, context, topology);
+            Some((step_s, bound_s, candidate))
+        });
+        n_simulated += judged.iter().flatten().count();
+        let finished = judged.into_iter().flatten();
+        ranking.extend(
+            finished.filter_map(|(step_s, bound_s, candidate)| Some(Simulated { candidate, step_s: step_s?, bound_s })),
+        );
         ranking.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
         ranking.truncate(2);
     }

@@ -67,7 +67,8 @@ pub struct ExpertTraffic {
     pub capacity: Option<f64>,
 }
 
-/// Duration of a stage's passes per token, for studying schedules without an architecture. Nanoseconds.
+/// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
+/// spends an equal part in each. Nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitTimes {
     /// Forward.
@@ -147,4 +148,13 @@ pub struct Problem {
     pub reserved_memory: Bytes,
     /// Seed of every random choice.
     pub seed: u64,
+}
+
+impl Problem {
+    /// Duration of one stage's pass under `UnitTimes`, nanoseconds.
+    #[must_use]
+    pub const fn unit_ns(&self, per_token: u64, tokens: u64) -> u64 {
+        let (pp, chunks) = (self.layout.pp as usize, self.layout.chunks as usize);
+        per_token * tokens * pp as u64 / self.schedule.placement.n_stages(pp, chunks) as u64
+    }
 }

@@ -19,6 +19,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
             hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
         }
         Kind::Models => sim::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
+        Kind::Schedules => planner::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
             distribution::names().into_iter().map(|name| (name.to_owned(), about(name))).collect()

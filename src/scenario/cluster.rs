@@ -1,6 +1,7 @@
 //! `[cluster]`: a named machine, or a GPU of the catalogue with nodes and network.
 
-use hw::{Bytes, BytesPerSecond, Cluster};
+use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
+use hw::{Bytes, BytesPerSecond, Cluster, Fabric};
 
 use super::reader::{Section, unknown};
 use crate::diagnostic::Finding;
@@ -55,6 +56,11 @@ pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
     let memory = section.number("memory_gib", 0.0, 0.001..=100_000.0);
     let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);
+    let algorithms = [None, Some(Ring), Some(Tree), Some(Hierarchical)];
+    let algorithm = algorithms[section.word("collectives", 0, &["fastest", "ring", "tree", "hierarchical"])];
+    let is_fat_tree = section.word("fabric", 0, &["rail", "fat_tree"]) == 1;
+    let nodes_per_leaf =
+        u32::try_from(section.count("nodes_per_leaf", Some(4), 1..=100_000).0).expect("at most 100,000");
     let (island, island_at) = section.count("nvlink_island", Some(per_node), 1..=1024);
     if !per_node.is_multiple_of(island) {
         let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
@@ -66,6 +72,8 @@ pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
             cluster.gpu.memory = Bytes::from_gib(memory);
         }
         cluster.oversubscription = oversubscription;
+        cluster.collective_algorithm = algorithm;
+        cluster.fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
         cluster.nvlink_island = u32::try_from(island).expect("at most 1024");
         if nic > 0.0 {
             cluster.nic_bandwidth = BytesPerSecond::new(nic * 1e9);

@@ -29,7 +29,7 @@ pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost 
     Cost { profile, strict_hull, sustained_flops_ratio, units }
 }
 
-/// Durations per token and stage, in microseconds, kept in whole nanoseconds.
+/// Durations per token and pipeline rank, in microseconds, kept in whole nanoseconds.
 fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     let (value, at) = section.take("units")?;
     let ValueInner::Table(mut table) = value else {
@@ -48,7 +48,8 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
         _ => {
             let what = "`cost.units` needs exactly `forward_us`, `input_us` and `weight_us`, from 0 to 1e9";
             section.find(
-                Finding::error("S051", at, what).help("durations of a stage's passes per token, in microseconds"),
+                Finding::error("S051", at, what)
+                    .help("durations of a pipeline rank's passes per token, in microseconds"),
             );
             None
         }

@@ -30,6 +30,9 @@ use crate::policy::{PlanContext, Policy};
 /// Relative slack for durations that the simulation rounds to whole nanoseconds.
 const ROUNDING: f64 = 1.0 - 1e-4;
 
+/// Stages of a pipeline rank, with their places on the path.
+type Chunks = Vec<(usize, Stage)>;
+
 /// Micro-batches of one group, equal ones counted: (index into the distinct ones, how many).
 type Group = Vec<(usize, u32)>;
 
@@ -55,7 +58,7 @@ pub struct Judge<'a> {
     scratch: Problem,
     batches: BTreeMap<(u32, u32, u64), Option<Batches>>,
     parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
-    stages: BTreeMap<(u32, u32, &'static str), Vec<Vec<(usize, Stage)>>>,
+    stages: BTreeMap<(u32, u32, &'static str), Vec<Chunks>>,
     in_flight: BTreeMap<(u32, u32, &'static str, u32), Vec<u64>>,
     /// Least tokens of a micro-batch on a rank, of the candidate at hand.
     tokens_least: u64,
@@ -119,7 +122,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Whether the least that every rank needs fits.
-    fn fits(&self, candidate: &Candidate, ranks: &[Vec<(usize, Stage)>], batches: &Batches) -> bool {
+    fn fits(&self, candidate: &Candidate, ranks: &[Chunks], batches: &Batches) -> bool {
         let (layout, problem) = (&candidate.layout, &self.scratch);
         let n = batches.n_most.min(3 * layout.pp * layout.chunks);
         let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
@@ -139,7 +142,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Bound of one step: the slowest rank of the slowest group.
-    fn step(&self, candidate: &Candidate, ranks: &[Vec<(usize, Stage)>], parts: &[Parts], groups: &[Group]) -> f64 {
+    fn step(&self, candidate: &Candidate, ranks: &[Chunks], parts: &[Parts], groups: &[Group]) -> f64 {
         let of_path = |kinds: &[usize]| {
             // Running sums over the stages before, at the least over micro-batches.
             let n_stages = ranks.iter().flatten().map(|(index, _)| index + 1).max().unwrap_or(0);
@@ -295,7 +298,7 @@ const fn cut(candidate: &Candidate) -> CutKey {
 }
 
 /// Stages of every pipeline rank with their place on the path.
-fn ranks(problem: &Problem, schedule: &Schedule, pp: usize, chunks: usize) -> Vec<Vec<(usize, Stage)>> {
+fn ranks(problem: &Problem, schedule: &Schedule, pp: usize, chunks: usize) -> Vec<Chunks> {
     let (stages, pipeline) = (stages(problem), Pipeline::of_schedule(schedule, pp, chunks, 0));
     (0..pp)
         .map(|rank| {

@@ -73,7 +73,7 @@ impl Space {
             schedules: ["1f1b", "interleaved", "zb-1p"].into_iter().filter_map(named).collect(),
             zero: vec![Zero::Off, Zero::OptimizerStates],
             recompute: vec![Recompute::Off, Recompute::Selective, Recompute::Full],
-            offload: vec![0.0, 0.5, 1.0],
+            offload: vec![0.0, 1.0],
             sequence_parallel: vec![true, false],
         }
     }

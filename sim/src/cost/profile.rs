@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Cluster, Dtype, Seconds};
+use hw::{Cluster, Dtype, GroupShape, Seconds};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
@@ -42,6 +42,28 @@ pub struct Profile {
     pub operators: BTreeMap<String, Operator>,
     /// Fitted collectives inside a node.
     pub collectives: Vec<CollectiveCurve>,
+    /// Fitted messages between two GPUs.
+    #[serde(default)]
+    pub links: Vec<Link>,
+}
+
+/// A fitted message between two GPUs: seconds = alpha + bytes over bandwidth.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Whether the GPUs are in different nodes.
+    pub crosses_nodes: bool,
+    /// Start-up, seconds.
+    pub alpha_s: f64,
+    /// Bandwidth that large messages reach, 10⁹ bytes per second.
+    pub gb_per_s: f64,
+    /// Datasheet bandwidth of the measured network port, where nodes are crossed; another machine's is in proportion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_gb_per_s: Option<f64>,
+    /// Largest measured message.
+    pub bytes_max: f64,
+    /// Error on unseen sizes.
+    pub residuals: Residuals,
 }
 
 /// How well a fit does on rows that it did not see.
@@ -145,6 +167,12 @@ impl Profile {
             }
             check_residuals(&curve.residuals).map_err(|why| format!("collective `{}`: {why}", curve.kind))?;
         }
+        for link in &profile.links {
+            if !(link.alpha_s >= 0.0 && link.gb_per_s > 0.0 && link.port_gb_per_s.is_none_or(|port| port > 0.0)) {
+                return Err("a link needs `alpha_s` of at least 0 and positive bandwidths".to_owned());
+            }
+            check_residuals(&link.residuals).map_err(|why| format!("link: {why}"))?;
+        }
         Ok(profile)
     }
 
@@ -177,7 +205,33 @@ impl Profiled {
     /// Cost model of a cluster from a profile.
     #[must_use]
     pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
-        Self { profile: profile.clone(), roofline: Roofline::new(cluster) }
+        let roofline = Roofline::new(cluster);
+        let mut network = roofline.network();
+        for link in &profile.links {
+            match link.port_gb_per_s {
+                Some(port) if link.crosses_nodes => {
+                    network.across_alpha_s = link.alpha_s;
+                    network.across_share = link.gb_per_s / port;
+                }
+                _ => network.inside_alpha_s = link.alpha_s,
+            }
+        }
+        Self { profile: profile.clone(), roofline: roofline.with_network(network) }
+    }
+
+    /// A message between two GPUs.
+    fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let crosses = shape.n_nodes > 1;
+        let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
+        let scale = match link.port_gb_per_s {
+            Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
+            _ => 1.0,
+        };
+        let bytes = hw::Bytes(bytes).as_f64();
+        let seconds = link.alpha_s + bytes / (link.gb_per_s * 1e9 * scale);
+        let outside = (bytes > link.bytes_max * 1.5 || (scale - 1.0).abs() > 0.01).then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &link.residuals, outside };
+        Some(fitted.estimate(["message bytes or network", "", ""]))
     }
 
     fn fitted(&self, name: &str, parts: impl Iterator<Item = (Seconds, Vec<f64>)>) -> Option<Fitted<'_>> {
@@ -237,6 +291,9 @@ impl Profiled {
 
     fn collective(&self, op: &Op) -> Option<Estimate> {
         let Op::Collective { kind, bytes, shape } = op else { return None };
+        if *kind == Collective::SendRecv {
+            return self.message(*bytes, *shape);
+        }
         if shape.n_nodes != 1 {
             return None;
         }
@@ -371,6 +428,7 @@ mod tests {
             date: "2026-11-20".to_owned(),
             operators: [("gemm".to_owned(), gemm)].into(),
             collectives: vec![curve],
+            links: Vec::new(),
         }
     }
 

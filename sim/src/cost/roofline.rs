@@ -3,8 +3,9 @@
 //! Time = launch + max(operations / peak, bytes / bandwidth). A collective is a start-up plus its bytes over the slowest link
 //! that each rank needs. The efficiencies below are stated assumptions, not measurements, and the interval is wide.
 
-use hw::{Bytes, BytesPerSecond, Cluster, Dtype, Flops, GroupShape, Seconds};
+use hw::{Bytes, Cluster, Dtype, Flops, GroupShape, Seconds};
 
+use crate::cost::collective::{self, Network};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Collective, CopyKind, Document, Op, Pass};
 
@@ -25,13 +26,32 @@ pub const ATTENTION_BACKWARD: f64 = 2.9;
 #[derive(Clone, Debug)]
 pub struct Roofline {
     cluster: Cluster,
+    network: Network,
 }
 
 impl Roofline {
     /// Roofline of a cluster.
     #[must_use]
     pub fn new(cluster: &Cluster) -> Self {
-        Self { cluster: cluster.clone() }
+        Self { cluster: cluster.clone(), network: Network::assumed(cluster) }
+    }
+
+    /// The same with what a network was measured to reach.
+    #[must_use]
+    pub fn with_network(self, network: Network) -> Self {
+        Self { network, ..self }
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// What the network reaches.
+    #[must_use]
+    pub const fn network(&self) -> Network {
+        self.network
     }
 
     /// Base time of a GEMM at datasheet figures, start-up left out.
@@ -60,38 +80,7 @@ impl Roofline {
     /// Time of a collective from link bandwidths.
     #[must_use]
     pub fn collective(&self, kind: Collective, bytes: u64, shape: GroupShape) -> Seconds {
-        let n = f64::from(shape.n_ranks);
-        if shape.n_ranks < 2 {
-            return Seconds::ZERO;
-        }
-        let per_node = n / f64::from(shape.n_nodes);
-        let bytes = Bytes(bytes).as_f64();
-        let inside = self.cluster.gpu.intra_node_bandwidth * LINK_REACHED;
-        let across = self.cluster.nic_bandwidth * (LINK_REACHED / self.cluster.oversubscription.max(1.0));
-        let over = |amount: f64, rate: BytesPerSecond| amount / rate.get();
-        // The part of a ring or of pairwise traffic that leaves the node is carried by all its network ports at once.
-        let ring = |amount: f64| {
-            let inner = over(amount * (per_node - 1.0).max(0.0) / per_node, inside);
-            let outer = over(amount * (f64::from(shape.n_nodes) - 1.0) / n, across);
-            if shape.n_nodes == 1 { over(amount * (n - 1.0) / n, inside) } else { inner.max(outer) }
-        };
-        let moved = match kind {
-            Collective::AllGather | Collective::ReduceScatter => ring(bytes),
-            Collective::AllReduce => 2.0 * ring(bytes),
-            Collective::RingShift | Collective::SendRecv => {
-                over(bytes, if shape.n_nodes == 1 { inside } else { across })
-            }
-            Collective::AllToAll => {
-                over(bytes * (per_node - 1.0) / n, inside).max(over(bytes * (n - per_node) / n, across))
-            }
-        };
-        let hops = match kind {
-            Collective::RingShift | Collective::SendRecv => 1.0,
-            _ => 2.0 + f64::from(shape.n_ranks.ilog2()),
-        };
-        let latency =
-            if shape.n_nodes == 1 { self.cluster.intra_node_latency } else { self.cluster.inter_node_latency };
-        Seconds::new(moved) + latency * hops + Seconds::new(KERNEL_START_S)
+        collective::time(&self.cluster, &self.network, kind, bytes, shape).0
     }
 }
 

@@ -149,23 +149,38 @@ impl Flows {
     /// Computes rates again for the flows that `changed` ones can reach over shared links, and calls `ends` with the new
     /// end of each whose rate changed.
     pub fn settle(&mut self, changed: &[u32], now: Time, topology: &Topology, mut ends: impl FnMut(u32, Time) -> u32) {
-        let component = self.component(changed);
+        // Most flows share no link with another: no component to look for.
+        let mut shared = Vec::new();
+        for &id in changed {
+            let Some(flow) = &self.active[id as usize] else { continue };
+            if flow.loads.iter().all(|(link, _)| self.on_link[link.0 as usize].len() == 1) {
+                self.run_at(id, 1.0, now, &mut ends);
+            } else {
+                shared.push(id);
+            }
+        }
+        let component = self.component(&shared);
         if component.is_empty() {
             return;
         }
         let rates = self.rates(&component, topology);
         for (&id, rate) in component.iter().zip(rates) {
-            let flow = self.active[id as usize].as_mut().expect("a component holds flows in progress");
-            if flow.event != u32::MAX && (flow.rate - rate).abs() <= 1e-12 {
-                continue;
-            }
-            flow.left -= Bytes((now - flow.since).as_ns()).as_f64() * flow.rate;
-            flow.left = flow.left.max(0.0);
-            flow.since = now;
-            flow.rate = rate;
-            let end = now + ceil_ns(flow.left / rate);
-            flow.event = ends(id, end);
+            self.run_at(id, rate, now, &mut ends);
         }
+    }
+
+    /// Lets a flow go on at a rate; its end is new when the rate is.
+    fn run_at(&mut self, id: u32, rate: f64, now: Time, ends: &mut impl FnMut(u32, Time) -> u32) {
+        let flow = self.active[id as usize].as_mut().expect("only flows in progress run");
+        if flow.event != u32::MAX && (flow.rate - rate).abs() <= 1e-12 {
+            return;
+        }
+        flow.left -= Bytes((now - flow.since).as_ns()).as_f64() * flow.rate;
+        flow.left = flow.left.max(0.0);
+        flow.since = now;
+        flow.rate = rate;
+        let end = now + ceil_ns(flow.left / rate);
+        flow.event = ends(id, end);
     }
 
     fn component(&self, changed: &[u32]) -> Vec<u32> {

@@ -32,6 +32,8 @@ fn cluster(n_gpus: u32) -> Cluster {
         intra_node_latency: Seconds::ZERO,
         inter_node_latency: Seconds::ZERO,
         oversubscription: 1.0,
+        fabric: hw::Fabric::Rail,
+        collective_algorithm: None,
     }
 }
 

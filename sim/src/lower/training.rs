@@ -18,6 +18,7 @@
 mod attention;
 mod durations;
 mod exchange;
+mod known;
 mod lanes;
 mod pass;
 mod sync;
@@ -26,6 +27,7 @@ pub use durations::{Parts, parts, pipelines};
 pub use lanes::Fold;
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use hw::Rank;
 
@@ -40,6 +42,7 @@ use crate::task::{
     Collective, Document, GroupId, LabelId, LaneId, MeetingId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task,
     TaskGraph, TaskId,
 };
+use known::{Exchange, ExchangeKey, OpKey};
 use lanes::Lanes;
 
 /// Buckets in which overlapped gradients are reduced.
@@ -119,6 +122,16 @@ pub(crate) fn contents(problem: &Problem, plan: &Plan, step_index: usize) -> Vec
         .collect()
 }
 
+/// Equal micro-batches have equal numbers.
+fn content_ids(contents: &[Vec<Content>]) -> Vec<Vec<u32>> {
+    let mut known: BTreeMap<&Content, u32> = BTreeMap::new();
+    let mut number = |content| {
+        let next = u32::try_from(known.len()).expect("contents fit u32");
+        *known.entry(content).or_insert(next)
+    };
+    contents.iter().map(|group| group.iter().map(&mut number).collect()).collect()
+}
+
 fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
     let layout = &problem.layout;
     let mut shares: Vec<Share> = (0..layout.cp)
@@ -158,6 +171,8 @@ struct Frame<'a> {
     position: u32,
     stage: Stage,
     content: &'a Content,
+    /// Number of the content among the distinct ones.
+    content_id: u32,
 }
 
 /// Identity of a meeting that several lanes join at different times of lowering.
@@ -193,6 +208,14 @@ struct Builder<'a> {
     /// Slot position and exchanges of it so far, per lane.
     parts: Vec<(u32, u32)>,
     contents: &'a [Vec<Content>],
+    /// Number of each distinct content, by group and micro-batch.
+    content_ids: Vec<Vec<u32>>,
+    known: BTreeMap<OpKey, OpId>,
+    activation_bytes: BTreeMap<OpKey, i64>,
+    messages: BTreeMap<(LaneId, u32, u64), (OpId, GroupId)>,
+    exchanges: BTreeMap<ExchangeKey, Rc<[Exchange]>>,
+    /// Stream of each group's collectives.
+    streams: Vec<Stream>,
     /// Last task of the two slots before, per lane.
     slot_ends: Vec<[Option<TaskId>; 2]>,
     /// Copy to the host of each micro-batch's activations that are away.
@@ -233,6 +256,12 @@ impl<'a> Builder<'a> {
             ahead: vec![vec![None; n_chunks]; n_lanes],
             parts: vec![(0, 0); n_lanes],
             contents,
+            content_ids: content_ids(contents),
+            known: BTreeMap::new(),
+            activation_bytes: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            exchanges: BTreeMap::new(),
+            streams: Vec::new(),
             slot_ends: vec![[None; 2]; n_lanes],
             offloads: BTreeMap::new(),
         }
@@ -252,12 +281,21 @@ impl<'a> Builder<'a> {
         self.op(Op::Sequence(vec![(Op::Collective { kind, bytes, shape }, repeat)]))
     }
 
-    fn network(&self, members: &[Rank]) -> Stream {
-        if self.problem.cluster.shape_of(members).n_nodes == 1 { Stream::IntraNode } else { Stream::InterNode }
+    /// Stream of a group's collectives.
+    fn network(&mut self, group: GroupId) -> Stream {
+        for index in self.streams.len()..self.graph.groups.len() {
+            let shape = self.problem.cluster.shape_of(&self.graph.groups[index]);
+            self.streams.push(if shape.n_nodes == 1 { Stream::IntraNode } else { Stream::InterNode });
+        }
+        self.streams[group.0 as usize]
     }
 
     fn compute(&mut self, lane: LaneId, role: Role, micro_batch: u32, ops: Ops, preds: &[TaskId]) -> TaskId {
         let op = self.op(Op::Sequence(ops));
+        self.compute_op(lane, role, micro_batch, op, preds)
+    }
+
+    fn compute_op(&mut self, lane: LaneId, role: Role, micro_batch: u32, op: OpId, preds: &[TaskId]) -> TaskId {
         let task = Task { op, lane, stream: Stream::Compute, role, micro_batch, meeting: None };
         let mut all = std::mem::take(&mut self.gate[lane.index()]);
         all.extend_from_slice(preds);
@@ -273,8 +311,7 @@ impl<'a> Builder<'a> {
     }
 
     fn join(&mut self, meeting: MeetingId, op: OpId, lane: LaneId, role: Role, mb: u32, preds: &[TaskId]) -> TaskId {
-        let group = self.graph.meetings[meeting.0 as usize];
-        let stream = self.network(&self.graph.groups[group.0 as usize]);
+        let stream = self.network(self.graph.meetings[meeting.0 as usize]);
         self.graph.add_task(Task { op, lane, stream, role, micro_batch: mb, meeting: Some(meeting) }, preds)
     }
 
@@ -315,7 +352,8 @@ impl<'a> Builder<'a> {
     fn passes(&mut self, orders: &[Order]) {
         let (n_stages, contents) = (self.stages.len(), self.contents);
         for (group, order) in orders.iter().enumerate() {
-            let contents = &contents[self.lanes.groups[group].dp as usize];
+            let dp = self.lanes.groups[group].dp as usize;
+            let contents = &contents[dp];
             let pipeline = Pipeline::of_schedule(
                 self.problem.schedule,
                 self.problem.layout.pp as usize,
@@ -343,6 +381,7 @@ impl<'a> Builder<'a> {
                             position: u32::try_from(cursor[rank]).expect("slots fit u32"),
                             stage: self.stages[stage],
                             content: &contents[slot.micro_batch as usize],
+                            content_id: self.content_ids[dp][slot.micro_batch as usize],
                         };
                         let is_last = lasts[rank][slot.chunk as usize] == Some(frame.position);
                         let next = next_rank(&pipeline, slot, stage);

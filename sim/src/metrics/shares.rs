@@ -104,26 +104,29 @@ fn max_over_mean(values: &[(f64, f64)]) -> f64 {
     if mean > 0.0 { max / mean } else { 1.0 }
 }
 
+/// First start and last end of a rank's passes, and its work between them, nanoseconds.
+type Passes = ((u64, u64), u64);
+
 /// Idle shares of the pipeline part of a step, first forward to last backward: over all ranks and the whole span (the
 /// contract's `bubble_ratio`), and over the longest span of one rank (the definition of arXiv:2401.10241).
 fn bubbles(problem: &Problem, step: &Played, lanes: &[Lanes]) -> (f64, f64) {
     if problem.layout.pp < 2 {
         return (0.0, 0.0);
     }
-    let of_pipeline = |lane: &Lanes| (lane.passes.clone(), lane.useful_ns);
-    let mut groups: BTreeMap<u32, Vec<(std::ops::Range<u64>, u64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<u32, Vec<Passes>> = BTreeMap::new();
     for (lane, of) in lanes.iter().zip(&step.graph.lanes) {
-        groups.entry(problem.layout.position(of.rank).dp).or_default().push(of_pipeline(lane));
+        let passes = lane.passes.unwrap_or_default();
+        groups.entry(problem.layout.position(of.rank).dp).or_default().push((passes, lane.useful_ns));
     }
     let ratio =
         |part: u64, whole: u64| if whole == 0 { 0.0 } else { f64_ns(whole.saturating_sub(part)) / f64_ns(whole) };
     let (mut bubble, mut rank_bubble) = (0.0, 0.0);
     for ranks in groups.values() {
-        let begin = ranks.iter().map(|(range, _)| range.start).min().unwrap_or(0);
-        let end = ranks.iter().map(|(range, _)| range.end).max().unwrap_or(0);
+        let begin = ranks.iter().map(|((start, _), _)| *start).min().unwrap_or(0);
+        let end = ranks.iter().map(|((_, end), _)| *end).max().unwrap_or(0);
         let useful: u64 = ranks.iter().map(|(_, useful)| useful).sum();
         bubble += ratio(useful, end.saturating_sub(begin) * ranks.len() as u64);
-        let longest = ranks.iter().map(|(range, _)| range.end.saturating_sub(range.start)).max().unwrap_or(0);
+        let longest = ranks.iter().map(|((start, end), _)| end - start).max().unwrap_or(0);
         rank_bubble += ratio(ranks.iter().map(|(_, useful)| *useful).max().unwrap_or(0), longest);
     }
     (bubble / f64_of(groups.len()), rank_bubble / f64_of(groups.len()))
@@ -136,14 +139,14 @@ struct Lanes {
     network: Vec<(Time, Time, Role)>,
     all_to_all_ns: u64,
     /// First start and last end of its passes, nanoseconds.
-    passes: std::ops::Range<u64>,
+    passes: Option<(u64, u64)>,
     /// Computation of its passes without recompute, nanoseconds.
     useful_ns: u64,
 }
 
 impl Lanes {
     fn of(step: &Played) -> Vec<Self> {
-        let mut lanes = vec![Self { passes: u64::MAX..0, ..Self::default() }; step.graph.lanes.len()];
+        let mut lanes = vec![Self::default(); step.graph.lanes.len()];
         for (index, task) in step.graph.tasks.iter().enumerate() {
             let (start, end) = (step.timeline.start[index], step.timeline.end[index]);
             let lane = &mut lanes[task.lane.index()];
@@ -152,7 +155,8 @@ impl Lanes {
                     lane.compute.push((start, end));
                     if matches!(task.role, Role::Forward | Role::Backward | Role::Recompute) {
                         let (from, to) = ((start - Time::ZERO).as_ns(), (end - Time::ZERO).as_ns());
-                        lane.passes = lane.passes.start.min(from)..lane.passes.end.max(to);
+                        let (first, last) = lane.passes.unwrap_or((from, to));
+                        lane.passes = Some((first.min(from), last.max(to)));
                         lane.useful_ns += if task.role == Role::Recompute { 0 } else { to - from };
                     }
                 }

@@ -88,12 +88,12 @@ impl Drawn {
     }
 }
 
-/// Most activation each rank may hold: the pipeline's limit, else `micro_batches` times the largest of a rank; and always
-/// enough for the largest.
+/// Most activation each rank may hold: `micro_batches` times the largest of a rank, what the schedule is known for, within the
+/// pipeline's limit; and always enough for the largest.
 pub fn cap(pipeline: &Pipeline, micro_batches: usize) -> Vec<u64> {
     let m = pipeline.n_micro_batches;
     let largest = |rank: usize| (0..m).map(|j| whole(pipeline, rank, j)).max().unwrap_or(0);
-    let own = |largest: u64| pipeline.limit.unwrap_or(largest * micro_batches as u64).max(largest);
+    let own = |largest: u64| pipeline.limit.unwrap_or(u64::MAX).min(largest * micro_batches as u64).max(largest);
     (0..pipeline.n_ranks).map(|rank| own(largest(rank))).collect()
 }
 

@@ -22,13 +22,20 @@ pub(super) fn sharded_document(layout: &Layout, tokens: u64) -> Document {
     }
 }
 
-/// Attention of all ranks of a group: what remains to be put at the head of the next task, and what it waits for.
-pub(super) struct Attended {
-    pub(super) after: Vec<Ops>,
-    pub(super) preds: Vec<Vec<TaskId>>,
-}
-
 impl Builder<'_> {
+    /// Attention that stands at the head of the task behind the exchange: all of it without sharded sequences, else what
+    /// cannot begin before the exchange has ended.
+    pub(super) fn attention_after(&self, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
+        let share = &content.shares[cp];
+        let documents = match (content.sharded_tokens, self.problem.layout.exchange, pass) {
+            (0, _, _) => &share.local,
+            (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
+            (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
+        };
+        layer::repeated(&layer::attention(self.problem, documents, 1, pass), n_layers)
+    }
+
+    /// Tasks of attention that come before; returns what the task behind the exchange waits for, per rank.
     pub(super) fn attention(
         &mut self,
         column: &Column,
@@ -37,15 +44,10 @@ impl Builder<'_> {
         pass: Pass,
         role: Role,
         leads: &[TaskId],
-    ) -> Attended {
+    ) -> Vec<Vec<TaskId>> {
         let content = frame.content;
         if content.sharded_tokens == 0 {
-            let after = content
-                .shares
-                .iter()
-                .map(|share| layer::repeated(&layer::attention(self.problem, &share.local, 1, pass), n_layers))
-                .collect();
-            return Attended { after, preds: vec![Vec::new(); column.lanes.len()] };
+            return vec![Vec::new(); column.lanes.len()];
         }
         let frame = Attend { column, content, micro_batch: frame.slot.micro_batch, n_layers, pass, role };
         match self.problem.layout.exchange {
@@ -94,7 +96,7 @@ impl Builder<'_> {
     }
 
     /// All-gather of keys and values behind local attention; in backward a reduce-scatter of their gradients.
-    fn gathered_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Attended {
+    fn gathered_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
         let bytes = self.key_value_bytes(frame.content);
         let kind = if pass == Pass::Forward { Collective::AllGather } else { Collective::ReduceScatter };
@@ -105,22 +107,19 @@ impl Builder<'_> {
             Pass::Forward => {
                 let exchanged = self.exchange(frame, op, leads);
                 self.attend(frame, local, &[]);
-                Attended::behind(
-                    frame.content.shares.iter().map(|s| layer::repeated(&sharded(s), frame.n_layers)),
-                    &exchanged,
-                )
+                behind(&exchanged)
             }
             Pass::Backward => {
                 let attended = self.attend(frame, sharded, &[]);
                 let exchanged = self.exchange(frame, op, &attended);
                 self.attend(frame, local, &[]);
-                Attended::behind(frame.content.shares.iter().map(|_| Vec::new()), &exchanged)
+                behind(&exchanged)
             }
         }
     }
 
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
-    fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Attended {
+    fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
         let hops = problem.layout.cp - 1;
         let factor = if pass == Pass::Forward { 1 } else { 2 };
@@ -134,11 +133,11 @@ impl Builder<'_> {
             ops
         };
         self.attend(frame, overlapped, &[]);
-        Attended::behind(frame.content.shares.iter().map(|s| layer::repeated(&block(s), frame.n_layers)), &exchanged)
+        behind(&exchanged)
     }
 
     /// Tokens for heads before attention and back after it (arXiv:2309.14509).
-    fn ulysses_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Attended {
+    fn ulysses_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
         let model = &problem.model;
         let cp = u64::from(problem.layout.cp);
@@ -153,7 +152,7 @@ impl Builder<'_> {
         self.attend(frame, |share| layer::attention(problem, &share.local, 1, pass), &[]);
         let attended = self.attend(frame, |share| layer::attention(problem, &share.sharded, cp, pass), &entered);
         let left = self.exchange(frame, op_out, &attended);
-        Attended::behind(frame.content.shares.iter().map(|_| Vec::new()), &left)
+        behind(&left)
     }
 }
 
@@ -167,8 +166,7 @@ struct Attend<'a> {
     role: Role,
 }
 
-impl Attended {
-    fn behind(after: impl Iterator<Item = Ops>, exchanged: &[TaskId]) -> Self {
-        Self { after: after.collect(), preds: exchanged.iter().map(|&task| vec![task]).collect() }
-    }
+/// Each rank behind its own exchange.
+fn behind(exchanged: &[TaskId]) -> Vec<Vec<TaskId>> {
+    exchanged.iter().map(|&task| vec![task]).collect()
 }

@@ -105,7 +105,7 @@ impl Judge<'_> {
     fn durations(&mut self, stage: &Stage, content: &Content) -> Durations {
         if let Some(units) = self.problem.execution.unit_times {
             let tokens = content.shares.iter().map(|share| share.tokens).max().unwrap_or(0);
-            return [units.forward * tokens, units.input * tokens, units.weight * tokens];
+            return [units.forward, units.input, units.weight].map(|unit| self.problem.unit_ns(unit, tokens));
         }
         let key = (*stage, content.clone());
         if let Some(&known) = self.known.get(&key) {

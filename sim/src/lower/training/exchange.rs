@@ -1,7 +1,10 @@
 //! Exchanges of tensor and expert groups around a pass: a share beside its computation, the rest behind it.
 
+use std::rc::Rc;
+
 use hw::Rank;
 
+use super::known::{Exchange, ExchangeKey};
 use super::{Builder, Column, Content, Frame, MeetingKey};
 use crate::layout::{ExpertSpan, Position};
 use crate::lower::layer::{self, Ops};
@@ -9,14 +12,6 @@ use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
 use crate::task::{LaneId, Op, Role, TaskId};
-
-/// What runs beside a pass and what follows it.
-struct Exchanges {
-    /// Behind computation.
-    beside: Vec<(Role, Op, Vec<Rank>)>,
-    /// After it, holding the lane back.
-    after: Vec<(Role, Op, Vec<Rank>)>,
-}
 
 impl Builder<'_> {
     /// Starts the exchanges that run beside a pass; one entry per lane and exchange.
@@ -27,11 +22,15 @@ impl Builder<'_> {
         stage: &Stage,
         kind: PassKind,
     ) -> Vec<(LaneId, TaskId)> {
+        let overlap = self.problem.execution.overlap;
         let mut begun = Vec::new();
+        if overlap.tensor == 0.0 && overlap.expert == 0.0 {
+            return begun;
+        }
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tail = self.tail(lane);
-            for (role, op, members) in self.exchanges(frame, column, cp, stage, kind).beside {
-                begun.push((lane, self.exchange_task(frame, lane, (role, op, &members), &tail)));
+            for exchange in self.exchanges(frame, column, cp, stage, kind).iter().filter(|exchange| exchange.beside) {
+                begun.push((lane, self.exchange_task(frame, lane, exchange, &tail)));
             }
         }
         begun
@@ -48,8 +47,8 @@ impl Builder<'_> {
     ) {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let mut tail: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
-            for (role, op, members) in self.exchanges(frame, column, cp, stage, kind).after {
-                tail = vec![self.exchange_task(frame, lane, (role, op, &members), &tail)];
+            for exchange in self.exchanges(frame, column, cp, stage, kind).iter().filter(|exchange| !exchange.beside) {
+                tail = vec![self.exchange_task(frame, lane, exchange, &tail)];
                 self.gate[lane.index()].extend_from_slice(&tail);
             }
         }
@@ -59,16 +58,8 @@ impl Builder<'_> {
         }
     }
 
-    fn exchange_task(
-        &mut self,
-        frame: &Frame<'_>,
-        lane: LaneId,
-        what: (Role, Op, &[Rank]),
-        preds: &[TaskId],
-    ) -> TaskId {
-        let (role, op, members) = what;
-        let op = self.op(op);
-        let group = self.graph.add_group(members);
+    fn exchange_task(&mut self, frame: &Frame<'_>, lane: LaneId, exchange: &Exchange, preds: &[TaskId]) -> TaskId {
+        let Exchange { role, op, group, .. } = *exchange;
         let alone = role == Role::TensorExchange && self.lanes.n_tp == 1;
         let meeting = if alone {
             self.graph.add_meeting(group)
@@ -80,33 +71,60 @@ impl Builder<'_> {
     }
 
     /// Tensor and expert exchanges of one lane in a pass, split by the scenario's overlap.
-    fn exchanges(&self, frame: &Frame<'_>, column: &Column, cp: usize, stage: &Stage, kind: PassKind) -> Exchanges {
+    fn exchanges(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        cp: usize,
+        stage: &Stage,
+        kind: PassKind,
+    ) -> Rc<[Exchange]> {
+        let alone = self.problem.layout.expert_span().is_none_or(|span| span.dp == 1);
+        let micro_batch = if alone { 0 } else { frame.slot.micro_batch };
+        let lane = column.lanes[cp];
+        let key = ExchangeKey { lane, kind, stage: *stage, content: frame.content_id, micro_batch };
+        if let Some(known) = self.exchanges.get(&key) {
+            return Rc::clone(known);
+        }
+        let made: Rc<[Exchange]> = self.make_exchanges(frame, column.ranks[cp], cp, stage, kind).into();
+        self.exchanges.insert(key, Rc::clone(&made));
+        made
+    }
+
+    fn make_exchanges(
+        &mut self,
+        frame: &Frame<'_>,
+        rank: Rank,
+        cp: usize,
+        stage: &Stage,
+        kind: PassKind,
+    ) -> Vec<Exchange> {
         let (problem, overlap) = (self.problem, self.problem.execution.overlap);
-        let position = problem.layout.position(column.ranks[cp]);
-        let mut exchanges = Exchanges { beside: Vec::new(), after: Vec::new() };
-        let mut add = |role: Role, ops: Ops, share: f64, members: Vec<Rank>| {
-            let (beside, after) = split(ops, share);
-            if !beside.is_empty() {
-                exchanges.beside.push((role, Op::Sequence(beside), members.clone()));
-            }
-            if !after.is_empty() {
-                exchanges.after.push((role, Op::Sequence(after), members));
-            }
-        };
+        let position = problem.layout.position(rank);
+        let mut exchanges = Vec::new();
         if problem.layout.tp > 1 {
             let members = tensor_group(problem, position);
             let shape = problem.cluster.shape_of(&members);
             let ops = layer::tensor_exchange(problem, stage, frame.content.shares[cp].tokens, kind, shape);
-            add(Role::TensorExchange, ops, overlap.tensor, members);
+            self.add_exchange(&mut exchanges, Role::TensorExchange, split(ops, overlap.tensor), &members);
         }
         if let (Some(span), true) = (problem.layout.expert_span(), problem.layout.ep > 1) {
             let members = expert_group(problem, position, span);
             let shape = problem.cluster.shape_of(&members);
             let tokens = self.most_tokens(position, span, frame.slot.micro_batch);
             let ops = layer::expert_exchange(problem, stage, tokens, kind, self.load, shape);
-            add(Role::ExpertExchange, ops, overlap.expert, members);
+            self.add_exchange(&mut exchanges, Role::ExpertExchange, split(ops, overlap.expert), &members);
         }
         exchanges
+    }
+
+    fn add_exchange(&mut self, exchanges: &mut Vec<Exchange>, role: Role, ops: (Ops, Ops), members: &[Rank]) {
+        for (ops, beside) in [(ops.0, true), (ops.1, false)] {
+            if !ops.is_empty() {
+                let (op, group) = (self.op(Op::Sequence(ops)), self.graph.add_group(members));
+                exchanges.push(Exchange { role, op, group, beside });
+            }
+        }
     }
 
     /// Most tokens that a rank of an expert group has in a micro-batch: its all-to-all takes as long as the fullest sender.

@@ -3,6 +3,9 @@
 //! A slot's first task waits for the message of the stage before (after, in backward); its tensor and expert exchanges stand
 //! behind its computation and hold back what follows on the lane. Messages leave on a stream of their own.
 
+use hw::Rank;
+
+use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, Share};
 use crate::layout::{Position, Zero};
 use crate::lower::layer::{self, Ops};
@@ -10,7 +13,7 @@ use crate::memory;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
-use crate::task::{Collective, CopyKind, LaneId, Moment, Op, Pass, Role, Stream, Task, TaskId};
+use crate::task::{Collective, CopyKind, GroupId, LaneId, Moment, Op, OpId, Pass, Role, Stream, Task, TaskId};
 
 /// What each stage of each micro-batch waits for, as far as it is lowered: one task list entry per lane of the rank.
 pub(super) struct Done {
@@ -125,15 +128,7 @@ impl Builder<'_> {
                 arrivals.extend(self.last[lane.index()]);
                 continue;
             };
-            let position = self.problem.layout.position(column.ranks[cp]);
-            let target = self.problem.layout.rank(Position { pp: to, ..position });
-            let tokens = frame.content.shares[cp].tokens;
-            let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
-            // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1).
-            let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp));
-            let members = [column.ranks[cp], target];
-            let op = self.collective(Collective::SendRecv, bytes, &members, 1);
-            let group = self.graph.add_group(&members);
+            let (op, group) = self.message(lane, column.ranks[cp], to, frame.content.shares[cp].tokens);
             let meeting = self.graph.add_meeting(group);
             let task = Task {
                 op,
@@ -152,41 +147,68 @@ impl Builder<'_> {
         arrivals
     }
 
+    /// Operation and group of a message of `tokens` tokens from a lane to a pipeline rank.
+    fn message(&mut self, lane: LaneId, from: Rank, to: u32, tokens: u64) -> (OpId, GroupId) {
+        if let Some(&known) = self.messages.get(&(lane, to, tokens)) {
+            return known;
+        }
+        let position = self.problem.layout.position(from);
+        let target = self.problem.layout.rank(Position { pp: to, ..position });
+        let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
+        // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1).
+        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp));
+        let members = [from, target];
+        let known = (self.collective(Collective::SendRecv, bytes, &members, 1), self.graph.add_group(&members));
+        self.messages.insert((lane, to, tokens), known);
+        known
+    }
+
     fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
         let problem = self.problem;
         let gathered = self.gather(frame, column, 0);
         let leads = self.layers_forward(frame, column, &frame.stage, Role::Forward, &gathered);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            self.effect(leads[cp], Moment::Start, self.activations, self.activation(&frame.stage, share));
+            let bytes = self.activation(frame, cp);
+            self.effect(leads[cp], Moment::Start, self.activations, bytes);
             if frame.stage.last && problem.execution.unit_times.is_none() {
-                let head = layer::head(problem, share.tokens, PassKind::Forward);
-                let task = self.compute(lane, Role::Forward, frame.slot.micro_batch, head, &[]);
+                let key = OpKey::new(Part::Head, PassKind::Forward, &frame.stage, frame, cp);
+                let op = self.known_op(key, |_| layer::head(problem, share.tokens, PassKind::Forward));
+                let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, share));
             }
-            self.offload(frame, lane, share);
+            self.offload(frame, lane, cp);
         }
     }
 
     /// Activation bytes of a share on a stage, as the device sees them before any offload.
-    fn activation(&self, stage: &Stage, share: &Share) -> i64 {
-        let problem = self.problem;
+    fn activation(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        let (problem, stage, share) = (self.problem, &frame.stage, &frame.content.shares[cp]);
+        let key = OpKey::new(Part::Lead, PassKind::Forward, stage, frame, cp);
+        if let Some(&bytes) = self.activation_bytes.get(&key) {
+            return bytes;
+        }
         let pairs: u64 =
             share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
         let bytes = share.tokens * memory::activation_bytes_per_token(problem, stage)
             + pairs * memory::score_bytes_per_pair(problem, stage);
         let bytes = hw::Bytes::from_f64(hw::Bytes(bytes).as_f64() * problem.execution.fragmentation).0;
-        i64::try_from(bytes).expect("activations stay below 2^63 bytes")
+        let bytes = i64::try_from(bytes).expect("activations stay below 2^63 bytes");
+        self.activation_bytes.insert(key, bytes);
+        bytes
     }
 
-    fn offloaded(&self, stage: &Stage, share: &Share) -> i64 {
-        let whole = hw::Bytes(self.activation(stage, share).unsigned_abs()).as_f64();
+    fn offloaded(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        if self.problem.execution.offload == 0.0 {
+            return 0;
+        }
+        let whole = hw::Bytes(self.activation(frame, cp).unsigned_abs()).as_f64();
         i64::try_from(hw::Bytes::from_f64(whole * self.problem.execution.offload).0).expect("below 2^63 bytes")
     }
 
     /// Part of the activations leaves for the host after forward.
-    fn offload(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share) {
-        let bytes = self.offloaded(&frame.stage, share);
+    fn offload(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize) {
+        let bytes = self.offloaded(frame, cp);
         if bytes > 0 {
             let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
             let task = self.copy(frame, lane, CopyKind::DeviceToHost, bytes, &preds);
@@ -196,8 +218,8 @@ impl Builder<'_> {
     }
 
     /// It comes back while the slot before is computed; the backward waits for it.
-    fn fetch(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share) {
-        let bytes = self.offloaded(&frame.stage, share);
+    fn fetch(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize) {
+        let bytes = self.offloaded(frame, cp);
         if bytes > 0 {
             // One slot ahead, and not before it has left.
             let left = self.offloads.remove(&(lane, frame.slot.chunk, frame.slot.micro_batch));
@@ -232,28 +254,30 @@ impl Builder<'_> {
         let mut leads = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
-            let mut ops = Vec::new();
-            if role == Role::Forward && stage.first {
-                ops.extend(layer::embedding(problem, tokens));
-            }
-            ops.extend(layer::host(problem, if tokens > 0 { n_layers } else { 0 }));
-            ops.extend(layer::before_attention(problem, tokens, PassKind::Forward));
+            let embeds = role == Role::Forward && stage.first;
+            let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
+            let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
+                let mut ops = if embeds { layer::embedding(problem, tokens) } else { Vec::new() };
+                ops.extend(layer::host(problem, if tokens > 0 { n_layers } else { 0 }));
+                ops.extend(layer::before_attention(problem, tokens, PassKind::Forward));
+                ops
+            });
             let preds: Vec<TaskId> = gathered.get(cp).map(|pair| pair[0]).into_iter().collect();
-            leads.push(self.compute(lane, role, micro_batch, ops, &preds));
+            leads.push(self.compute_op(lane, role, micro_batch, op, &preds));
         }
         let attended = self.attention(column, frame, n_layers, Pass::Forward, role, &leads);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
-            let mut ops = attended.after[cp].clone();
-            ops.extend(self.after_attention(stage, tokens, PassKind::Forward));
-            ops.extend(layer::repeated(
-                &layer::before_attention(problem, tokens, PassKind::Forward),
-                n_layers.saturating_sub(1),
-            ));
-            let mut preds: Vec<TaskId> = attended.preds[cp].clone();
+            let op = self.known_op(OpKey::new(Part::Rest, PassKind::Forward, stage, frame, cp), |builder| {
+                let mut ops = builder.attention_after(frame.content, cp, n_layers, Pass::Forward);
+                ops.extend(builder.after_attention(stage, tokens, PassKind::Forward));
+                let before = layer::before_attention(problem, tokens, PassKind::Forward);
+                ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
+                builder.slowed(ops, begun.len())
+            });
+            let mut preds: Vec<TaskId> = attended[cp].clone();
             preds.extend(gathered.get(cp).map(|pair| pair[1]));
-            let ops = self.slowed(ops, begun.len());
-            self.compute(lane, role, micro_batch, ops, &preds);
+            self.compute_op(lane, role, micro_batch, op, &preds);
         }
         self.end_exchanges(frame, column, stage, PassKind::Forward, begun);
         leads
@@ -282,7 +306,7 @@ impl Builder<'_> {
     fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
         let mut tasks = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
-            let ns = per_token * frame.content.shares[cp].tokens;
+            let ns = self.problem.unit_ns(per_token, frame.content.shares[cp].tokens);
             let ops = if ns == 0 { Vec::new() } else { vec![(Op::Host { ns }, 1)] };
             tasks.push(self.compute(lane, role, frame.slot.micro_batch, ops, &[]));
         }
@@ -298,7 +322,7 @@ impl Builder<'_> {
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         if kind != PassKind::Weight {
             for (cp, &lane) in column.lanes.iter().enumerate() {
-                self.fetch(frame, lane, &frame.content.shares[cp]);
+                self.fetch(frame, lane, cp);
             }
         }
         let mut first = Vec::new();
@@ -315,12 +339,13 @@ impl Builder<'_> {
             }
         }
         for (cp, &lane) in column.lanes.iter().enumerate() {
-            self.free(frame, lane, &frame.content.shares[cp], kind, first[cp]);
+            self.free(frame, lane, cp, kind, first[cp]);
         }
     }
 
     /// Memory of a backward: logits go with its start, activations with its end, and a recomputed layer is held in between.
-    fn free(&mut self, frame: &Frame<'_>, lane: LaneId, share: &Share, kind: PassKind, first: TaskId) {
+    fn free(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize, kind: PassKind, first: TaskId) {
+        let share = &frame.content.shares[cp];
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
             if frame.stage.last && self.problem.execution.unit_times.is_none() {
@@ -332,7 +357,8 @@ impl Builder<'_> {
             self.effect(end, Moment::End, self.working, -working);
         }
         if matches!(kind, PassKind::Backward | PassKind::Weight) {
-            self.effect(end, Moment::End, self.activations, -self.activation(&frame.stage, share));
+            let bytes = self.activation(frame, cp);
+            self.effect(end, Moment::End, self.activations, -bytes);
         }
     }
 
@@ -376,27 +402,36 @@ impl Builder<'_> {
         let (mut leads, mut firsts) = (Vec::new(), Vec::new());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            let again = self.recomputed(piece, share);
-            let first = (!again.is_empty()).then(|| self.compute(lane, Role::Recompute, micro_batch, again, &[]));
-            let mut ops = if piece.last { layer::head(problem, share.tokens, kind) } else { Vec::new() };
-            ops.extend(layer::host(problem, if share.tokens > 0 { n_layers } else { 0 }));
-            // One layer of the kind that the piece ends with leads; its share is left out of the rest.
-            ops.extend(self.after_attention(&one_layer(piece), share.tokens, kind));
+            let recomputes = problem.execution.recompute == Recompute::Selective && share.tokens > 0;
+            let first = recomputes.then(|| {
+                let key = OpKey::new(Part::Again, kind, piece, frame, cp);
+                let op = self.known_op(key, |builder| builder.recomputed(piece, share));
+                self.compute_op(lane, Role::Recompute, micro_batch, op, &[])
+            });
+            let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
+                let mut ops = if piece.last { layer::head(problem, share.tokens, kind) } else { Vec::new() };
+                ops.extend(layer::host(problem, if share.tokens > 0 { n_layers } else { 0 }));
+                // One layer of the kind that the piece ends with leads; its share is left out of the rest.
+                ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
+                ops
+            });
             let preds: Vec<TaskId> = gathered.get(cp).map(|pair| pair[0]).into_iter().collect();
-            let lead = self.compute(lane, Role::Backward, micro_batch, ops, &preds);
+            let lead = self.compute_op(lane, Role::Backward, micro_batch, op, &preds);
             leads.push(lead);
             firsts.push(first.unwrap_or(lead));
         }
         let attended = self.attention(column, frame, n_layers, pass_of(kind), Role::Backward, &leads);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
-            let mut ops = attended.after[cp].clone();
-            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, kind), n_layers));
-            ops.extend(self.after_attention(&all_but_one_layer(piece), tokens, kind));
-            let mut preds: Vec<TaskId> = attended.preds[cp].clone();
+            let op = self.known_op(OpKey::new(Part::Rest, kind, piece, frame, cp), |builder| {
+                let mut ops = builder.attention_after(frame.content, cp, n_layers, pass_of(kind));
+                ops.extend(layer::repeated(&layer::before_attention(problem, tokens, kind), n_layers));
+                ops.extend(builder.after_attention(&all_but_one_layer(piece), tokens, kind));
+                builder.slowed(ops, begun.len())
+            });
+            let mut preds: Vec<TaskId> = attended[cp].clone();
             preds.extend(gathered.get(cp).map(|pair| pair[1]));
-            let ops = self.slowed(ops, begun.len());
-            self.compute(lane, Role::Backward, micro_batch, ops, &preds);
+            self.compute_op(lane, Role::Backward, micro_batch, op, &preds);
         }
         self.end_exchanges(frame, column, piece, kind, begun);
         firsts
@@ -417,8 +452,10 @@ impl Builder<'_> {
         let mut tasks = Vec::with_capacity(column.lanes.len());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
-            let ops = weight_ops(self.problem, piece, tokens, |stage, kind| self.after_attention(stage, tokens, kind));
-            tasks.push(self.compute(lane, Role::Backward, frame.slot.micro_batch, ops, &[]));
+            let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
+                weight_ops(builder.problem, piece, tokens, |stage, kind| builder.after_attention(stage, tokens, kind))
+            });
+            tasks.push(self.compute_op(lane, Role::Backward, frame.slot.micro_batch, op, &[]));
         }
         tasks
     }
