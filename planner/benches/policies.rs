@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use planner::PlanContext;
+use planner::search::bound::Judge;
+use planner::search::space::Space;
 use sim::cost::fixed::Fixed;
 use sim::layout::{ContextExchange, Layout, Zero};
-use sim::problem::{GradientSync, Problem, Recompute};
+use sim::problem::{Execution, Problem};
 use sim::workload::distribution;
 
 fn policies(criterion: &mut Criterion) {
@@ -14,17 +16,16 @@ fn policies(criterion: &mut Criterion) {
     let problem = Problem {
         model: sim::model::embedded("qwen2.5-0.5b").expect("embedded"),
         cluster: hw::catalog::cluster(&gpu, 4, 8),
-        layout: Layout { dp: 4, cp: 8, tp: 1, pp: 1, zero: Zero::Gradients, exchange: ContextExchange::Gather },
+        layout: Layout::data_and_context(4, 8, Zero::Gradients, ContextExchange::Gather),
+        schedule: sim::schedule::named("1f1b").expect("listed"),
         workload: sim::Workload {
             lengths: distribution::named("chatqa2-long-sft").expect("listed").sample(256, 131_072, 0),
             batch_size: 256,
             source: "bench".to_owned(),
         },
         dtype: hw::Dtype::Bf16,
-        recompute: Recompute::Selective,
-        gradient_sync: GradientSync::Overlapped,
         bucket_tokens: 26_624,
-        host_overhead_per_layer: hw::Seconds::ZERO,
+        execution: Execution::default(),
         reserved_memory: hw::Bytes(0),
         seed: 0,
     };
@@ -38,5 +39,46 @@ fn policies(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, policies);
+/// Layouts judged by the bound, and simulated, for GPT 22B on 64 GPUs with 64 sequences.
+fn search(criterion: &mut Criterion) {
+    let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
+    let problem = Problem {
+        model: sim::model::embedded("gpt-22b").expect("embedded"),
+        cluster: hw::catalog::cluster(&gpu, 8, 8),
+        layout: Layout::data_and_context(64, 1, Zero::OptimizerStates, ContextExchange::Gather),
+        schedule: sim::schedule::named("1f1b").expect("listed"),
+        workload: sim::Workload { lengths: vec![2048; 64], batch_size: 64, source: "bench".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        execution: Execution::default(),
+        bucket_tokens: 2048,
+        reserved_memory: hw::Bytes(0),
+        seed: 0,
+    };
+    let cost = sim::cost::roofline::Roofline::new(&problem.cluster);
+    let topology = hw::topology::Topology::of(&problem.cluster);
+    let policy = planner::policies::named("megatron").expect("listed");
+    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+    let candidates = Space::of(&problem).candidates(&problem);
+    let mut judge = Judge::new(&problem, policy, &context);
+    let mut group = criterion.benchmark_group("search");
+    group.throughput(Throughput::Elements(candidates.len() as u64)).sample_size(20);
+    group.bench_function("layouts by bound", |bencher| {
+        bencher.iter(|| candidates.iter().filter_map(|candidate| judge.bound(candidate)).sum::<f64>())
+    });
+    let typical = candidates
+        .iter()
+        .find(|c| c.layout.tp == 8 && c.layout.pp == 8 && c.schedule.name == "1f1b" && c.micro_batch == 1)
+        .expect("tensor 8, pipeline 8");
+    let laid_out = typical.problem(&problem);
+    group.throughput(Throughput::Elements(1));
+    group.bench_function("64-GPU step: plan, order, lower, simulate", |bencher| {
+        bencher.iter(|| {
+            let plan = planner::search::plan(&laid_out, policy, &context).expect("a plan");
+            planner::search::simulate(&laid_out, &plan, &context, &topology)
+        })
+    });
+    group.finish();
+}
+
+criterion_group!(benches, policies, search);
 criterion_main!(benches);
