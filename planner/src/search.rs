@@ -7,6 +7,8 @@
 
 pub mod bound;
 pub mod space;
+#[cfg(test)]
+mod tests;
 
 use hw::topology::Topology;
 use sim::engine::{Case, Machine};

@@ -61,3 +61,35 @@ fn normal(random: &mut random::Stream) -> f64 {
     let (radius, turn) = (1.0 - random.unit(), random.unit());
     libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(2.0 * std::f64::consts::PI * turn)
 }
+
+/// All-to-all time over computation time of a model with experts on `n_servers` servers that share one port each, from shapes
+/// alone: FLOPS/(6 B) · k/(1 + 2 k) · (w − 1)/(w h), with B in elements per second (LSH-MoE, arXiv:2411.08446, section on
+/// scalability). A quick check of a set-up; the simulation counts links, overlap and imbalance.
+#[must_use]
+pub fn all_to_all_over_compute(
+    flops_per_s: f64,
+    port_elements_per_s: f64,
+    top_k: u64,
+    n_servers: u32,
+    hidden: u64,
+) -> f64 {
+    let (k, h, w) = (hw::Tokens(top_k).as_f64(), hw::Tokens(hidden).as_f64(), f64::from(n_servers));
+    flops_per_s / (6.0 * port_elements_per_s) * k / (1.0 + 2.0 * k) * (w - 1.0) / (w * h)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_servers_of_a100_spend_half_of_the_time_in_all_to_all() {
+        // 312 TFLOP/s, 25 GB/s of two-byte elements, k = 2, h = 768: 13/12, which the page rounds to 1.08; a share of 52 %.
+        let ratio = all_to_all_over_compute(312e12, 25e9 / 2.0, 2, 2, 768);
+        assert!((ratio - 13.0 / 12.0).abs() < 1e-12, "{ratio}");
+        assert!((ratio / (1.0 + ratio) - 0.52).abs() < 0.001);
+        // Flat when servers double.
+        let doubled = all_to_all_over_compute(312e12, 25e9 / 2.0, 2, 8, 768)
+            / all_to_all_over_compute(312e12, 25e9 / 2.0, 2, 4, 768);
+        assert!((doubled - 7.0 / 6.0).abs() < 1e-12);
+    }
+}

@@ -234,3 +234,48 @@ pub fn fits(problem: &Problem) -> Result<(), String> {
         gib(problem.reserved_memory),
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{ContextExchange, Layout};
+    use crate::problem::Execution;
+    use crate::workload::Workload;
+
+    /// Bytes that one layer keeps of one sequence, by our terms.
+    fn layer(tp: u32, sequence_parallel: bool, recompute: Recompute) -> f64 {
+        let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
+        let base = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
+        let problem = Problem {
+            model: crate::model::embedded("gpt-3-175b").expect("embedded"),
+            cluster: hw::catalog::cluster(&gpu, 1, 8),
+            layout: Layout { tp, sequence_parallel, ..base },
+            schedule: crate::schedule::named("1f1b").expect("listed"),
+            workload: Workload { lengths: vec![2048], batch_size: 1, source: "test".to_owned() },
+            dtype: hw::Dtype::Bf16,
+            execution: Execution { recompute, attention: AttentionKernel::Unfused, ..Execution::default() },
+            bucket_tokens: 2048,
+            reserved_memory: Bytes(0),
+            seed: 0,
+        };
+        let stage = Stage { n_dense: 1, n_expert: 0, first: false, last: false };
+        let per_token = activation_bytes_per_token(&problem, &stage) * 2048;
+        Bytes(per_token + score_bytes_per_pair(&problem, &stage) * 2048 * 2048).as_f64()
+    }
+
+    #[test]
+    fn a_layer_keeps_what_the_published_formulas_say() {
+        // arXiv:2205.05198, table 2, for s = 2048, b = 1, h = 12288, a = 96, t = 8.
+        let (s, h, a, t) = (2048.0, 12_288.0, 96.0, 8.0);
+        let sbh = s * h;
+        let close = |found: f64, expected: f64| {
+            assert!((found / expected - 1.0).abs() < 1e-9, "{found} against {expected}");
+        };
+        close(layer(1, false, Recompute::Off), sbh * (34.0 + 5.0 * a * s / h));
+        close(layer(8, false, Recompute::Off), sbh * (10.0 + 24.0 / t + 5.0 * a * s / (h * t)));
+        close(layer(8, true, Recompute::Off), sbh / t * (34.0 + 5.0 * a * s / h));
+        close(layer(8, false, Recompute::Selective), sbh * (10.0 + 24.0 / t));
+        close(layer(8, true, Recompute::Selective), sbh * 34.0 / t);
+        close(layer(8, false, Recompute::Full), 2.0 * sbh);
+    }
+}
