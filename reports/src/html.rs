@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use crate::quantity::{duration, percent, ratio};
 use crate::svg::{escape, gantt, length_histogram, memory_lines, rank_bars, speedup_bars};
-use crate::table::{HEADINGS, cells, footer, headline};
+use crate::table::{cells, footer, headings, headline};
 use crate::{Picture, PolicyResult, RunResult};
 
 const STYLE: &str = "\
@@ -114,7 +114,7 @@ fn table(out: &mut String, run: &RunResult) {
          alone. Peak memory: the fullest rank.",
     );
     out.push_str("</caption>\n<thead><tr>");
-    HEADINGS.iter().for_each(|heading| {
+    headings(run).iter().for_each(|heading| {
         let _ = write!(out, "<th scope=\"col\">{heading}</th>");
     });
     out.push_str("</tr></thead>\n<tbody>\n");

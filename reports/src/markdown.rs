@@ -5,13 +5,13 @@
 use std::fmt::Write as _;
 
 use crate::RunResult;
-use crate::table::{HEADINGS, N_COLUMNS, cells, footer, headline};
+use crate::table::{N_COLUMNS, cells, footer, headings, headline};
 
 /// Renders the table, the reasons of failed policies and the footer.
 #[must_use]
 pub fn render(run: &RunResult) -> String {
     let mut out = format!("{}\n\n", escape(&headline(run)));
-    row(&mut out, &HEADINGS.map(str::to_owned));
+    row(&mut out, &headings(run).map(str::to_owned));
     let rules: [String; N_COLUMNS] = std::array::from_fn(|index| if index < 2 { ":--" } else { "--:" }.to_owned());
     let _ = writeln!(out, "| {} |", rules.join(" | "));
     for result in &run.results {

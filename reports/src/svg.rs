@@ -29,6 +29,7 @@ pub(crate) const fn colour(role: Role) -> &'static str {
     match role {
         Role::Forward => BLUE,
         Role::Backward => "#56B4E9",
+        Role::WeightGradient => "#44AA99",
         Role::Recompute => "#CC79A7",
         Role::ContextExchange => ORANGE,
         Role::TensorExchange => "#B8860B",

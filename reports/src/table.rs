@@ -17,11 +17,17 @@ const POLICY_WIDTH_MIN: usize = 8;
 /// Number of columns.
 pub(crate) const N_COLUMNS: usize = 9;
 
-/// Headings, in the order of `cells`.
-pub(crate) const HEADINGS: [&str; N_COLUMNS] =
-    ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", "imbalance", "exposed", "peak mem"];
+/// Headings, in the order of `cells`. A run with a pipeline shows its bubble where others show their imbalance.
+pub(crate) fn headings(run: &RunResult) -> [&'static str; N_COLUMNS] {
+    let balance = if has_pipeline(run) { "bubble" } else { "imbalance" };
+    ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", balance, "exposed", "peak mem"]
+}
 
-/// The figures of a policy as texts, in the order of `HEADINGS`.
+fn has_pipeline(run: &RunResult) -> bool {
+    run.results.iter().any(|result| result.metrics.contains_key("bubble_ratio"))
+}
+
+/// The figures of a policy as texts, in the order of `headings`.
 pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMNS] {
     let metric = |key: &str, show: &dyn Fn(f64) -> String| {
         result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
@@ -35,7 +41,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMN
         speedup,
         metric("tokens_per_s", &rate),
         metric("mfu_ratio", &percent),
-        metric("dp_imbalance_ratio", &ratio),
+        if has_pipeline(run) { metric("bubble_ratio", &percent) } else { metric("dp_imbalance_ratio", &ratio) },
         metric("comm_exposed_ratio", &percent),
         metric("peak_memory_bytes", &gib),
     ]
@@ -69,11 +75,11 @@ pub(crate) fn headline(run: &RunResult) -> String {
 #[must_use]
 pub fn render(run: &RunResult) -> String {
     let rows: Vec<_> = run.results.iter().map(|result| cells(run, result)).collect();
-    let widths = widths(&rows);
+    let widths = widths(&headings(run), &rows);
     let mut out = String::new();
     wrap(&mut out, &headline(run), "");
     out.push('\n');
-    line(&mut out, &HEADINGS.map(str::to_owned), &widths);
+    line(&mut out, &headings(run).map(str::to_owned), &widths);
     for (result, row) in run.results.iter().zip(&rows) {
         line(&mut out, row, &widths);
         if result.status != "ok" && !result.why.is_empty() {
@@ -90,8 +96,8 @@ pub fn render(run: &RunResult) -> String {
 }
 
 /// Width of each column; the policy column yields where the line would be too long.
-fn widths(rows: &[[String; N_COLUMNS]]) -> [usize; N_COLUMNS] {
-    let mut widths = HEADINGS.map(|heading| heading.chars().count());
+fn widths(headings: &[&str; N_COLUMNS], rows: &[[String; N_COLUMNS]]) -> [usize; N_COLUMNS] {
+    let mut widths = headings.map(|heading| heading.chars().count());
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());

@@ -180,10 +180,11 @@ const fn class_of(op: &Op) -> &'static str {
 
 /// The step in a sentence: the largest shares first.
 fn words(problem: &Problem, shares: &Shares, work: &Work) -> String {
+    let host = if problem.execution.unit_times.is_some() { "passes of fixed duration" } else { "host overhead" };
     let names = [
         ("gemm", "matrix multiplication"),
         ("attention", "attention"),
-        ("host", "host overhead"),
+        ("host", host),
         ("memory_bound", "memory-bound kernels"),
     ];
     let mut parts: Vec<(f64, &str)> = names

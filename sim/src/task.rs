@@ -257,6 +257,8 @@ pub enum Role {
     Forward,
     /// Backward computation.
     Backward,
+    /// Gradients of weights by themselves, where a schedule splits backward.
+    WeightGradient,
     /// Forward computed again inside backward.
     Recompute,
     /// Exchange inside a context group.
@@ -279,9 +281,10 @@ pub enum Role {
 
 impl Role {
     /// Every role in index order.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Forward,
         Self::Backward,
+        Self::WeightGradient,
         Self::Recompute,
         Self::ContextExchange,
         Self::TensorExchange,
@@ -299,6 +302,7 @@ impl Role {
         match self {
             Self::Forward => "forward",
             Self::Backward => "backward",
+            Self::WeightGradient => "weight gradient",
             Self::Recompute => "recompute",
             Self::ContextExchange => "context exchange",
             Self::TensorExchange => "tensor exchange",

@@ -153,7 +153,7 @@ impl Lanes {
             match task.stream {
                 Stream::Compute => {
                     lane.compute.push((start, end));
-                    if matches!(task.role, Role::Forward | Role::Backward | Role::Recompute) {
+                    if matches!(task.role, Role::Forward | Role::Backward | Role::WeightGradient | Role::Recompute) {
                         let (from, to) = ((start - Time::ZERO).as_ns(), (end - Time::ZERO).as_ns());
                         let (first, last) = lane.passes.unwrap_or((from, to));
                         lane.passes = Some((first.min(from), last.max(to)));

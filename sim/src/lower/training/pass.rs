@@ -377,7 +377,8 @@ impl Builder<'_> {
                 PassKind::Weight => units.weight,
                 _ => units.input + units.weight,
             };
-            return self.unit_pass(frame, column, Role::Backward, per_token);
+            let role = if kind == PassKind::Weight { Role::WeightGradient } else { Role::Backward };
+            return self.unit_pass(frame, column, role, per_token);
         }
         if kind == PassKind::Weight {
             return self.weight_gradients(frame, column, piece);
@@ -455,7 +456,7 @@ impl Builder<'_> {
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
                 weight_ops(builder.problem, piece, tokens, |stage, kind| builder.after_attention(stage, tokens, kind))
             });
-            tasks.push(self.compute_op(lane, Role::Backward, frame.slot.micro_batch, op, &[]));
+            tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
         }
         tasks
     }
