@@ -135,6 +135,22 @@ pub fn working_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
     of(stage.n_dense, false).max(of(stage.n_expert, true))
 }
 
+/// Buffers of the exchanges around one layer, bytes per token: the gathered sequence of a tensor group, and tokens on their way
+/// to experts and back.
+#[must_use]
+pub fn buffer_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
+    let (layout, row) = (&problem.layout, problem.model.hidden * problem.dtype.bytes());
+    let gathered = if layout.tp > 1 && layout.sequence_parallel { row } else { 0 };
+    let routed = match problem.model.experts {
+        Some(experts) if layout.ep > 1 && stage.n_expert > 0 => {
+            let senders = if layout.expert_tp == 1 { u64::from(layout.tp) } else { 1 };
+            (2 * experts.top_k * row).div_ceil(senders)
+        }
+        _ => 0,
+    };
+    gathered + routed
+}
+
 /// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.
 #[must_use]
 pub fn score_bytes_per_pair(problem: &Problem, stage: &Stage) -> u64 {
@@ -178,7 +194,9 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
         .map(|rank| {
             let held: Vec<Stage> =
                 (0..layout.chunks as usize).map(|chunk| stages[pipeline.stage(rank, chunk)]).collect();
-            let working = held.iter().map(|stage| working_bytes_per_token(problem, stage)).max().unwrap_or(0);
+            let passing =
+                |stage: &Stage| working_bytes_per_token(problem, stage) + buffer_bytes_per_token(problem, stage);
+            let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(problem) } else { 0 };
             Need { states: states(problem, &held), bytes_per_token: played.peak_activation[rank] + working + logits }
         })

@@ -197,6 +197,7 @@ struct Builder<'a> {
     activations: LabelId,
     logits: LabelId,
     working: LabelId,
+    buffers: LabelId,
     /// Last compute task of each lane.
     last: Vec<Option<TaskId>>,
     /// What the next compute task of each lane waits for besides its stream.
@@ -249,6 +250,7 @@ impl<'a> Builder<'a> {
             activations: graph.label("activations"),
             logits: graph.label("logits"),
             working: graph.label("recomputed layer"),
+            buffers: graph.label("exchange buffers"),
             graph,
             last: vec![None; n_lanes],
             gate: vec![Vec::new(); n_lanes],

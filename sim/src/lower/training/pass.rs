@@ -171,6 +171,8 @@ impl Builder<'_> {
             let share = &frame.content.shares[cp];
             let bytes = self.activation(frame, cp);
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
+            let last = self.last[lane.index()].expect("the layers have just computed");
+            self.buffers(frame, cp, leads[cp], last);
             if frame.stage.last && problem.execution.unit_times.is_none() {
                 let key = OpKey::new(Part::Head, PassKind::Forward, &frame.stage, frame, cp);
                 let op = self.known_op(key, |_| layer::head(problem, share.tokens, PassKind::Forward));
@@ -179,6 +181,17 @@ impl Builder<'_> {
             }
             self.offload(frame, lane, cp);
         }
+    }
+
+    /// Buffers of the exchanges of a pass, from its first task to its last.
+    fn buffers(&mut self, frame: &Frame<'_>, cp: usize, first: TaskId, last: TaskId) {
+        if self.problem.execution.unit_times.is_some() {
+            return;
+        }
+        let bytes = frame.content.shares[cp].tokens * memory::buffer_bytes_per_token(self.problem, &frame.stage);
+        let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
+        self.effect(first, Moment::Start, self.buffers, bytes);
+        self.effect(last, Moment::End, self.buffers, -bytes);
     }
 
     /// Activation bytes of a share on a stage, as the device sees them before any offload.
@@ -355,6 +368,7 @@ impl Builder<'_> {
             let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
             self.effect(first, Moment::Start, self.working, working);
             self.effect(end, Moment::End, self.working, -working);
+            self.buffers(frame, cp, first, end);
         }
         if matches!(kind, PassKind::Backward | PassKind::Weight) {
             let bytes = self.activation(frame, cp);
