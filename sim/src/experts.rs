@@ -77,6 +77,16 @@ pub fn all_to_all_over_compute(
     flops_per_s / (6.0 * port_elements_per_s) * k / (1.0 + 2.0 * k) * (w - 1.0) / (w * h)
 }
 
+/// `all_to_all_over_compute` of a problem: its expert group on whole nodes, each rank with its own port.
+#[must_use]
+pub fn of_shapes(problem: &Problem) -> f64 {
+    let cluster = &problem.cluster;
+    let elements = cluster.nic_bandwidth.get() / hw::Bytes(problem.dtype.bytes()).as_f64();
+    let n_servers = problem.layout.ep.div_ceil(cluster.gpus_per_node);
+    let top_k = problem.model.experts.map_or(0, |experts| experts.top_k);
+    all_to_all_over_compute(cluster.gpu.peak(problem.dtype).get(), elements, top_k, n_servers, problem.model.hidden)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

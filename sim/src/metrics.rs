@@ -76,6 +76,9 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("comm_exposed_ratio", shares.exposed);
     put("wait_ratio", shares.waiting());
     put("all_to_all_ratio", shares.all_to_all);
+    for ((_, _, key), share) in EXPOSABLE.iter().zip(shares.exposed_by) {
+        put(key, share);
+    }
     if problem.layout.pp > 1 {
         put("bubble_ratio", shares.bubble);
         put("rank_bubble_ratio", shares.rank_bubble);
@@ -83,6 +86,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     if let Some(load) = experts::load(problem, 0) {
         put("expert_imbalance_ratio", hw::Tokens(load.permille).as_f64() / 1000.0);
         put("dropped_token_ratio", hw::Tokens(load.dropped_permille).as_f64() / 1000.0);
+        put("all_to_all_over_compute_ratio", experts::of_shapes(problem));
     }
     put("peak_memory_bytes", hw::Bytes(peaks.highest).as_f64());
     put("peak_memory_bytes_min", hw::Bytes(peaks.lowest).as_f64());
@@ -191,7 +195,7 @@ fn words(problem: &Problem, shares: &Shares, work: &Work) -> String {
         .iter()
         .filter_map(|(class, name)| work.classes.get(class).map(|share| (share * shares.busy, *name)))
         .collect();
-    parts.extend(EXPOSABLE.iter().zip(shares.exposed_by).map(|((_, name), share)| (share, *name)));
+    parts.extend(EXPOSABLE.iter().zip(shares.exposed_by).map(|((_, name, _), share)| (share, *name)));
     let waiting =
         if problem.layout.pp > 1 { "waiting in the pipeline or for slower ranks" } else { "waiting for slower ranks" };
     parts.push((shares.waiting(), waiting));

@@ -8,13 +8,13 @@ use super::{Played, f64_of};
 use crate::problem::Problem;
 use crate::task::{Op, Role, Stream};
 
-/// Communication that a rank can be caught waiting for, with its name.
-pub(super) const EXPOSABLE: [(Role, &str); 5] = [
-    (Role::ContextExchange, "exposed context exchange"),
-    (Role::TensorExchange, "exposed tensor exchange"),
-    (Role::ExpertExchange, "exposed expert all-to-all"),
-    (Role::GradientSync, "exposed gradient sync"),
-    (Role::ParameterGather, "exposed parameter gather"),
+/// Communication that a rank can be caught waiting for, with its name and its key.
+pub(super) const EXPOSABLE: [(Role, &str, &str); 5] = [
+    (Role::ContextExchange, "exposed context exchange", "exposed_context_ratio"),
+    (Role::TensorExchange, "exposed tensor exchange", "exposed_tensor_ratio"),
+    (Role::ExpertExchange, "exposed expert all-to-all", "exposed_expert_ratio"),
+    (Role::GradientSync, "exposed gradient sync", "exposed_gradient_ratio"),
+    (Role::ParameterGather, "exposed parameter gather", "exposed_gather_ratio"),
 ];
 
 /// Where the time of a step goes, as shares of it.
@@ -49,7 +49,7 @@ impl Shares {
             all_to_all: f64_ns(critical) / span,
             dp_imbalance: dp_imbalance(problem, step, &lanes),
             rank_imbalance: rank_imbalance(step, &lanes),
-            exposed_by: EXPOSABLE.map(|(role, _)| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)))),
+            exposed_by: EXPOSABLE.map(|(role, _, _)| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)))),
             bubble,
             rank_bubble,
         }
