@@ -48,8 +48,9 @@ impl PolicyChoice {
     #[must_use]
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
-        problem.schedule = self.schedule.unwrap_or(problem.schedule);
-        let wanted = self.chunks.unwrap_or_else(|| match self.schedule {
+        let schedule = self.schedule.filter(|_| problem.layout.pp > 1);
+        problem.schedule = schedule.unwrap_or(problem.schedule);
+        let wanted = self.chunks.unwrap_or_else(|| match schedule {
             Some(schedule) => u32::try_from(schedule.n_chunks).expect("few chunks"),
             None => problem.layout.chunks,
         });

@@ -39,7 +39,8 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     let order = order(&mut section);
     let default = sim::schedule::named("1f1b").expect("the table has 1F1B");
     let schedule = section.text("schedule").and_then(|(name, at)| policies::schedule(&mut section, &name, at));
-    let schedule = schedule.unwrap_or(default);
+    // One rank has nothing to schedule: a micro-batch after the other.
+    let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);
     let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
     let layers = layers(&mut section);
     let at = cp_at.or_else(|| section.at());
