@@ -97,6 +97,21 @@ fn every_policy_file_is_in_the_table() {
 }
 
 #[test]
+fn every_schedule_has_a_file_and_every_file_is_in_the_table() {
+    // What several schedules share, and the player and tests of all.
+    let shared = ["greedy", "play", "tests", "v_shape", "zero_bubble"];
+    let folder = super::root().join("sim/src/schedule");
+    let files: BTreeSet<String> = super::files(&folder, "rs")
+        .iter()
+        .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())
+        .filter(|name| !shared.contains(&name.as_str()))
+        .collect();
+    let file_of = |name: &str| if name == "1f1b" { "one_f_one_b".to_owned() } else { name.replace('-', "_") };
+    let table: BTreeSet<String> = sim::schedule::SCHEDULES.iter().map(|schedule| file_of(schedule.name)).collect();
+    assert_eq!(files, table);
+}
+
+#[test]
 fn every_bad_scenario_has_a_snapshot_and_every_good_one_is_shipped() {
     for path in super::files(&super::root().join("scenarios"), "toml") {
         let relative = path.strip_prefix(super::root().join("scenarios")).expect("below").with_extension("");

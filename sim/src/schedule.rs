@@ -7,13 +7,18 @@
 //!
 //! Invariant, held by a property test: every order holds every pass exactly once and can be played without a deadlock.
 
-mod dual_pipe;
+mod dualpipe;
 mod gpipe;
 mod greedy;
 mod interleaved;
 mod one_f_one_b;
 mod play;
+mod v_half;
+mod v_min;
 mod v_shape;
+mod zb_1p;
+mod zb_2p;
+mod zb_v;
 mod zero_bubble;
 
 pub use play::{Played, Stuck, play};
@@ -214,12 +219,12 @@ pub static SCHEDULES: &[Schedule] = &[
     gpipe::SCHEDULE,
     one_f_one_b::SCHEDULE,
     interleaved::SCHEDULE,
-    zero_bubble::ONE,
-    zero_bubble::TWO,
-    v_shape::ZERO,
-    v_shape::HALF,
-    v_shape::MIN,
-    dual_pipe::SCHEDULE,
+    zb_1p::SCHEDULE,
+    zb_2p::SCHEDULE,
+    zb_v::SCHEDULE,
+    v_half::SCHEDULE,
+    v_min::SCHEDULE,
+    dualpipe::SCHEDULE,
 ];
 
 /// A schedule by name.

@@ -1,31 +1,23 @@
-//! Zero Bubble schedules on one stage per rank (arXiv:2401.10241): the backward pass is split, the gradients of inputs go first
+//! What the Zero Bubble schedules on one stage per rank share (arXiv:2401.10241): the backward pass is split, the gradients of inputs go first
 //! and those of weights fill the bubble. ZB-H1 ("zb-1p") holds at most 1F1B's p micro-batches and idles p − 1 passes of equal
 //! length, a third of 1F1B's; ZB-H2 ("zb-2p") holds up to 2p − 1 and leaves no bubble on any rank.
 
 use super::greedy::{Key, Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
 
-/// ZB-H1.
-pub const ONE: Schedule = Schedule {
-    name: "zb-1p",
-    about: "backward split in two, weight gradients fill the bubble; holds as much as 1f1b",
-    source: "Zero Bubble (ZB-H1), arXiv:2401.10241",
+/// What both schedules are; each names itself and its order.
+pub(super) const BASE: Schedule = Schedule {
+    name: "",
+    about: "",
+    source: "",
     placement: Placement::Linear,
     n_chunks: 1,
     splits_backward: true,
-    order: |pipeline| order(pipeline, pipeline.n_ranks),
+    order: |_| Order::new(),
 };
 
-/// ZB-H2.
-pub const TWO: Schedule = Schedule {
-    name: "zb-2p",
-    about: "zb-1p with twice the memory of 1f1b and no bubble",
-    source: "Zero Bubble (ZB-H2), arXiv:2401.10241",
-    order: |pipeline| order(pipeline, 2 * pipeline.n_ranks - 1),
-    ..ONE
-};
-
-fn order(pipeline: &Pipeline, micro_batches: usize) -> Order {
+/// Order within `micro_batches` of memory.
+pub(super) fn order(pipeline: &Pipeline, micro_batches: usize) -> Order {
     let backward_first = |_, kind, _, _| i64::from(kind == PassKind::Forward);
     // 1F1B's turns, with as many forwards ahead as follow from one or two stage passes per stage behind this one.
     let in_turn = [1, 2].map(|behind| {
