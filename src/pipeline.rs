@@ -142,7 +142,11 @@ pub fn decide(
     }
     let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
-    planner::orders::complete(&problem, &mut decision.plan, cost);
+    if let Some(proof) = planner::orders::complete(&problem, &mut decision.plan, cost) {
+        decision.objective = Some(proof.span_s);
+        decision.bound = Some(proof.bound_s);
+        decision.status = proof.status;
+    }
     if let Err(findings) = sim::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
     }

@@ -122,6 +122,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("moe/deepseek-v3", include_str!("../scenarios/moe/deepseek-v3.toml")),
     ("moe/mixtral-8x22b", include_str!("../scenarios/moe/mixtral-8x22b.toml")),
     ("pipeline/equal", include_str!("../scenarios/pipeline/equal.toml")),
+    ("pipeline/optimal", include_str!("../scenarios/pipeline/optimal.toml")),
     ("pipeline/ragged", include_str!("../scenarios/pipeline/ragged.toml")),
     ("pipeline/schedules", include_str!("../scenarios/pipeline/schedules.toml")),
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),

@@ -12,6 +12,7 @@ mod tests;
 
 use hw::topology::Topology;
 use sim::engine::{Case, Machine};
+use sim::metrics::{self, Played};
 use sim::problem::Problem;
 use sim::{Outcome, Plan, TaskGraph, Timeline, lower};
 
@@ -29,6 +30,8 @@ pub struct Simulated {
     pub step_s: f64,
     /// Its lower bound, seconds.
     pub bound_s: f64,
+    /// What dominates its step, in words; of the best and the runner-up.
+    pub why: String,
 }
 
 /// What a search found.
@@ -118,11 +121,14 @@ pub fn search(
         });
         n_simulated += judged.iter().flatten().count();
         let finished = judged.into_iter().flatten();
-        ranking.extend(
-            finished.filter_map(|(step_s, bound_s, candidate)| Some(Simulated { candidate, step_s: step_s?, bound_s })),
-        );
+        ranking.extend(finished.filter_map(|(step_s, bound_s, candidate)| {
+            Some(Simulated { candidate, step_s: step_s?, bound_s, why: String::new() })
+        }));
         ranking.sort_by(|a, b| a.step_s.total_cmp(&b.step_s));
         ranking.truncate(2);
+    }
+    for simulated in &mut ranking {
+        simulated.why = why(&simulated.candidate.problem(problem), policy, context, topology);
     }
     let mut ranking = ranking.into_iter();
     let best = ranking.next().ok_or_else(|| {
@@ -137,7 +143,7 @@ pub fn search(
 /// When the policy has no plan.
 pub fn plan(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Result<Plan, PlanError> {
     let mut plan = policy.plan(problem, context)?.plan;
-    orders::complete(problem, &mut plan, context.cost);
+    _ = orders::complete(problem, &mut plan, context.cost);
     Ok(plan)
 }
 
@@ -150,6 +156,18 @@ pub fn simulate(problem: &Problem, plan: &Plan, context: &PlanContext<'_>, topol
         total += play(problem, &graph, context, topology)?.span().to_seconds().get();
     }
     Some(total / hw::Tokens(plan.steps.len() as u64).as_f64())
+}
+
+/// What dominates the steps of a problem, in words.
+fn why(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>, topology: &Topology) -> String {
+    let Ok(plan) = plan(problem, policy, context) else { return String::new() };
+    let step = |step_index| {
+        let graph = lower::training::lower(problem, &plan, step_index);
+        let timeline = play(problem, &graph, context, topology)?;
+        Some(Played { graph, timeline })
+    };
+    let steps: Vec<Played> = (0..plan.steps.len()).filter_map(step).collect();
+    metrics::of_steps(problem, &steps, context.cost).why
 }
 
 fn play(problem: &Problem, graph: &TaskGraph, context: &PlanContext<'_>, topology: &Topology) -> Option<Timeline> {

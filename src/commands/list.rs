@@ -85,6 +85,13 @@ pub fn show(name: &str) -> Result<(), Failure> {
             card.name, card.about, card.source, card.method
         ));
     }
+    if let Some(schedule) = planner::orders::schedule(name) {
+        let split = if schedule.splits_backward { "split into input and weight gradients" } else { "whole" };
+        return print(&format!(
+            "schedule {}\n{}\nsource: {}\nplacement: {:?}, {} chunk(s) per rank; backward: {split}\n",
+            schedule.name, schedule.about, schedule.source, schedule.placement, schedule.n_chunks
+        ));
+    }
     if let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
         return print(text);
     }
@@ -106,6 +113,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
         return print(&format!("profile {name}\n{}\n", profile(name)));
     }
     let mut names: Vec<&str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
+    names.extend(planner::orders::schedules().map(|schedule| schedule.name));
     names.extend(hw::catalog::gpu_names());
     names.extend(sim::model::embedded_names());
     names.extend(distribution::names());

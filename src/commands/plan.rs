@@ -48,15 +48,16 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
 fn searched(found: &Found) -> String {
     let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
     let mut text = format!(
-        "{}\n\nstep {} (lower bound {}, gap {:.1} %)\n\n{}\n",
+        "{}\n\nstep {} (lower bound {}, gap {:.1} %): {}\n\n{}\n",
         pipeline::layout_words(found),
         ms(found.best.step_s),
         ms(found.best.bound_s),
         (1.0 - found.best.bound_s / found.best.step_s) * 100.0,
+        found.best.why,
         found.best.candidate.to_toml(),
     );
     if let Some(other) = &found.runner_up {
-        text += &format!("runner-up: step {}\n\n{}\n", ms(other.step_s), other.candidate.to_toml());
+        text += &format!("runner-up: step {}: {}\n\n{}\n", ms(other.step_s), other.why, other.candidate.to_toml());
     }
     text
 }
