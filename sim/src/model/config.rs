@@ -44,13 +44,26 @@ impl Reader<'_> {
         })
     }
 
-    fn flag(&self, name: &str, default: bool) -> bool {
-        self.keys.get(name).and_then(Value::as_bool).unwrap_or(default)
+    fn flag(&mut self, name: &str, default: bool) -> bool {
+        match self.keys.get(name) {
+            None | Some(Value::Null) => default,
+            Some(Value::Bool(flag)) => *flag,
+            Some(other) => {
+                self.findings.push(format!("`{name}` is {other}, allowed are true and false"));
+                default
+            }
+        }
     }
 
-    /// A count that may be zero.
-    fn count(&self, name: &str) -> u64 {
-        self.keys.get(name).and_then(Value::as_u64).filter(|count| *count <= COUNT_MAX).unwrap_or(0)
+    /// A count that may be zero, or absent.
+    fn count(&mut self, name: &str) -> u64 {
+        match self.keys.get(name) {
+            None | Some(Value::Null) => 0,
+            Some(value) => value.as_u64().filter(|count| *count <= COUNT_MAX).unwrap_or_else(|| {
+                self.findings.push(format!("`{name}` is {value}, allowed are whole numbers from 0 to {COUNT_MAX}"));
+                0
+            }),
+        }
     }
 }
 
@@ -68,7 +81,9 @@ impl Model {
         let mut reader = Reader { keys, findings: Vec::new() };
         if !MODEL_TYPES.contains(&kind) {
             let allowed = MODEL_TYPES.join(", ");
-            reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}"));
+            let near = MODEL_TYPES.into_iter().find(|known| is_near(kind, known));
+            let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
         }
         let model = read(name, kind, &mut reader);
         let mut findings = reader.findings;
@@ -76,6 +91,20 @@ impl Model {
             findings.extend(contradictions(&model));
         }
         if findings.is_empty() { Ok(model) } else { Err(findings) }
+    }
+}
+
+/// Whether one letter added, left out or changed makes one word the other.
+fn is_near(found: &str, known: &str) -> bool {
+    let (a, b): (Vec<char>, Vec<char>) = (found.chars().collect(), known.chars().collect());
+    let same_start = a.iter().zip(&b).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a[same_start..], &b[same_start..]);
+    match (a, b) {
+        ([], [_]) | ([_], []) => true,
+        ([_, a @ ..], [_, b @ ..]) if a == b => true,
+        ([_, rest @ ..], _) if rest == b => true,
+        (_, [_, rest @ ..]) => rest == a,
+        _ => false,
     }
 }
 
@@ -154,6 +183,17 @@ mod tests {
         let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
         let findings = Model::from_config("x", config).expect_err("a bad file");
         assert_eq!(findings.len(), 6, "{findings:?}");
+    }
+
+    #[test]
+    fn wrong_types_are_findings_and_not_defaults() {
+        let config = r#"{ "model_type": "lama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+            "intermediate_size": 128, "vocab_size": 100, "tie_word_embeddings": "yes", "num_local_experts": 4,
+            "num_experts_per_tok": 2, "n_shared_experts": -1 }"#;
+        let findings = Model::from_config("x", config).expect_err("three findings").join("\n");
+        for part in ["did you mean `llama`?", "`tie_word_embeddings` is \"yes\"", "`n_shared_experts` is -1"] {
+            assert!(findings.contains(part), "{part} in {findings}");
+        }
     }
 
     #[test]
