@@ -24,6 +24,8 @@ pub enum Command {
     Run(RunArgs),
     /// Only decide: write plan.json
     Plan(PlanArgs),
+    /// Policies side by side over seeded batches, or results against the first; gates for CI
+    Compare(CompareArgs),
     /// Show what is known: policies, schedules, gpus, clusters, models, workloads, profiles, scenarios
     List {
         /// Kind of thing.
@@ -95,6 +97,38 @@ pub struct PlanArgs {
     /// Policy of the scenario [default: the last one]
     #[arg(long)]
     pub policy: Option<String>,
+}
+
+/// Arguments of `compare`.
+#[derive(Args, Debug)]
+pub struct CompareArgs {
+    /// Scenarios (files or shipped), or two or more result.json files
+    #[arg(required = true)]
+    pub inputs: Vec<String>,
+    /// Policy that ratios are relative to [default: each scenario's baseline]
+    #[arg(long)]
+    pub baseline: Option<String>,
+    /// Batches per scenario, with consecutive seeds
+    #[arg(long, default_value = "5", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub seeds: u64,
+    /// First seed
+    #[arg(long, default_value = "0")]
+    pub seed: u64,
+    /// Exit 1 unless a ratio to the baseline holds: metric<=1.02, or policy:metric<=0.9
+    #[arg(long, value_name = "GATE")]
+    pub gate: Vec<String>,
+    /// Write the gates as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Override a key of every scenario, checked like the file: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// Threads [default: all]
+    #[arg(long)]
+    pub jobs: Option<usize>,
 }
 
 /// Arguments of `import`.

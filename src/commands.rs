@@ -1,5 +1,6 @@
 //! One file per verb, and what they share: exit codes and writing to a pipe that may be closed.
 
+mod compare;
 mod import;
 mod init;
 mod list;
@@ -29,6 +30,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Compare(args) => compare::compare(&args),
         Command::List { kind } => list::list(kind),
         Command::Show { name } => list::show(&name),
         Command::Init { name } => init::init(&name),

@@ -3,5 +3,6 @@
 pub mod cli;
 pub mod commands;
 pub mod diagnostic;
+mod gate;
 pub mod pipeline;
 pub mod scenario;

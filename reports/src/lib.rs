@@ -2,8 +2,11 @@
 //!
 //! Each format is a function of a `RunResult`; measured wall times stand under the key `measured` alone.
 
+pub mod compared;
+pub mod comparison;
 pub mod html;
 pub mod json;
+pub mod junit;
 pub mod markdown;
 mod quantity;
 pub mod svg;

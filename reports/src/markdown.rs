@@ -37,7 +37,7 @@ fn row(out: &mut String, cells: &[String; N_COLUMNS]) {
     let _ = writeln!(out, "| {} |", cells.each_ref().map(|cell| escape(cell)).join(" | "));
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

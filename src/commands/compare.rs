@@ -1,0 +1,129 @@
+//! `compare`: policies side by side over seeded batches, or earlier results against the first; gates for CI.
+
+use std::io::IsTerminal;
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
+use reports::RunResult;
+use reports::comparison::{self, Comparison};
+
+use super::{Failure, load, print, threads, write};
+use crate::cli::{CompareArgs, Format, ScenarioArgs};
+use crate::gate::Gate;
+use crate::pipeline;
+use crate::scenario::Scenario;
+
+/// Runs the verb.
+pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
+    threads(args.jobs)?;
+    let gates: Vec<Gate> = args
+        .gate
+        .iter()
+        .map(|text| Gate::parse(text))
+        .collect::<Result<_, _>>()
+        .map_err(|why| Failure::Input(format!("error[S080]: {why}")))?;
+    let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
+    let comparison = match n_results {
+        0 => scenarios(args)?,
+        n if n == args.inputs.len() && n > 1 => results(args)?,
+        _ => {
+            let what = "compare takes scenarios, or two or more result.json files, not both";
+            return Err(Failure::Input(format!("error[S081]: {what}")));
+        }
+    };
+    let mut cases = Vec::new();
+    for gate in &gates {
+        cases.extend(gate.cases(&comparison).map_err(|why| Failure::Input(format!("error[S080]: {why}")))?);
+    }
+    if let Some(path) = &args.junit {
+        write(path, &reports::junit::render(&cases))?;
+    }
+    print(&match args.format {
+        Format::Table => reports::compared::table(&comparison),
+        Format::Markdown => reports::compared::markdown(&comparison),
+        Format::Json => {
+            let json = serde_json::to_string_pretty(&comparison);
+            json.map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n"
+        }
+    })?;
+    let failed: Vec<String> = cases
+        .iter()
+        .filter_map(|case| Some(format!("{}: {}: {}", case.suite, case.name, case.failure.as_ref()?)))
+        .collect();
+    if failed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Gate(format!("error: gates failed\n  {}", failed.join("\n  "))))
+    }
+}
+
+fn is_result(input: &str) -> bool {
+    Path::new(input).extension().is_some_and(|extension| extension == "json")
+}
+
+/// Every scenario with every seed, in parallel, collected by index.
+fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let mut batches: Vec<Scenario> = Vec::new();
+    for name in &args.inputs {
+        for offset in 0..args.seeds {
+            let seed = args.seed + offset;
+            let scenario = ScenarioArgs {
+                scenario: name.clone(),
+                set: args.set.clone(),
+                seed: Some(seed),
+                out: None,
+                strict_hull: false,
+                jobs: None,
+            };
+            let mut scenario = load(&scenario)?;
+            scenario.name.clone_from(name);
+            batches.push(scenario);
+        }
+    }
+    if let Some(baseline) = &args.baseline {
+        let known: Vec<&str> =
+            batches.iter().flat_map(|batch| batch.policies.iter().map(|choice| choice.name.as_str())).collect();
+        if !known.contains(&baseline.as_str()) {
+            let near = crate::diagnostic::nearest(baseline, known)
+                .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(Failure::Input(format!("error[S029]: no scenario runs the baseline `{baseline}`{near}")));
+        }
+    }
+    let bar = progress(batches.len());
+    let runs: Vec<RunResult> = batches
+        .par_iter()
+        .map(|scenario| {
+            let run = pipeline::run(scenario, &|_| {}).result;
+            bar.inc(1);
+            run
+        })
+        .collect();
+    bar.finish_and_clear();
+    Ok(comparison::within(&runs, args.baseline.as_deref()))
+}
+
+/// Earlier results, each against the first.
+fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let mut runs = Vec::new();
+    for path in &args.inputs {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| Failure::Input(format!("error[S082]: cannot read `{path}`: {error}")))?;
+        let run: RunResult = serde_json::from_str(&text)
+            .map_err(|error| Failure::Input(format!("error[S082]: `{path}` is no result of a run: {error}")))?;
+        if run.schema != reports::SCHEMA {
+            let what = format!("`{path}` has schema `{}`, expected `{}`", run.schema, reports::SCHEMA);
+            return Err(Failure::Input(format!("error[S082]: {what}")));
+        }
+        runs.push((path.clone(), run));
+    }
+    Ok(comparison::across(&runs))
+}
+
+fn progress(n: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} batches").expect("a fixed template");
+    ProgressBar::new(n as u64).with_style(style)
+}

@@ -1,0 +1,56 @@
+//! `compare` as a CI job uses it: exit codes, JUnit, the same bytes on any number of threads.
+
+use std::process::{Command, Output};
+
+fn compare(args: &[&str]) -> Output {
+    let small = ["--set", "training.batch_size=256", "--set", "training.steps=1", "--seeds", "3"];
+    Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+        .arg("compare")
+        .args(args)
+        .args(if args.iter().any(|arg| arg.ends_with(".json")) { &small[..0] } else { &small[..] })
+        .current_dir(super::root())
+        .output()
+        .expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).expect("UTF-8")
+}
+
+#[test]
+fn a_gate_that_holds_passes_and_one_that_does_not_fails_with_its_figure() {
+    let path = std::env::temp_dir().join(format!("skrull-sim-junit-{}.xml", std::process::id()));
+    let junit = path.to_string_lossy().into_owned();
+    let good = compare(&["quickstart", "--gate", "skrull:iteration_time_s<=0.9", "--junit", &junit]);
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
+    let xml = std::fs::read_to_string(&path).expect("written");
+    assert!(xml.contains("tests=\"1\" failures=\"0\""), "{xml}");
+    let bad = compare(&["quickstart", "--gate", "iteration_time_s<=0.1", "--junit", &junit]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(text(&bad.stderr).contains("of the baseline's"), "{}", text(&bad.stderr));
+    let xml = std::fs::read_to_string(&path).expect("written");
+    assert!(xml.contains("tests=\"2\" failures=\"2\""), "{xml}");
+    std::fs::remove_file(path).expect("the file is there");
+}
+
+#[test]
+fn wrong_gates_policies_and_files_are_input_errors() {
+    for (args, part) in [
+        (&["quickstart", "--gate", "iteration_time_s<1"][..], "no `<=` or `>=`"),
+        (&["quickstart", "--gate", "iteration_tme_s<=1"], "did you mean `iteration_time_s`?"),
+        (&["quickstart", "--gate", "skrul:mfu_ratio>=1"], "did you mean `skrull`?"),
+        (&["quickstart", "--baseline", "deepsped"], "did you mean `deepspeed`?"),
+        (&["Cargo.json", "other.json"], "cannot read `Cargo.json`"),
+        (&["quickstart", "x.json"], "not both"),
+    ] {
+        let found = compare(args);
+        assert_eq!(found.status.code(), Some(2), "{args:?}");
+        assert!(text(&found.stderr).contains(part), "{args:?}: {}", text(&found.stderr));
+    }
+}
+
+#[test]
+fn the_same_bytes_come_out_on_any_number_of_threads() {
+    let of = |jobs| compare(&["quickstart", "skrull/case-study", "--format", "json", "--jobs", jobs]).stdout;
+    assert_eq!(text(&of("1")), text(&of("8")));
+}
