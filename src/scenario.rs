@@ -108,6 +108,7 @@ pub struct Overrides {
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("long-context/chunkflow-example", include_str!("../scenarios/long-context/chunkflow-example.toml")),
     ("megatron/gpt-145b-1536", include_str!("../scenarios/megatron/gpt-145b-1536.toml")),
     ("megatron/gpt-175b-1536", include_str!("../scenarios/megatron/gpt-175b-1536.toml")),
     ("megatron/gpt-175b-384", include_str!("../scenarios/megatron/gpt-175b-384.toml")),

@@ -130,7 +130,7 @@ pub fn dacp(model: &Model, sequences: &[(u32, u64)], rules: Rules) -> Option<Vec
     let mut placed: Vec<Placement> = Vec::with_capacity(order.len());
     for (sequence, tokens) in order {
         let place = place(&mut ranks, &mut placed, tokens)?;
-        placed.push(Placement { sequence, tokens, place });
+        placed.push(Placement { sequence, from: 0, tokens, place });
     }
     let whole = rules.roll_back != RollBack::Strict || ranks.room.iter().all(|room| *room >= 0);
     whole.then_some(placed)
@@ -186,7 +186,7 @@ pub fn gds(problem: &Problem, sequences: &[(u32, u64)], rules: Rules) -> Result<
                 let tokens: u64 = group.iter().map(|(_, tokens)| tokens).sum();
                 let fits = tokens < capacity || rules.roll_back == RollBack::Off;
                 let sequences = if fits { dacp(&problem.model, &group, rules)? } else { return None };
-                Some(MicroBatch { sequences, padding: 0 })
+                Some(MicroBatch { sequences, padding: 0, forward_only: false })
             })
             .collect();
         if let Some(micro_batches) = placed {
@@ -235,7 +235,7 @@ fn arrival(problem: &Problem, sequences: &[(u32, u64)], rules: Rules) -> Result<
     for bin in pack::next_fit(&sizes, capacity) {
         let group: Vec<(u32, u64)> = bin.iter().map(|&index| sequences[index]).collect();
         match dacp(&problem.model, &group, rules) {
-            Some(sequences) => micro_batches.push(MicroBatch { sequences, padding: 0 }),
+            Some(sequences) => micro_batches.push(MicroBatch { sequences, padding: 0, forward_only: false }),
             None => micro_batches.extend(gds(problem, &group, rules)?),
         }
     }
@@ -356,7 +356,7 @@ mod tests {
         let model = sim::model::embedded("qwen2.5-0.5b").expect("embedded");
         let sequences = [(0, 7), (1, 8), (2, 9)];
         let printed = dacp(&model, &sequences, rules(10, 2, RollBack::Paper)).expect("the printed rule accepts");
-        let micro_batch = MicroBatch { sequences: printed, padding: 0 };
+        let micro_batch = MicroBatch { sequences: printed, padding: 0, forward_only: false };
         assert!((0..2).any(|rank| micro_batch.tokens_on(rank, 2) > 10), "{micro_batch:?}");
         assert!(dacp(&model, &sequences, rules(10, 2, RollBack::Strict)).is_none());
     }

@@ -5,6 +5,7 @@ use sim::{Plan, Problem};
 use crate::policy::{Decision, PlanError, Policy, Status};
 
 mod best_fit;
+mod chunkflow;
 mod deepspeed;
 mod longalign;
 mod megatron;
@@ -15,6 +16,7 @@ mod skrull_exact;
 /// Every policy.
 pub static POLICIES: &[&dyn Policy] = &[
     &best_fit::BestFit,
+    &chunkflow::ChunkFlow,
     &deepspeed::DeepSpeed,
     &longalign::LongAlign,
     &megatron::Megatron,
@@ -53,6 +55,17 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
         ))),
         _ => Ok(()),
     }
+}
+
+/// Deals sequences to data-parallel groups by model operations, longest first; in each group in order of arrival.
+fn deal_longest(problem: &Problem, sequences: &[(u32, u64)]) -> Vec<Vec<(u32, u64)>> {
+    let weights: Vec<f64> = sequences.iter().map(|(_, tokens)| crate::dacp::flops(&problem.model, *tokens)).collect();
+    let groups = crate::pack::longest_first(&weights, problem.layout.dp as usize);
+    let in_order = |mut group: Vec<usize>| {
+        group.sort_unstable();
+        group.into_iter().map(|index| sequences[index]).collect()
+    };
+    groups.into_iter().map(in_order).collect()
 }
 
 /// Deals items to data-parallel ranks in turn.

@@ -1,12 +1,12 @@
 //! The independent checker: holds a plan against its problem and shares no code with any policy.
 //!
-//! It asks for conservation (every sequence exactly once, with its own length) and for shape (steps, groups and
+//! It asks for conservation (every token of every sequence exactly once) and for shape (steps, groups and
 //! context ranks exist). Memory is not asked here: a plan that does not fit runs out of memory in the simulation,
 //! which is an outcome.
 
 use std::collections::BTreeMap;
 
-use crate::plan::{Place, Plan, SCHEMA, Step};
+use crate::plan::{MicroBatch, Place, Plan, SCHEMA, Step};
 use crate::problem::Problem;
 use crate::schedule::{Order, PassKind, Pipeline, Slot, play};
 
@@ -28,7 +28,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     if plan.steps.len() != problem.workload.n_steps() {
         findings.push(format!("plan has {} steps, the workload {}", plan.steps.len(), problem.workload.n_steps()));
     }
-    let mut seen = vec![0_u32; problem.workload.lengths.len()];
+    let mut parts: Vec<Vec<(u64, u64)>> = vec![Vec::new(); problem.workload.lengths.len()];
     for (step_index, step) in plan.steps.iter().enumerate() {
         if step.groups.len() != problem.layout.dp as usize {
             findings.push(format!(
@@ -38,14 +38,12 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
             ));
         }
         findings.extend(orders(problem, step_index, step));
-        for placement in step.groups.iter().flatten().flat_map(|micro_batch| &micro_batch.sequences) {
+        let counted = step.groups.iter().flatten().filter(|micro_batch| !micro_batch.forward_only);
+        for placement in counted.flat_map(|micro_batch| &micro_batch.sequences) {
             let id = placement.sequence as usize;
-            match problem.workload.lengths.get(id) {
+            match parts.get_mut(id) {
                 None => findings.push(format!("step {step_index} places sequence {id}, which does not exist")),
-                Some(&tokens) if tokens != placement.tokens => {
-                    findings.push(format!("sequence {id} has {tokens} tokens, the plan says {}", placement.tokens))
-                }
-                Some(_) => seen[id] += 1,
+                Some(parts) => parts.push((placement.from, placement.tokens)),
             }
             if let Place::Local(index) = placement.place
                 && index >= problem.layout.cp
@@ -54,10 +52,23 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
             }
         }
     }
-    let miscounted = seen.iter().enumerate().filter(|(_, count)| **count != 1);
-    findings.extend(miscounted.map(|(id, count)| format!("sequence {id} is placed {count} times, expected once")));
+    findings
+        .extend(parts.iter_mut().enumerate().filter_map(|(id, parts)| covers(id, parts, problem.workload.lengths[id])));
     findings.truncate(FINDINGS_MAX);
     if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+/// Whether the parts of a sequence are the whole of it, each token once.
+fn covers(id: usize, parts: &mut [(u64, u64)], length: u64) -> Option<String> {
+    parts.sort_unstable();
+    let mut next = 0;
+    for &(from, tokens) in parts.iter() {
+        if from != next || tokens == 0 {
+            return Some(format!("sequence {id}: a part starts at token {from}, expected {next}; parts are {parts:?}"));
+        }
+        next += tokens;
+    }
+    (next != length).then(|| format!("sequence {id} has {length} tokens, the plan places {next}"))
 }
 
 /// Orders of a pipeline: one per data-parallel group, every pass exactly once, and playable.
@@ -71,8 +82,9 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
     }
     // Groups of one order are held against the longest of them.
     let of_order = |(index, order): (usize, &Order)| {
-        let groups = (0..step.groups.len()).filter(|&group| step.order_of[group] as usize == index);
-        let longest = groups.map(|group| step.groups[group].len()).max()?;
+        let groups: Vec<usize> =
+            (0..step.groups.len()).filter(|&group| step.order_of[group] as usize == index).collect();
+        let longest = groups.iter().map(|&group| step.groups[group].len()).max()?;
         let n = order.iter().flatten().map(|slot| slot.micro_batch as usize + 1).max().unwrap_or(0);
         let pipeline = Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n);
         let what = format!("order {index} of step {step_index}");
@@ -80,7 +92,11 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
             return Some(format!("{what} is for {n} micro-batches on {} ranks", order.len()));
         }
         for (rank, slots) in order.iter().enumerate() {
-            if let Some(wrong) = passes(&pipeline, slots) {
+            let forward_only = |mb: u32| {
+                groups.iter().filter_map(|&group| step.groups[group].get(mb as usize)).any(|mb| mb.forward_only)
+            };
+            let in_order = groups.iter().find_map(|&group| parts_in_order(&step.groups[group], slots));
+            if let Some(wrong) = passes(&pipeline, slots, &forward_only).or(in_order) {
                 return Some(format!("{what}, rank {rank}: {wrong}"));
             }
         }
@@ -89,8 +105,43 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
     step.orders.iter().enumerate().filter_map(of_order).collect()
 }
 
+/// Whether the parts of every sequence run forward first to last, and backward last to first: a part reads the keys and values
+/// of the parts before it, and gives them gradients.
+fn parts_in_order(micro_batches: &[MicroBatch], slots: &[Slot]) -> Option<String> {
+    let mut reached: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    let mut left: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for slot in slots {
+        let Some(micro_batch) = micro_batches.get(slot.micro_batch as usize) else { continue };
+        for part in &micro_batch.sequences {
+            let (begin, end) = (part.from, part.from + part.tokens);
+            let key = (slot.chunk, part.sequence);
+            let known = reached.entry(key).or_insert(0);
+            let wrong = match slot.kind {
+                PassKind::Forward => {
+                    let early = begin > *known;
+                    *known = end.max(*known);
+                    early
+                }
+                PassKind::Backward | PassKind::Input => {
+                    let before = left.insert(key, begin);
+                    before.is_some_and(|before| before != end)
+                }
+                PassKind::Weight => false,
+            };
+            if wrong {
+                let what = if slot.kind == PassKind::Forward { "forward" } else { "backward" };
+                return Some(format!(
+                    "{what} of tokens {begin} to {end} of sequence {} comes too early",
+                    part.sequence
+                ));
+            }
+        }
+    }
+    None
+}
+
 /// Whether a rank does every pass once: a forward, and either a whole backward or its two halves.
-fn passes(pipeline: &Pipeline, slots: &[Slot]) -> Option<String> {
+fn passes(pipeline: &Pipeline, slots: &[Slot], forward_only: &dyn Fn(u32) -> bool) -> Option<String> {
     let mut kinds: BTreeMap<(u32, u32), Vec<PassKind>> = BTreeMap::new();
     for slot in slots {
         kinds.entry((slot.chunk, slot.micro_batch)).or_default().push(slot.kind);
@@ -103,6 +154,7 @@ fn passes(pipeline: &Pipeline, slots: &[Slot]) -> Option<String> {
         kinds.sort_unstable();
         let whole = kinds == [PassKind::Forward, PassKind::Backward];
         let halves = kinds == [PassKind::Forward, PassKind::Input, PassKind::Weight];
-        (!whole && !halves).then(|| format!("chunk {chunk}, micro-batch {micro_batch} has passes {kinds:?}"))
+        let once = kinds == [PassKind::Forward] && forward_only(micro_batch);
+        (!whole && !halves && !once).then(|| format!("chunk {chunk}, micro-batch {micro_batch} has passes {kinds:?}"))
     })
 }

@@ -49,6 +49,9 @@ pub struct MicroBatch {
     pub sequences: Vec<Placement>,
     /// Tokens of padding that are computed but count for nothing, spread over the ranks.
     pub padding: u64,
+    /// Whether only its keys and values are wanted: its activations go, and another micro-batch computes it again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forward_only: bool,
 }
 
 /// Where one sequence of a micro-batch is computed.
@@ -57,7 +60,10 @@ pub struct MicroBatch {
 pub struct Placement {
     /// Position in the workload.
     pub sequence: u32,
-    /// Its length.
+    /// First token, where the sequence is cut into consecutive chunks; 0 for a whole one.
+    #[serde(default)]
+    pub from: u64,
+    /// Tokens of this part: the length of a whole sequence.
     pub tokens: u64,
     /// Whole on one rank or cut over the group.
     pub place: Place,

@@ -94,6 +94,34 @@ pub struct Pipeline {
     /// Most activation that a rank may hold; `None` for as much as the schedule likes. A rank that could not hold one
     /// micro-batch may hold one. `gpipe` and `1f1b` have one order each and do not heed it.
     pub limit: Option<u64>,
+    /// Micro-batches that are parts of one sequence.
+    pub chains: Chains,
+}
+
+/// What parts of long sequences ask of the order (ChunkFlow, arXiv:2503.02356): later parts attend to the keys and values of
+/// earlier ones, so forward goes up and backward goes down a sequence. Empty where every micro-batch stands alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chains {
+    /// Micro-batches whose forward makes only keys and values: no activation is kept, no backward follows.
+    pub forward_only: Vec<bool>,
+    /// All other micro-batches in the order of their backward.
+    pub backward_order: Vec<u32>,
+    /// Micro-batch whose backward comes before a micro-batch's forward on every rank.
+    pub forward_after: Vec<Option<u32>>,
+}
+
+impl Chains {
+    /// Whether there are any.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.backward_order.is_empty()
+    }
+
+    /// Whether a micro-batch has a forward only.
+    #[must_use]
+    pub fn is_forward_only(&self, micro_batch: usize) -> bool {
+        self.forward_only.get(micro_batch).copied().unwrap_or(false)
+    }
 }
 
 impl Pipeline {
@@ -124,6 +152,7 @@ impl Pipeline {
             transfer: 0,
             activation: grid(),
             limit: None,
+            chains: Chains::default(),
         }
     }
 

@@ -22,7 +22,11 @@ const CARD: Card = Card {
 
 /// One sharded sequence as a micro-batch.
 pub(super) fn alone((sequence, tokens): (u32, u64)) -> MicroBatch {
-    MicroBatch { sequences: vec![Placement { sequence, tokens, place: Place::Sharded }], padding: 0 }
+    MicroBatch {
+        sequences: vec![Placement { sequence, from: 0, tokens, place: Place::Sharded }],
+        padding: 0,
+        forward_only: false,
+    }
 }
 
 impl Policy for DeepSpeed {

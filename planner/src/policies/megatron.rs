@@ -21,9 +21,13 @@ const CARD: Card = Card {
 
 /// Sequences that share a micro-batch, all sharded.
 pub(super) fn together(items: &[usize], sequences: &[(u32, u64)]) -> MicroBatch {
-    let place =
-        |&index: &usize| Placement { sequence: sequences[index].0, tokens: sequences[index].1, place: Place::Sharded };
-    MicroBatch { sequences: items.iter().map(place).collect(), padding: 0 }
+    let place = |&index: &usize| Placement {
+        sequence: sequences[index].0,
+        from: 0,
+        tokens: sequences[index].1,
+        place: Place::Sharded,
+    };
+    MicroBatch { sequences: items.iter().map(place).collect(), padding: 0, forward_only: false }
 }
 
 impl Policy for Megatron {

@@ -191,11 +191,11 @@ fn read(step: &Formulation<'_>, values: &[f64]) -> Step {
     for (k, &(sequence, tokens)) in step.sequences.iter().enumerate() {
         for (slot, micro_batch) in slots.iter_mut().enumerate() {
             if cut[k * n_slots + slot] > 0.5 {
-                micro_batch.sequences.push(Placement { sequence, tokens, place: Place::Sharded });
+                micro_batch.sequences.push(Placement { sequence, from: 0, tokens, place: Place::Sharded });
             }
             for rank in (0..n).filter(|rank| local[(k * n_slots + slot) * n + rank] > 0.5) {
                 let place = Place::Local(u32::try_from(rank).expect("ranks fit u32"));
-                micro_batch.sequences.push(Placement { sequence, tokens, place });
+                micro_batch.sequences.push(Placement { sequence, from: 0, tokens, place });
             }
         }
     }

@@ -54,7 +54,7 @@ fn brute_force(problem: &Problem, n_micro_batches: usize) -> f64 {
             let (slot, place) = ((code % choices) / (n + 1), code % (n + 1));
             code /= choices;
             let place = if place == n { Place::Sharded } else { Place::Local(u32::try_from(place).expect("few")) };
-            micro_batches[slot].sequences.push(Placement { sequence, tokens, place });
+            micro_batches[slot].sequences.push(Placement { sequence, from: 0, tokens, place });
         }
         let fits = micro_batches
             .iter()

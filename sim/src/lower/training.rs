@@ -16,6 +16,7 @@
 //! parameter gather, ranks without a micro-batch too; the gather of the first layer is exposed and the rest overlaps.
 
 mod attention;
+mod chains;
 mod durations;
 mod exchange;
 mod known;
@@ -69,7 +70,7 @@ pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fol
     let mut builder = Builder::new(problem, &lanes, &contents, step_index);
     builder.gather_ahead();
     let orders: Vec<Order> = (lanes.groups.iter())
-        .map(|group| order(problem, plan, step_index, group.dp as usize, contents[group.dp as usize].len()))
+        .map(|group| order(problem, plan, step_index, group.dp as usize, &contents[group.dp as usize]))
         .collect();
     builder.passes(&orders);
     builder.sync_gradients();
@@ -78,12 +79,13 @@ pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fol
 }
 
 /// Order of a data-parallel group: the plan's, or one micro-batch after another without a pipeline.
-fn order(problem: &Problem, plan: &Plan, step_index: usize, dp: usize, n_micro_batches: usize) -> Order {
+fn order(problem: &Problem, plan: &Plan, step_index: usize, dp: usize, contents: &[Content]) -> Order {
     if let Some(order) = plan.steps[step_index].order(dp) {
         return order.clone();
     }
     assert!(problem.layout.pp == 1, "a plan for a pipeline has an order");
-    let pipeline = Pipeline::of_schedule(problem.schedule, 1, problem.layout.chunks as usize, n_micro_batches);
+    let mut pipeline = Pipeline::of_schedule(problem.schedule, 1, problem.layout.chunks as usize, contents.len());
+    pipeline.chains = chains::of(contents);
     (problem.schedule.order)(&pipeline)
 }
 
@@ -99,8 +101,16 @@ pub(crate) struct Share {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Content {
     shares: Vec<Share>,
-    /// Tokens of all sharded sequences.
+    /// Tokens whose keys and values sharded sequences exchange.
     sharded_tokens: u64,
+    /// Whether only keys and values are wanted.
+    forward_only: bool,
+    /// Which part of which long sequence of the group it is: (sequence in order of appearance, part).
+    chain: Option<(u32, u32)>,
+    /// Tokens of the parts of long sequences in it.
+    part_tokens: u64,
+    /// Whether their keys and values, and the gradients of these, are held from here to the part's backward.
+    opens_state: bool,
 }
 
 /// Micro-batches of every data-parallel group. Groups whose exchanges join them get empty ones up to the longest group.
@@ -117,7 +127,10 @@ pub(crate) fn contents(problem: &Problem, plan: &Plan, step_index: usize) -> Vec
         })
         .map(|(group, n)| {
             let missing = n.saturating_sub(group.len());
-            group.iter().chain(std::iter::repeat_n(&empty, missing)).map(|mb| content(problem, mb)).collect()
+            let mut contents: Vec<Content> =
+                group.iter().chain(std::iter::repeat_n(&empty, missing)).map(|mb| content(problem, mb)).collect();
+            chains::mark(problem, group, &mut contents);
+            contents
         })
         .collect()
 }
@@ -140,16 +153,27 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
     let mut sharded_tokens = 0;
     for placement in &micro_batch.sequences {
         match placement.place {
-            Place::Local(cp) => shares[cp as usize].local.push(Document::causal(placement.tokens)),
-            Place::Sharded if layout.cp == 1 => shares[0].local.push(Document::causal(placement.tokens)),
+            Place::Local(cp) => {
+                shares[cp as usize].local.push(Document::chunk(placement.from, placement.tokens));
+            }
+            Place::Sharded if layout.cp == 1 => {
+                shares[0].local.push(Document::chunk(placement.from, placement.tokens));
+            }
             Place::Sharded => {
-                sharded_tokens += placement.tokens;
-                let document = attention::sharded_document(layout, placement.tokens);
+                sharded_tokens += placement.from + placement.tokens;
+                let document = attention::sharded_document(layout, placement.from, placement.tokens);
                 shares.iter_mut().for_each(|share| share.sharded.push(document));
             }
         }
     }
-    Content { shares, sharded_tokens }
+    Content {
+        shares,
+        sharded_tokens,
+        forward_only: micro_batch.forward_only,
+        chain: None,
+        part_tokens: 0,
+        opens_state: false,
+    }
 }
 
 /// The lanes of one context group at one pipeline rank and tensor position.
@@ -198,6 +222,7 @@ struct Builder<'a> {
     logits: LabelId,
     working: LabelId,
     buffers: LabelId,
+    states: LabelId,
     /// Last compute task of each lane.
     last: Vec<Option<TaskId>>,
     /// What the next compute task of each lane waits for besides its stream.
@@ -251,6 +276,7 @@ impl<'a> Builder<'a> {
             logits: graph.label("logits"),
             working: graph.label("recomputed layer"),
             buffers: graph.label("exchange buffers"),
+            states: graph.label("keys and values of earlier chunks"),
             graph,
             last: vec![None; n_lanes],
             gate: vec![Vec::new(); n_lanes],

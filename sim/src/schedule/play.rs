@@ -148,6 +148,9 @@ fn peak_activation(pipeline: &Pipeline, rank: usize, slots: &[Slot]) -> u64 {
     for slot in slots {
         let amount = pipeline.activation[pipeline.stage(rank, slot.chunk as usize)][slot.micro_batch as usize];
         match slot.kind {
+            PassKind::Forward if pipeline.chains.is_forward_only(slot.micro_batch as usize) => {
+                peak = peak.max(held + amount);
+            }
             PassKind::Forward => held += amount,
             PassKind::Backward | PassKind::Weight => held -= amount,
             PassKind::Input => assert!(splits, "an input pass has its weight pass"),

@@ -9,16 +9,15 @@ use crate::lower::layer::{self, Ops};
 use crate::task::{Collective, Document, OpId, Pass, Role, TaskId};
 
 /// A sharded sequence as the attention kernel of one rank sees it.
-pub(super) fn sharded_document(layout: &Layout, tokens: u64) -> Document {
+pub(super) fn sharded_document(layout: &Layout, from: u64, tokens: u64) -> Document {
     let cp = u64::from(layout.cp);
+    let whole = Document::chunk(from, tokens);
+    let share = Document { queries: tokens.div_ceil(cp), keys: whole.keys, pairs: whole.pairs.div_ceil(cp) };
     match layout.exchange {
-        ContextExchange::Gather => Document::zigzag(tokens, cp),
-        ContextExchange::Ulysses => Document::causal(tokens),
+        ContextExchange::Gather => share,
+        ContextExchange::Ulysses => whole,
         // One of the `cp` hops: this rank's queries against one block of keys.
-        ContextExchange::Ring => {
-            let share = Document::zigzag(tokens, cp);
-            Document { keys: tokens.div_ceil(cp), pairs: share.pairs.div_ceil(cp), ..share }
-        }
+        ContextExchange::Ring => Document { keys: whole.keys.div_ceil(cp), pairs: share.pairs.div_ceil(cp), ..share },
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
-use super::{Content, Share, contents, exchange, lanes, pass, stage_index};
+use super::{Content, Share, chains, contents, exchange, lanes, pass, stage_index};
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::lower::layer::{self, Ops};
@@ -75,6 +75,7 @@ impl Judge<'_> {
         let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
         pipeline.transfer = self.transfer(mean);
         pipeline.limit = Some(self.room(&stages));
+        pipeline.chains = chains::of(&block[0]);
         pipeline
     }
 

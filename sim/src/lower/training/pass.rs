@@ -166,13 +166,20 @@ impl Builder<'_> {
     fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
         let problem = self.problem;
         let gathered = self.gather(frame, column, 0);
-        let leads = self.layers_forward(frame, column, &frame.stage, Role::Forward, &gathered);
+        let forward_only = frame.content.forward_only;
+        let role = if forward_only { Role::Recompute } else { Role::Forward };
+        let leads = self.layers_forward(frame, column, &frame.stage, role, &gathered);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
             let bytes = self.activation(frame, cp);
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
             let last = self.last[lane.index()].expect("the layers have just computed");
             self.buffers(frame, cp, leads[cp], last);
+            self.state(frame, leads[cp], Moment::Start, 1);
+            if forward_only {
+                self.effect(last, Moment::End, self.activations, -bytes);
+                continue;
+            }
             if frame.stage.last && problem.execution.unit_times.is_none() {
                 let key = OpKey::new(Part::Head, PassKind::Forward, &frame.stage, frame, cp);
                 let op = self.known_op(key, |_| layer::head(problem, share.tokens, PassKind::Forward));
@@ -181,6 +188,18 @@ impl Builder<'_> {
             }
             self.offload(frame, lane, cp);
         }
+    }
+
+    /// Keys and values of a long sequence's part: held from its first forward to its backward.
+    fn state(&mut self, frame: &Frame<'_>, task: TaskId, moment: Moment, sign: i64) {
+        if frame.content.chain.is_none() || (sign > 0 && !frame.content.opens_state) {
+            return;
+        }
+        let tokens = frame.content.part_tokens;
+        let per_rank = tokens.div_ceil(u64::from(self.problem.layout.cp));
+        let bytes = per_rank * memory::state_bytes_per_token(self.problem, &frame.stage);
+        let bytes = i64::try_from(bytes).expect("keys and values stay below 2^63 bytes");
+        self.effect(task, moment, self.states, sign * bytes);
     }
 
     /// Buffers of the exchanges of a pass, from its first task to its last.
@@ -373,6 +392,7 @@ impl Builder<'_> {
         if matches!(kind, PassKind::Backward | PassKind::Weight) {
             let bytes = self.activation(frame, cp);
             self.effect(end, Moment::End, self.activations, -bytes);
+            self.state(frame, end, Moment::End, -1);
         }
     }
 
