@@ -97,15 +97,20 @@ fn shapes(problem: &Problem, context: &PlanContext<'_>) -> Result<Vec<Shape>, Pl
     Ok(shapes)
 }
 
-/// Seconds of the slowest pipeline of the first step, by its order alone.
+/// Seconds of the slowest pipeline of the first step, by its order alone; infinite when its activations do not fit.
 fn predicted(problem: &Problem, context: &PlanContext<'_>, shape: Shape) -> f64 {
     let first = Problem { workload: problem.workload.first_step(), ..problem.clone() };
     let plan = Plan { steps: vec![step(&first, 0, shape)], ..heuristic(CARD.name, &first, Vec::new()).plan };
     let (pipelines, _) = pipelines(&first, &plan, 0, context.cost);
-    let span = |pipeline: &sim::schedule::Pipeline| {
-        play(pipeline, &(problem.schedule.order)(pipeline)).map_or(u64::MAX, |played| played.span)
-    };
-    hw::Span::from_ns(pipelines.iter().map(span).max().unwrap_or(0)).to_seconds().get()
+    let mut longest = 0;
+    for pipeline in &pipelines {
+        let Ok(played) = play(pipeline, &(problem.schedule.order)(pipeline)) else { return f64::INFINITY };
+        if played.peak_activation.iter().max() > pipeline.limit.as_ref() {
+            return f64::INFINITY;
+        }
+        longest = longest.max(played.span);
+    }
+    hw::Span::from_ns(longest).to_seconds().get()
 }
 
 /// Chunks of one step: sequences to data-parallel groups by work, then standalone chunks, then dependent ones.
