@@ -10,7 +10,7 @@
 use sim::lower::training::pipelines;
 use sim::plan::{MicroBatch, Place, Placement, Step};
 use sim::schedule::play;
-use sim::{Plan, Problem};
+use sim::{Plan, Problem, memory};
 
 use super::{deal_longest, heuristic};
 use crate::pack;
@@ -104,7 +104,12 @@ fn predicted(problem: &Problem, context: &PlanContext<'_>, shape: Shape) -> f64 
     let (pipelines, _) = pipelines(&first, &plan, 0, context.cost);
     let mut longest = 0;
     for pipeline in &pipelines {
-        let Ok(played) = play(pipeline, &(problem.schedule.order)(pipeline)) else { return f64::INFINITY };
+        let order = (problem.schedule.order)(pipeline);
+        // Kept chunks keep their logits as well.
+        let mut held = pipeline.clone();
+        let logits = shape.chunk_tokens.div_ceil(u64::from(problem.layout.cp)) * memory::logit_bytes_per_token(problem);
+        held.activation.last_mut().into_iter().flatten().for_each(|activation| *activation += logits);
+        let Ok(played) = play(&held, &order) else { return f64::INFINITY };
         if played.peak_activation.iter().max() > pipeline.limit.as_ref() {
             return f64::INFINITY;
         }

@@ -10,6 +10,7 @@ use sim::task::Stream;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px, shown_ranks};
 use crate::quantity::{float, float_of, percent, ratio, shortened};
+use crate::trace::lane_name;
 use crate::{Picture, RunResult};
 
 const RANKS_MAX: usize = 128;
@@ -86,12 +87,13 @@ pub fn rank_bars(picture: &Picture<'_>) -> String {
         let x = LEFT + pitch * float_of(index) + (pitch - width) / 2.0;
         let busy = float(all[rank].busy_ns) / span;
         let exposed = float(all[rank].exposed_ns) / span;
-        bar(&mut out, (x, width), (busy, exposed), rank);
+        bar(&mut out, (x, width), (busy, exposed), &lane_name(&picture.graph.lanes[rank]));
         if index % label_every == 0 {
             let _ = writeln!(
                 out,
-                "<text x=\"{}\" y=\"252\" text-anchor=\"middle\" font-size=\"12\">{rank}</text>",
-                px(x + width / 2.0)
+                "<text x=\"{}\" y=\"252\" text-anchor=\"middle\" font-size=\"12\">{}</text>",
+                px(x + width / 2.0),
+                picture.graph.lanes[rank].rank.0
             );
         }
     }
@@ -125,10 +127,10 @@ fn percent_axis(out: &mut String) {
     }
 }
 
-fn bar(out: &mut String, (x, width): (f64, f64), (busy, exposed): (f64, f64), rank: usize) {
+fn bar(out: &mut String, (x, width): (f64, f64), (busy, exposed): (f64, f64), name: &str) {
     let idle = (1.0 - busy - exposed).max(0.0);
     let title = format!(
-        "rank {rank}: computing {}, exposed communication {}, idle {}",
+        "{name}: computing {}, exposed communication {}, idle {}",
         percent(busy),
         percent(exposed),
         percent(idle)

@@ -8,6 +8,7 @@ use sim::timeline::MemoryMark;
 use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open};
 use crate::Picture;
 use crate::quantity::{float, float_of, gib_of, power_of_two};
+use crate::trace::lane_name;
 
 /// Ink that becomes the page's text colour; used for nothing else.
 const INK: RGBColor = RGBColor(1, 2, 3);
@@ -110,9 +111,10 @@ pub fn memory_lines(picture: &Picture<'_>) -> String {
     let (Some(fullest), Some(emptiest), 1..) = (fullest, emptiest, span_ns) else {
         return String::new();
     };
-    let mut lines = vec![(format!("fullest: rank {fullest}"), steps(&picture.timeline.memory[fullest], span_ns))];
+    let name = |lane: usize| lane_name(&picture.graph.lanes[lane]);
+    let mut lines = vec![(format!("fullest: {}", name(fullest)), steps(&picture.timeline.memory[fullest], span_ns))];
     if emptiest != fullest {
-        lines.push((format!("emptiest: rank {emptiest}"), steps(&picture.timeline.memory[emptiest], span_ns)));
+        lines.push((format!("emptiest: {}", name(emptiest)), steps(&picture.timeline.memory[emptiest], span_ns)));
     }
     let limit = gib_of(float(picture.device_memory_bytes));
     let highest = gib_of(float(peak(fullest))).max(limit).max(0.001);

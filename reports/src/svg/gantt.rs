@@ -20,7 +20,7 @@ const STROKES_MAX: usize = 16_000;
 /// Finest detail, pixels.
 const RESOLUTION_PX: f64 = 0.3;
 
-const LEFT: f64 = 78.0;
+const LEFT: f64 = 112.0;
 const TOP: u32 = 34;
 /// Height that the bands share, pixels.
 const BANDS_HEIGHT: f64 = 760.0;
@@ -186,7 +186,7 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
         let size = px((band.pitch * 0.75).clamp(8.0, 13.0));
         let _ = writeln!(
             out,
-            "<text x=\"70\" y=\"{}\" text-anchor=\"end\" font-size=\"{size}\">{}</text>",
+            "<text x=\"104\" y=\"{}\" text-anchor=\"end\" font-size=\"{size}\">{}</text>",
             px(y + 2.0),
             lane_name(&picture.graph.lanes[rank])
         );

@@ -69,8 +69,7 @@ impl Judge<'_> {
                 pipeline.input[index][micro_batch] = slowest[1];
                 pipeline.weight[index][micro_batch] = slowest[2];
                 let bytes = most(micro_batch) * memory::activation_bytes_per_token(problem, stage);
-                let logits = if stage.last { most(micro_batch) * memory::logit_bytes_per_token(problem) } else { 0 };
-                pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes) + logits;
+                pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes);
             }
         }
         let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
