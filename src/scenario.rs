@@ -41,6 +41,8 @@ pub struct PolicyChoice {
     pub schedule: Option<&'static Schedule>,
     /// Chunks per pipeline rank, where they are not the scenario's.
     pub chunks: Option<u32>,
+    /// Context degree, where it is not the scenario's; the data-parallel degree takes what remains.
+    pub cp: Option<u32>,
 }
 
 impl PolicyChoice {
@@ -48,6 +50,11 @@ impl PolicyChoice {
     #[must_use]
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
+        if let Some(cp) = self.cp {
+            let ranks = problem.layout.dp * problem.layout.cp;
+            problem.layout.cp = cp;
+            problem.layout.dp = ranks / cp.max(1);
+        }
         let schedule = self.schedule.filter(|_| problem.layout.pp > 1);
         problem.schedule = schedule.unwrap_or(problem.schedule);
         let wanted = self.chunks.unwrap_or_else(|| match schedule {
@@ -108,6 +115,7 @@ pub struct Overrides {
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/chunkflow-example", include_str!("../scenarios/long-context/chunkflow-example.toml")),
     ("megatron/gpt-145b-1536", include_str!("../scenarios/megatron/gpt-145b-1536.toml")),
     ("megatron/gpt-175b-1536", include_str!("../scenarios/megatron/gpt-175b-1536.toml")),

@@ -294,7 +294,8 @@ impl Terms {
             let seconds = self.compute_s(model, placement.tokens);
             match placement.place {
                 Place::Local(rank) => local[rank as usize] += seconds,
-                Place::Sharded => {
+                // DACP itself makes no smaller rings.
+                Place::Sharded | Place::Ring { .. } => {
                     sharded += seconds / f64::from(n_ranks);
                     tokens += count(placement.tokens);
                 }

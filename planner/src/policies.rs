@@ -5,6 +5,7 @@ use sim::{Plan, Problem};
 use crate::policy::{Decision, PlanError, Policy, Status};
 
 mod best_fit;
+mod bytescale;
 mod chunkflow;
 mod deepspeed;
 mod longalign;
@@ -16,6 +17,7 @@ mod skrull_exact;
 /// Every policy.
 pub static POLICIES: &[&dyn Policy] = &[
     &best_fit::BestFit,
+    &bytescale::ByteScale,
     &chunkflow::ChunkFlow,
     &deepspeed::DeepSpeed,
     &longalign::LongAlign,

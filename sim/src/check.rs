@@ -38,6 +38,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
             ));
         }
         findings.extend(orders(problem, step_index, step));
+        findings.extend(step.groups.iter().flatten().filter_map(|micro_batch| one_ring(problem, micro_batch)));
         let counted = step.groups.iter().flatten().filter(|micro_batch| !micro_batch.forward_only);
         for placement in counted.flat_map(|micro_batch| &micro_batch.sequences) {
             let id = placement.sequence as usize;
@@ -45,10 +46,13 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
                 None => findings.push(format!("step {step_index} places sequence {id}, which does not exist")),
                 Some(parts) => parts.push((placement.from, placement.tokens)),
             }
-            if let Place::Local(index) = placement.place
-                && index >= problem.layout.cp
-            {
-                findings.push(format!("sequence {id} is local on context rank {index} of {}", problem.layout.cp));
+            let (first, count) = match placement.place {
+                Place::Local(index) => (index, 1),
+                other => other.ring(problem.layout.cp).unwrap_or((0, 1)),
+            };
+            if count == 0 || u64::from(first) + u64::from(count) > u64::from(problem.layout.cp) {
+                let last = u64::from(first) + u64::from(count);
+                findings.push(format!("sequence {id} is on context ranks {first} to {last} of {}", problem.layout.cp));
             }
         }
     }
@@ -56,6 +60,20 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
         .extend(parts.iter_mut().enumerate().filter_map(|(id, parts)| covers(id, parts, problem.workload.lengths[id])));
     findings.truncate(FINDINGS_MAX);
     if findings.is_empty() { Ok(()) } else { Err(findings) }
+}
+
+/// Whether every context rank is in one ring of a micro-batch at most.
+fn one_ring(problem: &Problem, micro_batch: &MicroBatch) -> Option<String> {
+    let mut rings: Vec<(u32, u32)> = micro_batch
+        .sequences
+        .iter()
+        .filter_map(|placement| placement.place.ring(problem.layout.cp))
+        .filter(|(_, count)| *count > 1)
+        .collect();
+    rings.sort_unstable();
+    rings.dedup();
+    let crossed = rings.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0)?;
+    Some(format!("context rank {} is in two rings of a micro-batch", crossed[1].0))
 }
 
 /// Whether the parts of a sequence are the whole of it, each token once.

@@ -77,6 +77,25 @@ pub enum Place {
     Local(u32),
     /// Cut evenly (zigzag, so that causal work is even) over all context ranks.
     Sharded,
+    /// Cut the same way over some consecutive context ranks.
+    Ring {
+        /// First of them.
+        first: u32,
+        /// How many they are.
+        count: u32,
+    },
+}
+
+impl Place {
+    /// Context ranks that share the sequence: first and count; `None` for one that is whole.
+    #[must_use]
+    pub const fn ring(self, cp: u32) -> Option<(u32, u32)> {
+        match self {
+            Self::Local(_) => None,
+            Self::Sharded => Some((0, cp)),
+            Self::Ring { first, count } => Some((first, count)),
+        }
+    }
 }
 
 impl Step {
@@ -110,6 +129,10 @@ impl MicroBatch {
                 Place::Local(index) if index == cp_index => placement.tokens,
                 Place::Local(_) => 0,
                 Place::Sharded => placement.tokens.div_ceil(u64::from(cp)),
+                Place::Ring { first, count } if (first..first + count).contains(&cp_index) => {
+                    placement.tokens.div_ceil(u64::from(count))
+                }
+                Place::Ring { .. } => 0,
             })
             .sum();
         placed + self.padding.div_ceil(u64::from(cp))

@@ -22,6 +22,13 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
         stages(reader, &choice.problem(problem), &at);
     }
+    let ranks = problem.layout.dp * problem.layout.cp;
+    for choice in policies {
+        if let Some(cp) = choice.cp.filter(|cp| *cp == 0 || !ranks.is_multiple_of(*cp)) {
+            let what = format!("policy `{}` has cp {cp}, which does not divide its {ranks} ranks", choice.name);
+            reader.find(Finding::error("S048", None, what).help(format!("allowed are {}", divisors(u64::from(ranks)))));
+        }
+    }
     if reader.n_errors() == before {
         memory_and_lengths(reader, problem);
     }

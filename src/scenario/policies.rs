@@ -98,7 +98,7 @@ pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
     (chosen, baseline)
 }
 
-/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`) and its own parameters.
+/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`) and its own parameters.
 fn choice(
     section: &mut Section<'_>,
     name: String,
@@ -113,8 +113,9 @@ fn choice(
         }
     });
     let chunks = keys.remove("chunks").and_then(|value| value.as_integer()).and_then(|n| u32::try_from(n).ok());
+    let cp = keys.remove("cp").and_then(|value| value.as_integer()).and_then(|n| u32::try_from(n).ok());
     let parameters = parameters(section, policy, keys);
-    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks }
+    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks, cp }
 }
 
 /// A pipeline schedule by name.

@@ -95,14 +95,25 @@ pub(crate) struct Share {
     tokens: u64,
     local: Vec<Document>,
     sharded: Vec<Document>,
+    /// Ranks that share the sharded ones; 0 without any.
+    ring: u32,
+}
+
+/// Context ranks that share sequences of a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Ring {
+    first: u32,
+    count: u32,
+    /// Tokens whose keys and values they exchange.
+    tokens: u64,
 }
 
 /// Content of a micro-batch seen from its group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Content {
     shares: Vec<Share>,
-    /// Tokens whose keys and values sharded sequences exchange.
-    sharded_tokens: u64,
+    /// Who exchanges keys and values, from the first rank on; no rank is in two.
+    rings: Vec<Ring>,
     /// Whether only keys and values are wanted.
     forward_only: bool,
     /// Which part of which long sequence of the group it is: (sequence in order of appearance, part).
@@ -148,27 +159,34 @@ fn content_ids(contents: &[Vec<Content>]) -> Vec<Vec<u32>> {
 fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
     let layout = &problem.layout;
     let mut shares: Vec<Share> = (0..layout.cp)
-        .map(|cp| Share { tokens: micro_batch.tokens_on(cp, layout.cp), local: Vec::new(), sharded: Vec::new() })
+        .map(|cp| Share {
+            tokens: micro_batch.tokens_on(cp, layout.cp),
+            local: Vec::new(),
+            sharded: Vec::new(),
+            ring: 0,
+        })
         .collect();
-    let mut sharded_tokens = 0;
+    let mut rings: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for placement in &micro_batch.sequences {
-        match placement.place {
-            Place::Local(cp) => {
-                shares[cp as usize].local.push(Document::chunk(placement.from, placement.tokens));
+        let whole = Document::chunk(placement.from, placement.tokens);
+        match (placement.place, placement.place.ring(layout.cp)) {
+            (Place::Local(cp), _) => shares[cp as usize].local.push(whole),
+            // A ring of one exchanges nothing.
+            (_, Some((first, 1))) => shares[first as usize].local.push(whole),
+            (_, Some((first, count))) => {
+                *rings.entry((first, count)).or_default() += placement.from + placement.tokens;
+                let document = attention::sharded_document(layout.exchange, count, placement.from, placement.tokens);
+                for share in &mut shares[first as usize..(first + count) as usize] {
+                    share.sharded.push(document);
+                    share.ring = count;
+                }
             }
-            Place::Sharded if layout.cp == 1 => {
-                shares[0].local.push(Document::chunk(placement.from, placement.tokens));
-            }
-            Place::Sharded => {
-                sharded_tokens += placement.from + placement.tokens;
-                let document = attention::sharded_document(layout, placement.from, placement.tokens);
-                shares.iter_mut().for_each(|share| share.sharded.push(document));
-            }
+            (_, None) => {}
         }
     }
     Content {
         shares,
-        sharded_tokens,
+        rings: rings.into_iter().map(|((first, count), tokens)| Ring { first, count, tokens }).collect(),
         forward_only: micro_batch.forward_only,
         chain: None,
         part_tokens: 0,

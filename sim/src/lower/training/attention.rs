@@ -3,21 +3,23 @@
 //! One function per exchange; each returns what the next compute task starts with and what it waits for.
 //! Bytes are those of `task::Collective`; keys and values of latent attention travel compressed.
 
-use super::{Builder, Column, Content, Frame, Share};
-use crate::layout::{ContextExchange, Layout};
+use hw::Rank;
+
+use super::{Builder, Column, Content, Frame, Ring, Share};
+use crate::layout::ContextExchange;
 use crate::lower::layer::{self, Ops};
 use crate::task::{Collective, Document, OpId, Pass, Role, TaskId};
 
-/// A sharded sequence as the attention kernel of one rank sees it.
-pub(super) fn sharded_document(layout: &Layout, from: u64, tokens: u64) -> Document {
-    let cp = u64::from(layout.cp);
+/// A sequence that `count` ranks share, as the attention kernel of one of them sees it.
+pub(super) fn sharded_document(exchange: ContextExchange, count: u32, from: u64, tokens: u64) -> Document {
+    let n = u64::from(count);
     let whole = Document::chunk(from, tokens);
-    let share = Document { queries: tokens.div_ceil(cp), keys: whole.keys, pairs: whole.pairs.div_ceil(cp) };
-    match layout.exchange {
+    let share = Document { queries: tokens.div_ceil(n), keys: whole.keys, pairs: whole.pairs.div_ceil(n) };
+    match exchange {
         ContextExchange::Gather => share,
         ContextExchange::Ulysses => whole,
-        // One of the `cp` hops: this rank's queries against one block of keys.
-        ContextExchange::Ring => Document { keys: whole.keys.div_ceil(cp), pairs: share.pairs.div_ceil(cp), ..share },
+        // One of the hops: this rank's queries against one block of keys.
+        ContextExchange::Ring => Document { keys: whole.keys.div_ceil(n), pairs: share.pairs.div_ceil(n), ..share },
     }
 }
 
@@ -26,8 +28,8 @@ impl Builder<'_> {
     /// cannot begin before the exchange has ended.
     pub(super) fn attention_after(&self, content: &Content, cp: usize, n_layers: u32, pass: Pass) -> Ops {
         let share = &content.shares[cp];
-        let documents = match (content.sharded_tokens, self.problem.layout.exchange, pass) {
-            (0, _, _) => &share.local,
+        let documents = match (content.rings.is_empty(), self.problem.layout.exchange, pass) {
+            (true, _, _) => &share.local,
             (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
             (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
         };
@@ -45,7 +47,7 @@ impl Builder<'_> {
         leads: &[TaskId],
     ) -> Vec<Vec<TaskId>> {
         let content = frame.content;
-        if content.sharded_tokens == 0 {
+        if content.rings.is_empty() {
             return vec![Vec::new(); column.lanes.len()];
         }
         let frame = Attend { column, content, micro_batch: frame.slot.micro_batch, n_layers, pass, role };
@@ -56,31 +58,40 @@ impl Builder<'_> {
         }
     }
 
-    /// Bytes of keys and values of all sharded sequences.
-    fn key_value_bytes(&self, content: &Content) -> u64 {
+    /// Bytes of keys and values of a ring's sequences.
+    fn key_value_bytes(&self, ring: &Ring) -> u64 {
         let model = &self.problem.model;
         let width =
             model.latent.map_or(2 * model.n_kv_heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
         // Each tensor rank has its own heads; compressed keys are not cut.
         let cut = if model.latent.is_some() { 1 } else { u64::from(self.problem.layout.tp).min(model.n_kv_heads) };
-        (content.sharded_tokens * width * self.problem.dtype.bytes()).div_ceil(cut)
+        (ring.tokens * width * self.problem.dtype.bytes()).div_ceil(cut)
     }
 
-    fn exchange(&mut self, frame: &Attend<'_>, op: OpId, preds: &[TaskId]) -> Vec<TaskId> {
-        let group = self.graph.add_group(&frame.column.ranks);
-        let meeting = self.graph.add_meeting(group);
-        let micro_batch = frame.micro_batch;
-        frame
-            .column
-            .lanes
-            .iter()
-            .zip(preds)
-            .map(|(&lane, pred)| self.join(meeting, op, lane, Role::ContextExchange, micro_batch, &[*pred]))
-            .collect()
+    /// Exchanges of every ring, behind one task per rank; the task of each rank that takes part.
+    fn exchange(
+        &mut self,
+        frame: &Attend<'_>,
+        op: impl Fn(&mut Self, &Ring, &[Rank]) -> OpId,
+        preds: &[TaskId],
+    ) -> Vec<Option<TaskId>> {
+        let mut joined = vec![None; frame.column.lanes.len()];
+        for ring in &frame.content.rings {
+            let range = ring.first as usize..(ring.first + ring.count) as usize;
+            let members = &frame.column.ranks[range.clone()];
+            let op = op(self, ring, members);
+            let group = self.graph.add_group(members);
+            let meeting = self.graph.add_meeting(group);
+            for cp in range {
+                let (lane, role) = (frame.column.lanes[cp], Role::ContextExchange);
+                joined[cp] = Some(self.join(meeting, op, lane, role, frame.micro_batch, &[preds[cp]]));
+            }
+        }
+        joined
     }
 
     /// Attention over documents of every rank as tasks of their own, each behind its predecessor if it has one.
-    fn attend(&mut self, frame: &Attend<'_>, what: impl Fn(&Share) -> Ops, preds: &[TaskId]) -> Vec<TaskId> {
+    fn attend(&mut self, frame: &Attend<'_>, what: impl Fn(&Share) -> Ops, preds: &[Option<TaskId>]) -> Vec<TaskId> {
         let shares = frame.content.shares.iter();
         let lanes = frame.column.lanes.iter();
         lanes
@@ -88,7 +99,7 @@ impl Builder<'_> {
             .enumerate()
             .map(|(cp_index, (&lane, share))| {
                 let ops = layer::repeated(&what(share), frame.n_layers);
-                let preds: Vec<TaskId> = preds.get(cp_index).copied().into_iter().collect();
+                let preds: Vec<TaskId> = preds.get(cp_index).copied().flatten().into_iter().collect();
                 self.compute(lane, frame.role, frame.micro_batch, ops, &preds)
             })
             .collect()
@@ -97,9 +108,11 @@ impl Builder<'_> {
     /// All-gather of keys and values behind local attention; in backward a reduce-scatter of their gradients.
     fn gathered_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
-        let bytes = self.key_value_bytes(frame.content);
         let kind = if pass == Pass::Forward { Collective::AllGather } else { Collective::ReduceScatter };
-        let op = self.collective(kind, bytes, &frame.column.ranks, frame.n_layers);
+        let n_layers = frame.n_layers;
+        let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
+            builder.collective(kind, builder.key_value_bytes(ring), members, n_layers)
+        };
         let local = |share: &Share| layer::attention(problem, &share.local, 1, pass);
         let sharded = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
         match pass {
@@ -120,15 +133,17 @@ impl Builder<'_> {
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
     fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
-        let hops = problem.layout.cp - 1;
         let factor = if pass == Pass::Forward { 1 } else { 2 };
-        let bytes = factor * self.key_value_bytes(frame.content) / u64::from(problem.layout.cp);
-        let op = self.collective(Collective::RingShift, bytes, &frame.column.ranks, frame.n_layers * hops);
+        let n_layers = frame.n_layers;
+        let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
+            let bytes = factor * builder.key_value_bytes(ring) / u64::from(ring.count);
+            builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
+        };
         let exchanged = self.exchange(frame, op, leads);
         let block = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
         let overlapped = |share: &Share| {
             let mut ops = layer::attention(problem, &share.local, 1, pass);
-            ops.extend(layer::repeated(&block(share), hops));
+            ops.extend(layer::repeated(&block(share), share.ring.saturating_sub(1)));
             ops
         };
         self.attend(frame, overlapped, &[]);
@@ -138,19 +153,27 @@ impl Builder<'_> {
     /// Tokens for heads before attention and back after it (arXiv:2309.14509).
     fn ulysses_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
-        let model = &problem.model;
-        let cp = u64::from(problem.layout.cp);
-        let rows = frame.content.sharded_tokens.div_ceil(cp) * problem.dtype.bytes();
-        let cut = u64::from(problem.layout.tp);
-        let heads = rows * model.n_heads.div_ceil(cut) * model.head_dim;
-        let all = heads + rows * 2 * model.n_kv_heads.div_ceil(cut).max(cp) * model.head_dim;
-        let (bytes_in, bytes_out) = if pass == Pass::Forward { (all, heads) } else { (heads, all) };
-        let op_in = self.collective(Collective::AllToAll, bytes_in, &frame.column.ranks, frame.n_layers);
-        let op_out = self.collective(Collective::AllToAll, bytes_out, &frame.column.ranks, frame.n_layers);
-        let entered = self.exchange(frame, op_in, leads);
+        // All heads for a share of the tokens, or a share of the heads for all of them; queries alone one way.
+        let bytes = |ring: &Ring| {
+            let (model, n) = (&problem.model, u64::from(ring.count));
+            let rows = ring.tokens.div_ceil(n) * problem.dtype.bytes();
+            let cut = u64::from(problem.layout.tp);
+            let heads = rows * model.n_heads.div_ceil(cut) * model.head_dim;
+            (heads, heads + rows * 2 * model.n_kv_heads.div_ceil(cut).max(n) * model.head_dim)
+        };
+        let n_layers = frame.n_layers;
+        let exchange_of = |is_in: bool| {
+            move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
+                let (heads, all) = bytes(ring);
+                let bytes = if (pass == Pass::Forward) == is_in { all } else { heads };
+                builder.collective(Collective::AllToAll, bytes, members, n_layers)
+            }
+        };
+        let entered = self.exchange(frame, exchange_of(true), leads);
         self.attend(frame, |share| layer::attention(problem, &share.local, 1, pass), &[]);
-        let attended = self.attend(frame, |share| layer::attention(problem, &share.sharded, cp, pass), &entered);
-        let left = self.exchange(frame, op_out, &attended);
+        let sharded = |share: &Share| layer::attention(problem, &share.sharded, u64::from(share.ring.max(1)), pass);
+        let attended = self.attend(frame, sharded, &entered);
+        let left = self.exchange(frame, exchange_of(false), &attended);
         behind(&left)
     }
 }
@@ -165,7 +188,7 @@ struct Attend<'a> {
     role: Role,
 }
 
-/// Each rank behind its own exchange.
-fn behind(exchanged: &[TaskId]) -> Vec<Vec<TaskId>> {
-    exchanged.iter().map(|&task| vec![task]).collect()
+/// Each rank behind its own exchange, if it takes part in one.
+fn behind(exchanged: &[Option<TaskId>]) -> Vec<Vec<TaskId>> {
+    exchanged.iter().map(|task| task.iter().copied().collect()).collect()
 }

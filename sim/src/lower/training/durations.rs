@@ -10,6 +10,7 @@ use hw::Span;
 use super::{Content, Share, chains, contents, exchange, lanes, pass, stage_index};
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
+use crate::layout::ContextExchange;
 use crate::lower::layer::{self, Ops};
 use crate::memory;
 use crate::plan::Plan;
@@ -142,6 +143,8 @@ fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, k
         return pass::weight_ops(problem, stage, share.tokens, after);
     }
     let n_layers = stage.n_layers();
+    // With a ring, `sharded` is one of the hops; together they see every key.
+    let hops = if problem.layout.exchange == ContextExchange::Ring { share.ring.max(1) } else { 1 };
     let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
     let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
     let mut ops = layer::host(problem, if share.tokens > 0 { n_layers } else { 0 });
@@ -166,7 +169,10 @@ fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, k
         ops.extend(layer::head(problem, share.tokens, kind));
     }
     ops.extend(layer::repeated(&layer::before_attention(problem, share.tokens, kind), n_layers));
-    ops.extend(layer::repeated(&layer::attention(problem, &documents, 1, pass), n_layers));
+    ops.extend(layer::repeated(&layer::attention(problem, &share.local, 1, pass), n_layers));
+    let heads = if problem.layout.exchange == ContextExchange::Ulysses { u64::from(share.ring.max(1)) } else { 1 };
+    let sharded = layer::attention(problem, &share.sharded, heads, pass);
+    ops.extend(layer::repeated(&sharded, n_layers * hops));
     ops.extend(after(stage, kind));
     ops.extend(blocking(problem, load, stage, share.tokens, kind));
     ops
