@@ -182,6 +182,16 @@ impl Layout {
         if whole { Some(ExpertSpan { tp, cp, dp }) } else { None }
     }
 
+    /// Consecutive data-parallel groups whose exchanges join them pass by pass (experts over several groups, ZeRO 3): they have
+    /// equally many micro-batches and one order.
+    #[must_use]
+    pub fn groups_in_step(&self) -> u32 {
+        if self.zero == Zero::Parameters {
+            return self.dp;
+        }
+        self.expert_span().map_or(1, |span| span.dp)
+    }
+
     /// Ranks over which non-expert states are sharded.
     #[must_use]
     pub const fn n_shards(&self) -> u32 {

@@ -62,6 +62,10 @@ impl Policy for ChunkFlow {
             let what = format!("dependent chunks need `schedule = \"1f1b\"`, not `{}`", problem.schedule.name);
             return Err(PlanError::Unsupported(what));
         }
+        if problem.layout.groups_in_step() > 1 {
+            let what = "experts over several data-parallel groups, and ZeRO 3, join groups whose chunks ask for different orders";
+            return Err(PlanError::Unsupported(what.to_owned()));
+        }
         let shapes = shapes(problem, context)?;
         let judged = shapes.iter().map(|&shape| (predicted(problem, context, shape), shape));
         let shape = match shapes.len() {

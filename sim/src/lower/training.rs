@@ -128,7 +128,7 @@ pub(crate) struct Content {
 pub(crate) fn contents(problem: &Problem, plan: &Plan, step_index: usize) -> Vec<Vec<Content>> {
     let groups = &plan.steps[step_index].groups;
     let empty = MicroBatch::default();
-    let in_step = lanes::groups_in_step(problem);
+    let in_step = problem.layout.groups_in_step();
     groups
         .chunks(in_step as usize)
         .flat_map(|block| {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
-use super::{Content, Share, chains, contents, exchange, lanes, pass, stage_index};
+use super::{Content, Share, chains, contents, exchange, pass, stage_index};
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
@@ -39,7 +39,7 @@ pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn C
     let contents = contents(problem, plan, step_index);
     let load = experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN);
     let mut judge = Judge { problem, cost, load, known: BTreeMap::new() };
-    let in_step = lanes::groups_in_step(problem) as usize;
+    let in_step = problem.layout.groups_in_step() as usize;
     let mut known: BTreeMap<&[Vec<Content>], u32> = BTreeMap::new();
     let (mut pipelines, mut pipeline_of) = (Vec::new(), Vec::with_capacity(contents.len()));
     for block in contents.chunks(in_step) {

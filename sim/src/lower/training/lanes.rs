@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Content;
-use crate::layout::{Position, Zero};
+use crate::layout::Position;
 use crate::problem::Problem;
 use crate::task::{Lane, LaneId};
 
@@ -37,20 +37,11 @@ pub(super) struct Lanes {
     cp: u32,
 }
 
-/// Data-parallel groups whose exchanges join them pass by pass: they have equally many micro-batches and one order.
-#[must_use]
-pub(super) fn groups_in_step(problem: &Problem) -> u32 {
-    if problem.layout.zero == Zero::Parameters {
-        return problem.layout.dp;
-    }
-    problem.layout.expert_span().map_or(1, |span| span.dp)
-}
-
 impl Lanes {
     pub(super) fn new(problem: &Problem, contents: &[Vec<Content>], fold: Fold) -> Self {
         let layout = &problem.layout;
         let groups = match fold {
-            Fold::Alike => alike(contents, groups_in_step(problem)),
+            Fold::Alike => alike(contents, problem.layout.groups_in_step()),
             Fold::Nothing => (0..layout.dp).map(|dp| LaneGroup { dp, multiplicity: 1 }).collect(),
         };
         let (n_tp, per_tp) = if fold == Fold::Alike { (1, layout.tp) } else { (layout.tp, 1) };
