@@ -117,6 +117,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/chunkflow-example", include_str!("../scenarios/long-context/chunkflow-example.toml")),
+    ("long-context/flexsp-7b-commoncrawl", include_str!("../scenarios/long-context/flexsp-7b-commoncrawl.toml")),
     ("megatron/gpt-145b-1536", include_str!("../scenarios/megatron/gpt-145b-1536.toml")),
     ("megatron/gpt-175b-1536", include_str!("../scenarios/megatron/gpt-175b-1536.toml")),
     ("megatron/gpt-175b-384", include_str!("../scenarios/megatron/gpt-175b-384.toml")),

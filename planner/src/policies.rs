@@ -8,6 +8,7 @@ mod best_fit;
 mod bytescale;
 mod chunkflow;
 mod deepspeed;
+mod flexsp;
 mod longalign;
 mod megatron;
 mod round_robin;
@@ -20,6 +21,7 @@ pub static POLICIES: &[&dyn Policy] = &[
     &bytescale::ByteScale,
     &chunkflow::ChunkFlow,
     &deepspeed::DeepSpeed,
+    &flexsp::FlexSp,
     &longalign::LongAlign,
     &megatron::Megatron,
     &round_robin::RoundRobin,
