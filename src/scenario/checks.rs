@@ -4,23 +4,21 @@ use sim::layout::{ContextExchange, Zero};
 use sim::{Problem, memory};
 
 use super::PolicyChoice;
+use super::parallel::Places;
 use super::reader::Reader;
 use crate::diagnostic::Finding;
 
-/// Position of the section that fixes the layout.
-type Place = Option<std::ops::Range<usize>>;
-
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
-pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: Place) {
-    if !ranks(reader, problem, &at) {
+pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {
+    if !ranks(reader, problem, at) {
         return;
     }
     let before = reader.n_errors();
-    divisions(reader, problem, &at);
-    experts(reader, problem, &at);
-    stages(reader, problem, &at);
+    divisions(reader, problem, at);
+    experts(reader, problem, at);
+    stages(reader, problem, at);
     for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
-        stages(reader, &choice.problem(problem), &at);
+        stages(reader, &choice.problem(problem), at);
     }
     let ranks = problem.layout.dp * problem.layout.cp;
     for choice in policies {
@@ -47,7 +45,7 @@ fn node_divisors(n: u64, problem: &Problem) -> String {
 }
 
 /// The degrees use every GPU; `dp` left out takes what remains.
-fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Place) -> bool {
+fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Places) -> bool {
     let n_gpus = problem.cluster.n_gpus();
     let layout = &mut problem.layout;
     let others = u64::from(layout.cp) * u64::from(layout.tp) * u64::from(layout.pp);
@@ -72,26 +70,27 @@ fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Place) -> bool {
         let what = if layout.tp == 1 && layout.pp == 1 { "cp does" } else { "cp × tp × pp do" };
         format!("{what} not divide {n_gpus}; allowed are {}", divisors(u64::from(n_gpus)))
     };
-    reader.find(Finding::error("S040", at.clone(), what).help(fitting));
+    reader.find(Finding::error("S040", at.cp.clone(), what).help(fitting));
     false
 }
 
 /// Heads and widths that a degree cuts.
-fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
+fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let (layout, model) = (&problem.layout, &problem.model);
     let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(layout.tp)) {
         let what =
             format!("tensor parallel {} does not divide the {heads} attention heads of `{}`", layout.tp, model.name);
         reader.find(
-            Finding::error("S031", at.clone(), what).help(format!("allowed here: {}", node_divisors(heads, problem))),
+            Finding::error("S031", at.tp.clone(), what)
+                .help(format!("allowed here: {}", node_divisors(heads, problem))),
         );
     }
     let cut = u64::from(layout.cp) * u64::from(layout.tp);
     if layout.exchange == ContextExchange::Ulysses && layout.cp > 1 && !heads.is_multiple_of(cut) {
         let degrees = if layout.tp == 1 { format!("cp {}", layout.cp) } else { format!("cp × tp {cut}") };
         let what = format!("ulysses cuts heads: {degrees} does not divide the {heads} heads of `{}`", model.name);
-        reader.find(Finding::error("S041", at.clone(), what).help(format!("allowed here: {}", divisors(heads))));
+        reader.find(Finding::error("S041", at.cp.clone(), what).help(format!("allowed here: {}", divisors(heads))));
     }
     let island = problem.cluster.nvlink_island;
     let consecutive = layout.order[0] == sim::layout::Axis::Tensor;
@@ -102,35 +101,35 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
         let what = format!("a tensor group of {} crosses NVLink islands of {island} GPUs", layout.tp);
         let help =
             format!("its exchange would go over the host; `tp = {island}` with tp first in `order` stays inside");
-        reader.find(Finding::error("S044", at.clone(), what).help(help));
+        reader.find(Finding::error("S044", at.tp.clone(), what).help(help));
     }
 }
 
-fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
+fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let layout = &problem.layout;
     let n_routed = problem.model.experts.map_or(0, |experts| experts.n_routed);
     let ep = u64::from(layout.ep);
     if ep > 1 && n_routed == 0 {
         let what = format!("expert parallel {ep}, but `{}` has no experts", problem.model.name);
-        reader.find(Finding::error("S045", at.clone(), what).help("leave `ep` out"));
+        reader.find(Finding::error("S045", at.ep.clone(), what).help("leave `ep` out"));
     } else if ep > 1 && !n_routed.is_multiple_of(ep) {
         let what = format!("expert parallel {ep} does not divide the {n_routed} experts of `{}`", problem.model.name);
-        reader.find(Finding::error("S045", at.clone(), what).help(format!("allowed here: {}", divisors(n_routed))));
+        reader.find(Finding::error("S045", at.ep.clone(), what).help(format!("allowed here: {}", divisors(n_routed))));
     }
     if layout.expert_tp != 1 && layout.expert_tp != layout.tp {
         let what = format!("`expert_tp` is {}, which is neither 1 nor tp {}", layout.expert_tp, layout.tp);
         reader.find(
-            Finding::error("S045", at.clone(), what).help("experts are cut over the tensor group, or not at all"),
+            Finding::error("S045", at.ep.clone(), what).help("experts are cut over the tensor group, or not at all"),
         );
     } else if layout.expert_span().is_none() {
         let what = format!("expert groups of {ep} do not fill tp {} × cp {} × dp {}", layout.tp, layout.cp, layout.dp);
         let help =
             "a group covers tensor ranks (with `expert_tp = 1`), then context, then data ranks; each in whole parts";
-        reader.find(Finding::error("S045", at.clone(), what).help(help));
+        reader.find(Finding::error("S045", at.ep.clone(), what).help(help));
     }
 }
 
-fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
+fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let (layout, n_layers) = (&problem.layout, problem.model.n_layers);
     let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize) as u64;
     if n_stages > n_layers && problem.execution.unit_times.is_none() {
@@ -140,7 +139,7 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
         );
         let help =
             format!("allowed are up to {n_layers} stages, for example `pp = {}`", n_layers.min(u64::from(layout.pp)));
-        reader.find(Finding::error("S046", at.clone(), what).help(help));
+        reader.find(Finding::error("S046", at.pp.clone(), what).help(help));
     }
     let given = &problem.execution.layers;
     let sum: u64 = given.iter().map(|&n| u64::from(n)).sum();
@@ -150,13 +149,15 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Place) {
             given.len()
         );
         reader.find(
-            Finding::error("S046", at.clone(), what).help("one number per stage along the path, all layers in total"),
+            Finding::error("S046", at.layers.clone(), what)
+                .help("one number per stage along the path, all layers in total"),
         );
     }
     if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
         let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";
-        reader
-            .find(Finding::error("S047", at.clone(), what.to_owned()).help("use `zero = 1`, or `schedule = \"1f1b\"`"));
+        reader.find(
+            Finding::error("S047", at.pp.clone(), what.to_owned()).help("use `zero = 1`, or `schedule = \"1f1b\"`"),
+        );
     }
 }
 

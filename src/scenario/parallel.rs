@@ -4,7 +4,7 @@ use sim::layout::{Axis, ContextExchange, Layout, Zero};
 use sim::schedule::{Placement, Schedule};
 use toml_span::value::ValueInner;
 
-use super::reader::{Section, place_of};
+use super::reader::{Place, Section, place_of};
 use super::{policies, search};
 use crate::diagnostic::Finding;
 
@@ -18,8 +18,23 @@ pub struct Parallel {
     pub layers: Vec<u32>,
     /// Whether the degrees are searched for.
     pub is_searched: bool,
-    /// Where the section is.
-    pub at: Option<std::ops::Range<usize>>,
+    /// Where its keys are.
+    pub places: Places,
+}
+
+/// Positions that findings about the layout point to; the section where a key is left out.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// `cp`, or the section.
+    pub cp: Place,
+    /// `tp`, or the section.
+    pub tp: Place,
+    /// `pp`, or the section.
+    pub pp: Place,
+    /// `ep` or `expert_tp`, or the section.
+    pub ep: Place,
+    /// `layers`, or the section.
+    pub layers: Place,
 }
 
 /// Reads the section.
@@ -27,8 +42,8 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     let is_searched = search::layout_word(&mut section);
     let small = |n: u64| u32::try_from(n).expect("ranges keep degrees below 2^32");
     let mut degree = |key, default| section.count(key, Some(default), 1..=100_000);
-    let ((cp, cp_at), (tp, _), (pp, _)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
-    let ((ep, _), (expert_tp, _)) = (degree("ep", 1), degree("expert_tp", 1));
+    let ((cp, cp_at), (tp, tp_at), (pp, pp_at)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
+    let ((ep, ep_at), (expert_tp, expert_tp_at)) = (degree("ep", 1), degree("expert_tp", 1));
     let dp = section.count("dp", Some(0), 1..=100_000).0;
     let zero_default = if pp > 1 { 1 } else { 2 };
     let zero = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]
@@ -42,8 +57,15 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     // One rank has nothing to schedule: a micro-batch after the other.
     let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);
     let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
-    let layers = layers(&mut section);
-    let at = cp_at.or_else(|| section.at());
+    let (layers, layers_at) = layers(&mut section);
+    let or_section = |at: Place| at.or_else(|| section.at());
+    let places = Places {
+        cp: or_section(cp_at),
+        tp: or_section(tp_at),
+        pp: or_section(pp_at),
+        ep: or_section(ep_at.or(expert_tp_at)),
+        layers: or_section(layers_at),
+    };
     section.finish();
     let layout = Layout {
         dp: small(dp),
@@ -58,7 +80,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         exchange,
         order,
     };
-    Parallel { layout, schedule, layers, is_searched, at }
+    Parallel { layout, schedule, layers, is_searched, places }
 }
 
 /// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.
@@ -100,11 +122,11 @@ fn order(section: &mut Section<'_>) -> [Axis; 4] {
 }
 
 /// `layers = [11, 12, 12, 11]`, along a micro-batch's path.
-fn layers(section: &mut Section<'_>) -> Vec<u32> {
-    let Some((value, at)) = section.take("layers") else { return Vec::new() };
+fn layers(section: &mut Section<'_>) -> (Vec<u32>, Place) {
+    let Some((value, at)) = section.take("layers") else { return (Vec::new(), None) };
     let ValueInner::Array(items) = value else {
         section.find(Finding::error("S011", at, "`parallel.layers` is not a list of layer counts"));
-        return Vec::new();
+        return (Vec::new(), None);
     };
     let mut layers = Vec::with_capacity(items.len());
     for item in &items {
@@ -113,5 +135,5 @@ fn layers(section: &mut Section<'_>) -> Vec<u32> {
             None => section.find(Finding::error("S011", place_of(item), "a stage's layers are a whole number")),
         }
     }
-    layers
+    (layers, at)
 }

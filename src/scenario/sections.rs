@@ -56,7 +56,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     };
     let search = parallel.is_searched.then(|| lists.space(&problem));
     if search.is_none() {
-        cross_checks(reader, &mut problem, &policies, parallel.at);
+        cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
     let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut free_parameters = Vec::new();
