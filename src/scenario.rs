@@ -23,6 +23,7 @@ use planner::Value;
 use planner::search::space::Space;
 use sim::Problem;
 use sim::cost::profile::Profile;
+use sim::layout::ContextExchange;
 use sim::schedule::Schedule;
 
 use crate::diagnostic::{Finding, Severity, Source};
@@ -43,6 +44,8 @@ pub struct PolicyChoice {
     pub chunks: Option<u32>,
     /// Context degree, where it is not the scenario's; the data-parallel degree takes what remains.
     pub cp: Option<u32>,
+    /// Exchange inside context groups, where it is not the scenario's.
+    pub exchange: Option<ContextExchange>,
 }
 
 impl PolicyChoice {
@@ -50,6 +53,7 @@ impl PolicyChoice {
     #[must_use]
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
+        problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
         if let Some(cp) = self.cp {
             let ranks = problem.layout.dp * problem.layout.cp;
             problem.layout.cp = cp;
@@ -115,6 +119,7 @@ pub struct Overrides {
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/chunkflow-example", include_str!("../scenarios/long-context/chunkflow-example.toml")),
     ("long-context/flexsp-7b-commoncrawl", include_str!("../scenarios/long-context/flexsp-7b-commoncrawl.toml")),

@@ -8,6 +8,9 @@ use super::reader::{Place, Section, place_of};
 use super::{policies, search};
 use crate::diagnostic::Finding;
 
+/// Words for the exchange inside a context group.
+pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];
+
 /// What the section says.
 pub struct Parallel {
     /// Degrees; `dp` is 0 where it is left to the cluster's size.
@@ -49,7 +52,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     let zero = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]
         [usize::try_from(section.count("zero", Some(zero_default), 0..=3).0).expect("at most 3")];
     let exchange = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses]
-        [section.word("exchange", 0, &["gather", "ring", "ulysses"])];
+        [section.word("exchange", 0, &EXCHANGES)];
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
     let order = order(&mut section);
     let default = sim::schedule::named("1f1b").expect("the table has 1F1B");

@@ -5,8 +5,10 @@ use planner::{Policy, Value};
 use sim::schedule::Schedule;
 use toml_span::value::ValueInner;
 
-use super::PolicyChoice;
+use sim::layout::ContextExchange;
+
 use super::reader::{Section, place_of, unknown};
+use super::{PolicyChoice, parallel};
 use crate::diagnostic::Finding;
 
 /// Policies under a name of their own, with their own parameters.
@@ -98,7 +100,7 @@ pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
     (chosen, baseline)
 }
 
-/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`) and its own parameters.
+/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`) and its own parameters.
 fn choice(
     section: &mut Section<'_>,
     name: String,
@@ -114,8 +116,19 @@ fn choice(
     });
     let chunks = keys.remove("chunks").and_then(|value| value.as_integer()).and_then(|n| u32::try_from(n).ok());
     let cp = keys.remove("cp").and_then(|value| value.as_integer()).and_then(|n| u32::try_from(n).ok());
+    let exchange = keys.remove("exchange").and_then(|mut value| {
+        let at = place_of(&value);
+        let found = if let ValueInner::String(word) = value.take() { word.into_owned() } else { String::new() };
+        let known = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses];
+        let index = parallel::EXCHANGES.iter().position(|word| *word == found);
+        if index.is_none() {
+            let what = format!("unknown exchange `{found}`");
+            section.find(unknown("S014", what, &found, parallel::EXCHANGES.iter().copied(), at));
+        }
+        index.map(|index| known[index])
+    });
     let parameters = parameters(section, policy, keys);
-    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks, cp }
+    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks, cp, exchange }
 }
 
 /// A pipeline schedule by name.
