@@ -219,6 +219,8 @@ fn facts(decision: &Decision) -> PlannerFacts {
         bound: decision.bound,
         gap_ratio: gap.filter(|gap| gap.is_finite()),
         status: decision.status.name().to_owned(),
+        notes: decision.notes.clone(),
+        figures: decision.figures.clone(),
     }
 }
 

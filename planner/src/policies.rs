@@ -2,7 +2,7 @@
 
 use sim::{Plan, Problem};
 
-use crate::policy::{Decision, PlanError, Policy, Status};
+use crate::policy::{Decision, PlanError, Policy};
 
 mod best_fit;
 mod bytescale;
@@ -44,7 +44,7 @@ fn heuristic(policy: &str, problem: &Problem, steps: Vec<sim::plan::Step>) -> De
         layout: problem.layout,
         steps,
     };
-    Decision { plan, objective: None, bound: None, status: Status::Heuristic }
+    Decision::heuristic(plan)
 }
 
 /// Refuses a sequence that no group can hold.

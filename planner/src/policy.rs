@@ -115,6 +115,25 @@ pub struct Decision {
     pub bound: Option<f64>,
     /// How good it is known to be.
     pub status: Status,
+    /// What it chose, in words: degrees, groups, sizes.
+    pub notes: Vec<String>,
+    /// The same as figures with units in the keys, for expectations and programs.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Decision {
+    /// A plan of which nothing more is known.
+    #[must_use]
+    pub const fn heuristic(plan: Plan) -> Self {
+        Self {
+            plan,
+            objective: None,
+            bound: None,
+            status: Status::Heuristic,
+            notes: Vec::new(),
+            figures: BTreeMap::new(),
+        }
+    }
 }
 
 /// Why there is no plan. A status in the result, not bad input.

@@ -163,6 +163,11 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
 fn section(out: &mut String, run: &RunResult, result: &PolicyResult, picture: Option<&Picture<'_>>) {
     let class = if result.status == "ok" { "" } else { " class=\"failed\"" };
     let _ = writeln!(out, "<section>\n<h2>{}</h2>\n<p{class}>{}</p>", escape(&result.policy), why(result));
+    let notes = result.planner.as_ref().map_or(&[][..], |planner| &planner.notes);
+    if !notes.is_empty() {
+        let items: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
+        let _ = writeln!(out, "<h3>What was planned</h3>\n<ul>{items}</ul>");
+    }
     if let Some(picture) = picture {
         pictures_of(out, picture);
     }

@@ -52,6 +52,12 @@ pub struct PlannerFacts {
     pub gap_ratio: Option<f64>,
     /// `optimal`, `feasible` or `heuristic`.
     pub status: String,
+    /// What it chose, in words.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub notes: Vec<String>,
+    /// What it chose, as figures with units in the keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", serialize_with = "finite_figures", default)]
+    pub figures: BTreeMap<String, f64>,
 }
 
 /// Wall times of this very run; the only figures that differ between machines.

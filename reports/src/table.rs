@@ -89,6 +89,9 @@ pub fn render(run: &RunResult) -> String {
     out.push('\n');
     for result in run.results.iter().filter(|result| result.status == "ok" && !result.why.is_empty()) {
         wrap(&mut out, &format!("{}: {}", plain(&result.policy), plain(&result.why)), "");
+        for note in result.planner.iter().flat_map(|planner| &planner.notes) {
+            wrap(&mut out, &plain(note), "  ");
+        }
     }
     out.push('\n');
     footer(run).iter().for_each(|sentence| wrap(&mut out, sentence, ""));

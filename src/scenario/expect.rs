@@ -1,8 +1,8 @@
 //! `[expect]`: golden figures that a scenario carries, and whether a result meets them.
 //!
-//! Keys are `metrics.<policy>.<metric>`, `speedup_ratio.<policy>`, `status.<policy>` and `order` (policies from slow to fast).
+//! Keys are `metrics.<policy>.<metric>`, `planner.<policy>.<figure>`, `speedup_ratio.<policy>`, `status.<policy>` and `order` (policies from slow to fast).
 
-use reports::RunResult;
+use reports::{PolicyResult, RunResult};
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of};
@@ -91,10 +91,7 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
         Holds::Between(low, high) => {
             let found = match key.strip_prefix("speedup_ratio.") {
                 Some(policy) => result.speedup_ratio.get(policy).copied(),
-                None => key
-                    .strip_prefix("metrics.")
-                    .and_then(|rest| rest.rsplit_once('.'))
-                    .and_then(|(policy, metric)| row(policy)?.metrics.get(metric).copied()),
+                None => figure(key, row),
             };
             match found {
                 Some(found) if (*low..=*high).contains(&found) => None,
@@ -102,5 +99,16 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
                 None => Some(format!("`{key}`: expected {low} to {high}, found no such figure")),
             }
         }
+    }
+}
+
+/// A metric, or a figure that a planner gave with its plan.
+fn figure<'a>(key: &str, row: impl Fn(&str) -> Option<&'a PolicyResult>) -> Option<f64> {
+    let (kind, rest) = key.split_once('.')?;
+    let (policy, name) = rest.rsplit_once('.')?;
+    match kind {
+        "metrics" => row(policy)?.metrics.get(name).copied(),
+        "planner" => row(policy)?.planner.as_ref()?.figures.get(name).copied(),
+        _ => None,
     }
 }

@@ -19,7 +19,7 @@ use sim::plan::{MicroBatch, Place, Placement, Step};
 use sim::task::Collective;
 use sim::{CostModel, Op, Plan, Problem};
 
-use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
+use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct FlexSp;
@@ -83,7 +83,7 @@ impl Policy for FlexSp {
             objective += seconds;
         }
         let plan = Plan { steps, ..super::heuristic(CARD.name, problem, Vec::new()).plan };
-        Ok(Decision { plan, objective: Some(objective), bound: None, status: Status::Heuristic })
+        Ok(Decision { objective: Some(objective), ..Decision::heuristic(plan) })
     }
 }
 

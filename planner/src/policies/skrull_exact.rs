@@ -95,7 +95,7 @@ impl Policy for SkrullExact {
             steps,
         };
         let objective = Some(dacp::objective(problem, &plan));
-        Ok(Decision { plan, objective, bound, status })
+        Ok(Decision { objective, bound, status, ..Decision::heuristic(plan) })
     }
 }
 

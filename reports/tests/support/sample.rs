@@ -81,6 +81,7 @@ fn policy(name: &str, seconds: f64, imbalance: f64, exposed: f64) -> PolicyResul
             bound: Some(1.0),
             gap_ratio: Some(0.2),
             status: "heuristic".to_owned(),
+            ..PlannerFacts::default()
         }),
         measured: Measured { planner_wall_s: 0.001, simulate_wall_s: 0.02 },
     }
