@@ -14,7 +14,7 @@ use sim::cost::profile::Profiled;
 use sim::cost::roofline::Roofline;
 use sim::cost::sustained::Sustained;
 use sim::engine::{Case, Machine};
-use sim::metrics::{self, Played};
+use sim::metrics::{self, Played, causes};
 use sim::{CostModel, Outcome, Problem, Source, TaskGraph, Timeline};
 
 use crate::scenario::{PolicyChoice, Scenario};
@@ -179,6 +179,8 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
     result.interval.insert("iteration_time_s".to_owned(), interval);
     result.metrics = metrics.values;
+    let tokens_max = problem.bucket_tokens.max(causes::tokens_max(&decision.plan));
+    result.metrics.extend(causes::of_steps(&problem, &decision.plan, &steps, tokens_max, cost).figures());
     Row {
         result,
         picture: steps.into_iter().next(),

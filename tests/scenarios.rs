@@ -1,4 +1,6 @@
-//! Every scenario outside `scenarios/bad/` runs and meets its own expectations.
+//! Every scenario outside `scenarios/bad/` runs, meets its own expectations, and takes no less than its lower bound.
+
+use std::collections::BTreeMap;
 
 use skrull_sim::scenario::expect;
 use skrull_sim::{diagnostic, pipeline};
@@ -17,5 +19,19 @@ fn every_scenario_runs_and_meets_its_expectations() {
         let misses = expect::misses(&scenario.expectations, &run.result);
         assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
         assert!(run.result.results.iter().any(|row| row.status == "ok"), "{}", path.display());
+        for row in run.result.results.iter().filter(|row| row.status == "ok") {
+            lost_time_adds_up(&row.metrics, &format!("{}: {}", path.display(), row.policy));
+        }
     }
+}
+
+/// No step is shorter than its bound, and the causes of lost time add up to the difference without a rest.
+fn lost_time_adds_up(metrics: &BTreeMap<String, f64>, at: &str) {
+    let (step_s, bound_s) = (metrics["iteration_time_s"], metrics["iteration_time_bound_s"]);
+    assert!(bound_s <= step_s, "{at}: bound {bound_s}, step {step_s}");
+    let lost: Vec<(&String, &f64)> = metrics.iter().filter(|(key, _)| key.starts_with("lost_")).collect();
+    let sum: f64 = lost.iter().map(|(_, seconds)| **seconds).sum();
+    assert!((sum - (step_s - bound_s)).abs() < 1e-6 * step_s, "{at}: {sum} of {}", step_s - bound_s);
+    assert!(lost.iter().all(|(_, seconds)| **seconds > 0.0), "{at}: {lost:?}");
+    assert!(!metrics.contains_key("lost_other_s"), "{at}: {lost:?}");
 }

@@ -84,12 +84,22 @@ impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
     fn elementary(&self, op: &Op) -> Estimate {
         (**self).elementary(op)
     }
+
+    fn least(&self, op: &Op) -> Seconds {
+        (**self).least(op)
+    }
 }
 
 /// Time of an operation; `Op::Sequence` and `Op::Host` are handled by `estimate` for every model alike.
 pub trait CostModel: Sync {
     /// Estimate of an elementary operation.
     fn elementary(&self, op: &Op) -> Estimate;
+
+    /// Lower bound on what the parts of an elementary operation take together, however it is cut over rows, documents, heads or ranks:
+    /// no start-up, the best efficiency that any shape has. Zero where nothing is known.
+    fn least(&self, _op: &Op) -> Seconds {
+        Seconds::ZERO
+    }
 
     /// Estimate of any operation.
     fn estimate(&self, op: &Op) -> Estimate {

@@ -3,6 +3,7 @@
 //! Read `task.rs` first: the task graph is the narrow waist, and the simulator and the hardware executor are
 //! two interpreters of it. Then `plan.rs` and `engine.rs`. No file, clock, thread or solver is touched here.
 
+pub mod bound;
 pub mod check;
 pub mod cost;
 pub mod engine;

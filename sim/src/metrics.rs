@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub mod causes;
 mod peak;
 mod shares;
 

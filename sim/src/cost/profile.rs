@@ -249,12 +249,7 @@ impl Profiled {
     fn gemm(&self, m: u64, n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
         let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
         let base = self.roofline.gemm_base(m, n, k, dtype);
-        let name = match dtype {
-            Dtype::Bf16 | Dtype::Fp16 => "gemm",
-            Dtype::Fp8 => "gemm-fp8",
-            Dtype::Fp32 => return None,
-        };
-        let fitted = self.fitted(name, std::iter::once((base, point)))?;
+        let fitted = self.fitted(gemm_name(dtype)?, std::iter::once((base, point)))?;
         Some(fitted.estimate(["gemm m", "gemm n", "gemm k"]))
     }
 
@@ -269,12 +264,15 @@ impl Profiled {
         Some(Fitted { outside: Some(0), ..fitted }.estimate(["grouped gemm", "", ""]))
     }
 
-    fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
-        // Widths between the measured ones take the nearest below that is measured.
+    /// Fitted attention of a head width; widths between the measured ones take the nearest below that is measured.
+    fn attention_name(&self, head_dim: u64) -> Option<&'static str> {
         let measured = |name: &&str| self.profile.operators.contains_key(*name);
-        let names =
-            if op.head_dim >= 128 { ["attention-128", "attention-64"] } else { ["attention-64", "attention-128"] };
-        let name = names.into_iter().find(measured)?;
+        let names = if head_dim >= 128 { ["attention-128", "attention-64"] } else { ["attention-64", "attention-128"] };
+        names.into_iter().find(measured)
+    }
+
+    fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
+        let name = self.attention_name(op.head_dim)?;
         let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
         let group = hw::Tokens(op.n_heads).as_f64() / hw::Tokens(op.n_kv_heads).as_f64();
         let parts = op.documents.iter().map(|document| {
@@ -314,6 +312,15 @@ impl Profiled {
         let outside = (outside || curve.n_ranks != shape.n_ranks).then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
         Some(fitted.estimate(["collective bytes or ranks", "", ""]))
+    }
+}
+
+/// Fitted operator of products in a number format.
+const fn gemm_name(dtype: Dtype) -> Option<&'static str> {
+    match dtype {
+        Dtype::Bf16 | Dtype::Fp16 => Some("gemm"),
+        Dtype::Fp8 => Some("gemm-fp8"),
+        Dtype::Fp32 => None,
     }
 }
 
@@ -387,6 +394,32 @@ impl CostModel for Profiled {
             _ => None,
         };
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        let attention = |n_heads: u64, n_kv_heads: u64, head_dim: u64, documents: &[Document], pass: Pass| {
+            let operator = &self.profile.operators[self.attention_name(head_dim)?];
+            let group = hw::Tokens(n_heads).as_f64() / hw::Tokens(n_kv_heads).as_f64();
+            let longest = documents.iter().map(|document| document.keys).max().unwrap_or(1);
+            // A late chunk of a document sees at most all keys for each query, as the middle of one twice as long.
+            let lengths = (1.0, 2.0 * hw::Tokens(longest).as_f64());
+            let factor = operator.surface.least(&[lengths, (1.0, f64::MAX), (1.0, group.max(1.0))]);
+            let passes = if pass == Pass::Forward { 1.0 } else { ATTENTION_BACKWARD };
+            Some(self.roofline.attention_flops(op) * (factor * passes))
+        };
+        let known = match op {
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+                attention(*n_heads, *n_kv_heads, *head_dim, documents, *pass)
+            }
+            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => {
+                gemm_name(*dtype).and_then(|name| self.profile.operators.get(name)).map(|operator| {
+                    let factor = operator.surface.least(&[(1.0, f64::MAX); 3]);
+                    hw::Flops::new(op.flops()) / self.roofline.cluster().gpu.peak(*dtype) * factor
+                })
+            }
+            _ => None,
+        };
+        known.unwrap_or_else(|| self.roofline.least(op))
     }
 }
 

@@ -71,6 +71,14 @@ impl Roofline {
         (flops / self.cluster.gpu.peak(Dtype::Bf16)).max(memory)
     }
 
+    /// Time of an attention's forward matrix work at the datasheet peak.
+    #[must_use]
+    pub fn attention_flops(&self, op: &Op) -> Seconds {
+        let Op::Attention { documents, n_heads, head_dim, .. } = op else { return Seconds::ZERO };
+        let pairs: f64 = documents.iter().map(|document| f(document.pairs)).sum();
+        Flops::new(4.0 * pairs * f(*n_heads) * f(*head_dim)) / self.cluster.gpu.peak(Dtype::Bf16)
+    }
+
     /// Time of `bytes` of device memory traffic.
     #[must_use]
     pub fn traffic(&self, bytes: u64) -> Seconds {
@@ -123,6 +131,19 @@ impl CostModel for Roofline {
             Op::Host { .. } | Op::Sequence(_) | Op::Slowed { .. } => return self.estimate(op),
         };
         datasheet(time)
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        let reached = 1.0 / REACHED;
+        match op {
+            Op::Elementwise { bytes } => self.traffic(*bytes),
+            Op::Attention { pass: Pass::Backward, .. } => self.attention_flops(op) * (reached * ATTENTION_BACKWARD),
+            Op::Attention { .. } => self.attention_flops(op) * reached,
+            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => {
+                Flops::new(op.flops()) / self.cluster.gpu.peak(*dtype) * reached
+            }
+            _ => Seconds::ZERO,
+        }
     }
 }
 

@@ -78,6 +78,23 @@ impl Surface {
         (libm::exp(log), outside)
     }
 
+    /// Least factor in a box of points, given by its ends on each axis: the interpolation is linear between knots, so one of
+    /// the ends or of the knots between them has it.
+    #[must_use]
+    pub fn least(&self, ranges: &[(f64, f64)]) -> f64 {
+        let mut points = vec![Vec::new()];
+        for (axis, &(low, high)) in self.axes.iter().zip(ranges) {
+            let inside = axis.knots.iter().copied().filter(|knot| (low..high).contains(knot));
+            let choices: Vec<f64> = [low, high].into_iter().chain(inside).collect();
+            let extended = |point: &Vec<f64>| {
+                let point = point.clone();
+                choices.clone().into_iter().map(move |at| [point.as_slice(), &[at]].concat())
+            };
+            points = points.iter().flat_map(extended).collect();
+        }
+        points.iter().map(|point| self.factor(point).0).fold(f64::INFINITY, f64::min)
+    }
+
     /// What is wrong with the grid, if anything.
     ///
     /// # Errors
@@ -105,6 +122,15 @@ impl Surface {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_of_a_box_is_at_an_end_or_a_knot() {
+        let axis = Axis { name: "m".to_owned(), knots: vec![1.0, 4.0, 16.0] };
+        let surface = Surface { axes: vec![axis], values: vec![1.0, 0.0, 2.0] };
+        assert!((surface.least(&[(1.0, 16.0)]) - 1.0).abs() < 1e-12, "the knot in the middle");
+        assert!((surface.least(&[(8.0, 16.0)]) - 1.0_f64.exp()).abs() < 1e-12, "the low end");
+        assert!((surface.least(&[(1.0, 2.0)]) - 0.5_f64.exp()).abs() < 1e-12, "the high end");
+    }
 
     #[test]
     fn the_middle_of_a_cell_is_the_geometric_mean_of_its_corners() {

@@ -4,7 +4,7 @@
 //! A product never runs faster than `ratio` of the datasheet peak; slower ones are as measured. The ratio is a free parameter
 //! of a machine, named in every report.
 
-use hw::{Dtype, Flops, FlopsPerSecond, Gpu};
+use hw::{Dtype, Flops, FlopsPerSecond, Gpu, Seconds};
 
 use crate::cost::{CostModel, Estimate};
 use crate::task::Op;
@@ -23,16 +23,21 @@ impl<M: CostModel> Sustained<M> {
     pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
         Self { inner, bf16: gpu.peak(Dtype::Bf16), fp8: gpu.peak(Dtype::Fp8), ratio }
     }
+
+    /// Datasheet peak of a product.
+    const fn peak(&self, op: &Op) -> Option<FlopsPerSecond> {
+        match op {
+            Op::Gemm { dtype: Dtype::Fp8, .. } | Op::GroupedGemm { dtype: Dtype::Fp8, .. } => Some(self.fp8),
+            Op::Gemm { .. } | Op::GroupedGemm { .. } | Op::Attention { .. } => Some(self.bf16),
+            _ => None,
+        }
+    }
 }
 
 impl<M: CostModel> CostModel for Sustained<M> {
     fn elementary(&self, op: &Op) -> Estimate {
         let found = self.inner.elementary(op);
-        let peak = match op {
-            Op::Gemm { dtype: Dtype::Fp8, .. } | Op::GroupedGemm { dtype: Dtype::Fp8, .. } => self.fp8,
-            Op::Gemm { .. } | Op::GroupedGemm { .. } | Op::Attention { .. } => self.bf16,
-            _ => return found,
-        };
+        let Some(peak) = self.peak(op) else { return found };
         let floor = Flops::new(op.flops()) / (peak * self.ratio);
         if found.time >= floor {
             return found;
@@ -45,6 +50,14 @@ impl<M: CostModel> CostModel for Sustained<M> {
             high: found.high * factor,
             outside: found.outside * factor,
             ..found
+        }
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        let found = self.inner.least(op);
+        match self.peak(op) {
+            Some(peak) if found > Seconds::ZERO => found.max(Flops::new(op.flops()) / (peak * self.ratio)),
+            _ => found,
         }
     }
 }
