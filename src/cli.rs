@@ -120,6 +120,12 @@ pub struct CompareArgs {
     /// Write the gates as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,
+    /// Draw the ratios with their intervals as SVG
+    #[arg(long, value_name = "FILE")]
+    pub chart: Option<PathBuf>,
+    /// No progress bar
+    #[arg(long)]
+    pub no_progress: bool,
     /// Override a key of every scenario, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,

@@ -5,12 +5,14 @@ use std::fmt::Write as _;
 use crate::comparison::{Comparison, Entry, Spread};
 use crate::quantity::{duration, percent, ratio};
 
-const HEADINGS: [&str; 7] = ["scenario", "policy", "batches", "step", "ratio to baseline", "MFU", "status"];
+const HEADINGS: [&str; 8] =
+    ["scenario", "policy", "batches", "step", "ratio to baseline", "gap to bound", "MFU", "status"];
 const STEP: &str = "iteration_time_s";
 
-fn cells(entry: &Entry) -> [String; 7] {
+fn cells(entry: &Entry) -> [String; 8] {
     let absent = || "-".to_owned();
     let step = entry.metrics.get(STEP);
+    let share = |key: &str| entry.metrics.get(key).map_or_else(absent, |spread| percent(spread.mean));
     let relative = match entry.ratio.get(STEP) {
         _ if entry.is_baseline => "baseline".to_owned(),
         Some(spread) => interval(spread),
@@ -22,7 +24,8 @@ fn cells(entry: &Entry) -> [String; 7] {
         entry.n_ok.to_string(),
         step.map_or_else(absent, |spread| duration(spread.mean, spread.low.zip(spread.high).map(|(a, b)| [a, b]))),
         relative,
-        entry.metrics.get("mfu_ratio").map_or_else(absent, |spread| percent(spread.mean)),
+        share("bound_gap_ratio"),
+        share("mfu_ratio"),
         entry.failure.clone().unwrap_or_else(|| "ok".to_owned()),
     ]
 }
@@ -38,7 +41,7 @@ fn interval(spread: &Spread) -> String {
 /// Table for the terminal.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
-    let rows: Vec<[String; 7]> = comparison.entries.iter().map(cells).collect();
+    let rows: Vec<[String; 8]> = comparison.entries.iter().map(cells).collect();
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use crate::quantity::{duration, percent, ratio};
-use crate::svg::{escape, gantt, length_histogram, memory_lines, rank_bars, speedup_bars};
+use crate::svg::{escape, gantt, length_histogram, lost_bars, memory_lines, rank_bars, speedup_bars};
 use crate::table::{cells, footer, headings, headline};
 use crate::{Picture, PolicyResult, RunResult};
 
@@ -69,6 +69,12 @@ fn summary(out: &mut String, run: &RunResult) {
     let chart = speedup_bars(run);
     let caption = format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline);
     figure(out, &chart, &caption);
+    figure(
+        out,
+        &lost_bars(run),
+        "Why no policy is faster. Blue: the certified lower bound of any schedule of this batch on this cluster under this cost model. The \
+         rest is lost, mean over ranks, and adds up to the step.",
+    );
     out.push_str("</section>\n");
 }
 
@@ -209,10 +215,8 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
         }
         out.push_str("</dl>\n</details>\n");
     }
-    if let Some(planner) = &result.planner {
-        let gap = planner.gap_ratio.filter(|gap| gap.is_finite());
-        let gap = gap.map_or_else(String::new, |gap| format!(", lower bound {} below it", percent(gap)));
-        let _ = writeln!(out, "<p class=\"faint\">Plan: {}{gap}.</p>", escape(&planner.status));
+    for sentence in [crate::lost::words(result), crate::lost::planner(result)].into_iter().flatten() {
+        let _ = writeln!(out, "<p class=\"faint\">{}.</p>", escape(&sentence));
     }
     if result.policy == run.baseline {
         out.push_str("<p class=\"faint\">This policy is the baseline of the speed-ups.</p>\n");

@@ -7,6 +7,7 @@ pub mod comparison;
 pub mod html;
 pub mod json;
 pub mod junit;
+mod lost;
 pub mod markdown;
 mod quantity;
 pub mod svg;

@@ -26,6 +26,11 @@ pub fn render(run: &RunResult) -> String {
             status => writeln!(out, "- **{name}** ({}): {why}", escape(status)),
         };
     }
+    for result in run.results.iter().filter(|result| result.status == "ok") {
+        if let Some(words) = crate::lost::words(result) {
+            let _ = writeln!(out, "- **{}**: {}", escape(&result.policy), escape(&words));
+        }
+    }
     out.push('\n');
     for sentence in footer(run) {
         let _ = writeln!(out, "{}  ", escape(&sentence));

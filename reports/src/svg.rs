@@ -6,11 +6,15 @@
 
 mod bars;
 mod charts;
+mod compared;
 mod gantt;
+mod lost;
 
 pub use bars::{rank_bars, speedup_bars};
 pub use charts::{length_histogram, memory_lines};
+pub use compared::ratio_bars;
 pub use gantt::gantt;
+pub use lost::lost_bars;
 
 use sim::task::Role;
 

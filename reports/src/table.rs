@@ -89,6 +89,10 @@ pub fn render(run: &RunResult) -> String {
     out.push('\n');
     for result in run.results.iter().filter(|result| result.status == "ok" && !result.why.is_empty()) {
         wrap(&mut out, &format!("{}: {}", plain(&result.policy), plain(&result.why)), "");
+        let against = [crate::lost::words(result), crate::lost::planner(result)];
+        for sentence in against.into_iter().flatten() {
+            wrap(&mut out, &sentence, "  ");
+        }
         for note in result.planner.iter().flat_map(|planner| &planner.notes) {
             wrap(&mut out, &plain(note), "  ");
         }

@@ -40,10 +40,13 @@ skrull                    ok      1.316 ± 0.066 s     1.40×   319.1 k  22.8 % 
 
 deepspeed: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange
   9 %
+  heuristic plan in 1.000 ms; its own objective 1.250 s, at least 1.000 s (gap 20.0 %)
 longalign-sorted: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context
   exchange 9 %
+  heuristic plan in 1.000 ms; its own objective 1.250 s, at least 1.000 s (gap 20.0 %)
 skrull: attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange 9
   %
+  heuristic plan in 1.000 ms; its own objective 1.250 s, at least 1.000 s (gap 20.0 %)
 
 cost model: synthetic (datasheet); 12.5 % of busy time outside the measured hull (attention: document length)
 free parameter: host time per kernel, fitted to nothing, for this picture only

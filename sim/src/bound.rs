@@ -12,6 +12,8 @@
 //! step >= max(work, chain, communication) + tail. Exchanges of tensor, context and expert groups and pipeline fill are left out. The
 //! times per token are taken on a grid of sizes; between its points a time counts as no less than at the nearer end.
 
+use std::collections::BTreeMap;
+
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{Position, Zero};
@@ -48,36 +50,68 @@ impl Bound {
     }
 }
 
-/// Floors of the step in which these sequences are computed, for micro-batches of at most `tokens_max` tokens on a rank.
-#[must_use]
-pub fn of_step(problem: &Problem, step_index: usize, lengths: &[u64], tokens_max: u64, cost: &dyn CostModel) -> Bound {
-    let tokens = f(lengths.iter().sum());
-    let layout = &problem.layout;
-    // Ranks that share tokens: a tensor group computes each token together.
-    let n_groups = f64::from(layout.n_ranks() / layout.tp);
-    if let Some(units) = problem.execution.unit_times {
-        let per_token = f(units.forward + units.input + units.weight) * 1e-9;
-        let n_pipelines = f64::from(layout.dp * layout.cp);
-        return Bound { work_s: tokens * per_token / n_pipelines, ..Bound::default() };
-    }
-    let floor = Floor::new(problem, step_index, cost);
-    let pairs_s: f64 = lengths.iter().map(|&length| floor.attention_s(length)).sum();
-    let work_s = (tokens * floor.token_s(tokens_max) + pairs_s) / n_groups;
-    let longest = lengths.iter().max().copied().unwrap_or(0);
-    let share = longest.div_ceil(u64::from(layout.n_ranks() / layout.tp));
-    let chain_s = floor.micro_batch_s(share) + floor.attention_s(longest) / n_groups;
-    let (communication_s, optimizer_s, gather_s) = synchronisation(problem, cost);
-    Bound { work_s, chain_s, communication_s, optimizer_s, gather_s }
+/// Floors of the steps of one problem; what several steps share is found once.
+pub struct Floors<'a> {
+    problem: &'a Problem,
+    tokens_max: u64,
+    cost: &'a dyn CostModel,
+    /// Seconds per token by how experts are loaded.
+    per_token: BTreeMap<ExpertLoad, f64>,
+    /// Attention seconds per query-key pair by the logarithm of the length.
+    per_pair: BTreeMap<u32, f64>,
 }
 
-/// Seconds that `padding` tokens cost at the best time per token, over all ranks.
-#[must_use]
-pub fn of_tokens(problem: &Problem, padding: u64, tokens_max: u64, cost: &dyn CostModel) -> f64 {
-    if padding == 0 || problem.execution.unit_times.is_some() {
-        return 0.0;
+impl<'a> Floors<'a> {
+    /// Floors for micro-batches of at most `tokens_max` tokens on a rank.
+    #[must_use]
+    pub const fn new(problem: &'a Problem, tokens_max: u64, cost: &'a dyn CostModel) -> Self {
+        Self { problem, tokens_max, cost, per_token: BTreeMap::new(), per_pair: BTreeMap::new() }
     }
-    f(padding) * Floor::new(problem, 0, cost).token_s(tokens_max)
-        / f64::from(problem.layout.n_ranks() / problem.layout.tp)
+
+    /// Floors of a step in which these sequences are computed.
+    #[must_use]
+    pub fn of_step(&mut self, step_index: usize, lengths: &[u64]) -> Bound {
+        let (problem, layout) = (self.problem, &self.problem.layout);
+        let tokens = f(lengths.iter().sum());
+        if let Some(units) = problem.execution.unit_times {
+            let per_token = f(units.forward + units.input + units.weight) * 1e-9;
+            let n_pipelines = f64::from(layout.dp * layout.cp);
+            return Bound { work_s: tokens * per_token / n_pipelines, ..Bound::default() };
+        }
+        let floor = Floor::new(problem, step_index, self.cost);
+        // A tensor group computes each token together.
+        let n_groups = f64::from(layout.n_ranks() / layout.tp);
+        let pairs_s: f64 = lengths.iter().map(|&length| self.attention_s(&floor, length)).sum();
+        let work_s = (tokens * self.token_s(&floor) + pairs_s) / n_groups;
+        let longest = lengths.iter().max().copied().unwrap_or(0);
+        let share = longest.div_ceil(u64::from(layout.n_ranks() / layout.tp));
+        let chain_s = floor.micro_batch_s(share) + self.attention_s(&floor, longest) / n_groups;
+        let (communication_s, optimizer_s, gather_s) = synchronisation(problem, self.cost);
+        Bound { work_s, chain_s, communication_s, optimizer_s, gather_s }
+    }
+
+    /// Seconds that `padding` tokens cost at the best time per token, over all ranks.
+    #[must_use]
+    pub fn padding_s(&mut self, step_index: usize, padding: u64) -> f64 {
+        if padding == 0 || self.problem.execution.unit_times.is_some() {
+            return 0.0;
+        }
+        let floor = Floor::new(self.problem, step_index, self.cost);
+        let n_groups = f64::from(self.problem.layout.n_ranks() / self.problem.layout.tp);
+        f(padding) * self.token_s(&floor) / n_groups
+    }
+
+    fn token_s(&mut self, floor: &Floor<'_>) -> f64 {
+        *self.per_token.entry(floor.load).or_insert_with(|| floor.token_s(self.tokens_max))
+    }
+
+    /// Attention of one sequence: its pairs at the best rate of any sequence up to the next power of two.
+    fn attention_s(&mut self, floor: &Floor<'_>, tokens: u64) -> f64 {
+        let pairs = |tokens| f(Document::causal(tokens).pairs);
+        let upto = tokens.next_power_of_two();
+        let rate = self.per_pair.entry(upto.ilog2()).or_insert_with(|| floor.attention_s(upto) / pairs(upto));
+        *rate * pairs(tokens)
+    }
 }
 
 fn f(n: u64) -> f64 {
@@ -269,11 +303,11 @@ mod tests {
     fn a_single_long_sequence_is_bounded_by_its_chain_and_many_short_ones_by_work() {
         let long = problem(vec![8192]);
         let cost = measured(&long.cluster);
-        let bound = of_step(&long, 0, &[8192], 8192, &cost);
+        let bound = Floors::new(&long, 8192, &cost).of_step(0, &[8192]);
         assert!(bound.chain_s > bound.work_s, "{bound:?}");
-        let many = of_step(&long, 0, &[512; 4096], 8192, &cost);
+        let many = Floors::new(&long, 8192, &cost).of_step(0, &[512; 4096]);
         assert!(many.work_s > many.chain_s, "{many:?}");
-        let twice = of_step(&long, 0, &[512; 8192], 8192, &cost);
+        let twice = Floors::new(&long, 8192, &cost).of_step(0, &[512; 8192]);
         assert!((twice.work_s / many.work_s - 2.0).abs() < 1e-9);
     }
 
@@ -281,7 +315,8 @@ mod tests {
     fn unit_times_give_work_over_pipelines() {
         let mut problem = problem(vec![4, 1, 2, 1]);
         problem.execution.unit_times = Some(crate::problem::UnitTimes { forward: 1000, input: 1000, weight: 1000 });
-        let bound = of_step(&problem, 0, &[4, 1, 2, 1], 4, &crate::cost::fixed::Fixed::default());
+        let cost = crate::cost::fixed::Fixed::default();
+        let bound = Floors::new(&problem, 4, &cost).of_step(0, &[4, 1, 2, 1]);
         assert!((bound.step_s() - 8.0 * 3e-6 / 8.0).abs() < 1e-12);
     }
 }

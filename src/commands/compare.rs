@@ -39,6 +39,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     if let Some(path) = &args.junit {
         write(path, &reports::junit::render(&cases))?;
     }
+    if let Some(path) = &args.chart {
+        write(path, &reports::svg::ratio_bars(&comparison))?;
+    }
     print(&match args.format {
         Format::Table => reports::compared::table(&comparison),
         Format::Markdown => reports::compared::markdown(&comparison),
@@ -90,7 +93,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
             return Err(Failure::Input(format!("error[S029]: no scenario runs the baseline `{baseline}`{near}")));
         }
     }
-    let bar = progress(batches.len());
+    let bar = progress(args, batches.len());
     let runs: Vec<RunResult> = batches
         .par_iter()
         .map(|scenario| {
@@ -120,8 +123,8 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
     Ok(comparison::across(&runs))
 }
 
-fn progress(n: usize) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+fn progress(args: &CompareArgs, n: usize) -> ProgressBar {
+    if args.no_progress || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} batches").expect("a fixed template");

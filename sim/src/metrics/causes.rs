@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Played, f64_of};
-use crate::bound::{self, Bound};
+use crate::bound::{Bound, Floors};
 use crate::cost::CostModel;
 use crate::plan::{MicroBatch, Plan};
 use crate::problem::Problem;
@@ -68,11 +68,12 @@ impl Lost {
 #[must_use]
 pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u64, cost: &dyn CostModel) -> Lost {
     assert!(!steps.is_empty(), "a job has at least one step");
+    let mut floors = Floors::new(problem, tokens_max, cost);
     let mut mean = Lost::default();
     for (index, step) in steps.iter().enumerate() {
-        let bound = bound::of_step(problem, index, &lengths(problem, plan, index), tokens_max, cost);
+        let bound = floors.of_step(index, &lengths(problem, plan, index));
         let padding = plan.steps[index].groups.iter().flatten().map(|micro_batch| micro_batch.padding).sum();
-        let padding_s = bound::of_tokens(problem, padding, tokens_max, cost);
+        let padding_s = floors.padding_s(index, padding);
         let of = of_step(problem, step, &bound, padding_s);
         let n = f64_of(steps.len());
         mean.step_s += of.step_s / n;

@@ -1,0 +1,93 @@
+//! A policy's step against the certified lower bound, and the largest causes of the difference, in words.
+
+use sim::metrics::causes::CAUSES;
+
+use crate::PolicyResult;
+use crate::quantity::{duration, percent, plain};
+
+/// Causes that are named.
+const N_NAMED: usize = 5;
+
+/// Lower bound on the step, seconds, where it is known.
+pub(crate) fn bound_s(result: &PolicyResult) -> Option<f64> {
+    result.metrics.get("iteration_time_bound_s").copied().filter(|bound| bound.is_finite())
+}
+
+/// Causes with the seconds that they lose: position in `CAUSES`, in that order.
+pub(crate) fn causes(result: &PolicyResult) -> Vec<(usize, f64)> {
+    let lost = |(index, (key, _)): (usize, &(&str, _))| Some((index, *result.metrics.get(*key)?));
+    CAUSES.iter().enumerate().filter_map(lost).filter(|(_, seconds)| seconds.is_finite()).collect()
+}
+
+/// `no schedule is below 1.156 s (gap 13.7 %); lost: imbalance between ranks 75.9 ms, …`.
+pub(crate) fn words(result: &PolicyResult) -> Option<String> {
+    let bound = bound_s(result)?;
+    let gap = result.metrics.get("bound_gap_ratio").map_or_else(String::new, |gap| format!(" (gap {})", percent(*gap)));
+    let mut causes = causes(result);
+    causes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named: Vec<String> = causes
+        .iter()
+        .take(N_NAMED)
+        .map(|&(index, seconds)| format!("{} {}", CAUSES[index].1, duration(seconds, None)))
+        .collect();
+    let lost = if named.is_empty() { String::new() } else { format!("; lost: {}", named.join(", ")) };
+    Some(format!("no schedule is below {}{gap}{lost}", duration(bound, None)))
+}
+
+/// `heuristic plan in 18.2 µs; its own objective 0.131 s, at least 0.120 s (gap 8.4 %)`.
+pub(crate) fn planner(result: &PolicyResult) -> Option<String> {
+    let planner = result.planner.as_ref()?;
+    let mut words = plain(&planner.status) + " plan";
+    if result.measured.planner_wall_s > 0.0 {
+        words = format!("{words} in {}", duration(result.measured.planner_wall_s, None));
+    }
+    if let Some(objective) = planner.objective {
+        words = format!("{words}; its own objective {}", duration(objective, None));
+        if let Some(bound) = planner.bound {
+            let gap = planner.gap_ratio.map_or_else(String::new, |gap| format!(" (gap {})", percent(gap)));
+            words = format!("{words}, at least {}{gap}", duration(bound, None));
+        }
+    }
+    Some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Measured, PlannerFacts};
+
+    #[test]
+    fn the_five_largest_causes_are_named_in_order() {
+        let metrics = [
+            ("iteration_time_bound_s", 1.0),
+            ("bound_gap_ratio", 0.5),
+            ("lost_imbalance_s", 0.1),
+            ("lost_bubble_s", 0.4),
+            ("lost_kernel_s", 0.2),
+            ("lost_recompute_s", 0.15),
+            ("lost_offload_s", 0.1),
+            ("lost_padding_s", 0.05),
+        ];
+        let metrics = metrics.map(|(key, value)| (key.to_owned(), value)).into();
+        let result = PolicyResult { metrics, ..PolicyResult::default() };
+        let expected = "no schedule is below 1.000 s (gap 50.0 %); lost: pipeline bubbles 400.0 ms, kernels below their best \
+                        efficiency 200.0 ms, recompute 150.0 ms, imbalance between ranks 100.0 ms, offload stalls 100.0 ms";
+        assert_eq!(words(&result).as_deref(), Some(expected));
+        assert_eq!(words(&PolicyResult::default()), None);
+    }
+
+    #[test]
+    fn a_plan_is_shown_with_its_time_and_what_is_known_of_it() {
+        let facts = PlannerFacts {
+            objective: Some(2.0),
+            bound: Some(1.5),
+            gap_ratio: Some(0.25),
+            status: "feasible".to_owned(),
+            ..PlannerFacts::default()
+        };
+        let measured = Measured { planner_wall_s: 0.002, ..Measured::default() };
+        let result = PolicyResult { planner: Some(facts), measured, ..PolicyResult::default() };
+        let expected = "feasible plan in 2.000 ms; its own objective 2.000 s, at least 1.500 s (gap 25.0 %)";
+        assert_eq!(planner(&result).as_deref(), Some(expected));
+    }
+}

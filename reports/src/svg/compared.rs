@@ -1,0 +1,90 @@
+//! A comparison as a picture: the step of each policy over the baseline's, with its interval, scenario by scenario.
+
+use std::fmt::Write as _;
+
+use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, open, px};
+use crate::comparison::{Comparison, Entry, Spread};
+use crate::quantity::{float, float_of, ratio, shortened};
+
+const STEP: &str = "iteration_time_s";
+const LEFT: f64 = 250.0;
+const RIGHT: f64 = 190.0;
+const PITCH: u32 = 26;
+
+/// Bars of the paired ratios; a self-contained picture.
+#[must_use]
+pub fn ratio_bars(comparison: &Comparison) -> String {
+    let ratio_of = |entry: &Entry| match entry.ratio.get(STEP) {
+        _ if entry.is_baseline => Some(Spread { mean: 1.0, low: None, high: None }),
+        found => found.copied(),
+    };
+    let largest = |entry: &Entry| ratio_of(entry).map_or(1.0, |spread| spread.high.unwrap_or(spread.mean));
+    let longest = comparison.entries.iter().map(largest).fold(1.0, f64::max);
+    let n_scenarios = comparison.entries.chunk_by(|a, b| a.scenario == b.scenario).count();
+    let n_rows = u32::try_from(comparison.entries.len() + n_scenarios).expect("fewer than 2^32 rows");
+    let height = n_rows * PITCH + 40;
+    let mut out = open(height, "Step of each policy over the baseline's");
+    let scale = (f64::from(WIDTH) - LEFT - RIGHT) / longest;
+    let mut row = 0;
+    for entries in comparison.entries.chunk_by(|a, b| a.scenario == b.scenario) {
+        let y = f64::from(PITCH) * float_of(row) + 20.0;
+        let _ =
+            writeln!(out, "<text x=\"8\" y=\"{}\" font-weight=\"600\">{}</text>", px(y), escape(&entries[0].scenario));
+        row += 1;
+        for entry in entries {
+            let top = f64::from(PITCH) * float_of(row) + 6.0;
+            bar(&mut out, entry, ratio_of(entry), top, scale);
+            row += 1;
+        }
+    }
+    let bottom = float(u64::from(n_rows * PITCH)) + 8.0;
+    let _ = writeln!(
+        out,
+        "<path d=\"M{x} 8V{}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>\
+         <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">the baseline's step; shorter bars are faster</text>\n</svg>",
+        px(bottom),
+        px(bottom + 20.0),
+        x = px(LEFT + scale)
+    );
+    out
+}
+
+fn bar(out: &mut String, entry: &Entry, spread: Option<Spread>, top: f64, scale: f64) {
+    let text = |out: &mut String, x: f64, anchor: &str, text: &str| {
+        let _ = write!(
+            out,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
+            px(x),
+            px(top + 14.0),
+            escape(text)
+        );
+    };
+    text(out, LEFT - 8.0, "end", &shortened(&entry.policy, 32));
+    let Some(spread) = spread else {
+        text(out, LEFT + 8.0, "start", &shortened(entry.failure.as_deref().unwrap_or("no figure"), 90));
+        out.push('\n');
+        return;
+    };
+    let colour = if entry.is_baseline { ORANGE } else { BLUE };
+    let width = spread.mean * scale;
+    let _ =
+        write!(out, "<rect x=\"{LEFT}\" y=\"{}\" width=\"{}\" height=\"18\" fill=\"{colour}\"/>", px(top), px(width));
+    let mut words = ratio(spread.mean);
+    if let (Some(low), Some(high)) = (spread.low, spread.high) {
+        let (from, to) = (LEFT + low.max(0.0) * scale, LEFT + high * scale);
+        let middle = px(top + 9.0);
+        let _ = write!(
+            out,
+            "<path d=\"M{} {middle}H{}M{} {}v10M{} {}v10\" stroke=\"currentColor\" stroke-width=\"2\"/>",
+            px(from),
+            px(to),
+            px(from),
+            px(top + 4.0),
+            px(to),
+            px(top + 4.0)
+        );
+        words = format!("{words} ({} to {})", ratio(low), ratio(high));
+    }
+    text(out, f64::from(WIDTH) - RIGHT + 12.0, "start", &words);
+    out.push('\n');
+}

@@ -1,0 +1,88 @@
+//! A bar per policy: the certified lower bound, then what each cause of lost time adds, to the step.
+
+use std::fmt::Write as _;
+
+use sim::metrics::causes::CAUSES;
+
+use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px};
+use crate::RunResult;
+use crate::lost::{bound_s, causes};
+use crate::quantity::{duration, float_of, shortened};
+
+/// Colour of each of `CAUSES`, as far as possible that of the role that causes it.
+const COLOURS: [&str; CAUSES.len()] =
+    ["#8C8C8C", "#A6761D", ORANGE, "#56B4E9", "#CC79A7", "#44AA99", VERMILION, "#F0E442"];
+const LEFT: f64 = 220.0;
+const RIGHT: f64 = 110.0;
+const TOP: u32 = 52;
+const PITCH: u32 = 28;
+
+struct Row<'a> {
+    name: &'a str,
+    bound_s: f64,
+    /// Position in `CAUSES` and seconds.
+    causes: Vec<(usize, f64)>,
+}
+
+impl Row<'_> {
+    fn step_s(&self) -> f64 {
+        self.bound_s + self.causes.iter().map(|(_, seconds)| seconds.max(0.0)).sum::<f64>()
+    }
+}
+
+/// Stacked bars of all policies that have a bound; empty where none has.
+#[must_use]
+pub fn lost_bars(run: &RunResult) -> String {
+    let rows: Vec<Row<'_>> = (run.results.iter())
+        .filter_map(|result| Some(Row { name: &result.policy, bound_s: bound_s(result)?, causes: causes(result) }))
+        .collect();
+    let longest = rows.iter().map(Row::step_s).fold(0.0, f64::max);
+    if longest <= 0.0 {
+        return String::new();
+    }
+    let n_rows = u32::try_from(rows.len()).expect("fewer than 2^32 policies");
+    let mut out = open(TOP + n_rows * PITCH + 8, "Lower bound and causes of lost time of each policy");
+    let used = |index: usize| rows.iter().any(|row| row.causes.iter().any(|(at, _)| *at == index));
+    let entries: Vec<(&str, &str)> =
+        (0..CAUSES.len()).filter(|&index| used(index)).map(|index| (CAUSES[index].1, COLOURS[index])).collect();
+    let (first, second) = entries.split_at(entries.len().min(3));
+    let first: Vec<(&str, &str)> = [("lower bound", BLUE)].into_iter().chain(first.iter().copied()).collect();
+    out.push_str(&legend(&first, 20, 16));
+    out.push_str(&legend(second, 20, 38));
+    let scale = (f64::from(WIDTH) - LEFT - RIGHT) / longest;
+    for (index, row) in rows.iter().enumerate() {
+        let top = f64::from(TOP) + f64::from(PITCH) * float_of(index);
+        let _ = write!(
+            out,
+            "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            px(LEFT - 8.0),
+            px(top + 15.0),
+            escape(&shortened(row.name, 28))
+        );
+        let parts = [("lower bound", BLUE, row.bound_s)].into_iter();
+        let parts = parts.chain(row.causes.iter().map(|&(cause, seconds)| (CAUSES[cause].1, COLOURS[cause], seconds)));
+        let mut x = LEFT;
+        for (part, colour, seconds) in parts {
+            let width = seconds.max(0.0) * scale;
+            let _ = write!(
+                out,
+                "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"20\" fill=\"{colour}\"><title>{}: {part} {}</title></rect>",
+                px(x),
+                px(top),
+                px(width),
+                escape(row.name),
+                duration(seconds, None)
+            );
+            x += width;
+        }
+        let _ = writeln!(
+            out,
+            "<text x=\"{}\" y=\"{}\">{}</text>",
+            px(x + 8.0),
+            px(top + 15.0),
+            duration(row.step_s(), None)
+        );
+    }
+    out.push_str("</svg>\n");
+    out
+}
