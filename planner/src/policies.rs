@@ -9,6 +9,7 @@ mod bytescale;
 mod chunkflow;
 mod deepspeed;
 mod flexsp;
+mod improved;
 mod longalign;
 mod megatron;
 mod round_robin;
@@ -22,6 +23,7 @@ pub static POLICIES: &[&dyn Policy] = &[
     &chunkflow::ChunkFlow,
     &deepspeed::DeepSpeed,
     &flexsp::FlexSp,
+    &improved::Improved,
     &longalign::LongAlign,
     &megatron::Megatron,
     &round_robin::RoundRobin,

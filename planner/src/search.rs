@@ -170,7 +170,13 @@ fn why(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>, topolo
     metrics::of_steps(problem, &steps, context.cost).why
 }
 
-fn play(problem: &Problem, graph: &TaskGraph, context: &PlanContext<'_>, topology: &Topology) -> Option<Timeline> {
+/// A step in the simulator; `None` when it runs out of memory.
+pub(crate) fn play(
+    problem: &Problem,
+    graph: &TaskGraph,
+    context: &PlanContext<'_>,
+    topology: &Topology,
+) -> Option<Timeline> {
     let machine = Machine {
         cost: context.cost,
         topology,

@@ -98,6 +98,7 @@ proptest! {
             let mut context = context();
             context.parameters.insert("nodes_max".to_owned(), Value::Number(1.0));
             context.parameters.insert("binaries_max".to_owned(), Value::Number(1.0));
+            context.parameters.insert("tries".to_owned(), Value::Number(3.0));
             match policy.plan(&problem, &context) {
                 Err(PlanError::Infeasible(why) | PlanError::Unsupported(why) | PlanError::Budget(why)) => prop_assert!(!why.is_empty()),
                 Ok(decision) => {

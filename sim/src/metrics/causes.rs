@@ -83,6 +83,15 @@ pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u6
     mean
 }
 
+/// Mean lower bound on the steps of a plan, seconds.
+#[must_use]
+pub fn bound_s(problem: &Problem, plan: &Plan, tokens_max: u64, cost: &dyn CostModel) -> f64 {
+    let mut floors = Floors::new(problem, tokens_max, cost);
+    let steps = 0..plan.steps.len();
+    let sum: f64 = steps.map(|index| floors.of_step(index, &lengths(problem, plan, index)).step_s()).sum();
+    sum / f64_of(plan.steps.len())
+}
+
 /// Lengths of the sequences that a plan computes in a step: a policy may choose which sequences share a step.
 fn lengths(problem: &Problem, plan: &Plan, step_index: usize) -> Vec<u64> {
     let placements = plan.steps[step_index].groups.iter().flatten().flat_map(|micro_batch| &micro_batch.sequences);
