@@ -115,6 +115,62 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn no_policy_is_below_the_certified_bound(
+        lengths in prop::collection::vec(1_u64..40_000, 10),
+        (dp, cp) in prop::sample::select(vec![(1, 8), (2, 4), (4, 2), (8, 1)]),
+        exchange in prop::sample::select(vec![ContextExchange::Ring, ContextExchange::Ulysses, ContextExchange::Gather]),
+        zero in prop::sample::select(vec![Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]),
+    ) {
+        let layout = Layout::data_and_context(dp, cp, zero, exchange);
+        let problem = Problem { layout, ..problem(lengths, 5, dp, cp, 9_000) };
+        let cost = sim::cost::roofline::Roofline::new(&problem.cluster);
+        let topology = hw::topology::Topology::of(&problem.cluster);
+        let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+        for policy in POLICIES.iter().filter(|policy| !SLOW.contains(&policy.card().name)) {
+            let Ok(plan) = crate::search::plan(&problem, *policy, &context) else { continue };
+            let Some(step_s) = crate::search::simulate(&problem, &plan, &context, &topology) else { continue };
+            let bound_s = sim::metrics::causes::bound_s(&problem, &plan, 9_000, &cost);
+            prop_assert!(bound_s <= step_s, "{}: bound {bound_s}, step {step_s}", policy.card().name);
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_batch_changes_no_objective(
+        lengths in prop::collection::btree_set(100_u64..30_000, 8),
+        seed in 0_u64..1_000,
+    ) {
+        let sorted: Vec<u64> = lengths.into_iter().collect();
+        let mut shuffled = sorted.clone();
+        sim::random::stream(seed, "order").shuffle(&mut shuffled);
+        let pool = |lengths: Vec<u64>, exchange| Problem {
+            layout: Layout::data_and_context(1, 4, Zero::Gradients, exchange),
+            ..problem(lengths, 8, 1, 4, 12_000)
+        };
+        for policy in POLICIES.iter().filter(|policy| !SLOW.contains(&policy.card().name)) {
+            for exchange in [ContextExchange::Gather, ContextExchange::Ulysses] {
+                let objective = |lengths: &[u64]| {
+                    let problem = pool(lengths.to_vec(), exchange);
+                    let cost = sim::cost::roofline::Roofline::new(&problem.cluster);
+                    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+                    policy.plan(&problem, &context).ok().map(|decision| decision.objective)
+                };
+                let (a, b) = (objective(&sorted), objective(&shuffled));
+                let same = match (a.flatten(), b.flatten()) {
+                    (Some(a), Some(b)) => (a / b - 1.0).abs() < 1e-9,
+                    _ => a == b,
+                };
+                prop_assert!(same, "{}: {a:?} {b:?}", policy.card().name);
+            }
+        }
+    }
+}
+
+/// Policies that simulate or solve while they plan; they have tests of their own.
+const SLOW: [&str; 2] = ["improved", "skrull_exact"];
+
 #[test]
 fn without_roll_back_a_rank_can_exceed_its_bucket() {
     let problem = problem(vec![30_000, 500, 400, 300], 4, 1, 2, 20_000);
