@@ -2,6 +2,7 @@
 
 use calibrate::import::{ImportError, Provenance, operator_tables};
 use calibrate::network::links;
+use sim::cost::profile::Residuals;
 
 use super::{Failure, print, write};
 use crate::cli::ImportArgs;
@@ -26,25 +27,20 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     write(&path, &profile.to_toml())?;
     let mut text = format!("{}\noperator        fitted  unseen  median error  90 % error\n", path.display());
     for (name, operator) in &profile.operators {
-        let r = &operator.residuals;
-        text += &format!(
-            "{name:14} {:>7} {:>7} {:>11.1} % {:>9.1} %\n",
-            r.n_fit,
-            r.n_held_out,
-            r.median_error * 100.0,
-            r.p90_error * 100.0
-        );
+        text += &row(name, &operator.residuals);
     }
     for link in &profile.links {
-        let name = if link.crosses_nodes { "message across" } else { "message inside" };
-        let r = &link.residuals;
-        text += &format!(
-            "{name:14} {:>7} {:>7} {:>11.1} % {:>9.1} %\n",
-            r.n_fit,
-            r.n_held_out,
-            r.median_error * 100.0,
-            r.p90_error * 100.0
-        );
+        text += &row(if link.crosses_nodes { "message across" } else { "message inside" }, &link.residuals);
     }
     print(&text)
+}
+
+fn row(name: &str, residuals: &Residuals) -> String {
+    format!(
+        "{name:14} {:>7} {:>7} {:>11.1} % {:>9.1} %\n",
+        residuals.n_fit,
+        residuals.n_held_out,
+        residuals.median_error * 100.0,
+        residuals.p90_error * 100.0
+    )
 }

@@ -88,16 +88,13 @@ impl<'a> Judge<'a> {
             let batches = batches(&self.scratch, self.policy, self.context);
             self.batches.insert(key, batches);
         }
-        self.batches[&key].as_ref()?;
+        self.tokens_least = self.batches[&key].as_ref()?.tokens_least;
         self.remember(candidate, key);
         let batches = self.batches[&key].as_ref()?;
         let ranks = &self.stages[&(candidate.layout.pp, candidate.layout.chunks, candidate.schedule.name)];
         if !self.fits(candidate, ranks, batches) {
             return None;
         }
-        self.tokens_least = batches.tokens_least;
-        let batches = self.batches[&key].as_ref()?;
-        let ranks = &self.stages[&(candidate.layout.pp, candidate.layout.chunks, candidate.schedule.name)];
         let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
         let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
         Some(total / hw::Tokens(batches.steps.len() as u64).as_f64() * ROUNDING)
