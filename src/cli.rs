@@ -129,6 +129,9 @@ pub struct CompareArgs {
     /// Override a key of every scenario, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Run every scenario with each of these values, in all combinations of keys: section.key=value,value
+    #[arg(long, value_name = "KEY=VALUES")]
+    pub vary: Vec<String>,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,

@@ -86,6 +86,10 @@ pub fn render(source: &Source, findings: &[Finding]) -> String {
                         Snippet::source(source.text.as_str()).path(source.path.as_str()).annotation(annotation),
                     )
                 }
+                // Without a place in the file there is no caret to write under.
+                None if !finding.label.is_empty() => {
+                    Group::with_title(title).element(Level::HELP.message(finding.label.as_str()))
+                }
                 None => Group::with_title(title),
             };
             if let Some(help) = &finding.help {

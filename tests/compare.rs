@@ -42,6 +42,8 @@ fn wrong_gates_policies_and_files_are_input_errors() {
         (&["quickstart", "--baseline", "deepsped"], "did you mean `deepspeed`?"),
         (&["Cargo.json", "other.json"], "cannot read `Cargo.json`"),
         (&["quickstart", "x.json"], "not both"),
+        (&["quickstart", "--vary", "workload.lengths"], "expected section.key=value,value"),
+        (&["quickstart", "--vary", "workload.lengths=wikipedia,wikpedia"], "did you mean `wikipedia`?"),
     ] {
         let found = compare(args);
         assert_eq!(found.status.code(), Some(2), "{args:?}");
@@ -53,4 +55,23 @@ fn wrong_gates_policies_and_files_are_input_errors() {
 fn the_same_bytes_come_out_on_any_number_of_threads() {
     let of = |jobs| compare(&["quickstart", "skrull/case-study", "--format", "json", "--jobs", jobs]).stdout;
     assert_eq!(text(&of("1")), text(&of("8")));
+}
+
+#[test]
+fn varied_keys_stand_side_by_side_in_one_comparison() {
+    let found = compare(&[
+        "quickstart",
+        "--vary",
+        "workload.lengths=wikipedia,chatqa2-long-sft",
+        "--vary",
+        "parallel.zero=1,2",
+    ]);
+    assert_eq!(found.status.code(), Some(0), "{}", text(&found.stderr));
+    let table = text(&found.stdout);
+    for lengths in ["wikipedia", "chatqa2-long-sft"] {
+        for zero in [1, 2] {
+            let label = format!("quickstart [workload.lengths={lengths}, parallel.zero={zero}]");
+            assert_eq!(table.matches(&label).count(), 1, "a block for {label}:\n{table}");
+        }
+    }
 }

@@ -38,7 +38,7 @@ fn interval(spread: &Spread) -> String {
     }
 }
 
-/// Table for the terminal.
+/// Table for the terminal: a block of rows per scenario.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
     let rows: Vec<[String; 8]> = comparison.entries.iter().map(cells).collect();
@@ -46,11 +46,17 @@ pub fn table(comparison: &Comparison) -> String {
         let cells = rows.iter().map(|row| row[column].chars().count());
         cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
     };
+    let line = |out: &mut String, row: &[String; 8]| {
+        // The scenario stands above its block.
+        let padded: Vec<String> = (1..row.len()).map(|column| format!("{:1$}", row[column], width(column))).collect();
+        let _ = writeln!(out, "  {}", padded.join("  ").trim_end());
+    };
     let mut out = String::new();
-    for row in [HEADINGS.map(str::to_owned)].iter().chain(&rows) {
-        let padded: Vec<String> =
-            row.iter().enumerate().map(|(column, cell)| format!("{cell:width$}", width = width(column))).collect();
-        let _ = writeln!(out, "{}", padded.join("  ").trim_end());
+    for block in rows.chunk_by(|a, b| a[0] == b[0]) {
+        let gap = if out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(out, "{gap}{}", block[0][0]);
+        line(&mut out, &HEADINGS.map(str::to_owned));
+        block.iter().for_each(|row| line(&mut out, row));
     }
     out
 }

@@ -1,5 +1,7 @@
 //! `compare`: policies side by side over seeded batches, or earlier results against the first; gates for CI.
 
+mod vary;
+
 use std::io::IsTerminal;
 use std::path::Path;
 
@@ -26,9 +28,9 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let comparison = match n_results {
         0 => scenarios(args)?,
-        n if n == args.inputs.len() && n > 1 => results(args)?,
+        n if n == args.inputs.len() && n > 1 && args.vary.is_empty() => results(args)?,
         _ => {
-            let what = "compare takes scenarios, or two or more result.json files, not both";
+            let what = "compare takes scenarios, or two or more result.json files and nothing to vary, not both";
             return Err(Failure::Input(format!("error[S081]: {what}")));
         }
     };
@@ -67,21 +69,21 @@ fn is_result(input: &str) -> bool {
 
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
+    let variations = vary::variations(&args.vary).map_err(|why| Failure::Input(format!("error[S083]: {why}")))?;
     let mut batches: Vec<Scenario> = Vec::new();
     for name in &args.inputs {
-        for offset in 0..args.seeds {
-            let seed = args.seed + offset;
-            let scenario = ScenarioArgs {
-                scenario: name.clone(),
-                set: args.set.clone(),
-                seed: Some(seed),
-                out: None,
-                strict_hull: false,
-                jobs: None,
-            };
-            let mut scenario = load(&scenario)?;
-            scenario.name.clone_from(name);
-            batches.push(scenario);
+        for variation in &variations {
+            for offset in 0..args.seeds {
+                let scenario = ScenarioArgs {
+                    scenario: name.clone(),
+                    set: [args.set.as_slice(), &variation.set].concat(),
+                    seed: Some(args.seed + offset),
+                    out: None,
+                    strict_hull: false,
+                    jobs: None,
+                };
+                batches.push(Scenario { name: variation.label(name), ..load(&scenario)? });
+            }
         }
     }
     if let Some(baseline) = &args.baseline {

@@ -1,0 +1,58 @@
+//! `--vary section.key=a,b`: the same scenarios under every combination of some keys.
+
+/// A combination: overrides as `--set` takes them, and how the scenario's name says so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variation {
+    /// `section.key=value` of each varied key.
+    pub set: Vec<String>,
+}
+
+impl Variation {
+    /// Name of a scenario under this variation.
+    #[must_use]
+    pub fn label(&self, scenario: &str) -> String {
+        if self.set.is_empty() { scenario.to_owned() } else { format!("{scenario} [{}]", self.set.join(", ")) }
+    }
+}
+
+/// Every combination, the first key slowest; one empty variation when nothing varies.
+///
+/// # Errors
+/// When an argument has no key or no value.
+pub fn variations(arguments: &[String]) -> Result<Vec<Variation>, String> {
+    let mut all = vec![Variation::default()];
+    for argument in arguments {
+        let wrong = || format!("`--vary {argument}`: expected section.key=value,value");
+        let (key, values) = argument.split_once('=').ok_or_else(wrong)?;
+        let values: Vec<&str> = values.split(',').map(str::trim).collect();
+        if key.trim().is_empty() || values.iter().any(|value| value.is_empty()) {
+            return Err(wrong());
+        }
+        let extended = |variation: &Variation| {
+            let before = variation.set.clone();
+            values
+                .iter()
+                .map(move |value| Variation { set: [before.as_slice(), &[format!("{}={value}", key.trim())]].concat() })
+                .collect::<Vec<Variation>>()
+        };
+        all = all.iter().flat_map(extended).collect();
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_combined_first_key_slowest() {
+        let found = variations(&["a.x=1, 2".to_owned(), "b.y=u,v".to_owned()]).expect("two keys");
+        let labels: Vec<String> = found.iter().map(|variation| variation.label("s")).collect();
+        assert_eq!(labels, ["s [a.x=1, b.y=u]", "s [a.x=1, b.y=v]", "s [a.x=2, b.y=u]", "s [a.x=2, b.y=v]"]);
+        assert_eq!(variations(&[]), Ok(vec![Variation::default()]));
+        assert_eq!(Variation::default().label("s"), "s");
+        for wrong in ["a.x", "a.x=", "=1", "a.x=1,,2"] {
+            assert!(variations(&[wrong.to_owned()]).is_err(), "{wrong}");
+        }
+    }
+}
