@@ -24,6 +24,7 @@ use planner::search::space::Space;
 use sim::Problem;
 use sim::cost::profile::Profile;
 use sim::layout::ContextExchange;
+use sim::problem::Recompute;
 use sim::schedule::Schedule;
 
 use crate::diagnostic::{Finding, Severity, Source};
@@ -46,6 +47,8 @@ pub struct PolicyChoice {
     pub cp: Option<u32>,
     /// Exchange inside context groups, where it is not the scenario's.
     pub exchange: Option<ContextExchange>,
+    /// Activation recompute, where it is not the scenario's.
+    pub recompute: Option<Recompute>,
 }
 
 impl PolicyChoice {
@@ -54,6 +57,7 @@ impl PolicyChoice {
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
         problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
+        problem.execution.recompute = self.recompute.unwrap_or(problem.execution.recompute);
         if let Some(cp) = self.cp {
             let ranks = problem.layout.dp * problem.layout.cp;
             problem.layout.cp = cp;
@@ -121,6 +125,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
+    ("long-context/chunkflow-7b-256k", include_str!("../scenarios/long-context/chunkflow-7b-256k.toml")),
     ("long-context/chunkflow-example", include_str!("../scenarios/long-context/chunkflow-example.toml")),
     ("long-context/flexsp-7b-commoncrawl", include_str!("../scenarios/long-context/flexsp-7b-commoncrawl.toml")),
     ("megatron/gpt-145b-1536", include_str!("../scenarios/megatron/gpt-145b-1536.toml")),

@@ -3,6 +3,7 @@
 mod compare;
 mod determinism;
 mod errors;
+mod long_context;
 mod paper;
 mod parallelism;
 mod scenarios;

@@ -6,6 +6,7 @@ use sim::schedule::Schedule;
 use toml_span::value::ValueInner;
 
 use sim::layout::ContextExchange;
+use sim::problem::Recompute;
 
 use super::reader::{Section, place_of, unknown};
 use super::{PolicyChoice, parallel};
@@ -100,7 +101,7 @@ pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
     (chosen, baseline)
 }
 
-/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`) and its own parameters.
+/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`) and its own parameters.
 fn choice(
     section: &mut Section<'_>,
     name: String,
@@ -116,19 +117,29 @@ fn choice(
     });
     let chunks = keys.remove("chunks").and_then(|value| value.as_integer()).and_then(|n| u32::try_from(n).ok());
     let cp = keys.remove("cp").and_then(|value| value.as_integer()).and_then(|n| u32::try_from(n).ok());
-    let exchange = keys.remove("exchange").and_then(|mut value| {
-        let at = place_of(&value);
-        let found = if let ValueInner::String(word) = value.take() { word.into_owned() } else { String::new() };
-        let known = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses];
-        let index = parallel::EXCHANGES.iter().position(|word| *word == found);
-        if index.is_none() {
-            let what = format!("unknown exchange `{found}`");
-            section.find(unknown("S014", what, &found, parallel::EXCHANGES.iter().copied(), at));
-        }
-        index.map(|index| known[index])
-    });
+    let exchange = word(section, &mut keys, "exchange", &parallel::EXCHANGES)
+        .map(|index| [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses][index]);
+    let recompute = word(section, &mut keys, "recompute", &["selective", "none", "full"])
+        .map(|index| [Recompute::Selective, Recompute::Off, Recompute::Full][index]);
     let parameters = parameters(section, policy, keys);
-    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks, cp, exchange }
+    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks, cp, exchange, recompute }
+}
+
+/// Which of some words a key has, if it is there.
+fn word(
+    section: &mut Section<'_>,
+    keys: &mut toml_span::value::Table<'static>,
+    key: &str,
+    words: &[&str],
+) -> Option<usize> {
+    let mut value = keys.remove(key)?;
+    let at = place_of(&value);
+    let found = if let ValueInner::String(word) = value.take() { word.into_owned() } else { String::new() };
+    let index = words.iter().position(|word| *word == found);
+    if index.is_none() {
+        section.find(unknown("S014", format!("unknown {key} `{found}`"), &found, words.iter().copied(), at));
+    }
+    index
 }
 
 /// A pipeline schedule by name.
