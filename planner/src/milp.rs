@@ -1,17 +1,22 @@
-//! The one place that talks to HiGHS (through good_lp): budget in; values, objective, bound and status out.
+//! The one place that talks to HiGHS: a program and its limits in; values, objective, bound and status out.
 //!
-//! Deterministic: one thread, fixed seed, node budget first. A run that the clock stops is `Feasible` and its plan file is
-//! then the reproducible thing. Objectives are in the caller's unit and are minimised.
+//! Programs are written with good_lp, so that a formulation reads like the paper's page. Deterministic: one thread, fixed seed, node
+//! budget first. A run that the clock or a user stops is `Feasible`: it has the incumbent and the bound that the search had proved, and
+//! its plan file is then the reproducible thing. Objectives are in the caller's unit and are minimised.
 
-use good_lp::solvers::highs::{HighsParallelType, highs};
-use good_lp::{
-    Constraint, Expression, ProblemVariables, ResolutionError, Solution, SolutionStatus, SolverModel, Variable,
-};
+mod stop;
+
+use std::num::NonZeroU32;
+use std::sync::atomic::AtomicBool;
+
+use ::highs::{HighsModelStatus, HighsSolutionStatus, Model, SolvedModel};
+use good_lp::solvers::highs::highs;
+use good_lp::{Constraint, Expression, IntoAffineExpression, ProblemVariables, SolverModel, Variable};
 
 use crate::policy::Status;
 
-/// Relative gap below which HiGHS calls a solution optimal.
-const RELATIVE_GAP: f32 = 1e-6;
+pub use stop::{STOP, stop};
+
 const SEED: i32 = 0;
 
 /// Limits of one solve.
@@ -21,24 +26,46 @@ pub struct Budget {
     pub nodes: i32,
     /// Wall clock, seconds; the safety net behind the node limit.
     pub seconds: f64,
+    /// Relative gap below which a solution counts as optimal.
+    pub gap: f64,
+}
+
+impl Budget {
+    /// So many nodes, so many seconds, and a gap that rounding explains.
+    #[must_use]
+    pub const fn new(nodes: i32, seconds: f64) -> Self {
+        Self { nodes, seconds, gap: 1e-6 }
+    }
 }
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { nodes: 200_000, seconds: 20.0 }
+        Self::new(200_000, 20.0)
     }
 }
 
-/// A solved problem.
+/// A mixed-integer program.
+pub struct Program {
+    /// Variables with their bounds.
+    pub variables: ProblemVariables,
+    /// What is minimised.
+    pub objective: Expression,
+    /// What must hold.
+    pub constraints: Vec<Constraint>,
+    /// A solution to start from: the search is never worse. Variables left out are 0; empty for none.
+    pub start: Vec<(Variable, f64)>,
+}
+
+/// A solved program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Solved {
     /// Value of each variable asked for.
     pub values: Vec<f64>,
     /// Objective of the values.
     pub objective: f64,
-    /// Lower bound on every solution's objective; known when the search was finished.
+    /// Lower bound on every solution's objective, as far as the search had proved one.
     pub bound: Option<f64>,
-    /// `Optimal`, or `Feasible` when a budget ended the search.
+    /// `Optimal`, or `Feasible` when a limit or a user ended the search.
     pub status: Status,
 }
 
@@ -51,66 +78,80 @@ pub enum Unsolved {
     Stopped(String),
 }
 
-/// Minimises `objective` under `constraints` and reads `wanted`.
+/// Minimises a program and reads `wanted`; ends early with the best solution so far when `stop()` was called.
 ///
 /// # Errors
 /// When no solution exists or none was found within the budget.
-pub fn minimise(
-    variables: ProblemVariables,
-    objective: Expression,
-    constraints: Vec<Constraint>,
+pub fn minimise(program: Program, wanted: &[Variable], budget: Budget) -> Result<Solved, Unsolved> {
+    minimise_until(program, wanted, budget, &STOP)
+}
+
+fn minimise_until(
+    program: Program,
     wanted: &[Variable],
     budget: Budget,
+    asked: &AtomicBool,
 ) -> Result<Solved, Unsolved> {
-    let model = variables
-        .minimise(objective.clone())
-        .using(highs)
-        .set_option("random_seed", SEED)
-        .set_option("mip_max_nodes", budget.nodes)
-        .set_parallel(HighsParallelType::Off)
-        .set_threads(1)
-        .set_time_limit(budget.seconds)
-        .set_mip_rel_gap(RELATIVE_GAP)
-        .expect("the gap constant is positive");
-    let solution = constraints.into_iter().fold(model, SolverModel::with).solve().map_err(|error| match error {
-        ResolutionError::Infeasible => Unsolved::Infeasible,
-        other => Unsolved::Stopped(other.to_string()),
-    })?;
-    let objective = solution.eval(objective);
-    // good_lp says `GapLimit` of a search that HiGHS finished within `RELATIVE_GAP` with a gap that is not exactly 0.
-    let optimal = matches!(solution.status(), SolutionStatus::Optimal | SolutionStatus::GapLimit);
+    let constant = program.objective.constant();
+    let columns: Vec<Variable> = program.variables.iter_variables_with_def().map(|(variable, _)| variable).collect();
+    let is_mixed = program.variables.iter_variables_with_def().any(|(_, definition)| definition.is_integer());
+    let column =
+        |variable: Variable| columns.iter().position(|known| *known == variable).expect("a variable of the program");
+    let stated = program
+        .constraints
+        .into_iter()
+        .fold(program.variables.minimise(program.objective).using(highs), SolverModel::with);
+    let mut model = stated.try_into_inner().map_err(|error| Unsolved::Stopped(error.to_string()))?;
+    set_options(&mut model, budget);
+    if !program.start.is_empty() {
+        let mut start = vec![0.0; columns.len()];
+        program.start.iter().for_each(|&(variable, value)| start[column(variable)] = value);
+        model.set_solution(Some(&start), None, None, None);
+    }
+    stop::watch(&mut model, asked);
+    let solved = model.try_solve().map_err(|status| Unsolved::Stopped(format!("HiGHS failed: {status:?}")))?;
+    let status = status_of(&solved)?;
+    let objective = solved.objective_value() + constant;
+    let bound = match (is_mixed, status) {
+        (false, Status::Optimal) => Some(objective),
+        (false, _) => None,
+        _ => solved.double_info_value(c"mip_dual_bound").ok().map(|bound| (bound + constant).min(objective)),
+    };
+    let solution = solved.get_solution();
     Ok(Solved {
-        values: wanted.iter().map(|&variable| solution.value(variable)).collect(),
+        values: wanted.iter().map(|&variable| solution.columns()[column(variable)]).collect(),
         objective,
-        bound: optimal.then(|| objective - objective.abs() * f64::from(RELATIVE_GAP)),
-        status: if optimal { Status::Optimal } else { Status::Feasible },
+        bound: bound.filter(|bound| bound.is_finite()),
+        status,
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use good_lp::{constraint, variable, variables};
+fn set_options(model: &mut Model, budget: Budget) {
+    model.make_quiet();
+    model.set_option("random_seed", SEED);
+    model.set_option("parallel", "off");
+    model.set_threads(NonZeroU32::MIN);
+    model.set_option("mip_max_nodes", budget.nodes);
+    model.set_option("time_limit", budget.seconds);
+    model.set_option("mip_rel_gap", budget.gap);
+}
 
-    use super::*;
-
-    #[test]
-    fn a_knapsack_by_hand() {
-        // Weights 3, 4, 5 within 7, values 4, 5, 6: the first two, value 9.
-        variables! { vars: }
-        let take = vars.add_vector(variable().binary(), 3);
-        let value: Expression = take.iter().zip([4.0, 5.0, 6.0]).map(|(&x, v)| -v * x).sum();
-        let weight: Expression = take.iter().zip([3.0, 4.0, 5.0]).map(|(&x, w)| w * x).sum();
-        let solved =
-            minimise(vars, value, vec![constraint!(weight <= 7.0)], &take, Budget::default()).expect("feasible");
-        assert_eq!(solved.status, Status::Optimal);
-        assert!((solved.objective + 9.0).abs() < 1e-6);
-        assert_eq!(solved.values.iter().map(|v| v.round()).collect::<Vec<_>>(), [1.0, 1.0, 0.0]);
-    }
-
-    #[test]
-    fn a_contradiction_is_infeasible() {
-        variables! { vars: 0 <= x; }
-        let found = minimise(vars, x.into(), vec![constraint!(x <= -1.0)], &[x], Budget::default());
-        assert_eq!(found.expect_err("no solution"), Unsolved::Infeasible);
+/// How a search ended, where it has a solution.
+fn status_of(solved: &SolvedModel) -> Result<Status, Unsolved> {
+    let status = match solved.status() {
+        HighsModelStatus::Infeasible | HighsModelStatus::UnboundedOrInfeasible => return Err(Unsolved::Infeasible),
+        HighsModelStatus::Optimal => Status::Optimal,
+        HighsModelStatus::ReachedTimeLimit
+        | HighsModelStatus::ReachedIterationLimit
+        | HighsModelStatus::ReachedSolutionLimit
+        | HighsModelStatus::ReachedInterrupt => Status::Feasible,
+        other => return Err(Unsolved::Stopped(format!("HiGHS ended with {other:?}"))),
+    };
+    match solved.primal_solution_status() {
+        HighsSolutionStatus::Feasible => Ok(status),
+        _ => Err(Unsolved::Stopped("the budget ended before a solution was found".to_owned())),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 use sim::schedule::{Order, PassKind, Pipeline, SCHEDULES, Slot, play};
 
-use crate::milp::{self, Budget, Unsolved};
+use crate::milp::{self, Budget, Program, Unsolved};
 use crate::policy::{PlanError, Status};
 
 mod passes;
@@ -268,7 +268,15 @@ impl Model {
             First::One | First::Other => None,
         });
         let wanted: Vec<Variable> = pairs.collect();
-        let solved = milp::minimise(self.variables, self.span.into(), self.constraints, &wanted, budget)?;
+        let solved = {
+            let program = Program {
+                variables: self.variables,
+                objective: self.span.into(),
+                constraints: self.constraints,
+                start: Vec::new(),
+            };
+            milp::minimise(program, &wanted, budget)?
+        };
         let mut values = solved.values.iter();
         let mut order = Order::new();
         for (rows, ids) in self.first.iter().zip(&passes.of_rank) {

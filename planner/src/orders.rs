@@ -23,7 +23,7 @@ pub static OPTIMAL: Schedule = Schedule {
 };
 
 /// Budget of one order: small pipelines are proved in it, larger ones keep the best heuristic.
-const BUDGET: Budget = Budget { nodes: 20_000, seconds: 10.0 };
+const BUDGET: Budget = Budget::new(20_000, 10.0);
 
 fn optimal(pipeline: &Pipeline) -> Order {
     match found(pipeline) {

@@ -4,7 +4,7 @@ use sim::schedule::{Schedule, named};
 
 use super::*;
 
-const BUDGET: Budget = Budget { nodes: 20_000, seconds: 60.0 };
+const BUDGET: Budget = Budget::new(20_000, 60.0);
 
 fn equal(name: &str, p: usize, m: usize, durations: [u64; 3]) -> Pipeline {
     Pipeline::equal(p, named(name).expect("listed"), m, durations)
@@ -132,7 +132,7 @@ fn the_optimum_is_that_of_trying_every_order() {
 
 #[test]
 fn a_spent_budget_or_a_large_case_leaves_the_best_heuristic_and_a_bound() {
-    let stopped = Budget { nodes: 0, seconds: 0.0 };
+    let stopped = Budget::new(0, 0.0);
     let found = optimal_schedule(&ragged("1f1b", 3, &[4, 1, 2]), true, stopped).expect("fits");
     assert!(found.bound <= found.span && found.status != Status::Optimal);
     let lengths: Vec<u64> = (0..64).map(|j| 5 + j % 7).collect();

@@ -12,7 +12,7 @@ use sim::{Plan, Problem};
 
 use super::all_fit;
 use crate::dacp::{self, First, Terms};
-use crate::milp::{self, Budget, Unsolved};
+use crate::milp::{self, Budget, Program, Unsolved};
 use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
 
 /// The policy.
@@ -94,8 +94,10 @@ impl Policy for SkrullExact {
             layout: problem.layout,
             steps,
         };
-        let objective = Some(dacp::objective(problem, &plan));
-        Ok(Decision { objective, bound, status, ..Decision::heuristic(plan) })
+        let objective = dacp::objective(problem, &plan);
+        // Equal up to rounding where the search was finished.
+        let bound = bound.map(|bound| bound.min(objective));
+        Ok(Decision { objective: Some(objective), bound, status, ..Decision::heuristic(plan) })
     }
 }
 
@@ -137,7 +139,8 @@ fn exact_step(
     let nodes = context.number("nodes_max", 200_000.0);
     #[expect(clippy::cast_possible_truncation, reason = "the card allows at most 1e9")]
     let budget = Budget { nodes: nodes as i32, ..Budget::default() };
-    let solved = milp::minimise(variables, slowest.into(), constraints, &wanted, budget).map_err(|why| match why {
+    let program = Program { variables, objective: slowest.into(), constraints, start: binaries(&step, start) };
+    let solved = milp::minimise(program, &wanted, budget).map_err(|why| match why {
         Unsolved::Infeasible => PlanError::Infeasible(format!("no placement of step {step_index} fits")),
         Unsolved::Stopped(why) => PlanError::Budget(format!("step {step_index}: {why}")),
     })?;
@@ -182,6 +185,25 @@ fn constraints(step: &Formulation<'_>, slowest: Variable) -> Vec<Constraint> {
         all.push(constraint!(slowest >= total));
     }
     all
+}
+
+/// The binaries of the heuristic's step, for the search to start from.
+fn binaries(step: &Formulation<'_>, start: &Step) -> Vec<(Variable, f64)> {
+    let index = |sequence: u32| step.sequences.iter().position(|(id, _)| *id == sequence).expect("of this step");
+    let mut ones = Vec::new();
+    for (group, micro_batches) in start.groups.iter().enumerate() {
+        for (at, micro_batch) in micro_batches.iter().enumerate() {
+            let slot = group * step.n_micro_batches + at;
+            for placement in &micro_batch.sequences {
+                let k = index(placement.sequence);
+                match placement.place {
+                    Place::Local(rank) => ones.push((step.local(k, slot, rank as usize), 1.0)),
+                    _ => ones.extend([(step.cut(k, slot), 1.0), (step.any_cut[slot], 1.0)]),
+                }
+            }
+        }
+    }
+    ones
 }
 
 fn read(step: &Formulation<'_>, values: &[f64]) -> Step {
