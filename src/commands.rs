@@ -27,6 +27,7 @@ pub enum Failure {
 /// Runs a verb.
 #[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
+    listen();
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
@@ -45,6 +46,19 @@ pub fn dispatch(cli: Cli) -> ExitCode {
     // Standard error may be closed as well; the exit code still tells.
     let _ = writeln!(std::io::stderr(), "{message}");
     ExitCode::from(code)
+}
+
+/// The first Ctrl-C asks planners for what they have, the second one ends the program as the shell expects it (128 + SIGINT).
+fn listen() {
+    let handler = || {
+        if planner::stop::is_asked() {
+            std::process::exit(130);
+        }
+        planner::stop::ask();
+        let _ = writeln!(std::io::stderr(), "stopping: plans are the best found so far; Ctrl-C again to quit at once");
+    };
+    // Without a handler, Ctrl-C ends the program as it always did.
+    let _ = ctrlc::set_handler(handler);
 }
 
 /// Prints to standard output; a closed pipe is success, as for other filters.

@@ -11,5 +11,6 @@ pub mod pack;
 pub mod policies;
 pub mod policy;
 pub mod search;
+pub mod stop;
 
 pub use policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

@@ -4,7 +4,7 @@
 //! budget first. A run that the clock or a user stops is `Feasible`: it has the incumbent and the bound that the search had proved, and
 //! its plan file is then the reproducible thing. Objectives are in the caller's unit and are minimised.
 
-mod stop;
+mod watch;
 
 use std::num::NonZeroU32;
 use std::sync::atomic::AtomicBool;
@@ -14,8 +14,7 @@ use good_lp::solvers::highs::highs;
 use good_lp::{Constraint, Expression, IntoAffineExpression, ProblemVariables, SolverModel, Variable};
 
 use crate::policy::Status;
-
-pub use stop::{STOP, stop};
+use crate::stop;
 
 const SEED: i32 = 0;
 
@@ -78,12 +77,12 @@ pub enum Unsolved {
     Stopped(String),
 }
 
-/// Minimises a program and reads `wanted`; ends early with the best solution so far when `stop()` was called.
+/// Minimises a program and reads `wanted`; ends early with the best solution so far when `stop::ask` was called.
 ///
 /// # Errors
 /// When no solution exists or none was found within the budget.
 pub fn minimise(program: Program, wanted: &[Variable], budget: Budget) -> Result<Solved, Unsolved> {
-    minimise_until(program, wanted, budget, &STOP)
+    minimise_until(program, wanted, budget, &stop::ASKED)
 }
 
 fn minimise_until(
@@ -108,7 +107,7 @@ fn minimise_until(
         program.start.iter().for_each(|&(variable, value)| start[column(variable)] = value);
         model.set_solution(Some(&start), None, None, None);
     }
-    stop::watch(&mut model, asked);
+    watch::watch(&mut model, asked);
     let solved = model.try_solve().map_err(|status| Unsolved::Stopped(format!("HiGHS failed: {status:?}")))?;
     let status = status_of(&solved)?;
     let objective = solved.objective_value() + constant;

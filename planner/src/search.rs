@@ -18,6 +18,7 @@ use sim::{Outcome, Plan, TaskGraph, Timeline, lower};
 
 use crate::orders;
 use crate::policy::{PlanContext, PlanError, Policy};
+use crate::stop;
 use bound::Judge;
 use space::{Candidate, Space};
 
@@ -105,7 +106,7 @@ pub fn search(
             .filter(|(bound_s, _)| *bound_s < best_s)
             .map(|&(bound_s, index)| (bound_s, candidates[index]))
             .collect();
-        if promising.is_empty() {
+        if promising.is_empty() || (stop::is_asked() && !ranking.is_empty()) {
             break;
         }
         let judged = each(&promising, &|&(bound_s, candidate)| {

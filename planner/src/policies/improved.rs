@@ -16,7 +16,7 @@ use sim::task::{Role, Stream};
 use sim::{Plan, Problem};
 
 use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
-use crate::{orders, search};
+use crate::{orders, search, stop};
 
 mod moves;
 
@@ -120,6 +120,9 @@ impl Judge<'_> {
         let Some(mut best) = self.played(plan, index) else { return 0 };
         let mut n_kept = 0;
         for _ in 0..tries {
+            if stop::is_asked() {
+                break;
+            }
             let Some(step) = moves::propose(self.problem, &plan.steps[index], best.last, random) else { continue };
             let mut changed = plan.clone();
             changed.steps[index] = Step { orders: Vec::new(), order_of: Vec::new(), ..step };

@@ -1,6 +1,6 @@
 //! Stopping a search from outside and keeping what it has found: Ctrl-C gives the incumbent.
 //!
-//! HiGHS asks a callback during a search whether to go on. One flag serves the process, because the wish to stop does.
+//! HiGHS asks a callback during a search whether to go on.
 
 #![expect(
     unsafe_code,
@@ -15,14 +15,6 @@ use highs_sys::{
     Highs_setCallback, Highs_startCallback, HighsCallbackDataIn, HighsCallbackDataOut, kHighsCallbackMipInterrupt,
     kHighsCallbackSimplexInterrupt,
 };
-
-/// Whether searches are to end with what they have.
-pub static STOP: AtomicBool = AtomicBool::new(false);
-
-/// Asks every search, now and later, to end with what it has.
-pub fn stop() {
-    STOP.store(true, Ordering::Relaxed);
-}
 
 /// Lets a model's search end once `asked` is set. The flag must outlive the search, which the caller's borrow ensures.
 pub(super) fn watch(model: &mut Model, asked: &AtomicBool) {
