@@ -9,6 +9,8 @@
 //! - communication: the reduction of gradients, and with ZeRO 3 the two gathers of parameters;
 //! - the tail, which follows them all: optimizer, and with ZeRO 1 and 2 the gather of parameters.
 //!
+//! A step whose pipelines have shapes of their own may have any tensor degree: the cheapest counts, and exchanges of parameters do not.
+//!
 //! step >= max(work, chain, communication) + tail. Exchanges of tensor, context and expert groups and pipeline fill are left out. The
 //! times per token are taken on a grid of sizes; between its points a time counts as no less than at the nearer end.
 
@@ -18,7 +20,9 @@ use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{Position, Zero};
 use crate::lower::layer;
+use crate::lower::training::mixed;
 use crate::memory;
+use crate::plan::PipelineShape;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
@@ -66,6 +70,19 @@ impl<'a> Floors<'a> {
     #[must_use]
     pub const fn new(problem: &'a Problem, tokens_max: u64, cost: &'a dyn CostModel) -> Self {
         Self { problem, tokens_max, cost, per_token: BTreeMap::new(), per_pair: BTreeMap::new() }
+    }
+
+    /// Floors of a step in which these sequences are computed by pipelines of any shape.
+    #[must_use]
+    pub fn of_any_shape(&mut self, step_index: usize, lengths: &[u64]) -> Bound {
+        let heads = self.problem.model.n_heads;
+        let degrees = (0..=self.problem.layout.n_ranks().ilog2()).map(|power| 1 << power);
+        let bounds = degrees.filter(|&tp| heads.is_multiple_of(u64::from(tp))).map(|tp| {
+            let problem = mixed::shaped(self.problem, PipelineShape { tp, pp: 1 }, self.problem.layout.n_ranks() / tp);
+            let bound = Floors::new(&problem, self.tokens_max, self.cost).of_step(step_index, lengths);
+            Bound { communication_s: 0.0, optimizer_s: 0.0, gather_s: 0.0, ..bound }
+        });
+        bounds.min_by(|a, b| a.step_s().total_cmp(&b.step_s())).unwrap_or_default()
     }
 
     /// Floors of a step in which these sequences are computed.

@@ -30,7 +30,8 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     }
     let mut parts: Vec<Vec<(u64, u64)>> = vec![Vec::new(); problem.workload.lengths.len()];
     for (step_index, step) in plan.steps.iter().enumerate() {
-        if step.groups.len() != problem.layout.dp as usize {
+        findings.extend(mixed(problem, step_index, step));
+        if step.pipelines.is_empty() && step.groups.len() != problem.layout.dp as usize {
             findings.push(format!(
                 "step {step_index} has {} data-parallel groups, the layout {}",
                 step.groups.len(),
@@ -62,6 +63,43 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     if findings.is_empty() { Ok(()) } else { Err(findings) }
 }
 
+/// Pipelines of different shape: one per group, on the ranks of the layout, each of a kind that the model can be cut into.
+fn mixed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
+    let (layout, model) = (&problem.layout, &problem.model);
+    let mut findings = Vec::new();
+    if step.pipelines.is_empty() {
+        return findings;
+    }
+    if step.pipelines.len() != step.groups.len() {
+        let (shapes, groups) = (step.pipelines.len(), step.groups.len());
+        findings.push(format!("step {step_index} has {shapes} pipeline shapes for {groups} groups"));
+    }
+    let taken: u32 = step.pipelines.iter().map(|shape| shape.tp * shape.pp).sum();
+    let all = layout.dp * layout.cp * layout.tp * layout.pp;
+    if taken > all {
+        findings.push(format!("step {step_index} has pipelines of {taken} ranks, the layout {all}"));
+    }
+    if layout.cp > 1 || model.experts.is_some() {
+        findings
+            .push(format!("step {step_index} has pipelines of its own, which know no context groups and no experts"));
+    }
+    for shape in &step.pipelines {
+        let fits = shape.tp > 0 && shape.pp > 0 && model.n_heads.is_multiple_of(u64::from(shape.tp));
+        if !fits || u64::from(shape.pp) > model.n_layers {
+            findings.push(format!("step {step_index}: no pipeline is {} × {}", shape.tp, shape.pp));
+        }
+    }
+    findings
+}
+
+/// Pipeline ranks and schedule's chunks of a group.
+fn depth(problem: &Problem, step: &Step, group: usize) -> (usize, usize) {
+    match step.pipelines.get(group) {
+        Some(shape) => (shape.pp as usize, 1),
+        None => (problem.layout.pp as usize, problem.layout.chunks as usize),
+    }
+}
+
 /// Whether every context rank is in one ring of a micro-batch at most.
 fn one_ring(problem: &Problem, micro_batch: &MicroBatch) -> Option<String> {
     let mut rings: Vec<(u32, u32)> = micro_batch
@@ -91,8 +129,7 @@ fn covers(id: usize, parts: &mut [(u64, u64)], length: u64) -> Option<String> {
 
 /// Orders of a pipeline: one per data-parallel group, every pass exactly once, and playable.
 fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
-    let layout = &problem.layout;
-    if layout.pp == 1 && step.orders.is_empty() {
+    if step.orders.is_empty() && (0..step.groups.len()).all(|group| depth(problem, step, group).0 == 1) {
         return Vec::new();
     }
     if let Some(group) = (0..step.groups.len()).find(|&group| step.order(group).is_none()) {
@@ -103,10 +140,11 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
         let groups: Vec<usize> =
             (0..step.groups.len()).filter(|&group| step.order_of[group] as usize == index).collect();
         let longest = groups.iter().map(|&group| step.groups[group].len()).max()?;
+        let (pp, chunks) = depth(problem, step, groups[0]);
         let n = order.iter().flatten().map(|slot| slot.micro_batch as usize + 1).max().unwrap_or(0);
-        let pipeline = Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n);
+        let pipeline = Pipeline::of_schedule(problem.schedule, pp, chunks, n);
         let what = format!("order {index} of step {step_index}");
-        if n < longest || order.len() != layout.pp as usize {
+        if n < longest || order.len() != pp {
             return Some(format!("{what} is for {n} micro-batches on {} ranks", order.len()));
         }
         for (rank, slots) in order.iter().enumerate() {

@@ -50,7 +50,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     assert!(!steps.is_empty(), "a job has at least one step");
     let n_steps = f64_of(steps.len());
     let n_ranks = f64::from(problem.layout.n_ranks());
-    let shares = Shares::mean(&steps.iter().map(|step| Shares::of(problem, step)).collect::<Vec<_>>());
+    let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
     let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
     let tokens = problem.workload.lengths.iter().map(|&length| hw::Tokens(length).as_f64()).sum::<f64>() / n_steps;
     let (forward_flops, layer_flops) = forward_flops(problem);
@@ -80,7 +80,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     for ((_, _, key), share) in EXPOSABLE.iter().zip(shares.exposed_by) {
         put(key, share);
     }
-    if problem.layout.pp > 1 {
+    if steps.iter().any(|step| step.graph.lanes.iter().any(|lane| lane.stage > 0)) {
         put("bubble_ratio", shares.bubble);
         put("rank_bubble_ratio", shares.rank_bubble);
     }

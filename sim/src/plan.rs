@@ -33,12 +33,33 @@ pub struct Plan {
 pub struct Step {
     /// `groups[i]` is the ordered list of micro-batches of data-parallel index i; counts may differ.
     pub groups: Vec<Vec<MicroBatch>>,
+    /// Shape of each group's pipeline on consecutive ranks of its own; empty where all groups have the plan's layout.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pipelines: Vec<PipelineShape>,
     /// Different orders of passes on the pipeline ranks; empty without a pipeline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Order>,
     /// Which of `orders` each data-parallel group follows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order_of: Vec<u32>,
+}
+
+/// Ranks of one data-parallel group whose shape is its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineShape {
+    /// Tensor degree.
+    pub tp: u32,
+    /// Pipeline degree.
+    pub pp: u32,
+}
+
+impl PipelineShape {
+    /// Ranks that it takes.
+    #[must_use]
+    pub const fn n_ranks(self) -> u32 {
+        self.tp * self.pp
+    }
 }
 
 /// Sequences that are computed together by one context-parallel group.
@@ -108,7 +129,7 @@ impl Step {
     /// A step whose passes are not yet in order.
     #[must_use]
     pub const fn of_groups(groups: Vec<Vec<MicroBatch>>) -> Self {
-        Self { groups, orders: Vec::new(), order_of: Vec::new() }
+        Self { groups, pipelines: Vec::new(), orders: Vec::new(), order_of: Vec::new() }
     }
 }
 

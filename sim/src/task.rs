@@ -38,6 +38,10 @@ pub struct Lane {
     pub rank: Rank,
     /// How many they are.
     pub multiplicity: u32,
+    /// Data-parallel group of the first.
+    pub group: u32,
+    /// Pipeline rank.
+    pub stage: u32,
 }
 
 /// Identity of an interned group of ranks.
@@ -384,7 +388,8 @@ impl TaskGraph {
     /// An empty graph over `n_ranks` ranks, a lane each.
     #[must_use]
     pub fn new(n_ranks: u32) -> Self {
-        Self::with_lanes((0..n_ranks).map(|rank| Lane { rank: Rank(rank), multiplicity: 1 }).collect())
+        let lane = |rank| Lane { rank: Rank(rank), multiplicity: 1, group: 0, stage: 0 };
+        Self::with_lanes((0..n_ranks).map(lane).collect())
     }
 
     /// An empty graph over lanes.
@@ -445,6 +450,41 @@ impl TaskGraph {
     pub fn add_effect(&mut self, effect: MemoryEffect) {
         assert!((effect.task.0 as usize) < self.tasks.len(), "an effect belongs to a task");
         self.effects.push(effect);
+    }
+
+    /// Adds the lanes and tasks of another graph, whose ranks and data-parallel groups begin at these numbers here. Ids of tasks and lanes
+    /// of the other graph then lie that much higher: (tasks, lanes).
+    pub fn append(&mut self, other: &Self, first_rank: u32, first_group: u32) -> (u32, u32) {
+        let n = |n: usize| u32::try_from(n).expect("fewer than 2^32 parts");
+        let (tasks, lanes, ops) = (n(self.tasks.len()), n(self.lanes.len()), n(self.ops.len()));
+        self.lanes.extend(other.lanes.iter().map(|lane| Lane {
+            rank: Rank(lane.rank.0 + first_rank),
+            group: lane.group + first_group,
+            ..*lane
+        }));
+        self.ops.extend(other.ops.iter().cloned());
+        let labels: Vec<LabelId> = other.labels.iter().map(|name| self.label(name)).collect();
+        let named = |(label, bytes): &(LabelId, u64)| (labels[label.0 as usize], *bytes);
+        self.resident.extend(other.resident.iter().map(|held| held.iter().map(named).collect()));
+        let shifted = |ranks: &Vec<Rank>| ranks.iter().map(|rank| Rank(rank.0 + first_rank)).collect::<Vec<Rank>>();
+        let groups: Vec<GroupId> = other.groups.iter().map(|ranks| self.add_group(&shifted(ranks))).collect();
+        let meetings: Vec<MeetingId> =
+            other.meetings.iter().map(|group| self.add_meeting(groups[group.0 as usize])).collect();
+        for (index, task) in other.tasks.iter().enumerate() {
+            let preds: Vec<TaskId> = other.preds(TaskId(n(index))).iter().map(|pred| TaskId(pred.0 + tasks)).collect();
+            let moved = Task {
+                op: OpId(task.op.0 + ops),
+                lane: LaneId(task.lane.0 + lanes),
+                meeting: task.meeting.map(|meeting| meetings[meeting.0 as usize]),
+                ..*task
+            };
+            self.add_task(moved, &preds);
+        }
+        for effect in &other.effects {
+            let task = TaskId(effect.task.0 + tasks);
+            self.add_effect(MemoryEffect { task, label: labels[effect.label.0 as usize], ..*effect });
+        }
+        (tasks, lanes)
     }
 
     /// Tasks that must end before `task` starts, besides those ahead of it on its stream.

@@ -21,6 +21,7 @@ mod durations;
 mod exchange;
 mod known;
 mod lanes;
+pub mod mixed;
 mod pass;
 mod sync;
 
@@ -65,17 +66,35 @@ pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
 /// As `lower`.
 #[must_use]
 pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> TaskGraph {
+    if !plan.steps[step_index].pipelines.is_empty() {
+        return mixed::lower(problem, plan, step_index, fold);
+    }
     let contents = contents(problem, plan, step_index);
     let lanes = Lanes::new(problem, &contents, fold);
     let mut builder = Builder::new(problem, &lanes, &contents, step_index);
     builder.gather_ahead();
-    let orders: Vec<Order> = (lanes.groups.iter())
-        .map(|group| order(problem, plan, step_index, group.dp as usize, &contents[group.dp as usize]))
-        .collect();
-    builder.passes(&orders);
+    builder.passes(&orders(problem, plan, step_index, &lanes, &contents));
     builder.sync_gradients();
     builder.optimizer();
     builder.graph
+}
+
+/// Passes of a step alone, without what data-parallel ranks do together, and what ends them on each lane.
+fn lower_passes(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> (TaskGraph, Vec<Vec<TaskId>>) {
+    let contents = contents(problem, plan, step_index);
+    let lanes = Lanes::new(problem, &contents, fold);
+    let mut builder = Builder::new(problem, &lanes, &contents, step_index);
+    builder.passes(&orders(problem, plan, step_index, &lanes, &contents));
+    let tails = builder.lane_ids().map(|lane| builder.tail(lane)).collect();
+    (builder.graph, tails)
+}
+
+fn orders(problem: &Problem, plan: &Plan, step_index: usize, lanes: &Lanes, contents: &[Vec<Content>]) -> Vec<Order> {
+    let of = |group: &lanes::LaneGroup| {
+        let dp = group.dp as usize;
+        order(problem, plan, step_index, dp, &contents[dp])
+    };
+    lanes.groups.iter().map(of).collect()
 }
 
 /// Order of a data-parallel group: the plan's, or one micro-batch after another without a pipeline.

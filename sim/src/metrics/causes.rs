@@ -71,10 +71,10 @@ pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u6
     let mut floors = Floors::new(problem, tokens_max, cost);
     let mut mean = Lost::default();
     for (index, step) in steps.iter().enumerate() {
-        let bound = floors.of_step(index, &lengths(problem, plan, index));
+        let bound = bound(&mut floors, problem, plan, index);
         let padding = plan.steps[index].groups.iter().flatten().map(|micro_batch| micro_batch.padding).sum();
         let padding_s = floors.padding_s(index, padding);
-        let of = of_step(problem, step, &bound, padding_s);
+        let of = of_step(step, &bound, padding_s);
         let n = f64_of(steps.len());
         mean.step_s += of.step_s / n;
         mean.bound_s += of.bound_s / n;
@@ -88,8 +88,17 @@ pub fn of_steps(problem: &Problem, plan: &Plan, steps: &[Played], tokens_max: u6
 pub fn bound_s(problem: &Problem, plan: &Plan, tokens_max: u64, cost: &dyn CostModel) -> f64 {
     let mut floors = Floors::new(problem, tokens_max, cost);
     let steps = 0..plan.steps.len();
-    let sum: f64 = steps.map(|index| floors.of_step(index, &lengths(problem, plan, index)).step_s()).sum();
+    let sum: f64 = steps.map(|index| bound(&mut floors, problem, plan, index).step_s()).sum();
     sum / f64_of(plan.steps.len())
+}
+
+fn bound(floors: &mut Floors<'_>, problem: &Problem, plan: &Plan, index: usize) -> Bound {
+    let lengths = lengths(problem, plan, index);
+    if plan.steps[index].pipelines.is_empty() {
+        floors.of_step(index, &lengths)
+    } else {
+        floors.of_any_shape(index, &lengths)
+    }
 }
 
 /// Lengths of the sequences that a plan computes in a step: a policy may choose which sequences share a step.
@@ -119,10 +128,10 @@ struct Spent {
     idle: f64,
 }
 
-fn of_step(problem: &Problem, step: &Played, bound: &Bound, padding_s: f64) -> Lost {
+fn of_step(step: &Played, bound: &Bound, padding_s: f64) -> Lost {
     let step_s = step.timeline.span().to_seconds().get();
     let bound_s = bound.step_s();
-    let spent = spent(problem, step);
+    let spent = spent(step);
     let mut causes = [0.0; CAUSES.len()];
     causes[IMBALANCE] = spent.idle;
     causes[BUBBLE] = spent.bubble;
@@ -159,20 +168,21 @@ struct Busy {
     passes_end: u64,
 }
 
-fn spent(problem: &Problem, step: &Played) -> Spent {
+fn spent(step: &Played) -> Spent {
     let span = step.timeline.span().as_ns();
     let lanes = busy(step);
-    let group = |index: usize| problem.layout.position(step.graph.lanes[index].rank).dp;
+    let group = |index: usize| step.graph.lanes[index].group;
     let mut ends: BTreeMap<u32, u64> = BTreeMap::new();
     for (index, lane) in lanes.iter().enumerate() {
         let end = ends.entry(group(index)).or_default();
         *end = (*end).max(lane.passes_end);
     }
+    let has_pipeline = step.graph.lanes.iter().any(|lane| lane.stage > 0);
     let n_ranks: f64 = step.graph.lanes.iter().map(|lane| f64::from(lane.multiplicity)).sum();
     let mut mean = Spent::default();
     for (index, (lane, of)) in lanes.iter().zip(&step.graph.lanes).enumerate() {
         let weight = f64::from(of.multiplicity) / n_ranks * 1e-9;
-        let passes_end = if problem.layout.pp > 1 { ends[&group(index)] } else { 0 };
+        let passes_end = if has_pipeline { ends[&group(index)] } else { 0 };
         let gaps = complement(&lane.compute, span);
         let (exposed, rest) = split(&gaps, &lane.network);
         let (offload, idle) = split(&rest, &lane.copies);

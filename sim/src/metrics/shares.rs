@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use hw::Time;
 
 use super::{Played, f64_of};
-use crate::problem::Problem;
 use crate::task::{Op, Role, Stream};
 
 /// Communication that a rank can be caught waiting for, with its name and its key.
@@ -32,7 +31,7 @@ pub(super) struct Shares {
 }
 
 impl Shares {
-    pub(super) fn of(problem: &Problem, step: &Played) -> Self {
+    pub(super) fn of(step: &Played) -> Self {
         let span = f64_ns(step.timeline.span().as_ns()).max(1.0);
         let lanes = Lanes::of(step);
         let n_ranks: f64 = step.graph.lanes.iter().map(|lane| f64::from(lane.multiplicity)).sum();
@@ -42,12 +41,12 @@ impl Shares {
             weighted.sum::<f64>() / n_ranks / span
         };
         let critical = lanes.iter().max_by_key(|lane| lane.busy_ns()).map_or(0, |lane| lane.all_to_all_ns);
-        let (bubble, rank_bubble) = bubbles(problem, step, &lanes);
+        let (bubble, rank_bubble) = bubbles(step, &lanes);
         Self {
             busy: mean(&Lanes::busy_ns),
             exposed: mean(&|lane: &Lanes| lane.exposed_ns(None)),
             all_to_all: f64_ns(critical) / span,
-            dp_imbalance: dp_imbalance(problem, step, &lanes),
+            dp_imbalance: dp_imbalance(step, &lanes),
             rank_imbalance: rank_imbalance(step, &lanes),
             exposed_by: EXPOSABLE.map(|(role, _, _)| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)))),
             bubble,
@@ -80,10 +79,10 @@ pub(super) fn f64_ns(ns: u64) -> f64 {
 }
 
 /// Busiest data-parallel group over the mean group, each group counted as often as it occurs.
-fn dp_imbalance(problem: &Problem, step: &Played, lanes: &[Lanes]) -> f64 {
+fn dp_imbalance(step: &Played, lanes: &[Lanes]) -> f64 {
     let mut groups: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
     for (lane, of) in lanes.iter().zip(&step.graph.lanes) {
-        let group = groups.entry(problem.layout.position(of.rank).dp).or_default();
+        let group = groups.entry(of.group).or_default();
         group.0 += f64_ns(lane.busy_ns());
         group.1 = f64::from(of.multiplicity);
     }
@@ -109,14 +108,14 @@ type Passes = ((u64, u64), u64);
 
 /// Idle shares of the pipeline part of a step, first forward to last backward: over all ranks and the whole span (the
 /// contract's `bubble_ratio`), and over the longest span of one rank (the definition of arXiv:2401.10241).
-fn bubbles(problem: &Problem, step: &Played, lanes: &[Lanes]) -> (f64, f64) {
-    if problem.layout.pp < 2 {
+fn bubbles(step: &Played, lanes: &[Lanes]) -> (f64, f64) {
+    if step.graph.lanes.iter().all(|lane| lane.stage == 0) {
         return (0.0, 0.0);
     }
     let mut groups: BTreeMap<u32, Vec<Passes>> = BTreeMap::new();
     for (lane, of) in lanes.iter().zip(&step.graph.lanes) {
         let passes = lane.passes.unwrap_or_default();
-        groups.entry(problem.layout.position(of.rank).dp).or_default().push((passes, lane.useful_ns));
+        groups.entry(of.group).or_default().push((passes, lane.useful_ns));
     }
     let ratio =
         |part: u64, whole: u64| if whole == 0 { 0.0 } else { f64_ns(whole.saturating_sub(part)) / f64_ns(whole) };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
-use super::{Content, Share, chains, contents, exchange, pass, stage_index};
+use super::{Content, Share, chains, contents, exchange, mixed, pass, stage_index};
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
@@ -36,6 +36,16 @@ struct Judge<'a> {
 /// When the plan has no such step.
 #[must_use]
 pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> (Vec<Pipeline>, Vec<u32>) {
+    if !plan.steps[step_index].pipelines.is_empty() {
+        let (mut all, mut all_of) = (Vec::new(), Vec::new());
+        for part in mixed::parts(problem, plan, step_index) {
+            let (of_part, pipeline_of) = pipelines(&part.problem, &part.plan, step_index, cost);
+            let before = u32::try_from(all.len()).expect("pipelines fit u32");
+            all_of.extend(pipeline_of.into_iter().map(|index| index + before));
+            all.extend(of_part);
+        }
+        return (all, all_of);
+    }
     let contents = contents(problem, plan, step_index);
     let load = experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN);
     let mut judge = Judge { problem, cost, load, known: BTreeMap::new() };

@@ -51,7 +51,12 @@ impl Lanes {
                 for cp in 0..layout.cp {
                     for tp in 0..n_tp {
                         let rank = layout.rank(Position { tp, cp, dp: group.dp, pp });
-                        lanes.push(Lane { rank, multiplicity: group.multiplicity * per_tp });
+                        lanes.push(Lane {
+                            rank,
+                            multiplicity: group.multiplicity * per_tp,
+                            group: group.dp,
+                            stage: pp,
+                        });
                     }
                 }
             }

@@ -73,7 +73,7 @@ impl Builder<'_> {
         chunks.into_iter().map(|(stage, chunk)| (chunk, self.stages[stage])).collect()
     }
 
-    fn lane_ids(&self) -> impl Iterator<Item = LaneId> + use<> {
+    pub(super) fn lane_ids(&self) -> impl Iterator<Item = LaneId> + use<> {
         (0..u32::try_from(self.graph.lanes.len()).expect("lanes fit u32")).map(LaneId)
     }
 

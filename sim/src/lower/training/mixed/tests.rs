@@ -1,0 +1,137 @@
+//! Pipelines of different shape side by side: closed forms in units of time, and the plain step where all shapes are the layout's.
+
+use hw::topology::Topology;
+
+use super::*;
+use crate::cost::CostModel;
+use crate::cost::fixed::Fixed;
+use crate::cost::roofline::Roofline;
+use crate::engine::{Case, Machine};
+use crate::layout::ContextExchange;
+use crate::lower::training::pipelines;
+use crate::plan::{MicroBatch, Place, Placement, SCHEMA};
+use crate::problem::{Execution, UnitTimes};
+use crate::workload::Workload;
+use crate::{Outcome, Timeline};
+
+fn problem(lengths: Vec<u64>, layout: Layout) -> Problem {
+    let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
+    Problem {
+        model: crate::model::embedded("llama-3-8b").expect("embedded"),
+        cluster: hw::catalog::cluster(&gpu, 2, 8),
+        layout,
+        schedule: crate::schedule::named("1f1b").expect("listed"),
+        workload: Workload { batch_size: lengths.len(), lengths, source: "test".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        execution: Execution::default(),
+        bucket_tokens: 1 << 20,
+        reserved_memory: hw::Bytes(0),
+        seed: 0,
+    }
+}
+
+/// One sequence per micro-batch, dealt to groups by the given counts.
+fn plan(problem: &Problem, counts: &[usize], pipelines_of: &[(u32, u32)], cost: &dyn CostModel) -> Plan {
+    let mut sequences = problem.workload.step(0);
+    let groups = counts
+        .iter()
+        .map(|&n| {
+            let one = |(sequence, tokens)| MicroBatch {
+                sequences: vec![Placement { sequence, from: 0, tokens, place: Place::Local(0) }],
+                ..MicroBatch::default()
+            };
+            sequences.by_ref().take(n).map(one).collect()
+        })
+        .collect();
+    let shapes = pipelines_of.iter().map(|&(tp, pp)| PipelineShape { tp, pp }).collect();
+    let step = Step { pipelines: shapes, ..Step::of_groups(groups) };
+    let mut plan = Plan {
+        schema: SCHEMA.to_owned(),
+        policy: "test".to_owned(),
+        schedule: "1f1b".to_owned(),
+        layout: problem.layout,
+        steps: vec![step],
+    };
+    let (found, order_of) = pipelines(problem, &plan, 0, cost);
+    plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
+    plan.steps[0].order_of = order_of;
+    assert_eq!(crate::check::check(problem, &plan), Ok(()));
+    plan
+}
+
+fn play(problem: &Problem, plan: &Plan, cost: &dyn CostModel, fold: Fold) -> (TaskGraph, Timeline) {
+    let graph = super::super::lower_folded(problem, plan, 0, fold);
+    let topology = Topology::of(&problem.cluster);
+    let memory_bytes = problem.cluster.gpu.memory.0;
+    let machine = Machine { cost, topology: &topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
+    match crate::simulate(&graph, &machine) {
+        Outcome::Done(timeline) => (graph, timeline),
+        other => panic!("expected a finished step, found {other:?}"),
+    }
+}
+
+#[test]
+fn every_pipeline_takes_its_own_closed_form() {
+    // Equal micro-batches of 3 units per token and rank, whatever the tensor degree: (pp − 1 + v) · 3 · tokens / pp... per pipeline rank.
+    let base =
+        Layout { tp: 4, sequence_parallel: true, ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather) };
+    let mut problem = problem(vec![100; 12], base);
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    let cost = Fixed::default();
+    for (counts, shapes) in [
+        (vec![9, 3], vec![(4, 2), (8, 1)]),
+        (vec![2, 2, 8], vec![(2, 1), (2, 1), (1, 4)]),
+        (vec![1, 11], vec![(2, 6), (4, 1)]),
+    ] {
+        let plan = plan(&problem, &counts, &shapes, &cost);
+        let (_, timeline) = play(&problem, &plan, &cost, Fold::Nothing);
+        let expected = counts.iter().zip(&shapes).map(|(&v, &(_, pp))| (u64::from(pp) - 1 + v as u64) * 300).max();
+        assert_eq!(Some(timeline.span().as_ns()), expected, "{counts:?} {shapes:?}");
+    }
+}
+
+#[test]
+fn pipelines_of_the_layouts_shape_compute_like_the_plain_step() {
+    let base = Layout {
+        tp: 2,
+        pp: 2,
+        sequence_parallel: true,
+        ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather)
+    };
+    let problem = problem((1..=16).map(|n| 500 * n).collect(), base);
+    let cost = Roofline::new(&problem.cluster);
+    let of = |shapes: &[(u32, u32)], fold| {
+        let (graph, timeline) = play(&problem, &plan(&problem, &[4; 4], shapes, &cost), &cost, fold);
+        let ends = graph.tasks.iter().zip(&timeline.end);
+        let passes = ends.filter(|(task, _)| matches!(task.role, Role::Forward | Role::Backward));
+        passes.map(|(_, end)| *end).max()
+    };
+    assert_eq!(of(&[(2, 2); 4], Fold::Alike), of(&[], Fold::Alike));
+    assert_eq!(of(&[(2, 2); 4], Fold::Nothing), of(&[(2, 2); 4], Fold::Alike));
+}
+
+#[test]
+fn the_widest_cut_sets_the_exchange_and_optimizer_states_are_cut_over_all() {
+    let base =
+        Layout { tp: 8, sequence_parallel: true, ..Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Gather) };
+    let problem = problem(vec![1000; 4], base);
+    let cost = Roofline::new(&problem.cluster);
+    let plan = plan(&problem, &[2, 1, 1], &[(8, 1), (4, 1), (4, 1)], &cost);
+    let (graph, _) = play(&problem, &plan, &cost, Fold::Nothing);
+    let bytes = |kind| {
+        let of_kind = |op: &Op| match op {
+            Op::Collective { kind: of, bytes, shape } if *of == kind && shape.n_ranks == 3 => Some(*bytes),
+            _ => None,
+        };
+        graph.ops.iter().find_map(of_kind)
+    };
+    let quarter = parameters(&problem) / 4.0;
+    let gathered = hw::Bytes(bytes(Collective::AllGather).expect("parameters are gathered")).as_f64();
+    assert!((gathered / (2.0 * quarter) - 1.0).abs() < 0.01, "{gathered}");
+    let label = graph.labels.iter().position(|name| name == "optimizer states").expect("held");
+    let sixteenth = 12.0 * 4.0 * quarter / 16.0;
+    for held in &graph.resident {
+        let found = held.iter().find(|(of, _)| of.0 as usize == label).map_or(0, |(_, bytes)| *bytes);
+        assert!((hw::Bytes(found).as_f64() / sixteenth - 1.0).abs() < 0.01, "{found}");
+    }
+}
