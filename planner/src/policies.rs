@@ -9,6 +9,7 @@ mod bytescale;
 mod chunkflow;
 mod deepspeed;
 mod flexsp;
+mod hydraulis;
 mod improved;
 mod longalign;
 mod megatron;
@@ -23,6 +24,7 @@ pub static POLICIES: &[&dyn Policy] = &[
     &chunkflow::ChunkFlow,
     &deepspeed::DeepSpeed,
     &flexsp::FlexSp,
+    &hydraulis::Hydraulis,
     &improved::Improved,
     &longalign::LongAlign,
     &megatron::Megatron,

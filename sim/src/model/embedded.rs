@@ -40,6 +40,8 @@ const ROWS: &[Row] = &[
     dense("llama-2-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 32_000, 4096]),
     dense("llama-3-8b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 128_256, 131_072]),
     dense("llama-3-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 128_256, 131_072]),
+    // Shape of the 32B model of PKU-DAIR/Hetu, examples/hydraulis (layers 60, hidden 6656, vocabulary 30592).
+    dense("llama-32b", Family::Llama, false, [60, 6656, 64, 64, 104, 17_920, 30_592, 32_768]),
     dense("mistral-7b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768]),
     dense("gpt-7b", Family::Gpt, true, [32, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
     dense("gpt-13b", Family::Gpt, true, [40, 5120, 40, 40, 128, 20_480, 51_200, 2048]),
