@@ -116,6 +116,12 @@ impl Topology {
         LinkId(rank.0 * LINKS_PER_GPU + which)
     }
 
+    /// Node of a rank.
+    #[must_use]
+    pub const fn node(&self, rank: Rank) -> u32 {
+        rank.0 / self.gpus_per_node
+    }
+
     /// Links from one rank to another, in order; none from a rank to itself.
     #[must_use]
     pub fn route(&self, from: Rank, to: Rank) -> Vec<LinkId> {

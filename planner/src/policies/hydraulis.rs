@@ -253,7 +253,7 @@ impl Planner<'_> {
             "fixed" => packing::fixed(lengths, scheme, longest),
             _ => {
                 let own = lengths.iter().max().copied().unwrap_or(0);
-                let seconds = scheme.pipeline_s(scheme.sequence_s(own), lengths.len());
+                let seconds = scheme.pipeline_s(&vec![scheme.sequence_s(own); lengths.len()]);
                 (own <= scheme.max_tokens).then(|| ((0..lengths.len()).map(|item| vec![item]).collect(), seconds))
             }
         }
@@ -270,7 +270,7 @@ impl Planner<'_> {
         MicroBatch { sequences, padding, ..MicroBatch::default() }
     }
 
-    /// Reduction and gather over pipelines, seconds.
+    /// What is not hidden of the reduction (the last of four pieces) and the gather over pipelines, seconds.
     fn sync_s(&self, strategy: &[Scheme]) -> f64 {
         let is_mixed = strategy.iter().any(|scheme| scheme.shape != strategy[0].shape);
         if let Some(model) = schemes::published(self.context.word("coefficients", "own")) {
@@ -283,7 +283,7 @@ impl Planner<'_> {
             first += scheme.shape.n_ranks();
         }
         let shapes: Vec<(PipelineShape, u32)> = strategy.iter().map(|scheme| (scheme.shape, 1)).collect();
-        let ops = sim::lower::training::mixed::exchanges(self.problem, &shapes, &members);
+        let ops = sim::lower::training::mixed::exchanges(self.problem, &shapes, &members, 4);
         if members.len() < 2 { 0.0 } else { ops.iter().map(|op| self.context.cost.estimate(op).time.get()).sum() }
     }
 

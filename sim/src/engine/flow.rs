@@ -37,12 +37,10 @@ fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut B
             *loads.entry(link).or_default() += Bytes(*bytes).as_f64() * times;
         }
         Op::Collective { kind, bytes, shape } => {
-            let n = f64::from(shape.n_ranks);
             let bytes = Bytes(*bytes).as_f64() * times;
-            let share = if n > 1.0 { (n - 1.0) / n } else { 0.0 };
             match kind {
-                Collective::AllGather | Collective::ReduceScatter => ring(bytes * share, members, topology, loads),
-                Collective::AllReduce => ring(2.0 * bytes * share, members, topology, loads),
+                Collective::AllGather | Collective::ReduceScatter => rings(bytes, members, topology, loads),
+                Collective::AllReduce => rings(2.0 * bytes, members, topology, loads),
                 Collective::RingShift => ring(bytes, members, topology, loads),
                 Collective::SendRecv => send(bytes, members, topology, loads),
                 Collective::AllToAll => all_to_all(bytes, f64::from(shape.n_nodes), members, topology, loads),
@@ -58,6 +56,24 @@ fn send(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<
         for link in topology.route(*from, *to) {
             *loads.entry(link).or_default() += bytes;
         }
+    }
+}
+
+/// One direction of a ring collective of `bytes` per rank. Where every node has as many members, all its ports carry their part: a ring
+/// inside each node, and one across nodes for each place in them, which stays on its rail (the table of `cost/collective.rs`).
+fn rings(bytes: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
+    let nodes: Vec<&[Rank]> = members.chunk_by(|&a, &b| topology.node(a) == topology.node(b)).collect();
+    let (n, w, g) = (members.len(), nodes.len(), nodes[0].len());
+    let f = |n: usize| Bytes(n as u64).as_f64();
+    if w < 2 || g < 2 || nodes.iter().any(|node| node.len() != g) {
+        return ring(bytes * (f(n) - 1.0) / f(n), members, topology, loads);
+    }
+    for node in &nodes {
+        ring(bytes * (f(g) - 1.0) / f(g), node, topology, loads);
+    }
+    for place in 0..g {
+        let across: Vec<Rank> = nodes.iter().map(|node| node[place]).collect();
+        ring(bytes * (f(w) - 1.0) / f(n), &across, topology, loads);
     }
 }
 

@@ -79,14 +79,24 @@ pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fol
     builder.graph
 }
 
+/// What ends the passes of a lane.
+struct Ends {
+    /// Whatever is last.
+    tail: Vec<TaskId>,
+    /// Last backward in the pieces behind which gradients are reduced; empty for a lane without a micro-batch.
+    pieces: Vec<TaskId>,
+}
+
 /// Passes of a step alone, without what data-parallel ranks do together, and what ends them on each lane.
-fn lower_passes(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> (TaskGraph, Vec<Vec<TaskId>>) {
+fn lower_passes(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> (TaskGraph, Vec<Ends>) {
     let contents = contents(problem, plan, step_index);
     let lanes = Lanes::new(problem, &contents, fold);
-    let mut builder = Builder::new(problem, &lanes, &contents, step_index);
+    let has_peers = problem.execution.unit_times.is_none();
+    let mut builder = Builder { has_peers, ..Builder::new(problem, &lanes, &contents, step_index) };
     builder.passes(&orders(problem, plan, step_index, &lanes, &contents));
-    let tails = builder.lane_ids().map(|lane| builder.tail(lane)).collect();
-    (builder.graph, tails)
+    let ends = |lane: LaneId| Ends { tail: builder.tail(lane), pieces: builder.pieces[lane.index()].concat() };
+    let ends = builder.lane_ids().map(ends).collect();
+    (builder.graph, ends)
 }
 
 fn orders(problem: &Problem, plan: &Plan, step_index: usize, lanes: &Lanes, contents: &[Vec<Content>]) -> Vec<Order> {
@@ -250,6 +260,8 @@ struct MeetingKey {
 struct Builder<'a> {
     problem: &'a Problem,
     lanes: &'a Lanes,
+    /// Whether other ranks hold the same parameters, so that gradients are reduced.
+    has_peers: bool,
     stages: Vec<Stage>,
     load: ExpertLoad,
     graph: TaskGraph,
@@ -305,6 +317,7 @@ impl<'a> Builder<'a> {
         Self {
             problem,
             lanes,
+            has_peers: problem.layout.n_shards() > 1 && problem.execution.unit_times.is_none(),
             stages,
             load: experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN),
             ops: BTreeMap::new(),

@@ -113,6 +113,7 @@ mod tests {
             c: 0.1,
             max_tokens,
             useful_tokens: 1,
+            each_as_largest: false,
         };
         vec![scheme(8, 1, 2e-9, 1e-4, 40_000), scheme(4, 1, 4e-9, 2e-4, 8_000), scheme(2, 2, 4e-9, 2e-4, 9_000)]
     }

@@ -1,7 +1,7 @@
 //! Which sequences of a pipeline share a micro-batch (Hydraulis, second stage of the assignment).
 //!
-//! For v micro-batches: min over packings of the largest Σ cost(s), every micro-batch within the token limit; then the v with the least
-//! (largest + c)·(pp − 1 + v). Longest first to the cheapest micro-batch with room, then moves and swaps from the most expensive one;
+//! For v micro-batches: min over packings of the largest Σ cost(s), every micro-batch within the token limit; then the v with the shortest
+//! pipeline. Longest first to the cheapest micro-batch with room, then moves and swaps from the most expensive one;
 //! small cases are searched to the end (branch and bound), which a test holds equal to the MILP.
 
 use super::schemes::Scheme;
@@ -31,8 +31,8 @@ pub(super) fn fine(lengths: &[u64], scheme: &Scheme) -> Option<Packing> {
     let mut best: Option<Packing> = None;
     let mut n_tried = 0;
     for v in least..=lengths.len() {
-        let Some((bins, largest)) = min_max(&costs, lengths, v, scheme.max_tokens) else { continue };
-        let seconds = scheme.pipeline_s(largest, bins.len());
+        let Some((bins, _)) = min_max(&costs, lengths, v, scheme.max_tokens) else { continue };
+        let seconds = seconds(&bins, &costs, scheme);
         if best.as_ref().is_none_or(|(_, least)| seconds < *least) {
             best = Some((bins, seconds));
         }
@@ -50,9 +50,14 @@ pub(super) fn fixed(lengths: &[u64], scheme: &Scheme, tokens: u64) -> Option<Pac
         return None;
     }
     let bins = pack::best_fit_decreasing(lengths, tokens.min(scheme.max_tokens));
-    let cost = |bin: &Vec<usize>| bin.iter().map(|&item| scheme.sequence_s(lengths[item])).sum::<f64>();
-    let seconds = scheme.pipeline_s(bins.iter().map(cost).fold(0.0, f64::max), bins.len());
+    let costs: Vec<f64> = lengths.iter().map(|&length| scheme.sequence_s(length)).collect();
+    let seconds = seconds(&bins, &costs, scheme);
     Some((bins, seconds))
+}
+
+fn seconds(bins: &[Vec<usize>], costs: &[f64], scheme: &Scheme) -> f64 {
+    let of_bins: Vec<f64> = bins.iter().map(|bin| bin.iter().map(|&item| costs[item]).sum()).collect();
+    scheme.pipeline_s(&of_bins)
 }
 
 /// At most `n` bins with the least largest cost within the token limit: exact when small, else longest first with local search.

@@ -119,14 +119,12 @@ pub(super) fn propose(schemes: &[Scheme], histogram: &Histogram, n_ranks: u32) -
         }
     }
     let mut found: Vec<(Strategy, f64)> = Vec::new();
-    for y in 1..=n_spans {
+    for (y, &seconds) in time[n_cells].iter().enumerate().skip(1).filter(|(_, seconds)| seconds.is_finite()) {
         let strategy = trace(schemes, &choice, step, n_cells, y);
-        if !time[n_cells][y].is_finite() || strategy.is_empty() {
-            continue;
-        }
         match found.iter_mut().find(|(known, _)| *known == strategy) {
-            Some((_, seconds)) => *seconds = time[n_cells][y],
-            None => found.push((strategy, time[n_cells][y])),
+            Some((_, known)) => *known = seconds,
+            None if strategy.is_empty() => {}
+            None => found.push((strategy, seconds)),
         }
     }
     found
@@ -203,6 +201,7 @@ mod tests {
                 c: 0.01,
                 max_tokens,
                 useful_tokens: 1,
+                each_as_largest: false,
             };
             let schemes: Vec<Scheme> = costs.iter().map(scheme).collect();
             let histogram = Histogram::of(&lengths, 1, 3);

@@ -1,7 +1,8 @@
 //! Schemes: the pipeline shapes that a strategy is made of, with the time of a stage and the tokens that fit.
 //!
-//! A micro-batch of sequences s takes a stage Σ (a·s² + b·s) + c seconds, forward and backward; a pipeline of v micro-batches takes
-//! (largest + c) · (pp − 1 + v). The coefficients are the authors' (`profiles/published/hydraulis.toml`), or fitted to the scenario's
+//! A micro-batch of sequences s takes a stage Σ (a·s² + b·s) + c seconds, forward and backward. The authors count a pipeline of v micro-batches
+//! as (largest + c) · (pp − 1 + v); with the scenario's own coefficients unequal ones count for what they are, Σ + (pp − 1) · largest,
+//! which is the same for equal ones. The coefficients are the authors' (`profiles/published/hydraulis.toml`), or fitted to the scenario's
 //! cost model: the slowest stage at a few lengths, least squares of the relative error. Published token limits follow the authors'
 //! memory formula: (memory − safe − states − gap) / (L · H / tp · A), in whole multiples of 128.
 
@@ -35,6 +36,8 @@ pub(super) struct Scheme {
     pub(super) max_tokens: u64,
     /// Tokens below which a micro-batch does not pay.
     pub(super) useful_tokens: u64,
+    /// Whether every micro-batch of a pipeline counts as its largest.
+    pub(super) each_as_largest: bool,
 }
 
 impl Scheme {
@@ -44,9 +47,12 @@ impl Scheme {
         self.a * tokens * tokens + self.b * tokens
     }
 
-    /// Seconds of a pipeline whose largest micro-batch takes `largest_s` without c.
-    pub(super) fn pipeline_s(&self, largest_s: f64, n_micro_batches: usize) -> f64 {
-        (largest_s + self.c) * (f64::from(self.shape.pp) - 1.0 + hw::Tokens(n_micro_batches as u64).as_f64())
+    /// Seconds of a pipeline whose micro-batches take these on a stage, without c.
+    pub(super) fn pipeline_s(&self, micro_batches_s: &[f64]) -> f64 {
+        let largest = micro_batches_s.iter().copied().fold(0.0, f64::max) + self.c;
+        let n = hw::Tokens(micro_batches_s.len() as u64).as_f64();
+        let work = if self.each_as_largest { largest * n } else { micro_batches_s.iter().sum::<f64>() + self.c * n };
+        work + largest * (f64::from(self.shape.pp) - 1.0)
     }
 }
 
@@ -132,7 +138,7 @@ impl PublishedModel {
             let max_tokens = self.max_tokens(shape, optimizer);
             let fits = shape.n_ranks() <= n_ranks && max_tokens > 0;
             let [a, b, c] = [of.a_ms, of.b_ms, of.c_ms].map(|ms| ms * 1e-3);
-            fits.then_some(Scheme { shape, a, b, c, max_tokens, useful_tokens })
+            fits.then_some(Scheme { shape, a, b, c, max_tokens, useful_tokens, each_as_largest: true })
         };
         self.schemes.iter().filter_map(scheme).collect()
     }
@@ -163,10 +169,12 @@ fn fitted(problem: &Problem, shape: PipelineShape, cost: &dyn CostModel) -> Opti
     }
     let lengths =
         std::iter::successors(Some(TOKENS_STEP), |length| Some(length * 2)).take_while(|length| *length <= max_tokens);
-    let points: Vec<(f64, f64)> =
-        lengths.map(|length| (hw::Tokens(length).as_f64(), stage_s(&part, length, cost))).collect();
+    let timed = lengths.map(|length| (hw::Tokens(length).as_f64(), stage_s(&part, length, cost)));
+    // A cost model in which nothing takes time has nothing to fit.
+    let points: Vec<(f64, f64)> = timed.filter(|(_, seconds)| *seconds > 0.0).collect();
     let [a, b, c] = least_squares(&points);
-    Some(Scheme { shape, a, b, c, max_tokens, useful_tokens: USEFUL_TOKENS.min(max_tokens) })
+    let useful_tokens = USEFUL_TOKENS.min(max_tokens);
+    Some(Scheme { shape, a, b, c, max_tokens, useful_tokens, each_as_largest: false })
 }
 
 /// Slowest stage of one sequence, forward and backward, seconds.
@@ -251,13 +259,24 @@ mod tests {
 
     #[test]
     fn short_sequences_are_twice_as_cheap_in_narrow_pipelines() {
-        // GPU milliseconds per thousand tokens of one 4K sequence, from the same figures: 2354, 1476, 1165.
+        // GPU milliseconds per 1,024 tokens of one sequence of 4,096, from the same figures: 2354, 1476, 1165.
         let all = published("published-32b").expect("shipped").schemes(64, (4, PipelineShape { tp: 16, pp: 1 }));
         for (tp, expected) in [(16, 2354.0), (8, 1476.0), (4, 1165.0)] {
             let scheme = all.iter().find(|scheme| scheme.shape == PipelineShape { tp, pp: 1 }).expect("listed");
-            let found = scheme.pipeline_s(scheme.sequence_s(4096), 1) * f64::from(tp) / 4.096 * 1e3;
+            let found = scheme.pipeline_s(&[scheme.sequence_s(4096)]) * f64::from(tp) / 4.0 * 1e3;
             assert!((found / expected - 1.0).abs() < 0.01, "tp {tp}: {found}");
         }
+    }
+
+    #[test]
+    fn equal_micro_batches_take_the_authors_formula_and_unequal_ones_less() {
+        let shape = PipelineShape { tp: 1, pp: 4 };
+        let own = Scheme { shape, a: 0.0, b: 1.0, c: 0.5, max_tokens: 1, useful_tokens: 1, each_as_largest: false };
+        let authors = Scheme { each_as_largest: true, ..own };
+        assert_eq!(authors.pipeline_s(&[2.0; 6]), 2.5 * (4.0 - 1.0 + 6.0));
+        assert_eq!(own.pipeline_s(&[2.0; 6]), authors.pipeline_s(&[2.0; 6]));
+        assert_eq!(authors.pipeline_s(&[2.0, 1.0]), 2.5 * 5.0);
+        assert_eq!(own.pipeline_s(&[2.0, 1.0]), 2.5 + 1.5 + 3.0 * 2.5);
     }
 
     #[test]

@@ -2,19 +2,19 @@
 //! layout.
 //!
 //! Neighbouring groups of one shape are lowered as a problem of their own on consecutive ranks; the graphs stand side by side. Then all
-//! ranks reduce gradients, each into its part of the optimizer's states, which are cut over all ranks, update them, and gather the parameters
+//! ranks reduce gradients (in pieces behind the last backward, where the scenario overlaps them), each into its part of the optimizer's states, which are cut over all ranks, update them, and gather the parameters
 //! of their own shape. Every rank's gradients and parameters are those of its shape, so the widest cut (fewest ranks per pipeline) sets
 //! the bytes of both exchanges; an exchange is over one rank of every pipeline. A change of shapes from step to step costs nothing more than
 //! this gather, which always brings parameters from the optimizer's layout into the step's.
 
-use super::{Fold, NO_MICRO_BATCH, lower_passes};
+use super::{Ends, Fold, GRADIENT_BUCKETS, NO_MICRO_BATCH, lower_passes};
 use crate::layout::{Layout, Zero};
 use crate::lower::layer;
 use crate::memory;
 use crate::plan::{PipelineShape, Plan, Step};
-use crate::problem::Problem;
+use crate::problem::{GradientSync, Problem};
 use crate::stage::{Stage, stages};
-use crate::task::{Collective, LaneId, Op, Role, Stream, Task, TaskGraph, TaskId};
+use crate::task::{Collective, LaneId, MeetingId, Op, Role, Stream, Task, TaskGraph, TaskId};
 
 /// Neighbouring groups of one shape, as a problem and a plan of their own.
 pub(super) struct Part {
@@ -65,16 +65,17 @@ pub(super) fn parts(problem: &Problem, plan: &Plan, step_index: usize) -> Vec<Pa
 /// Task graph of a step of mixed pipelines.
 pub(super) fn lower(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> TaskGraph {
     let mut graph = TaskGraph::default();
-    let mut tails: Vec<Vec<TaskId>> = Vec::new();
+    let mut ends: Vec<Ends> = Vec::new();
     let all = parts(problem, plan, step_index);
     for part in &all {
-        let (passes, ends) = lower_passes(&part.problem, &part.plan, step_index, fold);
+        let (passes, of_part) = lower_passes(&part.problem, &part.plan, step_index, fold);
         let (tasks, _) = graph.append(&passes, part.first_rank, part.first_group);
-        tails.extend(ends.iter().map(|ends| ends.iter().map(|end| TaskId(end.0 + tasks)).collect::<Vec<_>>()));
+        let moved = |ids: Vec<TaskId>| ids.into_iter().map(|id| TaskId(id.0 + tasks)).collect();
+        ends.extend(of_part.into_iter().map(|ends| Ends { tail: moved(ends.tail), pieces: moved(ends.pieces) }));
     }
     if problem.execution.unit_times.is_none() {
         shard_optimizer(problem, &mut graph);
-        synchronise(problem, &all, &mut graph, &tails);
+        synchronise(problem, &all, &mut graph, &ends);
     }
     graph
 }
@@ -97,7 +98,7 @@ pub fn optimizer_bytes(problem: &Problem) -> u64 {
 }
 
 /// Gradients to the optimizer's shards, the update, and parameters back to every shape.
-fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, tails: &[Vec<TaskId>]) {
+fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &[Ends]) {
     let shapes: Vec<(PipelineShape, u32)> = (parts.iter())
         .map(|part| (PipelineShape { tp: part.problem.layout.tp, pp: part.problem.layout.pp }, part.problem.layout.dp))
         .collect();
@@ -107,7 +108,11 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, tails: 
         let width = layout.tp * layout.pp;
         members.extend((0..layout.dp).map(|group| hw::Rank(part.first_rank + group * width)));
     }
-    let [reduce, gather] = exchanges(problem, &shapes, &members);
+    let n_pieces = match problem.execution.gradient_sync {
+        GradientSync::Overlapped => GRADIENT_BUCKETS,
+        GradientSync::AtEnd => 1,
+    };
+    let [reduce, gather] = exchanges(problem, &shapes, &members, n_pieces);
     let group = graph.add_group(&members);
     let stream = match problem.cluster.shape_of(&members).n_nodes {
         1 => Stream::IntraNode,
@@ -116,14 +121,18 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, tails: 
     let update =
         graph.add_op(Op::Sequence(layer::optimizer(parameters(problem) / f64::from(problem.layout.n_ranks()))));
     let (reduce, gather) = (graph.add_op(reduce), graph.add_op(gather));
-    let (reduction, gathering) = (graph.add_meeting(group), graph.add_meeting(group));
+    let reductions: Vec<MeetingId> = (0..n_pieces).map(|_| graph.add_meeting(group)).collect();
+    let gathering = graph.add_meeting(group);
     let has_peers = members.len() > 1;
-    for (index, tail) in tails.iter().enumerate() {
+    for (index, ends) in ends.iter().enumerate() {
         let lane = LaneId(u32::try_from(index).expect("lanes fit u32"));
         let task = |op, stream, role, meeting| Task { op, lane, stream, role, micro_batch: NO_MICRO_BATCH, meeting };
-        let mut last = tail.clone();
-        if has_peers {
-            last = vec![graph.add_task(task(reduce, stream, Role::GradientSync, Some(reduction)), &last)];
+        let mut last = ends.tail.clone();
+        for (piece, &meeting) in reductions.iter().enumerate().filter(|_| has_peers) {
+            // A lane with fewer pieces, or none, has its gradients when its passes end.
+            let made = ends.pieces.get(piece).filter(|_| ends.pieces.len() == n_pieces as usize);
+            let preds = made.map_or_else(|| ends.tail.clone(), |&task| vec![task]);
+            last.push(graph.add_task(task(reduce, stream, Role::GradientSync, Some(meeting)), &preds));
         }
         last = vec![graph.add_task(task(update, Stream::Compute, Role::Optimizer, None), &last)];
         if has_peers {
@@ -132,18 +141,18 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, tails: 
     }
 }
 
-/// Reduction of gradients and gather of parameters over one rank of every pipeline.
+/// One of `n_pieces` reductions of gradients, and the gather of parameters, over one rank of every pipeline.
 #[must_use]
-pub fn exchanges(problem: &Problem, shapes: &[(PipelineShape, u32)], members: &[hw::Rank]) -> [Op; 2] {
+pub fn exchanges(problem: &Problem, shapes: &[(PipelineShape, u32)], members: &[hw::Rank], n_pieces: u32) -> [Op; 2] {
     let widest = shapes.iter().map(|&(shape, n)| largest(problem, shape, n)).fold(0.0, f64::max);
     let shape = problem.cluster.shape_of(members);
-    let op = |kind, element: u64| {
-        let bytes = hw::Bytes::from_f64(widest * hw::Bytes(element).as_f64()).0;
+    let op = |kind, element: u64, n_pieces: u32| {
+        let bytes = hw::Bytes::from_f64(widest * hw::Bytes(element).as_f64() / f64::from(n_pieces)).0;
         Op::Collective { kind, bytes, shape }
     };
     [
-        op(Collective::ReduceScatter, problem.execution.gradient_dtype.bytes()),
-        op(Collective::AllGather, problem.dtype.bytes()),
+        op(Collective::ReduceScatter, problem.execution.gradient_dtype.bytes(), n_pieces),
+        op(Collective::AllGather, problem.dtype.bytes(), 1),
     ]
 }
 

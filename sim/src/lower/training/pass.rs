@@ -350,7 +350,7 @@ impl Builder<'_> {
         let problem = self.problem;
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
         let in_pieces = is_last && makes_gradients && problem.execution.gradient_sync == GradientSync::Overlapped;
-        let buckets = if in_pieces && problem.layout.n_shards() > 1 { GRADIENT_BUCKETS } else { 1 };
+        let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         if kind != PassKind::Weight {
             for (cp, &lane) in column.lanes.iter().enumerate() {
