@@ -128,6 +128,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("long-context/chunkflow-7b-256k", include_str!("../scenarios/long-context/chunkflow-7b-256k.toml")),
     ("long-context/chunkflow-example", include_str!("../scenarios/long-context/chunkflow-example.toml")),
     ("long-context/flexsp-7b-commoncrawl", include_str!("../scenarios/long-context/flexsp-7b-commoncrawl.toml")),
+    ("long-context/flexsp-7b-wikipedia", include_str!("../scenarios/long-context/flexsp-7b-wikipedia.toml")),
     ("long-context/hydraulis-32b", include_str!("../scenarios/long-context/hydraulis-32b.toml")),
     ("megatron/gpt-145b-1536", include_str!("../scenarios/megatron/gpt-145b-1536.toml")),
     ("megatron/gpt-175b-1536", include_str!("../scenarios/megatron/gpt-175b-1536.toml")),

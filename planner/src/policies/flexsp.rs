@@ -1,25 +1,35 @@
 //! FlexSP (arXiv:2412.01523): sequence-parallel groups of mixed degree. Long sequences need wide groups, short ones are faster in
 //! narrow ones inside a node; every micro-batch divides the ranks into groups of powers of two that end together.
 //!
-//! 1. Sequences are sorted and cut into M consecutive micro-batches with the least largest token sum ("blaster"); M from the least that
-//!    fits on, a few are tried.
-//! 2. Lengths are put into Q buckets, each counted at its upper length, with the least total excess (dynamic programme).
-//! 3. For a micro-batch every division of the ranks into powers of two is tried; sequences go, longest first, to the group that
-//!    would end first and has room. The paper solves this by MILP; all homogeneous divisions are among those tried, so the
-//!    result is never worse than the best of them (`groups = "same"`, the paper's BatchAda).
+//! 1. Sequences are sorted and cut into M consecutive micro-batches with the least largest token sum (`flexsp/blaster.rs`); M from the
+//!    least that fits on, five are tried.
+//! 2. Lengths are put into Q buckets, each counted at its upper length, with the least total excess (`flexsp/buckets.rs`).
+//! 3. For a micro-batch every division of the ranks into powers of two is tried (`flexsp/divisions.rs`; neighbours of the best equal ones in
+//!    large pools); sequences go, longest first, to the group that would end first and has room, then moves and swaps even out the
+//!    slowest group. The equal divisions are among those tried, so the result is never worse than the best of them (`groups = "same"`,
+//!    the paper's BatchAda). `planner = "milp"` solves the paper's program from there (`flexsp/formulation.rs`).
 //!
-//! Time of a sequence of s tokens on d ranks: one layer forward and backward of s/d tokens, attention of all its keys over 1/d of
-//! the heads, and four all-to-alls (Ulysses). All data and context ranks are one pool: `dp = 1`, `exchange = "ulysses"`.
+//! All data and context ranks are one pool: `dp = 1`, `exchange = "ulysses"`. Costs are in `flexsp/costs.rs`.
 
 use std::collections::BTreeMap;
 
-use sim::layout::{ContextExchange, Position};
-use sim::lower::training::parts;
+use sim::layout::ContextExchange;
 use sim::plan::{MicroBatch, Place, Placement, Step};
-use sim::task::Collective;
-use sim::{CostModel, Op, Plan, Problem};
+use sim::{Plan, Problem};
 
-use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::milp::Budget;
+use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
+
+mod assign;
+mod blaster;
+mod buckets;
+mod costs;
+mod divisions;
+mod formulation;
+
+use assign::{Assigned, assign};
+use costs::Costs;
+use divisions::Division;
 
 /// The policy.
 pub struct FlexSp;
@@ -27,8 +37,8 @@ pub struct FlexSp;
 const CARD: Card = Card {
     name: "flexsp",
     about: "every micro-batch divides the ranks into sequence-parallel groups of mixed degree that end together",
-    source: "FlexSP, arXiv:2412.01523",
-    method: "dynamic programmes for micro-batches and buckets, every division into powers of two with longest first",
+    source: "FlexSP, arXiv:2412.01523; AFDWang/Hetu-Galvatron, branch flexsp",
+    method: "dynamic programmes for micro-batches and buckets; every division with longest first and local search, or MILP",
     parameters: &[
         Parameter {
             name: "groups",
@@ -38,17 +48,40 @@ const CARD: Card = Card {
             about: "groups of mixed degree, or one degree per micro-batch",
         },
         Parameter {
+            name: "planner",
+            unit: "word",
+            default: "enumerate",
+            allowed: Allowed::Words(&["enumerate", "milp"]),
+            about: "divisions one by one, or the paper's program from the best of them",
+        },
+        Parameter {
             name: "buckets",
             unit: "buckets",
             default: "16",
             allowed: Allowed::Range(1.0, 1000.0),
             about: "lengths that are told apart when times are estimated",
         },
+        Parameter {
+            name: "coefficients",
+            unit: "word",
+            default: "own",
+            allowed: Allowed::Words(&["own", "published-7b", "published-13b", "published-30b"]),
+            about: "times and capacity: of the scenario's cost model, or the authors'",
+        },
+        Parameter {
+            name: "seconds",
+            unit: "s",
+            default: "5",
+            allowed: Allowed::Range(0.0, 3600.0),
+            about: "time limit of the program of one micro-batch",
+        },
     ],
 };
 
-/// How many numbers of micro-batches are tried from the least on.
-const MICRO_BATCHES_TRIED: usize = 3;
+/// How many numbers of micro-batches are tried from the least on (M' of the paper).
+const MICRO_BATCHES_TRIED: usize = 5;
+/// Nodes of the program of one micro-batch.
+const NODES: i32 = 5_000;
 
 /// A sequence: id and tokens.
 type Sequence = (u32, u64);
@@ -70,318 +103,241 @@ impl Policy for FlexSp {
         // All-to-all gives every rank heads of its own.
         let heads = problem.model.n_heads / u64::from(layout.tp);
         let widest = layout.cp.min(1 << heads.trailing_zeros());
-        let planner = Planner {
-            problem,
-            cost: context.cost,
-            divisions: divisions(layout.cp, widest, context.word("groups", "mixed") == "same"),
-            n_buckets: usize::try_from(hw::Bytes::from_f64(context.number("buckets", 16.0)).0).expect("few buckets"),
-        };
-        let (mut steps, mut objective) = (Vec::new(), 0.0);
+        let is_same = context.word("groups", "mixed") == "same";
+        let small = if is_same { Some(divisions::same(layout.cp, widest)) } else { None };
+        let every = || (layout.cp <= divisions::ALL_MAX).then(|| divisions::all(layout.cp, widest));
+        let planner = Planner { problem, context, widest, divisions: small.or_else(every), is_same };
+        let mut planned = Vec::with_capacity(problem.workload.n_steps());
         for index in 0..problem.workload.n_steps() {
-            let (step, seconds) = planner.step(problem.workload.step(index).collect())?;
-            steps.push(step);
-            objective += seconds;
+            planned.push(planner.step(problem.workload.step(index).collect())?);
         }
-        let plan = Plan { steps, ..super::heuristic(CARD.name, problem, Vec::new()).plan };
-        Ok(Decision { objective: Some(objective), ..Decision::heuristic(plan) })
+        Ok(planner.decision(planned))
     }
 }
 
 struct Planner<'a> {
     problem: &'a Problem,
-    cost: &'a dyn CostModel,
-    /// Degrees of the groups, widest first; they add up to all ranks.
-    divisions: Vec<Vec<u32>>,
-    n_buckets: usize,
+    context: &'a PlanContext<'a>,
+    widest: u32,
+    /// What is tried; `None` for a pool that is too large to try all.
+    divisions: Option<Vec<Division>>,
+    is_same: bool,
 }
 
-/// Seconds of one layer by (bucket length, degree).
-type Times = BTreeMap<(u64, u32), f64>;
+/// A planned micro-batch: sequences by group.
+struct Planned {
+    micro_batch: MicroBatch,
+    division: Division,
+    seconds: f64,
+    bound_s: f64,
+}
 
 impl Planner<'_> {
+    fn n_ranks(&self) -> u32 {
+        self.problem.layout.cp
+    }
+
     /// The best of a few numbers of micro-batches.
-    fn step(&self, mut sequences: Vec<Sequence>) -> Result<(Step, f64), PlanError> {
+    fn step(&self, mut sequences: Vec<Sequence>) -> Result<Vec<Planned>, PlanError> {
         sequences.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
-        let uppers = buckets(&lengths, self.n_buckets);
-        let times = self.times(&uppers);
-        let capacity = self.problem.bucket_tokens * u64::from(self.problem.layout.cp);
-        let least = usize::try_from(lengths.iter().sum::<u64>().div_ceil(capacity)).expect("few micro-batches").max(1);
-        let mut best: Option<(Vec<MicroBatch>, f64)> = None;
+        let n_buckets =
+            usize::try_from(hw::Bytes::from_f64(self.context.number("buckets", 16.0)).0).expect("few buckets");
+        let fitted = costs::published(self.context.word("coefficients", "own"));
+        let uppers = buckets::buckets(&lengths, n_buckets);
+        let costs = Costs::of(self.problem, self.context.cost, fitted, uppers, self.widest);
+        let capacity = costs.capacity * u64::from(self.n_ranks());
+        let least = lengths.iter().sum::<u64>().div_ceil(capacity.max(1));
+        let least = usize::try_from(least).expect("few micro-batches").max(1);
+        let mut best: Option<(Vec<Planned>, f64)> = None;
         let mut n_tried = 0;
         for n in least..=sequences.len() {
-            let planned: Option<Vec<(MicroBatch, f64)>> =
-                cut(&lengths, n).into_iter().map(|part| self.micro_batch(&sequences[part], &uppers, &times)).collect();
+            let parts = blaster::cut(&lengths, n);
+            let planned: Option<Vec<Planned>> =
+                parts.into_iter().map(|part| self.micro_batch(&sequences[part], &costs)).collect();
             let Some(planned) = planned else { continue };
-            let seconds: f64 = planned.iter().map(|(_, seconds)| seconds).sum();
+            let seconds: f64 = planned.iter().map(|planned| planned.seconds).sum();
             if best.as_ref().is_none_or(|(_, least)| seconds < *least) {
-                best = Some((planned.into_iter().map(|(micro_batch, _)| micro_batch).collect(), seconds));
+                best = Some((planned, seconds));
             }
             n_tried += 1;
             if n_tried == MICRO_BATCHES_TRIED {
                 break;
             }
         }
-        let (micro_batches, seconds) = best.ok_or_else(|| {
-            PlanError::Infeasible(format!("the longest sequence has {} tokens, all ranks hold {capacity}", lengths[0]))
+        let (planned, _) = best.ok_or_else(|| {
+            let room = costs.capacity * u64::from(self.widest);
+            PlanError::Infeasible(format!(
+                "the longest sequence has {} tokens, the widest group holds {room}",
+                lengths[0]
+            ))
         })?;
-        Ok((Step::of_groups(vec![micro_batches]), seconds))
-    }
-
-    fn times(&self, uppers: &[u64]) -> Times {
-        let mut lengths = uppers.to_vec();
-        lengths.dedup();
-        let widest = self.divisions.iter().flatten().max().copied().unwrap_or(1);
-        let degrees = (0..=widest.ilog2()).map(|power| 1_u32 << power);
-        let mut times = Times::new();
-        for degree in degrees {
-            let mut problem = self.problem.clone();
-            problem.layout.cp = degree;
-            for &tokens in &lengths {
-                times.insert((tokens, degree), self.layer_s(&problem, tokens, degree));
-            }
+        if self.context.word("planner", "enumerate") == "milp" {
+            return Ok(planned.into_iter().map(|planned| self.solved(planned, &sequences, &costs)).collect());
         }
-        times
-    }
-
-    /// One layer, forward and backward, of a sequence on `degree` ranks.
-    fn layer_s(&self, problem: &Problem, tokens: u64, degree: u32) -> f64 {
-        let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Sharded };
-        let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-        let compute: f64 = parts(problem, &micro_batch, self.cost).dense.iter().sum();
-        if degree == 1 {
-            return compute;
-        }
-        // Query, key, value and output of this rank's tokens, forward and backward.
-        let (model, rows) = (&problem.model, tokens.div_ceil(u64::from(degree)) * problem.dtype.bytes());
-        let bytes = rows * (2 * model.n_heads + 2 * model.n_kv_heads.max(u64::from(degree))) * model.head_dim;
-        let members: Vec<hw::Rank> =
-            (0..degree).map(|cp| problem.layout.rank(Position { cp, ..Position::default() })).collect();
-        let op = Op::Collective { kind: Collective::AllToAll, bytes, shape: problem.cluster.shape_of(&members) };
-        compute + 2.0 * self.cost.estimate(&op).time.get()
+        Ok(planned)
     }
 
     /// The division whose slowest group ends first; `None` when some sequence has no room in any.
-    fn micro_batch(&self, sequences: &[Sequence], uppers: &[u64], times: &Times) -> Option<(MicroBatch, f64)> {
-        let mut best: Option<(Vec<usize>, &[u32], f64)> = None;
+    fn micro_batch(&self, sequences: &[Sequence], costs: &Costs) -> Option<Planned> {
         let total: u64 = sequences.iter().map(|(_, tokens)| tokens).sum();
-        if total > self.problem.bucket_tokens * u64::from(self.problem.layout.cp) {
+        if total > costs.capacity * u64::from(self.n_ranks()) {
             return None;
         }
-        let upper: Vec<u64> = sequences.iter().map(|(_, tokens)| upper_of(uppers, *tokens)).collect();
-        for division in &self.divisions {
-            let limit = best.as_ref().map_or(f64::INFINITY, |(_, _, seconds)| *seconds);
-            if let Some((assigned, seconds)) = self.assign(sequences, &upper, division, times, limit) {
-                best = Some((assigned, division, seconds));
+        let buckets: Vec<usize> = sequences.iter().map(|(_, tokens)| costs.bucket(*tokens)).collect();
+        let (division, assigned) = match &self.divisions {
+            Some(all) => best_of(all, None, sequences, &buckets, costs),
+            None => self.climb(sequences, &buckets, costs),
+        }?;
+        let bound_s = costs.micro_batch_s(costs.bound_s(&buckets, self.n_ranks()));
+        Some(self.placed(sequences, &assigned.group_of, division, assigned.slowest_s, bound_s, costs))
+    }
+
+    /// Neighbours of the best equal division, as long as one is better.
+    fn climb(&self, sequences: &[Sequence], buckets: &[usize], costs: &Costs) -> Option<(Division, Assigned)> {
+        let equal = divisions::same(self.n_ranks(), self.widest);
+        let mut best = best_of(&equal, None, sequences, buckets, costs)?;
+        loop {
+            let near = divisions::neighbours(&best.0, self.widest);
+            match best_of(&near, Some(best.1.slowest_s), sequences, buckets, costs) {
+                Some(better) => best = better,
+                None => return Some(best),
             }
         }
-        let (assigned, division, seconds) = best?;
+    }
+
+    fn placed(
+        &self,
+        sequences: &[Sequence],
+        group_of: &[usize],
+        division: Division,
+        slowest_s: f64,
+        bound_s: f64,
+        costs: &Costs,
+    ) -> Planned {
         let starts: Vec<u32> = division.iter().scan(0, |sum, &d| Some(std::mem::replace(sum, *sum + d))).collect();
         let place = |group: usize| match division[group] {
             1 => Place::Local(starts[group]),
             count => Place::Ring { first: starts[group], count },
         };
-        let placements = sequences.iter().zip(assigned).map(|(&(sequence, tokens), group)| Placement {
+        let placements = sequences.iter().zip(group_of).map(|(&(sequence, tokens), &group)| Placement {
             sequence,
             from: 0,
             tokens,
             place: place(group),
         });
-        Some((MicroBatch { sequences: placements.collect(), ..MicroBatch::default() }, seconds))
+        let micro_batch = MicroBatch { sequences: placements.collect(), ..MicroBatch::default() };
+        let seconds = costs.micro_batch_s(slowest_s);
+        Planned { micro_batch, division, seconds, bound_s: bound_s.min(seconds) }
     }
 
-    /// Longest first to the group that would end first and has room; gives up at `limit`.
-    fn assign(
-        &self,
-        sequences: &[Sequence],
-        upper: &[u64],
-        division: &[u32],
-        times: &Times,
-        limit: f64,
-    ) -> Option<(Vec<usize>, f64)> {
-        let capacity = self.problem.bucket_tokens;
-        let (mut ends, mut room) = (vec![0.0; division.len()], Vec::with_capacity(division.len()));
-        room.extend(division.iter().map(|&degree| capacity * u64::from(degree)));
-        let mut assigned = Vec::with_capacity(sequences.len());
-        let mut slowest: f64 = 0.0;
-        for (&(_, tokens), &upper) in sequences.iter().zip(upper) {
-            let end = |group: usize| ends[group] + times[&(upper, division[group])];
-            let open = (0..division.len()).filter(|&group| room[group] >= tokens);
-            let group = open.min_by(|&a, &b| end(a).total_cmp(&end(b)))?;
-            ends[group] = end(group);
-            room[group] -= tokens;
-            slowest = slowest.max(ends[group]);
-            if slowest >= limit {
-                return None;
-            }
-            assigned.push(group);
+    /// The paper's program for a micro-batch, from what is known of it.
+    fn solved(&self, known: Planned, all: &[Sequence], costs: &Costs) -> Planned {
+        let length = |id: u32| all.iter().find(|(of, _)| *of == id).expect("a sequence of the step").1;
+        let ids = known.micro_batch.sequences.iter().map(|placement| placement.sequence);
+        let sequences: Vec<Sequence> = ids.map(|id| (id, length(id))).collect();
+        let buckets: Vec<usize> = sequences.iter().map(|(_, tokens)| costs.bucket(*tokens)).collect();
+        let mut counts = vec![0; costs.uppers.len()];
+        buckets.iter().for_each(|&bucket| counts[bucket] += 1);
+        let start = grouped(&known, &buckets, costs.uppers.len());
+        let budget = Budget::new(NODES, self.context.number("seconds", 5.0));
+        let solved = formulation::solve(costs, &counts, self.n_ranks(), self.widest, Some(&start), budget);
+        let Some((groups, slowest_s, bound_s)) = solved else { return known };
+        let bound_s = bound_s.map_or(known.bound_s, |bound| known.bound_s.max(costs.micro_batch_s(bound)));
+        if costs.micro_batch_s(slowest_s) >= known.seconds {
+            return Planned { bound_s: bound_s.min(known.seconds), ..known };
         }
-        Some((assigned, slowest))
+        let mut groups = groups;
+        groups.sort_by_key(|(degree, _)| std::cmp::Reverse(*degree));
+        let group_of = buckets
+            .iter()
+            .map(|&bucket| {
+                let at = groups.iter().position(|(_, counts)| counts[bucket] > 0).expect("every sequence is placed");
+                groups[at].1[bucket] -= 1;
+                at
+            })
+            .collect::<Vec<usize>>();
+        let mut division: Division = groups.iter().map(|(degree, _)| *degree).collect();
+        // Ranks without sequences are groups of one.
+        let taken: u32 = division.iter().sum();
+        division.extend(std::iter::repeat_n(1, (self.n_ranks() - taken) as usize));
+        self.placed(&sequences, &group_of, division, slowest_s, bound_s, costs)
     }
-}
 
-/// Divisions of `n` (a power of two) into powers of two up to `widest`, widest first; only equal parts when `same`.
-fn divisions(n: u32, widest: u32, same: bool) -> Vec<Vec<u32>> {
-    fn extend(left: u32, widest: u32, parts: &mut Vec<u32>, found: &mut Vec<Vec<u32>>) {
-        if left == 0 {
-            found.push(parts.clone());
-            return;
-        }
-        let mut part = widest.min(1 << left.ilog2());
-        while part > 0 {
-            parts.push(part);
-            extend(left - part, part, parts, found);
-            parts.pop();
-            part /= 2;
-        }
-    }
-    if same {
-        return (0..=widest.ilog2()).map(|power| vec![1 << power; (n >> power) as usize]).collect();
-    }
-    let mut found = Vec::new();
-    extend(n, widest, &mut Vec::new(), &mut found);
-    found
-}
-
-/// Cuts sizes into at most `n` consecutive parts with the least largest sum: the least bound that a greedy cut keeps.
-fn cut(sizes: &[u64], n: usize) -> Vec<std::ops::Range<usize>> {
-    let greedy = |bound: u64| {
-        let (mut parts, mut begin, mut sum) = (Vec::new(), 0, 0);
-        for (index, &size) in sizes.iter().enumerate() {
-            if sum + size > bound && index > begin {
-                parts.push(begin..index);
-                (begin, sum) = (index, 0);
-            }
-            sum += size;
-        }
-        parts.push(begin..sizes.len());
-        parts
-    };
-    let (mut low, mut high) = (sizes.iter().max().copied().unwrap_or(0), sizes.iter().sum());
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if greedy(middle).len() <= n { high = middle } else { low = middle + 1 }
-    }
-    greedy(low)
-}
-
-/// One bucket fewer is as good.
-const SAME: usize = usize::MAX;
-
-/// Upper lengths, ascending, of at most `n` buckets with the least total excess of upper over length (FlexSP, section on bucketing).
-fn buckets(lengths: &[u64], n: usize) -> Vec<u64> {
-    let mut sorted = lengths.to_vec();
-    sorted.sort_unstable();
-    let k = sorted.len();
-    let prefix: Vec<u64> = std::iter::once(0)
-        .chain(sorted.iter().scan(0, |sum, s| {
-            *sum += s;
-            Some(*sum)
-        }))
-        .collect();
-    // Excess of one bucket over sequences j..i, in ascending order.
-    let excess = |j: usize, i: usize| sorted[i - 1] * (i - j) as u64 - (prefix[i] - prefix[j]);
-    let mut least: Vec<u64> = (0..=k).map(|i| if i == 0 { 0 } else { excess(0, i) }).collect();
-    let mut from = vec![vec![0; k + 1]];
-    for _ in 1..n.min(k.max(1)) {
-        let (mut next, mut origin) = (least.clone(), vec![SAME; k + 1]);
-        for i in 1..=k {
-            let split = (1..i).map(|j| (least[j] + excess(j, i), j)).min();
-            if let Some((sum, j)) = split.filter(|(sum, _)| *sum < next[i]) {
-                (next[i], origin[i]) = (sum, j);
+    fn decision(&self, steps: Vec<Vec<Planned>>) -> Decision {
+        let n_steps = hw::Tokens(steps.len() as u64).as_f64();
+        let all = || steps.iter().flatten();
+        let objective = all().map(|planned| planned.seconds).sum::<f64>() / n_steps;
+        let bound = all().map(|planned| planned.bound_s).sum::<f64>() / n_steps;
+        let of_step = |step: &Vec<Planned>| {
+            let names: Vec<String> =
+                step.iter().map(|planned| format!("<{}>", divisions::name(&planned.division))).collect();
+            names.join(" ")
+        };
+        let notes = vec![format!(
+            "groups of each micro-batch of the first step: {}",
+            steps.first().map_or_else(String::new, of_step)
+        )];
+        let mut figures: BTreeMap<String, f64> = BTreeMap::new();
+        if let Some(fitted) = costs::published(self.context.word("coefficients", "own")) {
+            figures.insert("capacity_tokens".to_owned(), hw::Tokens(fitted.capacity(self.n_ranks())).as_f64());
+            for degree in [2, 8, 16, 64] {
+                let (compute, exchange) = fitted.sequence_ms(8192, degree);
+                figures.insert(format!("compute_8k_on_{degree}_ms"), compute);
+                figures.insert(format!("all_to_all_8k_on_{degree}_ms"), exchange);
             }
         }
-        least = next;
-        from.push(origin);
+        let ranks = |planned: &Planned| f64::from(planned.division.iter().sum::<u32>());
+        figures.insert("group_ranks_min".to_owned(), all().map(ranks).fold(f64::INFINITY, f64::min));
+        figures.insert("group_ranks_max".to_owned(), all().map(ranks).fold(0.0, f64::max));
+        let micro_batches = |step: Vec<Planned>| step.into_iter().map(|planned| planned.micro_batch).collect();
+        let is_proved = bound >= objective * (1.0 - 1e-6);
+        let steps: Vec<Step> = steps.into_iter().map(|step| Step::of_groups(vec![micro_batches(step)])).collect();
+        let plan = Plan { steps, ..super::heuristic(CARD.name, self.problem, Vec::new()).plan };
+        // Equal groups are compared with the same bound: what mixing them could gain at most is part of the gap.
+        let status = match (is_proved, self.context.word("planner", "enumerate")) {
+            (true, _) => Status::Optimal,
+            (false, "milp") if !self.is_same => Status::Feasible,
+            _ => Status::Heuristic,
+        };
+        Decision { objective: Some(objective), bound: Some(bound), status, notes, figures, ..Decision::heuristic(plan) }
     }
-    let (mut uppers, mut end) = (Vec::new(), k);
-    for origin in from.iter().rev() {
-        if end > 0 && origin[end] != SAME {
-            uppers.push(sorted[end - 1]);
-            end = origin[end];
-        }
-    }
-    uppers.sort_unstable();
-    uppers.dedup();
-    uppers
 }
 
-fn upper_of(uppers: &[u64], tokens: u64) -> u64 {
-    uppers[uppers.partition_point(|upper| *upper < tokens)]
+/// The best of some divisions, if any is better than `limit`.
+fn best_of(
+    divisions: &[Division],
+    limit: Option<f64>,
+    sequences: &[Sequence],
+    buckets: &[usize],
+    costs: &Costs,
+) -> Option<(Division, Assigned)> {
+    let mut best: Option<(Division, Assigned)> = None;
+    for division in divisions {
+        let least = best.as_ref().map(|(_, assigned)| assigned.slowest_s).or(limit).unwrap_or(f64::INFINITY);
+        if let Some(assigned) = assign(sequences, buckets, division, costs, least) {
+            best = Some((division.clone(), assigned));
+        }
+    }
+    best
+}
+
+/// Sequences of every bucket in every group of a planned micro-batch.
+fn grouped(planned: &Planned, buckets: &[usize], n_buckets: usize) -> formulation::Grouped {
+    let starts = planned.division.iter().scan(0, |sum, &d| Some(std::mem::replace(sum, *sum + d)));
+    let mut groups: Vec<(u32, u32, Vec<u32>)> =
+        planned.division.iter().zip(starts).map(|(&degree, start)| (start, degree, vec![0; n_buckets])).collect();
+    for (placement, &bucket) in planned.micro_batch.sequences.iter().zip(buckets) {
+        let first = match placement.place {
+            Place::Local(rank) => rank,
+            Place::Ring { first, .. } => first,
+            Place::Sharded => 0,
+        };
+        let group = groups.iter_mut().find(|(start, ..)| *start == first).expect("a group of the division");
+        group.2[bucket] += 1;
+    }
+    groups.into_iter().map(|(_, degree, counts)| (degree, counts)).collect()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn divisions_are_all_binary_partitions() {
-        // 1, 2, 4, 10, 36, 202, 1828: the binary partitions of powers of two (OEIS A002577).
-        for (n, count) in [(1, 1), (2, 2), (4, 4), (8, 10), (16, 36), (32, 202), (64, 1828)] {
-            let found = divisions(n, n, false);
-            assert_eq!(found.len(), count, "{n}");
-            assert!(found.iter().all(|parts| parts.iter().sum::<u32>() == n));
-            assert!(divisions(n, n, true).iter().all(|same| found.contains(same)));
-        }
-    }
-
-    #[test]
-    fn cuts_have_the_least_largest_sum() {
-        let sizes = [9, 7, 7, 4, 3, 3, 1];
-        for n in 1..=sizes.len() {
-            let parts = cut(&sizes, n);
-            let sum = |part: &std::ops::Range<usize>| sizes[part.clone()].iter().sum::<u64>();
-            let found = parts.iter().map(sum).max().expect("parts");
-            // Every way to cut six gaps.
-            let best = (0_u32..64)
-                .filter(|gaps| (gaps.count_ones() as usize) < n)
-                .map(|gaps| {
-                    let (mut most, mut sum) = (0, 0);
-                    for (index, size) in sizes.iter().enumerate() {
-                        sum += size;
-                        if index + 1 == sizes.len() || gaps & (1 << index) != 0 {
-                            most = most.max(sum);
-                            sum = 0;
-                        }
-                    }
-                    most
-                })
-                .min();
-            assert_eq!(Some(found), best, "{n}");
-        }
-    }
-
-    #[test]
-    fn buckets_waste_less_than_fixed_widths() {
-        let lengths = sim::workload::distribution::named("commoncrawl-like").expect("listed").sample(512, 196_608, 3);
-        let waste = |uppers: &[u64]| {
-            let total: u64 = lengths.iter().sum();
-            let excess: u64 = lengths.iter().map(|&length| upper_of(uppers, length) - length).sum();
-            hw::Tokens(excess).as_f64() / hw::Tokens(total).as_f64()
-        };
-        let found = buckets(&lengths, 16);
-        assert!(found.len() <= 16);
-        let longest = *lengths.iter().max().expect("lengths");
-        let fixed: Vec<u64> = (1..=16).map(|k| (longest * k).div_ceil(16)).collect();
-        assert!(waste(&found) * 10.0 < waste(&fixed), "{} {}", waste(&found), waste(&fixed));
-        assert_eq!(buckets(&[5, 5, 5], 4), [5]);
-        assert_eq!(buckets(&[1, 2, 9], 2), [2, 9]);
-    }
-
-    #[test]
-    fn buckets_are_the_best_of_all_choices() {
-        let lengths = [3, 4, 4, 9, 10, 15, 31, 33];
-        let waste = |uppers: &[u64]| lengths.iter().map(|&length| upper_of(uppers, length) - length).sum::<u64>();
-        for n in 1..=5 {
-            let best = (0_u32..128)
-                .map(|chosen| {
-                    let kept = (0..7).filter(|bit| chosen & (1 << bit) != 0).map(|bit| lengths[bit]);
-                    kept.chain([33]).collect::<Vec<u64>>()
-                })
-                .filter(|uppers| uppers.len() <= n)
-                .map(|uppers| waste(&uppers))
-                .min();
-            assert_eq!(Some(waste(&buckets(&lengths, n))), best, "{n} buckets");
-        }
-    }
-}
+mod tests;

@@ -1,0 +1,128 @@
+//! Sequences to the groups of one division: longest first to the group that would end first and has room, then moves and swaps that
+//! let the slowest group end earlier.
+
+use super::Sequence;
+use super::costs::Costs;
+
+/// Rounds of local search at most; each one ends with an earlier slowest group or stops.
+const ROUNDS_MAX: usize = 200;
+
+/// Group of every sequence, and when the slowest group ends.
+#[derive(Clone, Debug)]
+pub(super) struct Assigned {
+    pub(super) group_of: Vec<usize>,
+    pub(super) slowest_s: f64,
+}
+
+struct State<'a> {
+    sequences: &'a [Sequence],
+    buckets: &'a [usize],
+    division: &'a [u32],
+    costs: &'a Costs,
+    ends: Vec<f64>,
+    room: Vec<u64>,
+    group_of: Vec<usize>,
+}
+
+/// An assignment that ends before `limit`; sequences are sorted by length, longest first.
+pub(super) fn assign(
+    sequences: &[Sequence],
+    buckets: &[usize],
+    division: &[u32],
+    costs: &Costs,
+    limit: f64,
+) -> Option<Assigned> {
+    let n_ranks = division.iter().sum::<u32>();
+    if costs.bound_s(buckets, n_ranks) >= limit {
+        return None;
+    }
+    let mut state = State {
+        sequences,
+        buckets,
+        division,
+        costs,
+        ends: vec![0.0; division.len()],
+        room: division.iter().map(|&degree| costs.capacity * u64::from(degree)).collect(),
+        group_of: Vec::with_capacity(sequences.len()),
+    };
+    for (at, &(_, tokens)) in sequences.iter().enumerate() {
+        let open = (0..division.len()).filter(|&group| state.room[group] >= tokens);
+        let group = open.min_by(|&a, &b| state.end(at, a).total_cmp(&state.end(at, b)))?;
+        state.ends[group] = state.end(at, group);
+        state.room[group] -= tokens;
+        state.group_of.push(group);
+        // Moves and swaps seldom win more than this back.
+        if state.ends[group] > limit * 1.5 {
+            return None;
+        }
+    }
+    for _ in 0..ROUNDS_MAX {
+        if !state.improve() {
+            break;
+        }
+    }
+    let slowest_s = state.ends.iter().copied().fold(0.0, f64::max);
+    (slowest_s < limit).then_some(Assigned { group_of: state.group_of, slowest_s })
+}
+
+impl State<'_> {
+    fn seconds(&self, at: usize, group: usize) -> f64 {
+        self.costs.on(self.buckets[at], self.division[group])
+    }
+
+    fn end(&self, at: usize, group: usize) -> f64 {
+        self.ends[group] + self.seconds(at, group)
+    }
+
+    /// Moves a sequence out of the slowest group, or swaps it with one of another group, if the later of both groups then ends earlier.
+    fn improve(&mut self) -> bool {
+        let slowest = (0..self.ends.len()).max_by(|&a, &b| self.ends[a].total_cmp(&self.ends[b])).expect("a group");
+        let before = self.ends[slowest];
+        let mut best: Option<(f64, usize, usize, Option<usize>)> = None;
+        let mut seen: Vec<usize> = Vec::new();
+        for at in (0..self.group_of.len()).filter(|&at| self.group_of[at] == slowest) {
+            // Sequences of one bucket are alike.
+            if seen.contains(&self.buckets[at]) {
+                continue;
+            }
+            seen.push(self.buckets[at]);
+            let gone = before - self.seconds(at, slowest);
+            for group in (0..self.ends.len()).filter(|&group| group != slowest) {
+                let after = gone.max(self.end(at, group));
+                let fits = self.room[group] >= self.sequences[at].1;
+                if fits && after < before * (1.0 - 1e-9) && best.as_ref().is_none_or(|(least, ..)| after < *least) {
+                    best = Some((after, at, group, None));
+                }
+            }
+            self.swaps(at, slowest, &mut best);
+        }
+        let Some((_, at, group, back)) = best else { return false };
+        // Both leave before either arrives: a swap needs no room for both.
+        let moves = [Some((at, slowest, group)), back.map(|back| (back, group, slowest))];
+        for (at, from, _) in moves.into_iter().flatten() {
+            self.ends[from] -= self.seconds(at, from);
+            self.room[from] += self.sequences[at].1;
+        }
+        for (at, _, to) in moves.into_iter().flatten() {
+            self.ends[to] += self.seconds(at, to);
+            self.room[to] -= self.sequences[at].1;
+            self.group_of[at] = to;
+        }
+        true
+    }
+
+    fn swaps(&self, at: usize, slowest: usize, best: &mut Option<(f64, usize, usize, Option<usize>)>) {
+        let before = self.ends[slowest];
+        let tokens = self.sequences[at].1;
+        for (other, &group) in self.group_of.iter().enumerate().filter(|(_, group)| **group != slowest) {
+            let other_tokens = self.sequences[other].1;
+            let here = before - self.seconds(at, slowest) + self.seconds(other, slowest);
+            let there = self.end(at, group) - self.seconds(other, group);
+            let fits = self.room[group] + other_tokens >= tokens && self.room[slowest] + tokens >= other_tokens;
+            let after = here.max(there);
+            if fits && after < before * (1.0 - 1e-9) && best.as_ref().is_none_or(|(least, ..)| after < *least) {
+                *best = Some((after, at, group, Some(other)));
+            }
+        }
+    }
+}
