@@ -86,3 +86,50 @@ fn memory_of_chunks_is_a_line_and_the_context_adds_its_keys_and_values() {
     assert!(worst(1.0) < 1.75, "{} GiB", worst(1.0));
     assert!(worst(0.64) < 1.0, "{} GiB", worst(0.64));
 }
+
+/// ByteScale, throughput per doubling of the context at fixed GPUs and about as many tokens: half for the static mesh, 1/1.23 and 1/1.08 in the
+/// paper for the pool in order of arrival and balanced; 6.2 to 7.9 times the static mesh at 2M.
+#[test]
+fn a_longer_context_halves_the_static_mesh_and_not_the_pool() {
+    let n_batches = 4;
+    let throughput = |context: u64| {
+        let cp = context / 8192;
+        let set = [
+            "expect={}".to_owned(),
+            format!("workload.max_tokens={context}"),
+            format!("parallel.cp={cp}"),
+            format!("parallel.dp={}", 1024 / cp),
+        ];
+        let set: Vec<&str> = set.iter().map(String::as_str).collect();
+        let mut mean = [0.0; 3];
+        for seed in 0..n_batches {
+            let run = pipeline::run(&job("long-context/bytescale-7b-2m", seed, &set), &|_| {}).result;
+            for (sum, policy) in mean.iter_mut().zip(["static", "naive", "bytescale"]) {
+                let row = run.results.iter().find(|row| row.policy == policy).expect("it has run");
+                *sum += row.metrics["tokens_per_s"] / n_batches as f64;
+            }
+        }
+        mean
+    };
+    let (short, long) = (throughput(262_144), throughput(2_097_152));
+    let per_doubling: Vec<f64> = short.iter().zip(long).map(|(short, long)| (short / long).cbrt()).collect();
+    assert!((1.7..2.2).contains(&per_doubling[0]), "static: {per_doubling:?}");
+    assert!((1.05..1.45).contains(&per_doubling[1]), "naive: {per_doubling:?}");
+    assert!((1.0..1.4).contains(&per_doubling[2]), "balanced: {per_doubling:?}");
+    assert!((4.0..9.0).contains(&(long[2] / long[0])), "at 2M: {long:?}");
+}
+
+/// ByteScale, offload: at 256K all of it is hidden by the computation that just hides half at 64K.
+#[test]
+fn offload_that_costs_a_quarter_at_64k_is_free_at_256k() {
+    let set = ["expect={}", "workload.tokens=262144", "training.bucket_tokens=262144", "cluster.memory_gib=1000"];
+    let scenario = job("long-context/bytescale-offload", 0, &set);
+    let (none, all) = (metric(&scenario, "none", "iteration_time_s"), metric(&scenario, "r10", "iteration_time_s"));
+    assert!((all / none - 1.0).abs() < 0.01, "{none} {all}");
+    let (none, half) = (metric(&scenario, "none", "peak_memory_bytes"), metric(&scenario, "r05", "peak_memory_bytes"));
+    assert!(half < none * 0.65, "{none} {half}");
+    let at_64k = job("long-context/bytescale-offload", 0, &["expect={}"]);
+    let peak = |policy: &str| metric(&at_64k, policy, "peak_memory_bytes");
+    // 59 GB without and 40 GB with half of it in the paper.
+    assert!((1.0 - peak("r05") / peak("none") - 0.323).abs() < 0.03, "{} {}", peak("none"), peak("r05"));
+}

@@ -186,7 +186,7 @@ pub fn gds(problem: &Problem, sequences: &[(u32, u64)], rules: Rules) -> Result<
                 let tokens: u64 = group.iter().map(|(_, tokens)| tokens).sum();
                 let fits = tokens < capacity || rules.roll_back == RollBack::Off;
                 let sequences = if fits { dacp(&problem.model, &group, rules)? } else { return None };
-                Some(MicroBatch { sequences, padding: 0, forward_only: false })
+                Some(MicroBatch { sequences, ..MicroBatch::default() })
             })
             .collect();
         if let Some(micro_batches) = placed {
@@ -235,7 +235,7 @@ fn arrival(problem: &Problem, sequences: &[(u32, u64)], rules: Rules) -> Result<
     for bin in pack::next_fit(&sizes, capacity) {
         let group: Vec<(u32, u64)> = bin.iter().map(|&index| sequences[index]).collect();
         match dacp(&problem.model, &group, rules) {
-            Some(sequences) => micro_batches.push(MicroBatch { sequences, padding: 0, forward_only: false }),
+            Some(sequences) => micro_batches.push(MicroBatch { sequences, ..MicroBatch::default() }),
             None => micro_batches.extend(gds(problem, &group, rules)?),
         }
     }
@@ -357,7 +357,7 @@ mod tests {
         let model = sim::model::embedded("qwen2.5-0.5b").expect("embedded");
         let sequences = [(0, 7), (1, 8), (2, 9)];
         let printed = dacp(&model, &sequences, rules(10, 2, RollBack::Paper)).expect("the printed rule accepts");
-        let micro_batch = MicroBatch { sequences: printed, padding: 0, forward_only: false };
+        let micro_batch = MicroBatch { sequences: printed, ..MicroBatch::default() };
         assert!((0..2).any(|rank| micro_batch.tokens_on(rank, 2) > 10), "{micro_batch:?}");
         assert!(dacp(&model, &sequences, rules(10, 2, RollBack::Strict)).is_none());
     }

@@ -40,6 +40,10 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
         }
         findings.extend(orders(problem, step_index, step));
         findings.extend(step.groups.iter().flatten().filter_map(|micro_batch| one_ring(problem, micro_batch)));
+        let shares = step.groups.iter().flatten().flat_map(|micro_batch| &micro_batch.offload_permille);
+        if let Some(share) = shares.into_iter().find(|share| **share > 1000) {
+            findings.push(format!("step {step_index} offloads {share} thousandths of a rank's activations"));
+        }
         let counted = step.groups.iter().flatten().filter(|micro_batch| !micro_batch.forward_only);
         for placement in counted.flat_map(|micro_batch| &micro_batch.sequences) {
             let id = placement.sequence as usize;

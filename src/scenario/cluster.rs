@@ -53,6 +53,7 @@ pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
     let machine = machine(&mut section, nodes);
     let per_node = machine.as_ref().map_or(8, |cluster| u64::from(cluster.gpus_per_node));
     let nic = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
+    let host = section.number("host_gb_per_s", 0.0, 0.001..=100_000.0);
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
     let memory = section.number("memory_gib", 0.0, 0.001..=100_000.0);
     let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);
@@ -77,6 +78,9 @@ pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
         cluster.nvlink_island = u32::try_from(island).expect("at most 1024");
         if nic > 0.0 {
             cluster.nic_bandwidth = BytesPerSecond::new(nic * 1e9);
+        }
+        if host > 0.0 {
+            cluster.gpu.host_bandwidth = BytesPerSecond::new(host * 1e9);
         }
         (cluster, Bytes::from_gib(reserved))
     })

@@ -4,11 +4,21 @@
 //! A rank holds C tokens (`bucket_tokens`). A sequence of s tokens takes D = ceil(s / C) consecutive ranks, cut in zigzag
 //! over a ring of them; shorter ones are packed to C on one rank by best fit. `naive` deals these units in order of arrival
 //! (algorithm 1). `balance` takes them longest first and gives each to the ranks that are free first (algorithm 2 without a
-//! pipeline: at any time all ranks are at about the same length class). All data and context ranks are one pool: the layout has
-//! `dp = 1` and `cp` ranks. Offload ratios per sequence (equation 3) are not decided here.
+//! pipeline: at any time all ranks are at about the same length class). With a pipeline every rank is a pipeline of its own, and any p
+//! micro-batches that follow each other run on its p stages together: `balance` then gives each pipeline sequences of one length
+//! class, and equal work (PP-balance). All data and context ranks are one pool: the layout has `dp = 1` and `cp` ranks.
+//!
+//! Selective offload (equation 3): r = min(1, T(s) / copy(s)) of the activations of all but two layers stream to the host behind
+//! forward and back behind backward, T one layer's forward, copy its activations' way to the host; a sequence then takes
+//! D = ceil((2 + (1 − r)·(l − 2)) / l · s / C) ranks. The printed lower bound on r is left out.
 
+use std::collections::BTreeMap;
+
+use sim::lower::training::parts;
 use sim::plan::{MicroBatch, Place, Placement, Step};
-use sim::{Model, Problem};
+use sim::stage::Stage;
+use sim::task::CopyKind;
+use sim::{CostModel, Model, Op, Problem, memory};
 
 use super::heuristic;
 use crate::dacp::flops;
@@ -23,13 +33,29 @@ const CARD: Card = Card {
     about: "hybrid data parallelism: a ring of any number of ranks per sequence, micro-batch lists of different length",
     source: "ByteScale, arXiv:2502.21231",
     method: "greedy, longest first to the ranks that are free first",
-    parameters: &[Parameter {
-        name: "deal",
-        unit: "word",
-        default: "balance",
-        allowed: Allowed::Words(&["balance", "naive"]),
-        about: "longest first to the least loaded ranks, or in order of arrival",
-    }],
+    parameters: &[
+        Parameter {
+            name: "deal",
+            unit: "word",
+            default: "balance",
+            allowed: Allowed::Words(&["balance", "naive"]),
+            about: "longest first to the least loaded ranks (one length class per pipeline), or in order of arrival",
+        },
+        Parameter {
+            name: "offload",
+            unit: "word",
+            default: "off",
+            allowed: Allowed::Words(&["off", "selective", "fixed"]),
+            about: "activations of long sequences in host memory: none, as much as computation hides, or `offload_ratio`",
+        },
+        Parameter {
+            name: "offload_ratio",
+            unit: "ratio",
+            default: "0.5",
+            allowed: Allowed::Range(0.0, 1.0),
+            about: "share of the activations of all but two layers under `offload = \"fixed\"`",
+        },
+    ],
 };
 
 /// What goes to some ranks together: a long sequence, or a pack of short ones.
@@ -38,6 +64,63 @@ struct Unit {
     n_ranks: u32,
     /// Model operations on each of its ranks.
     work: f64,
+    /// Thousandths of its activations that are offloaded.
+    offload_permille: u32,
+}
+
+/// How much of a sequence is offloaded, and how many ranks it then takes.
+struct Offload<'a> {
+    problem: &'a Problem,
+    cost: &'a dyn CostModel,
+    /// `None` for none, a fixed ratio, or the largest that is hidden.
+    rule: Rule,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Rule {
+    Off,
+    Hidden,
+    Fixed(f64),
+}
+
+impl Offload<'_> {
+    /// Layers of a rank.
+    fn n_layers(&self) -> f64 {
+        let stages = sim::stage::stages(self.problem);
+        f64::from(stages.iter().map(Stage::n_layers).max().unwrap_or(1))
+    }
+
+    /// Largest share of all but two layers that computation hides: equation 3.
+    fn hidden(&self, tokens: u64) -> f64 {
+        let mut alone = self.problem.clone();
+        alone.layout.cp = 1;
+        let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
+        let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
+        let compute = parts(&alone, &micro_batch, self.cost).dense[0];
+        let layer = Stage { n_dense: 1, n_expert: 0, first: false, last: false };
+        let bytes = tokens * memory::activation_bytes_per_token(self.problem, &layer);
+        let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
+        if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }
+    }
+
+    fn ratio(&self, tokens: u64) -> f64 {
+        match self.rule {
+            Rule::Off => 0.0,
+            Rule::Fixed(ratio) => ratio,
+            Rule::Hidden => self.hidden(tokens),
+        }
+    }
+
+    /// Thousandths of all layers' activations, and ranks of a sequence.
+    fn of(&self, tokens: u64, capacity: u64) -> (u32, u32) {
+        let layers = self.n_layers();
+        let share = self.ratio(tokens) * (layers - 2.0).max(0.0) / layers;
+        // Whole thousandths, downwards: a rank never holds more than it may.
+        let permille = u32::try_from(hw::Bytes::from_f64((share * 1000.0).floor()).0).expect("at most a thousand");
+        let left = u128::from(tokens) * u128::from(1000 - permille);
+        let n = left.div_ceil(1000 * u128::from(capacity)).max(1);
+        (permille, u32::try_from(n).expect("checked against the ranks"))
+    }
 }
 
 impl Policy for ByteScale {
@@ -47,28 +130,50 @@ impl Policy for ByteScale {
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
         let layout = &problem.layout;
-        if layout.dp > 1 || layout.pp > 1 {
+        if layout.dp > 1 {
             let all = layout.dp * layout.cp;
-            let what = format!("all ranks are one pool: use `dp = 1`, `cp = {all}` and no pipeline");
+            let what = format!("all ranks are one pool: use `dp = 1` and `cp = {all}`");
             return Err(PlanError::Unsupported(what));
         }
+        let rule = match context.word("offload", "off") {
+            "selective" => Rule::Hidden,
+            "fixed" => Rule::Fixed(context.number("offload_ratio", 0.5)),
+            _ => Rule::Off,
+        };
+        let offload = Offload { problem, cost: context.cost, rule };
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-        if longest.div_ceil(problem.bucket_tokens) > u64::from(layout.cp) {
+        let (permille, needed) = offload.of(longest, problem.bucket_tokens);
+        if needed > layout.cp {
             return Err(PlanError::Infeasible(format!(
-                "the longest sequence has {longest} tokens, {} ranks of {} hold fewer",
-                layout.cp, problem.bucket_tokens
+                "the longest sequence has {longest} tokens and takes {needed} ranks of {} tokens, the pool has {}",
+                problem.bucket_tokens, layout.cp
             )));
         }
         let balanced = context.word("deal", "balance") == "balance";
         let step = |index| {
             let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
-            let mut units = units(&problem.model, &sequences, problem.bucket_tokens);
+            let mut units = units(&problem.model, &sequences, problem.bucket_tokens, &offload);
             if balanced {
                 longest_first(&mut units);
             }
-            Step::of_groups(vec![deal(&units, layout.cp, balanced)])
+            let rule = match (balanced, layout.pp) {
+                (false, _) => Deal::InOrder,
+                (true, 1) => Deal::FirstFree,
+                (true, _) => Deal::OneClass,
+            };
+            Step::of_groups(vec![deal(&units, layout.cp, rule)])
         };
-        Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))
+        let decision = heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect());
+        let words = if permille > 0 {
+            format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
+        } else {
+            String::new()
+        };
+        let notes = vec![format!("the longest sequence, {longest} tokens, is on {needed} ranks{words}")];
+        let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(needed))].into();
+        figures.insert("offload_hidden_ratio".to_owned(), offload.hidden(longest));
+        figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
+        Ok(Decision { notes, figures, ..decision })
     }
 }
 
@@ -85,29 +190,45 @@ fn longest_first(units: &mut [Unit]) {
 type Sequence = (u32, u64);
 
 /// Long sequences and packs, in order of their first sequence.
-fn units(model: &Model, sequences: &[(u32, u64)], capacity: u64) -> Vec<Unit> {
+fn units(model: &Model, sequences: &[(u32, u64)], capacity: u64, offload: &Offload<'_>) -> Vec<Unit> {
     let (long, short): (Vec<Sequence>, Vec<Sequence>) =
         sequences.iter().copied().partition(|(_, tokens)| *tokens > capacity);
     let work = |sequences: &[(u32, u64)]| sequences.iter().map(|(_, tokens)| flops(model, *tokens)).sum::<f64>();
     let mut units: Vec<Unit> = long
         .into_iter()
         .map(|sequence| {
-            let n_ranks = u32::try_from(sequence.1.div_ceil(capacity)).expect("checked against the ranks");
-            Unit { sequences: vec![sequence], n_ranks, work: work(&[sequence]) / f64::from(n_ranks) }
+            let (offload_permille, n_ranks) = offload.of(sequence.1, capacity);
+            let work = work(&[sequence]) / f64::from(n_ranks);
+            Unit { sequences: vec![sequence], n_ranks, work, offload_permille }
         })
         .collect();
     let sizes: Vec<u64> = short.iter().map(|(_, tokens)| *tokens).collect();
     for bin in pack::best_fit_decreasing(&sizes, capacity) {
         let sequences: Vec<(u32, u64)> = bin.into_iter().map(|item| short[item]).collect();
-        units.push(Unit { n_ranks: 1, work: work(&sequences), sequences });
+        // Packs are too short to hide anything; a fixed ratio is for studies and applies to them as well.
+        let tokens = sequences.iter().map(|(_, tokens)| tokens).sum();
+        let offload_permille = if matches!(offload.rule, Rule::Fixed(_)) { offload.of(tokens, capacity).0 } else { 0 };
+        units.push(Unit { n_ranks: 1, work: work(&sequences), sequences, offload_permille });
     }
     units.sort_by_key(|unit| unit.sequences.iter().map(|(id, _)| *id).min());
     units
 }
 
+/// How units go to ranks.
+#[derive(Clone, Copy, PartialEq)]
+enum Deal {
+    /// In turn.
+    InOrder,
+    /// To the ranks that are free first.
+    FirstFree,
+    /// Rings as above; then every rank one length class, up to the mean load.
+    OneClass,
+}
+
 /// Micro-batches of all ranks: the n-th one holds the n-th unit of every rank. A ring begins when all its ranks are free.
-fn deal(units: &[Unit], n_ranks: u32, balanced: bool) -> Vec<MicroBatch> {
+fn deal(units: &[Unit], n_ranks: u32, rule: Deal) -> Vec<MicroBatch> {
     let n = n_ranks as usize;
+    let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(n_ranks);
     let (mut load, mut next) = (vec![0.0_f64; n], vec![0_usize; n]);
     let mut micro_batches: Vec<MicroBatch> = Vec::new();
     let mut cursor = 0;
@@ -115,17 +236,25 @@ fn deal(units: &[Unit], n_ranks: u32, balanced: bool) -> Vec<MicroBatch> {
         let width = unit.n_ranks as usize;
         // The load of a ring is that of its slowest rank.
         let free = |first: usize| load[first..first + width].iter().copied().fold(0.0, f64::max);
-        let first = if balanced {
+        let first_free = || {
             // Rings of one width lie side by side and leave no gaps between them.
             let windows = (0..=n - width).step_by(width);
             windows.min_by(|&a, &b| free(a).total_cmp(&free(b))).expect("a sequence fits the ranks")
-        } else {
-            if cursor + width > n {
-                cursor = 0;
-            }
-            cursor
         };
-        cursor = first + width;
+        let first = match rule {
+            Deal::InOrder if cursor + width > n => 0,
+            Deal::InOrder => cursor,
+            // The rank that has got this class so far goes on, while it is nearer to the mean with the unit than without.
+            Deal::OneClass if width == 1 => {
+                (cursor..n).find(|&rank| load[rank] + unit.work / 2.0 <= mean).unwrap_or_else(first_free)
+            }
+            Deal::FirstFree | Deal::OneClass => first_free(),
+        };
+        cursor = match rule {
+            Deal::OneClass if width > 1 => 0,
+            Deal::OneClass => first,
+            _ => first + width,
+        };
         let begins = free(first);
         let place = next[first..first + width].iter().copied().max().unwrap_or(0);
         load[first..first + width].fill(begins + unit.work);
@@ -133,65 +262,22 @@ fn deal(units: &[Unit], n_ranks: u32, balanced: bool) -> Vec<MicroBatch> {
         if micro_batches.len() <= place {
             micro_batches.resize_with(place + 1, MicroBatch::default);
         }
-        let first = u32::try_from(first).expect("ranks fit u32");
-        let of = if width == 1 { Place::Local(first) } else { Place::Ring { first, count: unit.n_ranks } };
-        micro_batches[place].sequences.extend(unit.sequences.iter().map(|&(sequence, tokens)| Placement {
-            sequence,
-            from: 0,
-            tokens,
-            place: of,
-        }));
+        put(&mut micro_batches[place], unit, first, n);
     }
     micro_batches
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_of_a_sequence_are_any_integer() {
-        // The paper's example at 8K per rank: 312K takes 39 ranks, 768K takes 96, and 32 of 128 are left.
-        let model = sim::model::embedded("llama-2-7b").expect("embedded");
-        for (kilo_tokens, ranks) in [(312, 39), (768, 96), (9, 2), (8, 1)] {
-            let units = units(&model, &[(0, kilo_tokens * 1024)], 8 * 1024);
-            assert_eq!(units[0].n_ranks, ranks);
-        }
-        let sequences: Vec<(u32, u64)> =
-            [(0, 768 * 1024)].into_iter().chain((1..33).map(|id| (id, 8 * 1024))).collect();
-        let units = units(&model, &sequences, 8 * 1024);
-        let found = deal(&units, 128, false);
-        assert_eq!(found.len(), 1, "one ring of 96 and 32 single ranks side by side");
-        assert_eq!(found[0].sequences.len(), 33);
+/// Adds a unit to a micro-batch, from a rank on.
+fn put(micro_batch: &mut MicroBatch, unit: &Unit, first: usize, n_ranks: usize) {
+    if unit.offload_permille > 0 {
+        micro_batch.offload_permille.resize(n_ranks, 0);
+        micro_batch.offload_permille[first..first + unit.n_ranks as usize].fill(unit.offload_permille);
     }
-
-    #[test]
-    fn balanced_ranks_are_busy_alike() {
-        let model = sim::model::embedded("llama-2-7b").expect("embedded");
-        // One, two and four ranks.
-        let lengths = (0..2000_u64).map(|k| [200, 8193, 24_577][(k % 3) as usize] + (k * k * 7919) % 7_900);
-        let sequences: Vec<(u32, u64)> = (0..2000).zip(lengths).collect();
-        let spread = |balanced: bool| {
-            let mut units = units(&model, &sequences, 8192);
-            if balanced {
-                longest_first(&mut units);
-            }
-            let mut busy = [0.0; 16];
-            for (micro_batch, _) in deal(&units, 16, balanced).iter().zip(0..) {
-                for placement in &micro_batch.sequences {
-                    let (first, count) = placement.place.ring(16).unwrap_or_else(|| match placement.place {
-                        Place::Local(rank) => (rank, 1),
-                        _ => unreachable!("a ring is a ring"),
-                    });
-                    for rank in first..first + count {
-                        busy[rank as usize] += flops(&model, placement.tokens) / f64::from(count);
-                    }
-                }
-            }
-            let (least, most) = busy.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), &x| (a.min(x), b.max(x)));
-            most / least
-        };
-        assert!(spread(true) < 1.1, "{}", spread(true));
-        assert!(spread(true) < spread(false));
-    }
+    let first = u32::try_from(first).expect("ranks fit u32");
+    let place = if unit.n_ranks == 1 { Place::Local(first) } else { Place::Ring { first, count: unit.n_ranks } };
+    let placements = unit.sequences.iter().map(|&(sequence, tokens)| Placement { sequence, from: 0, tokens, place });
+    micro_batch.sequences.extend(placements);
 }
+
+#[cfg(test)]
+mod tests;

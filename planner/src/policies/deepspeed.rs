@@ -24,8 +24,7 @@ const CARD: Card = Card {
 pub(super) fn alone((sequence, tokens): (u32, u64)) -> MicroBatch {
     MicroBatch {
         sequences: vec![Placement { sequence, from: 0, tokens, place: Place::Sharded }],
-        padding: 0,
-        forward_only: false,
+        ..MicroBatch::default()
     }
 }
 

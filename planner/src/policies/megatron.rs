@@ -27,7 +27,7 @@ pub(super) fn together(items: &[usize], sequences: &[(u32, u64)]) -> MicroBatch 
         tokens: sequences[index].1,
         place: Place::Sharded,
     };
-    MicroBatch { sequences: items.iter().map(place).collect(), padding: 0, forward_only: false }
+    MicroBatch { sequences: items.iter().map(place).collect(), ..MicroBatch::default() }
 }
 
 impl Policy for Megatron {

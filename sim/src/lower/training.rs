@@ -126,6 +126,8 @@ pub(crate) struct Share {
     sharded: Vec<Document>,
     /// Ranks that share the sharded ones; 0 without any.
     ring: u32,
+    /// Thousandths of its activations that stream to the host and back.
+    streamed: u32,
 }
 
 /// Context ranks that share sequences of a micro-batch.
@@ -193,6 +195,7 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
             local: Vec::new(),
             sharded: Vec::new(),
             ring: 0,
+            streamed: micro_batch.offload_permille.get(cp as usize).copied().unwrap_or(0),
         })
         .collect();
     let mut rings: BTreeMap<(u32, u32), u64> = BTreeMap::new();

@@ -171,7 +171,7 @@ impl Builder<'_> {
         let leads = self.layers_forward(frame, column, &frame.stage, role, &gathered);
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            let bytes = self.activation(frame, cp);
+            let bytes = self.kept(frame, cp);
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
             let last = self.last[lane.index()].expect("the layers have just computed");
             self.buffers(frame, cp, leads[cp], last);
@@ -187,6 +187,7 @@ impl Builder<'_> {
                 self.effect(task, Moment::Start, self.logits, logits(problem, share));
             }
             self.offload(frame, lane, cp);
+            self.stream(frame, lane, cp, CopyKind::DeviceToHost, &[leads[cp]]);
         }
     }
 
@@ -236,6 +237,30 @@ impl Builder<'_> {
         }
         let whole = hw::Bytes(self.activation(frame, cp).unsigned_abs()).as_f64();
         i64::try_from(hw::Bytes::from_f64(whole * self.problem.execution.offload).0).expect("below 2^63 bytes")
+    }
+
+    /// Activation bytes that never stay on the device: layer by layer they go to the host while forward goes on.
+    fn streamed(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        match i64::from(frame.content.shares[cp].streamed) {
+            0 => 0,
+            permille => self.activation(frame, cp) / 1000 * permille,
+        }
+    }
+
+    /// Activation bytes that a micro-batch holds from its forward to its backward.
+    fn kept(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        self.activation(frame, cp) - self.streamed(frame, cp)
+    }
+
+    /// Streams part of a pass's activations beside it. The device holds two layers of them at a time, so the pass goes no faster than the
+    /// copy: what follows on the lane waits for it (ByteScale, arXiv:2502.21231, selective offload).
+    fn stream(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize, kind: CopyKind, preds: &[TaskId]) {
+        let bytes = self.streamed(frame, cp);
+        if bytes > 0 {
+            let copy = self.copy(frame, lane, kind, bytes, preds);
+            let last = self.last[lane.index()].into_iter().collect::<Vec<TaskId>>();
+            self.gate[lane.index()].extend(last.into_iter().chain([copy]));
+        }
     }
 
     /// Part of the activations leaves for the host after forward.
@@ -357,6 +382,8 @@ impl Builder<'_> {
                 self.fetch(frame, lane, cp);
             }
         }
+        // What streams back starts with the backward, not before the slots ahead of it have ended.
+        let begun: Vec<Vec<TaskId>> = column.lanes.iter().map(|&lane| self.tail(lane)).collect();
         let mut first = Vec::new();
         for (index, piece) in frame.stage.pieces(buckets).iter().enumerate() {
             let begun = self.backward_piece(frame, column, piece, kind, if index == 0 { &gathered } else { &[] });
@@ -372,6 +399,9 @@ impl Builder<'_> {
         }
         for (cp, &lane) in column.lanes.iter().enumerate() {
             self.free(frame, lane, cp, kind, first[cp]);
+            if kind != PassKind::Weight {
+                self.stream(frame, lane, cp, CopyKind::HostToDevice, &begun[cp]);
+            }
         }
     }
 
@@ -390,7 +420,7 @@ impl Builder<'_> {
             self.buffers(frame, cp, first, end);
         }
         if matches!(kind, PassKind::Backward | PassKind::Weight) {
-            let bytes = self.activation(frame, cp);
+            let bytes = self.kept(frame, cp);
             self.effect(end, Moment::End, self.activations, -bytes);
             self.state(frame, end, Moment::End, -1);
         }

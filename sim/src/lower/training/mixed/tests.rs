@@ -135,3 +135,69 @@ fn the_widest_cut_sets_the_exchange_and_optimizer_states_are_cut_over_all() {
         assert!((hw::Bytes(found).as_f64() / sixteenth - 1.0).abs() < 0.01, "{found}");
     }
 }
+
+/// Longest end of passes and idle share of all pipelines when these sequences run one per micro-batch on two pipelines of four ranks.
+fn two_pipelines(groups: [Vec<u64>; 2]) -> (u64, f64) {
+    let base = Layout { pp: 4, ..Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Gather) };
+    let counts = [groups[0].len(), groups[1].len()];
+    let work: u64 = groups.iter().flatten().sum::<u64>() * 3;
+    let mut problem = problem(groups.concat(), base);
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    let cost = Fixed::default();
+    let plan = plan(&problem, &counts, &[(1, 4), (1, 4)], &cost);
+    let (graph, timeline) = play(&problem, &plan, &cost, Fold::Nothing);
+    let mut spans = [0; 2];
+    for (task, &end) in graph.tasks.iter().zip(&timeline.end) {
+        let span = &mut spans[graph.lanes[task.lane.index()].group as usize];
+        *span = (end - hw::Time::ZERO).as_ns().max(*span);
+    }
+    let span = spans.into_iter().max().unwrap_or(0);
+    (span, 1.0 - hw::Tokens(work).as_f64() / hw::Tokens(2 * span).as_f64())
+}
+
+#[test]
+fn length_classes_apart_leave_smaller_bubbles_than_mixed_ones_of_equal_work() {
+    // Eight long ones on one pipeline and 32 short ones on the other, or half of each on both, in turn.
+    let pure = two_pipelines([vec![40; 8], vec![10; 32]]);
+    let mixed: Vec<u64> = (0..4).flat_map(|_| [40, 10, 10, 10, 10]).collect();
+    let mixed = two_pipelines([mixed.clone(), mixed]);
+    assert_eq!(pure.0, (4 - 1 + 8) * 120, "the long class alone");
+    assert!(mixed.1 > pure.1, "{mixed:?} {pure:?}");
+}
+
+#[test]
+fn context_ranks_with_lists_of_their_own_run_through_the_pipeline_independently() {
+    let base = Layout { pp: 4, ..Layout::data_and_context(1, 2, Zero::Off, ContextExchange::Ring) };
+    let lengths: Vec<u64> = [40; 8].into_iter().chain([10; 20]).collect();
+    let mut problem = problem(lengths, base);
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    let cost = Fixed::default();
+    // The n-th micro-batch holds the n-th long sequence on rank 0 and the n-th short one on rank 1.
+    let place = |sequence: u32, rank| {
+        let tokens = problem.workload.lengths[sequence as usize];
+        Placement { sequence, from: 0, tokens, place: Place::Local(rank) }
+    };
+    let micro_batch = |n: u32| {
+        let long = (n < 8).then(|| place(n, 0));
+        MicroBatch { sequences: long.into_iter().chain([place(8 + n, 1)]).collect(), ..MicroBatch::default() }
+    };
+    let mut plan = Plan {
+        schema: SCHEMA.to_owned(),
+        policy: "test".to_owned(),
+        schedule: "1f1b".to_owned(),
+        layout: problem.layout,
+        steps: vec![Step::of_groups(vec![(0..20).map(micro_batch).collect()])],
+    };
+    let (found, order_of) = pipelines(&problem, &plan, 0, &cost);
+    plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
+    plan.steps[0].order_of = order_of;
+    assert_eq!(crate::check::check(&problem, &plan), Ok(()));
+    let (graph, timeline) = play(&problem, &plan, &cost, Fold::Nothing);
+    let end_of = |cp: u32| {
+        let is_of = |task: &&Task| problem.layout.position(graph.lanes[task.lane.index()].rank).cp == cp;
+        let busy = graph.tasks.iter().zip(&timeline.start).zip(&timeline.end).filter(|((task, _), _)| is_of(task));
+        busy.filter(|((_, start), end)| end > start).map(|(_, end)| (*end - hw::Time::ZERO).as_ns()).max()
+    };
+    assert_eq!(end_of(0), Some((4 - 1 + 8) * 120));
+    assert_eq!(end_of(1), Some((4 - 1 + 20) * 30));
+}
