@@ -24,48 +24,61 @@ struct State<'a> {
     group_of: Vec<usize>,
 }
 
-/// An assignment that ends before `limit`; sequences are sorted by length, longest first.
-pub(super) fn assign(
+/// Longest first alone: when the slowest group would end; `None` where a sequence has no room, or the division cannot end before `limit`.
+/// Sequences are sorted by length, longest first.
+pub(super) fn dealt(
     sequences: &[Sequence],
     buckets: &[usize],
     division: &[u32],
     costs: &Costs,
     limit: f64,
-) -> Option<Assigned> {
-    let n_ranks = division.iter().sum::<u32>();
-    if costs.bound_s(buckets, n_ranks) >= limit {
-        return None;
-    }
-    let mut state = State {
-        sequences,
-        buckets,
-        division,
-        costs,
-        ends: vec![0.0; division.len()],
-        room: division.iter().map(|&degree| costs.capacity * u64::from(degree)).collect(),
-        group_of: Vec::with_capacity(sequences.len()),
-    };
-    for (at, &(_, tokens)) in sequences.iter().enumerate() {
-        let open = (0..division.len()).filter(|&group| state.room[group] >= tokens);
-        let group = open.min_by(|&a, &b| state.end(at, a).total_cmp(&state.end(at, b)))?;
-        state.ends[group] = state.end(at, group);
-        state.room[group] -= tokens;
-        state.group_of.push(group);
-        // Moves and swaps seldom win more than this back.
-        if state.ends[group] > limit * 1.5 {
-            return None;
-        }
-    }
+) -> Option<f64> {
+    let state = State::dealt(sequences, buckets, division, costs, limit)?;
+    Some(state.ends.iter().copied().fold(0.0, f64::max))
+}
+
+/// Longest first, then moves and swaps.
+pub(super) fn assign(sequences: &[Sequence], buckets: &[usize], division: &[u32], costs: &Costs) -> Option<Assigned> {
+    let mut state = State::dealt(sequences, buckets, division, costs, f64::INFINITY)?;
     for _ in 0..ROUNDS_MAX {
         if !state.improve() {
             break;
         }
     }
     let slowest_s = state.ends.iter().copied().fold(0.0, f64::max);
-    (slowest_s < limit).then_some(Assigned { group_of: state.group_of, slowest_s })
+    Some(Assigned { group_of: state.group_of, slowest_s })
 }
 
-impl State<'_> {
+impl<'a> State<'a> {
+    fn dealt(
+        sequences: &'a [Sequence],
+        buckets: &'a [usize],
+        division: &'a [u32],
+        costs: &'a Costs,
+        limit: f64,
+    ) -> Option<Self> {
+        let mut state = Self {
+            sequences,
+            buckets,
+            division,
+            costs,
+            ends: vec![0.0; division.len()],
+            room: division.iter().map(|&degree| costs.capacity * u64::from(degree)).collect(),
+            group_of: Vec::with_capacity(sequences.len()),
+        };
+        for (at, &(_, tokens)) in sequences.iter().enumerate() {
+            let open = (0..division.len()).filter(|&group| state.room[group] >= tokens);
+            let group = open.min_by(|&a, &b| state.end(at, a).total_cmp(&state.end(at, b)))?;
+            state.ends[group] = state.end(at, group);
+            state.room[group] -= tokens;
+            state.group_of.push(group);
+            if state.ends[group] > limit {
+                return None;
+            }
+        }
+        Some(state)
+    }
+
     fn seconds(&self, at: usize, group: usize) -> f64 {
         self.costs.on(self.buckets[at], self.division[group])
     }
