@@ -1,6 +1,6 @@
 //! A policy's step against the certified lower bound, and the largest causes of the difference, in words.
 
-use sim::metrics::causes::CAUSES;
+use sim::metrics::causes::Cause;
 
 use crate::PolicyResult;
 use crate::quantity::{duration, percent, plain};
@@ -13,10 +13,10 @@ pub(crate) fn bound_s(result: &PolicyResult) -> Option<f64> {
     result.metrics.get("iteration_time_bound_s").copied().filter(|bound| bound.is_finite())
 }
 
-/// Causes with the seconds that they lose: position in `CAUSES`, in that order.
-pub(crate) fn causes(result: &PolicyResult) -> Vec<(usize, f64)> {
-    let lost = |(index, (key, _)): (usize, &(&str, _))| Some((index, *result.metrics.get(*key)?));
-    CAUSES.iter().enumerate().filter_map(lost).filter(|(_, seconds)| seconds.is_finite()).collect()
+/// Causes with the seconds that they lose, in their order.
+pub(crate) fn causes(result: &PolicyResult) -> Vec<(Cause, f64)> {
+    let lost = |cause: Cause| Some((cause, *result.metrics.get(cause.key())?));
+    Cause::ALL.into_iter().filter_map(lost).filter(|(_, seconds)| seconds.is_finite()).collect()
 }
 
 /// `no schedule is below 1.156 s (gap 13.7 %); lost: imbalance between ranks 75.9 ms, …`.
@@ -28,7 +28,7 @@ pub(crate) fn words(result: &PolicyResult) -> Option<String> {
     let named: Vec<String> = causes
         .iter()
         .take(N_NAMED)
-        .map(|&(index, seconds)| format!("{} {}", CAUSES[index].1, duration(seconds, None)))
+        .map(|&(cause, seconds)| format!("{} {}", cause.name(), duration(seconds, None)))
         .collect();
     let lost = if named.is_empty() { String::new() } else { format!("; lost: {}", named.join(", ")) };
     Some(format!("no schedule is below {}{gap}{lost}", duration(bound, None)))

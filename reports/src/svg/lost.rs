@@ -2,16 +2,27 @@
 
 use std::fmt::Write as _;
 
-use sim::metrics::causes::CAUSES;
+use sim::metrics::causes::Cause;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px};
 use crate::RunResult;
 use crate::lost::{bound_s, causes};
 use crate::quantity::{duration, float_of, shortened};
 
-/// Colour of each of `CAUSES`, as far as possible that of the role that causes it.
-const COLOURS: [&str; CAUSES.len()] =
-    ["#8C8C8C", "#A6761D", ORANGE, "#56B4E9", "#CC79A7", "#44AA99", VERMILION, "#F0E442"];
+/// Colour of a cause, as far as possible that of the role that causes it.
+const fn colour(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Imbalance => "#8C8C8C",
+        Cause::Bubble => "#A6761D",
+        Cause::Communication => ORANGE,
+        Cause::Kernel => "#56B4E9",
+        Cause::Recompute => "#CC79A7",
+        Cause::Padding => "#44AA99",
+        Cause::Offload => VERMILION,
+        Cause::Other => "#F0E442",
+    }
+}
+
 const LEFT: f64 = 220.0;
 const RIGHT: f64 = 110.0;
 const TOP: u32 = 52;
@@ -20,8 +31,7 @@ const PITCH: u32 = 28;
 struct Row<'a> {
     name: &'a str,
     bound_s: f64,
-    /// Position in `CAUSES` and seconds.
-    causes: Vec<(usize, f64)>,
+    causes: Vec<(Cause, f64)>,
 }
 
 impl Row<'_> {
@@ -42,9 +52,9 @@ pub fn lost_bars(run: &RunResult) -> String {
     }
     let n_rows = u32::try_from(rows.len()).expect("fewer than 2^32 policies");
     let mut out = open(TOP + n_rows * PITCH + 8, "Lower bound and causes of lost time of each policy");
-    let used = |index: usize| rows.iter().any(|row| row.causes.iter().any(|(at, _)| *at == index));
+    let used = |cause: Cause| rows.iter().any(|row| row.causes.iter().any(|(of, _)| *of == cause));
     let entries: Vec<(&str, &str)> =
-        (0..CAUSES.len()).filter(|&index| used(index)).map(|index| (CAUSES[index].1, COLOURS[index])).collect();
+        Cause::ALL.into_iter().filter(|&cause| used(cause)).map(|cause| (cause.name(), colour(cause))).collect();
     let (first, second) = entries.split_at(entries.len().min(3));
     let first: Vec<(&str, &str)> = [("lower bound", BLUE)].into_iter().chain(first.iter().copied()).collect();
     out.push_str(&legend(&first, 20, 16));
@@ -60,7 +70,7 @@ pub fn lost_bars(run: &RunResult) -> String {
             escape(&shortened(row.name, 28))
         );
         let parts = [("lower bound", BLUE, row.bound_s)].into_iter();
-        let parts = parts.chain(row.causes.iter().map(|&(cause, seconds)| (CAUSES[cause].1, COLOURS[cause], seconds)));
+        let parts = parts.chain(row.causes.iter().map(|&(cause, seconds)| (cause.name(), colour(cause), seconds)));
         let mut x = LEFT;
         for (part, colour, seconds) in parts {
             let width = seconds.max(0.0) * scale;

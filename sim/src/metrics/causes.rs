@@ -15,28 +15,73 @@ use crate::plan::{MicroBatch, Plan};
 use crate::problem::Problem;
 use crate::task::{Role, Stream};
 
-/// Why time is lost, with its key in the metrics and its name for people.
-pub const CAUSES: [(&str, &str); 8] = [
-    ("lost_imbalance_s", "imbalance between ranks"),
-    ("lost_bubble_s", "pipeline bubbles"),
-    ("lost_communication_s", "exposed communication"),
-    ("lost_kernel_s", "kernels below their best efficiency"),
-    ("lost_recompute_s", "recompute"),
-    ("lost_padding_s", "padding"),
-    ("lost_offload_s", "offload stalls"),
-    ("lost_other_s", "other"),
-];
+/// Why time is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Waiting for slower ranks.
+    Imbalance,
+    /// Waiting in a pipeline.
+    Bubble,
+    /// Communication that nothing hides.
+    Communication,
+    /// Kernels below their best size, start-ups, host time.
+    Kernel,
+    /// Forward computed again.
+    Recompute,
+    /// Padded tokens.
+    Padding,
+    /// Copies to or from the host that nothing hides.
+    Offload,
+    /// What is left; nothing, unless a bound were wrong.
+    Other,
+}
+
+impl Cause {
+    /// Every cause in index order.
+    pub const ALL: [Self; 8] = [
+        Self::Imbalance,
+        Self::Bubble,
+        Self::Communication,
+        Self::Kernel,
+        Self::Recompute,
+        Self::Padding,
+        Self::Offload,
+        Self::Other,
+    ];
+
+    /// Key in the metrics.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Imbalance => "lost_imbalance_s",
+            Self::Bubble => "lost_bubble_s",
+            Self::Communication => "lost_communication_s",
+            Self::Kernel => "lost_kernel_s",
+            Self::Recompute => "lost_recompute_s",
+            Self::Padding => "lost_padding_s",
+            Self::Offload => "lost_offload_s",
+            Self::Other => "lost_other_s",
+        }
+    }
+
+    /// Name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Imbalance => "imbalance between ranks",
+            Self::Bubble => "pipeline bubbles",
+            Self::Communication => "exposed communication",
+            Self::Kernel => "kernels below their best efficiency",
+            Self::Recompute => "recompute",
+            Self::Padding => "padding",
+            Self::Offload => "offload stalls",
+            Self::Other => "other",
+        }
+    }
+}
 
 /// Below the engine's clock.
 const NEGLIGIBLE_S: f64 = 1e-8;
-const IMBALANCE: usize = 0;
-const BUBBLE: usize = 1;
-const COMMUNICATION: usize = 2;
-const KERNEL: usize = 3;
-const RECOMPUTE: usize = 4;
-const PADDING: usize = 5;
-const OFFLOAD: usize = 6;
-const OTHER: usize = 7;
 
 /// A step against its bound, means over the steps of a job; seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -45,16 +90,16 @@ pub struct Lost {
     pub step_s: f64,
     /// Lower bound on it.
     pub bound_s: f64,
-    /// Lost by each of `CAUSES`; they add up to the step less the bound.
-    pub causes_s: [f64; CAUSES.len()],
+    /// Lost by each of `Cause::ALL`; they add up to the step less the bound.
+    pub causes_s: [f64; Cause::ALL.len()],
 }
 
 impl Lost {
     /// Keys and values for the metrics; causes that lose nothing are left out.
     #[must_use]
     pub fn figures(&self) -> BTreeMap<String, f64> {
-        let causes = CAUSES.iter().zip(self.causes_s).filter(|(_, seconds)| seconds.abs() > NEGLIGIBLE_S);
-        let causes = causes.map(|((key, _), seconds)| (*key, seconds));
+        let causes = Cause::ALL.iter().zip(self.causes_s).filter(|(_, seconds)| seconds.abs() > NEGLIGIBLE_S);
+        let causes = causes.map(|(cause, seconds)| (cause.key(), seconds));
         let gap = ("bound_gap_ratio", (1.0 - self.bound_s / self.step_s).max(0.0));
         let all = [("iteration_time_bound_s", self.bound_s), gap].into_iter().chain(causes);
         all.map(|(key, value)| (key.to_owned(), value)).collect()
@@ -132,25 +177,27 @@ fn of_step(step: &Played, bound: &Bound, padding_s: f64) -> Lost {
     let step_s = step.timeline.span().to_seconds().get();
     let bound_s = bound.step_s();
     let spent = spent(step);
-    let mut causes = [0.0; CAUSES.len()];
-    causes[IMBALANCE] = spent.idle;
-    causes[BUBBLE] = spent.bubble;
-    causes[COMMUNICATION] = (spent.exposed - bound.gather_s).max(0.0);
-    causes[RECOMPUTE] = spent.recompute;
-    causes[OFFLOAD] = spent.offload;
+    let mut causes = [0.0; Cause::ALL.len()];
+    let mut set = |cause: Cause, seconds: f64| causes[cause as usize] = seconds;
+    set(Cause::Imbalance, spent.idle);
+    set(Cause::Bubble, spent.bubble);
+    set(Cause::Communication, (spent.exposed - bound.gather_s).max(0.0));
+    set(Cause::Recompute, spent.recompute);
+    set(Cause::Offload, spent.offload);
     let above = (spent.useful + spent.optimizer - bound.work_s - bound.optimizer_s).max(0.0);
-    causes[PADDING] = padding_s.min(above);
-    causes[KERNEL] = above - causes[PADDING];
+    let padding_s = padding_s.min(above);
+    set(Cause::Padding, padding_s);
+    set(Cause::Kernel, above - padding_s);
     // Nobody can avoid waiting for the longest chain or for communication that is longer than the work.
     let mut unavoidable = bound.step_s() - bound.work_s - bound.optimizer_s - bound.gather_s;
-    let mut waits = [IMBALANCE, BUBBLE, COMMUNICATION];
+    let mut waits = [Cause::Imbalance, Cause::Bubble, Cause::Communication].map(|cause| cause as usize);
     waits.sort_by(|&a, &b| causes[b].total_cmp(&causes[a]));
     for cause in waits {
         let taken = unavoidable.min(causes[cause]);
         causes[cause] -= taken;
         unavoidable -= taken;
     }
-    causes[OTHER] = step_s - bound_s - causes.iter().sum::<f64>();
+    causes[Cause::Other as usize] = step_s - bound_s - causes.iter().sum::<f64>();
     Lost { step_s, bound_s, causes_s: causes }
 }
 
