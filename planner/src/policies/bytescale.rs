@@ -6,7 +6,7 @@
 //! (algorithm 1). `balance` takes them longest first and gives each to the ranks that are free first (algorithm 2 without a
 //! pipeline: at any time all ranks are at about the same length class). With a pipeline every rank is a pipeline of its own, and any p
 //! micro-batches that follow each other run on its p stages together: `balance` then gives each pipeline sequences of one length
-//! class, and equal work (PP-balance). All data and context ranks are one pool: the layout has `dp = 1` and `cp` ranks.
+//! class, and equal work (PP-balance). `wide` gives a sequence that would end last more ranks than hold it. All data and context ranks are one pool: the layout has `dp = 1` and `cp` ranks.
 //!
 //! Selective offload (equation 3): r = min(1, T(s) / copy(s)) of the activations of all but two layers stream to the host behind
 //! forward and back behind backward, T one layer's forward, copy its activations' way to the host; a sequence then takes
@@ -38,8 +38,8 @@ const CARD: Card = Card {
             name: "deal",
             unit: "word",
             default: "balance",
-            allowed: Allowed::Words(&["balance", "naive"]),
-            about: "longest first to the least loaded ranks (one length class per pipeline), or in order of arrival",
+            allowed: Allowed::Words(&["balance", "wide", "naive"]),
+            about: "longest first to the least loaded ranks (one length class per pipeline), the same with wider rings for what would end last, or in order of arrival",
         },
         Parameter {
             name: "offload",
@@ -149,10 +149,14 @@ impl Policy for ByteScale {
                 problem.bucket_tokens, layout.cp
             )));
         }
-        let balanced = context.word("deal", "balance") == "balance";
+        let balanced = context.word("deal", "balance") != "naive";
+        let is_wide = context.word("deal", "balance") == "wide";
         let step = |index| {
             let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
             let mut units = units(&problem.model, &sequences, problem.bucket_tokens, &offload);
+            if is_wide {
+                widen(&mut units, layout.cp);
+            }
             if balanced {
                 longest_first(&mut units);
             }
@@ -212,6 +216,19 @@ fn units(model: &Model, sequences: &[(u32, u64)], capacity: u64, offload: &Offlo
     }
     units.sort_by_key(|unit| unit.sequences.iter().map(|(id, _)| *id).min());
     units
+}
+
+/// Rings that would take longer than the mean rank get as many ranks as bring them down to it: not in the paper, which takes the least
+/// ranks that hold a sequence.
+fn widen(units: &mut [Unit], n_ranks: u32) {
+    let whole = |unit: &Unit| unit.work * f64::from(unit.n_ranks);
+    let mean = units.iter().map(whole).sum::<f64>() / f64::from(n_ranks);
+    for unit in units.iter_mut().filter(|unit| unit.sequences.len() == 1 && unit.work > mean) {
+        let all = whole(unit);
+        let wanted = u32::try_from(hw::Bytes::from_f64((all / mean).ceil()).0).unwrap_or(n_ranks);
+        unit.n_ranks = wanted.clamp(unit.n_ranks, n_ranks);
+        unit.work = all / f64::from(unit.n_ranks);
+    }
 }
 
 /// How units go to ranks.

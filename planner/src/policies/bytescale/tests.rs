@@ -100,3 +100,18 @@ fn the_offload_ratio_is_what_one_layers_forward_hides() {
     assert_eq!(offload(Rule::Fixed(1.0)).of(100 * 8192, 8192), (937, 7));
     assert_eq!(offload(Rule::Off).of(100 * 8192, 8192), (0, 100));
 }
+
+#[test]
+fn a_sequence_that_would_end_last_gets_more_ranks() {
+    let problem = llama();
+    // One sequence of 64 packs' length among 64 packs: alone on eight ranks it would take far longer than the mean.
+    let sequences: Vec<(u32, u64)> = [(0, 64 * 1024)].into_iter().chain((1..65).map(|id| (id, 8 * 1024))).collect();
+    let mut units = units(&problem.model, &sequences, 8 * 1024, &none(&problem));
+    let before: f64 = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum();
+    let (narrow, slowest) = (units[0].n_ranks, units.iter().map(|unit| unit.work).fold(0.0, f64::max));
+    widen(&mut units, 32);
+    assert!(units[0].n_ranks > narrow && units[0].n_ranks <= 32, "{} of {narrow}", units[0].n_ranks);
+    assert!(units.iter().map(|unit| unit.work).fold(0.0, f64::max) < slowest);
+    let after: f64 = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum();
+    assert!((after / before - 1.0).abs() < 1e-9);
+}
