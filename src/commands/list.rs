@@ -78,7 +78,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
         let parameters: String = card
             .parameters
             .iter()
-            .map(|p| format!("  {} (default {}, {:?})\n      {}\n", p.name, p.default, p.allowed, p.about))
+            .map(|p| format!("  {} = {}  ({})\n      {}\n", p.name, p.default, allowed(p), p.about))
             .collect();
         return print(&format!(
             "policy {}\n{}\nsource: {}\nplanner: {}\n{parameters}",
@@ -122,4 +122,12 @@ pub fn show(name: &str) -> Result<(), Failure> {
     Err(Failure::Input(format!(
         "error[S004]: nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names"
     )))
+}
+
+/// Values of a parameter, with its unit.
+fn allowed(parameter: &planner::Parameter) -> String {
+    match parameter.allowed {
+        planner::policy::Allowed::Words(words) => words.join(" | "),
+        planner::policy::Allowed::Range(low, high) => format!("{low} to {high} {}", parameter.unit),
+    }
 }
