@@ -151,13 +151,13 @@ pub fn buffer_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
     gathered + routed
 }
 
-/// Keys and values of a part of a long sequence and their gradients, held until its backward, bytes per token of a stage.
+/// Keys and values of a part of a long sequence, or their gradients, bytes per token of a stage.
 #[must_use]
 pub fn state_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
     let model = &problem.model;
     let width = model.latent.map_or(2 * model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
     let cut = if model.latent.is_some() { 1 } else { u64::from(problem.layout.tp).min(model.n_kv_heads) };
-    2 * u64::from(stage.n_layers()) * (width * problem.dtype.bytes()).div_ceil(cut)
+    u64::from(stage.n_layers()) * (width * problem.dtype.bytes()).div_ceil(cut)
 }
 
 /// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.

@@ -151,8 +151,12 @@ pub(crate) struct Content {
     chain: Option<(u32, u32)>,
     /// Tokens of the parts of long sequences in it.
     part_tokens: u64,
-    /// Whether their keys and values, and the gradients of these, are held from here to the part's backward.
+    /// Whether their keys and values are held from here to the part's backward.
     opens_state: bool,
+    /// Tokens before the last parts in it: their keys and values get gradients from its backward on.
+    earlier_tokens: u64,
+    /// Tokens of parts that are not the last: the gradients of their keys and values go with their backward.
+    gradient_tokens: u64,
 }
 
 /// Micro-batches of every data-parallel group. Groups whose exchanges join them get empty ones up to the longest group.
@@ -223,6 +227,8 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
         chain: None,
         part_tokens: 0,
         opens_state: false,
+        earlier_tokens: 0,
+        gradient_tokens: 0,
     }
 }
 

@@ -30,6 +30,10 @@ pub(super) fn mark(problem: &Problem, group: &[MicroBatch], contents: &mut [Cont
             let number = *numbers.entry(placement.sequence).or_insert(next);
             content.chain = Some((number, parts[&placement.sequence][&placement.from]));
             content.part_tokens += placement.tokens;
+            match placement.from + placement.tokens == whole {
+                true => content.earlier_tokens += placement.from,
+                false => content.gradient_tokens += placement.tokens,
+            }
             content.opens_state = seen.insert((placement.sequence, placement.from), ()).is_none();
         }
     }

@@ -175,7 +175,7 @@ impl Builder<'_> {
             self.effect(leads[cp], Moment::Start, self.activations, bytes);
             let last = self.last[lane.index()].expect("the layers have just computed");
             self.buffers(frame, cp, leads[cp], last);
-            self.state(frame, leads[cp], Moment::Start, 1);
+            self.open_state(frame, leads[cp]);
             if forward_only {
                 self.effect(last, Moment::End, self.activations, -bytes);
                 continue;
@@ -191,16 +191,29 @@ impl Builder<'_> {
         }
     }
 
-    /// Keys and values of a long sequence's part: held from its first forward to its backward.
-    fn state(&mut self, frame: &Frame<'_>, task: TaskId, moment: Moment, sign: i64) {
-        if frame.content.chain.is_none() || (sign > 0 && !frame.content.opens_state) {
-            return;
-        }
-        let tokens = frame.content.part_tokens;
+    /// Bytes of the keys and values of so many tokens of long sequences on a stage, or of their gradients.
+    fn state_bytes(&self, frame: &Frame<'_>, tokens: u64) -> i64 {
         let per_rank = tokens.div_ceil(u64::from(self.problem.layout.cp));
         let bytes = per_rank * memory::state_bytes_per_token(self.problem, &frame.stage);
-        let bytes = i64::try_from(bytes).expect("keys and values stay below 2^63 bytes");
-        self.effect(task, moment, self.states, sign * bytes);
+        i64::try_from(bytes).expect("keys and values stay below 2^63 bytes")
+    }
+
+    /// Keys and values of a long sequence's part are held from its first forward on.
+    fn open_state(&mut self, frame: &Frame<'_>, task: TaskId) {
+        if frame.content.opens_state {
+            let bytes = self.state_bytes(frame, frame.content.part_tokens);
+            self.effect(task, Moment::Start, self.states, bytes);
+        }
+    }
+
+    /// They go with the part's backward, and their gradients too. The backward of a last part, the first to run, leaves gradients for all
+    /// parts before it.
+    fn close_state(&mut self, frame: &Frame<'_>, task: TaskId) {
+        let content = frame.content;
+        let [own, gradients, earlier] = [content.part_tokens, content.gradient_tokens, content.earlier_tokens]
+            .map(|tokens| self.state_bytes(frame, tokens));
+        self.effect(task, Moment::End, self.states, -own - gradients);
+        self.effect(task, Moment::End, self.states, earlier);
     }
 
     /// Buffers of the exchanges of a pass, from its first task to its last.
@@ -422,7 +435,7 @@ impl Builder<'_> {
         if matches!(kind, PassKind::Backward | PassKind::Weight) {
             let bytes = self.kept(frame, cp);
             self.effect(end, Moment::End, self.activations, -bytes);
-            self.state(frame, end, Moment::End, -1);
+            self.close_state(frame, end);
         }
     }
 
