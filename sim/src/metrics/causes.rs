@@ -4,7 +4,7 @@
 //! hides, copies to the host that nothing hides, and waiting. Computation above the bound's work is recompute, padding, or kernels below
 //! their best size (with start-ups and host time). Waiting before a data-parallel group's last pass is pipeline bubble where there is a
 //! pipeline; all other waiting is imbalance between ranks. Where the bound is the longest chain or communication rather than work, the
-//! difference is unavoidable waiting and is taken off waiting causes, largest first.
+//! difference is unavoidable and is taken off the waiting causes, largest first, and then off the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,11 +188,12 @@ fn of_step(step: &Played, bound: &Bound, padding_s: f64) -> Lost {
     let padding_s = padding_s.min(above);
     set(Cause::Padding, padding_s);
     set(Cause::Kernel, above - padding_s);
-    // Nobody can avoid waiting for the longest chain or for communication that is longer than the work.
+    // Nobody can avoid the longest chain or communication that is longer than the work: it is waiting, or the chain's own start-ups.
     let mut unavoidable = bound.step_s() - bound.work_s - bound.optimizer_s - bound.gather_s;
     let mut waits = [Cause::Imbalance, Cause::Bubble, Cause::Communication].map(|cause| cause as usize);
     waits.sort_by(|&a, &b| causes[b].total_cmp(&causes[a]));
-    for cause in waits {
+    let others = [Cause::Kernel, Cause::Offload, Cause::Recompute, Cause::Padding].map(|cause| cause as usize);
+    for cause in waits.into_iter().chain(others) {
         let taken = unavoidable.min(causes[cause]);
         causes[cause] -= taken;
         unavoidable -= taken;
