@@ -97,6 +97,8 @@ impl Policy for Hydraulis {
             Some(model) => model.schemes(problem.layout.n_ranks(), (problem.layout.dp, own_shape)),
             None => schemes::own(problem, context.cost),
         };
+        // Published shapes are those of another model: what this one cannot be cut into is left out.
+        all.retain(|scheme| schemes::cuts(&problem.model, scheme.shape));
         // The layout's own shape first.
         all.sort_by_key(|scheme| scheme.shape != own_shape);
         if all.first().is_none_or(|scheme| scheme.shape != own_shape) {
@@ -323,4 +325,24 @@ fn name(strategy: &[Scheme]) -> String {
         if run.len() == 1 { shape } else { format!("{} of {shape}", run.len()) }
     };
     strategy.chunk_by(|a, b| a.shape == b.shape).map(part).collect::<Vec<_>>().join(" + ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::problem;
+    use super::*;
+
+    #[test]
+    fn shapes_that_the_model_cannot_be_cut_into_are_never_planned() {
+        // 14 heads: published shapes of tensor degree 4, 8 and 16 are left out.
+        let mut problem = problem(vec![3000, 200, 900, 40, 1500, 700], 6, 8, 1, 8_000);
+        problem.layout.tp = 2;
+        problem.layout.dp = 4;
+        let cost = sim::cost::roofline::Roofline::new(&problem.cluster);
+        let word = |name: &str, word: &str| (name.to_owned(), crate::policy::Value::Word(word.to_owned()));
+        let parameters = [word("coefficients", "published-7b")].into();
+        let decision = Hydraulis.plan(&problem, &PlanContext { cost: &cost, parameters }).expect("a plan");
+        assert!(decision.plan.steps[0].pipelines.iter().all(|shape| shape.tp <= 2));
+        assert!(decision.figures.keys().all(|key| !key.contains("tp4") && !key.contains("tp8")));
+    }
 }
