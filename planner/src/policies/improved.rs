@@ -79,8 +79,8 @@ struct PlayedStep {
     span_s: f64,
     /// Ends of the lanes' last passes, added up: what may fall while the slowest lane still holds the step.
     ends_s: f64,
-    /// Data-parallel group and context rank that end last.
-    last: (u32, u32),
+    /// Data-parallel group that ends last.
+    last: u32,
 }
 
 impl PlayedStep {
@@ -149,12 +149,12 @@ impl Judge<'_> {
             }
         }
         let lane = (0..ends.len()).max_by_key(|&lane| (ends[lane], std::cmp::Reverse(lane)))?;
-        let last = self.problem.layout.position(graph.lanes[lane].rank);
+        let last = graph.lanes[lane].group;
         let end_s = |(end, lane): (&hw::Time, &sim::task::Lane)| {
             (*end - hw::Time::ZERO).to_seconds().get() * f64::from(lane.multiplicity)
         };
         let ends_s = ends.iter().zip(&graph.lanes).map(end_s).sum();
-        Some(PlayedStep { span_s: timeline.span().to_seconds().get(), ends_s, last: (last.dp, last.cp) })
+        Some(PlayedStep { span_s: timeline.span().to_seconds().get(), ends_s, last })
     }
 }
 

@@ -11,7 +11,7 @@ use sim::random::Stream;
 type At = (usize, usize, usize);
 
 /// A changed step; `None` when the drawn change is not possible.
-pub(super) fn propose(problem: &Problem, step: &Step, last: (u32, u32), random: &mut Stream) -> Option<Step> {
+pub(super) fn propose(problem: &Problem, step: &Step, last: u32, random: &mut Stream) -> Option<Step> {
     let mut draw = Draw { problem, last, random };
     let mut changed = step.clone();
     let touched = match draw.below(5) {
@@ -40,8 +40,8 @@ fn fits(problem: &Problem, micro_batch: &MicroBatch) -> bool {
 
 struct Draw<'a> {
     problem: &'a Problem,
-    /// Group and context rank that end last.
-    last: (u32, u32),
+    /// Group that ends last.
+    last: u32,
     random: &'a mut Stream,
 }
 
@@ -55,7 +55,7 @@ impl Draw<'_> {
 
     /// The group that ends last, three times of four.
     fn group(&mut self, step: &Step) -> usize {
-        if self.below(4) > 0 { self.last.0 as usize } else { self.below(step.groups.len()) }
+        if self.below(4) > 0 { self.last as usize } else { self.below(step.groups.len()) }
     }
 
     /// A whole sequence of a group, if the drawn one is whole.
