@@ -12,7 +12,7 @@
 //! forward and back behind backward, T one layer's forward, copy its activations' way to the host; a sequence then takes
 //! D = ceil((2 + (1 − r)·(l − 2)) / l · s / C) ranks. The printed lower bound on r is left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sim::lower::training::parts;
 use sim::plan::{MicroBatch, Place, Placement, Step};
@@ -119,7 +119,8 @@ impl Offload<'_> {
         let permille = u32::try_from(hw::Bytes::from_f64((share * 1000.0).floor()).0).expect("at most a thousand");
         let left = u128::from(tokens) * u128::from(1000 - permille);
         let n = left.div_ceil(1000 * u128::from(capacity)).max(1);
-        (permille, u32::try_from(n).expect("checked against the ranks"))
+        // More ranks than can be counted are more than there are.
+        (permille, u32::try_from(n).unwrap_or(u32::MAX))
     }
 }
 
@@ -142,10 +143,14 @@ impl Policy for ByteScale {
         };
         let offload = Offload { problem, cost: context.cost, rule };
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-        let (permille, needed) = offload.of(longest, problem.bucket_tokens);
-        if needed > layout.cp {
+        let (permille, on) = offload.of(longest, problem.bucket_tokens);
+        // Less of a shorter sequence may be hidden, so it can take more ranks than the longest.
+        let ranks = |tokens: u64| offload.of(tokens, problem.bucket_tokens).1;
+        let distinct: BTreeSet<u64> = problem.workload.lengths.iter().copied().collect();
+        let most = distinct.into_iter().map(|tokens| (ranks(tokens), tokens)).max();
+        if let Some((needed, tokens)) = most.filter(|(needed, _)| *needed > layout.cp) {
             return Err(PlanError::Infeasible(format!(
-                "the longest sequence has {longest} tokens and takes {needed} ranks of {} tokens, the pool has {}",
+                "a sequence of {tokens} tokens takes {needed} ranks of {} tokens, the pool has {}",
                 problem.bucket_tokens, layout.cp
             )));
         }
@@ -173,8 +178,8 @@ impl Policy for ByteScale {
         } else {
             String::new()
         };
-        let notes = vec![format!("the longest sequence, {longest} tokens, is on {needed} ranks{words}")];
-        let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(needed))].into();
+        let notes = vec![format!("the longest sequence, {longest} tokens, is on {on} ranks{words}")];
+        let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(on))].into();
         figures.insert("offload_hidden_ratio".to_owned(), offload.hidden(longest));
         figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
         Ok(Decision { notes, figures, ..decision })

@@ -7,6 +7,8 @@
 //! warm-up. ChunkSize and K that are not given are found by grid: the shortest 1F1B of the first step that memory allows.
 //! Forwards of a sequence: N + max(0, N − K).
 
+use std::collections::BTreeMap;
+
 use sim::lower::training::pipelines;
 use sim::plan::{MicroBatch, Place, Placement, Step};
 use sim::schedule::play;
@@ -68,12 +70,23 @@ impl Policy for ChunkFlow {
         }
         let shapes = shapes(problem, context)?;
         let judged = shapes.iter().map(|&shape| (predicted(problem, context, shape), shape));
-        let shape = match shapes.len() {
-            1 => shapes[0],
-            _ => judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("the grid is not empty").1,
-        };
+        let (seconds, shape) = judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("the grid is not empty");
         let steps = (0..problem.workload.n_steps()).map(|index| step(problem, index, shape)).collect();
-        Ok(heuristic(CARD.name, problem, steps))
+        let Shape { chunk_tokens, keep } = shape;
+        let among = if shapes.len() == 1 { "as given".to_owned() } else { format!("the best of {}", shapes.len()) };
+        let holds = if seconds.is_finite() {
+            format!("{seconds:.3} s on the pipelines of the first step")
+        } else {
+            "more activations than memory holds".to_owned()
+        };
+        let notes = vec![format!("ChunkSize {chunk_tokens}, K {keep} ({among}): {holds}")];
+        let figures = [("chunk_tokens", chunk_tokens), ("keep", keep)];
+        let mut figures: BTreeMap<String, f64> =
+            figures.into_iter().map(|(name, n)| (name.to_owned(), hw::Tokens(n).as_f64())).collect();
+        if seconds.is_finite() {
+            figures.insert("predicted_pipeline_s".to_owned(), seconds);
+        }
+        Ok(Decision { notes, figures, ..heuristic(CARD.name, problem, steps) })
     }
 }
 

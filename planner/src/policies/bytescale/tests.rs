@@ -115,3 +115,24 @@ fn a_sequence_that_would_end_last_gets_more_ranks() {
     let after: f64 = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum();
     assert!((after / before - 1.0).abs() < 1e-9);
 }
+
+#[test]
+fn a_shorter_sequence_that_takes_more_ranks_than_the_longest_is_a_named_reason() {
+    // Nothing of 20,000 tokens is hidden (a kernel of no time); all of the longest is, when copies cost nothing more.
+    struct Hidden;
+    impl CostModel for Hidden {
+        fn elementary(&self, op: &Op) -> sim::cost::Estimate {
+            let seconds = match op {
+                Op::Attention { documents, .. } if documents.iter().any(|document| document.keys > 100_000) => 1.0,
+                Op::Copy { .. } => 1.0,
+                _ => 0.0,
+            };
+            sim::cost::Estimate::exact(hw::Seconds::new(seconds), sim::cost::Source::Measured)
+        }
+    }
+    let problem = Problem { model: llama().model, ..problem(vec![131_072, 20_000], 1, 1, 8, 2048) };
+    let parameters = [("offload".to_owned(), crate::policy::Value::Word("selective".to_owned()))].into();
+    let reason =
+        ByteScale.plan(&problem, &PlanContext { parameters, cost: &Hidden }).expect_err("20,000 tokens fit nowhere");
+    assert!(matches!(&reason, PlanError::Infeasible(why) if why.contains("20000 tokens takes 10 ranks")), "{reason:?}");
+}
