@@ -10,7 +10,7 @@ use planner::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::cost::profile::Profiled;
+use sim::cost::profiled::Profiled;
 use sim::cost::roofline::Roofline;
 use sim::cost::sustained::Sustained;
 use sim::engine::{Case, Machine};

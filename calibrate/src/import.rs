@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use hw::{Cluster, Dtype};
 use polars::prelude::*;
 use rayon::prelude::*;
-use sim::cost::profile::{ATTENTION_TILE, CollectiveCurve, Operator, Profile, SCHEMA};
+use sim::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
+use sim::cost::profiled::{ATTENTION_TILE, document_length};
 use sim::cost::roofline::Roofline;
 use sim::cost::surface::Axis;
 use sim::task::Document;
@@ -71,6 +72,8 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         gpu: provenance.gpu.clone(),
         source: provenance.source.clone(),
         date: provenance.date.clone(),
+        device: None,
+        memory: BTreeMap::new(),
         operators: operators?.into_iter().flatten().collect(),
         collectives: collectives(dir)?,
         links: Vec::new(),
@@ -153,7 +156,7 @@ fn gemm(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>, ImportError> 
     }
     let axes = vec![axis("m", &M_KNOTS), axis("n", &NK_KNOTS), axis("k", &NK_KNOTS)];
     let (surface, residuals) = fit::surface(&rows, axes, GEMM_START_S);
-    Ok(Some(Operator { residuals, start_s: GEMM_START_S, surface }))
+    Ok(Some(Operator { residuals, start_s: GEMM_START_S, law: None, surface }))
 }
 
 const LENGTH_KNOTS: [f64; 14] =
@@ -186,7 +189,7 @@ fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Oper
             let base = roofline.attention_base(&document, whole(heads[row]), whole(kv), head_dim).get();
             let tiles = batch[row] * heads[row] * hw::Tokens(whole(length[row]).div_ceil(ATTENTION_TILE)).as_f64();
             Row {
-                point: vec![sim::cost::profile::document_length(&document), tiles, heads[row] / kv],
+                point: vec![document_length(&document), tiles, heads[row] / kv],
                 base_s: base * batch[row],
                 measured_s: latency[row] / 1e3,
                 shape: whole(heads[row]) * 1_000_003 + whole(kv) * 1009 + whole(batch[row]),
@@ -202,7 +205,7 @@ fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Oper
         axis("heads per key-value head", &GROUP_KNOTS),
     ];
     let (surface, residuals) = fit::surface(&rows, axes, ATTENTION_START_S);
-    Ok(Some(Operator { residuals, start_s: ATTENTION_START_S, surface }))
+    Ok(Some(Operator { residuals, start_s: ATTENTION_START_S, law: None, surface }))
 }
 
 /// Curves of every collective and rank count; every second inner size is held out for the error and then put back.

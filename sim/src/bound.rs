@@ -242,7 +242,8 @@ mod tests {
     use hw::Cluster;
 
     use super::*;
-    use crate::cost::profile::{Profile, Profiled};
+    use crate::cost::profile::Profile;
+    use crate::cost::profiled::Profiled;
     use crate::layout::{ContextExchange, Layout};
     use crate::problem::Execution;
     use crate::random;

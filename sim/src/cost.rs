@@ -1,8 +1,11 @@
 //! The cost seam: how long an operation takes, with an interval and where the figure comes from.
 
 pub mod collective;
+pub mod curve;
 pub mod fixed;
+pub mod law;
 pub mod profile;
+pub mod profiled;
 pub mod roofline;
 pub mod surface;
 pub mod sustained;

@@ -14,7 +14,7 @@ mod flow;
 mod play;
 
 use hw::topology::Topology;
-use hw::{Rank, Time};
+use hw::{Rank, Span, Time};
 
 use crate::cost::{CostModel, Estimate};
 use crate::task::{TaskGraph, TaskId};
@@ -95,6 +95,14 @@ pub fn simulate(graph: &TaskGraph, machine: &Machine<'_>) -> Outcome {
 pub fn simulate_cases(graph: &TaskGraph, machine: &Machine<'_>, cases: &[Case]) -> Vec<Outcome> {
     let estimates = estimates(graph, machine.cost);
     cases.iter().map(|&case| play::play(graph, &Machine { case, ..*machine }, &estimates)).collect()
+}
+
+/// Plays `graph` with a time for every task, as a device measured them one by one: what each lane did meets what the others
+/// did through the graph's dependencies. A meeting takes the time of its last member to arrive. Costs, links and speed
+/// changes of the machine play no part.
+#[must_use]
+pub fn join(graph: &TaskGraph, machine: &Machine<'_>, measured: &[Span]) -> Outcome {
+    play::play_measured(graph, &Machine { speed_changes: &[], ..*machine }, measured)
 }
 
 fn estimates(graph: &TaskGraph, cost: &dyn CostModel) -> Vec<Estimate> {

@@ -45,10 +45,18 @@ impl Lists {
     }
 }
 
+/// How long tasks take.
+enum Spans<'a> {
+    /// By operation, with links shared among flows.
+    Estimated(Vec<Span>),
+    /// By task, as measured: nothing is shared any more.
+    Measured(&'a [Span]),
+}
+
 struct Player<'a> {
     graph: &'a TaskGraph,
     machine: &'a Machine<'a>,
-    spans: Vec<Span>,
+    spans: Spans<'a>,
     successors: Lists,
     effects: Lists,
     queues: Lists,
@@ -75,11 +83,21 @@ struct Player<'a> {
 
 /// Plays a graph to its end.
 pub(super) fn play(graph: &TaskGraph, machine: &Machine<'_>, estimates: &[Estimate]) -> Outcome {
+    play_spans(graph, machine, Spans::Estimated(spans(estimates, machine.case)))
+}
+
+/// Plays a graph whose tasks take these times.
+pub(super) fn play_measured(graph: &TaskGraph, machine: &Machine<'_>, measured: &[Span]) -> Outcome {
+    assert_eq!(measured.len(), graph.tasks.len(), "a time for every task");
+    play_spans(graph, machine, Spans::Measured(measured))
+}
+
+fn play_spans<'a>(graph: &'a TaskGraph, machine: &'a Machine<'a>, spans: Spans<'a>) -> Outcome {
     let memory = match Memory::new(graph, machine.memory_bytes) {
         Ok(memory) => memory,
         Err(overflow) => return out_of_memory(graph, overflow, Time::ZERO, TaskId(0)),
     };
-    let mut player = Player::new(graph, machine, estimates, memory);
+    let mut player = Player::new(graph, machine, spans, memory);
     let mut now = Time::ZERO;
     player.wake = (0..player.heads.len()).collect();
     loop {
@@ -125,7 +143,7 @@ fn u32_of(n: usize) -> u32 {
 }
 
 impl<'a> Player<'a> {
-    fn new(graph: &'a TaskGraph, machine: &'a Machine<'a>, estimates: &[Estimate], memory: Memory) -> Self {
+    fn new(graph: &'a TaskGraph, machine: &'a Machine<'a>, spans: Spans<'a>, memory: Memory) -> Self {
         let n_tasks = graph.tasks.len();
         let ids = 0..n_tasks;
         let n_streams = graph.lanes.len() * N_STREAMS;
@@ -138,7 +156,7 @@ impl<'a> Player<'a> {
         let queues = Lists::new(n_streams, graph.tasks.iter().enumerate().map(|(id, task)| (stream(task), u32_of(id))));
         let members = Lists::new(graph.meetings.len(), meetings);
         Self {
-            spans: spans(estimates, machine.case),
+            spans,
             successors: Lists::new(n_tasks, preds),
             effects: Lists::new(
                 n_tasks,
@@ -162,6 +180,13 @@ impl<'a> Player<'a> {
             n_ended: 0,
             graph,
             machine,
+        }
+    }
+
+    fn span_of(&self, task: TaskId) -> Span {
+        match &self.spans {
+            Spans::Estimated(by_op) => by_op[self.graph.tasks[task.0 as usize].op.0 as usize],
+            Spans::Measured(by_task) => by_task[task.0 as usize],
         }
     }
 
@@ -209,9 +234,10 @@ impl<'a> Player<'a> {
     fn start_alone(&mut self, task: TaskId, now: Time) -> Result<(), (Overflow, TaskId)> {
         self.begin(task, now)?;
         let entry = self.graph.tasks[task.0 as usize];
-        let span = self.spans[entry.op.0 as usize];
+        let span = self.span_of(task);
         let op = &self.graph.ops[entry.op.0 as usize];
-        let host = matches!(op, Op::Copy { kind: CopyKind::HostToDevice | CopyKind::DeviceToHost, .. });
+        let is_estimated = matches!(self.spans, Spans::Estimated(_));
+        let host = is_estimated && matches!(op, Op::Copy { kind: CopyKind::HostToDevice | CopyKind::DeviceToHost, .. });
         if host {
             let loads = flow::loads(op, &[self.graph.lanes[entry.lane.index()].rank], self.machine.topology).into();
             self.start_flow(loads, span, task, now);
@@ -227,9 +253,13 @@ impl<'a> Player<'a> {
         for index in self.members.range(meeting) {
             self.begin(TaskId(self.members.items[index]), now)?;
         }
-        let op = self.graph.tasks[task.0 as usize].op;
-        let loads = self.loads(op, self.graph.meetings[meeting]);
-        self.start_flow(loads, self.spans[op.0 as usize], task, now);
+        let span = self.span_of(task);
+        if let Spans::Measured(_) = self.spans {
+            self.queue.push(now + span, task.0);
+            return Ok(());
+        }
+        let loads = self.loads(self.graph.tasks[task.0 as usize].op, self.graph.meetings[meeting]);
+        self.start_flow(loads, span, task, now);
         Ok(())
     }
 
@@ -299,17 +329,17 @@ impl<'a> Player<'a> {
         let n_tasks = u32_of(self.graph.tasks.len());
         while self.queue.next_time() == Some(now) {
             let event = self.queue.pop().expect("an event was just seen");
-            if event.slot < n_tasks {
-                self.finish_task(TaskId(event.slot), now)?;
-                continue;
-            }
-            let flow = event.slot - n_tasks;
-            if !self.flows.ends_with(flow, event.sequence) {
-                continue;
-            }
-            let neighbours = self.flows.end(flow);
-            self.changed.extend(neighbours);
-            let task = self.flow_task[flow as usize];
+            let task = if event.slot < n_tasks {
+                TaskId(event.slot)
+            } else {
+                let flow = event.slot - n_tasks;
+                if !self.flows.ends_with(flow, event.sequence) {
+                    continue;
+                }
+                let neighbours = self.flows.end(flow);
+                self.changed.extend(neighbours);
+                self.flow_task[flow as usize]
+            };
             match self.graph.tasks[task.0 as usize].meeting {
                 None => self.finish_task(task, now)?,
                 Some(meeting) => {

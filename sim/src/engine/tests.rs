@@ -260,4 +260,14 @@ proptest! {
         let cost = Fixed { default: Seconds::new(20e-9), table: Vec::new() };
         prop_assert_eq!(play(&graph, &cost, &[]), play(&graph, &cost, &[]));
     }
+    #[test]
+    fn durations_that_were_played_join_to_the_same_timeline(graph in graphs()) {
+        let cost = Fixed { default: Seconds::new(20e-9), table: Vec::new() };
+        let played = play(&graph, &cost, &[]);
+        let Outcome::Done(timeline) = &played else { panic!("meetings in one order never get stuck") };
+        let spans: Vec<Span> = timeline.start.iter().zip(&timeline.end).map(|(&start, &end)| end - start).collect();
+        let topology = Topology::of(&cluster(3));
+        let machine = Machine { cost: &cost, topology: &topology, memory_bytes: 1000, case: Case::Expected, speed_changes: &[] };
+        prop_assert_eq!(join(&graph, &machine, &spans), played);
+    }
 }

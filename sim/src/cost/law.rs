@@ -1,0 +1,183 @@
+//! Physically shaped times of a kernel: launch + max(compute, memory), with coefficients that are never negative.
+//!
+//! Compute is the multiply-adds of whole tiles in whole waves, plus fill costs that grow with one operand only, so that
+//! efficiency saturates with every dimension; memory is bytes. All terms grow with every dimension, so does the time. A fit
+//! finds the coefficients (`calibrate/src/fit/law.rs`); a `Surface` corrects what the shape leaves.
+
+use serde::{Deserialize, Serialize};
+
+use crate::task::Op;
+
+/// Coefficients of a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Law {
+    /// Matrix product.
+    Gemm(GemmLaw),
+    /// Variable-length attention.
+    Attention(AttentionLaw),
+}
+
+/// Seconds of a matrix product of m × k by k × n.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GemmLaw {
+    /// Rows of a tile.
+    pub tile_m: u64,
+    /// Columns of a tile.
+    pub tile_n: u64,
+    /// Tiles that run at once; 1 where tiles follow each other.
+    pub slots: u64,
+    /// Launch.
+    pub start_s: f64,
+    /// Per multiply-add of the tiles.
+    pub multiply_s: f64,
+    /// Per element of the left operand, m · k.
+    pub left_s: f64,
+    /// Per element of the right operand, n · k.
+    pub right_s: f64,
+    /// Per element of the result, m · n.
+    pub out_s: f64,
+    /// Per byte of all three.
+    pub byte_s: f64,
+}
+
+/// Seconds of attention over documents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionLaw {
+    /// Launch.
+    pub start_s: f64,
+    /// Per document and head.
+    pub document_s: f64,
+    /// Per query-key pair, head and element of a head.
+    pub pair_s: f64,
+    /// Per query-key pair and head: the softmax.
+    pub score_s: f64,
+    /// Per query, head and element.
+    pub query_s: f64,
+    /// Per key, key-value head and element.
+    pub key_s: f64,
+}
+
+/// What the coefficients multiply: one row for each side of the maximum.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Features {
+    /// Launch and compute.
+    pub compute: Vec<f64>,
+    /// Launch and memory; empty where there is one side only.
+    pub memory: Vec<f64>,
+}
+
+fn f(n: u64) -> f64 {
+    hw::Tokens(n).as_f64()
+}
+
+impl Law {
+    /// Coefficients in the order of the features.
+    #[must_use]
+    pub fn coefficients(&self) -> Vec<f64> {
+        match self {
+            Self::Gemm(g) => vec![g.start_s, g.multiply_s, g.left_s, g.right_s, g.out_s, g.byte_s],
+            Self::Attention(a) => vec![a.start_s, a.document_s, a.pair_s, a.score_s, a.query_s, a.key_s],
+        }
+    }
+
+    /// The same shape with other coefficients.
+    ///
+    /// # Panics
+    /// When they are not as many as the law has.
+    #[must_use]
+    pub fn with(&self, coefficients: &[f64]) -> Self {
+        let [a, b, c, d, e, g] = *coefficients else { panic!("six coefficients, found {}", coefficients.len()) };
+        match *self {
+            Self::Gemm(law) => {
+                Self::Gemm(GemmLaw { start_s: a, multiply_s: b, left_s: c, right_s: d, out_s: e, byte_s: g, ..law })
+            }
+            Self::Attention(_) => {
+                Self::Attention(AttentionLaw { start_s: a, document_s: b, pair_s: c, score_s: d, query_s: e, key_s: g })
+            }
+        }
+    }
+
+    /// Features of an operation that the law is for.
+    #[must_use]
+    pub fn features(&self, op: &Op) -> Option<Features> {
+        match (self, op) {
+            (Self::Gemm(law), Op::Gemm { m, n, k, dtype }) => {
+                let (m, n, k, wide) = (*m, *n, *k, dtype.bytes());
+                let tiles = m.div_ceil(law.tile_m) * n.div_ceil(law.tile_n);
+                let waves = tiles.div_ceil(law.slots) * law.slots;
+                let multiplied = f(waves * law.tile_m * law.tile_n) * f(k);
+                let bytes = f((m * k + n * k + m * n) * wide);
+                Some(Features {
+                    compute: vec![1.0, multiplied, f(m * k), f(n * k), f(m * n), 0.0],
+                    memory: vec![1.0, 0.0, 0.0, 0.0, 0.0, bytes],
+                })
+            }
+            (Self::Attention(_), Op::Attention { documents, n_heads, n_kv_heads, head_dim, .. }) => {
+                let sum = |of: fn(&crate::task::Document) -> u64| documents.iter().map(|d| f(of(d))).sum::<f64>();
+                let (heads, wide) = (f(*n_heads), f(*head_dim));
+                let pairs = sum(|d| d.pairs) * heads;
+                let queries = sum(|d| d.queries) * heads * wide;
+                let keys = sum(|d| d.keys) * f(*n_kv_heads) * wide;
+                let documents = f(documents.len() as u64) * heads;
+                Some(Features { compute: vec![1.0, documents, pairs * wide, pairs, queries, keys], memory: Vec::new() })
+            }
+            _ => None,
+        }
+    }
+
+    /// Seconds of an operation: launch, and the rest.
+    #[must_use]
+    pub fn seconds(&self, op: &Op) -> Option<(f64, f64)> {
+        let features = self.features(op)?;
+        let coefficients = self.coefficients();
+        let total = |row: &[f64]| row.iter().zip(&coefficients).map(|(x, c)| x * c).sum::<f64>();
+        Some((coefficients[0], total(&features.compute).max(total(&features.memory)) - coefficients[0]))
+    }
+
+    /// What is wrong with the coefficients, if anything.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check(&self) -> Result<(), String> {
+        if let Self::Gemm(law) = self
+            && [law.tile_m, law.tile_n, law.slots].contains(&0)
+        {
+            return Err("tiles and slots must be at least 1".to_owned());
+        }
+        if self.coefficients().iter().any(|value| !value.is_finite() || *value < 0.0) {
+            return Err("every coefficient must be finite and at least 0".to_owned());
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::Dtype;
+
+    use super::*;
+    use crate::task::{Document, Pass};
+
+    #[test]
+    fn a_product_fills_whole_tiles_in_whole_waves_and_is_bound_by_the_slower_side() {
+        let law = GemmLaw { tile_m: 64, tile_n: 64, slots: 4, start_s: 1.0, multiply_s: 1.0, ..GemmLaw::default() };
+        let gemm = |m, n, k| Op::Gemm { m, n, k, dtype: Dtype::Bf16 };
+        // One tile takes a whole wave of four; five tiles take two.
+        assert_eq!(Law::Gemm(law).seconds(&gemm(1, 1, 2)), Some((1.0, 4.0 * 4096.0 * 2.0)));
+        assert_eq!(Law::Gemm(law).seconds(&gemm(64, 320, 1)), Some((1.0, 8.0 * 4096.0)));
+        let bound = Law::Gemm(GemmLaw { byte_s: 1e6, ..law });
+        assert_eq!(bound.seconds(&gemm(1, 1, 2)), Some((1.0, 1e6 * 2.0 * 5.0)), "two bytes for each of 2 + 2 + 1");
+    }
+
+    #[test]
+    fn attention_adds_its_documents() {
+        let law = AttentionLaw { document_s: 10.0, pair_s: 1.0, ..AttentionLaw::default() };
+        let documents = vec![Document::causal(3), Document::causal(1)];
+        let op = Op::Attention { documents, n_heads: 2, n_kv_heads: 1, head_dim: 4, pass: Pass::Forward };
+        // Two documents times two heads; six pairs and one, two heads of four.
+        assert_eq!(Law::Attention(law).seconds(&op), Some((0.0, 40.0 + 7.0 * 8.0)));
+    }
+}

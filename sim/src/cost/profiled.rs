@@ -1,0 +1,420 @@
+//! The cost model that a profile gives: fitted kernels where it has them, the roofline where it is silent.
+//!
+//! A fitted operator is a base times a `Surface`, plus a start-up; the base is the operator's law, or the datasheet roofline. GEMM
+//! axes are m, n, k; attention axes are the mean keys per query doubled (the length of a whole causal document), the query tiles of
+//! all documents together, so that a packed micro-batch costs the sum of its documents at the occupancy of all of them, and heads per
+//! key-value head. Collectives and memory-bound kernels are curves over bytes. The interval is the 5 % and 95 % quantile of the
+//! residuals of rows that the fit did not see.
+
+use hw::{Cluster, Dtype, GroupShape, Seconds};
+
+use crate::cost::curve;
+use crate::cost::law::Law;
+use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
+use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
+use crate::cost::{CostModel, Estimate, Source};
+use crate::task::{Collective, Document, Op, Pass};
+
+/// Query rows of one tile of a flash attention kernel.
+pub const ATTENTION_TILE: u64 = 128;
+/// Factor by which an interval widens outside the hull, on each side.
+const OUTSIDE_WIDENING: f64 = 1.3;
+/// Spread of attention backward around its factor, where only forward was measured.
+const BACKWARD_SPREAD: f64 = 1.2;
+
+/// A profile on a cluster, with the roofline where the profile is silent.
+#[derive(Clone, Debug)]
+pub struct Profiled {
+    profile: Profile,
+    roofline: Roofline,
+}
+
+impl Profiled {
+    /// Cost model of a cluster from a profile.
+    #[must_use]
+    pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
+        let roofline = Roofline::new(cluster);
+        let mut network = roofline.network();
+        for link in &profile.links {
+            match link.port_gb_per_s {
+                Some(port) if link.crosses_nodes => {
+                    network.across_alpha_s = link.alpha_s;
+                    network.across_share = link.gb_per_s / port;
+                }
+                _ => network.inside_alpha_s = link.alpha_s,
+            }
+        }
+        Self { profile: profile.clone(), roofline: roofline.with_network(network) }
+    }
+
+    /// A message between two GPUs.
+    fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let crosses = shape.n_nodes > 1;
+        let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
+        let scale = match link.port_gb_per_s {
+            Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
+            _ => 1.0,
+        };
+        let bytes = hw::Bytes(bytes).as_f64();
+        let seconds = link.alpha_s + bytes / (link.gb_per_s * 1e9 * scale);
+        let outside = (bytes > link.bytes_max * 1.5 || (scale - 1.0).abs() > 0.01).then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &link.residuals, outside };
+        Some(fitted.estimate(["message bytes or network", "", ""]))
+    }
+
+    fn fitted(&self, name: &str, parts: impl Iterator<Item = (Seconds, Vec<f64>)>) -> Option<Fitted<'_>> {
+        let operator = self.profile.operators.get(name)?;
+        let mut seconds = operator.start_s;
+        let mut outside = None;
+        for (base, point) in parts {
+            let (factor, axis) = operator.surface.factor(&point);
+            seconds += base.get() * factor;
+            outside = outside.or(axis);
+        }
+        Some(Fitted { seconds: Seconds::new(seconds), residuals: &operator.residuals, outside })
+    }
+
+    /// An operation by the fitted shape of its kernel, if the profile has one.
+    fn by_law(&self, name: &str, op: &Op, point: &[f64]) -> Option<Fitted<'_>> {
+        let operator = self.profile.operators.get(name)?;
+        let (start, rest) = operator.law.as_ref()?.seconds(op)?;
+        let (factor, outside) = operator.surface.factor(point);
+        Some(Fitted { seconds: Seconds::new(start + rest * factor), residuals: &operator.residuals, outside })
+    }
+
+    /// An operation whose time depends on its bytes alone.
+    fn memory(&self, op: &Op) -> Option<Estimate> {
+        let (name, bytes) = memory_bound(op)?;
+        let curve = self.profile.memory.get(name)?;
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
+        let outside = outside.then_some(0);
+        Some(
+            Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside }.estimate(["bytes", "", ""]),
+        )
+    }
+
+    fn gemm(&self, m: u64, n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
+        let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
+        let axes = ["gemm m", "gemm n", "gemm k"];
+        let name = gemm_name(dtype)?;
+        if let Some(fitted) = self.by_law(name, &Op::Gemm { m, n, k, dtype }, &point) {
+            return Some(fitted.estimate(axes));
+        }
+        let base = self.roofline.gemm_base(m, n, k, dtype);
+        Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
+    }
+
+    /// Experts one after another at each one's own efficiency with one start-up. The fused kernel itself was not fitted,
+    /// so the estimate counts as outside the hull.
+    fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
+        let law = self.profile.operators.get("gemm")?.law.as_ref();
+        let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
+            let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
+            let by_law = law.and_then(|law| law.seconds(&Op::Gemm { m, n, k, dtype }));
+            (by_law.map_or_else(|| self.roofline.gemm_base(m, n, k, dtype), |(_, rest)| Seconds::new(rest)), point)
+        });
+        let fitted = self.fitted("gemm", parts).filter(|_| matches!(dtype, Dtype::Bf16 | Dtype::Fp16))?;
+        Some(Fitted { outside: Some(0), ..fitted }.estimate(["grouped gemm", "", ""]))
+    }
+
+    /// Attention by a law: the surface is asked once, at the mean document and the occupancy of all.
+    fn attention_by_law(&self, op: &Op) -> Option<Estimate> {
+        let Op::Attention { head_dim, pass, .. } = op else { return None };
+        let point = attention_point(op)?;
+        let by_pass =
+            |pass| attention_names(*head_dim, pass).into_iter().find_map(|name| self.by_law(name, op, &point));
+        if let Some(fitted) = by_pass(*pass) {
+            return Some(fitted.estimate(ATTENTION_AXES));
+        }
+        (*pass == Pass::Backward)
+            .then(|| by_pass(Pass::Forward))?
+            .map(|fitted| backward(fitted.estimate(ATTENTION_AXES)))
+    }
+
+    /// Fitted attention of a head width; widths between the measured ones take the nearest below that is measured.
+    fn attention_name(&self, head_dim: u64) -> Option<&'static str> {
+        let measured = |name: &&str| self.profile.operators.contains_key(*name);
+        attention_names(head_dim, Pass::Forward).into_iter().find(measured)
+    }
+
+    fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
+        let name = self.attention_name(op.head_dim)?;
+        let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
+        let group = hw::Tokens(op.n_heads).as_f64() / hw::Tokens(op.n_kv_heads).as_f64();
+        let parts = op.documents.iter().map(|document| {
+            let base = self.roofline.attention_base(document, op.n_heads, op.n_kv_heads, op.head_dim);
+            (base, vec![document_length(document), hw::Tokens(tiles).as_f64(), group])
+        });
+        let fitted = self.fitted(name, parts)?;
+        Some(fitted.estimate(ATTENTION_AXES))
+    }
+
+    fn collective(&self, op: &Op) -> Option<Estimate> {
+        let Op::Collective { kind, bytes, shape } = op else { return None };
+        let messages = |curve: &CollectiveCurve| curve.kind == "send_recv";
+        if *kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
+            return self.message(*bytes, *shape);
+        }
+        if shape.n_nodes != 1 {
+            return None;
+        }
+        // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
+        let (name, bytes, factor) = match collective_name(*kind) {
+            Some(name) => (name, hw::Bytes(*bytes).as_f64(), 1.0),
+            None => {
+                let n = f64::from(shape.n_ranks);
+                ("all_gather", hw::Bytes(*bytes).as_f64() * n, 1.0 / (n - 1.0).max(1.0))
+            }
+        };
+        let curves = self.profile.collectives.iter().filter(|curve| curve.kind == name);
+        let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;
+        // Ranks that were not measured take the nearest count's curve, scaled by the ring's share of bytes that move.
+        let moves = |n: u32| f64::from(n - 1) / f64::from(n);
+        let scale = if shape.n_ranks < 2 { 0.0 } else { moves(shape.n_ranks) / moves(curve.n_ranks) };
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, bytes);
+        let outside = (outside || curve.n_ranks != shape.n_ranks).then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
+        Some(fitted.estimate(["collective bytes or ranks", "", ""]))
+    }
+}
+
+const ATTENTION_AXES: [&str; 3] =
+    ["attention document length", "attention query tiles", "attention heads per key-value head"];
+
+/// Fitted attention of a head width, nearest first.
+#[must_use]
+pub const fn attention_names(head_dim: u64, pass: Pass) -> [&'static str; 2] {
+    match (pass, head_dim >= 128) {
+        (Pass::Forward, true) => ["attention-128", "attention-64"],
+        (Pass::Forward, false) => ["attention-64", "attention-128"],
+        (Pass::Backward, true) => ["attention-backward-128", "attention-backward-64"],
+        (Pass::Backward, false) => ["attention-backward-64", "attention-backward-128"],
+    }
+}
+
+/// Place of an attention on the axes of its surface: mean document length, query tiles, heads per key-value head.
+#[must_use]
+pub fn attention_point(op: &Op) -> Option<[f64; 3]> {
+    let Op::Attention { documents, n_heads, n_kv_heads, .. } = op else { return None };
+    let sum = |of: fn(&Document) -> u64| hw::Tokens(documents.iter().map(of).sum()).as_f64();
+    let tiles: u64 = documents.iter().map(|d| n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
+    let length = 2.0 * sum(|d| d.pairs) / sum(|d| d.queries).max(1.0);
+    Some([length, hw::Tokens(tiles).as_f64(), hw::Tokens(*n_heads).as_f64() / hw::Tokens(*n_kv_heads).as_f64()])
+}
+
+/// Fitted operator of products in a number format.
+#[must_use]
+pub const fn gemm_name(dtype: Dtype) -> Option<&'static str> {
+    match dtype {
+        Dtype::Bf16 | Dtype::Fp16 => Some("gemm"),
+        Dtype::Fp8 => Some("gemm-fp8"),
+        Dtype::Fp32 => None,
+    }
+}
+
+/// Length of the whole causal document that has the same keys per query.
+#[must_use]
+pub fn document_length(document: &Document) -> f64 {
+    2.0 * hw::Tokens(document.pairs).as_f64() / hw::Tokens(document.queries.max(1)).as_f64()
+}
+
+struct Attention<'a> {
+    documents: &'a [Document],
+    n_heads: u64,
+    n_kv_heads: u64,
+    head_dim: u64,
+}
+
+struct Fitted<'a> {
+    seconds: Seconds,
+    residuals: &'a Residuals,
+    outside: Option<usize>,
+}
+
+impl Fitted<'_> {
+    fn estimate(&self, axes: [&'static str; 3]) -> Estimate {
+        let time = self.seconds;
+        let widening = if self.outside.is_some() { OUTSIDE_WIDENING } else { 1.0 };
+        Estimate {
+            time,
+            low: time * (self.residuals.low / widening),
+            high: time * (self.residuals.high * widening),
+            source: Source::Measured,
+            outside: if self.outside.is_some() { time } else { Seconds::ZERO },
+            dimension: self.outside.map(|axis| axes[axis]),
+        }
+    }
+}
+
+impl CostModel for Profiled {
+    fn elementary(&self, op: &Op) -> Estimate {
+        let fitted = match op {
+            Op::Gemm { m, n, k, dtype } => self.gemm(*m, *n, *k, *dtype),
+            Op::GroupedGemm { rows, n, k, dtype } => self.grouped_gemm(rows, *n, *k, *dtype),
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+                let attention =
+                    Attention { documents, n_heads: *n_heads, n_kv_heads: *n_kv_heads, head_dim: *head_dim };
+                let by_surface = || {
+                    let forward = self.attention(&attention)?;
+                    Some(if *pass == Pass::Forward { forward } else { backward(forward) })
+                };
+                self.attention_by_law(op).or_else(by_surface)
+            }
+            Op::Collective { .. } => self.collective(op),
+            memory => self.memory(memory),
+        };
+        fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        let known = match op {
+            Op::Attention { .. } => self.least_attention(op),
+            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => {
+                gemm_name(*dtype).and_then(|name| self.profile.operators.get(name)).map(|operator| {
+                    let peak = self.roofline.cluster().gpu.peak(*dtype);
+                    let base = match &operator.law {
+                        Some(Law::Gemm(law)) => Seconds::new(op.flops() / 2.0 * law.multiply_s),
+                        _ => hw::Flops::new(op.flops()) / peak,
+                    };
+                    base * operator.surface.least(&[(1.0, f64::MAX); 3])
+                })
+            }
+            Op::Elementwise { bytes } => {
+                let curve = self.profile.memory.get("elementwise");
+                curve.map(|curve| Seconds::new(hw::Bytes(*bytes).as_f64() * curve.least_per_byte()))
+            }
+            _ => None,
+        };
+        known.unwrap_or_else(|| self.roofline.least(op))
+    }
+}
+
+impl Profiled {
+    fn least_attention(&self, op: &Op) -> Option<Seconds> {
+        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } = op else { return None };
+        let operator =
+            |pass| attention_names(*head_dim, pass).into_iter().find_map(|name| self.profile.operators.get(name));
+        let (operator, passes) = match (operator(*pass), pass) {
+            (Some(operator), _) => (operator, 1.0),
+            (None, Pass::Forward) => return None,
+            (None, Pass::Backward) => (operator(Pass::Forward)?, ATTENTION_BACKWARD),
+        };
+        let group = hw::Tokens(*n_heads).as_f64() / hw::Tokens(*n_kv_heads).as_f64();
+        let longest = documents.iter().map(|document| document.keys).max().unwrap_or(1);
+        // A late chunk of a document sees at most all keys for each query, as the middle of one twice as long.
+        let lengths = (1.0, 2.0 * hw::Tokens(longest).as_f64());
+        let factor = operator.surface.least(&[lengths, (1.0, f64::MAX), (1.0, group.max(1.0))]);
+        let base = match &operator.law {
+            Some(Law::Attention(law)) => {
+                let pairs: f64 = documents.iter().map(|document| hw::Tokens(document.pairs).as_f64()).sum();
+                let per_pair = law.pair_s * hw::Tokens(*head_dim).as_f64() + law.score_s;
+                Seconds::new(pairs * hw::Tokens(*n_heads).as_f64() * per_pair)
+            }
+            _ => self.roofline.attention_flops(op),
+        };
+        Some(base * (factor * passes))
+    }
+}
+
+/// Attention backward from forward where only that was measured: the factor is published, not measured on this device.
+fn backward(forward: Estimate) -> Estimate {
+    Estimate {
+        time: forward.time * ATTENTION_BACKWARD,
+        low: forward.low * (ATTENTION_BACKWARD / BACKWARD_SPREAD),
+        high: forward.high * (ATTENTION_BACKWARD * BACKWARD_SPREAD),
+        outside: forward.outside * ATTENTION_BACKWARD,
+        source: forward.source.max(Source::Published),
+        dimension: forward.dimension,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::profile::{Operator, SCHEMA};
+    use crate::cost::surface::Surface;
+
+    fn profile() -> Profile {
+        let axis =
+            |name: &str, knots: &[f64]| crate::cost::surface::Axis { name: name.to_owned(), knots: knots.to_vec() };
+        let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.03, p90_error: 0.1, low: 0.9, high: 1.2 };
+        let axes = vec![axis("m", &[1.0, 1024.0]), axis("n", &[1.0, 1024.0]), axis("k", &[1.0, 1024.0])];
+        let surface = Surface { axes, values: vec![0.5; 8] };
+        let gemm = Operator { residuals: residuals.clone(), start_s: 2e-6, law: None, surface };
+        let curve = CollectiveCurve {
+            kind: "all_gather".to_owned(),
+            n_ranks: 8,
+            residuals,
+            bytes: vec![1e3, 1e6],
+            seconds: vec![1e-5, 1e-4],
+        };
+        Profile {
+            schema: SCHEMA.to_owned(),
+            name: "test".to_owned(),
+            gpu: "h100-sxm".to_owned(),
+            source: "test".to_owned(),
+            date: "2026-11-20".to_owned(),
+            device: None,
+            memory: std::collections::BTreeMap::new(),
+            operators: [("gemm".to_owned(), gemm)].into(),
+            collectives: vec![curve],
+            links: Vec::new(),
+        }
+    }
+
+    fn estimate(op: &Op) -> Estimate {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        Profiled::new(&profile(), &hw::catalog::cluster(&gpu, 1, 8)).estimate(op)
+    }
+
+    #[test]
+    fn inside_the_hull_the_estimate_is_measured_and_lies_in_its_interval() {
+        let found = estimate(&Op::Gemm { m: 512, n: 512, k: 512, dtype: Dtype::Bf16 });
+        assert_eq!((found.source, found.dimension), (Source::Measured, None));
+        assert!(
+            (found.low.get() / found.time.get() - 0.9).abs() < 1e-9
+                && (found.high.get() / found.time.get() - 1.2).abs() < 1e-9
+        );
+    }
+
+    #[test]
+    fn outside_the_hull_the_dimension_is_named_and_the_interval_widens() {
+        let found = estimate(&Op::Gemm { m: 512, n: 4096, k: 512, dtype: Dtype::Bf16 });
+        assert_eq!(found.dimension, Some("gemm n"));
+        assert_eq!(found.outside, found.time);
+        assert!(found.high.get() > found.time.get() * 1.5);
+        assert_eq!(estimate(&Op::Gemm { m: 1, n: 1, k: 1, dtype: Dtype::Fp32 }).source, Source::Datasheet);
+    }
+
+    #[test]
+    fn collectives_run_straight_in_logarithms_between_measured_sizes() {
+        // Half-way between 1e3 and 1e6 bytes in logarithms: the geometric mean of 1e-5 and 1e-4 s.
+        let shape = hw::GroupShape { n_ranks: 8, n_nodes: 1 };
+        let found = estimate(&Op::Collective { kind: Collective::AllGather, bytes: 31_623, shape });
+        assert!((found.time.get() / 1e-9_f64.sqrt() - 1.0).abs() < 1e-4, "{found:?}");
+    }
+
+    #[test]
+    fn files_that_cannot_be_used_are_refused_with_a_reason() {
+        let good = profile().to_toml();
+        assert_eq!(Profile::parse(&good), Ok(profile()));
+        for (from, to, reason) in [
+            ("schema = \"skrull-sim/profile/1\"", "schema = \"other\"", "schema"),
+            ("knots = [1.0, 1024.0]", "knots = [1024.0, 1.0]", "increasing"),
+            ("values = [0.5", "values = [nan", "finite"),
+            ("values = [0.5, ", "values = [", "knots"),
+            ("low = 0.9", "low = -1.0", "quantiles"),
+            ("n_ranks = 8", "n_ranks = 1", "2 or more"),
+            ("all_gather", "all_gathers", "allowed"),
+            ("date", "dade", "line"),
+            ("start_s = 0.000002", "start_s = -1.0", "start_s"),
+        ] {
+            assert!(good.contains(from), "`{from}` is not in the file:\n{good}");
+            let why = Profile::parse(&good.replacen(from, to, 1)).expect_err(to);
+            assert!(why.contains(reason), "{to}: {why}");
+        }
+        for end in [good.len() / 4, good.len() / 2, good.len() - 5] {
+            assert!(Profile::parse(&good[..end]).is_err(), "cut at {end}");
+        }
+    }
+}
