@@ -1,7 +1,10 @@
-//! Everything that touches measurements: reading measured tables, fitting profiles, and the profiles that are shipped.
+//! Everything that touches measurements or a real device.
 //!
-//! Devices (calibrate, execute, validate) come later; `import.rs` and `network.rs` read what others measured, `fit.rs` fits it.
+//! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs` and `network.rs` read what others
+//! measured, `fit.rs` fits it, `profiles.rs` holds what is shipped.
 
+pub mod cpu;
+pub mod device;
 pub mod fit;
 pub mod import;
 pub mod network;

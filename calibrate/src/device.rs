@@ -1,0 +1,173 @@
+//! The seam to hardware: operations on streams, marks in time, and what can go wrong.
+//!
+//! A device runs the operations of one stream in order and streams at once; a mark is a point on a stream whose time is
+//! known when the device has finished. Operands are random, taken from buffers larger than any cache in turn, so that no
+//! launch finds its data warm. Units: nanoseconds since an origin of the device, bytes.
+
+use std::time::Duration;
+
+use hw::Bytes;
+use sim::task::{Op, Stream};
+use thiserror::Error;
+
+use crate::cpu::Cpu;
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Its name, for example `NVIDIA H200`.
+    pub name: String,
+    /// Entry of the GPU catalogue that it is, where one is known.
+    pub gpu: Option<String>,
+    /// Driver and libraries.
+    pub driver: String,
+    /// Clocks as read.
+    pub clocks: String,
+    /// Memory that a job may use.
+    pub memory: Bytes,
+    /// Rows and columns of a tile of its matrix products, and how many run at once.
+    pub tile: (u64, u64, u64),
+    /// Ranks that can run at the same time, each on a device of its own.
+    pub n_devices: u32,
+}
+
+/// A point on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub usize);
+
+/// Why the hardware did not do what was asked. Exit 3.
+#[derive(Clone, Debug, Error, PartialEq)]
+pub enum DeviceError {
+    /// No such device, or its driver or a library is missing.
+    #[error("device `{device}` cannot be used: {why}")]
+    Missing {
+        /// As asked for.
+        device: String,
+        /// What is missing.
+        why: String,
+    },
+    /// An operand does not fit.
+    #[error("out of device memory: {tensor} of {} needs {} bytes, {} are free", .op, .needed.0, .free.0)]
+    OutOfMemory {
+        /// Operand that asked.
+        tensor: &'static str,
+        /// Operation that it is for.
+        op: String,
+        /// Bytes asked for.
+        needed: Bytes,
+        /// Bytes free.
+        free: Bytes,
+    },
+    /// The device stopped answering.
+    #[error("device lost: {0}")]
+    Lost(String),
+    /// A kernel did not end in time.
+    #[error("no answer for {:.0} s, the last kernel sent was {op}: the watchdog gave up", .after.as_secs_f64())]
+    Hung {
+        /// Operation sent last.
+        op: String,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// A result is not a number.
+    #[error("{op} gave a result that is not a number")]
+    NotANumber {
+        /// Operation.
+        op: String,
+    },
+    /// A kernel computes something else than it should.
+    #[error("{kernel} is off by {error:.2e} against a float64 reference, allowed is {allowed:.0e}")]
+    Wrong {
+        /// Kernel and case.
+        kernel: String,
+        /// Relative error in the Frobenius norm.
+        error: f64,
+        /// Largest that is accepted.
+        allowed: f64,
+    },
+}
+
+/// Hardware that runs operations.
+pub trait Device {
+    /// What it is.
+    fn facts(&self) -> &Facts;
+
+    /// Whether it can run an operation by itself; exchanges between nodes, for example, it may not.
+    fn runs(&self, op: &Op) -> bool;
+
+    /// Makes room for an operation, so that no later launch allocates.
+    ///
+    /// # Errors
+    /// When its operands do not fit.
+    fn reserve(&mut self, op: &Op) -> Result<(), DeviceError>;
+
+    /// Puts an elementary operation behind what the stream has.
+    ///
+    /// # Errors
+    /// When the device cannot take it.
+    fn launch(&mut self, op: &Op, stream: Stream) -> Result<(), DeviceError>;
+
+    /// Puts a mark behind what the stream has.
+    ///
+    /// # Errors
+    /// When the device cannot take it.
+    fn mark(&mut self, stream: Stream) -> Result<Mark, DeviceError>;
+
+    /// Lets a stream wait for a mark.
+    ///
+    /// # Errors
+    /// When the device cannot take it.
+    fn wait(&mut self, stream: Stream, mark: Mark) -> Result<(), DeviceError>;
+
+    /// Waits for everything; times of all marks since the last call, in the order in which they were made.
+    ///
+    /// # Errors
+    /// When the device is lost, or does not end within `limit`.
+    fn finish(&mut self, limit: Duration) -> Result<Vec<u64>, DeviceError>;
+
+    /// Fills results with a pattern, runs an operation once, and looks whether every element was written with a number.
+    ///
+    /// # Errors
+    /// When one was not.
+    fn check_finite(&mut self, op: &Op) -> Result<(), DeviceError>;
+
+    /// Checks every kernel against a float64 reference on random inputs; one line per case.
+    ///
+    /// # Errors
+    /// When one is wrong.
+    fn check_kernels(&mut self) -> Result<Vec<String>, DeviceError>;
+}
+
+/// Opens a device by name: `cpu`, `cpu:THREADS`, `cuda:N`.
+///
+/// # Errors
+/// When there is no such device here.
+pub fn open(name: &str) -> Result<Box<dyn Device>, DeviceError> {
+    let missing = |why: &str| DeviceError::Missing { device: name.to_owned(), why: why.to_owned() };
+    let (kind, index) = name.split_once(':').map_or((name, None), |(kind, index)| (kind, Some(index)));
+    let number = index.map(str::parse::<usize>).transpose().map_err(|_| missing("what follows `:` is not a number"))?;
+    match kind {
+        "cpu" => Ok(Box::new(Cpu::open(name, number)?)),
+        _ => Err(missing("known are `cpu`, `cpu:THREADS` and `cuda:N`")),
+    }
+}
+
+/// An operation in words, for messages.
+#[must_use]
+pub fn describe(op: &Op) -> String {
+    match op {
+        Op::Gemm { m, n, k, .. } => format!("gemm {m} × {n} × {k}"),
+        Op::GroupedGemm { rows, n, k, .. } => format!("grouped gemm of {} experts × {n} × {k}", rows.len()),
+        Op::Attention { documents, n_heads, head_dim, pass, .. } => {
+            let longest = documents.iter().map(|document| document.keys).max().unwrap_or(0);
+            let what = if *pass == sim::task::Pass::Forward { "attention" } else { "attention backward" };
+            format!("{what} over {} documents up to {longest} tokens, {n_heads} heads of {head_dim}", documents.len())
+        }
+        Op::Elementwise { bytes } => format!("elementwise kernel of {bytes} bytes"),
+        Op::Embedding { tokens, row_bytes } => format!("embedding of {tokens} rows of {row_bytes} bytes"),
+        Op::Collective { kind, bytes, shape } => format!("{kind:?} of {bytes} bytes on {} ranks", shape.n_ranks),
+        Op::Copy { kind, bytes } => format!("{kind:?} copy of {bytes} bytes"),
+        Op::Host { ns } => format!("host time of {ns} ns"),
+        Op::Sequence(_) | Op::Slowed { .. } => "a sequence".to_owned(),
+    }
+}
