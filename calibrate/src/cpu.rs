@@ -264,6 +264,7 @@ fn facts(threads: usize) -> Facts {
         memory: Bytes::from_f64(hw::Bytes(kilobytes * 1024).as_f64() * MEMORY_SHARE),
         tile: (16, 4, 1),
         n_devices: 1,
+        reference: Op::Gemm { m: 256, n: 256, k: 256, dtype: hw::Dtype::Bf16 },
     }
 }
 

@@ -29,6 +29,8 @@ pub struct Facts {
     pub tile: (u64, u64, u64),
     /// Ranks that can run at the same time, each on a device of its own.
     pub n_devices: u32,
+    /// Kernel that is repeated to see whether the device keeps its speed: bound by its clocks.
+    pub reference: Op,
 }
 
 /// A point on a stream.

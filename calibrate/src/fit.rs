@@ -1,8 +1,12 @@
-//! Fits a correction surface over a physical base, and says how well it does on rows that it did not see.
+//! Fits a correction surface over a physical base, and says how well it does on rows that it did not see. The base is the datasheet
+//! roofline for tables of others, and a law for what this project measures itself (`law.rs`).
 //!
 //! Unknowns are the surface's knots. Weighted least squares in ln(measured / base) with a small pull of neighbouring knots
 //! towards each other (so that empty cells are continued), solved by conjugate gradients; three rounds in which rows
 //! far from the fit lose weight (Huber), because tables hold slow first calls.
+
+pub mod curve;
+pub mod law;
 
 use sim::cost::profile::Residuals;
 use sim::cost::surface::{Axis, Corner, Surface};
@@ -57,14 +61,7 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
     let mean = equations.iter().map(|equation| equation.log_ratio).sum::<f64>() / float(equations.len());
     surface.values.fill(mean);
     let neighbours = neighbours(&surface);
-    let mut weights = vec![1.0; equations.len()];
-    for _ in 0..ROUNDS {
-        solve(&mut surface.values, &equations, &weights, &neighbours);
-        for (weight, equation) in weights.iter_mut().zip(&equations) {
-            let residual = (value(&surface.values, &equation.corners) - equation.log_ratio).abs();
-            *weight = if residual <= HUBER { 1.0 } else { HUBER / residual };
-        }
-    }
+    robust(&mut surface.values, &equations, &neighbours, 0.0);
     // Four digits are far below the residuals and keep the file readable.
     surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
     let unseen: Vec<f64> = rows
@@ -74,6 +71,18 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
         .collect();
     let residuals = residuals(&unseen, equations.len());
     (surface, residuals)
+}
+
+/// Knots by weighted least squares in rounds: rows far from the fit lose weight.
+fn robust(values: &mut [f64], equations: &[Equation], neighbours: &[(usize, usize)], ridge: f64) {
+    let mut weights = vec![1.0; equations.len()];
+    for _ in 0..ROUNDS {
+        solve(values, equations, &weights, neighbours, ridge);
+        for (weight, equation) in weights.iter_mut().zip(equations) {
+            let residual = (value(values, &equation.corners) - equation.log_ratio).abs();
+            *weight = if residual <= HUBER { 1.0 } else { HUBER / residual };
+        }
+    }
 }
 
 /// Quantiles of measured / predicted.
@@ -113,9 +122,9 @@ fn neighbours(surface: &Surface) -> Vec<(usize, usize)> {
 }
 
 /// Conjugate gradients on the normal equations.
-fn solve(x: &mut [f64], equations: &[Equation], weights: &[f64], neighbours: &[(usize, usize)]) {
+fn solve(x: &mut [f64], equations: &[Equation], weights: &[f64], neighbours: &[(usize, usize)], ridge: f64) {
     let apply = |v: &[f64]| {
-        let mut out = vec![0.0; v.len()];
+        let mut out: Vec<f64> = v.iter().map(|value| value * ridge).collect();
         for (equation, weight) in equations.iter().zip(weights) {
             let at = value(v, &equation.corners) * weight;
             equation.corners.iter().for_each(|&(corner, share)| out[corner] += at * share);

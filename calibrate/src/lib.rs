@@ -5,7 +5,10 @@
 
 pub mod cpu;
 pub mod device;
+pub mod fake;
+pub mod family;
 pub mod fit;
 pub mod import;
 pub mod network;
 pub mod profiles;
+pub mod sample;

@@ -1,0 +1,227 @@
+//! One measured operation, how it is measured, and the log that keeps it: a line of JSON each, written as it comes.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hw::{Dtype, GroupShape};
+use serde::{Deserialize, Serialize};
+use sim::task::{Collective, CopyKind, Document, Op, Pass, Stream};
+use statrs::statistics::{Data, OrderStatistics};
+
+use crate::device::{Device, DeviceError, Facts};
+use crate::family::Family;
+
+/// Launches that a median is taken of, at least and at most.
+const LAUNCHES: (f64, f64) = (5.0, 60.0);
+/// Seconds that one sample should take.
+const SECONDS: f64 = 0.03;
+/// No kernel takes longer than this; the watchdog then gives up.
+pub const WATCHDOG: Duration = Duration::from_secs(60);
+/// Median absolute deviation to standard deviation of a normal distribution.
+const MAD_TO_SIGMA: f64 = 1.4826;
+
+/// A measured operation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// What ran.
+    pub op: Op,
+    /// Median of its launches, seconds.
+    pub seconds: f64,
+    /// Standard error of the median over it.
+    pub spread: f64,
+    /// Time of the reference kernel around it over its best: 1.1 and above is a device that throttles, or is shared.
+    pub slowdown: f64,
+}
+
+/// Stream that an operation is measured on.
+#[must_use]
+pub const fn stream_of(op: &Op) -> Stream {
+    match op {
+        Op::Collective { .. } => Stream::IntraNode,
+        Op::Copy { kind: CopyKind::HostToDevice, .. } => Stream::HostToDevice,
+        Op::Copy { kind: CopyKind::DeviceToHost, .. } => Stream::DeviceToHost,
+        _ => Stream::Compute,
+    }
+}
+
+/// Times launches of an operation by itself, after warm-up: median in seconds, and its relative standard error.
+///
+/// # Errors
+/// When the device fails.
+pub fn time(device: &mut dyn Device, op: &Op) -> Result<(f64, f64), DeviceError> {
+    let stream = stream_of(op);
+    device.reserve(op)?;
+    let warm = launches(device, op, stream, 2)?;
+    let seconds = warm.last().copied().unwrap_or(0.0).max(1e-7);
+    let n = hw::Bytes::from_f64((SECONDS / seconds).clamp(LAUNCHES.0, LAUNCHES.1)).0;
+    let times = launches(device, op, stream, n)?;
+    let median = Data::new(times.clone()).median();
+    let off: Vec<f64> = times.iter().map(|time| (time - median).abs()).collect();
+    let spread = MAD_TO_SIGMA * Data::new(off).median() / median.max(1e-12) / hw::Tokens(n).as_f64().sqrt();
+    Ok((median, spread))
+}
+
+fn launches(device: &mut dyn Device, op: &Op, stream: Stream, n: u64) -> Result<Vec<f64>, DeviceError> {
+    device.mark(stream)?;
+    for _ in 0..n {
+        device.launch(op, stream)?;
+        device.mark(stream)?;
+    }
+    let times = device.finish(WATCHDOG)?;
+    Ok(times.windows(2).map(|pair| hw::Span::from_ns(pair[1].saturating_sub(pair[0])).to_seconds().get()).collect())
+}
+
+/// A line of the log.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    device: String,
+    kernel: String,
+    sizes: Vec<u64>,
+    seconds: f64,
+    spread: f64,
+    slowdown: f64,
+}
+
+/// Samples as they come, in a file that a stopped calibration is resumed from.
+pub struct Log {
+    path: PathBuf,
+    file: std::fs::File,
+    device: String,
+}
+
+impl Log {
+    /// Opens a log for more lines; what the same device wrote before comes back. Lines that were cut off are left out.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn open(path: &Path, facts: &Facts) -> std::io::Result<(Self, Vec<Sample>)> {
+        let mut earlier = Vec::new();
+        let mut is_whole = true;
+        if let Ok(file) = std::fs::File::open(path) {
+            for line in BufReader::new(file).lines() {
+                let line = line?;
+                let parsed = serde_json::from_str::<Line>(&line);
+                is_whole = parsed.is_ok();
+                earlier.extend(parsed.ok().filter(|line| line.device == facts.name).and_then(|line| line.sample()));
+            }
+        }
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+        if !is_whole {
+            // The next line must not be glued to one that was cut off.
+            writeln!(file)?;
+        }
+        Ok((Self { path: path.to_owned(), file, device: facts.name.clone() }, earlier))
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Appends a sample.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn append(&mut self, sample: &Sample) -> std::io::Result<()> {
+        let Some((kernel, sizes)) = sizes(&sample.op) else { return Ok(()) };
+        let Sample { seconds, spread, slowdown, .. } = *sample;
+        let line = Line { device: self.device.clone(), kernel, sizes, seconds, spread, slowdown };
+        let text = serde_json::to_string(&line).map_err(std::io::Error::other)?;
+        writeln!(self.file, "{text}")
+    }
+}
+
+/// Kernel and sizes of an operation, from which it can be made again.
+fn sizes(op: &Op) -> Option<(String, Vec<u64>)> {
+    let name = Family::of(op)?.name();
+    let sizes = match op {
+        Op::Gemm { m, n, k, .. } => vec![*m, *n, *k],
+        Op::Attention { documents, n_heads, n_kv_heads, head_dim, .. } => [*n_heads, *n_kv_heads, *head_dim]
+            .into_iter()
+            .chain(documents.iter().flat_map(|document| [document.queries, document.keys, document.pairs]))
+            .collect(),
+        Op::Embedding { tokens, row_bytes } => vec![*tokens, *row_bytes],
+        Op::Collective { bytes, shape, .. } => vec![*bytes, u64::from(shape.n_ranks)],
+        Op::Copy { bytes, .. } | Op::Elementwise { bytes } => vec![*bytes],
+        _ => return None,
+    };
+    Some((name, sizes))
+}
+
+impl Line {
+    fn sample(&self) -> Option<Sample> {
+        let valid = self.seconds.is_finite() && self.seconds > 0.0;
+        let op = self.op().filter(|_| valid)?;
+        Some(Sample { op, seconds: self.seconds, spread: self.spread, slowdown: self.slowdown })
+    }
+
+    fn op(&self) -> Option<Op> {
+        let collective = |kind| {
+            let [bytes, n_ranks] = *self.sizes else { return None };
+            let shape = GroupShape { n_ranks: u32::try_from(n_ranks).ok()?, n_nodes: 1 };
+            Some(Op::Collective { kind, bytes, shape })
+        };
+        let copy = |kind| Some(Op::Copy { kind, bytes: *self.sizes.first()? });
+        match (self.kernel.as_str(), self.sizes.as_slice()) {
+            ("gemm", &[m, n, k]) => Some(Op::Gemm { m, n, k, dtype: Dtype::Bf16 }),
+            ("gemm-fp8", &[m, n, k]) => Some(Op::Gemm { m, n, k, dtype: Dtype::Fp8 }),
+            ("elementwise", &[bytes]) => Some(Op::Elementwise { bytes }),
+            ("embedding", &[tokens, row_bytes]) => Some(Op::Embedding { tokens, row_bytes }),
+            ("host_to_device", _) => copy(CopyKind::HostToDevice),
+            ("device_to_host", _) => copy(CopyKind::DeviceToHost),
+            ("device_to_device", _) => copy(CopyKind::DeviceToDevice),
+            (name, sizes) if name.starts_with("attention") && sizes.len() >= 6 => {
+                let pass = if name.starts_with("attention-backward") { Pass::Backward } else { Pass::Forward };
+                let document = |d: &[u64]| Document { queries: d[0], keys: d[1], pairs: d[2] };
+                let documents = sizes[3..].chunks_exact(3).map(document).collect();
+                Some(Op::Attention { documents, n_heads: sizes[0], n_kv_heads: sizes[1], head_dim: sizes[2], pass })
+            }
+            (name, _) => match name.rsplit_once('-')?.0 {
+                "all_gather" => collective(Collective::AllGather),
+                "reduce_scatter" => collective(Collective::ReduceScatter),
+                "all_reduce" => collective(Collective::AllReduce),
+                "all_to_all" => collective(Collective::AllToAll),
+                "send_recv" => collective(Collective::SendRecv),
+                "ring_shift" => collective(Collective::RingShift),
+                _ => None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::general;
+
+    #[test]
+    fn what_is_logged_comes_back_and_a_cut_line_is_left_out() {
+        let folder = std::env::temp_dir().join(format!("skrull-sim-log-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let path = folder.join("log.jsonl");
+        let facts = crate::fake::Fake::facts_of("one");
+        let samples: Vec<Sample> = general(1024, 4)
+            .iter()
+            .map(|(family, region)| Sample {
+                op: region.at(*family, [0.4; 5]),
+                seconds: 1e-3,
+                spread: 0.01,
+                slowdown: 1.0,
+            })
+            .collect();
+        let (mut log, earlier) = Log::open(&path, &facts).expect("a log");
+        assert!(earlier.is_empty());
+        samples.iter().for_each(|sample| log.append(sample).expect("written"));
+        write!(log.file, "{{\"device\":\"on").expect("written");
+        drop(log);
+        let (mut log, earlier) = Log::open(&path, &facts).expect("a log");
+        assert_eq!(earlier, samples);
+        log.append(&samples[0]).expect("written");
+        assert_eq!(Log::open(&path, &facts).expect("a log").1.len(), samples.len() + 1);
+        let other = Log::open(&path, &crate::fake::Fake::facts_of("two")).expect("a log").1;
+        assert!(other.is_empty(), "samples of another device are not ours");
+        std::fs::remove_dir_all(folder).expect("removed");
+    }
+}
