@@ -46,7 +46,7 @@ impl Family {
             Self::Gemm(dtype) => gemm_name(dtype).unwrap_or("gemm-fp32").to_owned(),
             Self::Attention { pass, wide } => attention_names(if wide { 128 } else { 64 }, pass)[0].to_owned(),
             Self::Memory(name) => name.to_owned(),
-            Self::Collective(kind, n) => format!("{}-{n}", collective_name(kind).unwrap_or("ring_shift")),
+            Self::Collective(kind, n) => format!("{}-{n}", collective_name(kind)),
         }
     }
 

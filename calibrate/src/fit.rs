@@ -110,7 +110,7 @@ fn value(values: &[f64], corners: &[Corner]) -> f64 {
 }
 
 /// Pairs of knots next to each other.
-fn neighbours(surface: &Surface) -> Vec<(usize, usize)> {
+pub(crate) fn neighbours(surface: &Surface) -> Vec<(usize, usize)> {
     let sizes: Vec<usize> = surface.axes.iter().map(|axis| axis.knots.len()).collect();
     let mut pairs = Vec::new();
     for (axis, &size) in sizes.iter().enumerate() {

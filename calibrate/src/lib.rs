@@ -3,8 +3,11 @@
 //! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs` and `network.rs` read what others
 //! measured, `fit.rs` fits it, `profiles.rs` holds what is shipped.
 
+pub mod campaign;
 pub mod cpu;
+pub mod design;
 pub mod device;
+pub mod execute;
 pub mod fake;
 pub mod family;
 pub mod fit;

@@ -20,6 +20,7 @@ pub mod schedule;
 pub mod stage;
 pub mod task;
 pub mod timeline;
+pub mod validation;
 pub mod workload;
 
 pub use cost::{CostModel, Estimate, Source};

@@ -73,7 +73,7 @@ pub fn predicted(law: &Law, surface: &Surface, row: &Row) -> f64 {
 
 fn fit(rows: &[&Row], shape: &Law, names: [&str; 3]) -> (Law, Surface) {
     let law = coefficients(rows, shape);
-    let axes: Vec<Axis> = (0..3).map(|axis| axis_of(rows, axis, names[axis])).collect();
+    let axes = axes(rows, names);
     let n = axes.iter().map(|axis| axis.knots.len()).product();
     let mut surface = Surface { axes, values: vec![0.0; n] };
     if rows.len() >= ROWS_MIN {
@@ -97,6 +97,22 @@ fn fit(rows: &[&Row], shape: &Law, names: [&str; 3]) -> (Law, Surface) {
         surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
     }
     (law, surface)
+}
+
+/// Axes of the surface over rows.
+#[must_use]
+pub fn axes(rows: &[&Row], names: [&str; 3]) -> Vec<Axis> {
+    (0..3).map(|axis| axis_of(rows, axis, names[axis])).collect()
+}
+
+/// How far measured times lie around the law alone: the relative spread that two thirds of the rows keep.
+#[must_use]
+pub fn spread(rows: &[Row], shape: &Law) -> f64 {
+    let law = coefficients(&rows.iter().collect::<Vec<&Row>>(), shape);
+    let total = |row: &Row| law.seconds(&row.op).map_or(f64::NAN, |(start, rest)| start + rest);
+    let mut off: Vec<f64> = rows.iter().map(|row| (row.seconds / total(row).max(1e-12)).ln().abs()).collect();
+    off.sort_by(f64::total_cmp);
+    off[(off.len() * 2 / 3).min(off.len() - 1)]
 }
 
 /// Knots in equal ratios over what the rows span.

@@ -128,7 +128,7 @@ pub struct CollectiveCurve {
 }
 
 /// Names of collectives in profile files.
-const COLLECTIVES: [&str; 5] = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv"];
+const COLLECTIVES: [&str; 6] = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift"];
 /// Names of memory-bound kernels and copies in profile files.
 const MEMORY: [&str; 5] = ["elementwise", "embedding", "host_to_device", "device_to_host", "device_to_device"];
 
@@ -149,14 +149,14 @@ pub const fn memory_bound(op: &Op) -> Option<(&'static str, u64)> {
 
 /// Name of a collective in profile files.
 #[must_use]
-pub const fn collective_name(kind: Collective) -> Option<&'static str> {
+pub const fn collective_name(kind: Collective) -> &'static str {
     match kind {
-        Collective::AllGather => Some("all_gather"),
-        Collective::ReduceScatter => Some("reduce_scatter"),
-        Collective::AllReduce => Some("all_reduce"),
-        Collective::AllToAll => Some("all_to_all"),
-        Collective::SendRecv => Some("send_recv"),
-        Collective::RingShift => None,
+        Collective::AllGather => "all_gather",
+        Collective::ReduceScatter => "reduce_scatter",
+        Collective::AllReduce => "all_reduce",
+        Collective::AllToAll => "all_to_all",
+        Collective::SendRecv => "send_recv",
+        Collective::RingShift => "ring_shift",
     }
 }
 

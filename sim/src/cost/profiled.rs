@@ -159,12 +159,12 @@ impl Profiled {
             return None;
         }
         // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.
-        let (name, bytes, factor) = match collective_name(*kind) {
-            Some(name) => (name, hw::Bytes(*bytes).as_f64(), 1.0),
-            None => {
-                let n = f64::from(shape.n_ranks);
-                ("all_gather", hw::Bytes(*bytes).as_f64() * n, 1.0 / (n - 1.0).max(1.0))
-            }
+        let is_measured = |name: &str| self.profile.collectives.iter().any(|curve| curve.kind == name);
+        let (name, bytes, factor) = if *kind == Collective::RingShift && !is_measured("ring_shift") {
+            let n = f64::from(shape.n_ranks);
+            ("all_gather", hw::Bytes(*bytes).as_f64() * n, 1.0 / (n - 1.0).max(1.0))
+        } else {
+            (collective_name(*kind), hw::Bytes(*bytes).as_f64(), 1.0)
         };
         let curves = self.profile.collectives.iter().filter(|curve| curve.kind == name);
         let curve = curves.min_by_key(|curve| curve.n_ranks.abs_diff(shape.n_ranks))?;

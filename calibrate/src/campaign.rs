@@ -1,0 +1,296 @@
+//! Measuring a device within a budget, and the profile that comes of it.
+//!
+//! Every family starts with a few places that fill its region; then, as long as the budget lasts, the family that is least sure
+//! measures the operation that it knows least of. A reference kernel is repeated every few seconds: samples taken while it is more
+//! than a tenth slower than its best are marked, and left out of the fit where enough others are there.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use sim::cost::law::{AttentionLaw, GemmLaw, Law};
+use sim::cost::profile::{self, CollectiveCurve, Profile, SCHEMA, collective_name};
+use sim::task::Op;
+use thiserror::Error;
+
+use crate::design::{self, Next};
+use crate::device::{Device, DeviceError, Facts};
+use crate::family::{Domain, Family};
+use crate::fit;
+use crate::fit::law::Row;
+use crate::sample::{self, Log, Sample};
+
+/// How much to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Time in all.
+    pub budget: Duration,
+    /// Measuring stops when every time is known within this relative width of a 90 % interval.
+    pub width: f64,
+}
+
+/// Why a campaign stopped.
+#[derive(Debug, Error)]
+pub enum CampaignError {
+    /// The device failed; samples so far are in the log.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The log cannot be written.
+    #[error("cannot write the samples: {0}")]
+    Log(#[from] std::io::Error),
+}
+
+/// What a campaign found.
+pub struct Campaign {
+    /// Samples, earlier ones of the log included.
+    pub samples: Vec<Sample>,
+    /// Seconds that it took.
+    pub seconds: f64,
+    /// What stopped it, in words.
+    pub ended: String,
+}
+
+/// Seconds between two runs of the reference kernel.
+const REFERENCE_EVERY: Duration = Duration::from_secs(4);
+/// A reference slower than its best by this factor marks samples.
+pub const SLOW: f64 = 1.1;
+/// Places that every family starts with.
+const FIRST: usize = 6;
+/// Longest operation, as a share of the budget.
+const LONGEST: f64 = 0.004;
+/// 90 % of a normal distribution lies within so many standard deviations, both sides together.
+const INTERVAL: f64 = 3.29;
+/// Spread around the law that is assumed before anything is known, and never gone below.
+const SPREAD: (f64, f64) = (0.3, 0.02);
+
+/// Measures a domain.
+///
+/// # Errors
+/// When the device or the log fails; what was measured is in the log.
+pub fn measure(
+    device: &mut dyn Device,
+    domain: &Domain,
+    effort: Effort,
+    log: &mut Log,
+    earlier: Vec<Sample>,
+    say: &dyn Fn(&str),
+) -> Result<Campaign, CampaignError> {
+    let begun = Instant::now();
+    let reference = device.facts().reference.clone();
+    let (seconds, _) = sample::time(device, &reference)?;
+    let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now() };
+    // What a kernel may take, by the rate of the reference; a first guess for what is not a product is made below.
+    let longest = effort.budget.as_secs_f64() * LONGEST;
+    let flops = clock.reference.flops() / clock.best * longest;
+    let mut states: Vec<State> = domain
+        .iter()
+        .map(|(family, region)| {
+            let fits = |op: &Op| op.flops() <= flops && device.runs(op);
+            State::new(*family, design::candidates(*family, region, fits), longest)
+        })
+        .collect();
+    let mut samples = Vec::new();
+    for sample in earlier {
+        if let Some(state) = states.iter_mut().find(|state| Some(state.family) == Family::of(&sample.op)) {
+            state.add(&sample);
+        }
+        samples.push(sample);
+    }
+    let ended = loop {
+        if begun.elapsed() >= effort.budget {
+            break "the budget is spent".to_owned();
+        }
+        let next = states.iter_mut().enumerate().filter_map(|(index, state)| Some((index, state.next()?)));
+        let Some((index, next)) = next.max_by(|a, b| a.1.deviation.total_cmp(&b.1.deviation)) else {
+            break "every candidate is measured".to_owned();
+        };
+        if next.deviation * INTERVAL < effort.width {
+            break format!("every interval is narrower than {:.1} %", effort.width * 100.0);
+        }
+        say(&format!("{} ± {:.0} %", crate::device::describe(&next.op), next.deviation * 164.0));
+        match sampled(device, &next.op, &mut clock) {
+            Ok(sample) => {
+                log.append(&sample)?;
+                states[index].add(&sample);
+                samples.push(sample);
+            }
+            // What does not fit is not measured; everything else goes on.
+            Err(DeviceError::OutOfMemory { .. }) => states[index].leave_out(&next.op),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
+}
+
+/// The reference kernel over time.
+struct Clock {
+    reference: Op,
+    best: f64,
+    last: f64,
+    at: Instant,
+}
+
+/// One sample, marked with the state of the reference kernel.
+fn sampled(device: &mut dyn Device, op: &Op, clock: &mut Clock) -> Result<Sample, DeviceError> {
+    if clock.at.elapsed() >= REFERENCE_EVERY {
+        clock.last = sample::time(device, &clock.reference)?.0;
+        clock.best = clock.best.min(clock.last);
+        clock.at = Instant::now();
+    }
+    let (seconds, spread) = sample::time(device, op)?;
+    Ok(Sample { op: op.clone(), seconds, spread, slowdown: clock.last / clock.best })
+}
+
+/// What is known of a family while it is measured.
+struct State {
+    family: Family,
+    candidates: Vec<Op>,
+    rows: Vec<Row>,
+    /// Relative spread of measured times around the law.
+    spread: f64,
+    /// Seconds that an operation may take.
+    longest: f64,
+    /// The answer of the last round, until a row comes.
+    known: Option<Option<Next>>,
+}
+
+impl State {
+    fn new(family: Family, candidates: Vec<Op>, longest: f64) -> Self {
+        Self { family, candidates, rows: Vec::new(), spread: SPREAD.0, longest, known: None }
+    }
+
+    fn leave_out(&mut self, op: &Op) {
+        self.candidates.retain(|candidate| candidate != op);
+        self.known = None;
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        let row = Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.seconds };
+        if sample.seconds > self.longest {
+            // Nothing larger in every dimension is measured after one that took too long.
+            let larger = |op: &Op| Family::point(op).iter().zip(&row.point).all(|(at, than)| at >= than);
+            self.candidates.retain(|op| !larger(op));
+        }
+        self.rows.push(row);
+        self.known = None;
+        let shape = shapes(self.family, None);
+        if let Some(shape) = shape.first().filter(|_| self.rows.len() >= FIRST) {
+            self.spread = fit::law::spread(&self.rows, shape).max(SPREAD.1);
+        }
+    }
+
+    fn next(&mut self) -> Option<Next> {
+        if let Some(known) = &self.known {
+            return known.clone();
+        }
+        let first = self.candidates.get(self.rows.len()).filter(|_| self.rows.len() < FIRST);
+        let next = match first {
+            Some(op) => Some(Next { op: op.clone(), deviation: 1.0 }),
+            None if shapes(self.family, None).is_empty() => {
+                let points: Vec<(f64, f64)> = self.rows.iter().map(|row| (row.point[0], row.seconds)).collect();
+                design::for_curve(&self.candidates, &points)
+            }
+            None => design::for_law(&self.candidates, &self.rows, self.spread),
+        };
+        self.known = Some(next.clone());
+        next
+    }
+}
+
+/// Shapes of a family's law; none for what is a curve. With a device's facts, its tiles as well.
+fn shapes(family: Family, facts: Option<&Facts>) -> Vec<Law> {
+    let gemm = |(tile_m, tile_n, slots)| Law::Gemm(GemmLaw { tile_m, tile_n, slots, ..GemmLaw::default() });
+    match family {
+        Family::Gemm(_) => {
+            let tiles = facts.map(|facts| facts.tile).filter(|tile| *tile != (1, 1, 1));
+            std::iter::once((1, 1, 1)).chain(tiles).map(gemm).collect()
+        }
+        Family::Attention { .. } => vec![Law::Attention(AttentionLaw::default())],
+        Family::Memory(_) | Family::Collective(..) => Vec::new(),
+    }
+}
+
+/// Names and dates of a profile that is fitted here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Header {
+    /// Profile name.
+    pub name: String,
+    /// Date of the fit.
+    pub date: String,
+    /// Command that measured it.
+    pub command: String,
+    /// Seconds that measuring took.
+    pub seconds: f64,
+}
+
+/// Rows that a fit needs before marked ones are left out.
+const ENOUGH: usize = 16;
+
+/// Fits a profile to samples of a device.
+#[must_use]
+pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
+    let mut families: BTreeMap<Family, Vec<&Sample>> = BTreeMap::new();
+    for sample in samples {
+        if let Some(family) = Family::of(&sample.op) {
+            families.entry(family).or_default().push(sample);
+        }
+    }
+    let n_slow = samples.iter().filter(|sample| sample.slowdown > SLOW).count();
+    let float = |n: usize| hw::Tokens(n as u64).as_f64();
+    let mut profile = Profile {
+        schema: SCHEMA.to_owned(),
+        name: header.name.clone(),
+        gpu: facts.gpu.clone().unwrap_or_else(|| header.name.clone()),
+        source: format!("measured by skrull-sim, {} samples", samples.len()),
+        date: header.date.clone(),
+        device: Some(profile::Device {
+            name: facts.name.clone(),
+            driver: facts.driver.clone(),
+            clocks: facts.clocks.clone(),
+            command: header.command.clone(),
+            seconds: (header.seconds * 10.0).round() / 10.0,
+            throttled_ratio: (float(n_slow) / float(samples.len().max(1)) * 1000.0).round() / 1000.0,
+        }),
+        operators: BTreeMap::new(),
+        memory: BTreeMap::new(),
+        collectives: Vec::new(),
+        links: Vec::new(),
+    };
+    for (family, samples) in families {
+        let steady: Vec<&Sample> = samples.iter().copied().filter(|sample| sample.slowdown <= SLOW).collect();
+        let used = if steady.len() >= ENOUGH { steady } else { samples };
+        add(&mut profile, family, &used, facts);
+    }
+    profile
+}
+
+fn add(profile: &mut Profile, family: Family, samples: &[&Sample], facts: &Facts) {
+    let row =
+        |sample: &&Sample| Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.seconds };
+    let rows: Vec<Row> = samples.iter().map(row).collect();
+    let shapes = shapes(family, Some(facts));
+    if !shapes.is_empty() {
+        let names = match family {
+            Family::Gemm(_) => ["m", "n", "k"],
+            _ => ["document length", "query tiles", "heads per key-value head"],
+        };
+        profile.operators.extend(fit::law::operator(&rows, &shapes, names).map(|operator| (family.name(), operator)));
+        return;
+    }
+    let points: Vec<(f64, f64)> = rows.iter().map(|row| (row.point[0], row.seconds)).collect();
+    let Some(curve) = fit::curve::fit(&points) else { return };
+    match family {
+        Family::Collective(kind, n_ranks) => profile.collectives.push(CollectiveCurve {
+            kind: collective_name(kind).to_owned(),
+            n_ranks,
+            residuals: curve.residuals,
+            bytes: curve.bytes,
+            seconds: curve.seconds,
+        }),
+        _ => {
+            profile.memory.insert(family.name(), curve);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! Runs a task graph on a device: the second interpreter of the waist, besides the simulator.
+//!
+//! Every task runs its operations with their real shapes on random data, on its stream, behind the marks of what it waits for. A graph
+//! of one lane runs live. Of several lanes each runs by itself; a meeting runs once, on the first of its lanes that comes to it; the
+//! measured durations are then joined through the graph's dependencies. What the device cannot run takes the cost model's time.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hw::{Span, Time};
+use sim::engine::{self, Machine};
+use sim::task::{LaneId, Op, TaskGraph, TaskId};
+use sim::validation::{Execution, How, PartTime, elementary, quantile};
+use sim::{Outcome, Timeline};
+use thiserror::Error;
+
+use crate::device::{Device, DeviceError};
+use crate::sample;
+
+/// Why a plan was not executed.
+#[derive(Debug, Error)]
+pub enum ExecuteError {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// What the plan keeps in memory does not fit; no kernel was run.
+    #[error("out of device memory: `{tensor}` needs {needed} bytes on rank {rank}, {free} are free")]
+    OutOfMemory {
+        /// Label of the memory.
+        tensor: String,
+        /// Device.
+        rank: u32,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// Tasks wait for each other.
+    #[error("the plan cannot be executed: {0} tasks wait for each other")]
+    Stuck(usize),
+}
+
+/// Runs of a step whose median counts, after one to warm up.
+pub const RUNS: usize = 3;
+/// A step may take so many times what is predicted, and this much more, before the watchdog gives up.
+const PATIENCE: (f64, Duration) = (50.0, Duration::from_secs(60));
+
+/// Executes a graph `runs` times and takes medians.
+///
+/// # Errors
+/// When the device fails or the plan does not fit.
+pub fn execute(
+    graph: &TaskGraph,
+    device: &mut dyn Device,
+    machine: &Machine<'_>,
+    runs: usize,
+) -> Result<Execution, ExecuteError> {
+    // What does not fit is found before anything runs.
+    let predicted = finished(graph, engine::simulate(graph, machine))?;
+    let limit = PATIENCE.1 + Duration::from_secs_f64(predicted.span().to_seconds().get() * PATIENCE.0);
+    let reference = device.facts().reference.clone();
+    let before = sample::time(device, &reference)?.0;
+    let runnable = prepare(graph, device)?;
+    let mut passes = Vec::with_capacity(runs);
+    for run in 0..=runs {
+        let pass = pass(graph, device, &runnable, limit, false)?;
+        if run > 0 {
+            passes.push(pass);
+        }
+    }
+    let detail = pass(graph, device, &runnable, limit, true)?;
+    let after = sample::time(device, &reference)?.0;
+    let modelled = |task: usize| predicted.end[task] - predicted.start[task];
+    let spans: Vec<Span> = (0..graph.tasks.len())
+        .map(|task| {
+            if !runnable[task] {
+                return modelled(task);
+            }
+            let times: Vec<f64> =
+                passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
+            Span::from_ns(hw::Bytes::from_f64(quantile(&times, 0.5)).0)
+        })
+        .collect();
+    let spans = shared(graph, spans);
+    let is_live = graph.lanes.len() == 1 && runnable.iter().all(|runs| *runs);
+    let mut timeline = finished(graph, engine::join(graph, machine, &spans))?;
+    if is_live {
+        live(&mut timeline, &passes);
+    }
+    let how = runnable.iter().map(|runs| match (runs, is_live) {
+        (false, _) => How::Modelled,
+        (true, true) => How::Live,
+        (true, false) => How::Joined,
+    });
+    let unsteady = (after / before).max(before / after);
+    Ok(Execution { how: how.collect(), timeline, parts: detail.parts, unsteady })
+}
+
+/// A finished timeline, or what stood in its way.
+fn finished(graph: &TaskGraph, outcome: Outcome) -> Result<Timeline, ExecuteError> {
+    match outcome {
+        Outcome::Done(timeline) => Ok(timeline),
+        Outcome::OutOfMemory { rank, allocation, needed, free, .. } => {
+            Err(ExecuteError::OutOfMemory { tensor: allocation, rank: rank.0, needed, free })
+        }
+        Outcome::Stuck { waiting } => Err(ExecuteError::Stuck(waiting.len().min(graph.tasks.len()))),
+    }
+}
+
+/// Makes room for everything and looks at results once; which tasks can run here.
+fn prepare(graph: &TaskGraph, device: &mut dyn Device) -> Result<Vec<bool>, DeviceError> {
+    let mut runs = Vec::with_capacity(graph.ops.len());
+    for op in &graph.ops {
+        let parts = elementary(op);
+        let all = parts.iter().all(|(part, _)| device.runs(part));
+        for (part, _) in parts.iter().filter(|_| all) {
+            device.reserve(part)?;
+        }
+        runs.push(all);
+    }
+    // The largest operation of each kernel stands for all.
+    let mut largest: BTreeMap<&'static str, &Op> = BTreeMap::new();
+    for (op, _) in graph.ops.iter().zip(&runs).filter(|(_, runs)| **runs).flat_map(|(op, _)| elementary(op)) {
+        let known = largest.entry(sim::validation::class(op)).or_insert(op);
+        if op.flops() > known.flops() {
+            *known = op;
+        }
+    }
+    for op in largest.into_values().filter(|op| !matches!(op, Op::Host { .. })) {
+        device.check_finite(op)?;
+    }
+    Ok(graph.tasks.iter().map(|task| runs[task.op.0 as usize]).collect())
+}
+
+/// Times of one run of all lanes, in nanoseconds; each lane's clock begins with its first task.
+struct Pass {
+    start: Vec<u64>,
+    end: Vec<u64>,
+    parts: Vec<PartTime>,
+}
+
+fn pass(
+    graph: &TaskGraph,
+    device: &mut dyn Device,
+    runnable: &[bool],
+    limit: Duration,
+    detail: bool,
+) -> Result<Pass, DeviceError> {
+    let n = graph.tasks.len();
+    let mut pass = Pass { start: vec![0; n], end: vec![0; n], parts: Vec::new() };
+    let mut met = vec![false; graph.meetings.len()];
+    let mut times: BTreeMap<&Op, Vec<f64>> = BTreeMap::new();
+    for lane in (0..).map(LaneId).take(graph.lanes.len()) {
+        let mut sent = Sent::default();
+        for (id, task) in graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == lane) {
+            let first = task.meeting.is_none_or(|meeting| !std::mem::replace(&mut met[meeting.0 as usize], true));
+            let task_id = TaskId(u32::try_from(id).expect("graphs have fewer than 2^32 tasks"));
+            sent.task(graph, device, task_id, runnable[id] && first, detail)?;
+        }
+        let marks = device.finish(limit)?;
+        let origin = marks.iter().min().copied().unwrap_or(0);
+        for (task, start, end) in sent.tasks {
+            (pass.start[task], pass.end[task]) = (marks[start] - origin, marks[end] - origin);
+        }
+        for (op, start, end) in sent.parts {
+            times.entry(op).or_default().push(hw::Bytes(marks[end] - marks[start]).as_f64() / 1e9);
+        }
+    }
+    pass.parts = times
+        .into_iter()
+        .map(|(op, times)| PartTime { op: op.clone(), seconds: quantile(&times, 0.5), n: times.len() as u64 })
+        .collect();
+    Ok(pass)
+}
+
+/// What was sent to the device for a lane: tasks and parts with their marks.
+#[derive(Default)]
+struct Sent<'a> {
+    tasks: Vec<(usize, usize, usize)>,
+    parts: Vec<(&'a Op, usize, usize)>,
+    ends: BTreeMap<TaskId, crate::device::Mark>,
+}
+
+impl<'a> Sent<'a> {
+    fn task(
+        &mut self,
+        graph: &'a TaskGraph,
+        device: &mut dyn Device,
+        id: TaskId,
+        runs: bool,
+        detail: bool,
+    ) -> Result<(), DeviceError> {
+        let task = &graph.tasks[id.0 as usize];
+        // Predecessors of other lanes play their part when the lanes are joined.
+        for pred in graph.preds(id).iter().filter(|pred| graph.tasks[pred.0 as usize].stream != task.stream) {
+            if let Some(mark) = self.ends.get(pred) {
+                device.wait(task.stream, *mark)?;
+            }
+        }
+        let start = device.mark(task.stream)?;
+        let mut last = start;
+        for (op, times) in elementary(&graph.ops[task.op.0 as usize]).into_iter().filter(|_| runs) {
+            for _ in 0..times {
+                device.launch(op, task.stream)?;
+                if detail {
+                    let next = device.mark(task.stream)?;
+                    self.parts.push((op, last.0, next.0));
+                    last = next;
+                }
+            }
+        }
+        let end = device.mark(task.stream)?;
+        self.ends.insert(id, end);
+        self.tasks.push((id.0 as usize, start.0, end.0));
+        Ok(())
+    }
+}
+
+/// Every member of a meeting takes the time of the one that ran it.
+fn shared(graph: &TaskGraph, mut spans: Vec<Span>) -> Vec<Span> {
+    let mut longest = vec![Span::ZERO; graph.meetings.len()];
+    let members = || graph.tasks.iter().enumerate().filter_map(|(id, task)| Some((id, task.meeting?.0 as usize)));
+    members().for_each(|(id, meeting)| longest[meeting] = longest[meeting].max(spans[id]));
+    members().for_each(|(id, meeting)| spans[id] = longest[meeting]);
+    spans
+}
+
+/// Starts and ends of the run in the middle of all by length.
+fn live(timeline: &mut Timeline, passes: &[Pass]) {
+    let mut order: Vec<&Pass> = passes.iter().collect();
+    order.sort_by_key(|pass| pass.end.iter().max().copied());
+    let Some(pass) = order.get(order.len() / 2) else { return };
+    timeline.start = pass.start.iter().map(|&ns| Time::from_ns(ns)).collect();
+    timeline.end = pass.end.iter().map(|&ns| Time::from_ns(ns)).collect();
+}
+
+#[cfg(test)]
+mod tests;
