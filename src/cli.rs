@@ -43,6 +43,103 @@ pub enum Command {
     },
     /// Turn measured operator tables into a profile
     Import(ImportArgs),
+    /// Measure this machine and fit a profile
+    Calibrate(CalibrateArgs),
+    /// Run a plan on real hardware: plan.json to timeline.json
+    Execute(ExecuteArgs),
+    /// Calibrate, plan, predict, execute, and show the error term by term
+    Validate(ValidateArgs),
+}
+
+/// What is measured, and for how long.
+#[derive(Args, Debug)]
+pub struct DeviceArgs {
+    /// Device: cpu, cpu:THREADS or cuda:N
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Time to measure in all
+    #[arg(long, default_value = "120s", value_parser = humantime::parse_duration, conflicts_with = "quick")]
+    pub budget: std::time::Duration,
+    /// A usable profile in 20 seconds
+    #[arg(long)]
+    pub quick: bool,
+    /// Stop when every predicted time is known within this width of its 90 % interval
+    #[arg(long, default_value = "0.05")]
+    pub width: f64,
+}
+
+/// Arguments of `calibrate`.
+#[derive(Args, Debug)]
+pub struct CalibrateArgs {
+    /// Device and effort.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Name of the profile [default: the device's]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// File to write; samples are kept beside it [default: profiles/NAME.toml]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Largest number of tokens in a kernel
+    #[arg(long, default_value = "8192", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
+    pub max_len: u64,
+    /// Forget samples of earlier calibrations
+    #[arg(long)]
+    pub fresh: bool,
+    /// Check kernels against their references, and measure nothing
+    #[arg(long)]
+    pub check: bool,
+    /// No progress
+    #[arg(long)]
+    pub no_progress: bool,
+}
+
+/// Arguments of `execute`.
+#[derive(Args, Debug)]
+pub struct ExecuteArgs {
+    /// plan.json of `plan`
+    pub plan: PathBuf,
+    /// Device: cpu, cpu:THREADS or cuda:N
+    #[arg(long, default_value = "cpu")]
+    pub device: String,
+    /// Runs of a step whose median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub runs: u64,
+    /// Directory for output [default: that of the plan]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+/// Arguments of `validate`.
+#[derive(Args, Debug)]
+pub struct ValidateArgs {
+    /// Scenario.
+    #[command(flatten)]
+    pub scenario: ScenarioArgs,
+    /// Device and effort.
+    #[command(flatten)]
+    pub device: DeviceArgs,
+    /// Predict with this profile, and measure none
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
+    /// Take a profile or a scenario of another device all the same
+    #[arg(long)]
+    pub allow_foreign_profile: bool,
+    /// Fit the profile again with what every other plan measured; the error on the rest, before and after
+    #[arg(long)]
+    pub refit: bool,
+    /// Runs of a step whose median counts
+    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub runs: u64,
+    /// Exit 1 unless the figures hold: step_error<=0.08, operator_error<=0.1, tau>=0.8
+    #[arg(long, value_name = "GATE")]
+    pub gate: Vec<String>,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+    /// No progress
+    #[arg(long)]
+    pub no_progress: bool,
 }
 
 /// Where a scenario comes from and what is laid over it.

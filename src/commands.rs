@@ -1,11 +1,14 @@
 //! One file per verb, and what they share: exit codes and writing to a pipe that may be closed.
 
+mod calibrate;
 mod compare;
+mod execute;
 mod import;
 mod init;
 mod list;
 mod plan;
 mod run;
+mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -36,6 +39,9 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Show { name } => list::show(&name),
         Command::Init { name } => init::init(&name),
         Command::Import(args) => import::import(&args),
+        Command::Calibrate(args) => calibrate::calibrate(&args),
+        Command::Execute(args) => execute::execute(&args),
+        Command::Validate(args) => validate::validate(&args),
     };
     let (code, message) = match done {
         Ok(()) => return ExitCode::SUCCESS,

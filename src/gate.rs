@@ -52,6 +52,27 @@ impl Gate {
         Ok(Self { text: text.to_owned(), policy, metric, relation, bound })
     }
 
+    /// What it is about.
+    #[must_use]
+    pub fn metric(&self) -> &str {
+        &self.metric
+    }
+
+    /// The gate as it was written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether a figure keeps the bound.
+    #[must_use]
+    pub fn holds(&self, value: f64) -> bool {
+        match self.relation {
+            Relation::AtMost => value <= self.bound,
+            Relation::AtLeast => value >= self.bound,
+        }
+    }
+
     /// Holds every policy that the gate is about against it.
     ///
     /// # Errors

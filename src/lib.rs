@@ -4,5 +4,6 @@ pub mod cli;
 pub mod commands;
 pub mod diagnostic;
 mod gate;
+pub mod hardware;
 pub mod pipeline;
 pub mod scenario;

@@ -24,6 +24,7 @@ use planner::search::space::Space;
 use sim::Problem;
 use sim::cost::profile::Profile;
 use sim::layout::ContextExchange;
+use sim::plan::Origin;
 use sim::problem::Recompute;
 use sim::schedule::Schedule;
 
@@ -97,6 +98,8 @@ pub struct Scenario {
     pub free_parameters: Vec<String>,
     /// Golden figures.
     pub expectations: Vec<Expectation>,
+    /// The file as it was read, with what was laid over it.
+    pub origin: Origin,
 }
 
 /// A read scenario with its warnings, or everything that is wrong with it.
@@ -158,6 +161,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("skrull/qwen-0.5b-wikipedia", include_str!("../scenarios/skrull/qwen-0.5b-wikipedia.toml")),
     ("skrull/qwen-7b-chatqa2", include_str!("../scenarios/skrull/qwen-7b-chatqa2.toml")),
     ("skrull/qwen-7b-lmsys", include_str!("../scenarios/skrull/qwen-7b-lmsys.toml")),
+    ("validate/cpu-small", include_str!("../scenarios/validate/cpu-small.toml")),
     ("skrull/qwen-7b-wikipedia", include_str!("../scenarios/skrull/qwen-7b-wikipedia.toml")),
 ];
 

@@ -41,14 +41,7 @@ pub fn named(name: &str) -> Option<&'static dyn Policy> {
 
 /// A plan of a policy that knows nothing about its quality.
 fn heuristic(policy: &str, problem: &Problem, steps: Vec<sim::plan::Step>) -> Decision {
-    let plan = Plan {
-        schema: sim::plan::SCHEMA.to_owned(),
-        policy: policy.to_owned(),
-        schedule: problem.schedule.name.to_owned(),
-        layout: problem.layout,
-        steps,
-    };
-    Decision::heuristic(plan)
+    Decision::heuristic(Plan::new(policy, problem, steps))
 }
 
 /// Refuses a sequence that no group can hold.

@@ -10,7 +10,7 @@ use crate::svg::{escape, gantt, length_histogram, lost_bars, memory_lines, rank_
 use crate::table::{cells, footer, headings, headline};
 use crate::{Picture, PolicyResult, RunResult};
 
-const STYLE: &str = "\
+pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
 @media(prefers-color-scheme:dark){:root{--ground:#16181b;--ink:#e8e8e8;--faint:#a0a0a0;--line:#3c4046;--accent:#56b4e9}}\
 body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\
@@ -244,7 +244,7 @@ fn method(out: &mut String, run: &RunResult) {
 }
 
 /// A picture with its caption; nothing where the picture is empty.
-fn figure(out: &mut String, svg: &str, caption: &str) {
+pub(crate) fn figure(out: &mut String, svg: &str, caption: &str) {
     if !svg.is_empty() {
         let _ = writeln!(
             out,

@@ -13,6 +13,7 @@ mod quantity;
 pub mod svg;
 pub mod table;
 pub mod trace;
+pub mod validation;
 
 use std::collections::BTreeMap;
 

@@ -9,12 +9,14 @@ mod charts;
 mod compared;
 mod gantt;
 mod lost;
+mod scatter;
 
 pub use bars::{rank_bars, speedup_bars};
 pub use charts::{length_histogram, memory_lines};
 pub use compared::ratio_bars;
-pub use gantt::gantt;
+pub use gantt::{gantt, gantt_until};
 pub use lost::lost_bars;
+pub use scatter::scatter;
 
 use sim::task::Role;
 

@@ -92,7 +92,7 @@ fn names(writer: &mut Writer, picture: &Picture<'_>) {
             lane_name(&picture.graph.lanes[rank])
         );
         for stream in Stream::ALL.into_iter().filter(|stream| streams[stream.index()]) {
-            let (tid, name) = (stream.index(), stream_name(stream));
+            let (tid, name) = (stream.index(), stream.name());
             let _ = write!(
                 writer.next(),
                 "{{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":{rank},\"tid\":{tid},\
@@ -136,18 +136,6 @@ pub(crate) fn lane_name(lane: &Lane) -> String {
     match lane.multiplicity {
         1 => format!("rank {}", lane.rank.0),
         n => format!("rank {} ×{n}", lane.rank.0),
-    }
-}
-
-/// Name of a stream for people.
-pub(crate) const fn stream_name(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Compute => "compute",
-        Stream::IntraNode => "network in the node",
-        Stream::InterNode => "network between nodes",
-        Stream::HostToDevice => "copy from host",
-        Stream::DeviceToHost => "copy to host",
-        Stream::PointToPoint => "messages between stages",
     }
 }
 

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::layout::Layout;
+use crate::problem::Problem;
 use crate::schedule::Order;
 
 /// Schema of `plan.json`.
@@ -25,6 +26,42 @@ pub struct Plan {
     pub layout: Layout,
     /// One entry per optimizer step.
     pub steps: Vec<Step>,
+    /// Scenario that was planned, so that the file alone can be executed or simulated elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// The scenario of a plan, as it was read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Origin {
+    /// Version of the planner.
+    pub version: String,
+    /// Path or name of the scenario.
+    pub scenario: String,
+    /// Its text.
+    pub text: String,
+    /// Keys that were laid over it, `section.key=value`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// Seed, where one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+}
+
+impl Plan {
+    /// What a policy decided for a problem.
+    #[must_use]
+    pub fn new(policy: &str, problem: &Problem, steps: Vec<Step>) -> Self {
+        Self {
+            schema: SCHEMA.to_owned(),
+            policy: policy.to_owned(),
+            schedule: problem.schedule.name.to_owned(),
+            layout: problem.layout,
+            steps,
+            origin: None,
+        }
+    }
 }
 
 /// One optimizer step: work of each data-parallel group.

@@ -83,6 +83,19 @@ impl Stream {
     pub const fn index(self) -> usize {
         self as usize
     }
+
+    /// Name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Compute => "compute",
+            Self::IntraNode => "network in the node",
+            Self::InterNode => "network between nodes",
+            Self::HostToDevice => "copy from host",
+            Self::DeviceToHost => "copy to host",
+            Self::PointToPoint => "messages between stages",
+        }
+    }
 }
 
 /// Kind of a collective.

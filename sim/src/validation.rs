@@ -8,7 +8,7 @@ use hw::Span;
 use serde::Serialize;
 
 use crate::cost::CostModel;
-use crate::task::{Op, Pass, Stream, TaskGraph, TaskId};
+use crate::task::{Op, Pass, TaskGraph};
 use crate::timeline::Timeline;
 
 /// Where an executed task's time comes from.
@@ -184,7 +184,7 @@ pub fn compare(
             sum.measured_s += pair.measured_s;
         };
         let none = Pair { predicted_s: 0.0, measured_s: 0.0 };
-        add(streams.entry(stream_name(task.stream)).or_insert(none));
+        add(streams.entry(task.stream.name()).or_insert(none));
         add(ranks.entry(graph.lanes[task.lane.index()].rank.0).or_insert(none));
         *how.entry(executed.how[id]).or_default() += 1;
     }
@@ -237,19 +237,6 @@ pub fn classes(points: &[Point]) -> Vec<ClassError> {
     let mut classes: Vec<ClassError> = by_class.into_iter().map(of).collect();
     classes.sort_by(|a, b| b.total.measured_s.total_cmp(&a.total.measured_s));
     classes
-}
-
-/// Name of a stream for people.
-#[must_use]
-pub const fn stream_name(stream: Stream) -> &'static str {
-    match stream {
-        Stream::Compute => "compute",
-        Stream::IntraNode => "exchange inside nodes",
-        Stream::InterNode => "exchange between nodes",
-        Stream::HostToDevice => "copies to the device",
-        Stream::DeviceToHost => "copies to the host",
-        Stream::PointToPoint => "messages between stages",
-    }
 }
 
 impl Validation {
@@ -351,14 +338,6 @@ impl Tau {
         let scale = (self.by_prediction * self.by_measurement).sqrt();
         if scale > 0.0 { self.agree / scale } else { 1.0 }
     }
-}
-
-/// Tasks of a graph whose operation cannot run on a device, by a judge.
-#[must_use]
-pub fn tasks_that(graph: &TaskGraph, is: impl Fn(&Op) -> bool) -> Vec<TaskId> {
-    let ids = (0..).map(TaskId).zip(&graph.tasks);
-    let any = |op: &Op| elementary(op).iter().any(|(part, _)| is(part));
-    ids.filter(|(_, task)| any(&graph.ops[task.op.0 as usize])).map(|(id, _)| id).collect()
 }
 
 #[cfg(test)]

@@ -26,8 +26,9 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     };
     let cost = pipeline::cost_model(&scenario);
     let topology = Topology::of(&scenario.problem.cluster);
-    let Decided { decision, found, .. } = pipeline::decide(&scenario, choice, cost.as_ref(), &topology)
+    let Decided { mut decision, found, .. } = pipeline::decide(&scenario, choice, cost.as_ref(), &topology)
         .map_err(|why| Failure::Gate(format!("error: policy `{}` has no plan: {why}", choice.name)))?;
+    decision.plan.origin = Some(scenario.origin.clone());
     let text =
         serde_json::to_string_pretty(&decision.plan).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     let path = out_dir(&args.scenario, &scenario.name)?.join("plan.json");

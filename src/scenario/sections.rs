@@ -4,6 +4,7 @@ use std::path::Path;
 
 use hw::Dtype;
 use sim::Problem;
+use sim::plan::Origin;
 use sim::problem::Execution;
 
 use super::checks::cross_checks;
@@ -77,5 +78,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
         expectations,
+        origin: Origin {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scenario: source.path.clone(),
+            text: source.text.clone(),
+            set: overrides.set.clone(),
+            seed: overrides.seed,
+        },
     })
 }

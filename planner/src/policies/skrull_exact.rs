@@ -87,13 +87,7 @@ impl Policy for SkrullExact {
             }
             steps.push(solved.step);
         }
-        let plan = Plan {
-            schema: sim::plan::SCHEMA.to_owned(),
-            policy: CARD.name.to_owned(),
-            schedule: problem.schedule.name.to_owned(),
-            layout: problem.layout,
-            steps,
-        };
+        let plan = Plan::new(CARD.name, problem, steps);
         let objective = dacp::objective(problem, &plan);
         // Equal up to rounding where the search was finished.
         let bound = bound.map(|bound| bound.min(objective));

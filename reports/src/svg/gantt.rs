@@ -6,12 +6,13 @@
 
 use std::fmt::Write as _;
 
+use hw::Time;
 use sim::task::{Role, Stream};
 
 use super::{WIDTH, colour, escape, legend, open, px, shown_ranks};
 use crate::Picture;
 use crate::quantity::float;
-use crate::trace::{lane_name, stream_name};
+use crate::trace::lane_name;
 
 /// Ranks that are drawn at most, besides the busiest and the least busy.
 const RANKS_MAX: usize = 32;
@@ -38,7 +39,14 @@ struct Stroke {
 /// Draws a step; empty where nothing ran.
 #[must_use]
 pub fn gantt(picture: &Picture<'_>) -> String {
-    let lanes = Lanes::of(picture);
+    gantt_until(picture, Time::ZERO)
+}
+
+/// Draws a step on an axis that reaches this far at least, so that two pictures can be held against each other.
+#[must_use]
+pub fn gantt_until(picture: &Picture<'_>, until: Time) -> String {
+    let mut lanes = Lanes::of(picture);
+    lanes.span_ns = lanes.span_ns.max(until.as_ns());
     if lanes.ranks.is_empty() || lanes.streams.is_empty() {
         return String::new();
     }
@@ -192,7 +200,7 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
         );
         for (stream_index, &stream) in lanes.streams.iter().enumerate() {
             let place = band.place(index, lanes, stream_index);
-            let name = format!("{}, {}", lane_name(&picture.graph.lanes[rank]), stream_name(stream));
+            let name = format!("{}, {}", lane_name(&picture.graph.lanes[rank]), stream.name());
             lane(&mut out, &strokes[index * lanes.streams.len() + stream_index], place, &name);
         }
     }

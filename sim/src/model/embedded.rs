@@ -29,6 +29,8 @@ const fn experts(n_routed: u64, top_k: u64, intermediate: u64) -> Option<Experts
 }
 
 const ROWS: &[Row] = &[
+    // Small enough for a step on a CPU.
+    dense("llama-3m", Family::Llama, false, [2, 256, 4, 2, 64, 704, 2048, 32_768]),
     dense("qwen2.5-0.5b", Family::Qwen2, true, [24, 896, 14, 2, 64, 4864, 151_936, 32_768]),
     dense("qwen2.5-1.5b", Family::Qwen2, true, [28, 1536, 12, 2, 128, 8960, 151_936, 32_768]),
     dense("qwen2.5-7b", Family::Qwen2, false, [28, 3584, 28, 4, 128, 18_944, 152_064, 131_072]),

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 use sim::lower::training::mixed::{optimizer_bytes, shaped};
 use sim::lower::training::pipelines;
-use sim::plan::{MicroBatch, PipelineShape, Place, Placement, SCHEMA, Step};
+use sim::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
 use sim::{CostModel, Plan, Problem, memory};
 
 /// Token limits are whole multiples of this.
@@ -185,13 +185,7 @@ fn stage_s(problem: &Problem, tokens: u64, cost: &dyn CostModel) -> f64 {
     problem.workload.batch_size = 1;
     let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-    let plan = Plan {
-        schema: SCHEMA.to_owned(),
-        policy: String::new(),
-        schedule: problem.schedule.name.to_owned(),
-        layout: problem.layout,
-        steps: vec![Step::of_groups(vec![vec![micro_batch]])],
-    };
+    let plan = Plan::new("", &problem, vec![Step::of_groups(vec![vec![micro_batch]])]);
     let (found, _) = pipelines(&problem, &plan, 0, cost);
     let stages = 0..found[0].forward.len();
     let of_stage = |stage: usize| found[0].forward[stage][0] + found[0].input[stage][0] + found[0].weight[stage][0];

@@ -9,7 +9,7 @@ use crate::cost::roofline::Roofline;
 use crate::engine::{Case, Machine};
 use crate::layout::ContextExchange;
 use crate::lower::training::pipelines;
-use crate::plan::{MicroBatch, Place, Placement, SCHEMA};
+use crate::plan::{MicroBatch, Place, Placement};
 use crate::problem::{Execution, UnitTimes};
 use crate::workload::Workload;
 use crate::{Outcome, Timeline};
@@ -45,13 +45,7 @@ fn plan(problem: &Problem, counts: &[usize], pipelines_of: &[(u32, u32)], cost: 
         .collect();
     let shapes = pipelines_of.iter().map(|&(tp, pp)| PipelineShape { tp, pp }).collect();
     let step = Step { pipelines: shapes, ..Step::of_groups(groups) };
-    let mut plan = Plan {
-        schema: SCHEMA.to_owned(),
-        policy: "test".to_owned(),
-        schedule: "1f1b".to_owned(),
-        layout: problem.layout,
-        steps: vec![step],
-    };
+    let mut plan = Plan::new("test", problem, vec![step]);
     let (found, order_of) = pipelines(problem, &plan, 0, cost);
     plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
     plan.steps[0].order_of = order_of;
@@ -181,13 +175,7 @@ fn context_ranks_with_lists_of_their_own_run_through_the_pipeline_independently(
         let long = (n < 8).then(|| place(n, 0));
         MicroBatch { sequences: long.into_iter().chain([place(8 + n, 1)]).collect(), ..MicroBatch::default() }
     };
-    let mut plan = Plan {
-        schema: SCHEMA.to_owned(),
-        policy: "test".to_owned(),
-        schedule: "1f1b".to_owned(),
-        layout: problem.layout,
-        steps: vec![Step::of_groups(vec![(0..20).map(micro_batch).collect()])],
-    };
+    let mut plan = Plan::new("test", &problem, vec![Step::of_groups(vec![(0..20).map(micro_batch).collect()])]);
     let (found, order_of) = pipelines(&problem, &plan, 0, &cost);
     plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
     plan.steps[0].order_of = order_of;

@@ -1,0 +1,132 @@
+//! `calibrate`: measure this machine and fit a profile. Samples are kept as they come; a stopped calibration goes on from them.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use calibrate::campaign::{self, Campaign, CampaignError, Effort, Header};
+use calibrate::device::{self, Device, DeviceError};
+use calibrate::family::{self, Domain};
+use calibrate::sample::Log;
+use indicatif::{ProgressBar, ProgressStyle};
+use sim::cost::profile::{Profile, Residuals};
+
+use super::{Failure, print, write};
+use crate::cli::{CalibrateArgs, DeviceArgs};
+
+/// Time of `--quick`.
+const QUICK: Duration = Duration::from_secs(20);
+
+/// Runs the verb.
+pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
+    let mut device = open(&args.device.device)?;
+    let checked = device.check_kernels().map_err(|error| failed(&error))?;
+    if args.check {
+        return print(&(checked.join("\n") + "\n"));
+    }
+    let facts = device.facts().clone();
+    let name = args.name.clone().unwrap_or_else(|| slug(&facts.name));
+    let out = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{name}.toml")));
+    let samples = out.with_extension("samples.jsonl");
+    if args.fresh && samples.exists() {
+        std::fs::remove_file(&samples).map_err(|error| unwritable(&samples, &error))?;
+    }
+    let domain = family::general(args.max_len, facts.n_devices);
+    let campaign = measure(device.as_mut(), &domain, &args.device, &samples, args.no_progress)?;
+    let profile = fit(&campaign, device.as_ref(), &name);
+    write(&out, &profile.to_toml())?;
+    print(&format!(
+        "{}\n{}\n\n{} samples in {:.0} s ({}), kept in {}\n",
+        out.display(),
+        table(&profile),
+        campaign.samples.len(),
+        campaign.seconds,
+        campaign.ended,
+        samples.display()
+    ))
+}
+
+/// Opens a device; there being none is a failure of the machine.
+pub fn open(name: &str) -> Result<Box<dyn Device>, Failure> {
+    device::open(name).map_err(|error| failed(&error))
+}
+
+/// A failure of the device.
+pub fn failed(error: &DeviceError) -> Failure {
+    Failure::Machine(format!("error: {error}"))
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Machine(format!("error: cannot write `{}`: {error}", path.display()))
+}
+
+/// Measures a domain with what a command line asks, keeping samples in a file.
+pub fn measure(
+    device: &mut dyn Device,
+    domain: &Domain,
+    args: &DeviceArgs,
+    samples: &Path,
+    quiet: bool,
+) -> Result<Campaign, Failure> {
+    if let Some(folder) = samples.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(|error| unwritable(folder, &error))?;
+    }
+    let (mut log, earlier) = Log::open(samples, device.facts()).map_err(|error| unwritable(samples, &error))?;
+    let effort = Effort { budget: if args.quick { QUICK } else { args.budget }, width: args.width };
+    let bar = bar(quiet);
+    let campaign =
+        campaign::measure(device, domain, effort, &mut log, earlier, &|words| bar.set_message(words.to_owned()));
+    bar.finish_and_clear();
+    campaign.map_err(|error| match error {
+        CampaignError::Device(error) => Failure::Machine(format!(
+            "error: {error}\n  = samples so far are in `{}`; the same command goes on from them",
+            samples.display()
+        )),
+        CampaignError::Log(error) => unwritable(samples, &error),
+    })
+}
+
+/// A line of what is being done, on a terminal only.
+pub fn bar(quiet: bool) -> ProgressBar {
+    if quiet || !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}").expect("a fixed template");
+    ProgressBar::new_spinner().with_style(style)
+}
+
+/// Fits what a campaign measured.
+pub fn fit(campaign: &Campaign, device: &dyn Device, name: &str) -> Profile {
+    let header = Header { name: name.to_owned(), date: today(), command: command(), seconds: campaign.seconds };
+    campaign::profile(&campaign.samples, device.facts(), &header)
+}
+
+/// Today, as ISO date.
+pub fn today() -> String {
+    let now = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+    now.split('T').next().unwrap_or_default().to_owned()
+}
+
+/// The command line as it was given, without the folder of the program.
+pub fn command() -> String {
+    std::iter::once("skrull-sim".to_owned()).chain(std::env::args().skip(1)).collect::<Vec<String>>().join(" ")
+}
+
+/// A name for files: letters, digits and dashes.
+pub fn slug(name: &str) -> String {
+    let mapped =
+        name.to_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect::<String>();
+    mapped.split('-').filter(|part| !part.is_empty()).collect::<Vec<&str>>().join("-")
+}
+
+/// Cross-validated error of every kernel of a profile.
+pub fn table(profile: &Profile) -> String {
+    let mut text = "kernel                   samples  median error  90 % error".to_owned();
+    let mut row = |name: &str, residuals: &Residuals| {
+        let (median, p90) = (residuals.median_error * 100.0, residuals.p90_error * 100.0);
+        text += &format!("\n{name:24} {:>7} {median:>11.1} % {p90:>9.1} %", residuals.n_fit);
+    };
+    profile.operators.iter().for_each(|(name, operator)| row(name, &operator.residuals));
+    profile.memory.iter().for_each(|(name, curve)| row(name, &curve.residuals));
+    profile.collectives.iter().for_each(|curve| row(&format!("{} of {}", curve.kind, curve.n_ranks), &curve.residuals));
+    text
+}

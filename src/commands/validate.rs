@@ -1,0 +1,268 @@
+//! `validate`: measure the machine, plan, predict, execute the very same plans, and show the error term by term.
+
+use std::path::{Path, PathBuf};
+
+use calibrate::campaign;
+use calibrate::device::Device;
+use calibrate::sample::Sample;
+use reports::validation::{Errors, Executed, Refit, Report};
+use sim::cost::profile::Profile;
+use sim::validation::{Execution, Pair, Validation, errors, quantile, rank};
+use sim::{CostModel, Timeline};
+
+use super::calibrate::{bar, failed, fit, measure, open, slug, table};
+use super::{Failure, load, out_dir, print, threads, write};
+use crate::cli::{Format, ValidateArgs};
+use crate::gate::Gate;
+use crate::hardware::{self, Planned};
+use crate::pipeline;
+use crate::scenario::Scenario;
+
+/// Runs the verb.
+pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
+    threads(args.scenario.jobs)?;
+    let gates = args.gate.iter().map(|text| Gate::parse(text)).collect::<Result<Vec<Gate>, String>>();
+    let gates = gates.map_err(|why| Failure::Input(format!("error[S040]: {why}")))?;
+    let scenario = load(&args.scenario)?;
+    let mut device = open(&args.device.device)?;
+    same_device(args, &scenario, device.as_ref())?;
+    device.check_kernels().map_err(|error| failed(&error))?;
+    let dir = out_dir(&args.scenario, &scenario.name)?;
+    let known = known(args, &scenario, device.as_mut(), &dir)?;
+    let scenario = Scenario { profile: Some(known.profile.clone()), ..scenario };
+    let cost = pipeline::cost_model(&scenario);
+    let (ran, mut report) = execute_all(args, &scenario, device.as_mut(), cost.as_ref())?;
+    report.profile = known.words.clone();
+    if args.refit {
+        let (refit, profile) = refit(&scenario, &ran, &known, device.as_ref());
+        write(&dir.join("profile.toml"), &profile.to_toml())?;
+        report.refit = refit;
+    }
+    save(&dir, &report, &ran)?;
+    print(&match args.format {
+        Format::Table => {
+            format!("{}\nreport: {}\n", reports::validation::table(&report), dir.join("validation.html").display())
+        }
+        Format::Markdown => reports::validation::markdown(&report),
+        Format::Json => reports::validation::json(&report),
+    })?;
+    hold(&gates, &report)?;
+    if ran.is_empty() {
+        return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
+    }
+    Ok(())
+}
+
+/// Refuses a scenario that is for another device.
+fn same_device(args: &ValidateArgs, scenario: &Scenario, device: &dyn Device) -> Result<(), Failure> {
+    let (wanted, found) = (&scenario.problem.cluster.gpu.name, &device.facts().gpu);
+    let is_same = found.as_ref().is_none_or(|gpu| gpu == wanted || wanted.starts_with(&format!("{gpu}-")));
+    if is_same || args.allow_foreign_profile {
+        return Ok(());
+    }
+    Err(Failure::Input(format!(
+        "error[S081]: the scenario's cluster is of `{wanted}`, device `{}` is {} (`{}` in the catalogue)\n  \
+         = set `cluster.gpu`, or take the figures of another device with `--allow-foreign-profile`",
+        args.device.device,
+        device.facts().name,
+        found.as_deref().unwrap_or("not listed")
+    )))
+}
+
+/// What the prediction rests on.
+struct Known {
+    profile: Profile,
+    samples: Vec<Sample>,
+    words: Vec<String>,
+}
+
+/// The profile that was given, or one that is measured now around what the plans run.
+fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir: &Path) -> Result<Known, Failure> {
+    if let Some(path) = &args.profile {
+        let profile = given(path, args, device)?;
+        let words = vec![format!("profile {} ({}, {})", path.display(), profile.name, profile.date)];
+        return Ok(Known { profile, samples: Vec::new(), words });
+    }
+    // The plans of the cost model at hand say what to measure; they are made again with what was measured.
+    let first = hardware::plans(scenario, pipeline::cost_model(scenario).as_ref());
+    let domain = hardware::domain(first.iter().filter_map(|(_, planned)| planned.as_ref().ok()));
+    let samples = dir.join("samples.jsonl");
+    let campaign = measure(device, &domain, &args.device, &samples, args.no_progress)?;
+    let profile = fit(&campaign, device, &slug(&device.facts().name));
+    write(&dir.join("profile.toml"), &profile.to_toml())?;
+    let words = vec![
+        format!("{} samples in {:.0} s: {}", campaign.samples.len(), campaign.seconds, campaign.ended),
+        table(&profile),
+    ];
+    Ok(Known { profile, samples: campaign.samples, words })
+}
+
+fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Profile, Failure> {
+    let wrong =
+        |why: String| Failure::Input(format!("error[S035]: profile `{}` cannot be used: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    let profile = Profile::parse(&text).map_err(wrong)?;
+    let of = profile.device.as_ref().map_or("an unnamed device", |device| &device.name);
+    if of != device.facts().name && !args.allow_foreign_profile {
+        return Err(Failure::Input(format!(
+            "error[S082]: profile `{}` was measured on {of}, device `{}` is {}\n  \
+             = `skrull-sim calibrate --device {}` measures this one; `--allow-foreign-profile` takes it all the same",
+            path.display(),
+            args.device.device,
+            device.facts().name,
+            args.device.device
+        )));
+    }
+    Ok(profile)
+}
+
+/// A plan, what the device did with it, and how that compares.
+struct Ran {
+    planned: Planned,
+    predicted: Timeline,
+    execution: Execution,
+    validation: Validation,
+}
+
+fn execute_all(
+    args: &ValidateArgs,
+    scenario: &Scenario,
+    device: &mut dyn Device,
+    cost: &dyn CostModel,
+) -> Result<(Vec<Ran>, Report), Failure> {
+    let mut report = Report {
+        schema: reports::validation::SCHEMA.to_owned(),
+        scenario: scenario.name.clone(),
+        seed: scenario.problem.seed,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        device: format!("{} ({})", device.facts().name, device.facts().driver),
+        ..Report::default()
+    };
+    let bar = bar(args.no_progress);
+    let mut ran = Vec::new();
+    for (policy, planned) in hardware::plans(scenario, cost) {
+        bar.set_message(format!("executing {policy}"));
+        let compared = planned.and_then(|planned| {
+            let (predicted, _) = hardware::predict(&planned, cost)?;
+            Ok((planned, predicted))
+        });
+        match compared {
+            Err(why) => report.failed.push((policy, why)),
+            Ok((planned, predicted)) => {
+                let execution = hardware::run(&planned, device, cost, args.runs)
+                    .map_err(|error| Failure::Machine(format!("error: policy `{policy}`: {error}")))?;
+                let validation = hardware::compare(&planned, &execution, cost).map_err(Failure::Gate)?;
+                report.plans.push(validation.clone());
+                ran.push(Ran { planned, predicted, execution, validation });
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let steps: Vec<Pair> = ran.iter().map(|ran| ran.validation.step).collect();
+    report.ranking = rank(&steps);
+    report.errors = summary(ran.iter().map(|ran| &ran.validation));
+    Ok((ran, report))
+}
+
+/// Errors over several plans.
+fn summary<'a>(validations: impl Iterator<Item = &'a Validation>) -> Errors {
+    let (mut operators, mut steps) = (Vec::new(), Vec::new());
+    for validation in validations {
+        operators.extend(errors(&validation.points));
+        steps.push(validation.step.error().abs());
+    }
+    let mean = steps.iter().sum::<f64>() / hw::Tokens(steps.len().max(1) as u64).as_f64();
+    Errors {
+        operator_median: quantile(&operators, 0.5),
+        operator_p90: quantile(&operators, 0.9),
+        step_mean: mean,
+        step_max: steps.into_iter().fold(0.0, f64::max),
+    }
+}
+
+/// Fits again with what every other plan measured; the errors of the rest before and after.
+fn refit(scenario: &Scenario, ran: &[Ran], known: &Known, device: &dyn Device) -> (Option<Refit>, Profile) {
+    let (seen, unseen): (Vec<_>, Vec<_>) = ran.iter().enumerate().partition(|(index, _)| index % 2 == 0);
+    let parts = seen.iter().flat_map(|(_, ran)| &ran.execution.parts);
+    let new = parts.filter(|part| part.seconds > 0.0).map(|part| Sample {
+        op: part.op.clone(),
+        seconds: part.seconds,
+        spread: 0.0,
+        slowdown: 1.0,
+    });
+    let samples: Vec<Sample> = known.samples.iter().cloned().chain(new).collect();
+    let old = known.profile.device.as_ref();
+    let header = campaign::Header {
+        name: known.profile.name.clone(),
+        date: super::calibrate::today(),
+        command: super::calibrate::command(),
+        seconds: old.map_or(0.0, |device| device.seconds),
+    };
+    let profile = campaign::profile(&samples, device.facts(), &header);
+    if unseen.is_empty() {
+        return (None, profile);
+    }
+    let names = |rans: &[(usize, &Ran)]| rans.iter().map(|(_, ran)| ran.planned.policy.clone()).collect();
+    let cost = pipeline::cost_model(&Scenario { profile: Some(profile.clone()), ..scenario.clone() });
+    let after: Vec<Validation> = unseen
+        .iter()
+        .filter_map(|(_, ran)| hardware::compare(&ran.planned, &ran.execution, cost.as_ref()).ok())
+        .collect();
+    let refit = Refit {
+        seen: names(&seen),
+        unseen: names(&unseen),
+        before: summary(unseen.iter().map(|(_, ran)| &ran.validation)),
+        after: summary(after.iter()),
+    };
+    (Some(refit), profile)
+}
+
+fn save(dir: &Path, report: &Report, ran: &[Ran]) -> Result<(), Failure> {
+    write(&dir.join("validation.json"), &reports::validation::json(report))?;
+    write(&dir.join("validation.md"), &reports::validation::markdown(report))?;
+    let mut pictures = Vec::new();
+    for ran in ran {
+        write(&dir.join(format!("timeline-{}.json", ran.planned.policy)), &json(&ran.execution.timeline)?)?;
+        write(&dir.join(format!("plan-{}.json", ran.planned.policy)), &json(&ran.planned.decision.plan)?)?;
+        pictures.push(Executed {
+            policy: &ran.planned.policy,
+            graph: &ran.planned.graph,
+            predicted: &ran.predicted,
+            timeline: &ran.execution.timeline,
+        });
+    }
+    write(&dir.join("validation.html"), &reports::validation::html(report, &pictures))
+}
+
+/// JSON of a file of the contract.
+fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string(value).map_err(|error| Failure::Machine(format!("error: {error}")))
+}
+
+/// Holds the gates against the report.
+fn hold(gates: &[Gate], report: &Report) -> Result<(), Failure> {
+    let mut missed = Vec::new();
+    for gate in gates {
+        let value = match gate.metric() {
+            "step_error" => report.errors.step_mean,
+            "operator_error" => report.errors.operator_median,
+            "tau" => report.ranking.as_ref().map_or(1.0, |ranking| ranking.tau_apart),
+            "regret" => report.ranking.as_ref().map_or(0.0, |ranking| ranking.regret),
+            other => {
+                let what = "allowed are step_error, operator_error, tau and regret";
+                return Err(Failure::Input(format!(
+                    "error[S040]: gate `{}`: no figure `{other}`; {what}",
+                    gate.text()
+                )));
+            }
+        };
+        if !gate.holds(value) {
+            missed.push(format!("{}: found {value:.3}", gate.text()));
+        }
+    }
+    if missed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Gate(format!("error: gates failed\n  {}", missed.join("\n  "))))
+    }
+}

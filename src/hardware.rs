@@ -1,0 +1,119 @@
+//! The hardware loop behind `calibrate`, `execute` and `validate`: plans, their task graphs, and both interpreters of them.
+
+use std::collections::BTreeSet;
+
+use calibrate::device::Device;
+use calibrate::execute::ExecuteError;
+use calibrate::family::{self, Domain};
+use hw::topology::Topology;
+use planner::Decision;
+use rayon::prelude::*;
+use sim::engine::{Case, Machine};
+use sim::plan::Plan;
+use sim::validation::{Execution, Validation, elementary};
+use sim::{CostModel, Op, Outcome, Problem, TaskGraph, Timeline};
+
+use crate::pipeline::{self, Decided};
+use crate::scenario::{PolicyChoice, Scenario};
+
+/// A policy's plan and the tasks of its first step.
+pub struct Planned {
+    /// Policy.
+    pub policy: String,
+    /// What it was asked, with its layout.
+    pub problem: Problem,
+    /// What it decided.
+    pub decision: Decision,
+    /// Tasks of the first step.
+    pub graph: TaskGraph,
+}
+
+/// Plans of every policy of a scenario under a cost model, in the scenario's order; why a policy has none.
+pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<Planned, String>)> {
+    let topology = Topology::of(&scenario.problem.cluster);
+    let plan = |choice: &PolicyChoice| {
+        let Decided { problem, decision, .. } =
+            pipeline::decide(scenario, choice, cost, &topology).map_err(|why| why.to_string())?;
+        let graph = sim::lower::training::lower(&problem, &decision.plan, 0);
+        Ok(Planned { policy: choice.name.clone(), problem, decision, graph })
+    };
+    scenario.policies.par_iter().map(|choice| (choice.name.clone(), plan(choice))).collect()
+}
+
+/// Elementary operations of plans, each once.
+pub fn operations<'a>(planned: impl Iterator<Item = &'a Planned>) -> BTreeSet<&'a Op> {
+    planned.flat_map(|planned| planned.graph.ops.iter().flat_map(elementary).map(|(op, _)| op)).collect()
+}
+
+/// What to measure for some plans: the boxes around their operations.
+pub fn domain<'a>(planned: impl Iterator<Item = &'a Planned>) -> Domain {
+    family::around(operations(planned).into_iter())
+}
+
+/// A step as the simulator plays it: the timeline, and the ends of the step's interval in seconds.
+///
+/// # Errors
+/// When memory is too small.
+pub fn predict(planned: &Planned, cost: &dyn CostModel) -> Result<(Timeline, [f64; 2]), String> {
+    let topology = Topology::of(&planned.problem.cluster);
+    let machine = machine(&planned.problem, cost, &topology);
+    let outcomes = sim::engine::simulate_cases(&planned.graph, &machine, &[Case::Expected, Case::Low, Case::High]);
+    let mut timelines = outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Done(timeline) => Ok(timeline),
+        Outcome::OutOfMemory { allocation, needed, free, .. } => {
+            Err(format!("out of memory: `{allocation}` needs {needed} bytes, {free} are free"))
+        }
+        Outcome::Stuck { waiting } => Err(format!("{} tasks wait for each other", waiting.len())),
+    });
+    let mut next = || timelines.next().expect("three cases");
+    let (expected, low, high) = (next()?, next()?, next()?);
+    let seconds = |timeline: &Timeline| timeline.span().to_seconds().get();
+    Ok((expected, [seconds(&low), seconds(&high)]))
+}
+
+/// Runs a plan's first step on a device.
+///
+/// # Errors
+/// When the device fails or the plan does not fit.
+pub fn run(
+    planned: &Planned,
+    device: &mut dyn Device,
+    cost: &dyn CostModel,
+    runs: u64,
+) -> Result<Execution, ExecuteError> {
+    let topology = Topology::of(&planned.problem.cluster);
+    let machine = machine(&planned.problem, cost, &topology);
+    calibrate::execute::execute(&planned.graph, device, &machine, usize::try_from(runs).unwrap_or(1))
+}
+
+/// Prediction under a cost model against what a device did.
+///
+/// # Errors
+/// When there is no prediction.
+pub fn compare(planned: &Planned, executed: &Execution, cost: &dyn CostModel) -> Result<Validation, String> {
+    let (timeline, interval) = predict(planned, cost)?;
+    Ok(sim::validation::compare(&planned.policy, &planned.graph, (&timeline, interval), executed, cost))
+}
+
+/// The problem and tasks of a plan that was read from a file.
+///
+/// # Errors
+/// When the plan is not one of this scenario.
+pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
+    let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
+        return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
+    };
+    let mut problem = choice.problem(&scenario.problem);
+    problem.layout = plan.layout;
+    sim::check::check(&problem, &plan).map_err(|findings| findings.join("; "))?;
+    if plan.steps.is_empty() {
+        return Err("the plan has no step".to_owned());
+    }
+    let graph = sim::lower::training::lower(&problem, &plan, 0);
+    Ok(Planned { policy: plan.policy.clone(), problem, decision: Decision::heuristic(plan), graph })
+}
+
+const fn machine<'a>(problem: &Problem, cost: &'a dyn CostModel, topology: &'a Topology) -> Machine<'a> {
+    let memory_bytes = problem.cluster.gpu.memory.0;
+    Machine { cost, topology, memory_bytes, case: Case::Expected, speed_changes: &[] }
+}
