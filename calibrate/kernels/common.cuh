@@ -17,10 +17,12 @@ typedef u16 bf16;
 #ifdef SKRULL_EMULATE
 #define SKRULL_INLINE inline
 #define SKRULL_UNROLL
+#define SKRULL_UNROLL_4
 #define SKRULL_SHARED(name) u8* const name = emulate::dynamic_shared()
 #else
 #define SKRULL_INLINE __device__ __forceinline__
 #define SKRULL_UNROLL _Pragma("unroll")
+#define SKRULL_UNROLL_4 _Pragma("unroll 4")
 #define SKRULL_SHARED(name) extern __shared__ __align__(128) u8 name[]
 #endif
 #define SKRULL_KERNEL extern "C" __global__ void
@@ -28,13 +30,12 @@ typedef u16 bf16;
 constexpr u32 ALL_LANES = 0xffffffffu;
 constexpr float LOG2_E = 1.4426950408889634f;
 constexpr float LN_2 = 0.6931471805599453f;
-// A finite stand-in for minus infinity: differences of two of them are 0 and not NaN.
-constexpr float LOWEST = -1e30f;
 
 SKRULL_INLINE int ceil_div(int a, int b) { return (a + b - 1) / b; }
 SKRULL_INLINE int smaller(int a, int b) { return a < b ? a : b; }
 SKRULL_INLINE int larger(int a, int b) { return a > b ? a : b; }
 
+SKRULL_INLINE float minus_infinity() { return __uint_as_float(0xff800000u); }
 SKRULL_INLINE float bf16_to_float(bf16 bits) { return __uint_as_float(u32(bits) << 16); }
 SKRULL_INLINE float low_half(u32 pair) { return __uint_as_float(pair << 16); }
 SKRULL_INLINE float high_half(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
@@ -226,7 +227,7 @@ SKRULL_INLINE void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #ifdef SKRULL_EMULATE
   emulate::mma(c, a, b0, b1);
 #else
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
@@ -239,7 +240,48 @@ SKRULL_INLINE u32 swizzled(int row, int chunk) {
   return u32(row * CHUNKS + (chunk ^ (row & 7))) * 16u;
 }
 
-// Which row and which chunk's half a lane addresses in `load_matrices` for a 16x16 block: matrices 0 and 1 are the upper
-// and lower rows of the left half, 2 and 3 of the right half. This is the order of `a` in `mma`.
-SKRULL_INLINE int lane_row(int lane) { return lane & 15; }
-SKRULL_INLINE int lane_half(int lane) { return lane >> 4; }
+// Where a lane points `load_matrices` for the 16x16 block at `first_row` (a multiple of 8) and columns 16 * step of a
+// swizzled tile. Matrices 0 and 1 are the upper and the lower rows of the left half, 2 and 3 of the right half: the order
+// of `a` in `mma`. The XOR stays within a row, so all but one operation is shared by the whole loop.
+template <int CHUNKS>
+SKRULL_INLINE u32 block_address(u32 tile, int first_row, int step, int lane) {
+  const u32 column = u32(((lane >> 4) ^ (lane & 7)) << 4) ^ u32(step << 5);
+  return tile + u32(first_row * CHUNKS * 16) + u32((lane & 15) * CHUNKS * 16) + column;
+}
+
+// Starts copies of `ROWS` rows of `D` bf16 into a swizzled tile; `stride` is in elements. Rows from `valid` on are zeros:
+// whatever they are multiplied with, they must not bring a NaN.
+template <int D, int ROWS, int THREADS>
+SKRULL_INLINE void load_tile(u32 tile, const bf16* source, i64 stride, int valid) {
+  constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
+  static_assert(ROWS % STEP == 0, "a whole number of rounds");
+  static_assert(STEP % 8 == 0, "the swizzle of a thread's rows is the same");
+  const int chunk = threadIdx.x % CHUNKS, first = threadIdx.x / CHUNKS;
+  const bf16* from = source + first * stride + chunk * 8;
+  const u32 to = tile + swizzled<CHUNKS>(first, chunk);
+  SKRULL_UNROLL
+  for (int i = 0; i < ROWS / STEP; ++i) {
+    copy_async(to + u32(i * STEP * CHUNKS * 16), from, first + i * STEP < valid);
+    from += STEP * stride;
+  }
+}
+
+// Multiplies by the 16x16 block of a row-major tile whose ROWS are the columns of the product (S = Q K^T: rows are keys).
+SKRULL_INLINE void mma_rows(float (&left)[4], float (&right)[4], const u32 (&a)[4], const u32 (&block)[4]) {
+  mma(left, a, block[0], block[2]);
+  mma(right, a, block[1], block[3]);
+}
+
+// Multiplies by the 16x16 block of a tile whose rows are summed over (O = P V), read by `load_matrices_transposed`.
+SKRULL_INLINE void mma_columns(float (&left)[4], float (&right)[4], const u32 (&a)[4], const u32 (&block)[4]) {
+  mma(left, a, block[0], block[1]);
+  mma(right, a, block[2], block[3]);
+}
+
+// Two neighbouring 16x8 accumulators as the left operand of the next product.
+SKRULL_INLINE void as_operand(u32 (&a)[4], const float (&left)[4], const float (&right)[4]) {
+  a[0] = pack_bf16(left[0], left[1]);
+  a[1] = pack_bf16(left[2], left[3]);
+  a[2] = pack_bf16(right[0], right[1]);
+  a[3] = pack_bf16(right[2], right[3]);
+}
