@@ -38,7 +38,8 @@ SKRULL_INLINE void score(float (&s)[2][TILES][4], u32 q_tile, u32 k_tile, int wa
     for (int t = 0; t < TILES; ++t)
       SKRULL_UNROLL
       for (int i = 0; i < 4; ++i) s[m][t][i] = 0.0f;
-  SKRULL_UNROLL
+  // Unrolling it all lets the assembler hold so many fragments that others spill.
+  SKRULL_UNROLL_4
   for (int step = 0; step < D / 16; ++step) {
     u32 q[2][4];
     load_matrices(q[0], block_address<D / 8>(q_tile, warp * 32, step, lane));

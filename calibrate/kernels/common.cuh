@@ -168,12 +168,41 @@ SKRULL_INLINE uint4 load_shared(u32 address) {
 #endif
 }
 
+SKRULL_INLINE float2 load_shared_pair(u32 address) {
+  float2 v;
+#ifdef SKRULL_EMULATE
+  emulate::load_shared(address, &v, 8);
+#else
+  asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(address));
+#endif
+  return v;
+}
+
+// Adds two neighbouring floats to global memory, without an answer: one request where the chip has that.
+SKRULL_INLINE void add_pair(float* address, float first, float second) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("red.global.add.v2.f32 [%0], {%1,%2};" ::"l"(address), "f"(first), "f"(second) : "memory");
+#else
+  atomicAdd(address, first);
+  atomicAdd(address + 1, second);
+#endif
+}
+
 // Starts a copy of 16 bytes from global to shared memory. Without `wanted` it writes zeros and reads nothing.
 SKRULL_INLINE void copy_async(u32 address, const void* source, bool wanted) {
 #ifdef SKRULL_EMULATE
-  emulate::copy_async(address, source, wanted);
+  emulate::copy_async(address, source, wanted, 16);
 #else
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(wanted ? 16 : 0) : "memory");
+#endif
+}
+
+// The same for 4 bytes, which the row statistics need: they start at any row.
+SKRULL_INLINE void copy_async_word(u32 address, const void* source, bool wanted) {
+#ifdef SKRULL_EMULATE
+  emulate::copy_async(address, source, wanted, 4);
+#else
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(source), "r"(wanted ? 4 : 0) : "memory");
 #endif
 }
 

@@ -64,7 +64,7 @@ constexpr size_t STACK_BYTES = 64 * 1024;
 constexpr uint32_t NOT_A_NUMBER = 0xffffffffu;  // NaN as bf16 and as f32.
 enum class State { Ready, Warp, Block, Done };
 
-struct Copy { uint32_t address; const void* source; bool wanted; int group; };
+struct Copy { uint32_t address; const void* source; bool wanted; uint32_t bytes; int group; };
 
 struct Fiber {
   ucontext_t start;
@@ -225,10 +225,10 @@ inline uint32_t shared_address(const void* pointer) { return uint32_t(static_cas
 inline void store_shared(uint32_t address, const void* data, uint32_t bytes) { std::memcpy(at_shared(address, bytes), data, bytes); }
 inline void load_shared(uint32_t address, void* data, uint32_t bytes) { std::memcpy(data, at_shared(address, bytes), bytes); }
 
-inline void copy_async(uint32_t address, const void* source, bool wanted) {
-  if (wanted && reinterpret_cast<uintptr_t>(source) % 16 != 0) fail("a misaligned global address");
-  std::memset(at_shared(address, 16), 0xff, 16);
-  self().copies.push_back({address, source, wanted, self().groups});
+inline void copy_async(uint32_t address, const void* source, bool wanted, uint32_t bytes) {
+  if (wanted && reinterpret_cast<uintptr_t>(source) % bytes != 0) fail("a misaligned global address");
+  std::memset(at_shared(address, bytes), 0xff, bytes);
+  self().copies.push_back({address, source, wanted, bytes, self().groups});
 }
 
 inline void copy_commit() { ++self().groups; }
@@ -238,8 +238,8 @@ inline void copy_wait(int pending) {
   std::vector<Copy> later;
   for (const Copy& copy : fiber.copies) {
     if (copy.group >= fiber.groups - pending) later.push_back(copy);
-    else if (copy.wanted) std::memcpy(at_shared(copy.address, 16), copy.source, 16);
-    else std::memset(at_shared(copy.address, 16), 0, 16);
+    else if (copy.wanted) std::memcpy(at_shared(copy.address, copy.bytes), copy.source, copy.bytes);
+    else std::memset(at_shared(copy.address, copy.bytes), 0, copy.bytes);
   }
   fiber.copies.swap(later);
 }
