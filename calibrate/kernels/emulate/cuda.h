@@ -333,4 +333,6 @@ inline uint32_t __ballot_sync(uint32_t mask, bool vote) {
 }
 template <typename T>
 T atomicAdd(T* address, T value) { const T old = *address; *address = old + value; return old; }
+template <typename T>
+T atomicCAS(T* address, T expected, T value) { const T old = *address; if (old == expected) *address = value; return old; }
 inline unsigned atomicMax(unsigned* address, unsigned value) { const unsigned old = *address; *address = old > value ? old : value; return old; }
