@@ -156,6 +156,14 @@ SKRULL_INLINE void store_shared(u32 address, uint4 v) {
 #endif
 }
 
+SKRULL_INLINE void store_shared(u32 address, bf16 value) {
+#ifdef SKRULL_EMULATE
+  emulate::store_shared(address, &value, 2);
+#else
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(value) : "memory");
+#endif
+}
+
 SKRULL_INLINE uint4 load_shared(u32 address) {
 #ifdef SKRULL_EMULATE
   uint4 v;
