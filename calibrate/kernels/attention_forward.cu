@@ -21,14 +21,6 @@
 
 constexpr int THREADS = 128, QUERIES = 128, KEYS = 64, TILES = KEYS / 8;
 
-// Running state of the 32 rows of a warp. A lane has parts of rows g, g+8, g+16 and g+24.
-template <int D>
-struct Rows {
-  float out[2][D / 8][4];
-  float maximum[2][2];
-  float sum[2][2];  // Of this lane's columns only; added up over the quad at the end.
-};
-
 // Scores of 32 queries and 64 keys.
 template <int D>
 SKRULL_INLINE void score(float (&s)[2][TILES][4], u32 q_tile, u32 k_tile, int warp, int lane) {
@@ -68,82 +60,6 @@ SKRULL_INLINE void mask(float (&s)[2][TILES][4], int beyond, int per_row, int la
       }
 }
 
-// Turns scores into weights relative to the running maximum, and rescales what was gathered under the old one.
-template <int D>
-SKRULL_INLINE void soften(Rows<D>& rows, float (&s)[2][TILES][4], float scale) {
-  SKRULL_UNROLL
-  for (int m = 0; m < 2; ++m)
-    SKRULL_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      float top = rows.maximum[m][half];
-      SKRULL_UNROLL
-      for (int t = 0; t < TILES; ++t) top = fmaxf(top, fmaxf(s[m][t][2 * half], s[m][t][2 * half + 1]));
-      top = quad_max(top);
-      // A row that has seen no key yet keeps its weights at 0: subtracting -inf from -inf would give NaN.
-      const float shift = top == minus_infinity() ? 0.0f : top * scale;
-      const float keep = exp2_fast(rows.maximum[m][half] * scale - shift);
-      rows.maximum[m][half] = top;
-      float sum = 0.0f;
-      SKRULL_UNROLL
-      for (int t = 0; t < TILES; ++t)
-        SKRULL_UNROLL
-        for (int i = 2 * half; i < 2 * half + 2; ++i) {
-          s[m][t][i] = exp2_fast(s[m][t][i] * scale - shift);
-          sum += s[m][t][i];
-        }
-      rows.sum[m][half] = rows.sum[m][half] * keep + sum;
-      SKRULL_UNROLL
-      for (int n = 0; n < D / 8; ++n) {
-        rows.out[m][n][2 * half] *= keep;
-        rows.out[m][n][2 * half + 1] *= keep;
-      }
-    }
-}
-
-template <int D>
-SKRULL_INLINE void gather_values(Rows<D>& rows, const float (&s)[2][TILES][4], u32 v_tile, int lane) {
-  SKRULL_UNROLL
-  for (int t = 0; t < TILES; t += 2) {
-    u32 p[2][4];
-    as_operand(p[0], s[0][t], s[0][t + 1]);
-    as_operand(p[1], s[1][t], s[1][t + 1]);
-    SKRULL_UNROLL
-    for (int step = 0; step < D / 16; ++step) {
-      u32 v[4];
-      load_matrices_transposed(v, block_address<D / 8>(v_tile, t * 8, step, lane));
-      mma_columns(rows.out[0][2 * step], rows.out[0][2 * step + 1], p[0], v);
-      mma_columns(rows.out[1][2 * step], rows.out[1][2 * step + 1], p[1], v);
-    }
-  }
-}
-
-// Normalises and writes through the warp's own part of the Q tile, so that the stores to memory are whole 16-byte vectors.
-template <int D>
-SKRULL_INLINE void write_rows(Rows<D>& rows, u32 q_tile, bf16* out, i64 stride, float* lse, int valid, float scale, int warp, int lane) {
-  __syncwarp();
-  SKRULL_UNROLL
-  for (int m = 0; m < 2; ++m)
-    SKRULL_UNROLL
-    for (int half = 0; half < 2; ++half) {
-      const int row = warp * 32 + m * 16 + half * 8 + lane / 4;
-      const float sum = quad_sum(rows.sum[m][half]);
-      const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-      if (lane % 4 == 0 && row < valid)
-        lse[row] = sum > 0.0f ? rows.maximum[m][half] * scale * LN_2 + logf(sum) : minus_infinity();
-      SKRULL_UNROLL
-      for (int n = 0; n < D / 8; ++n)
-        store_shared(q_tile + swizzled<D / 8>(row, n) + 4 * (lane % 4),
-                     pack_bf16(rows.out[m][n][2 * half] * inverse, rows.out[m][n][2 * half + 1] * inverse));
-    }
-  __syncwarp();
-  constexpr int CHUNKS = D / 8, AT_ONCE = 32 / CHUNKS;
-  SKRULL_UNROLL
-  for (int i = 0; i < 32 / AT_ONCE; ++i) {
-    const int row = warp * 32 + i * AT_ONCE + lane / CHUNKS, chunk = lane % CHUNKS;
-    if (row < valid) *reinterpret_cast<uint4*>(out + row * stride + chunk * 8) = load_shared(q_tile + swizzled<CHUNKS>(row, chunk));
-  }
-}
-
 // What a block works on. Read again where it is needed after the loop: in the loop the registers are all taken.
 struct Place {
   int queries, keys, first, query_start, key_start;
@@ -162,9 +78,8 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
   SKRULL_SHARED(shared);
   const u32 q_tile = shared_address(shared), kv_tiles = q_tile + QUERIES * D * 2;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.x;
-  Rows<D> rows = {};
-  SKRULL_UNROLL
-  for (int m = 0; m < 2; ++m) rows.maximum[m][0] = rows.maximum[m][1] = minus_infinity();
+  Rows<D, 2> rows;
+  begin(rows);
   const float scale_2 = scale * LOG2_E;
   {
     const Place at = place_of(cu_q, cu_k, tiles);
@@ -198,14 +113,14 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
       const u32 k_tile = kv_tiles + stage * 2 * TILE_BYTES;
       score<D>(s, q_tile, k_tile, warp, lane);
       if (low < KEYS - 1) mask(s, low + (causal ? lane / 4 : 0), causal ? 1 : 0, lane);
-      soften<D>(rows, s, scale_2);
-      gather_values<D>(rows, s, k_tile + TILE_BYTES, lane);
+      soften(rows, s, scale_2);
+      gather_values(rows, s, k_tile + TILE_BYTES, lane);
     }
   }
   const Place at = place_of(cu_q, cu_k, tiles);
   const i64 row = i64(at.query_start) + at.first;
-  write_rows<D>(rows, q_tile, out + (row * heads + head) * D, i64(heads) * D, lse + i64(head) * total_queries + row,
-                smaller(QUERIES, at.queries - at.first), scale_2, warp, lane);
+  write_rows(rows, q_tile, out + (row * heads + head) * D, i64(heads) * D, lse + i64(head) * total_queries + row,
+             0, smaller(QUERIES, at.queries - at.first), scale_2, warp, lane);
 }
 
 SKRULL_KERNEL __launch_bounds__(THREADS, 2) attention_forward_128(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse,

@@ -322,3 +322,105 @@ SKRULL_INLINE void as_operand(u32 (&a)[4], const float (&left)[4], const float (
   a[2] = pack_bf16(right[0], right[1]);
   a[3] = pack_bf16(right[2], right[3]);
 }
+
+// Attention with the maximum subtracted as it grows (flash attention), for M times 16 queries of a warp. A lane has parts of
+// the rows g and g + 8 of each 16. The scores and the maximum are as they leave the product; `scale` takes them to base 2.
+template <int D, int M>
+struct Rows {
+  float out[M][D / 8][4];
+  float maximum[M][2];
+  float sum[M][2];  // Of this lane's columns only; added up over the quad at the end.
+};
+
+template <int D, int M>
+SKRULL_INLINE void begin(Rows<D, M>& rows) {
+  SKRULL_UNROLL
+  for (int m = 0; m < M; ++m) {
+    rows.maximum[m][0] = rows.maximum[m][1] = minus_infinity();
+    rows.sum[m][0] = rows.sum[m][1] = 0.0f;
+    SKRULL_UNROLL
+    for (int n = 0; n < D / 8; ++n)
+      SKRULL_UNROLL
+      for (int i = 0; i < 4; ++i) rows.out[m][n][i] = 0.0f;
+  }
+}
+
+// Turns scores into weights relative to the running maximum, and rescales what was gathered under the old one.
+template <int D, int M, int TILES>
+SKRULL_INLINE void soften(Rows<D, M>& rows, float (&s)[M][TILES][4], float scale) {
+  SKRULL_UNROLL
+  for (int m = 0; m < M; ++m)
+    SKRULL_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      float top = rows.maximum[m][half];
+      SKRULL_UNROLL
+      for (int t = 0; t < TILES; ++t) top = fmaxf(top, fmaxf(s[m][t][2 * half], s[m][t][2 * half + 1]));
+      top = quad_max(top);
+      // A row that has seen no key yet keeps its weights at 0: subtracting -inf from -inf would give NaN.
+      const float shift = top == minus_infinity() ? 0.0f : top * scale;
+      const float keep = exp2_fast(rows.maximum[m][half] * scale - shift);
+      rows.maximum[m][half] = top;
+      float sum = 0.0f;
+      SKRULL_UNROLL
+      for (int t = 0; t < TILES; ++t)
+        SKRULL_UNROLL
+        for (int i = 2 * half; i < 2 * half + 2; ++i) {
+          s[m][t][i] = exp2_fast(s[m][t][i] * scale - shift);
+          sum += s[m][t][i];
+        }
+      rows.sum[m][half] = rows.sum[m][half] * keep + sum;
+      SKRULL_UNROLL
+      for (int n = 0; n < D / 8; ++n) {
+        rows.out[m][n][2 * half] *= keep;
+        rows.out[m][n][2 * half + 1] *= keep;
+      }
+    }
+}
+
+// Adds the weighted values of a tile of V, one row per key.
+template <int D, int M, int TILES>
+SKRULL_INLINE void gather_values(Rows<D, M>& rows, const float (&s)[M][TILES][4], u32 v_tile, int lane) {
+  SKRULL_UNROLL
+  for (int t = 0; t < TILES; t += 2) {
+    u32 p[M][4];
+    SKRULL_UNROLL
+    for (int m = 0; m < M; ++m) as_operand(p[m], s[m][t], s[m][t + 1]);
+    SKRULL_UNROLL
+    for (int step = 0; step < D / 16; ++step) {
+      u32 v[4];
+      load_matrices_transposed(v, block_address<D / 8>(v_tile, t * 8, step, lane));
+      SKRULL_UNROLL
+      for (int m = 0; m < M; ++m) mma_columns(rows.out[m][2 * step], rows.out[m][2 * step + 1], p[m], v);
+    }
+  }
+}
+
+// Normalises and writes the rows of a warp that lie in [from, to), through its own rows of the Q tile, so that the stores to
+// memory are whole 16-byte vectors. `out` and `lse` belong to row 0 of the tile.
+template <int D, int M>
+SKRULL_INLINE void write_rows(Rows<D, M>& rows, u32 q_tile, bf16* out, i64 stride, float* lse, int from, int to, float scale, int warp,
+                              int lane) {
+  __syncwarp();
+  SKRULL_UNROLL
+  for (int m = 0; m < M; ++m)
+    SKRULL_UNROLL
+    for (int half = 0; half < 2; ++half) {
+      const int row = (warp * M + m) * 16 + half * 8 + lane / 4;
+      const float sum = quad_sum(rows.sum[m][half]);
+      const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
+      if (lane % 4 == 0 && row >= from && row < to)
+        lse[row] = sum > 0.0f ? rows.maximum[m][half] * scale * LN_2 + logf(sum) : minus_infinity();
+      SKRULL_UNROLL
+      for (int n = 0; n < D / 8; ++n)
+        store_shared(q_tile + swizzled<D / 8>(row, n) + 4 * (lane % 4),
+                     pack_bf16(rows.out[m][n][2 * half] * inverse, rows.out[m][n][2 * half + 1] * inverse));
+    }
+  __syncwarp();
+  constexpr int CHUNKS = D / 8, AT_ONCE = 32 / CHUNKS;
+  SKRULL_UNROLL
+  for (int i = 0; i < 16 * M / AT_ONCE; ++i) {
+    const int row = warp * 16 * M + i * AT_ONCE + lane / CHUNKS, chunk = lane % CHUNKS;
+    if (row >= from && row < to)
+      *reinterpret_cast<uint4*>(out + row * stride + chunk * 8) = load_shared(q_tile + swizzled<CHUNKS>(row, chunk));
+  }
+}

@@ -63,59 +63,26 @@ SKRULL_INLINE void fetch(const Cache& x, u32 stage, int key, int keys, int lane)
 }
 
 template <int D>
-struct Group {
-  float out[D / 8][4];
-  float maximum[2], sum[2];  // Rows g and g + 8; maximum in units of base 2, the sum of this lane's columns only.
-};
-
-template <int D>
-SKRULL_INLINE void attend(Group<D>& group, const u32 (&q)[D / 16][4], u32 stage, int present, float scale, int lane) {
-  float s[2][4] = {};
+SKRULL_INLINE void attend(Rows<D, 1>& rows, const u32 (&q)[D / 16][4], u32 stage, int present, float scale, int lane) {
+  float s[1][2][4] = {};
   SKRULL_UNROLL
   for (int step = 0; step < D / 16; ++step) {
     u32 k[4];
     load_matrices(k, block_address<D / 8>(stage, 0, step, lane));
-    mma_rows(s[0], s[1], q[step], k);
+    mma_rows(s[0][0], s[0][1], q[step], k);
   }
   SKRULL_UNROLL
-  for (int half = 0; half < 2; ++half) {
-    float top = group.maximum[half];
+  for (int t = 0; t < 2; ++t)
     SKRULL_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      float& score = s[i / 2][2 * half + i % 2];
-      score = i / 2 * 8 + 2 * (lane % 4) + i % 2 < present ? score * scale : minus_infinity();
-      top = fmaxf(top, score);
-    }
-    // A block that is worked on has a key, so the maximum is finite.
-    top = quad_max(top);
-    const float keep = exp2_fast(group.maximum[half] - top);
-    group.maximum[half] = top;
-    group.sum[half] *= keep;
-    SKRULL_UNROLL
-    for (int i = 0; i < 4; ++i) {
-      float& weight = s[i / 2][2 * half + i % 2];
-      weight = exp2_fast(weight - top);
-      group.sum[half] += weight;
-    }
-    SKRULL_UNROLL
-    for (int n = 0; n < D / 8; ++n) {
-      group.out[n][2 * half] *= keep;
-      group.out[n][2 * half + 1] *= keep;
-    }
-  }
-  u32 p[4];
-  as_operand(p, s[0], s[1]);
-  SKRULL_UNROLL
-  for (int step = 0; step < D / 16; ++step) {
-    u32 v[4];
-    load_matrices_transposed(v, block_address<D / 8>(stage + BLOCK * D * 2, 0, step, lane));
-    mma_columns(group.out[2 * step], group.out[2 * step + 1], p, v);
-  }
+    for (int i = 0; i < 4; ++i)
+      if (t * 8 + 2 * (lane % 4) + i % 2 >= present) s[0][t][i] = minus_infinity();
+  soften(rows, s, scale);
+  gather_values(rows, s, stage + BLOCK * D * 2, lane);
 }
 
 // Brings the four warps together through shared memory and writes the part of this block.
 template <int D>
-SKRULL_INLINE void write_part(const Cache& x, Group<D>& group, u8* shared, int size, int warp, int lane) {
+SKRULL_INLINE void write_part(const Cache& x, Rows<D, 1>& rows, u8* shared, int size, int warp, int lane) {
   float* outs = reinterpret_cast<float*>(shared);         // [WARPS][16][D]
   float* maxima = outs + WARPS * 16 * D;                  // [WARPS][16]
   float* sums = maxima + WARPS * 16;                      // [WARPS][16]
@@ -123,12 +90,12 @@ SKRULL_INLINE void write_part(const Cache& x, Group<D>& group, u8* shared, int s
   SKRULL_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int row = warp * 16 + half * 8 + lane / 4;
-    const float sum = quad_sum(group.sum[half]);
-    maxima[row] = group.maximum[half];
+    const float sum = quad_sum(rows.sum[0][half]);
+    maxima[row] = rows.maximum[0][half] * x.scale * LOG2_E;
     sums[row] = sum;
     SKRULL_UNROLL
     for (int n = 0; n < D / 8; ++n)
-      *reinterpret_cast<float2*>(outs + row * D + n * 8 + 2 * (lane % 4)) = make_float2(group.out[n][2 * half], group.out[n][2 * half + 1]);
+      *reinterpret_cast<float2*>(outs + row * D + n * 8 + 2 * (lane % 4)) = make_float2(rows.out[0][n][2 * half], rows.out[0][n][2 * half + 1]);
   }
   __syncthreads();
   const i64 first = (i64(blockIdx.y) * gridDim.z + blockIdx.z) * x.heads + blockIdx.x * size;
@@ -167,8 +134,8 @@ SKRULL_INLINE void decode(const Cache& x) {
 
   u32 q[D / 16][4];
   load_heads<D>(q, x.q + (i64(blockIdx.z) * x.heads + blockIdx.x * size) * D, size, lane);
-  Group<D> group = {};
-  group.maximum[0] = group.maximum[1] = minus_infinity();
+  Rows<D, 1> rows;
+  begin(rows);
   SKRULL_UNROLL
   for (int i = 0; i < STAGES - 1; ++i) {
     if (i < blocks) fetch<D, PAGED>(x, stages + i * STAGE_BYTES, first + i * WARPS * BLOCK, end, lane);
@@ -181,10 +148,10 @@ SKRULL_INLINE void decode(const Cache& x) {
     const int free = stage == 0 ? STAGES - 1 : stage - 1;
     if (next < blocks) fetch<D, PAGED>(x, stages + free * STAGE_BYTES, first + next * WARPS * BLOCK, end, lane);
     copy_commit();
-    attend<D>(group, q, stages + stage * STAGE_BYTES, end - first - i * WARPS * BLOCK, x.scale * LOG2_E, lane);
+    attend<D>(rows, q, stages + stage * STAGE_BYTES, end - first - i * WARPS * BLOCK, x.scale * LOG2_E, lane);
   }
   copy_wait<0>();
-  write_part<D>(x, group, shared, size, warp, lane);
+  write_part<D>(x, rows, shared, size, warp, lane);
 }
 
 #define SKRULL_DECODE(name, D, PAGED)                                                                                              \
