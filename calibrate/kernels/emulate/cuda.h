@@ -335,4 +335,5 @@ template <typename T>
 T atomicAdd(T* address, T value) { const T old = *address; *address = old + value; return old; }
 template <typename T>
 T atomicCAS(T* address, T expected, T value) { const T old = *address; if (old == expected) *address = value; return old; }
+inline unsigned atomicOr(unsigned* address, unsigned bits) { const unsigned old = *address; *address = old | bits; return old; }
 inline unsigned atomicMax(unsigned* address, unsigned value) { const unsigned old = *address; *address = old > value ? old : value; return old; }
