@@ -87,6 +87,22 @@ fn emulated_kernels_agree_with_float64() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+#[test]
+fn the_emulation_sees_faults() {
+    if !compiler_is_there() {
+        aloud("skipped: emulation of the CUDA kernels needs a C++ compiler named c++");
+        return;
+    }
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/faults.cpp");
+    let program = build(&source, &["-O2", "-fno-strict-aliasing"]).expect("the kernels with faults compile");
+    let exit = |fault: &str| Command::new(&program).arg(fault).output().expect("the program starts").status.code();
+    assert_eq!(exit("none"), Some(0));
+    let faults = ["barrier", "wait", "copy-barrier", "left", "bounds", "alignment", "lanes", "unwritten", "nan"];
+    for fault in faults {
+        assert_eq!(exit(fault), Some(1), "{fault}");
+    }
+}
+
 /// The library from `SKRULL_NVRTC` (a file, or a folder that holds it) or from the folder that the script fills.
 fn nvrtc() -> Option<PathBuf> {
     let named = std::env::var_os("SKRULL_NVRTC").map(PathBuf::from);
@@ -117,7 +133,9 @@ fn spill(log: &str) -> Option<&str> {
         let before = line.split(" bytes spill stores").next()?;
         before.rsplit(' ').next()?.parse().ok()
     };
-    log.lines().filter(|line| line.contains("bytes spill stores")).find(|line| stores(line).is_none_or(|bytes| bytes > SPILL_BYTES_MAX))
+    log.lines()
+        .filter(|line| line.contains("bytes spill stores"))
+        .find(|line| stores(line).is_none_or(|bytes| bytes > SPILL_BYTES_MAX))
 }
 
 #[test]
