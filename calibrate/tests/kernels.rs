@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::SystemTime;
 
 fn kernels() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")
@@ -39,14 +40,35 @@ fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// Compiles one C++ file into the folder for test outputs.
+/// Compiles one C++ file into the folder for test outputs, unless what lies there is newer than all the sources.
 fn build(source: &Path, flags: &[&str]) -> Result<PathBuf, String> {
     let name = source.file_stem().expect("a file name");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels_{}", name.to_string_lossy()));
+    if changed(&program).is_some_and(|built| newest_source() < Some(built)) {
+        return Ok(program);
+    }
+    // Under another name first: a compilation that is broken off must not look like a finished one.
+    let part = program.with_extension("part");
     let output =
-        Command::new("c++").args(["-std=c++17"]).args(flags).arg(source).arg("-o").arg(&program).arg("-ldl").output();
+        Command::new("c++").arg("-std=c++17").args(flags).arg(source).arg("-o").arg(&part).arg("-ldl").output();
     let output = output.map_err(|error| error.to_string())?;
-    if output.status.success() { Ok(program) } else { Err(said(&output)) }
+    if !output.status.success() {
+        return Err(said(&output));
+    }
+    std::fs::rename(&part, &program).map_err(|error| error.to_string())?;
+    Ok(program)
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).ok()?.modified().ok()
+}
+
+/// When the youngest of all the kernels, harnesses and programs of this test was written.
+fn newest_source() -> Option<SystemTime> {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels");
+    let folders = [kernels(), kernels().join("emulate"), tests];
+    let files = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("a folder of sources"));
+    files.filter_map(|entry| changed(&entry.ok()?.path())).max()
 }
 
 /// Runs `check` for every name on two threads and returns what failed.
