@@ -1,28 +1,31 @@
 // Gradients of causal attention of packed documents, the counterpart of attention_forward.cu for the same planners. The
 // ratio of the two times is what the long-context cost models call the backward factor of attention.
 //
-// Layouts and documents as in attention_forward.cu; D is 64 or 128. lse [heads, total queries] comes from the forward pass.
+// Layouts and documents as in attention_forward.cu; D is 64 or 128. lse [heads, total queries] comes from the forward
+// pass.
 //
 // attention_backward_delta: delta [heads, total queries] f32 = sum over D of out * d_out. Rows are (query, head) pairs.
 //   Grid any, block 256, no dynamic shared memory. Bytes 4 * D + 4 per row.
-// attention_backward_128, _64: d_k, d_v [total keys, kv_heads, D] bf16, and d_q [total queries, heads, D] f32 to which it adds:
-//   the caller zeroes it. Grid (kv_heads, tiles), block 256; tiles[y] = {document, first key within it, a multiple of 128},
-//   the ones that most queries see first. Dynamic shared memory (2 * 128 + 4 * 64) * D * 2 + 128 * 64 * 2 + 1024 bytes: 145 KiB
-//   for D = 128, 81 KiB for 64. FLOPs 10 * D * heads * (pairs of a query and a key that it sees).
+// attention_backward_128, _64: d_k, d_v [total keys, kv_heads, D] bf16, and d_q [total queries, heads, D] f32 to which
+//   it adds: the caller zeroes it. Grid (kv_heads, tiles), block 256; tiles[y] = {document, first key within it, a
+//   multiple of 128}, the ones that most queries see first. Dynamic shared memory (2 * 128 + 4 * 64) * D * 2 + 128 * 64
+//   * 2 + 1024 bytes: 145 KiB for D = 128, 81 KiB for 64. FLOPs 10 * D * heads * (pairs of a query and a key that it
+//   sees).
 // attention_backward_finish: d_q in bf16, times the scale. Grid any, block 256. Bytes 6 per element.
 //
-// One pass over blocks of keys with atomic additions for d_q, rather than a second kernel for d_q: a second kernel would
-// compute the scores and their gradient again, 7 products instead of 5. The price: the last bits of d_q depend on the order.
-// A block holds 128 keys, 16 to a warp, and walks the queries that see them by 64, for all query heads of its key head, so
-// d_k and d_v stay in registers. Scores are computed transposed (keys are rows): as accumulators they already have the
-// layout of the left operand of the products for d_v and d_k. Only d_q sums over keys, thus over warps: the gradient of
-// the scores goes through shared memory once.
+// One pass over blocks of keys with atomic additions for d_q, rather than a second kernel for d_q: a second kernel
+// would compute the scores and their gradient again, 7 products instead of 5. The price: the last bits of d_q depend on
+// the order. A block holds 128 keys, 16 to a warp, and walks the queries that see them by 64, for all query heads of
+// its key head, so d_k and d_v stay in registers. Scores are computed transposed (keys are rows): as accumulators they
+// already have the layout of the left operand of the products for d_v and d_k. Only d_q sums over keys, thus over
+// warps: the gradient of the scores goes through shared memory once.
 #include "common.cuh"
 
 constexpr int THREADS = 256, KEYS = 128, QUERIES = 64, TILES = QUERIES / 8;
 
-SKRULL_KERNEL __launch_bounds__(THREADS) attention_backward_delta(const uint4* __restrict__ out, const uint4* __restrict__ d_out,
-                                                                  float* __restrict__ delta, int total_queries, int heads, int d) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    attention_backward_delta(const uint4* __restrict__ out, const uint4* __restrict__ d_out, float* __restrict__ delta,
+                             int total_queries, int heads, int d) {
   const int vectors = d / 8;  // 8 or 16 lanes share a row.
   const i64 total = i64(total_queries) * heads * vectors;
   // Whole warps go on together, so that the shuffles have all their lanes.
@@ -42,11 +45,12 @@ SKRULL_KERNEL __launch_bounds__(THREADS) attention_backward_delta(const uint4* _
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) attention_backward_finish(const float4* __restrict__ d_q, uint4* __restrict__ rounded,
-                                                                   i64 count, float scale) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    attention_backward_finish(const float4* __restrict__ d_q, uint4* __restrict__ rounded, i64 count, float scale) {
   for (i64 at = i64(blockIdx.x) * THREADS + threadIdx.x; at < count / 8; at += i64(gridDim.x) * THREADS) {
     const float4 a = d_q[2 * at], b = d_q[2 * at + 1];
-    const float values[8] = {a.x * scale, a.y * scale, a.z * scale, a.w * scale, b.x * scale, b.y * scale, b.z * scale, b.w * scale};
+    const float values[8] = {a.x * scale, a.y * scale, a.z * scale, a.w * scale,
+                             b.x * scale, b.y * scale, b.z * scale, b.w * scale};
     rounded[at] = pack(values);
   }
 }
@@ -88,10 +92,11 @@ SKRULL_INLINE void add_over_queries(float (&sum)[D / 8][4], const float (&s)[TIL
   }
 }
 
-// Scores become weights. The weight of a pair that is not seen is 0, whatever its score and its lse. `first_seeing` is the
-// first query, relative to the tile, that sees this lane's row g. Absent keys have K = 0; their
-// weights are made 0 too, because 0 times infinity would be a NaN in d_q. `present` counts the keys from row g on.
-SKRULL_INLINE void weigh(float (&s)[TILES][4], u32 lse, float scale, int first_seeing, int present, bool masked, int lane) {
+// Scores become weights. The weight of a pair that is not seen is 0, whatever its score and its lse. `first_seeing` is
+// the first query, relative to the tile, that sees this lane's row g. Absent keys have K = 0; their weights are made 0
+// too, because 0 times infinity would be a NaN in d_q. `present` counts the keys from row g on.
+SKRULL_INLINE void weigh(float (&s)[TILES][4], u32 lse, float scale, int first_seeing, int present, bool masked,
+                         int lane) {
   SKRULL_UNROLL
   for (int t = 0; t < TILES; ++t) {
     const float2 row = load_shared_pair(lse + (t * 8 + 2 * (lane % 4)) * 4);
@@ -132,7 +137,8 @@ SKRULL_INLINE void add_to_queries(float* d_q, i64 stride, int valid, u32 ds_tile
 }
 
 template <int D>
-SKRULL_INLINE void write_keys(bf16* to, i64 stride, const float (&sum)[D / 8][4], float scale, int valid, int warp, int lane) {
+SKRULL_INLINE void write_keys(bf16* to, i64 stride, const float (&sum)[D / 8][4], float scale, int valid, int warp,
+                              int lane) {
   SKRULL_UNROLL
   for (int half = 0; half < 2; ++half) {
     const int row = warp * 16 + half * 8 + lane / 4;
@@ -173,13 +179,15 @@ SKRULL_INLINE void differentiate(const Tensors& x) {
 
   // Queries of round r: their rows of Q and d_out, and their statistics.
   const auto fetch = [&](int r) {
-    const int head = head_first + r / per_head, query = (tile_first + r % per_head) * QUERIES, present = queries - query;
+    const int head = head_first + r / per_head, query = (tile_first + r % per_head) * QUERIES,
+              present = queries - query;
     const u32 tile = stages + (r & 1) * 2 * QUERY_BYTES, words = statistics + (r & 1) * 2 * QUERIES * 4;
     const i64 from = (query_start + query) * q_stride + head * D;
     load_tile<D, QUERIES, THREADS>(tile, x.q + from, q_stride, present);
     load_tile<D, QUERIES, THREADS>(tile + QUERY_BYTES, x.d_out + from, q_stride, present);
     const int row = threadIdx.x % QUERIES;
-    const float* source = (threadIdx.x < QUERIES ? x.lse : x.delta) + i64(head) * x.total_queries + query_start + query + row;
+    const float* source =
+        (threadIdx.x < QUERIES ? x.lse : x.delta) + i64(head) * x.total_queries + query_start + query + row;
     if (threadIdx.x < 2 * QUERIES) copy_async_word(words + threadIdx.x * 4, source, row < present);
     copy_commit();
   };
@@ -223,14 +231,18 @@ SKRULL_INLINE void differentiate(const Tensors& x) {
   write_keys<D>(x.d_v + kv_at, kv_stride, d_v, 1.0f, valid, warp, lane);
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS, 1) attention_backward_128(
-    const bf16* q, const bf16* k, const bf16* v, const bf16* d_out, const float* lse, const float* delta, float* d_q, bf16* d_k,
-    bf16* d_v, const int* cu_q, const int* cu_k, const int2* tiles, int heads, int kv_heads, int total_queries, float scale, int causal) {
-  differentiate<128>({q, k, v, d_out, lse, delta, d_q, d_k, d_v, cu_q, cu_k, tiles, heads, kv_heads, total_queries, scale, causal});
+SKRULL_KERNEL __launch_bounds__(THREADS, 1)
+    attention_backward_128(const bf16* q, const bf16* k, const bf16* v, const bf16* d_out, const float* lse,
+                           const float* delta, float* d_q, bf16* d_k, bf16* d_v, const int* cu_q, const int* cu_k,
+                           const int2* tiles, int heads, int kv_heads, int total_queries, float scale, int causal) {
+  differentiate<128>(
+      {q, k, v, d_out, lse, delta, d_q, d_k, d_v, cu_q, cu_k, tiles, heads, kv_heads, total_queries, scale, causal});
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS, 1) attention_backward_64(
-    const bf16* q, const bf16* k, const bf16* v, const bf16* d_out, const float* lse, const float* delta, float* d_q, bf16* d_k,
-    bf16* d_v, const int* cu_q, const int* cu_k, const int2* tiles, int heads, int kv_heads, int total_queries, float scale, int causal) {
-  differentiate<64>({q, k, v, d_out, lse, delta, d_q, d_k, d_v, cu_q, cu_k, tiles, heads, kv_heads, total_queries, scale, causal});
+SKRULL_KERNEL __launch_bounds__(THREADS, 1)
+    attention_backward_64(const bf16* q, const bf16* k, const bf16* v, const bf16* d_out, const float* lse,
+                          const float* delta, float* d_q, bf16* d_k, bf16* d_v, const int* cu_q, const int* cu_k,
+                          const int2* tiles, int heads, int kv_heads, int total_queries, float scale, int causal) {
+  differentiate<64>(
+      {q, k, v, d_out, lse, delta, d_q, d_k, d_v, cu_q, cu_k, tiles, heads, kv_heads, total_queries, scale, causal});
 }

@@ -1,4 +1,4 @@
-// What all kernels share: bf16 as bits, warp reductions, and thin wrappers of the PTX instructions that the kernels use.
+// What all kernels share: bf16 as bits, warp reductions, thin wrappers of PTX instructions, the rows of flash attention.
 //
 // The sources are compiled at run time by NVRTC on machines without CUDA headers, so nothing is included here.
 // bf16 values travel as `bf16` (uint16 bits). Pairs of them travel in a 32-bit word, the lower index in the lower half.
@@ -152,7 +152,8 @@ SKRULL_INLINE void store_shared(u32 address, uint4 v) {
 #ifdef SKRULL_EMULATE
   emulate::store_shared(address, &v, 16);
 #else
-  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
 #endif
 }
 
@@ -201,7 +202,8 @@ SKRULL_INLINE void copy_async(u32 address, const void* source, bool wanted) {
 #ifdef SKRULL_EMULATE
   emulate::copy_async(address, source, wanted, 16);
 #else
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(wanted ? 16 : 0) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(source), "r"(wanted ? 16 : 0)
+               : "memory");
 #endif
 }
 
@@ -210,7 +212,8 @@ SKRULL_INLINE void copy_async_word(u32 address, const void* source, bool wanted)
 #ifdef SKRULL_EMULATE
   emulate::copy_async(address, source, wanted, 4);
 #else
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(source), "r"(wanted ? 4 : 0) : "memory");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(source), "r"(wanted ? 4 : 0)
+               : "memory");
 #endif
 }
 
@@ -259,14 +262,15 @@ SKRULL_INLINE void load_matrices_transposed(u32 (&r)[4], u32 address) {
 
 // c[16x8] += a[16x16] b[16x8], a row-major and b column-major in registers. With g = lane/4 and t = lane%4:
 // a[0] = rows g, columns 2t,2t+1; a[1] = row g+8; a[2] = row g, columns 2t+8,2t+9; a[3] = row g+8, the same columns;
-// b[0] = column g, rows 2t,2t+1; b[1] = column g, rows 2t+8,2t+9; c[0],c[1] = row g, columns 2t,2t+1; c[2],c[3] = row g+8.
+// b[0] = column g, rows 2t,2t+1; b[1] = column g, rows 2t+8,2t+9; c[0],c[1] = row g, columns 2t,2t+1;
+// c[2],c[3] = row g+8.
 SKRULL_INLINE void mma(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
 #ifdef SKRULL_EMULATE
   emulate::mma(c, a, b0, b1);
 #else
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
 }
 
@@ -278,16 +282,16 @@ SKRULL_INLINE u32 swizzled(int row, int chunk) {
 }
 
 // Where a lane points `load_matrices` for the 16x16 block at `first_row` (a multiple of 8) and columns 16 * step of a
-// swizzled tile. Matrices 0 and 1 are the upper and the lower rows of the left half, 2 and 3 of the right half: the order
-// of `a` in `mma`. The XOR stays within a row, so all but one operation is shared by the whole loop.
+// swizzled tile. Matrices 0 and 1 are the upper and the lower rows of the left half, 2 and 3 of the right half: the
+// order of `a` in `mma`. The XOR stays within a row, so all but one operation is shared by the whole loop.
 template <int CHUNKS>
 SKRULL_INLINE u32 block_address(u32 tile, int first_row, int step, int lane) {
   const u32 column = u32(((lane >> 4) ^ (lane & 7)) << 4) ^ u32(step << 5);
   return tile + u32(first_row * CHUNKS * 16) + u32((lane & 15) * CHUNKS * 16) + column;
 }
 
-// Starts copies of `ROWS` rows of `D` bf16 into a swizzled tile; `stride` is in elements. Rows from `valid` on are zeros:
-// whatever they are multiplied with, they must not bring a NaN.
+// Starts copies of `ROWS` rows of `D` bf16 into a swizzled tile; `stride` is in elements. Rows from `valid` on are
+// zeros: whatever they are multiplied with, they must not bring a NaN.
 template <int D, int ROWS, int THREADS>
 SKRULL_INLINE void load_tile(u32 tile, const bf16* source, i64 stride, int valid) {
   constexpr int CHUNKS = D / 8, STEP = THREADS / CHUNKS;
@@ -303,7 +307,8 @@ SKRULL_INLINE void load_tile(u32 tile, const bf16* source, i64 stride, int valid
   }
 }
 
-// Multiplies by the 16x16 block of a row-major tile whose ROWS are the columns of the product (S = Q K^T: rows are keys).
+// Multiplies by the 16x16 block of a row-major tile whose ROWS are the columns of the product (S = Q K^T: rows are
+// keys).
 SKRULL_INLINE void mma_rows(float (&left)[4], float (&right)[4], const u32 (&a)[4], const u32 (&block)[4]) {
   mma(left, a, block[0], block[2]);
   mma(right, a, block[1], block[3]);
@@ -323,8 +328,9 @@ SKRULL_INLINE void as_operand(u32 (&a)[4], const float (&left)[4], const float (
   a[3] = pack_bf16(right[2], right[3]);
 }
 
-// Attention with the maximum subtracted as it grows (flash attention), for M times 16 queries of a warp. A lane has parts of
-// the rows g and g + 8 of each 16. The scores and the maximum are as they leave the product; `scale` takes them to base 2.
+// Attention with the maximum subtracted as it grows (flash attention), for M times 16 queries of a warp. A lane has
+// parts of the rows g and g + 8 of each 16. The scores and the maximum are as they leave the product; `scale` takes
+// them to base 2.
 template <int D, int M>
 struct Rows {
   float out[M][D / 8][4];
@@ -395,11 +401,11 @@ SKRULL_INLINE void gather_values(Rows<D, M>& rows, const float (&s)[M][TILES][4]
   }
 }
 
-// Normalises and writes the rows of a warp that lie in [from, to), through its own rows of the Q tile, so that the stores to
-// memory are whole 16-byte vectors. `out` and `lse` belong to row 0 of the tile.
+// Normalises and writes the rows of a warp that lie in [from, to), through its own rows of the Q tile, so that the
+// stores to memory are whole 16-byte vectors. `out` and `lse` belong to row 0 of the tile.
 template <int D, int M>
-SKRULL_INLINE void write_rows(Rows<D, M>& rows, u32 q_tile, bf16* out, i64 stride, float* lse, int from, int to, float scale, int warp,
-                              int lane) {
+SKRULL_INLINE void write_rows(Rows<D, M>& rows, u32 q_tile, bf16* out, i64 stride, float* lse, int from, int to,
+                              float scale, int warp, int lane) {
   __syncwarp();
   SKRULL_UNROLL
   for (int m = 0; m < M; ++m)

@@ -1,23 +1,23 @@
-// Attention of one new token per sequence over a long cache of keys and values, split over blocks or over devices, and the
-// merging of the parts: DistAttention of Infinite-LLM (arXiv:2401.02669). Its time is the attention part of a decoding
-// step; the parts are what a shard of the cache on another device sends back.
+// Attention of one new token per sequence over a long cache of keys and values, split over blocks or over devices, and
+// the merging of the parts: DistAttention of Infinite-LLM (arXiv:2401.02669). Its time is the attention part of a
+// decoding step; the parts are what a shard of the cache on another device sends back.
 //
 // q [sequences, heads, D] bf16; k, v [cached tokens, kv_heads, D] bf16; D is 64 or 128; heads / kv_heads is at most 16.
-// lengths [sequences] counts the cached tokens of a sequence. place: contiguous kernels take the first cached token of each
-// sequence, [sequences]; paged ones take page numbers, [sequences, place_stride], with page_size tokens per page (a multiple
-// of 16), so token i lies at place[s][i / page_size] * page_size + i % page_size.
-// Parts: part_out [splits, sequences, heads, D] f32 = sum of exp(score - maximum) * v, part_max and part_sum
-// [splits, sequences, heads] f32, scores in natural units. A split without keys has maximum -inf and sum 0.
+// lengths [sequences] counts the cached tokens of a sequence. place: contiguous kernels take the first cached token of
+// each sequence, [sequences]; paged ones take page numbers, [sequences, place_stride], with page_size tokens per page
+// (a multiple of 16), so token i lies at place[s][i / page_size] * page_size + i % page_size. Parts: part_out [splits,
+// sequences, heads, D] f32 = sum of exp(score - maximum) * v, part_max and part_sum [splits, sequences, heads] f32,
+// scores in natural units. A split without keys has maximum -inf and sum 0.
 //
-// decode_128, decode_64, decode_paged_128, decode_paged_64: grid (kv_heads, splits, sequences), block 128, dynamic shared
-//   memory 4 * 3 * 2 * 16 * D * 2 bytes: 96 KiB for D = 128, 48 KiB for 64. Bytes 4 * D * kv_heads per cached token, and
-//   4 * (D + 2) * heads per split and sequence. FLOPs 4 * D * heads per cached token.
+// decode_128, decode_64, decode_paged_128, decode_paged_64: grid (kv_heads, splits, sequences), block 128, dynamic
+//   shared memory 4 * 3 * 2 * 16 * D * 2 bytes: 96 KiB for D = 128, 48 KiB for 64. Bytes 4 * D * kv_heads per cached
+//   token, and 4 * (D + 2) * heads per split and sequence. FLOPs 4 * D * heads per cached token.
 // decode_merge: out [rows, D] bf16 and lse [rows] f32 from `parts` parts; rows = sequences * heads; D a multiple of 4.
 //   Grid rows * D / 4 / 128 rounded up, block 128, no shared memory. Bytes 4 * (D + 2) * parts + 2 * D + 4 per row.
 //
-// The cache is read once for all query heads of a key head: they are the rows of a tensor-core product, up to 16. That is
-// why the arithmetic never limits: on plain units a group of 8 heads would come close. Each warp streams its own 16 keys at
-// a time through its own three stages and meets the others only at the end, so no barrier stops the stream.
+// The cache is read once for all query heads of a key head: they are the rows of a tensor-core product, up to 16. That
+// is why the arithmetic never limits: on plain units a group of 8 heads would come close. Each warp streams its own 16
+// keys at a time through its own three stages and meets the others only at the end, so no barrier stops the stream.
 #include "common.cuh"
 
 constexpr int THREADS = 128, WARPS = 4, BLOCK = 16, STAGES = 3;
@@ -83,9 +83,9 @@ SKRULL_INLINE void attend(Rows<D, 1>& rows, const u32 (&q)[D / 16][4], u32 stage
 // Brings the four warps together through shared memory and writes the part of this block.
 template <int D>
 SKRULL_INLINE void write_part(const Cache& x, Rows<D, 1>& rows, u8* shared, int size, int warp, int lane) {
-  float* outs = reinterpret_cast<float*>(shared);         // [WARPS][16][D]
-  float* maxima = outs + WARPS * 16 * D;                  // [WARPS][16]
-  float* sums = maxima + WARPS * 16;                      // [WARPS][16]
+  float* outs = reinterpret_cast<float*>(shared);  // [WARPS][16][D]
+  float* maxima = outs + WARPS * 16 * D;           // [WARPS][16]
+  float* sums = maxima + WARPS * 16;               // [WARPS][16]
   __syncthreads();
   SKRULL_UNROLL
   for (int half = 0; half < 2; ++half) {
@@ -95,7 +95,8 @@ SKRULL_INLINE void write_part(const Cache& x, Rows<D, 1>& rows, u8* shared, int 
     sums[row] = sum;
     SKRULL_UNROLL
     for (int n = 0; n < D / 8; ++n)
-      *reinterpret_cast<float2*>(outs + row * D + n * 8 + 2 * (lane % 4)) = make_float2(rows.out[0][n][2 * half], rows.out[0][n][2 * half + 1]);
+      *reinterpret_cast<float2*>(outs + row * D + n * 8 + 2 * (lane % 4)) =
+          make_float2(rows.out[0][n][2 * half], rows.out[0][n][2 * half + 1]);
   }
   __syncthreads();
   const i64 first = (i64(blockIdx.y) * gridDim.z + blockIdx.z) * x.heads + blockIdx.x * size;
@@ -150,24 +151,26 @@ SKRULL_INLINE void decode(const Cache& x) {
     copy_commit();
     attend<D>(rows, q, stages + stage * STAGE_BYTES, end - first - i * WARPS * BLOCK, x.scale * LOG2_E, lane);
   }
-  copy_wait<0>();
+  // Only empty groups are left under way: the last block that was fetched has been worked on.
   write_part<D>(x, rows, shared, size, warp, lane);
 }
 
-#define SKRULL_DECODE(name, D, PAGED)                                                                                              \
-  SKRULL_KERNEL __launch_bounds__(THREADS) name(const bf16* q, const bf16* k, const bf16* v, const int* lengths, const int* place, \
-                                                float* part_out, float* part_max, float* part_sum, int place_stride,               \
-                                                int page_size, int heads, int kv_heads, float scale) {                             \
-    decode<D, PAGED>({q, k, v, lengths, place, part_out, part_max, part_sum, place_stride, page_size, heads, kv_heads, scale});    \
+#define SKRULL_DECODE(name, D, PAGED)                                                                                 \
+  SKRULL_KERNEL __launch_bounds__(THREADS)                                                                            \
+      name(const bf16* q, const bf16* k, const bf16* v, const int* lengths, const int* place, float* part_out,        \
+           float* part_max, float* part_sum, int place_stride, int page_size, int heads, int kv_heads, float scale) { \
+    decode<D, PAGED>(                                                                                                 \
+        {q, k, v, lengths, place, part_out, part_max, part_sum, place_stride, page_size, heads, kv_heads, scale});    \
   }
 SKRULL_DECODE(decode_128, 128, false)
 SKRULL_DECODE(decode_64, 64, false)
 SKRULL_DECODE(decode_paged_128, 128, true)
 SKRULL_DECODE(decode_paged_64, 64, true)
 
-SKRULL_KERNEL __launch_bounds__(THREADS) decode_merge(const float4* __restrict__ part_out, const float* __restrict__ part_max,
-                                                      const float* __restrict__ part_sum, uint2* __restrict__ out,
-                                                      float* __restrict__ lse, int parts, int rows, int d) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    decode_merge(const float4* __restrict__ part_out, const float* __restrict__ part_max,
+                 const float* __restrict__ part_sum, uint2* __restrict__ out, float* __restrict__ lse, int parts,
+                 int rows, int d) {
   const int vectors = d / 4;
   const i64 at = i64(blockIdx.x) * THREADS + threadIdx.x, total = i64(rows) * vectors;
   if (at >= total) return;
@@ -184,6 +187,7 @@ SKRULL_KERNEL __launch_bounds__(THREADS) decode_merge(const float4* __restrict__
     sum += share * part_sum[i * i64(rows) + row];
   }
   const float inverse = sum > 0.0f ? 1.0f / sum : 0.0f;
-  out[at] = make_uint2(pack_bf16(gathered.x * inverse, gathered.y * inverse), pack_bf16(gathered.z * inverse, gathered.w * inverse));
+  out[at] = make_uint2(pack_bf16(gathered.x * inverse, gathered.y * inverse),
+                       pack_bf16(gathered.z * inverse, gathered.w * inverse));
   if (at % vectors == 0) lse[row] = sum > 0.0f ? top + logf(sum) : minus_infinity();
 }

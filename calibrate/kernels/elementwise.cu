@@ -1,20 +1,22 @@
 // The memory-bound kernels of a transformer layer and of its optimiser. Their times give the bandwidth that the cost
 // models of all systems use for norms, activations, residuals and optimiser steps.
 //
-// Tensors are row-major; `rows` are tokens; bf16 unless said; widths are multiples of 8 because every access is 16 bytes.
+// Tensors are row-major; `rows` are tokens; bf16 unless said; widths are multiples of 8 because every access is 16
+// bytes.
 //
-// residual_rms_norm_forward: sum = residual + x (bf16, kept for the backward pass); out = sum * inverse_rms * weight with
-//   inverse_rms = 1 / sqrt(mean(sum^2) + epsilon), one f32 per row. Grid rows, block 256, width <= 8192.
-//   Bytes 8 per element. FLOPs 5 per element.
-// residual_rms_norm_backward: d_sum = d_residual + inverse_rms * (weight * d_out - n * mean(weight * d_out * n)) with
-//   n = sum * inverse_rms; d_sum is the gradient of both x and residual. Grid any (a few per multiprocessor), block 256.
+// residual_rms_norm_forward: sum = residual + x (bf16, kept for the backward pass); out = sum * inverse_rms * weight
+//   with inverse_rms = 1 / sqrt(mean(sum^2) + epsilon), one f32 per row. Grid rows, block 256, width <= 8192. Bytes 8
+//   per element. FLOPs 5 per element.
+// residual_rms_norm_backward: d_sum = d_residual + inverse_rms * (weight * d_out - n * mean(weight * d_out * n)) with n
+//   = sum * inverse_rms; d_sum is the gradient of both x and residual. Grid any (a few per multiprocessor), block 256.
 //   Writes f32 partial sums of the weight's gradient, [grid, width]. Bytes 8 per element. FLOPs 12 per element.
 // rms_norm_weight_gradient: adds the partial sums, f32 [width]. Grid width / 256 rounded up, block 256.
-// swiglu_forward: gate_up [rows, 2 * width], gate first; out = silu(gate) * up. Grid any, block 256. Bytes 6 per output.
-// swiglu_backward: d_gate_up from gate_up and d_out. Grid any, block 256. Bytes 10 per output.
-// add: out = a + b, the plain stream. Grid any, block 256. Bytes 6 per element.
-// adam_step: f32 parameters, gradients and both moments, and a bf16 copy of the parameters for the next step.
-//   Grid any, block 256. Bytes 30 per parameter, FLOPs about 14. Counts are multiples of 4.
+// swiglu_forward: gate_up [rows, 2 * width], gate first; out = silu(gate) * up. Grid any, block 256. Bytes 6 and FLOPs
+//   about 6 per output.
+// swiglu_backward: d_gate_up from gate_up and d_out. Grid any, block 256. Bytes 10 and FLOPs about 12 per output.
+// add: out = a + b, the plain stream. Grid any, block 256. Bytes 6 and FLOPs 1 per element.
+// adam_step: f32 parameters, gradients and both moments, and a bf16 copy of the parameters for the next step. Grid any,
+//   block 256. Bytes 30 per parameter, FLOPs about 14. Counts are multiples of 4.
 // No kernel uses dynamic shared memory.
 #include "common.cuh"
 
@@ -22,9 +24,10 @@ constexpr int THREADS = 256;
 // 16-byte vectors per thread and row. Rows stay in registers between the two uses, hence the limit on the width.
 constexpr int VECTORS_MAX = 4;
 
-SKRULL_KERNEL __launch_bounds__(THREADS) residual_rms_norm_forward(
-    const uint4* __restrict__ x, const uint4* __restrict__ residual, const uint4* __restrict__ weight, uint4* __restrict__ sum,
-    uint4* __restrict__ out, float* __restrict__ inverse_rms, int width, float epsilon) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    residual_rms_norm_forward(const uint4* __restrict__ x, const uint4* __restrict__ residual,
+                              const uint4* __restrict__ weight, uint4* __restrict__ sum, uint4* __restrict__ out,
+                              float* __restrict__ inverse_rms, int width, float epsilon) {
   const int vectors = width / 8;
   const i64 row = i64(blockIdx.x) * vectors;
   uint4 kept[VECTORS_MAX];
@@ -60,10 +63,11 @@ SKRULL_KERNEL __launch_bounds__(THREADS) residual_rms_norm_forward(
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) residual_rms_norm_backward(
-    const uint4* __restrict__ d_out, const uint4* __restrict__ d_residual, const uint4* __restrict__ sum,
-    const uint4* __restrict__ weight, const float* __restrict__ inverse_rms, uint4* __restrict__ d_sum,
-    float* __restrict__ d_weight_parts, int rows, int width) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    residual_rms_norm_backward(const uint4* __restrict__ d_out, const uint4* __restrict__ d_residual,
+                               const uint4* __restrict__ sum, const uint4* __restrict__ weight,
+                               const float* __restrict__ inverse_rms, uint4* __restrict__ d_sum,
+                               float* __restrict__ d_weight_parts, int rows, int width) {
   const int vectors = width / 8;
   float d_weight[VECTORS_MAX][8] = {};
   // A block walks many rows, so the weight's gradient stays in registers and is written once.
@@ -114,8 +118,8 @@ SKRULL_KERNEL __launch_bounds__(THREADS) residual_rms_norm_backward(
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) rms_norm_weight_gradient(const float* __restrict__ parts, float* __restrict__ d_weight,
-                                                                  int count, int width) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    rms_norm_weight_gradient(const float* __restrict__ parts, float* __restrict__ d_weight, int count, int width) {
   const int column = blockIdx.x * THREADS + threadIdx.x;
   if (column >= width) return;
   float total = 0.0f;
@@ -125,8 +129,8 @@ SKRULL_KERNEL __launch_bounds__(THREADS) rms_norm_weight_gradient(const float* _
 
 SKRULL_INLINE float sigmoid(float x) { return 1.0f / (1.0f + exp2_fast(-LOG2_E * x)); }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) swiglu_forward(const uint4* __restrict__ gate_up, uint4* __restrict__ out, int rows,
-                                                        int width) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    swiglu_forward(const uint4* __restrict__ gate_up, uint4* __restrict__ out, int rows, int width) {
   const int vectors = width / 8;
   const i64 total = i64(rows) * vectors;
   for (i64 at = i64(blockIdx.x) * THREADS + threadIdx.x; at < total; at += i64(gridDim.x) * THREADS) {
@@ -140,8 +144,9 @@ SKRULL_KERNEL __launch_bounds__(THREADS) swiglu_forward(const uint4* __restrict_
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) swiglu_backward(const uint4* __restrict__ gate_up, const uint4* __restrict__ d_out,
-                                                         uint4* __restrict__ d_gate_up, int rows, int width) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    swiglu_backward(const uint4* __restrict__ gate_up, const uint4* __restrict__ d_out, uint4* __restrict__ d_gate_up,
+                    int rows, int width) {
   const int vectors = width / 8;
   const i64 total = i64(rows) * vectors;
   for (i64 at = i64(blockIdx.x) * THREADS + threadIdx.x; at < total; at += i64(gridDim.x) * THREADS) {
@@ -161,8 +166,8 @@ SKRULL_KERNEL __launch_bounds__(THREADS) swiglu_backward(const uint4* __restrict
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) add(const uint4* __restrict__ a, const uint4* __restrict__ b, uint4* __restrict__ out,
-                                             i64 count) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    add(const uint4* __restrict__ a, const uint4* __restrict__ b, uint4* __restrict__ out, i64 count) {
   const i64 vectors = count / 8;
   for (i64 at = i64(blockIdx.x) * THREADS + threadIdx.x; at < vectors; at += i64(gridDim.x) * THREADS) {
     float left[8], right[8];
@@ -175,10 +180,10 @@ SKRULL_KERNEL __launch_bounds__(THREADS) add(const uint4* __restrict__ a, const 
 }
 
 // The corrections are 1 / (1 - beta1^t) and 1 / (1 - beta2^t): the host knows the step t.
-SKRULL_KERNEL __launch_bounds__(THREADS) adam_step(float4* __restrict__ parameters, const float4* __restrict__ gradients,
-                                                   float4* __restrict__ first, float4* __restrict__ second,
-                                                   uint2* __restrict__ rounded, i64 count, float rate, float beta1, float beta2,
-                                                   float epsilon, float correction1, float correction2, float decay) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    adam_step(float4* __restrict__ parameters, const float4* __restrict__ gradients, float4* __restrict__ first,
+              float4* __restrict__ second, uint2* __restrict__ rounded, i64 count, float rate, float beta1, float beta2,
+              float epsilon, float correction1, float correction2, float decay) {
   for (i64 at = i64(blockIdx.x) * THREADS + threadIdx.x; at < count / 4; at += i64(gridDim.x) * THREADS) {
     const float4 p4 = parameters[at], g4 = gradients[at], m4 = first[at], v4 = second[at];
     float p[4] = {p4.x, p4.y, p4.z, p4.w}, m[4] = {m4.x, m4.y, m4.z, m4.w}, v[4] = {v4.x, v4.y, v4.z, v4.w};

@@ -1,21 +1,24 @@
-// Compression of the tokens that a mixture-of-experts layer sends: LSH-MoE (arXiv:2411.08446). Tokens of one expert with equal
-// hashes form a bucket; only the mean of a bucket travels, and each token keeps its distance from the mean. The times
-// of these kernels are what the planner charges against the bytes saved in the all-to-all.
+// Compression of the tokens that a mixture-of-experts layer sends: LSH-MoE (arXiv:2411.08446). Tokens of one expert
+// with equal hashes form a bucket; only the mean of a bucket travels, and each token keeps its distance from the mean.
+// The times of these kernels are what the planner charges against the bytes saved in the all-to-all.
 //
-// x [tokens, d] bf16, d a multiple of 64. rotations [functions, d, dims] bf16, dims a multiple of 64. codes [functions, tokens].
+// x [tokens, d] bf16, d a multiple of 64. rotations [functions, d, dims] bf16, dims a multiple of 64. codes [functions,
+// tokens].
 //
-// lsh_hash: cross-polytope hash. codes = i where |x R| is largest at coordinate i, i + dims where that value is negative; the
-//   lower i on a tie. Grid (tokens / 64 rounded up, functions), block 128, dynamic shared memory 32768 bytes.
-//   FLOPs 2 * tokens * d * dims * functions. Bytes at least 2 * d * tokens + 2 * d * dims * functions.
-// lsh_insert: a dense bucket number for every different (expert, codes). Open addressing in keys [capacity] (u64, all ones when
-//   free), capacity a power of two above the number of buckets; number [capacity] and count [1] (0 at the start) are written.
-//   The key packs expert and codes in base 2 * dims: experts * (2 * dims)^functions must stay below 2^63.
-//   Grid any, block 256. slot [tokens] is where a token's key lies. Bytes 4 * functions + 8 and a random access per token.
+// lsh_hash: cross-polytope hash. codes = i where |x R| is largest at coordinate i, i + dims where that value is
+//   negative; the lower i on a tie. Grid (tokens / 64 rounded up, functions), block 128, dynamic shared memory 32768
+//   bytes. FLOPs 2 * tokens * d * dims * functions. Bytes at least 2 * d * tokens + 2 * d * dims * functions.
+// lsh_insert: a dense bucket number for every different (expert, codes). Open addressing in keys [capacity] (u64, all
+//   ones when free), capacity a power of two above the number of buckets; number [capacity] and count [1] (0 at the
+//   start) are written. The key packs expert and codes in base 2 * dims: experts * (2 * dims)^functions must stay below
+//   2^63. Grid any, block 256. slot [tokens] is where a token's key lies. Bytes 4 * functions + 8 and a random access
+//   per token.
 // lsh_add: bucket[t] = number[slot[t]]; sums [buckets, d] f32 += x[t], counts [buckets] += 1; the caller zeroes both.
 //   Grid any, block 256, a warp per token. Bytes 2 * d read and 4 * d added atomically per token.
 // lsh_mean: centroids [buckets, d] bf16 = sums / counts. Grid any, block 256. Bytes 6 * d per bucket.
-// lsh_restore: out[t] = expert_out[bucket[t]] + (x[t] - centroids[bucket[t]]). Grid any, block 256. Bytes 4 * d per token and 4 * d
-//   per bucket from memory (a bucket's rows are read by many tokens). No shared memory in the last four.
+// lsh_restore: out[t] = expert_out[bucket[t]] + (x[t] - centroids[bucket[t]]). Grid any, block 256. Bytes 4 * d per
+//   token and 4 * d per bucket from memory (a bucket's rows are read by many tokens). No shared memory in the last
+//   four.
 #include "common.cuh"
 
 constexpr int HASH_THREADS = 128, THREADS = 256, TILE = 64;
@@ -89,8 +92,9 @@ SKRULL_KERNEL __launch_bounds__(HASH_THREADS) lsh_hash(const bf16* __restrict__ 
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) lsh_insert(const int* __restrict__ codes, const int* __restrict__ expert, u64* keys, int* number,
-                                                    int* count, int* __restrict__ slot, int tokens, int functions, int dims, int capacity) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    lsh_insert(const int* __restrict__ codes, const int* __restrict__ expert, u64* keys, int* number, int* count,
+               int* __restrict__ slot, int tokens, int functions, int dims, int capacity) {
   for (int token = blockIdx.x * THREADS + threadIdx.x; token < tokens; token += gridDim.x * THREADS) {
     u64 key = u64(expert[token]);
     for (int f = 0; f < functions; ++f) key = key * u64(2 * dims) + u64(codes[i64(f) * tokens + token]);
@@ -106,9 +110,9 @@ SKRULL_KERNEL __launch_bounds__(THREADS) lsh_insert(const int* __restrict__ code
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) lsh_add(const uint4* __restrict__ x, const int* __restrict__ slot, const int* __restrict__ number,
-                                                 int* __restrict__ bucket, float* __restrict__ sums, int* __restrict__ counts, int tokens,
-                                                 int d) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    lsh_add(const uint4* __restrict__ x, const int* __restrict__ slot, const int* __restrict__ number,
+            int* __restrict__ bucket, float* __restrict__ sums, int* __restrict__ counts, int tokens, int d) {
   const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32), vectors = d / 8;
   for (int token = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; token < tokens; token += warps) {
     const int into = number[slot[token]];
@@ -140,9 +144,9 @@ SKRULL_KERNEL __launch_bounds__(THREADS) lsh_mean(const float4* __restrict__ sum
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) lsh_restore(const uint4* __restrict__ x, const uint4* __restrict__ centroids,
-                                                     const uint4* __restrict__ expert_out, const int* __restrict__ bucket,
-                                                     uint4* __restrict__ out, int tokens, int d) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    lsh_restore(const uint4* __restrict__ x, const uint4* __restrict__ centroids, const uint4* __restrict__ expert_out,
+                const int* __restrict__ bucket, uint4* __restrict__ out, int tokens, int d) {
   const int vectors = d / 8;
   const i64 total = i64(tokens) * vectors;
   for (i64 at = i64(blockIdx.x) * THREADS + threadIdx.x; at < total; at += i64(gridDim.x) * THREADS) {

@@ -1,17 +1,17 @@
-// Tokens to experts and back, the two memory-bound ends of a mixture-of-experts layer. Their times stand beside those of
-// the expert matrices and of the all-to-all in the model of LSH-MoE (arXiv:2411.08446) and of every MoE scenario.
+// Tokens to experts and back, the two memory-bound ends of a mixture-of-experts layer. Their times stand beside those
+// of the expert matrices and of the all-to-all in the model of LSH-MoE (arXiv:2411.08446) and of every MoE scenario.
 //
-// x, out [tokens, 8 * vectors] bf16; permuted, y [rows, 8 * vectors] bf16, grouped by expert; destination [tokens, k] is
-// the row of each copy, -1 for a copy that was dropped; weights [tokens, k] f32.
+// x, out [tokens, 8 * vectors] bf16; permuted, y [rows, 8 * vectors] bf16, grouped by expert; destination [tokens, k]
+// is the row of each copy, -1 for a copy that was dropped; weights [tokens, k] f32.
 //
-// moe_permute: permuted[destination[t][j]] = x[t]. A row is read once and written k times.
-//   Bytes per token: 16 * vectors * (1 + k) + 4k.
-// moe_combine: out[t] = sum over j of weights[t][j] * y[destination[t][j]], in f32 and rounded once; no copy gives zeros.
-//   Bytes per token: 16 * vectors * (1 + k) + 8k. FLOPs 16 * vectors * k.
+// moe_permute: permuted[destination[t][j]] = x[t]. A row is read once and written k times. Bytes per token: 16 *
+//   vectors * (1 + k) + 4k.
+// moe_combine: out[t] = sum over j of weights[t][j] * y[destination[t][j]], in f32 and rounded once; no copy gives
+//   zeros. Bytes per token: 16 * vectors * (1 + k) + 8k. FLOPs 16 * vectors * k.
 // moe_combine_backward: d_y[destination[t][j]] = weights[t][j] * d_out[t] and d_weights[t][j] = d_out[t] . y[row].
 //   Bytes per token: 16 * vectors * (1 + 2k) + 12k. FLOPs 24 * vectors * k.
-// All: grid any, block 256, a warp per token, no shared memory, any vectors, any k.
-// The gradient of moe_permute is moe_combine with weights of one.
+// All: grid any, block 256, a warp per token, no shared memory, any vectors, any k. The gradient of moe_permute is
+// moe_combine with weights of one.
 #include "common.cuh"
 
 constexpr int THREADS = 256;
@@ -37,9 +37,9 @@ SKRULL_KERNEL __launch_bounds__(THREADS) moe_permute(const uint4* __restrict__ x
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) moe_combine(const uint4* __restrict__ y, const int* __restrict__ destination,
-                                                     const float* __restrict__ weights, uint4* __restrict__ out, int tokens, int k,
-                                                     int vectors) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    moe_combine(const uint4* __restrict__ y, const int* __restrict__ destination, const float* __restrict__ weights,
+                uint4* __restrict__ out, int tokens, int k, int vectors) {
   const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
   for (int token = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; token < tokens; token += warps) {
     const int* rows = destination + i64(token) * k;
@@ -61,10 +61,10 @@ SKRULL_KERNEL __launch_bounds__(THREADS) moe_combine(const uint4* __restrict__ y
   }
 }
 
-SKRULL_KERNEL __launch_bounds__(THREADS) moe_combine_backward(const uint4* __restrict__ d_out, const uint4* __restrict__ y,
-                                                              const int* __restrict__ destination,
-                                                              const float* __restrict__ weights, uint4* __restrict__ d_y,
-                                                              float* __restrict__ d_weights, int tokens, int k, int vectors) {
+SKRULL_KERNEL __launch_bounds__(THREADS)
+    moe_combine_backward(const uint4* __restrict__ d_out, const uint4* __restrict__ y,
+                         const int* __restrict__ destination, const float* __restrict__ weights,
+                         uint4* __restrict__ d_y, float* __restrict__ d_weights, int tokens, int k, int vectors) {
   const int lane = threadIdx.x % 32, warps = gridDim.x * (THREADS / 32);
   for (int token = blockIdx.x * (THREADS / 32) + threadIdx.x / 32; token < tokens; token += warps) {
     for (int j = 0; j < k; ++j) {

@@ -1,23 +1,25 @@
-// Product of a weight with unstructured zeros and a few dense columns, on dense tensor cores: Flash-LLM (arXiv:2309.10285),
-// "load as sparse, compute as dense". Decoding reads weights far more than it multiplies, so a weight that is stored with
-// fewer bytes takes less time although every zero is multiplied. The times feed the planner's law for sparse serving.
+// Product of a weight with unstructured zeros and a few dense columns, on dense tensor cores: Flash-LLM
+// (arXiv:2309.10285), "load as sparse, compute as dense". Decoding reads weights far more than it multiplies, so a
+// weight that is stored with fewer bytes takes less time although every zero is multiplied. The times feed the
+// planner's law for sparse serving.
 //
-// C[M, N] = A[M, K] B[K, N]; N is 8, 16 or 32 tokens, M a multiple of 128, K of 64; B and C are column-major, that is token by
-// token: b [N, K] and c [N, M] bf16.
-// A is in tiles of 128 x 64, tile (i, j) at index i * (K / 64) + j. items: 32-bit words, value (bf16) in the upper half and
-// location in the lower: location = row * 64 + (column XOR (row mod 8) * 8), the place in the swizzled tile in shared memory.
-// offsets [tiles + 1] counts groups of 4 items, so that loads are 16 bytes; a tile is padded with zeros at free places.
-// A host that deals a tile's items so that the lanes of a warp hit different banks makes the scatter free of conflicts; the
-// result does not depend on the order.
+// C[M, N] = A[M, K] B[K, N]; N is 8, 16 or 32 tokens, M a multiple of 128, K of 64; B and C are column-major, that is
+// token by token: b [N, K] and c [N, M] bf16.
+// A is in tiles of 128 x 64, tile (i, j) at index i * (K / 64) + j. items: 32-bit words, value (bf16) in the upper half
+// and location in the lower; location = row * 64 + (column XOR ((row mod 8) * 8)), the place in the swizzled tile in
+// shared memory. offsets [tiles + 1] gives where a tile begins, in groups of 4 items, so that loads are 16 bytes; a
+// tile is padded with zeros at free places. A host that deals a tile's items so that the lanes of a warp hit different
+// banks makes the scatter free of conflicts; the result does not depend on the order.
 //
-// spmm_8, spmm_16, spmm_32: grid (M / 128, splits), block 128, dynamic shared memory 2 * (128 + max(N, 16)) * 128 bytes: 36 KiB
-//   for N = 8 and 16, 40 KiB for 32. With one split c is written; with more, f32 parts [splits, N, M].
+// spmm_8, spmm_16, spmm_32: grid (M / 128, splits), block 128, dynamic shared memory 2 * (128 + max(N, 16)) * 128
+//   bytes: 36 KiB for N = 8 and 16, 40 KiB for 32. With one split c is written; with more, f32 parts [splits, N, M].
 // spmm_reduce: c from the parts. Grid any, block 256, no shared memory.
-// FLOPs 2 * M * N * K. Bytes 4 * items + 4 * tiles + 2 * K * N (again per row of tiles, from cache) + 2 * M * N, and with splits
-// 8 * M * N for each.
+// FLOPs 2 * M * N * K. Bytes 4 * items + 4 * tiles + 2 * K * N (again per row of tiles, from cache) + 2 * M * N, and
+// with splits 8 * M * N for each.
 //
-// Per tile: the items of the next one are under way to registers and its dense tile is cleared while this one is multiplied;
-// then the items are scattered. Tiles with more than 4096 items (denser than half) load the rest late: right, but slower.
+// Per tile: the items of the next one are under way to registers and its dense tile is cleared while this one is
+// multiplied; then the items are scattered. Tiles with more than 4096 items (denser than half) load the rest late:
+// right, but slower.
 #include "common.cuh"
 
 constexpr int THREADS = 128, ROWS = 128, DEPTH = 64, REDUCE_THREADS = 256;
@@ -40,7 +42,8 @@ SKRULL_INLINE void load_items(Items& x, const uint4* __restrict__ items, const i
   x.count = offsets[tile + 1] - x.first;
   SKRULL_UNROLL
   for (int i = 0; i < HELD; ++i)
-    if (int(threadIdx.x) + i * THREADS < x.count) x.held[i] = load_streaming(items + x.first + threadIdx.x + i * THREADS);
+    if (int(threadIdx.x) + i * THREADS < x.count)
+      x.held[i] = load_streaming(items + x.first + threadIdx.x + i * THREADS);
 }
 
 SKRULL_INLINE void scatter_items(const Items& x, const uint4* __restrict__ items, u32 tile) {
@@ -52,7 +55,8 @@ SKRULL_INLINE void scatter_items(const Items& x, const uint4* __restrict__ items
 
 SKRULL_INLINE void clear(u32 tile) {
   SKRULL_UNROLL
-  for (int i = 0; i < ROWS * DEPTH / 8 / THREADS; ++i) store_shared(tile + (threadIdx.x + i * THREADS) * 16, make_uint4(0, 0, 0, 0));
+  for (int i = 0; i < ROWS * DEPTH / 8 / THREADS; ++i)
+    store_shared(tile + (threadIdx.x + i * THREADS) * 16, make_uint4(0, 0, 0, 0));
 }
 
 // 32 rows of a warp times the N columns.
@@ -79,8 +83,9 @@ SKRULL_INLINE void multiply(float (&sum)[2][N / 8][4], u32 a_tile, u32 b_tile, i
 }
 
 template <int N>
-SKRULL_INLINE void multiply_sparse(const uint4* __restrict__ items, const int* __restrict__ offsets, const bf16* __restrict__ b,
-                                   bf16* __restrict__ c, float* __restrict__ parts, int m, int k) {
+SKRULL_INLINE void multiply_sparse(const uint4* __restrict__ items, const int* __restrict__ offsets,
+                                   const bf16* __restrict__ b, bf16* __restrict__ c, float* __restrict__ parts, int m,
+                                   int k) {
   constexpr int COLUMNS = N < 16 ? 16 : N;  // The columns of a tile of B; beyond N they are zeros.
   constexpr u32 A_BYTES = ROWS * DEPTH * 2, B_BYTES = COLUMNS * DEPTH * 2;
   SKRULL_SHARED(shared);
@@ -120,22 +125,24 @@ SKRULL_INLINE void multiply_sparse(const uint4* __restrict__ items, const int* _
     for (int n = 0; n < N / 8; ++n)
       SKRULL_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int row = blockIdx.x * ROWS + warp * 32 + r * 16 + i / 2 * 8 + lane / 4, column = n * 8 + 2 * (lane % 4) + i % 2;
+        const int row = blockIdx.x * ROWS + warp * 32 + r * 16 + i / 2 * 8 + lane / 4,
+                  column = n * 8 + 2 * (lane % 4) + i % 2;
         if (gridDim.y == 1) c[i64(column) * m + row] = float_to_bf16(sum[r][n][i]);
         else parts[(i64(blockIdx.y) * N + column) * m + row] = sum[r][n][i];
       }
 }
 
-#define SKRULL_SPMM(name, N)                                                                                                        \
-  SKRULL_KERNEL __launch_bounds__(THREADS) name(const uint4* items, const int* offsets, const bf16* b, bf16* c, float* parts, int m, \
-                                                int k) {                                                                            \
-    multiply_sparse<N>(items, offsets, b, c, parts, m, k);                                                                          \
+#define SKRULL_SPMM(name, N)                                                                             \
+  SKRULL_KERNEL __launch_bounds__(THREADS)                                                               \
+      name(const uint4* items, const int* offsets, const bf16* b, bf16* c, float* parts, int m, int k) { \
+    multiply_sparse<N>(items, offsets, b, c, parts, m, k);                                               \
   }
 SKRULL_SPMM(spmm_8, 8)
 SKRULL_SPMM(spmm_16, 16)
 SKRULL_SPMM(spmm_32, 32)
 
-SKRULL_KERNEL __launch_bounds__(REDUCE_THREADS) spmm_reduce(const float4* __restrict__ parts, uint2* __restrict__ c, int splits, i64 count) {
+SKRULL_KERNEL __launch_bounds__(REDUCE_THREADS)
+    spmm_reduce(const float4* __restrict__ parts, uint2* __restrict__ c, int splits, i64 count) {
   for (i64 at = i64(blockIdx.x) * REDUCE_THREADS + threadIdx.x; at < count / 4; at += i64(gridDim.x) * REDUCE_THREADS) {
     float4 sum = make_float4(0, 0, 0, 0);
     for (int i = 0; i < splits; ++i) {

@@ -1,23 +1,25 @@
 // Prefill attention over vertical lines and slashes only, the sparse pattern of MInference that Qwen2.5-1M serves with
-// (arXiv:2501.15383). Its time over the budgets gives the density model of long prefills, above all the cost of columns that
-// must be gathered against that of whole blocks.
+// (arXiv:2501.15383). Its time over the budgets gives the density model of long prefills, above all the cost of columns
+// that must be gathered against that of whole blocks.
 //
-// Layouts and documents as in attention_forward.cu: q, out [total queries, heads, D], k, v [total keys, kv_heads, D] bf16,
-// lse [heads, total queries] f32; D is 64 or 128; always causal. The keys of a document that come before its queries (the
-// earlier chunks) must be a multiple of 64 in number, so that blocks of queries and of keys share their boundaries.
-// Per query head h: slashes[slash_start[h]..slash_start[h+1]] are distances in blocks of 64, rising: the query block i sees the
-// key block i - distance, whole but for causality. verticals[vertical_start[h]..vertical_start[h+1]] are key columns within the
-// document, rising, that every later query sees. A pair in both counts once.
-// A row that sees nothing gives 0 and lse -inf (a head with distance 0 has no such row).
+// Layouts and documents as in attention_forward.cu: q, out [total queries, heads, D], k, v [total keys, kv_heads, D]
+// bf16, lse [heads, total queries] f32; D is 64 or 128; always causal. The keys of a document that come before its
+// queries (the earlier chunks) must be a multiple of 64 in number, so that blocks of queries and of keys share their
+// boundaries. Per query head h: slashes[slash_start[h]..slash_start[h+1]] are distances in blocks of 64, rising: the
+// query block i sees the key block i - distance, whole but for causality.
+// verticals[vertical_start[h]..vertical_start[h+1]] are key columns within the document, rising, that every later query
+// sees. A pair in both counts once. A row that sees nothing gives 0 and lse -inf (a head with distance 0 has no such
+// row).
 //
-// vertical_slash_128, _64: grid (heads, tiles), block 128; tiles[y] = {document, query block: position in the document / 64}, the
-//   longest first. Dynamic shared memory 5 * 64 * D * 2 + 1088 + 4 * words bytes, words = (most keys of a document / 64) / 32
-//   rounded up: 82 KiB for D = 128 and a million keys. `words` is an argument too.
-// FLOPs 4 * D * 64 * 64 * (blocks + gathered columns / 64) per head and tile; a column inside a block that is seen is left out.
-// Bytes at least 4 * D * heads * queries, and 4 * D per key of a block or column, mostly from cache.
+// vertical_slash_128, _64: grid (heads, tiles), block 128; tiles[y] = {document, query block: position in the document
+//   / 64}, the longest first. Dynamic shared memory 5 * 64 * D * 2 + 1088 + 4 * words bytes, words = (most keys of a
+//   document / 64) / 32 rounded up: 83 KiB for D = 128 and a million keys. `words` is an argument too.
+// FLOPs 4 * D * 64 * 64 * (blocks + gathered columns / 64) per head and tile; a column inside a block that is seen is
+// left out. Bytes at least 4 * D * heads * queries, and 4 * D per key of a block or column, mostly from cache.
 //
-// Blocks come first, then columns: 64 at a time, gathered row by row into the same kind of tile. A bit per key block says
-// which blocks this tile sees; the columns that they hold already are dropped before the gathering, so no work is done twice.
+// Blocks come first, then columns: 64 at a time, gathered row by row into the same kind of tile. A bit per key block
+// says which blocks this tile sees; the columns that they hold already are dropped before the gathering, so no work is
+// done twice.
 #include "common.cuh"
 
 constexpr int THREADS = 128, SIDE = 64, TILES = SIDE / 8;
@@ -101,7 +103,8 @@ SKRULL_INLINE void mask_diagonal(float (&s)[1][TILES][4], int warp, int lane) {
 }
 
 // Removes what is no column at all and the columns that are later than the query at `position` (row g of this lane).
-SKRULL_INLINE void mask_columns(float (&s)[1][TILES][4], const int* ring, int start, int count, int position, int lane) {
+SKRULL_INLINE void mask_columns(float (&s)[1][TILES][4], const int* ring, int start, int count, int position,
+                                int lane) {
   SKRULL_UNROLL
   for (int t = 0; t < TILES; ++t)
     SKRULL_UNROLL
@@ -112,8 +115,9 @@ SKRULL_INLINE void mask_columns(float (&s)[1][TILES][4], const int* ring, int st
 }
 
 template <int D>
-SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, const int* cu_q, const int* cu_k,
-                          const int2* tiles, const Pattern& pattern, int heads, int kv_heads, int total_queries, int words, float scale) {
+SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, const int* cu_q,
+                          const int* cu_k, const int2* tiles, const Pattern& pattern, int heads, int kv_heads,
+                          int total_queries, int words, float scale) {
   constexpr u32 TILE_BYTES = SIDE * D * 2;
   SKRULL_SHARED(shared);
   const u32 q_tile = shared_address(shared), kv_tiles = q_tile + TILE_BYTES;
@@ -122,7 +126,8 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
   u32* covered = reinterpret_cast<u32*>(ring + RING + 16);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, head = blockIdx.x;
   const int document = tiles[blockIdx.y].x, block = tiles[blockIdx.y].y;
-  const int queries = cu_q[document + 1] - cu_q[document], keys = cu_k[document + 1] - cu_k[document], ahead = keys - queries;
+  const int queries = cu_q[document + 1] - cu_q[document], keys = cu_k[document + 1] - cu_k[document],
+            ahead = keys - queries;
   const int present = smaller(SIDE, keys - block * SIDE);  // Queries of this tile.
   const i64 row = i64(cu_q[document]) + block * SIDE - ahead;
   const int q_stride = heads * D, kv_stride = kv_heads * D;
@@ -138,8 +143,15 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
     if (seen >= 0) atomicOr(covered + seen / 32, 1u << seen % 32);
   }
   __syncthreads();
-  Columns columns = {pattern.verticals + pattern.vertical_start[head], ring, warp_counts, covered,
-                     pattern.vertical_start[head + 1] - pattern.vertical_start[head], block * SIDE + present, 0, 0, 0};
+  Columns columns = {pattern.verticals + pattern.vertical_start[head],
+                     ring,
+                     warp_counts,
+                     covered,
+                     pattern.vertical_start[head + 1] - pattern.vertical_start[head],
+                     block * SIDE + present,
+                     0,
+                     0,
+                     0};
 
   // Starts the copies of one round and returns how many keys it has; 0 when nothing is left.
   const auto fetch = [&](int round, int stage) -> int {
@@ -167,7 +179,8 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
   __syncthreads();
   u32 kept[D / 16][4];
   SKRULL_UNROLL
-  for (int step = 0; step < D / 16; ++step) load_matrices(kept[step], block_address<D / 8>(q_tile, warp * 16, step, lane));
+  for (int step = 0; step < D / 16; ++step)
+    load_matrices(kept[step], block_address<D / 8>(q_tile, warp * 16, step, lane));
   Rows<D, 1> rows;
   begin(rows);
   for (int round = 0, stage = 0; count > 0; ++round, stage ^= 1) {
@@ -178,8 +191,7 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
     score<D>(s, kept, k_tile, lane);
     if (round >= slash_count || slashes[round] > block)
       mask_columns(s, ring, start, count, block * SIDE + warp * 16 + lane / 4, lane);
-    else if (slashes[round] == 0)
-      mask_diagonal(s, warp, lane);
+    else if (slashes[round] == 0) mask_diagonal(s, warp, lane);
     soften(rows, s, scale * LOG2_E);
     gather_values(rows, s, k_tile + TILE_BYTES, lane);
     count = next;
@@ -187,17 +199,17 @@ SKRULL_INLINE void attend(const bf16* q, const bf16* k, const bf16* v, bf16* out
     // Everyone's copies are there, and everyone is done with the stage that is filled next.
     __syncthreads();
   }
-  write_rows(rows, q_tile, out + (row * heads + head) * D, q_stride, lse + i64(head) * total_queries + row, 0, present, scale * LOG2_E,
-             warp, lane);
+  write_rows(rows, q_tile, out + (row * heads + head) * D, q_stride, lse + i64(head) * total_queries + row, 0, present,
+             scale * LOG2_E, warp, lane);
 }
 
-#define SKRULL_VERTICAL_SLASH(name, D)                                                                                               \
-  SKRULL_KERNEL __launch_bounds__(THREADS, 2) name(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, const int* cu_q, \
-                                                   const int* cu_k, const int2* tiles, const int* slashes, const int* slash_start,   \
-                                                   const int* verticals, const int* vertical_start, int heads, int kv_heads,         \
-                                                   int total_queries, int words, float scale) {                                     \
-    attend<D>(q, k, v, out, lse, cu_q, cu_k, tiles, {slashes, slash_start, verticals, vertical_start}, heads, kv_heads, total_queries, \
-              words, scale);                                                                                                         \
+#define SKRULL_VERTICAL_SLASH(name, D)                                                                           \
+  SKRULL_KERNEL __launch_bounds__(THREADS, 2)                                                                    \
+      name(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* lse, const int* cu_q, const int* cu_k, \
+           const int2* tiles, const int* slashes, const int* slash_start, const int* verticals,                  \
+           const int* vertical_start, int heads, int kv_heads, int total_queries, int words, float scale) {      \
+    attend<D>(q, k, v, out, lse, cu_q, cu_k, tiles, {slashes, slash_start, verticals, vertical_start}, heads,    \
+              kv_heads, total_queries, words, scale);                                                            \
   }
 SKRULL_VERTICAL_SLASH(vertical_slash_128, 128)
 SKRULL_VERTICAL_SLASH(vertical_slash_64, 64)

@@ -6,12 +6,19 @@
 
 namespace check {
 
-struct Document { int queries, keys; };
+struct Document {
+  int queries, keys;
+};
 
 // A case: documents, heads, head dimension, and the cumulative lengths that the kernels take.
 struct Packed {
   Packed(std::vector<Document> documents, int heads, int kv_heads, int d, bool causal = true)
-      : documents(std::move(documents)), heads(heads), kv_heads(kv_heads), d(d), causal(causal), cu_q(this->documents.size() + 1),
+      : documents(std::move(documents)),
+        heads(heads),
+        kv_heads(kv_heads),
+        d(d),
+        causal(causal),
+        cu_q(this->documents.size() + 1),
         cu_k(this->documents.size() + 1) {
     cu_q[0] = cu_k[0] = 0;
     for (size_t i = 0; i < this->documents.size(); ++i) {
@@ -73,8 +80,8 @@ void for_each_row(Packed& p, Buffer<bf16>& q, Buffer<bf16>& k, Visible visible, 
 }
 
 template <typename Visible>
-void reference_attention(Packed& p, Buffer<bf16>& q, Buffer<bf16>& k, Buffer<bf16>& v, Visible visible, std::vector<double>& out,
-                         std::vector<double>& lse) {
+void reference_attention(Packed& p, Buffer<bf16>& q, Buffer<bf16>& k, Buffer<bf16>& v, Visible visible,
+                         std::vector<double>& out, std::vector<double>& lse) {
   out.assign(p.q_at(p.queries(), 0), 0.0);
   lse.assign(size_t(p.heads) * p.queries(), 0.0);
   for_each_row(p, q, k, visible, [&](int doc, int query, int head, const std::vector<double>& weights, double row_lse) {

@@ -4,10 +4,13 @@
 
 using namespace check;
 
-struct Gradients { std::vector<double> q, k, v; };
+struct Gradients {
+  std::vector<double> q, k, v;
+};
 
 static Gradients reference(Packed& p, Buffer<bf16>& q, Buffer<bf16>& k, Buffer<bf16>& v, Buffer<bf16>& d_out) {
-  Gradients g{std::vector<double>(q.size(), 0.0), std::vector<double>(k.size(), 0.0), std::vector<double>(v.size(), 0.0)};
+  Gradients g{std::vector<double>(q.size(), 0.0), std::vector<double>(k.size(), 0.0),
+              std::vector<double>(v.size(), 0.0)};
   for_each_row(p, q, k, everything, [&](int doc, int query, int head, const std::vector<double>& weights, double) {
     std::vector<double> d_weights(weights.size());
     double mean = 0;
@@ -42,7 +45,8 @@ static Buffer<int2> key_tiles(Packed& p) {
 }
 
 static void backward_case(Packed p) {
-  auto q = random_bf16(p.q_at(p.queries(), 0)), k = random_bf16(p.kv_at(p.keys(), 0)), v = random_bf16(p.kv_at(p.keys(), 0));
+  auto q = random_bf16(p.q_at(p.queries(), 0)), k = random_bf16(p.kv_at(p.keys(), 0)),
+       v = random_bf16(p.kv_at(p.keys(), 0));
   auto d_out = random_bf16(q.size());
   std::vector<double> out_ref, lse_ref;
   reference_attention(p, q, k, v, everything, out_ref, lse_ref);
@@ -51,7 +55,8 @@ static void backward_case(Packed p) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = float_to_bf16(float(out_ref[i]));
   for (size_t i = 0; i < lse.size(); ++i) lse[i] = float(lse_ref[i]);
   d_q_sum.fill(0.0f);
-  emulate::launch(attention_backward_delta, dim3(3), THREADS, 0, out.words.data(), d_out.words.data(), delta.get(), p.queries(), p.heads, p.d);
+  emulate::launch(attention_backward_delta, dim3(3), THREADS, 0, out.words.data(), d_out.words.data(), delta.get(),
+                  p.queries(), p.heads, p.d);
   std::vector<double> delta_ref(delta.size(), 0.0);
   for (int r = 0; r < p.queries(); ++r)
     for (int h = 0; h < p.heads; ++h)
@@ -60,11 +65,12 @@ static void backward_case(Packed p) {
   compare("delta " + p.name(), delta, delta_ref, F32_LIMIT);
   auto tiles = key_tiles(p);
   const size_t shared = size_t(2 * KEYS + 4 * QUERIES) * p.d * 2 + KEYS * QUERIES * 2 + 1024;
-  emulate::launch(p.d == 128 ? attention_backward_128 : attention_backward_64, dim3(p.kv_heads, unsigned(tiles.size())), THREADS, shared,
-                  q.get(), k.get(), v.get(), d_out.get(), lse.get(), delta.get(), d_q_sum.get(), d_k.get(), d_v.get(), p.cu_q.get(),
-                  p.cu_k.get(), tiles.get(), p.heads, p.kv_heads, p.queries(), p.scale(), int(p.causal));
-  emulate::launch(attention_backward_finish, dim3(2), THREADS, 0, reinterpret_cast<float4*>(d_q_sum.get()), d_q.words.data(),
-                  i64(q.size()), p.scale());
+  emulate::launch(p.d == 128 ? attention_backward_128 : attention_backward_64, dim3(p.kv_heads, unsigned(tiles.size())),
+                  THREADS, shared, q.get(), k.get(), v.get(), d_out.get(), lse.get(), delta.get(), d_q_sum.get(),
+                  d_k.get(), d_v.get(), p.cu_q.get(), p.cu_k.get(), tiles.get(), p.heads, p.kv_heads, p.queries(),
+                  p.scale(), int(p.causal));
+  emulate::launch(attention_backward_finish, dim3(2), THREADS, 0, reinterpret_cast<float4*>(d_q_sum.get()),
+                  d_q.words.data(), i64(q.size()), p.scale());
   const Gradients g = reference(p, q, k, v, d_out);
   compare("d_q " + p.name(), d_q, g.q, BF16_LIMIT);
   compare("d_k " + p.name(), d_k, g.k, BF16_LIMIT);

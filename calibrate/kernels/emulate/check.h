@@ -13,17 +13,24 @@ constexpr double BF16_LIMIT = 1e-2, F32_LIMIT = 1e-5;
 inline std::mt19937 generator(7);
 inline bool failed = false;
 
-inline float normal() { static std::normal_distribution<float> distribution; return distribution(generator); }
+inline float normal() {
+  static std::normal_distribution<float> distribution;
+  return distribution(generator);
+}
 inline int below(int n) { return int(generator() % unsigned(n)); }
 
 // Values of one 16-byte aligned buffer; global memory of the device is aligned at least so.
 template <typename T>
 struct Buffer {
-  explicit Buffer(size_t n) : n(n), words((n * sizeof(T) + 15) / 16 + 1) { std::memset(words.data(), 0xff, words.size() * 16); }
+  explicit Buffer(size_t n) : n(n), words((n * sizeof(T) + 15) / 16 + 1) {
+    std::memset(words.data(), 0xff, words.size() * 16);
+  }
   T* get() { return reinterpret_cast<T*>(words.data()); }
   T& operator[](size_t i) { return get()[i]; }
   size_t size() const { return n; }
-  void fill(T value) { for (size_t i = 0; i < n; ++i) get()[i] = value; }
+  void fill(T value) {
+    for (size_t i = 0; i < n; ++i) get()[i] = value;
+  }
   size_t n;
   std::vector<uint4> words;  // Begins as NaN bits: an output that is never written shows.
 };

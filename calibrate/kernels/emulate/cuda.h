@@ -3,8 +3,8 @@
 // What is emulated: the built-in indices, barriers, warp shuffles and ballots, atomic additions, shared memory, and the
 // instructions of `common.cuh` (mma, ldmatrix, cp.async) with the fragment layouts of the PTX manual.
 // What it is strict about: shared memory starts as NaN bits; a cp.async writes NaN bits when issued and its data only
-// when waited for; shared accesses are checked for bounds and alignment; warps run in a shuffled order between barriers,
-// so a missing barrier shows as a wrong result; all 32 lanes must take part in a warp operation.
+// when waited for; shared accesses are checked for bounds and alignment; warps run in a shuffled order between
+// barriers, so a missing barrier shows as a wrong result; all 32 lanes must take part in a warp operation.
 #pragma once
 #undef _FORTIFY_SOURCE  // Fibers jump between stacks, which the fortified longjmp refuses.
 #include <setjmp.h>
@@ -29,11 +29,21 @@
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
 
-struct alignas(8) uint2 { uint32_t x, y; };
-struct alignas(16) uint4 { uint32_t x, y, z, w; };
-struct alignas(8) int2 { int x, y; };
-struct alignas(8) float2 { float x, y; };
-struct alignas(16) float4 { float x, y, z, w; };
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+struct alignas(8) int2 {
+  int x, y;
+};
+struct alignas(8) float2 {
+  float x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
 inline uint2 make_uint2(uint32_t x, uint32_t y) { return {x, y}; }
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 inline float2 make_float2(float x, float y) { return {x, y}; }
@@ -44,8 +54,16 @@ struct dim3 {
 };
 inline dim3 threadIdx, blockIdx, blockDim, gridDim;
 
-inline float __uint_as_float(uint32_t bits) { float f; std::memcpy(&f, &bits, 4); return f; }
-inline uint32_t __float_as_uint(float f) { uint32_t bits; std::memcpy(&bits, &f, 4); return bits; }
+inline float __uint_as_float(uint32_t bits) {
+  float f;
+  std::memcpy(&f, &bits, 4);
+  return f;
+}
+inline uint32_t __float_as_uint(float f) {
+  uint32_t bits;
+  std::memcpy(&bits, &f, 4);
+  return bits;
+}
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline float __expf(float x) { return std::exp(x); }
 inline float __fdividef(float a, float b) { return a / b; }
@@ -64,7 +82,13 @@ constexpr size_t STACK_BYTES = 64 * 1024;
 constexpr uint32_t NOT_A_NUMBER = 0xffffffffu;  // NaN as bf16 and as f32.
 enum class State { Ready, Warp, Block, Done };
 
-struct Copy { uint32_t address; const void* source; bool wanted; uint32_t bytes; int group; };
+struct Copy {
+  uint32_t address;
+  const void* source;
+  bool wanted;
+  uint32_t bytes;
+  int group;
+};
 
 struct Fiber {
   ucontext_t start;
@@ -154,7 +178,10 @@ inline void run_warp(int w) {
       const int thread = w * 32 + i;
       Fiber& fiber = *machine.fibers[thread];
       if (fiber.state == State::Warp && fiber.generation < machine.warps[w].generation) fiber.state = State::Ready;
-      if (fiber.state == State::Ready) { resume(thread); ++progress; }
+      if (fiber.state == State::Ready) {
+        resume(thread);
+        ++progress;
+      }
       if (fiber.state == State::Warp) ++at_warp;
     }
     if (progress == 0) {
@@ -179,7 +206,11 @@ inline void run_block(int threads) {
     fiber.copies.clear();
   }
   std::vector<int> order(warps);
-  for (int w = 0; w < warps; ++w) { order[w] = w; machine.warps[w].generation = 0; machine.warps[w].arrived = 0; }
+  for (int w = 0; w < warps; ++w) {
+    order[w] = w;
+    machine.warps[w].generation = 0;
+    machine.warps[w].arrived = 0;
+  }
   for (;;) {
     for (int w = warps - 1; w > 0; --w) std::swap(order[w], order[next_random() % (w + 1)]);
     for (int w : order) run_warp(w);
@@ -221,9 +252,15 @@ inline uint8_t* at_shared(uint32_t address, uint32_t bytes) {
   return dynamic_shared() + address;
 }
 
-inline uint32_t shared_address(const void* pointer) { return uint32_t(static_cast<const uint8_t*>(pointer) - dynamic_shared()); }
-inline void store_shared(uint32_t address, const void* data, uint32_t bytes) { std::memcpy(at_shared(address, bytes), data, bytes); }
-inline void load_shared(uint32_t address, void* data, uint32_t bytes) { std::memcpy(data, at_shared(address, bytes), bytes); }
+inline uint32_t shared_address(const void* pointer) {
+  return uint32_t(static_cast<const uint8_t*>(pointer) - dynamic_shared());
+}
+inline void store_shared(uint32_t address, const void* data, uint32_t bytes) {
+  std::memcpy(at_shared(address, bytes), data, bytes);
+}
+inline void load_shared(uint32_t address, void* data, uint32_t bytes) {
+  std::memcpy(data, at_shared(address, bytes), bytes);
+}
 
 inline void copy_async(uint32_t address, const void* source, bool wanted, uint32_t bytes) {
   if (wanted && reinterpret_cast<uintptr_t>(source) % bytes != 0) fail("a misaligned global address");
@@ -307,7 +344,9 @@ T shuffle(T value, int source) {
 
 }  // namespace emulate
 
-inline void check_mask(uint32_t mask) { if (mask != 0xffffffffu) emulate::fail("a warp operation of some lanes only"); }
+inline void check_mask(uint32_t mask) {
+  if (mask != 0xffffffffu) emulate::fail("a warp operation of some lanes only");
+}
 inline void __syncthreads() { emulate::yield(emulate::State::Block); }
 inline void __syncwarp(uint32_t mask = 0xffffffffu) {
   check_mask(mask);
@@ -315,9 +354,15 @@ inline void __syncwarp(uint32_t mask = 0xffffffffu) {
   emulate::rendezvous(&none, 1, [](emulate::Warp&, int) {});
 }
 template <typename T>
-T __shfl_xor_sync(uint32_t mask, T value, int step) { check_mask(mask); return emulate::shuffle(value, emulate::lane() ^ step); }
+T __shfl_xor_sync(uint32_t mask, T value, int step) {
+  check_mask(mask);
+  return emulate::shuffle(value, emulate::lane() ^ step);
+}
 template <typename T>
-T __shfl_sync(uint32_t mask, T value, int source) { check_mask(mask); return emulate::shuffle(value, source); }
+T __shfl_sync(uint32_t mask, T value, int source) {
+  check_mask(mask);
+  return emulate::shuffle(value, source);
+}
 template <typename T>
 T __shfl_up_sync(uint32_t mask, T value, int step) {
   check_mask(mask);
@@ -332,8 +377,24 @@ inline uint32_t __ballot_sync(uint32_t mask, bool vote) {
   return result;
 }
 template <typename T>
-T atomicAdd(T* address, T value) { const T old = *address; *address = old + value; return old; }
+T atomicAdd(T* address, T value) {
+  const T old = *address;
+  *address = old + value;
+  return old;
+}
 template <typename T>
-T atomicCAS(T* address, T expected, T value) { const T old = *address; if (old == expected) *address = value; return old; }
-inline unsigned atomicOr(unsigned* address, unsigned bits) { const unsigned old = *address; *address = old | bits; return old; }
-inline unsigned atomicMax(unsigned* address, unsigned value) { const unsigned old = *address; *address = old > value ? old : value; return old; }
+T atomicCAS(T* address, T expected, T value) {
+  const T old = *address;
+  if (old == expected) *address = value;
+  return old;
+}
+inline unsigned atomicOr(unsigned* address, unsigned bits) {
+  const unsigned old = *address;
+  *address = old | bits;
+  return old;
+}
+inline unsigned atomicMax(unsigned* address, unsigned value) {
+  const unsigned old = *address;
+  *address = old > value ? old : value;
+  return old;
+}

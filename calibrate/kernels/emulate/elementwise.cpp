@@ -15,8 +15,8 @@ static void norm_case(int rows, int width) {
   Buffer<bf16> sum(n), normed(n), d_sum(n);
   Buffer<float> inverse(rows);
   const float epsilon = 1e-5f;
-  emulate::launch(residual_rms_norm_forward, dim3(rows), THREADS, 0, in(x), in(residual), in(weight), out(sum), out(normed),
-                  inverse.get(), width, epsilon);
+  emulate::launch(residual_rms_norm_forward, dim3(rows), THREADS, 0, in(x), in(residual), in(weight), out(sum),
+                  out(normed), inverse.get(), width, epsilon);
   std::vector<double> sum_ref(n), normed_ref(n), inverse_ref(rows), d_sum_ref(n), d_weight_ref(width, 0.0);
   for (int r = 0; r < rows; ++r) {
     double squares = 0, dot = 0;
@@ -36,7 +36,8 @@ static void norm_case(int rows, int width) {
     for (int c = 0; c < width; ++c) {
       const size_t i = size_t(r) * width + c;
       const double n_value = value_of(sum[i]) * inverse_ref[r];
-      d_sum_ref[i] = value_of(d_residual[i]) + inverse_ref[r] * (value_of(weight[c]) * value_of(d_out[i]) - n_value * dot / width);
+      d_sum_ref[i] =
+          value_of(d_residual[i]) + inverse_ref[r] * (value_of(weight[c]) * value_of(d_out[i]) - n_value * dot / width);
     }
   }
   compare("residual sum " + name, sum, sum_ref, BF16_LIMIT);
@@ -46,7 +47,8 @@ static void norm_case(int rows, int width) {
   Buffer<float> parts(size_t(grid) * width), d_weight(width);
   emulate::launch(residual_rms_norm_backward, dim3(grid), THREADS, 0, in(d_out), in(d_residual), in(sum), in(weight),
                   inverse.get(), out(d_sum), parts.get(), rows, width);
-  emulate::launch(rms_norm_weight_gradient, dim3(ceil_div(width, THREADS)), THREADS, 0, parts.get(), d_weight.get(), grid, width);
+  emulate::launch(rms_norm_weight_gradient, dim3(ceil_div(width, THREADS)), THREADS, 0, parts.get(), d_weight.get(),
+                  grid, width);
   compare("rms norm backward " + name, d_sum, d_sum_ref, BF16_LIMIT);
   compare("rms norm weight gradient " + name, d_weight, d_weight_ref, F32_LIMIT);
 }
@@ -83,8 +85,8 @@ static void adam_case(int n) {
     p_ref[i] = p[i] - rate * (m_ref[i] * c1 / (std::sqrt(v_ref[i] * c2) + epsilon) + double(decay) * p[i]);
   }
   const auto four = [](Buffer<float>& b) { return reinterpret_cast<float4*>(b.get()); };
-  emulate::launch(adam_step, dim3(2), THREADS, 0, four(p), four(g), four(m), four(v), reinterpret_cast<uint2*>(rounded.get()),
-                  n, rate, beta1, beta2, epsilon, c1, c2, decay);
+  emulate::launch(adam_step, dim3(2), THREADS, 0, four(p), four(g), four(m), four(v),
+                  reinterpret_cast<uint2*>(rounded.get()), n, rate, beta1, beta2, epsilon, c1, c2, decay);
   compare("adam parameters", p, p_ref, F32_LIMIT);
   compare("adam first moment", m, m_ref, F32_LIMIT);
   compare("adam second moment", v, v_ref, F32_LIMIT);

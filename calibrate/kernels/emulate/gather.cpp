@@ -7,7 +7,8 @@ using namespace check;
 static bool same(const uint4& a, const uint4& b) { return std::memcmp(&a, &b, 16) == 0; }
 
 static void gather_case(int all, int rows, int vectors) {
-  const std::string name = std::to_string(rows) + " of " + std::to_string(all) + " rows of " + std::to_string(vectors) + " vectors";
+  const std::string name =
+      std::to_string(rows) + " of " + std::to_string(all) + " rows of " + std::to_string(vectors) + " vectors";
   const auto vector = [] { return make_uint4(generator(), generator(), generator(), generator()); };
   Buffer<uint4> host(size_t(all) * vectors), cache(size_t(all) * vectors);
   for (size_t i = 0; i < host.size(); ++i) host[i] = vector(), cache[i] = vector();
@@ -16,7 +17,8 @@ static void gather_case(int all, int rows, int vectors) {
   for (int i = 0; i < rows; ++i) index[i] = i % 11 == 5 ? -1 : below(all);
   Buffer<uint4> plain(size_t(rows) * vectors), mixed(size_t(rows) * vectors);
   emulate::launch(gather_rows, dim3(2), THREADS, 0, host.get(), index.get(), plain.get(), rows, vectors);
-  emulate::launch(gather_rows_cached, dim3(3), THREADS, 0, host.get(), cache.get(), slot.get(), index.get(), mixed.get(), rows, vectors);
+  emulate::launch(gather_rows_cached, dim3(3), THREADS, 0, host.get(), cache.get(), slot.get(), index.get(),
+                  mixed.get(), rows, vectors);
   bool plain_good = true, mixed_good = true;
   for (int i = 0; i < rows; ++i)
     for (int v = 0; v < vectors; ++v) {

@@ -7,7 +7,8 @@
 using namespace check;
 
 static void moe_case(int tokens, int k, int vectors, bool drop) {
-  const std::string name = std::to_string(tokens) + " tokens, top " + std::to_string(k) + ", " + std::to_string(8 * vectors) + " wide";
+  const std::string name =
+      std::to_string(tokens) + " tokens, top " + std::to_string(k) + ", " + std::to_string(8 * vectors) + " wide";
   const int width = 8 * vectors, copies = tokens * k;
   std::vector<int> order(copies);
   for (int i = 0; i < copies; ++i) order[i] = i;
@@ -16,17 +17,20 @@ static void moe_case(int tokens, int k, int vectors, bool drop) {
   Buffer<float> weights(copies), d_weights(copies);
   for (int i = 0; i < copies; ++i) destination[i] = drop && i % 7 == 3 ? -1 : order[i];
   for (int i = 0; i < copies; ++i) weights[i] = std::fabs(normal());
-  if (drop) for (int j = 0; j < k; ++j) destination[j] = -1;  // A token of which nothing is left.
+  if (drop)
+    for (int j = 0; j < k; ++j) destination[j] = -1;  // A token of which nothing is left.
   const size_t n = size_t(tokens) * width, rows = size_t(copies) * width;
   auto x = random_bf16(n), y = random_bf16(rows), d_out = random_bf16(n);
   Buffer<bf16> permuted(rows), out(n), d_y(rows);
   permuted.fill(0x3a80), d_y.fill(0x3a80);  // Rows of no copy must keep this.
   const uint4 *xs = x.words.data(), *ys = y.words.data(), *gs = d_out.words.data();
   emulate::launch(moe_permute, dim3(2), THREADS, 0, xs, destination.get(), permuted.words.data(), tokens, k, vectors);
-  emulate::launch(moe_combine, dim3(2), THREADS, 0, ys, destination.get(), weights.get(), out.words.data(), tokens, k, vectors);
+  emulate::launch(moe_combine, dim3(2), THREADS, 0, ys, destination.get(), weights.get(), out.words.data(), tokens, k,
+                  vectors);
   emulate::launch(moe_combine_backward, dim3(2), THREADS, 0, gs, ys, destination.get(), weights.get(), d_y.words.data(),
                   d_weights.get(), tokens, k, vectors);
-  std::vector<double> permuted_ref(rows, value_of(bf16(0x3a80))), d_y_ref = permuted_ref, out_ref(n, 0.0), d_weights_ref(copies, 0.0);
+  std::vector<double> permuted_ref(rows, value_of(bf16(0x3a80))), d_y_ref = permuted_ref, out_ref(n, 0.0),
+                                                                  d_weights_ref(copies, 0.0);
   for (int t = 0; t < tokens; ++t)
     for (int j = 0; j < k; ++j)
       for (int c = 0; c < width && destination[t * k + j] >= 0; ++c) {

@@ -47,15 +47,16 @@ static void spmm_case(int m, int n, int k, double density, int splits) {
   Buffer<bf16> c(size_t(n) * m);
   Buffer<float> parts(size_t(splits) * n * m);
   const auto kernel = n == 8 ? spmm_8 : n == 16 ? spmm_16 : spmm_32;
-  emulate::launch(kernel, dim3(m / ROWS, splits), THREADS, size_t(2) * (ROWS + std::max(n, 16)) * DEPTH * 2, words.words.data(), offsets.get(),
-                  b.get(), c.get(), parts.get(), m, k);
+  emulate::launch(kernel, dim3(m / ROWS, splits), THREADS, size_t(2) * (ROWS + std::max(n, 16)) * DEPTH * 2,
+                  words.words.data(), offsets.get(), b.get(), c.get(), parts.get(), m, k);
   if (splits > 1)
-    emulate::launch(spmm_reduce, dim3(2), REDUCE_THREADS, 0, reinterpret_cast<float4*>(parts.get()), reinterpret_cast<uint2*>(c.get()), splits,
-                    i64(n) * m);
+    emulate::launch(spmm_reduce, dim3(2), REDUCE_THREADS, 0, reinterpret_cast<float4*>(parts.get()),
+                    reinterpret_cast<uint2*>(c.get()), splits, i64(n) * m);
   std::vector<double> reference(c.size(), 0.0);
   for (int j = 0; j < n; ++j)
     for (int r = 0; r < m; ++r)
-      for (int x = 0; x < k; ++x) reference[size_t(j) * m + r] += value_of(a[size_t(r) * k + x]) * value_of(b[size_t(j) * k + x]);
+      for (int x = 0; x < k; ++x)
+        reference[size_t(j) * m + r] += value_of(a[size_t(r) * k + x]) * value_of(b[size_t(j) * k + x]);
   compare("spmm " + name, c, reference, BF16_LIMIT);
 }
 

@@ -1,5 +1,5 @@
-// Kernels with one fault each, to prove that the emulation sees it. Usage: faults NAME. "none" is the same kernel without a
-// fault and exits 0; every other name must exit 1.
+// Kernels with one fault each, to prove that the emulation sees it. Usage: faults NAME. "none" is the same kernel
+// without a fault and exits 0; every other name must exit 1.
 #include "../../kernels/emulate/check.h"
 
 using namespace check;
@@ -27,7 +27,8 @@ static void exchange(const uint4* in, uint4* out, Fault fault) {
 }
 
 int main(int, char** arguments) {
-  const char* names[] = {"none", "barrier", "wait", "copy-barrier", "left", "bounds", "alignment", "lanes", "unwritten", "nan"};
+  const char* names[] = {"none",   "barrier",   "wait",  "copy-barrier", "left",
+                         "bounds", "alignment", "lanes", "unwritten",    "nan"};
   int fault = -1;
   for (int i = 0; i < 10; ++i)
     if (std::string(arguments[1]) == names[i]) fault = i;

@@ -42,7 +42,8 @@ int main(int count, char** arguments) {
     std::printf("%s\n", dlerror());
     return 1;
   }
-  const auto create = symbol<int (*)(Program*, const char*, const char*, int, const char* const*, const char* const*)>(library, "nvrtcCreateProgram");
+  const auto create = symbol<int (*)(Program*, const char*, const char*, int, const char* const*, const char* const*)>(
+      library, "nvrtcCreateProgram");
   const auto compile = symbol<int (*)(Program, int, const char* const*)>(library, "nvrtcCompileProgram");
   const auto log_size = symbol<int (*)(Program, size_t*)>(library, "nvrtcGetProgramLogSize");
   const auto log_text = symbol<int (*)(Program, char*)>(library, "nvrtcGetProgramLog");
@@ -51,7 +52,8 @@ int main(int count, char** arguments) {
   const char* headers[] = {common.c_str()};
   const char* names[] = {"common.cuh"};
   int failures = 0;
-  for (const Target& target : {Target{"sm_90", {"nvrtcGetCUBINSize", "nvrtcGetPTXSize"}}, Target{"compute_80", {"nvrtcGetPTXSize"}}}) {
+  for (const Target& target :
+       {Target{"sm_90", {"nvrtcGetCUBINSize", "nvrtcGetPTXSize"}}, Target{"compute_80", {"nvrtcGetPTXSize"}}}) {
     Program program = nullptr;
     if (create(&program, source.c_str(), arguments[2], 1, headers, names) != 0) return 1;
     const std::string architecture = std::string("--gpu-architecture=") + target.architecture;
