@@ -72,6 +72,18 @@ SKRULL_INLINE uint4 pack(const float (&v)[8]) {
   return make_uint4(pack_bf16(v[0], v[1]), pack_bf16(v[2], v[3]), pack_bf16(v[4], v[5]), pack_bf16(v[6], v[7]));
 }
 
+// Nanoseconds of the device's clock.
+SKRULL_INLINE u64 device_time_ns() {
+#ifdef SKRULL_EMULATE
+  static u64 now = 0;
+  return now += 10;
+#else
+  u64 now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+#endif
+}
+
 SKRULL_INLINE float warp_sum(float value) {
   SKRULL_UNROLL
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(ALL_LANES, value, step);

@@ -20,6 +20,8 @@ use sim::task::{Op, Stream};
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use stream::{Board, Command, Worker};
 
+pub(crate) use exchange::sizes as exchange_sizes;
+
 /// Smallest buffers of operands, in elements: 256 MiB, several times the last cache of today's processors.
 const OPERANDS_MIN: usize = 64 << 20;
 /// Largest share of the free memory that the device takes for itself.

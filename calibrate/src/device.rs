@@ -11,6 +11,7 @@ use sim::task::{Op, Stream};
 use thiserror::Error;
 
 use crate::cpu::Cpu;
+use crate::cuda::Cuda;
 
 /// What a device says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,6 +151,7 @@ pub fn open(name: &str) -> Result<Box<dyn Device>, DeviceError> {
     let number = index.map(str::parse::<usize>).transpose().map_err(|_| missing("what follows `:` is not a number"))?;
     match kind {
         "cpu" => Ok(Box::new(Cpu::open(name, number)?)),
+        "cuda" => Ok(Box::new(Cuda::open(name, number.unwrap_or(0))?)),
         _ => Err(missing("known are `cpu`, `cpu:THREADS` and `cuda:N`")),
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod campaign;
 pub mod cpu;
+pub mod cuda;
 pub mod design;
 pub mod device;
 pub mod execute;

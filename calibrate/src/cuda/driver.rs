@@ -1,0 +1,300 @@
+//! The CUDA driver as this crate uses it: memory, streams, events, kernels compiled at run time. Libraries are loaded when a device is
+//! opened, so the program builds and starts where there is no CUDA at all.
+//!
+//! Every call's return code is looked at. A library or symbol that is missing makes `cudarc` panic; `guarded` turns that into one line.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cudarc::driver::{CudaContext, result, sys};
+use cudarc::nvrtc;
+use hw::Bytes;
+
+use super::sources;
+use crate::device::DeviceError;
+
+/// An address on the device.
+pub type Address = u64;
+
+/// Memory on the device that goes with its owner.
+pub struct Buffer {
+    /// Where it begins.
+    pub at: Address,
+    /// Bytes.
+    pub len: usize,
+    context: Arc<CudaContext>,
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // A device that is lost has lost its memory as well.
+        let _ = self.context.bind_to_thread();
+        #[expect(unsafe_code, reason = "frees what `Driver::allocate` took")]
+        // SAFETY: the address comes from the driver and is freed once.
+        let _ = unsafe { result::free_sync(self.at) };
+    }
+}
+
+/// Host memory that the device reads and writes by itself.
+pub struct Pinned {
+    /// Where it begins, for the host and, with unified addresses, for the device.
+    pub at: *mut c_void,
+    /// Bytes.
+    pub len: usize,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "frees what `Driver::pinned` took")]
+        // SAFETY: the address comes from the driver and is freed once.
+        let _ = unsafe { result::free_host(self.at) };
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Arg {
+    /// An address.
+    Pointer(Address),
+    /// A 32-bit integer.
+    Int(i32),
+    /// A 64-bit integer.
+    Long(i64),
+    /// A 32-bit float.
+    Float(f32),
+}
+
+impl Arg {
+    /// Its bits at the low end of a word, as the driver reads them.
+    fn word(self) -> u64 {
+        match self {
+            Self::Pointer(at) => at,
+            Self::Int(n) => u64::from(n.cast_unsigned()),
+            Self::Long(n) => n.cast_unsigned(),
+            Self::Float(x) => u64::from(x.to_bits()),
+        }
+    }
+}
+
+/// Blocks, threads of a block, and dynamic shared memory of a launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Blocks.
+    pub grid: (u32, u32, u32),
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes.
+    pub shared: u32,
+}
+
+/// A device with its kernels.
+pub struct Driver {
+    /// The device's context.
+    pub context: Arc<CudaContext>,
+    /// Compute capability, 90 for 9.0.
+    pub capability: u32,
+    functions: RefCell<BTreeMap<&'static str, sys::CUfunction>>,
+}
+
+/// Runs what may load a library; a missing library or symbol is an error and not a panic.
+pub fn guarded<T>(device: &str, work: impl FnOnce() -> Result<T, DeviceError>) -> Result<T, DeviceError> {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+    std::panic::set_hook(hook);
+    done.unwrap_or_else(|payload| {
+        let said = payload.downcast_ref::<String>().cloned();
+        let said = said.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let first = said.unwrap_or_default().lines().next().unwrap_or_default().to_owned();
+        Err(DeviceError::Missing { device: device.to_owned(), why: first })
+    })
+}
+
+/// A failure of the driver.
+pub fn lost(what: &str) -> impl Fn(result::DriverError) -> DeviceError + '_ {
+    move |error| DeviceError::Lost(format!("{what}: {error}"))
+}
+
+impl Driver {
+    /// Opens the device of this number.
+    ///
+    /// # Errors
+    /// When there is no driver, no such device, or no run-time compiler.
+    pub fn open(name: &str, ordinal: usize) -> Result<Rc<Self>, DeviceError> {
+        let missing = |why: String| DeviceError::Missing { device: name.to_owned(), why };
+        #[expect(unsafe_code, reason = "only looks for libraries")]
+        // SAFETY: loading a library of this name runs its initialisers only.
+        let found = unsafe {
+            [
+                ("the CUDA driver (libcuda)", sys::is_culib_present()),
+                ("NVRTC (libnvrtc)", nvrtc::sys::is_culib_present()),
+                ("cuBLASLt (libcublasLt)", cudarc::cublaslt::sys::is_culib_present()),
+            ]
+        };
+        if let Some((library, _)) = found.iter().find(|(_, is_there)| !is_there) {
+            return Err(missing(format!("{library} was not found")));
+        }
+        let count = result::init().and_then(|()| CudaContext::device_count());
+        let count = count.map_err(|error| missing(format!("the driver does not start: {error}")))?;
+        if ordinal >= usize::try_from(count).unwrap_or(0) {
+            return Err(missing(format!("this machine has {count} CUDA devices")));
+        }
+        let context = CudaContext::new(ordinal).map_err(|error| missing(error.to_string()))?;
+        let (major, minor) = context.compute_capability().map_err(|error| missing(error.to_string()))?;
+        let capability = u32::try_from(major * 10 + minor).unwrap_or(0);
+        if capability < 80 {
+            return Err(missing(format!("compute capability {major}.{minor}, the kernels need 8.0 or newer")));
+        }
+        Ok(Rc::new(Self { context, capability, functions: RefCell::default() }))
+    }
+
+    /// Free and total memory.
+    pub fn memory(&self) -> Result<(Bytes, Bytes), DeviceError> {
+        let (free, total) = self.context.mem_get_info().map_err(lost("memory"))?;
+        Ok((Bytes(free as u64), Bytes(total as u64)))
+    }
+
+    /// Takes memory for an operand of an operation.
+    pub fn allocate(&self, len: usize, tensor: &'static str, op: &str) -> Result<Buffer, DeviceError> {
+        #[expect(unsafe_code, reason = "takes memory; `Buffer` gives it back")]
+        // SAFETY: a context is current on this thread.
+        let taken = unsafe { result::malloc_sync(len.max(1)) };
+        match taken {
+            Ok(at) => Ok(Buffer { at, len, context: Arc::clone(&self.context) }),
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DeviceError::OutOfMemory {
+                tensor,
+                op: op.to_owned(),
+                needed: Bytes(len as u64),
+                free: self.memory()?.0,
+            }),
+            Err(error) => Err(lost("allocation")(error)),
+        }
+    }
+
+    /// Takes pinned host memory.
+    pub fn pinned(&self, len: usize) -> Result<Pinned, DeviceError> {
+        // 1 is portable, 2 is mapped into the device.
+        #[expect(unsafe_code, reason = "takes memory; `Pinned` gives it back")]
+        // SAFETY: a context is current on this thread.
+        let at = unsafe { result::malloc_host(len.max(1), 3) }.map_err(lost("pinned host memory"))?;
+        Ok(Pinned { at, len })
+    }
+
+    /// Copies values to new memory.
+    pub fn upload<T: Copy>(&self, values: &[T], tensor: &'static str, op: &str) -> Result<Buffer, DeviceError> {
+        let buffer = self.allocate(size_of_val(values), tensor, op)?;
+        self.write(buffer.at, values)?;
+        Ok(buffer)
+    }
+
+    /// Copies values to memory, and waits.
+    pub fn write<T: Copy>(&self, at: Address, values: &[T]) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "a copy into memory of the device")]
+        // SAFETY: callers give addresses of buffers that hold the values.
+        unsafe { result::memcpy_htod_sync(at, values) }.map_err(lost("copy to the device"))
+    }
+
+    /// Copies values back, and waits.
+    pub fn read<T: Copy + Default>(&self, at: Address, n: usize) -> Result<Vec<T>, DeviceError> {
+        let mut values = vec![T::default(); n];
+        #[expect(unsafe_code, reason = "a copy from memory of the device")]
+        // SAFETY: callers give addresses of buffers that hold so many values.
+        unsafe { result::memcpy_dtoh_sync(&mut values, at) }.map_err(lost("copy from the device"))?;
+        Ok(values)
+    }
+
+    /// Fills memory with a byte behind what a stream has.
+    pub fn fill(&self, at: Address, byte: u8, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "fills memory of the device")]
+        // SAFETY: callers give addresses of buffers of this length.
+        unsafe { result::memset_d8_async(at, byte, len, stream) }.map_err(lost("memset"))
+    }
+
+    /// A new stream that does not wait for the default one.
+    pub fn stream(&self) -> Result<sys::CUstream, DeviceError> {
+        result::stream::create(result::stream::StreamKind::NonBlocking).map_err(lost("stream"))
+    }
+
+    /// A new event that takes times.
+    pub fn event(&self) -> Result<sys::CUevent, DeviceError> {
+        result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(lost("event"))
+    }
+
+    /// Waits for everything.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.context.synchronize().map_err(lost("synchronize"))
+    }
+
+    /// A kernel by name, compiled for this device when it is first asked for.
+    pub fn function(&self, name: &'static str) -> Result<sys::CUfunction, DeviceError> {
+        if let Some(function) = self.functions.borrow().get(name) {
+            return Ok(*function);
+        }
+        let (file, source) = sources::of_kernel(name);
+        let image = compile(file, &source, self.capability)?;
+        #[expect(unsafe_code, reason = "loads a compiled module")]
+        // SAFETY: the image comes from the compiler and the driver copies it.
+        let module = unsafe { result::module::load_data(image.as_ptr().cast()) }.map_err(lost(file))?;
+        for kernel in sources::kernels_of(file) {
+            let c_name = CString::new(*kernel).expect("names of kernels have no zero bytes");
+            #[expect(unsafe_code, reason = "asks a module for its kernels")]
+            // SAFETY: the module was just loaded and is never unloaded.
+            let function = unsafe { result::module::get_function(module, c_name) }.map_err(lost(kernel))?;
+            self.functions.borrow_mut().insert(kernel, function);
+        }
+        Ok(self.functions.borrow()[name])
+    }
+
+    /// Launches a kernel behind what a stream has.
+    pub fn launch(
+        &self,
+        name: &'static str,
+        shape: Shape,
+        args: &[Arg],
+        stream: sys::CUstream,
+    ) -> Result<(), DeviceError> {
+        let function = self.function(name)?;
+        let mut words: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
+        let mut pointers: Vec<*mut c_void> = words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
+        #[expect(unsafe_code, reason = "launches a kernel")]
+        // SAFETY: arguments have the number and types of the kernel's source, which checks against references hold; the driver
+        // copies them before it returns.
+        unsafe {
+            if shape.shared > 48 * 1024 {
+                let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+                let bytes = i32::try_from(shape.shared).expect("shared memory is small");
+                result::function::set_function_attribute(function, attribute, bytes).map_err(lost(name))?;
+            }
+            result::launch_kernel(function, shape.grid, (shape.block, 1, 1), shape.shared, stream, &mut pointers)
+        }
+        .map_err(lost(name))
+    }
+}
+
+/// Machine code of a source for a compute capability.
+fn compile(file: &str, source: &str, capability: u32) -> Result<Vec<u8>, DeviceError> {
+    let wrong = |why: String| DeviceError::Lost(format!("kernel source {file} does not compile: {why}"));
+    let text = CString::new(source).map_err(|error| wrong(error.to_string()))?;
+    let name = CString::new(file).map_err(|error| wrong(error.to_string()))?;
+    let program = nvrtc::result::create_program(&text, Some(&name)).map_err(|error| wrong(error.to_string()))?;
+    let options = [format!("--gpu-architecture=sm_{capability}"), "--std=c++17".to_owned()];
+    #[expect(unsafe_code, reason = "the run-time compiler")]
+    // SAFETY: the program was just made; sizes are asked for before buffers are filled; it is destroyed once.
+    unsafe {
+        if let Err(error) = nvrtc::result::compile_program(program, &options) {
+            let log = nvrtc::result::get_program_log(program).unwrap_or_default();
+            let bytes: Vec<u8> = log.into_iter().map(|c| c.cast_unsigned()).take_while(|byte| *byte != 0).collect();
+            return Err(wrong(format!("{error}\n{}", String::from_utf8_lossy(&bytes))));
+        }
+        let mut size = 0;
+        nvrtc::sys::nvrtcGetCUBINSize(program, &mut size).result().map_err(|error| wrong(error.to_string()))?;
+        let mut image = vec![0_u8; size];
+        let filled = nvrtc::sys::nvrtcGetCUBIN(program, image.as_mut_ptr().cast());
+        filled.result().map_err(|error| wrong(error.to_string()))?;
+        nvrtc::result::destroy_program(program).map_err(|error| wrong(error.to_string()))?;
+        Ok(image)
+    }
+}
