@@ -3,4 +3,5 @@
 set -eu
 cd "$(dirname "$0")"
 bash scripts/setup.sh
+bash scripts/nvrtc.sh
 exec cargo test --workspace "$@"

@@ -161,6 +161,8 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("skrull/qwen-0.5b-wikipedia", include_str!("../scenarios/skrull/qwen-0.5b-wikipedia.toml")),
     ("skrull/qwen-7b-chatqa2", include_str!("../scenarios/skrull/qwen-7b-chatqa2.toml")),
     ("skrull/qwen-7b-lmsys", include_str!("../scenarios/skrull/qwen-7b-lmsys.toml")),
+    ("validate/gpu-offload", include_str!("../scenarios/validate/gpu-offload.toml")),
+    ("validate/gpu-policies", include_str!("../scenarios/validate/gpu-policies.toml")),
     ("validate/cpu-small", include_str!("../scenarios/validate/cpu-small.toml")),
     ("skrull/qwen-7b-wikipedia", include_str!("../scenarios/skrull/qwen-7b-wikipedia.toml")),
 ];

@@ -104,7 +104,7 @@ pub fn measure(
             break "every candidate is measured".to_owned();
         };
         if next.deviation * INTERVAL < effort.width {
-            break format!("every interval is narrower than {:.1} %", effort.width * 100.0);
+            break format!("expected times are known within {:.1} %", effort.width * 100.0);
         }
         say(&format!("{} ± {:.0} %", crate::device::describe(&next.op), next.deviation * 164.0));
         match sampled(device, &next.op, &mut clock) {

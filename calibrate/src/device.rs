@@ -38,9 +38,17 @@ pub struct Facts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub usize);
 
-/// Why the hardware did not do what was asked. Exit 3.
+/// Why the hardware did not do what was asked. Exit 3, but for a name that means nothing.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum DeviceError {
+    /// The name is none of a device.
+    #[error("unknown device `{device}`: {why}; known are `cpu`, `cpu:THREADS` and `cuda:N`")]
+    Unknown {
+        /// As asked for.
+        device: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// No such device, or its driver or a library is missing.
     #[error("device `{device}` cannot be used: {why}")]
     Missing {
@@ -146,13 +154,13 @@ pub trait Device {
 /// # Errors
 /// When there is no such device here.
 pub fn open(name: &str) -> Result<Box<dyn Device>, DeviceError> {
-    let missing = |why: &str| DeviceError::Missing { device: name.to_owned(), why: why.to_owned() };
+    let unknown = |why| DeviceError::Unknown { device: name.to_owned(), why };
     let (kind, index) = name.split_once(':').map_or((name, None), |(kind, index)| (kind, Some(index)));
-    let number = index.map(str::parse::<usize>).transpose().map_err(|_| missing("what follows `:` is not a number"))?;
+    let number = index.map(str::parse::<usize>).transpose().map_err(|_| unknown("what follows `:` is not a number"))?;
     match kind {
         "cpu" => Ok(Box::new(Cpu::open(name, number)?)),
         "cuda" => Ok(Box::new(Cuda::open(name, number.unwrap_or(0))?)),
-        _ => Err(missing("known are `cpu`, `cpu:THREADS` and `cuda:N`")),
+        _ => Err(unknown("there is no such kind")),
     }
 }
 

@@ -170,7 +170,11 @@ fn sentences(report: &Report) -> Vec<String> {
         percent(errors.operator_p90)
     ));
     for plan in &report.plans {
-        out.push(format!("{}: {}; {}", plan.policy, plan.guilty(), how_words(&plan.how)));
+        let copies = plan.hidden_copies.map_or_else(String::new, |hidden| {
+            let (predicted, measured) = (percent(hidden.predicted), percent(hidden.measured));
+            format!("; {measured} of the copies are hidden, predicted {predicted}")
+        });
+        out.push(format!("{}: {}; {}{copies}", plan.policy, plan.guilty(), how_words(&plan.how)));
     }
     if let Some(ranking) = &report.ranking {
         out.push(format!(

@@ -8,7 +8,7 @@ use hw::Span;
 use serde::Serialize;
 
 use crate::cost::CostModel;
-use crate::task::{Op, Pass, TaskGraph};
+use crate::task::{LaneId, Op, Pass, Stream, TaskGraph};
 use crate::timeline::Timeline;
 
 /// Where an executed task's time comes from.
@@ -64,6 +64,15 @@ impl Pair {
     }
 }
 
+/// Shares between 0 and 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Hidden {
+    /// In the predicted step.
+    pub predicted: f64,
+    /// In the measured step.
+    pub measured: f64,
+}
+
 /// An operation that was predicted with an interval and measured.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
@@ -113,6 +122,9 @@ pub struct Validation {
     pub ranks: BTreeMap<u32, Pair>,
     /// Tasks by where their time comes from.
     pub how: BTreeMap<How, usize>,
+    /// Share of the time of copies to and from the host during which the rank computes; absent without copies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden_copies: Option<Hidden>,
     /// Every operation.
     pub points: Vec<Point>,
     /// How steady the device was: 1 is steady.
@@ -196,9 +208,34 @@ pub fn compare(
         streams,
         ranks,
         how,
+        hidden_copies: hidden_copies(graph, predicted)
+            .zip(hidden_copies(graph, &executed.timeline))
+            .map(|(predicted, measured)| Hidden { predicted, measured }),
         points,
         unsteady: executed.unsteady,
     }
+}
+
+/// Share of the time of host copies during which their rank computes.
+fn hidden_copies(graph: &TaskGraph, timeline: &Timeline) -> Option<f64> {
+    let mut compute: BTreeMap<LaneId, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut copies = Vec::new();
+    for (id, task) in graph.tasks.iter().enumerate() {
+        let interval = (timeline.start[id].as_ns(), timeline.end[id].as_ns());
+        match task.stream {
+            Stream::Compute => compute.entry(task.lane).or_default().push(interval),
+            Stream::HostToDevice | Stream::DeviceToHost => copies.push((task.lane, interval)),
+            _ => {}
+        }
+    }
+    let (mut hidden, mut all) = (0, 0);
+    for (lane, (start, end)) in copies {
+        all += end - start;
+        // Tasks of a stream do not overlap, so the parts add up.
+        let under = compute.get(&lane).into_iter().flatten();
+        hidden += under.map(|(from, to)| (*to).min(end).saturating_sub((*from).max(start))).sum::<u64>();
+    }
+    (all > 0).then(|| hw::Bytes(hidden).as_f64() / hw::Bytes(all).as_f64())
 }
 
 fn point(part: &PartTime, cost: &dyn CostModel) -> Point {
@@ -391,6 +428,7 @@ mod tests {
             streams: BTreeMap::new(),
             ranks: BTreeMap::new(),
             how: BTreeMap::new(),
+            hidden_copies: None,
             points,
             unsteady: 1.0,
         };

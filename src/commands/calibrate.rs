@@ -52,7 +52,10 @@ pub fn open(name: &str) -> Result<Box<dyn Device>, Failure> {
 
 /// A failure of the device.
 pub fn failed(error: &DeviceError) -> Failure {
-    Failure::Machine(format!("error: {error}"))
+    match error {
+        DeviceError::Unknown { .. } => Failure::Input(format!("error[S083]: {error}")),
+        other => Failure::Machine(format!("error: {other}")),
+    }
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {

@@ -21,8 +21,7 @@ use crate::scenario::Scenario;
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
-    let gates = args.gate.iter().map(|text| Gate::parse(text)).collect::<Result<Vec<Gate>, String>>();
-    let gates = gates.map_err(|why| Failure::Input(format!("error[S040]: {why}")))?;
+    let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
     let mut device = open(&args.device.device)?;
     same_device(args, &scenario, device.as_ref())?;
@@ -239,27 +238,32 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map_err(|error| Failure::Machine(format!("error: {error}")))
 }
 
+/// Figures that a gate may be about.
+const FIGURES: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
+
+fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
+    let gate = |text: &String| {
+        let gate = Gate::parse(text)?;
+        if FIGURES.contains(&gate.metric()) {
+            return Ok(gate);
+        }
+        Err(format!("gate `{text}`: no figure `{}`; allowed are {}", gate.metric(), FIGURES.join(", ")))
+    };
+    let gates = texts.iter().map(gate).collect::<Result<Vec<Gate>, String>>();
+    gates.map_err(|why| Failure::Input(format!("error[S040]: {why}")))
+}
+
 /// Holds the gates against the report.
 fn hold(gates: &[Gate], report: &Report) -> Result<(), Failure> {
-    let mut missed = Vec::new();
-    for gate in gates {
-        let value = match gate.metric() {
-            "step_error" => report.errors.step_mean,
-            "operator_error" => report.errors.operator_median,
-            "tau" => report.ranking.as_ref().map_or(1.0, |ranking| ranking.tau_apart),
-            "regret" => report.ranking.as_ref().map_or(0.0, |ranking| ranking.regret),
-            other => {
-                let what = "allowed are step_error, operator_error, tau and regret";
-                return Err(Failure::Input(format!(
-                    "error[S040]: gate `{}`: no figure `{other}`; {what}",
-                    gate.text()
-                )));
-            }
-        };
-        if !gate.holds(value) {
-            missed.push(format!("{}: found {value:.3}", gate.text()));
-        }
-    }
+    let ranking = report.ranking.as_ref();
+    let found = |gate: &Gate| match gate.metric() {
+        "step_error" => report.errors.step_mean,
+        "operator_error" => report.errors.operator_median,
+        "tau" => ranking.map_or(1.0, |ranking| ranking.tau_apart),
+        _ => ranking.map_or(0.0, |ranking| ranking.regret),
+    };
+    let missed = gates.iter().filter(|gate| !gate.holds(found(gate)));
+    let missed: Vec<String> = missed.map(|gate| format!("{}: found {:.3}", gate.text(), found(gate))).collect();
     if missed.is_empty() {
         Ok(())
     } else {

@@ -41,7 +41,7 @@ fn a_device_is_known_within_its_noise_after_a_campaign() {
     let (mut log, earlier) = Log::open(&folder.join("log.jsonl"), fake().facts()).expect("a log");
     let domain = general(4096, 1);
     let campaign = measure(&mut fake(), &domain, EFFORT, &mut log, earlier, &|_| ()).expect("a campaign");
-    assert!(campaign.ended.contains("narrower"), "{}", campaign.ended);
+    assert!(campaign.ended.contains("known within"), "{}", campaign.ended);
     let profile = profile(&campaign.samples, &Fake::facts_of("fake"), &header());
     assert_eq!(Profile::parse(&profile.to_toml()).as_ref(), Ok(&profile), "the file is read back as it was");
     let cluster = hw::catalog::cluster(&hw::catalog::gpu("h100-sxm").expect("listed"), 1, 1);
