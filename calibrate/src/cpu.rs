@@ -148,7 +148,13 @@ impl Device for Cpu {
     }
 
     fn runs(&self, op: &Op) -> bool {
-        !matches!(op, Op::Collective { shape, .. } if shape.n_nodes > 1)
+        // Eight-bit formats would run as 32-bit ones, which says nothing of them.
+        let is_fp8 = |dtype| dtype == hw::Dtype::Fp8;
+        match op {
+            Op::Collective { shape, .. } => shape.n_nodes == 1,
+            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => !is_fp8(*dtype),
+            _ => true,
+        }
     }
 
     fn reserve(&mut self, op: &Op) -> Result<(), DeviceError> {

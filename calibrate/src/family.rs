@@ -104,6 +104,8 @@ pub type Domain = BTreeMap<Family, Region>;
 pub fn general(tokens: u64, n_devices: u32) -> Domain {
     let mut domain = Domain::new();
     domain.insert(Family::Gemm(Dtype::Bf16), Region::Gemm { sizes: [(1, tokens), (16, tokens), (16, tokens)] });
+    // Devices without eight-bit products leave these out; their libraries want multiples of 16.
+    domain.insert(Family::Gemm(Dtype::Fp8), Region::Gemm { sizes: [(16, tokens), (16, tokens), (16, tokens)] });
     for pass in [Pass::Forward, Pass::Backward] {
         for wide in [false, true] {
             let dim = if wide { 128 } else { 64 };
@@ -195,7 +197,10 @@ impl Region {
         };
         match (self, family) {
             (Self::Gemm { sizes: [m, n, k] }, Family::Gemm(dtype)) => {
-                Op::Gemm { m: scaled(*m, place[0]), n: scaled(*n, place[1]), k: scaled(*k, place[2]), dtype }
+                let even = |n: u64| if dtype == Dtype::Fp8 { n.next_multiple_of(16) } else { n };
+                let [m, n, k] =
+                    [(*m, place[0]), (*n, place[1]), (*k, place[2])].map(|(range, part)| scaled(range, part));
+                Op::Gemm { m: even(m), n: even(n), k: even(k), dtype }
             }
             (Self::Attention { heads, queries, documents, keys_ratio }, Family::Attention { pass, .. }) => {
                 let last = heads.len() - 1;

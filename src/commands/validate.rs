@@ -30,7 +30,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     let known = known(args, &scenario, device.as_mut(), &dir)?;
     let scenario = Scenario { profile: Some(known.profile.clone()), ..scenario };
     let cost = pipeline::cost_model(&scenario);
-    let (ran, mut report) = execute_all(args, &scenario, device.as_mut(), cost.as_ref())?;
+    let (ran, mut report, stopped) = execute_all(args, &scenario, device.as_mut(), cost.as_ref());
     report.profile = known.words.clone();
     if args.refit {
         let (refit, profile) = refit(&scenario, &ran, &known, device.as_ref());
@@ -45,6 +45,9 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         Format::Markdown => reports::validation::markdown(&report),
         Format::Json => reports::validation::json(&report),
     })?;
+    if let Some(failure) = stopped {
+        return Err(failure);
+    }
     hold(&gates, &report)?;
     if ran.is_empty() {
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
@@ -123,12 +126,13 @@ struct Ran {
     validation: Validation,
 }
 
+/// Runs every plan; what stopped it, where something did. Plans that ran before are kept.
 fn execute_all(
     args: &ValidateArgs,
     scenario: &Scenario,
     device: &mut dyn Device,
     cost: &dyn CostModel,
-) -> Result<(Vec<Ran>, Report), Failure> {
+) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = Report {
         schema: reports::validation::SCHEMA.to_owned(),
         scenario: scenario.name.clone(),
@@ -138,21 +142,32 @@ fn execute_all(
         ..Report::default()
     };
     let bar = bar(args.no_progress);
-    let mut ran = Vec::new();
+    let (mut ran, mut stopped) = (Vec::new(), None);
     for (policy, planned) in hardware::plans(scenario, cost) {
         bar.set_message(format!("executing {policy}"));
-        let compared = planned.and_then(|planned| {
-            let (predicted, _) = hardware::predict(&planned, cost)?;
-            Ok((planned, predicted))
-        });
+        let predicted = planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned)));
+        let (predicted, planned) = match predicted {
+            Ok(predicted) => predicted,
+            Err(why) => {
+                report.failed.push((policy, why));
+                continue;
+            }
+        };
+        let compared = hardware::run(&planned, device, cost, args.runs)
+            .map_err(|error| Failure::Machine(format!("error: policy `{policy}`: {error}")))
+            .and_then(|execution| {
+                let compared = hardware::compare(&planned, &execution, cost).map_err(Failure::Gate)?;
+                Ok((execution, compared))
+            });
         match compared {
-            Err(why) => report.failed.push((policy, why)),
-            Ok((planned, predicted)) => {
-                let execution = hardware::run(&planned, device, cost, args.runs)
-                    .map_err(|error| Failure::Machine(format!("error: policy `{policy}`: {error}")))?;
-                let validation = hardware::compare(&planned, &execution, cost).map_err(Failure::Gate)?;
+            Ok((execution, validation)) => {
                 report.plans.push(validation.clone());
                 ran.push(Ran { planned, predicted, execution, validation });
+            }
+            Err(failure) => {
+                report.failed.push((policy, "the device failed".to_owned()));
+                stopped = Some(failure);
+                break;
             }
         }
     }
@@ -160,7 +175,7 @@ fn execute_all(
     let steps: Vec<Pair> = ran.iter().map(|ran| ran.validation.step).collect();
     report.ranking = rank(&steps);
     report.errors = summary(ran.iter().map(|ran| &ran.validation));
-    Ok((ran, report))
+    (ran, report, stopped)
 }
 
 /// Errors over several plans.
