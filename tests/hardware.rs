@@ -49,7 +49,8 @@ const SCENARIO: &str = "scenarios/validate/cpu-small.toml";
 fn every_plan_is_predicted_executed_and_compared() {
     let _alone = alone();
     let out = folder("whole");
-    let args = ["validate", SCENARIO, "--device", "cpu:1", "--budget", "15s", "--refit", "--no-progress"];
+    let args =
+        ["validate", SCENARIO, "--device", "cpu:1", "--budget", "15s", "--runs", "1", "--refit", "--no-progress"];
     let output = run(&args, &out);
     assert!(output.status.success(), "{}", said(&output));
     let report = json(&out.join("validation.json"));
@@ -86,7 +87,21 @@ fn every_plan_is_predicted_executed_and_compared() {
     }
     // A second run goes on from the samples of the first and measures nothing that it knows.
     let samples = std::fs::read_to_string(out.join("samples.jsonl")).expect("samples");
-    let output = run(&["validate", SCENARIO, "--device", "cpu:1", "--budget", "1s", "--runs", "1"], &out);
+    let output = run(
+        &[
+            "validate",
+            SCENARIO,
+            "--device",
+            "cpu:1",
+            "--budget",
+            "1s",
+            "--runs",
+            "1",
+            "--set",
+            "policies.run=[\"deepspeed\"]",
+        ],
+        &out,
+    );
     assert!(output.status.success(), "{}", said(&output));
     let again = std::fs::read_to_string(out.join("samples.jsonl")).expect("samples");
     assert!(again.starts_with(&samples), "samples are only added");
