@@ -192,7 +192,9 @@ inline void run_warp(int w) {
 }
 
 inline void run_block(int threads) {
-  const int warps = threads / 32;
+  // Lanes that a last, short warp lacks have ended before they begin: a warp operation then fails for want of lanes.
+  const int warps = (threads + 31) / 32;
+  for (int t = threads; t < warps * 32; ++t) machine.fibers[t]->state = State::Done;
   for (int t = 0; t < threads; ++t) {
     Fiber& fiber = *machine.fibers[t];
     getcontext(&fiber.start);
@@ -225,9 +227,9 @@ inline void run_block(int threads) {
 // Launches `kernel(arguments...)` over a grid. `shared_bytes` is the dynamic shared memory of a block.
 template <typename Kernel, typename... Arguments>
 void launch(Kernel kernel, dim3 grid, int threads, size_t shared_bytes, Arguments... arguments) {
-  if (threads % 32 != 0) fail("a block that is no whole number of warps");
-  while (machine.fibers.size() < size_t(threads)) machine.fibers.push_back(std::make_unique<Fiber>());
-  machine.warps.resize(size_t(threads) / 32);
+  const size_t warps = (size_t(threads) + 31) / 32;
+  while (machine.fibers.size() < warps * 32) machine.fibers.push_back(std::make_unique<Fiber>());
+  machine.warps.resize(warps);
   machine.shared.resize(shared_bytes / 4 + 64);
   machine.shared_bytes = shared_bytes;
   machine.body = [&] { kernel(arguments...); };

@@ -1,8 +1,10 @@
-//! What the attention kernels want to know of packed documents: offsets, and tiles with the most work first.
+//! Launches of the attention kernels, and what they want to know of packed documents: offsets, and tiles with the most work first.
 
+use cudarc::driver::sys::CUstream;
 use sim::task::Document;
 
-use super::driver::{Address, Buffer, Driver};
+use super::driver::{Address, Arg, Buffer, Driver, Shape};
+use super::operands::{ALIGN, free_grid, int, long, size};
 use crate::device::DeviceError;
 
 /// Query rows of a forward tile, and keys of a backward tile.
@@ -73,9 +75,108 @@ impl Packed {
         })
     }
 
+    /// Queries of all documents, as an argument.
+    pub const fn queries(&self) -> Arg {
+        Arg::Int(self.tokens[0])
+    }
+
+    /// Elements of queries, and bytes of them and of keys, each a whole number of places.
+    pub fn sizes(&self, heads: Heads) -> (usize, usize, usize) {
+        let queries = size(u64::from(self.tokens[0].cast_unsigned()) * heads.n * heads.dim);
+        let keys = self.key_elements(heads);
+        (queries, (2 * queries).next_multiple_of(ALIGN), (2 * keys).next_multiple_of(ALIGN))
+    }
+
+    /// Elements of keys.
+    pub fn key_elements(&self, heads: Heads) -> usize {
+        size(u64::from(self.tokens[1].cast_unsigned()) * heads.n_kv * heads.dim)
+    }
+
     /// Addresses of offsets and of the tiles of a direction.
     pub const fn lists(&self, backward: bool) -> [Address; 3] {
         [self.cu_q.at, self.cu_k.at, if backward { self.backward.at } else { self.forward.at }]
+    }
+}
+
+/// Query heads, key heads, and elements of each.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Query heads.
+    pub n: u64,
+    /// Key heads.
+    pub n_kv: u64,
+    /// Elements of a head.
+    pub dim: u64,
+}
+
+impl Heads {
+    /// What scores are multiplied with.
+    pub fn scale(self) -> Arg {
+        Arg::Float(1.0 / (self.dim as f32).sqrt())
+    }
+}
+
+/// Operands and results of the forward pass.
+#[derive(Clone, Copy)]
+pub struct Forward {
+    /// Queries, keys, values.
+    pub qkv: [Address; 3],
+    /// Result.
+    pub out: Address,
+    /// Logarithm of the sum of exponentials, 32 bits.
+    pub lse: Address,
+}
+
+impl Forward {
+    /// Puts the pass on a stream.
+    pub fn launch(&self, driver: &Driver, packed: &Packed, heads: Heads, on: CUstream) -> Result<(), DeviceError> {
+        let [q, k, v] = self.qkv;
+        let [cu_q, cu_k, tiles] = packed.lists(false);
+        let mut args: Vec<Arg> = [q, k, v, self.out, self.lse, cu_q, cu_k, tiles].map(Arg::Pointer).to_vec();
+        args.extend([int(heads.n), int(heads.n_kv), packed.queries(), heads.scale(), Arg::Int(1)]);
+        let (name, wide) = if heads.dim == 128 { ("attention_forward_128", 128) } else { ("attention_forward_64", 64) };
+        let grid = (u32::try_from(heads.n).unwrap_or(1), packed.n_tiles[0], 1);
+        driver.launch(name, Shape { grid, block: 128, shared: (128 + 4 * 64) * wide * 2 }, &args, on)
+    }
+}
+
+/// Operands and results of the backward pass.
+#[derive(Clone, Copy)]
+pub struct Backward {
+    /// Queries, keys, values.
+    pub qkv: [Address; 3],
+    /// Result of the forward pass, and its gradient.
+    pub out: [Address; 2],
+    /// Logarithm of the sum of exponentials, 32 bits.
+    pub lse: Address,
+    /// Sums of the result times its gradient by rows, 32 bits.
+    pub delta: Address,
+    /// Gradient of the queries, 32 bits.
+    pub sum: Address,
+    /// Gradients of queries, keys, values.
+    pub gradients: [Address; 3],
+}
+
+impl Backward {
+    /// Puts the pass on a stream.
+    pub fn launch(&self, driver: &Driver, packed: &Packed, heads: Heads, on: CUstream) -> Result<(), DeviceError> {
+        let ([q, k, v], [out, d_out], [d_q, d_k, d_v]) = (self.qkv, self.out, self.gradients);
+        let (elements, ..) = packed.sizes(heads);
+        let pointers = [out, d_out, self.delta].map(Arg::Pointer);
+        let args = [&pointers[..], &[packed.queries(), int(heads.n), int(heads.dim)]].concat();
+        driver.launch("attention_backward_delta", free_grid(elements / 8), &args, on)?;
+        driver.fill(self.sum, 0, 4 * elements, on)?;
+        let [cu_q, cu_k, tiles] = packed.lists(true);
+        let pointers = [q, k, v, d_out, self.lse, self.delta, self.sum, d_k, d_v, cu_q, cu_k, tiles];
+        let mut args = pointers.map(Arg::Pointer).to_vec();
+        args.extend([int(heads.n), int(heads.n_kv), packed.queries(), heads.scale(), Arg::Int(1)]);
+        let (name, wide) =
+            if heads.dim == 128 { ("attention_backward_128", 128) } else { ("attention_backward_64", 64) };
+        let shared = (2 * 128 + 4 * 64) * wide * 2 + 128 * 64 * 2 + 1024;
+        let grid = (u32::try_from(heads.n_kv).unwrap_or(1), packed.n_tiles[1], 1);
+        driver.launch(name, Shape { grid, block: 256, shared }, &args, on)?;
+        let args = [Arg::Pointer(self.sum), Arg::Pointer(d_q), long(elements), heads.scale()];
+        driver.launch("attention_backward_finish", free_grid(elements / 8), &args, on)
     }
 }
 

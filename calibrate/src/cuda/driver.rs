@@ -1,9 +1,10 @@
 //! The CUDA driver as this crate uses it: memory, streams, events, kernels compiled at run time. Libraries are loaded when a device is
 //! opened, so the program builds and starts where there is no CUDA at all.
 //!
-//! Every call's return code is looked at. A library or symbol that is missing makes `cudarc` panic; `guarded` turns that into one line.
+//! Every call's return code is looked at. A library or symbol that is missing makes `cudarc` panic when it is first used; all that this
+//! crate uses is looked for when a device is opened, and `guarded` turns what is left into one line.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 use std::rc::Rc;
@@ -13,7 +14,7 @@ use cudarc::driver::{CudaContext, result, sys};
 use cudarc::nvrtc;
 use hw::Bytes;
 
-use super::sources;
+use super::{sources, symbols};
 use crate::device::DeviceError;
 
 /// An address on the device.
@@ -25,13 +26,29 @@ pub struct Buffer {
     pub at: Address,
     /// Bytes.
     pub len: usize,
+    owner: Owner,
+}
+
+/// Whose memory it is, and whether the device still answers.
+#[derive(Clone)]
+struct Owner {
     context: Arc<CudaContext>,
+    silent: Rc<Cell<bool>>,
+}
+
+impl Owner {
+    /// Whether memory can be given back: freeing waits for the device, and would wait forever for a kernel that never ends.
+    fn answers(&self) -> bool {
+        !self.silent.get() && self.context.bind_to_thread().is_ok()
+    }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
+        if !self.owner.answers() {
+            return;
+        }
         // A device that is lost has lost its memory as well.
-        let _ = self.context.bind_to_thread();
         #[expect(unsafe_code, reason = "frees what `Driver::allocate` took")]
         // SAFETY: the address comes from the driver and is freed once.
         let _ = unsafe { result::free_sync(self.at) };
@@ -44,10 +61,15 @@ pub struct Pinned {
     pub at: *mut c_void,
     /// Bytes.
     pub len: usize,
+    owner: Owner,
 }
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        // Copies may be under way, and this memory goes without waiting for them.
+        if !self.owner.answers() || result::ctx::synchronize().is_err() {
+            return;
+        }
         #[expect(unsafe_code, reason = "frees what `Driver::pinned` took")]
         // SAFETY: the address comes from the driver and is freed once.
         let _ = unsafe { result::free_host(self.at) };
@@ -77,6 +99,13 @@ impl Arg {
             Self::Float(x) => u64::from(x.to_bits()),
         }
     }
+
+    const fn len(self) -> usize {
+        match self {
+            Self::Pointer(_) | Self::Long(_) => 8,
+            Self::Int(_) | Self::Float(_) => 4,
+        }
+    }
 }
 
 /// Blocks, threads of a block, and dynamic shared memory of a launch.
@@ -96,7 +125,17 @@ pub struct Driver {
     pub context: Arc<CudaContext>,
     /// Compute capability, 90 for 9.0.
     pub capability: u32,
-    functions: RefCell<BTreeMap<&'static str, sys::CUfunction>>,
+    /// Bytes of its second-level cache.
+    pub cache: usize,
+    silent: Rc<Cell<bool>>,
+    functions: RefCell<BTreeMap<&'static str, Function>>,
+}
+
+/// A kernel, and the bytes of its parameters as the driver knows them.
+#[derive(Clone)]
+struct Function {
+    handle: sys::CUfunction,
+    parameters: Vec<usize>,
 }
 
 /// Runs what may load a library; a missing library or symbol is an error and not a panic.
@@ -137,6 +176,7 @@ impl Driver {
         if let Some((library, _)) = found.iter().find(|(_, is_there)| !is_there) {
             return Err(missing(format!("{library} was not found")));
         }
+        symbols::check().map_err(missing)?;
         let count = result::init().and_then(|()| CudaContext::device_count());
         let count = count.map_err(|error| missing(format!("the driver does not start: {error}")))?;
         if ordinal >= usize::try_from(count).unwrap_or(0) {
@@ -148,7 +188,25 @@ impl Driver {
         if capability < 80 {
             return Err(missing(format!("compute capability {major}.{minor}, the kernels need 8.0 or newer")));
         }
-        Ok(Rc::new(Self { context, capability, functions: RefCell::default() }))
+        let cache = context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).unwrap_or(0);
+        let cache = usize::try_from(cache).unwrap_or(0);
+        Ok(Rc::new(Self { context, capability, cache, silent: Rc::default(), functions: RefCell::default() }))
+    }
+
+    /// Makes its context that of this thread, after others were opened.
+    pub fn bind(&self) -> Result<(), DeviceError> {
+        self.context.bind_to_thread().map_err(lost("context"))
+    }
+
+    /// Gives up on a device that does not answer: from now on nothing waits for it, and nothing is given back to it.
+    pub fn give_up(&self) {
+        self.silent.set(true);
+        // Releasing the context would wait as well; the end of the process takes it.
+        std::mem::forget(Arc::clone(&self.context));
+    }
+
+    fn owner(&self) -> Owner {
+        Owner { context: Arc::clone(&self.context), silent: Rc::clone(&self.silent) }
     }
 
     /// Free and total memory.
@@ -163,7 +221,7 @@ impl Driver {
         // SAFETY: a context is current on this thread.
         let taken = unsafe { result::malloc_sync(len.max(1)) };
         match taken {
-            Ok(at) => Ok(Buffer { at, len, context: Arc::clone(&self.context) }),
+            Ok(at) => Ok(Buffer { at, len, owner: self.owner() }),
             Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DeviceError::OutOfMemory {
                 tensor,
                 op: op.to_owned(),
@@ -175,12 +233,20 @@ impl Driver {
     }
 
     /// Takes pinned host memory.
-    pub fn pinned(&self, len: usize) -> Result<Pinned, DeviceError> {
+    pub fn pinned(&self, len: usize, op: &str) -> Result<Pinned, DeviceError> {
         // 1 is portable, 2 is mapped into the device.
         #[expect(unsafe_code, reason = "takes memory; `Pinned` gives it back")]
         // SAFETY: a context is current on this thread.
-        let at = unsafe { result::malloc_host(len.max(1), 3) }.map_err(lost("pinned host memory"))?;
-        Ok(Pinned { at, len })
+        match unsafe { result::malloc_host(len.max(1), 3) } {
+            Ok(at) => Ok(Pinned { at, len, owner: self.owner() }),
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(DeviceError::OutOfMemory {
+                tensor: "pinned host memory",
+                op: op.to_owned(),
+                needed: Bytes(len as u64),
+                free: Bytes(0),
+            }),
+            Err(error) => Err(lost("pinned host memory")(error)),
+        }
     }
 
     /// Copies values to new memory.
@@ -194,11 +260,15 @@ impl Driver {
     pub fn write<T: Copy>(&self, at: Address, values: &[T]) -> Result<(), DeviceError> {
         #[expect(unsafe_code, reason = "a copy into memory of the device")]
         // SAFETY: callers give addresses of buffers that hold the values.
-        unsafe { result::memcpy_htod_sync(at, values) }.map_err(lost("copy to the device"))
+        unsafe { result::memcpy_htod_sync(at, values) }.map_err(lost("copy to the device"))?;
+        // The call may return when the values are staged and not yet there, and other streams do not wait for this one.
+        self.synchronize()
     }
 
-    /// Copies values back, and waits.
+    /// Waits for everything and copies values back.
     pub fn read<T: Copy + Default>(&self, at: Address, n: usize) -> Result<Vec<T>, DeviceError> {
+        // The copy itself waits for the default stream only.
+        self.synchronize()?;
         let mut values = vec![T::default(); n];
         #[expect(unsafe_code, reason = "a copy from memory of the device")]
         // SAFETY: callers give addresses of buffers that hold so many values.
@@ -229,9 +299,9 @@ impl Driver {
     }
 
     /// A kernel by name, compiled for this device when it is first asked for.
-    pub fn function(&self, name: &'static str) -> Result<sys::CUfunction, DeviceError> {
+    fn function(&self, name: &'static str) -> Result<Function, DeviceError> {
         if let Some(function) = self.functions.borrow().get(name) {
-            return Ok(*function);
+            return Ok(function.clone());
         }
         let (file, source) = sources::of_kernel(name);
         let image = compile(file, &source, self.capability)?;
@@ -242,10 +312,10 @@ impl Driver {
             let c_name = CString::new(*kernel).expect("names of kernels have no zero bytes");
             #[expect(unsafe_code, reason = "asks a module for its kernels")]
             // SAFETY: the module was just loaded and is never unloaded.
-            let function = unsafe { result::module::get_function(module, c_name) }.map_err(lost(kernel))?;
-            self.functions.borrow_mut().insert(kernel, function);
+            let handle = unsafe { result::module::get_function(module, c_name) }.map_err(lost(kernel))?;
+            self.functions.borrow_mut().insert(kernel, Function { handle, parameters: parameters(handle) });
         }
-        Ok(self.functions.borrow()[name])
+        Ok(self.functions.borrow()[name].clone())
     }
 
     /// Launches a kernel behind what a stream has.
@@ -257,20 +327,41 @@ impl Driver {
         stream: sys::CUstream,
     ) -> Result<(), DeviceError> {
         let function = self.function(name)?;
+        let given = args.iter().map(|arg| arg.len());
+        if !given.eq(function.parameters.iter().copied()) {
+            let parameters = function.parameters;
+            return Err(DeviceError::Lost(format!("{name} takes parameters of {parameters:?} bytes, not {args:?}")));
+        }
         let mut words: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
         let mut pointers: Vec<*mut c_void> = words.iter_mut().map(|word| std::ptr::from_mut(word).cast()).collect();
         #[expect(unsafe_code, reason = "launches a kernel")]
-        // SAFETY: arguments have the number and types of the kernel's source, which checks against references hold; the driver
-        // copies them before it returns.
+        // SAFETY: arguments have the number and sizes that the driver knows; the driver copies them before it returns.
         unsafe {
             if shape.shared > 48 * 1024 {
                 let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 let bytes = i32::try_from(shape.shared).expect("shared memory is small");
-                result::function::set_function_attribute(function, attribute, bytes).map_err(lost(name))?;
+                result::function::set_function_attribute(function.handle, attribute, bytes).map_err(lost(name))?;
             }
-            result::launch_kernel(function, shape.grid, (shape.block, 1, 1), shape.shared, stream, &mut pointers)
+            let block = (shape.block, 1, 1);
+            result::launch_kernel(function.handle, shape.grid, block, shape.shared, stream, &mut pointers)
         }
         .map_err(lost(name))
+    }
+}
+
+/// Bytes of a kernel's parameters.
+fn parameters(function: sys::CUfunction) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    loop {
+        let (mut offset, mut size) = (0, 0);
+        #[expect(unsafe_code, reason = "asks for a kernel's parameters")]
+        // SAFETY: the function was just found; the pointers are to numbers of our own.
+        let asked = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
+        // Beyond the last one the index is an invalid value.
+        if asked != sys::CUresult::CUDA_SUCCESS {
+            return sizes;
+        }
+        sizes.push(size);
     }
 }
 

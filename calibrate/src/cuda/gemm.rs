@@ -120,7 +120,7 @@ impl Gemm {
     /// Milliseconds of the second of two runs.
     fn time(&self, plan: &Plan, on: Operands, stream: Stream) -> Result<f32, DeviceError> {
         self.run(plan, on, stream)?;
-        let timer = super::Timer::new(&self.driver)?;
+        let timer = super::clock::Timer::new(&self.driver)?;
         timer.begin(stream)?;
         self.run(plan, on, stream)?;
         timer.end(stream)
@@ -156,7 +156,9 @@ impl Gemm {
             );
             asked.result().map_err(wrong("suggestions"))?;
             result::destroy_matmul_pref(preference).map_err(wrong("preference"))?;
-            Ok(found.into_iter().take(usize::try_from(n).unwrap_or(0)).map(|one| one.algo).collect())
+            let given = found.into_iter().take(usize::try_from(n).unwrap_or(0));
+            let good = given.filter(|one| one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
+            Ok(good.map(|one| one.algo).collect())
         }
     }
 }

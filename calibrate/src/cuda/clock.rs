@@ -1,0 +1,59 @@
+//! Times on the device: events on streams, and what lies between two of them.
+
+use cudarc::driver::{result, sys};
+
+use super::driver::{Driver, lost};
+use crate::device::DeviceError;
+
+/// Two events around something.
+pub struct Timer {
+    begin: sys::CUevent,
+    end: sys::CUevent,
+}
+
+impl Timer {
+    /// Makes both.
+    pub fn new(driver: &Driver) -> Result<Self, DeviceError> {
+        Ok(Self { begin: driver.event()?, end: driver.event()? })
+    }
+
+    /// Puts the first one on a stream.
+    pub fn begin(&self, stream: sys::CUstream) -> Result<(), DeviceError> {
+        record(self.begin, stream)
+    }
+
+    /// Milliseconds since `begin`, after waiting for the end.
+    pub fn end(&self, stream: sys::CUstream) -> Result<f32, DeviceError> {
+        record(self.end, stream)?;
+        #[expect(unsafe_code, reason = "waits for an event of our own")]
+        // SAFETY: both events live and were recorded.
+        unsafe { result::event::synchronize(self.end) }.map_err(lost("wait"))?;
+        elapsed(self.begin, self.end)
+    }
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        #[expect(unsafe_code, reason = "events of our own")]
+        // SAFETY: each is destroyed once.
+        unsafe {
+            // A device that is lost has lost its events as well.
+            let _ = result::event::destroy(self.begin);
+            let _ = result::event::destroy(self.end);
+        }
+    }
+}
+
+/// Puts an event on a stream.
+pub fn record(event: sys::CUevent, stream: sys::CUstream) -> Result<(), DeviceError> {
+    #[expect(unsafe_code, reason = "an event of our own on a stream of our own")]
+    // SAFETY: both live as long as the device.
+    unsafe { result::event::record(event, stream) }.map_err(lost("event"))
+}
+
+/// Milliseconds between two events that have happened.
+pub fn elapsed(from: sys::CUevent, to: sys::CUevent) -> Result<f32, DeviceError> {
+    #[expect(unsafe_code, reason = "two recorded events of our own")]
+    // SAFETY: both were recorded and have happened.
+    unsafe { result::event::elapsed(from, to) }.map_err(lost("event"))
+}

@@ -1,0 +1,148 @@
+//! An operation on a stream: its operands are taken in turn, its kernels launched.
+
+use cudarc::driver::sys;
+use hw::Dtype;
+use sim::task::{CopyKind, Op, Pass, Stream};
+
+use super::Cuda;
+use super::attention::{Backward, Forward, Heads};
+use super::driver::{Address, Arg, Shape, lost};
+use super::operands::{ALIGN, footprint, free_grid, int, long, padded, size};
+use crate::device::{DeviceError, describe};
+
+/// Where bf16 results were written, and how many.
+pub type Written = (Address, usize);
+
+impl Cuda {
+    /// Puts an operation on a stream; where its bf16 results lie, and how many they are.
+    pub(super) fn run(&mut self, op: &Op, stream: Stream) -> Result<Vec<Written>, DeviceError> {
+        let on = self.line(stream)?;
+        match op {
+            Op::Gemm { m, n, k, dtype } => {
+                let ([n, k], dtype) = (padded(*n, *k, *dtype), kind(*dtype));
+                let operands = self.gemm_operands((*m, n, k, dtype), stream)?;
+                self.gemm.launch((*m, n, k, dtype), operands, on)?;
+                Ok(vec![(operands.out, size(m * n))])
+            }
+            Op::GroupedGemm { rows, n, k, dtype } => {
+                let mut all = Vec::new();
+                for m in rows.iter().filter(|m| **m > 0) {
+                    all.extend(self.run(&Op::Gemm { m: *m, n: *n, k: *k, dtype: *dtype }, stream)?);
+                }
+                Ok(all)
+            }
+            Op::Attention { n_heads, n_kv_heads, head_dim, pass, .. } => {
+                let heads = Heads { n: *n_heads, n_kv: *n_kv_heads, dim: *head_dim };
+                match pass {
+                    Pass::Forward => self.forward(op, heads, stream),
+                    Pass::Backward => self.backward(op, heads, stream),
+                }
+            }
+            Op::Elementwise { bytes } => {
+                let (n_in, n_out) = footprint(op);
+                let (a, out) = (self.operands.take(n_in)?, self.results(stream, n_out)?);
+                let b = a + n_out.next_multiple_of(ALIGN) as u64;
+                let args =
+                    [Arg::Pointer(a), Arg::Pointer(b), Arg::Pointer(out), long(size(*bytes / 6).next_multiple_of(8))];
+                self.driver.launch("add", free_grid(n_out / 16), &args, on)?;
+                Ok(vec![(out, size(*bytes / 6))])
+            }
+            Op::Embedding { tokens, row_bytes } => {
+                let (n_in, n_out) = footprint(op);
+                let (table, out) = (self.operands.take(n_in)?, self.results(stream, n_out)?);
+                let rows = self.rows.get(tokens).ok_or_else(|| not_reserved(op))?.at;
+                let args = [
+                    Arg::Pointer(table),
+                    Arg::Pointer(rows),
+                    Arg::Pointer(out),
+                    int(*tokens),
+                    int(row_bytes.div_ceil(16)),
+                ];
+                self.driver.launch("gather_rows", free_grid(size(*tokens) * 32), &args, on)?;
+                Ok(vec![(out, n_out / 2)])
+            }
+            Op::Copy { kind, bytes } => self.copy(*kind, size(*bytes), stream, on),
+            Op::Collective { kind, bytes, shape } => {
+                let peers =
+                    self.peers.as_mut().ok_or_else(|| DeviceError::Lost("an exchange on one GPU".to_owned()))?;
+                peers.launch(*kind, size(bytes.div_ceil(2)), shape.n_ranks, on).map(|()| Vec::new())
+            }
+            Op::Host { ns } => {
+                let shape = Shape { grid: (1, 1, 1), block: 1, shared: 0 };
+                let ns = Arg::Long(i64::try_from(*ns).unwrap_or(i64::MAX));
+                self.driver.launch("spin", shape, &[ns], on).map(|()| Vec::new())
+            }
+            Op::Sequence(_) | Op::Slowed { .. } => Ok(Vec::new()),
+        }
+    }
+
+    fn copy(
+        &mut self,
+        kind: CopyKind,
+        bytes: usize,
+        stream: Stream,
+        on: sys::CUstream,
+    ) -> Result<Vec<Written>, DeviceError> {
+        let (from, to) = (self.operands.take(bytes.max(1))?, self.results(stream, bytes.max(1))?);
+        let host = self.host.as_ref().map_or(std::ptr::null_mut(), |host| host.at);
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: the host buffer was made at least this long by `reserve`, the others by `take`.
+        unsafe {
+            match kind {
+                CopyKind::DeviceToDevice => sys::cuMemcpyDtoDAsync_v2(to, from, bytes, on),
+                CopyKind::HostToDevice => sys::cuMemcpyHtoDAsync_v2(to, host, bytes, on),
+                CopyKind::DeviceToHost => sys::cuMemcpyDtoHAsync_v2(host, from, bytes, on),
+            }
+            .result()
+        }
+        .map_err(lost("copy"))?;
+        // What comes from the host is whatever the buffer holds.
+        Ok(if kind == CopyKind::DeviceToDevice { vec![(to, bytes / 2)] } else { Vec::new() })
+    }
+
+    fn forward(&mut self, op: &Op, heads: Heads, stream: Stream) -> Result<Vec<Written>, DeviceError> {
+        let (n_in, n_out) = footprint(op);
+        let (from, out) = (self.operands.take(n_in)?, self.results(stream, n_out)?);
+        let on = self.line(stream)?;
+        let packed = self.packed.get(op).ok_or_else(|| not_reserved(op))?;
+        let (elements, q, kv) = packed.sizes(heads);
+        let qkv = [0, q, q + kv].map(|at| from + at as u64);
+        Forward { qkv, out, lse: out + q as u64 }.launch(&self.driver, packed, heads, on)?;
+        Ok(vec![(out, elements)])
+    }
+
+    fn backward(&mut self, op: &Op, heads: Heads, stream: Stream) -> Result<Vec<Written>, DeviceError> {
+        let (n_in, n_out) = footprint(op);
+        let (from, results) = (self.operands.take(n_in)?, self.results(stream, n_out)?);
+        let on = self.line(stream)?;
+        let packed = self.packed.get(op).ok_or_else(|| not_reserved(op))?;
+        let zeros = self.zeros.as_ref().ok_or_else(|| not_reserved(op))?.at;
+        let (elements, q, kv) = packed.sizes(heads);
+        // Operands: q, k, v, result, its gradient. Results: gradients of q in 32 bits, k, v, q, and the row sums.
+        let [k, v, out, d_out] = [q, q + kv, q + 2 * kv, 2 * q + 2 * kv].map(|at| from + at as u64);
+        let [d_k, d_v, d_q, delta] = [2 * q, 2 * q + kv, 2 * q + 2 * kv, 3 * q + 2 * kv].map(|at| results + at as u64);
+        let places = Backward {
+            qkv: [from, k, v],
+            out: [out, d_out],
+            lse: zeros,
+            delta,
+            sum: results,
+            gradients: [d_q, d_k, d_v],
+        };
+        places.launch(&self.driver, packed, heads, on)?;
+        let keys = packed.key_elements(heads);
+        Ok(vec![(d_q, elements), (d_k, keys), (d_v, keys)])
+    }
+}
+
+fn not_reserved(op: &Op) -> DeviceError {
+    DeviceError::Lost(format!("{} was not reserved", describe(op)))
+}
+
+/// Half precision runs as bf16.
+pub const fn kind(dtype: Dtype) -> Dtype {
+    match dtype {
+        Dtype::Fp8 => Dtype::Fp8,
+        _ => Dtype::Bf16,
+    }
+}

@@ -1,0 +1,441 @@
+// A stand-in for the CUDA driver, for tests without a GPU: memory, streams and events on the host, kernels by emulation.
+//
+// It is strict where a GPU is silent or fails late. Memory begins as NaN bits, ends at a page that cannot be touched, and is
+// surrounded by bytes that are looked at when it is freed and whenever someone waits. Pointers that a kernel gets must lie in an
+// allocation of its device and be aligned as the source wants. A mistake of the caller ends the program with a line.
+//
+// Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level cache);
+// STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows; STANDIN_HANG and STANDIN_FAULT: the kernel of
+// this name never ends, or touches an illegal address.
+#include "kernel.h"
+#include "machine.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <string>
+
+namespace standin {
+
+constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500,
+              NOT_READY = 600, ILLEGAL_ADDRESS = 700;
+constexpr uint8_t RED = 0xa5;
+constexpr size_t SHARED_MAX = 232448, SHARED_PLAIN = 48 * 1024;
+
+std::vector<Kernel>& kernels() {
+  static std::vector<Kernel> all;
+  return all;
+}
+
+struct Memory {
+  uint8_t *map, *begin, *end;  // Pages that can be touched are [begin, end).
+  size_t bytes, map_bytes;
+  int device;  // -1 for the host.
+};
+
+struct Stream {
+  std::deque<std::function<void()>> work;
+  bool hung = false;
+};
+
+struct Event {
+  Stream* on = nullptr;
+  int pending = 0;
+  bool recorded = false;
+  double at = 0;
+};
+
+struct Function {
+  const Kernel* kernel;
+  size_t shared_max = SHARED_PLAIN;
+};
+
+struct World {
+  std::map<uint8_t*, Memory> memory;
+  std::map<void*, Stream*> streams;
+  size_t used = 0;
+  int sticky = 0;
+  const char* running = "nothing";
+};
+
+static World& world() {
+  static World all;
+  return all;
+}
+static thread_local int current = -1;
+
+static size_t setting(const char* name, size_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+static bool is_named(const char* name, const char* value) {
+  const char* text = std::getenv(name);
+  return text && std::string(text) == value;
+}
+static bool lazy() { return std::getenv("STANDIN_LAZY") != nullptr; }
+
+static void check_red(const Memory& x) {
+  uint8_t* at = x.end - (x.bytes + 255) / 256 * 256;
+  for (uint8_t* p = x.begin; p < x.end; ++p) {
+    if (p == at) p += x.bytes;
+    if (p < x.end && *p != RED) standin_wrong(("memory around an allocation was written, last by " + std::string(world().running)).c_str());
+  }
+}
+static void check_all() {
+  for (auto& [at, x] : world().memory) check_red(x);
+}
+
+static void* allocate(size_t bytes, int device) {
+  const size_t page = size_t(sysconf(_SC_PAGESIZE)), inner = ((bytes + 255) / 256 * 256 + page - 1) / page * page;
+  Memory x;
+  x.map_bytes = inner + 2 * page;
+  x.map = static_cast<uint8_t*>(mmap(nullptr, x.map_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  x.begin = x.map + page, x.end = x.begin + inner, x.bytes = bytes, x.device = device;
+  mprotect(x.begin, inner, PROT_READ | PROT_WRITE);
+  uint8_t* at = x.end - (bytes + 255) / 256 * 256;
+  std::memset(x.begin, RED, size_t(at - x.begin));
+  std::memset(at, 0xff, bytes);
+  std::memset(at + bytes, RED, size_t(x.end - at) - bytes);
+  world().memory[at] = x;
+  return at;
+}
+
+static bool release(void* address, bool host) {
+  auto found = world().memory.find(static_cast<uint8_t*>(address));
+  if (found == world().memory.end() || (found->second.device < 0) != host) return false;
+  check_red(found->second);
+  if (!host) world().used -= found->second.bytes;
+  munmap(found->second.map, found->second.map_bytes);
+  world().memory.erase(found);
+  return true;
+}
+
+static const Memory* holder(const void* address, size_t bytes) {
+  auto* at = static_cast<uint8_t*>(const_cast<void*>(address));
+  auto next = world().memory.upper_bound(at);
+  if (next == world().memory.begin()) return nullptr;
+  --next;
+  return size_t(at - next->first) + bytes <= next->second.bytes ? &next->second : nullptr;
+}
+
+static Stream* stream_of(void* handle) {
+  static Stream plain[16];
+  if (!handle) return &plain[current < 0 ? 0 : current];
+  auto found = world().streams.find(handle);
+  if (found == world().streams.end()) standin_wrong("a stream that was never made");
+  return found->second;
+}
+
+static bool step(Stream* stream) {
+  if (stream->hung || stream->work.empty() || world().sticky) return false;
+  auto work = std::move(stream->work.front());
+  stream->work.pop_front();
+  work();
+  return true;
+}
+static void flush(Stream* stream) {
+  while (step(stream)) {
+  }
+  if (stream->hung) standin_wrong("a wait for a stream that never ends");
+}
+static void flush_all() {
+  flush(stream_of(nullptr));
+  for (auto& [handle, stream] : world().streams) flush(stream);
+  check_all();
+}
+static void submit(Stream* stream, std::function<void()> work) {
+  stream->work.push_back(std::move(work));
+  if (!lazy())
+    while (step(stream)) {
+    }
+}
+static void reach(Event* event) {
+  while (event->pending > 0 && step(event->on)) {
+  }
+}
+
+static double now_ms() {
+  using namespace std::chrono;
+  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
+}
+
+static void on_fault(int, siginfo_t* info, void*) {
+  std::fprintf(stderr, "standin: %s touched %p, which is in no allocation (block %u,%u thread %u)\n", world().running,
+               info->si_addr, blockIdx.x, blockIdx.y, threadIdx.x);
+  std::_Exit(3);
+}
+
+// What every call of the driver that needs a context begins with.
+static int ready() {
+  if (world().sticky) return world().sticky;
+  return current < 0 ? INVALID_CONTEXT : 0;
+}
+
+static void launch(Function* function, dim3 grid, int threads, size_t shared, std::vector<uint64_t> words) {
+  const Kernel& kernel = *function->kernel;
+  if (is_named("STANDIN_FAULT", kernel.name)) {
+    world().sticky = ILLEGAL_ADDRESS;
+    return;
+  }
+  std::vector<void*> arguments;
+  for (uint64_t& word : words) arguments.push_back(&word);
+  world().running = kernel.name;
+  kernel.run(grid, threads, shared, arguments.data());
+}
+
+}  // namespace standin
+
+using namespace standin;
+
+void standin_submit(void* stream, std::function<void()> work) { submit(stream_of(stream), std::move(work)); }
+
+extern "C" {
+
+void standin_wrong(const char* what) {
+  std::fprintf(stderr, "standin: %s\n", what);
+  std::_Exit(3);
+}
+void standin_range(const char* what, const void* at, size_t bytes) {
+  const Memory* memory = holder(at, bytes);
+  if (!memory || (memory->device >= 0 && memory->device != current))
+    standin_wrong((std::string(what) + ": not memory of this device").c_str());
+}
+
+int cuInit(unsigned) {
+  struct sigaction action = {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigaction(SIGSEGV, &action, nullptr);
+  sigaction(SIGBUS, &action, nullptr);
+  return 0;
+}
+int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDeviceGetCount(int* count) { return *count = int(setting("STANDIN_DEVICES", 1)), 0; }
+int cuDeviceGet(int* device, int ordinal) {
+  if (ordinal < 0 || ordinal >= int(setting("STANDIN_DEVICES", 1))) return INVALID_DEVICE;
+  return *device = ordinal, 0;
+}
+int cuDeviceGetName(char* name, int length, int) { return std::snprintf(name, size_t(length), "Stand-in H200"), 0; }
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+  const std::map<int, int> known = {
+      {13, 1980000}, {16, 132}, {38, int(setting("STANDIN_L2", 4096))}, {75, 9}, {76, 0}, {115, 0}};
+  const auto found = known.find(attribute);
+  if (found == known.end()) return INVALID_VALUE;
+  return *value = found->second, 0;
+}
+int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = reinterpret_cast<void*>(intptr_t(device) + 1), 0; }
+int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
+int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(intptr_t(current) + 1), 0; }
+int cuCtxSetCurrent(void* context) { return current = int(reinterpret_cast<intptr_t>(context)) - 1, 0; }
+int cuCtxSynchronize() {
+  if (int wrong = ready()) return wrong;
+  flush_all();
+  return world().sticky;
+}
+
+int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *total = setting("STANDIN_MEMORY", size_t(256) << 20);
+  *free = *total - world().used;
+  return ready();
+}
+int cuMemAlloc_v2(uint64_t* address, size_t bytes) {
+  if (int wrong = ready()) return wrong;
+  if (bytes == 0) return INVALID_VALUE;
+  if (bytes > setting("STANDIN_MEMORY", size_t(256) << 20) - world().used) return OUT_OF_MEMORY;
+  world().used += bytes;
+  *address = reinterpret_cast<uint64_t>(allocate(bytes, current));
+  return 0;
+}
+int cuMemFree_v2(uint64_t address) {
+  if (int wrong = ready()) return wrong;
+  flush_all();
+  if (!release(reinterpret_cast<void*>(address), false)) standin_wrong("freed what was never allocated");
+  return world().sticky;
+}
+int cuMemHostAlloc(void** address, size_t bytes, unsigned) {
+  if (int wrong = ready()) return wrong;
+  return *address = allocate(bytes, -1), 0;
+}
+int cuMemFreeHost(void* address) {
+  if (int wrong = ready()) return wrong;
+  // The real driver need not wait for copies that are under way.
+  for (auto& [handle, stream] : world().streams)
+    if (!stream->work.empty()) standin_wrong("pinned memory freed while a stream has work");
+  if (!release(address, true)) standin_wrong("freed host memory that was never allocated");
+  return 0;
+}
+
+static int copy(void* to, const void* from, size_t bytes, void* stream) {
+  submit(stream_of(stream), [=] { std::memmove(to, from, bytes); });
+  return world().sticky;
+}
+static void* device_side(const char* what, uint64_t address, size_t bytes) {
+  auto* at = reinterpret_cast<void*>(address);
+  standin_range(what, at, bytes);
+  if (holder(at, bytes)->device < 0) standin_wrong((std::string(what) + ": host memory as device memory").c_str());
+  return at;
+}
+static const void* host_side(const char* what, const void* at) {
+  const Memory* memory = holder(at, 1);
+  if (memory && memory->device >= 0) standin_wrong((std::string(what) + ": device memory as host memory").c_str());
+  return at;
+}
+
+// From pageable memory: the driver keeps a copy of its own, and may return before the device has it.
+int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
+  if (int wrong = ready()) return wrong;
+  device_side("copy to the device", to, bytes);
+  const auto* first = static_cast<const uint8_t*>(host_side("copy to the device", from));
+  std::vector<uint8_t> staged(first, first + bytes);
+  flush(stream_of(nullptr));
+  submit(stream_of(nullptr), [to, staged] { std::memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size()); });
+  return world().sticky;
+}
+int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
+  if (int wrong = ready()) return wrong;
+  device_side("copy from the device", from, bytes);
+  host_side("copy from the device", to);
+  flush(stream_of(nullptr));
+  std::memcpy(to, reinterpret_cast<void*>(from), bytes);
+  return world().sticky;
+}
+int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stream) {
+  if (int wrong = ready()) return wrong;
+  device_side("copy to the device", to, bytes);
+  if (!holder(from, bytes)) standin_wrong("copy to the device: not from pinned memory, so not at once with others");
+  return copy(reinterpret_cast<void*>(to), host_side("copy to the device", from), bytes, stream);
+}
+int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
+  if (int wrong = ready()) return wrong;
+  if (!holder(to, bytes)) standin_wrong("copy from the device: not to pinned memory, so not at once with others");
+  host_side("copy from the device", to);
+  return copy(to, device_side("copy from the device", from, bytes), bytes, stream);
+}
+int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
+  if (int wrong = ready()) return wrong;
+  return copy(device_side("copy", to, bytes), device_side("copy", from, bytes), bytes, stream);
+}
+int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void* stream) {
+  if (int wrong = ready()) return wrong;
+  void* at = device_side("memset", to, bytes);
+  submit(stream_of(stream), [=] { std::memset(at, value, bytes); });
+  return world().sticky;
+}
+
+int cuStreamCreate(void** stream, unsigned flags) {
+  if (int wrong = ready()) return wrong;
+  if (flags != 1) standin_wrong("a stream that waits for the default stream");
+  auto* made = new Stream;
+  world().streams[made] = made;
+  return *stream = made, 0;
+}
+int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  if (int wrong = ready()) return wrong;
+  auto* waited = static_cast<Event*>(event);
+  if (!waited->recorded) standin_wrong("a wait for an event that was never recorded does nothing");
+  submit(stream_of(stream), [waited] { reach(waited); });
+  return world().sticky;
+}
+int cuStreamSynchronize(void* stream) {
+  if (int wrong = ready()) return wrong;
+  flush(stream_of(stream));
+  return world().sticky;
+}
+
+int cuEventCreate(void** event, unsigned) {
+  if (int wrong = ready()) return wrong;
+  return *event = new Event, 0;
+}
+int cuEventRecord(void* event, void* stream) {
+  if (int wrong = ready()) return wrong;
+  auto* recorded = static_cast<Event*>(event);
+  recorded->on = stream_of(stream), recorded->recorded = true;
+  ++recorded->pending;
+  submit(recorded->on, [recorded] { recorded->at = now_ms(), --recorded->pending; });
+  return world().sticky;
+}
+int cuEventQuery(void* event) {
+  if (int wrong = ready()) return wrong;
+  reach(static_cast<Event*>(event));
+  if (world().sticky) return world().sticky;
+  return static_cast<Event*>(event)->pending > 0 ? NOT_READY : 0;
+}
+int cuEventSynchronize(void* event) {
+  if (int wrong = cuEventQuery(event)) return wrong == NOT_READY ? (standin_wrong("a wait for an event that never comes"), 0) : wrong;
+  return 0;
+}
+int cuEventElapsedTime_v2(float* ms, void* from, void* to) {
+  if (int wrong = ready()) return wrong;
+  auto *first = static_cast<Event*>(from), *second = static_cast<Event*>(to);
+  if (!first->recorded || !second->recorded) return 400;
+  if (first->pending > 0 || second->pending > 0) return NOT_READY;
+  return *ms = float(second->at - first->at), 0;
+}
+int cuEventDestroy_v2(void*) { return ready(); }
+
+int cuModuleLoadData(void** module, const void* image) {
+  if (int wrong = ready()) return wrong;
+  const std::string text = static_cast<const char*>(image);
+  if (text.rfind("standin ", 0) != 0) return 200;
+  return *module = new std::string(text.substr(8)), 0;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  if (int wrong = ready()) return wrong;
+  for (const Kernel& kernel : kernels())
+    if (*static_cast<std::string*>(module) == kernel.file && std::string(name) == kernel.name)
+      return *function = new Function{&kernel}, 0;
+  return NOT_FOUND;
+}
+int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* size) {
+  const auto& parameters = static_cast<Function*>(function)->kernel->parameters;
+  if (index >= parameters.size()) return INVALID_VALUE;
+  size_t at = 0;
+  for (size_t i = 0; i <= index; ++i) {
+    at = (at + parameters[i].size - 1) / parameters[i].size * parameters[i].size;
+    if (i < index) at += parameters[i].size;
+  }
+  *offset = at;
+  if (size) *size = parameters[index].size;
+  return 0;
+}
+int cuFuncSetAttribute(void* function, int attribute, int value) {
+  if (attribute != 8 || value < 0 || size_t(value) > SHARED_MAX) return INVALID_VALUE;
+  return static_cast<Function*>(function)->shared_max = size_t(value), 0;
+}
+int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
+                   void* stream, void** arguments, void**) {
+  if (int wrong = ready()) return wrong;
+  auto* function = static_cast<Function*>(handle);
+  const Kernel& kernel = *function->kernel;
+  const auto wrong = [&](const char* what) { standin_wrong((std::string(kernel.name) + ": " + what).c_str()); };
+  if (gx == 0 || gy == 0 || gz == 0 || gx > 0x7fffffffu || gy > 65535 || gz > 65535) wrong("a grid that cannot be");
+  if (int(bx) != kernel.threads || by != 1 || bz != 1) wrong("a block that the source is not written for");
+  if (shared > function->shared_max) return INVALID_VALUE;
+  std::vector<uint64_t> words(kernel.parameters.size(), 0);
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::memcpy(&words[i], arguments[i], kernel.parameters[i].size);
+    const size_t alignment = kernel.parameters[i].alignment;
+    if (alignment == 0 || words[i] == 0) continue;
+    standin_range(kernel.name, reinterpret_cast<void*>(words[i]), 1);
+    if (words[i] % alignment != 0) wrong("a pointer that is not aligned");
+  }
+  Stream* on = stream_of(stream);
+  if (is_named("STANDIN_HANG", kernel.name)) on->hung = true;
+  submit(on, [=] { launch(function, dim3(gx, gy, gz), int(bx), shared, words); });
+  return world().sticky == ILLEGAL_ADDRESS ? 0 : world().sticky;
+}
+
+int cuGetErrorName(int error, const char** name) {
+  *name = error == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR";
+  return 0;
+}
+int cuGetErrorString(int error, const char** text) {
+  *text = error == ILLEGAL_ADDRESS ? "an illegal memory access was encountered" : "some other error";
+  return 0;
+}
+
+}  // extern "C"

@@ -1,0 +1,14 @@
+// What the driver and the library of products share: memory that is checked, streams, and complaints.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+extern "C" {
+// Ends the program unless `bytes` from `at` lie in one allocation that the current device can reach.
+void standin_range(const char* what, const void* at, size_t bytes);
+// Ends the program: whoever calls the driver made a mistake.
+[[noreturn]] void standin_wrong(const char* what);
+}
+// Puts work behind what a stream has.
+void standin_submit(void* stream, std::function<void()> work);
