@@ -121,7 +121,7 @@ fn prepare(graph: &TaskGraph, device: &mut dyn Device) -> Result<Vec<bool>, Devi
     // The largest operation of each kernel stands for all.
     let mut largest: BTreeMap<&'static str, &Op> = BTreeMap::new();
     for (op, _) in graph.ops.iter().zip(&runs).filter(|(_, runs)| **runs).flat_map(|(op, _)| elementary(op)) {
-        let known = largest.entry(sim::validation::class(op)).or_insert(op);
+        let known = largest.entry(op.class()).or_insert(op);
         if op.flops() > known.flops() {
             *known = op;
         }

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use sim::Op;
-use sim::task::{Collective, Lane, Pass, Stream, TaskId};
+use sim::task::{Collective, Lane, Stream, TaskId};
 
 use crate::Picture;
 use crate::quantity::float;
@@ -139,14 +139,9 @@ pub(crate) fn lane_name(lane: &Lane) -> String {
     }
 }
 
+/// Collectives are told apart, everything else by its class.
 const fn op_name(op: &Op) -> &'static str {
     match op {
-        Op::Gemm { .. } => "gemm",
-        Op::GroupedGemm { .. } => "grouped gemm",
-        Op::Attention { pass: Pass::Forward, .. } => "attention forward",
-        Op::Attention { pass: Pass::Backward, .. } => "attention backward",
-        Op::Elementwise { .. } => "elementwise",
-        Op::Embedding { .. } => "embedding",
         Op::Collective { kind, .. } => match kind {
             Collective::AllGather => "all-gather",
             Collective::ReduceScatter => "reduce-scatter",
@@ -155,9 +150,7 @@ const fn op_name(op: &Op) -> &'static str {
             Collective::RingShift => "ring shift",
             Collective::SendRecv => "send",
         },
-        Op::Copy { .. } => "copy",
-        Op::Host { .. } => "host",
-        Op::Sequence(_) | Op::Slowed { .. } => "sequence",
+        other => other.class(),
     }
 }
 

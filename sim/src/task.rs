@@ -250,6 +250,23 @@ pub enum Op {
 }
 
 impl Op {
+    /// Name of its kind for people.
+    #[must_use]
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Self::Gemm { .. } => "gemm",
+            Self::GroupedGemm { .. } => "grouped gemm",
+            Self::Attention { pass: Pass::Forward, .. } => "attention forward",
+            Self::Attention { pass: Pass::Backward, .. } => "attention backward",
+            Self::Elementwise { .. } => "elementwise",
+            Self::Embedding { .. } => "embedding",
+            Self::Collective { .. } => "collective",
+            Self::Copy { .. } => "copy",
+            Self::Host { .. } => "host",
+            Self::Sequence(_) | Self::Slowed { .. } => "sequence",
+        }
+    }
+
     /// Floating-point operations of its matrix products.
     #[must_use]
     pub fn flops(&self) -> f64 {

@@ -8,7 +8,7 @@ use hw::Span;
 use serde::Serialize;
 
 use crate::cost::CostModel;
-use crate::task::{LaneId, Op, Pass, Stream, TaskGraph};
+use crate::task::{LaneId, Op, Stream, TaskGraph};
 use crate::timeline::Timeline;
 
 /// Where an executed task's time comes from.
@@ -131,23 +131,6 @@ pub struct Validation {
     pub unsteady: f64,
 }
 
-/// Class of an elementary operation in tables.
-#[must_use]
-pub const fn class(op: &Op) -> &'static str {
-    match op {
-        Op::Gemm { .. } => "gemm",
-        Op::GroupedGemm { .. } => "grouped gemm",
-        Op::Attention { pass: Pass::Forward, .. } => "attention forward",
-        Op::Attention { pass: Pass::Backward, .. } => "attention backward",
-        Op::Elementwise { .. } => "elementwise",
-        Op::Embedding { .. } => "embedding",
-        Op::Collective { .. } => "collective",
-        Op::Copy { .. } => "copy",
-        Op::Host { .. } => "host",
-        Op::Sequence(_) | Op::Slowed { .. } => "sequence",
-    }
-}
-
 /// Elementary operations of an operation, each with how often it runs.
 #[must_use]
 pub fn elementary(op: &Op) -> Vec<(&Op, u32)> {
@@ -241,7 +224,7 @@ fn hidden_copies(graph: &TaskGraph, timeline: &Timeline) -> Option<f64> {
 fn point(part: &PartTime, cost: &dyn CostModel) -> Point {
     let estimate = cost.estimate(&part.op);
     Point {
-        class: class(&part.op),
+        class: part.op.class(),
         time: Pair { predicted_s: estimate.time.get(), measured_s: part.seconds },
         low_s: estimate.low.get(),
         high_s: estimate.high.get(),
