@@ -14,6 +14,10 @@ use crate::family::Family;
 
 /// Launches that a median is taken of, at least and at most.
 const LAUNCHES: (f64, f64) = (5.0, 60.0);
+/// Seconds from which a kernel is long: its start no longer matters, and few launches do.
+const LONG: f64 = 0.2;
+/// Launches of a long kernel.
+const LAUNCHES_LONG: f64 = 3.0;
 /// Seconds that one sample should take.
 const SECONDS: f64 = 0.03;
 /// No kernel takes longer than this; the watchdog then gives up.
@@ -52,9 +56,12 @@ pub const fn stream_of(op: &Op) -> Stream {
 pub fn time(device: &mut dyn Device, op: &Op) -> Result<(f64, f64), DeviceError> {
     let stream = stream_of(op);
     device.reserve(op)?;
-    let warm = launches(device, op, stream, 2)?;
-    let seconds = warm.last().copied().unwrap_or(0.0).max(1e-7);
-    let n = hw::Bytes::from_f64((SECONDS / seconds).clamp(LAUNCHES.0, LAUNCHES.1)).0;
+    let mut seconds = launches(device, op, stream, 1)?[0].max(1e-7);
+    if seconds < LONG {
+        seconds = launches(device, op, stream, 1)?[0].max(1e-7);
+    }
+    let least = if seconds < LONG { LAUNCHES.0 } else { LAUNCHES_LONG };
+    let n = hw::Bytes::from_f64((SECONDS / seconds).clamp(least, LAUNCHES.1)).0;
     let times = launches(device, op, stream, n)?;
     let median = Data::new(times.clone()).median();
     let off: Vec<f64> = times.iter().map(|time| (time - median).abs()).collect();
