@@ -4,7 +4,8 @@
 #   bash calibrate/gpu-run.sh [BINARY] [OUT] [DEVICE]
 #
 # BINARY is a prebuilt `skrull-sim` (default: target/release/skrull-sim), OUT the folder for everything that is found (default:
-# $OUT, else gpu-out), DEVICE the GPU (default: cuda:0). What fails is printed, and the rest goes on. OUT then has
+# $OUT, else gpu-out), DEVICE the GPU (default: cuda:0); SCENARIOS in the environment names other scenarios. What fails is
+# printed, and the rest goes on. OUT then has
 #
 #   machine.txt              what the driver says of the GPU
 #   kernels.txt              every kernel against its float64 reference, then rates and bandwidths
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/.."
 binary="${1:-target/release/skrull-sim}"
 out="${2:-${OUT:-gpu-out}}"
 device="${3:-cuda:0}"
-scenarios="validate/gpu-policies validate/gpu-offload"
+scenarios="${SCENARIOS:-validate/gpu-policies validate/gpu-offload}"
 failed=0
 began=$(date +%s)
 mkdir -p "$out"
