@@ -4,14 +4,17 @@
 //! well, both larger than the second-level cache. Times are those of events on the streams. The whole backend is one thread.
 
 mod attention;
+mod check;
 mod clock;
 mod driver;
 mod gemm;
+mod kernels;
 mod launch;
 mod nccl;
 mod operands;
 mod sources;
 mod symbols;
+mod tiled_csl;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -207,24 +210,7 @@ impl Cuda {
     fn settle(&mut self, limit: Duration) -> Result<(), DeviceError> {
         let begun = Instant::now();
         self.lines.values().try_for_each(|line| record(line.end, line.stream))?;
-        for line in self.lines.values() {
-            loop {
-                #[expect(unsafe_code, reason = "an event of our own")]
-                // SAFETY: it was recorded.
-                match unsafe { result::event::query(line.end) } {
-                    Ok(()) => break,
-                    Err(error) if error.0 != sys::CUresult::CUDA_ERROR_NOT_READY => {
-                        return Err(lost(&self.last)(error));
-                    }
-                    Err(_) if begun.elapsed() > limit => {
-                        self.driver.give_up();
-                        return Err(DeviceError::Hung { op: self.last.clone(), after: limit });
-                    }
-                    Err(_) => std::thread::sleep(Duration::from_micros(50)),
-                }
-            }
-        }
-        Ok(())
+        self.lines.values().try_for_each(|line| self.driver.reach(line.end, &self.last, begun, limit))
     }
 }
 
@@ -372,6 +358,6 @@ impl Device for Cuda {
     }
 
     fn check_kernels(&mut self) -> Result<Vec<String>, DeviceError> {
-        Ok(Vec::new())
+        self.check_all()
     }
 }

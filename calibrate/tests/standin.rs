@@ -203,6 +203,16 @@ fn operations_that_run_as_late_as_they_may_write_the_same() {
 }
 
 #[test]
+fn every_kernel_agrees_with_its_reference() {
+    if ran_inside("every_kernel_agrees_with_its_reference", &[("STANDIN_LAZY", "1")], None) {
+        return;
+    }
+    let lines = open().check_kernels().unwrap_or_else(|error| panic!("{error}"));
+    lines.iter().for_each(|line| println!("{line}"));
+    assert!(lines.len() > 80, "{}", lines.len());
+}
+
+#[test]
 fn streams_run_in_order_and_wait_for_marks() {
     if ran_inside("streams_run_in_order_and_wait_for_marks", &[("STANDIN_LAZY", "1"), ("STANDIN_DEVICES", "2")], None) {
         return;

@@ -31,7 +31,8 @@ pub struct Packed {
 fn shape(document: &Document) -> (i32, i32) {
     let size = |n: u64| i32::try_from(n).unwrap_or(i32::MAX);
     let queries = document.queries.max(1);
-    let keys = (document.pairs / queries + (queries - 1) / 2).max(queries);
+    // A query sees half of the queries before it: pairs = queries · (keys − (queries − 1) / 2).
+    let keys = ((2 * document.pairs + queries * (queries - 1)) / (2 * queries)).max(queries);
     (size(queries), size(keys.min(document.keys.max(queries))))
 }
 

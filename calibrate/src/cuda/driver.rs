@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::{CString, c_void};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaContext, result, sys};
 use cudarc::nvrtc;
@@ -199,7 +200,7 @@ impl Driver {
     }
 
     /// Gives up on a device that does not answer: from now on nothing waits for it, and nothing is given back to it.
-    pub fn give_up(&self) {
+    fn give_up(&self) {
         self.silent.set(true);
         // Releasing the context would wait as well; the end of the process takes it.
         std::mem::forget(Arc::clone(&self.context));
@@ -291,6 +292,36 @@ impl Driver {
     /// A new event that takes times.
     pub fn event(&self) -> Result<sys::CUevent, DeviceError> {
         result::event::create(sys::CUevent_flags::CU_EVENT_DEFAULT).map_err(lost("event"))
+    }
+
+    /// Waits for a stream, but not longer than this.
+    pub fn watch(&self, stream: sys::CUstream, what: &str, limit: Duration) -> Result<(), DeviceError> {
+        let end = self.event()?;
+        super::clock::record(end, stream)?;
+        let watched = self.reach(end, what, Instant::now(), limit);
+        if watched.is_ok() {
+            #[expect(unsafe_code, reason = "an event of our own")]
+            // SAFETY: it has happened and is destroyed once.
+            unsafe { result::event::destroy(end) }.map_err(lost(what))?;
+        }
+        watched
+    }
+
+    /// Waits for an event, but not longer than this since `begun`. A device that does not answer is given up.
+    pub fn reach(&self, event: sys::CUevent, what: &str, begun: Instant, limit: Duration) -> Result<(), DeviceError> {
+        loop {
+            #[expect(unsafe_code, reason = "an event of our own")]
+            // SAFETY: it was recorded.
+            match unsafe { result::event::query(event) } {
+                Ok(()) => return Ok(()),
+                Err(error) if error.0 != sys::CUresult::CUDA_ERROR_NOT_READY => return Err(lost(what)(error)),
+                Err(_) if begun.elapsed() > limit => {
+                    self.give_up();
+                    return Err(DeviceError::Hung { op: what.to_owned(), after: limit });
+                }
+                Err(_) => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
     }
 
     /// Waits for everything.
