@@ -277,6 +277,27 @@ impl Driver {
         Ok(values)
     }
 
+    /// Copies within the device behind what a stream has.
+    pub fn copy(&self, to: Address, from: Address, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: callers give addresses of buffers of this length.
+        unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, len, stream) }.result().map_err(lost("copy"))
+    }
+
+    /// Copies from host memory behind what a stream has.
+    pub fn copy_in(&self, to: Address, from: &Pinned, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: callers give the address of a buffer of this length; of the host's no more than there is.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.at, len.min(from.len), stream) }.result().map_err(lost("copy"))
+    }
+
+    /// Copies to host memory behind what a stream has.
+    pub fn copy_out(&self, to: &Pinned, from: Address, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: callers give the address of a buffer of this length; of the host's no more than there is.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, len.min(to.len), stream) }.result().map_err(lost("copy"))
+    }
+
     /// Fills memory with a byte behind what a stream has.
     pub fn fill(&self, at: Address, byte: u8, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
         #[expect(unsafe_code, reason = "fills memory of the device")]

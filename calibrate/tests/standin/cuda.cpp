@@ -340,6 +340,14 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   submit(stream_of(stream), [waited] { reach(waited); });
   return world().sticky;
 }
+int cuStreamDestroy_v2(void* stream) {
+  if (int wrong = ready()) return wrong;
+  Stream* gone = stream_of(stream);
+  if (!gone->work.empty()) standin_wrong("a stream that has work was destroyed");
+  world().streams.erase(stream);
+  delete gone;
+  return 0;
+}
 int cuStreamSynchronize(void* stream) {
   if (int wrong = ready()) return wrong;
   flush(stream_of(stream));
