@@ -180,7 +180,7 @@ impl Cuda {
     }
 
     fn reserve_gemm(&mut self, (m, n, k, dtype): gemm::Size, words: &str, stream: Stream) -> Result<(), DeviceError> {
-        let ([n, k], dtype) = (padded(n, k, dtype), kind(dtype));
+        let ([m, n, k], dtype) = (padded([m, n, k], dtype), kind(dtype));
         if dtype == Dtype::Fp8 {
             let needed = footprint(&Op::Gemm { m, n, k, dtype }).0;
             if self.fp8.as_ref().is_none_or(|arena| arena.buffer.len < needed) {

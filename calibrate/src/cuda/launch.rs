@@ -19,9 +19,9 @@ impl Cuda {
         let on = self.line(stream)?;
         match op {
             Op::Gemm { m, n, k, dtype } => {
-                let ([n, k], dtype) = (padded(*n, *k, *dtype), kind(*dtype));
-                let operands = self.gemm_operands((*m, n, k, dtype), stream)?;
-                self.gemm.launch((*m, n, k, dtype), operands, on)?;
+                let ([m, n, k], dtype) = (padded([*m, *n, *k], *dtype), kind(*dtype));
+                let operands = self.gemm_operands((m, n, k, dtype), stream)?;
+                self.gemm.launch((m, n, k, dtype), operands, on)?;
                 Ok(vec![(operands.out, size(m * n))])
             }
             Op::GroupedGemm { rows, n, k, dtype } => {
