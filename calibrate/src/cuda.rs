@@ -13,6 +13,7 @@ mod launch;
 mod nccl;
 mod operands;
 mod sources;
+mod speed;
 mod symbols;
 mod tiled_csl;
 
@@ -20,7 +21,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use cudarc::driver::{result, sys};
+use cudarc::driver::sys;
 use hw::{Bytes, Dtype};
 use sim::task::{CopyKind, Op, Stream};
 
@@ -179,7 +180,7 @@ impl Cuda {
     }
 
     fn reserve_gemm(&mut self, (m, n, k, dtype): gemm::Size, words: &str, stream: Stream) -> Result<(), DeviceError> {
-        let ([n, k], dtype) = (padded(n, k, dtype), kind(dtype));
+        let ([m, n, k], dtype) = (padded([m, n, k], dtype), kind(dtype));
         if dtype == Dtype::Fp8 {
             let needed = footprint(&Op::Gemm { m, n, k, dtype }).0;
             if self.fp8.as_ref().is_none_or(|arena| arena.buffer.len < needed) {
@@ -311,12 +312,7 @@ impl Device for Cuda {
 
     fn wait(&mut self, stream: Stream, mark: Mark) -> Result<(), DeviceError> {
         let on = self.line(stream)?;
-        #[expect(unsafe_code, reason = "a stream and an event of our own")]
-        // SAFETY: both live as long as the device.
-        let waited = unsafe {
-            result::stream::wait_event(on, self.events[mark.0 + 1], sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
-        };
-        waited.map_err(lost("wait"))
+        clock::wait(on, self.events[mark.0 + 1])
     }
 
     fn finish(&mut self, limit: Duration) -> Result<Vec<u64>, DeviceError> {
@@ -359,5 +355,9 @@ impl Device for Cuda {
 
     fn check_kernels(&mut self) -> Result<Vec<String>, DeviceError> {
         self.check_all()
+    }
+
+    fn speeds(&mut self) -> Result<Vec<String>, DeviceError> {
+        self.measure_speeds()
     }
 }

@@ -147,6 +147,14 @@ pub trait Device {
     /// # Errors
     /// When one is wrong.
     fn check_kernels(&mut self) -> Result<Vec<String>, DeviceError>;
+
+    /// Times of kernels at sizes of real models, one line each, to be kept; none where nobody would compare them.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn speeds(&mut self) -> Result<Vec<String>, DeviceError> {
+        Ok(Vec::new())
+    }
 }
 
 /// Opens a device by name: `cpu`, `cpu:THREADS`, `cuda:N`.

@@ -213,6 +213,16 @@ fn every_kernel_agrees_with_its_reference() {
 }
 
 #[test]
+fn every_speed_is_measured() {
+    if ran_inside("every_speed_is_measured", &[("STANDIN_LAZY", "1")], None) {
+        return;
+    }
+    let lines = open().speeds().unwrap_or_else(|error| panic!("{error}"));
+    lines.iter().for_each(|line| println!("{line}"));
+    assert!(lines.len() >= 24 && lines.iter().all(|line| !line.contains("inf")), "{lines:?}");
+}
+
+#[test]
 fn streams_run_in_order_and_wait_for_marks() {
     if ran_inside("streams_run_in_order_and_wait_for_marks", &[("STANDIN_LAZY", "1"), ("STANDIN_DEVICES", "2")], None) {
         return;
@@ -236,6 +246,11 @@ fn streams_run_in_order_and_wait_for_marks() {
     assert_eq!(device.mark(Stream::Compute).expect("a stream"), Mark(0));
     assert_eq!(device.finish(LIMIT).expect("ends").len(), 1);
     assert_eq!(device.finish(LIMIT).expect("ends").len(), 0);
+    let gemm = Op::Gemm { m: 16, n: 16, k: 16, dtype: Dtype::Fp8 };
+    for op in [work, gemm, Op::Copy { kind: CopyKind::DeviceToHost, bytes: 1000 }] {
+        let (seconds, spread) = calibrate::sample::time(device.as_mut(), &op).expect("it runs");
+        assert!(seconds > 0.0 && spread.is_finite(), "{}: {seconds} {spread}", device::describe(&op));
+    }
 }
 
 #[test]

@@ -21,7 +21,9 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let mut device = open(&args.device.device)?;
     let checked = device.check_kernels().map_err(|error| failed(&error))?;
     if args.check {
-        return print(&(checked.join("\n") + "\n"));
+        print(&(checked.join("\n") + "\n"))?;
+        let speeds = device.speeds().map_err(|error| failed(&error))?;
+        return if speeds.is_empty() { Ok(()) } else { print(&(speeds.join("\n") + "\n")) };
     }
     let facts = device.facts().clone();
     let name = args.name.clone().unwrap_or_else(|| slug(&facts.name));

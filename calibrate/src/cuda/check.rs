@@ -84,6 +84,8 @@ struct Check<'a> {
     driver: &'a Driver,
     random: Random,
     lines: Vec<String>,
+    /// Cases that are wrong, with how far they are off and what is allowed: all are looked at before the check ends.
+    wrong: Vec<(String, f64, f64)>,
     /// The default stream: one after the other is what is wanted here.
     on: CUstream,
 }
@@ -136,7 +138,8 @@ impl Check<'_> {
         let off = norm(&mut found.iter().zip(expected).map(|(found, expected)| found - expected));
         let error = off / norm(&mut expected.iter().copied()).max(f64::MIN_POSITIVE);
         if found.len() != expected.len() || !error.is_finite() || error > allowed {
-            return Err(DeviceError::Wrong { kernel, error, allowed });
+            self.wrong.push((kernel, error, allowed));
+            return Ok(());
         }
         self.lines.push(format!("{kernel}: {error:.1e}"));
         Ok(())
@@ -158,7 +161,8 @@ impl Check<'_> {
     fn exact(&mut self, kernel: String, wrong: usize, of: usize) -> Result<(), DeviceError> {
         if wrong > 0 {
             let error = wrong as f64 / of.max(1) as f64;
-            return Err(DeviceError::Wrong { kernel, error, allowed: 0.0 });
+            self.wrong.push((kernel, error, 0.0));
+            return Ok(());
         }
         self.lines.push(format!("{kernel}: exact"));
         Ok(())
@@ -170,13 +174,22 @@ impl Cuda {
     pub(super) fn check_all(&mut self) -> Result<Vec<String>, DeviceError> {
         let driver = std::rc::Rc::clone(&self.driver);
         let on = std::ptr::null_mut();
-        let mut check = Check { driver: &driver, random: Random::new(7), lines: Vec::new(), on };
+        let mut check = Check { driver: &driver, random: Random::new(7), lines: Vec::new(), wrong: Vec::new(), on };
         products::all(&mut check, &mut self.gemm)?;
         attention::all(&mut check)?;
         decode::all(&mut check)?;
         layers::all(&mut check)?;
         experts::all(&mut check)?;
-        Ok(check.lines)
+        match &check.wrong[..] {
+            [] => Ok(check.lines),
+            [(first, error, allowed), others @ ..] => {
+                let others: Vec<String> =
+                    others.iter().map(|(kernel, error, _)| format!("{kernel}: {error:.1e}")).collect();
+                let more =
+                    if others.is_empty() { String::new() } else { format!(" (wrong as well: {})", others.join("; ")) };
+                Err(DeviceError::Wrong { kernel: format!("{first}{more}"), error: *error, allowed: *allowed })
+            }
+        }
     }
 }
 

@@ -22,14 +22,37 @@ impl Timer {
         record(self.begin, stream)
     }
 
+    /// Puts the second one on a stream.
+    pub fn stop(&self, stream: sys::CUstream) -> Result<(), DeviceError> {
+        record(self.end, stream)
+    }
+
+    /// Milliseconds between both, after they have happened.
+    pub fn ms(&self) -> Result<f32, DeviceError> {
+        elapsed(self.begin, self.end)
+    }
+
     /// Milliseconds since `begin`, after waiting for the end.
     pub fn end(&self, stream: sys::CUstream) -> Result<f32, DeviceError> {
-        record(self.end, stream)?;
+        self.stop(stream)?;
         #[expect(unsafe_code, reason = "waits for an event of our own")]
         // SAFETY: both events live and were recorded.
         unsafe { result::event::synchronize(self.end) }.map_err(lost("wait"))?;
-        elapsed(self.begin, self.end)
+        self.ms()
     }
+
+    /// Lets a stream wait for the first event.
+    pub fn follow(&self, stream: sys::CUstream) -> Result<(), DeviceError> {
+        wait(stream, self.begin)
+    }
+}
+
+/// Lets a stream wait for an event.
+pub fn wait(stream: sys::CUstream, event: sys::CUevent) -> Result<(), DeviceError> {
+    #[expect(unsafe_code, reason = "a stream and an event of our own")]
+    // SAFETY: both live as long as the device, and the event was recorded.
+    let waited = unsafe { result::stream::wait_event(stream, event, sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT) };
+    waited.map_err(lost("wait"))
 }
 
 impl Drop for Timer {

@@ -18,6 +18,9 @@ use hw::Bytes;
 use super::{sources, symbols};
 use crate::device::DeviceError;
 
+/// Dynamic shared memory that every kernel may have.
+const SHARED_PLAIN: u32 = 48 * 1024;
+
 /// An address on the device.
 pub type Address = u64;
 
@@ -129,14 +132,15 @@ pub struct Driver {
     /// Bytes of its second-level cache.
     pub cache: usize,
     silent: Rc<Cell<bool>>,
-    functions: RefCell<BTreeMap<&'static str, Function>>,
+    functions: RefCell<BTreeMap<&'static str, Rc<Function>>>,
 }
 
 /// A kernel, and the bytes of its parameters as the driver knows them.
-#[derive(Clone)]
 struct Function {
     handle: sys::CUfunction,
     parameters: Vec<usize>,
+    /// Dynamic shared memory that it may have; more must be asked for once.
+    shared: Cell<u32>,
 }
 
 /// Runs what may load a library; a missing library or symbol is an error and not a panic.
@@ -277,6 +281,27 @@ impl Driver {
         Ok(values)
     }
 
+    /// Copies within the device behind what a stream has.
+    pub fn copy(&self, to: Address, from: Address, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: callers give addresses of buffers of this length.
+        unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, len, stream) }.result().map_err(lost("copy"))
+    }
+
+    /// Copies from host memory behind what a stream has.
+    pub fn copy_in(&self, to: Address, from: &Pinned, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: callers give the address of a buffer of this length; of the host's no more than there is.
+        unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.at, len.min(from.len), stream) }.result().map_err(lost("copy"))
+    }
+
+    /// Copies to host memory behind what a stream has.
+    pub fn copy_out(&self, to: &Pinned, from: Address, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
+        #[expect(unsafe_code, reason = "copies between memories of our own")]
+        // SAFETY: callers give the address of a buffer of this length; of the host's no more than there is.
+        unsafe { sys::cuMemcpyDtoHAsync_v2(to.at, from, len.min(to.len), stream) }.result().map_err(lost("copy"))
+    }
+
     /// Fills memory with a byte behind what a stream has.
     pub fn fill(&self, at: Address, byte: u8, len: usize, stream: sys::CUstream) -> Result<(), DeviceError> {
         #[expect(unsafe_code, reason = "fills memory of the device")]
@@ -330,9 +355,9 @@ impl Driver {
     }
 
     /// A kernel by name, compiled for this device when it is first asked for.
-    fn function(&self, name: &'static str) -> Result<Function, DeviceError> {
+    fn function(&self, name: &'static str) -> Result<Rc<Function>, DeviceError> {
         if let Some(function) = self.functions.borrow().get(name) {
-            return Ok(function.clone());
+            return Ok(Rc::clone(function));
         }
         let (file, source) = sources::of_kernel(name);
         let image = compile(file, &source, self.capability)?;
@@ -344,9 +369,10 @@ impl Driver {
             #[expect(unsafe_code, reason = "asks a module for its kernels")]
             // SAFETY: the module was just loaded and is never unloaded.
             let handle = unsafe { result::module::get_function(module, c_name) }.map_err(lost(kernel))?;
-            self.functions.borrow_mut().insert(kernel, Function { handle, parameters: parameters(handle) });
+            let function = Function { handle, parameters: parameters(handle), shared: Cell::new(SHARED_PLAIN) };
+            self.functions.borrow_mut().insert(kernel, Rc::new(function));
         }
-        Ok(self.functions.borrow()[name].clone())
+        Ok(Rc::clone(&self.functions.borrow()[name]))
     }
 
     /// Launches a kernel behind what a stream has.
@@ -360,7 +386,7 @@ impl Driver {
         let function = self.function(name)?;
         let given = args.iter().map(|arg| arg.len());
         if !given.eq(function.parameters.iter().copied()) {
-            let parameters = function.parameters;
+            let parameters = &function.parameters;
             return Err(DeviceError::Lost(format!("{name} takes parameters of {parameters:?} bytes, not {args:?}")));
         }
         let mut words: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
@@ -368,10 +394,11 @@ impl Driver {
         #[expect(unsafe_code, reason = "launches a kernel")]
         // SAFETY: arguments have the number and sizes that the driver knows; the driver copies them before it returns.
         unsafe {
-            if shape.shared > 48 * 1024 {
+            if shape.shared > function.shared.get() {
                 let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
                 let bytes = i32::try_from(shape.shared).expect("shared memory is small");
                 result::function::set_function_attribute(function.handle, attribute, bytes).map_err(lost(name))?;
+                function.shared.set(shape.shared);
             }
             let block = (shape.block, 1, 1);
             result::launch_kernel(function.handle, shape.grid, block, shape.shared, stream, &mut pointers)

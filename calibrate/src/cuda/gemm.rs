@@ -154,8 +154,12 @@ impl Gemm {
                 found.as_mut_ptr(),
                 &mut n,
             );
-            asked.result().map_err(wrong("suggestions"))?;
             result::destroy_matmul_pref(preference).map_err(wrong("preference"))?;
+            // That there is no kernel is an answer, too.
+            if asked == sys::cublasStatus_t::CUBLAS_STATUS_NOT_SUPPORTED {
+                return Ok(Vec::new());
+            }
+            asked.result().map_err(wrong("suggestions"))?;
             let given = found.into_iter().take(usize::try_from(n).unwrap_or(0));
             let good = given.filter(|one| one.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS);
             Ok(good.map(|one| one.algo).collect())

@@ -6,7 +6,7 @@ use sim::task::{CopyKind, Op, Pass, Stream};
 
 use super::Cuda;
 use super::attention::{Backward, Forward, Heads};
-use super::driver::{Address, Arg, Shape, lost};
+use super::driver::{Address, Arg, Shape};
 use super::operands::{ALIGN, footprint, free_grid, int, long, padded, size};
 use crate::device::{DeviceError, describe};
 
@@ -19,9 +19,9 @@ impl Cuda {
         let on = self.line(stream)?;
         match op {
             Op::Gemm { m, n, k, dtype } => {
-                let ([n, k], dtype) = (padded(*n, *k, *dtype), kind(*dtype));
-                let operands = self.gemm_operands((*m, n, k, dtype), stream)?;
-                self.gemm.launch((*m, n, k, dtype), operands, on)?;
+                let ([m, n, k], dtype) = (padded([*m, *n, *k], *dtype), kind(*dtype));
+                let operands = self.gemm_operands((m, n, k, dtype), stream)?;
+                self.gemm.launch((m, n, k, dtype), operands, on)?;
                 Ok(vec![(operands.out, size(m * n))])
             }
             Op::GroupedGemm { rows, n, k, dtype } => {
@@ -84,18 +84,12 @@ impl Cuda {
         on: sys::CUstream,
     ) -> Result<Vec<Written>, DeviceError> {
         let (from, to) = (self.operands.take(bytes.max(1))?, self.results(stream, bytes.max(1))?);
-        let host = self.host.as_ref().map_or(std::ptr::null_mut(), |host| host.at);
-        #[expect(unsafe_code, reason = "copies between memories of our own")]
-        // SAFETY: the host buffer was made at least this long by `reserve`, the others by `take`.
-        unsafe {
-            match kind {
-                CopyKind::DeviceToDevice => sys::cuMemcpyDtoDAsync_v2(to, from, bytes, on),
-                CopyKind::HostToDevice => sys::cuMemcpyHtoDAsync_v2(to, host, bytes, on),
-                CopyKind::DeviceToHost => sys::cuMemcpyDtoHAsync_v2(host, from, bytes, on),
-            }
-            .result()
+        let host = || self.host.as_ref().ok_or_else(|| not_reserved(&Op::Copy { kind, bytes: bytes as u64 }));
+        match kind {
+            CopyKind::DeviceToDevice => self.driver.copy(to, from, bytes, on)?,
+            CopyKind::HostToDevice => self.driver.copy_in(to, host()?, bytes, on)?,
+            CopyKind::DeviceToHost => self.driver.copy_out(host()?, from, bytes, on)?,
         }
-        .map_err(lost("copy"))?;
         // What comes from the host is whatever the buffer holds.
         Ok(if kind == CopyKind::DeviceToDevice { vec![(to, bytes / 2)] } else { Vec::new() })
     }

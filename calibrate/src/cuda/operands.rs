@@ -65,13 +65,13 @@ pub fn footprint(op: &Op) -> (usize, usize) {
     let aligned = |n: usize| n.next_multiple_of(ALIGN);
     match op {
         Op::Gemm { m, n, k, dtype } => {
-            let [n, k] = &padded(*n, *k, *dtype);
+            let [m, n, k] = &padded([*m, *n, *k], *dtype);
             let wide = if *dtype == Dtype::Fp8 { 1 } else { 2 };
             (aligned(product(&[*m, *k, wide])) + product(&[*k, *n, wide]), product(&[*m, *n, 2]))
         }
         Op::GroupedGemm { rows, n, k, dtype } => {
-            let [n, k] = &padded(*n, *k, *dtype);
-            let all: u64 = rows.iter().sum();
+            let [n, k] = &padded([*n, *k], *dtype);
+            let all: u64 = rows.iter().map(|m| padded([*m], *dtype)[0]).sum();
             let weights = product(&[rows.len() as u64, *n, *k, 2]);
             (aligned(product(&[all, *k, 2])) + weights, product(&[all, *n, 2]))
         }
@@ -99,9 +99,9 @@ pub fn footprint(op: &Op) -> (usize, usize) {
     }
 }
 
-/// Columns and inner dimension as they run: of fp8 the library takes whole vectors of 16 bytes only.
-pub fn padded(n: u64, k: u64, dtype: Dtype) -> [u64; 2] {
-    [n, k].map(|side| if dtype == Dtype::Fp8 { side.next_multiple_of(16) } else { side })
+/// Sides of a product as they run: of fp8 the library takes whole vectors of 16 bytes only.
+pub fn padded<const N: usize>(sides: [u64; N], dtype: Dtype) -> [u64; N] {
+    sides.map(|side| if dtype == Dtype::Fp8 { side.next_multiple_of(16) } else { side })
 }
 
 /// Launch of a kernel that walks so many items with whatever grid it has.

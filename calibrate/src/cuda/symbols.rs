@@ -28,6 +28,7 @@ const DRIVER: &[&str] = &[
     "cuMemcpyDtoDAsync_v2",
     "cuMemsetD8Async",
     "cuStreamCreate",
+    "cuStreamDestroy_v2",
     "cuStreamWaitEvent",
     "cuEventCreate",
     "cuEventRecord",

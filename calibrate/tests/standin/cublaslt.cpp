@@ -1,6 +1,7 @@
 // A stand-in for cuBLASLt: products in the plainest way, with the library's rules about layouts, types and alignment.
 //
-// Of the suggestions that it gives one is not supported and is refused when it is used after all. Column-major as the library.
+// Of the suggestions that it gives one is not supported and is refused when it is used after all. Column-major as the
+// library.
 #include "machine.h"
 
 #include <cmath>
@@ -48,7 +49,8 @@ float value(int type, const void* data, size_t at) {
   const uint8_t bits = static_cast<const uint8_t*>(data)[at];
   const int exponent = (bits >> 3) & 15, fraction = bits & 7;
   if (exponent == 15 && fraction == 7) return NAN;
-  const float size = exponent == 0 ? std::ldexp(float(fraction) / 8, -6) : std::ldexp(1 + float(fraction) / 8, exponent - 7);
+  const float part = float(fraction) / 8;
+  const float size = exponent == 0 ? std::ldexp(part, -6) : std::ldexp(1 + part, exponent - 7);
   return bits & 128 ? -size : size;
 }
 
@@ -60,7 +62,8 @@ uint16_t rounded(float x) {
 }
 
 // Rows, columns and inner dimension, or false for a product that cannot be.
-bool fits(const Descriptor& x, const Layout& a, const Layout& b, const Layout& c, const Layout& d, uint64_t (&size)[3]) {
+bool fits(const Descriptor& x, const Layout& a, const Layout& b, const Layout& c, const Layout& d,
+          uint64_t (&size)[3]) {
   size[0] = x.transposed[0] ? a.columns : a.rows, size[2] = x.transposed[0] ? a.rows : a.columns;
   size[1] = x.transposed[1] ? b.rows : b.columns;
   const uint64_t inner = x.transposed[1] ? b.columns : b.rows;
@@ -69,11 +72,14 @@ bool fits(const Descriptor& x, const Layout& a, const Layout& b, const Layout& c
   return inner == size[2] && c.rows == size[0] && d.rows == size[0] && c.columns == size[1] && d.columns == size[1];
 }
 
-bool supported(const Descriptor& x, const Layout& a, const Layout& b, const Layout& c, const Layout& d, const uint64_t (&size)[3]) {
-  if (x.compute != COMPUTE_F32 || x.scale != F32 || a.type != b.type || c.type != d.type || d.type != BF16) return false;
+bool supported(const Descriptor& x, const Layout& a, const Layout& b, const Layout& c, const Layout& d,
+               const uint64_t (&size)[3]) {
+  if (x.compute != COMPUTE_F32 || x.scale != F32) return false;
+  if (a.type != b.type || c.type != d.type || d.type != BF16) return false;
   if (a.type == BF16) return true;
   // Of bytes the first operand lies on its side, and rows of all are whole vectors of 16 bytes.
-  return a.type == E4M3 && x.transposed[0] && !x.transposed[1] && size[0] % 16 == 0 && size[2] % 16 == 0;
+  return a.type == E4M3 && x.transposed[0] && !x.transposed[1] && size[0] % 16 == 0 && size[1] % 16 == 0 &&
+         size[2] % 16 == 0;
 }
 }  // namespace
 
@@ -101,8 +107,8 @@ int cublasLtMatmulPreferenceSetAttribute(Preference* preference, int attribute, 
   return std::memcpy(&preference->workspace, data, 8), 0;
 }
 
-int cublasLtMatmulAlgoGetHeuristic(void*, Descriptor* x, Layout* a, Layout* b, Layout* c, Layout* d, Preference* preference,
-                                   int wanted, Suggestion* found, int* n) {
+int cublasLtMatmulAlgoGetHeuristic(void*, Descriptor* x, Layout* a, Layout* b, Layout* c, Layout* d,
+                                   Preference* preference, int wanted, Suggestion* found, int* n) {
   uint64_t size[3];
   *n = 0;
   if (!fits(*x, *a, *b, *c, *d, size)) return WRONG;
@@ -116,9 +122,9 @@ int cublasLtMatmulAlgoGetHeuristic(void*, Descriptor* x, Layout* a, Layout* b, L
 }
 
 #ifndef STANDIN_WITHOUT_PRODUCT
-int cublasLtMatmul(void*, Descriptor* x, const float* alpha, const void* a, Layout* la, const void* b, Layout* lb, const float* beta,
-                   const void* c, Layout* lc, void* d, Layout* ld, const Algorithm* algorithm, void* workspace, size_t bytes,
-                   void* stream) {
+int cublasLtMatmul(void*, Descriptor* x, const float* alpha, const void* a, Layout* la, const void* b, Layout* lb,
+                   const float* beta, const void* c, Layout* lc, void* d, Layout* ld, const Algorithm* algorithm,
+                   void* workspace, size_t bytes, void* stream) {
   uint64_t size[3];
   if (!algorithm || algorithm->data[0] != MAGIC) standin_wrong("a product by an algorithm that was not suggested");
   if (algorithm->data[1] == 1) return NOT_SUPPORTED;
@@ -137,13 +143,14 @@ int cublasLtMatmul(void*, Descriptor* x, const float* alpha, const void* a, Layo
   standin_submit(stream, [=] {
     std::memset(workspace, 0xff, scratch);
     const auto [m, n, k] = size;
+    const size_t a_step = size_t(la->stride), b_step = size_t(lb->stride);
     std::vector<float> left(m * k), right(n * k);
     for (size_t i = 0; i < m; ++i)
       for (size_t z = 0; z < k; ++z)
-        left[i * k + z] = value(la->type, a, x->transposed[0] ? z + i * size_t(la->stride) : i + z * size_t(la->stride));
+        left[i * k + z] = value(la->type, a, x->transposed[0] ? z + i * a_step : i + z * a_step);
     for (size_t j = 0; j < n; ++j)
       for (size_t z = 0; z < k; ++z)
-        right[j * k + z] = value(lb->type, b, x->transposed[1] ? j + z * size_t(lb->stride) : z + j * size_t(lb->stride));
+        right[j * k + z] = value(lb->type, b, x->transposed[1] ? j + z * b_step : z + j * b_step);
     for (size_t j = 0; j < n; ++j)
       for (size_t i = 0; i < m; ++i) {
         float sum = 0;

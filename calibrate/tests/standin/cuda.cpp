@@ -1,12 +1,14 @@
-// A stand-in for the CUDA driver, for tests without a GPU: memory, streams and events on the host, kernels by emulation.
+// A stand-in for the CUDA driver, for tests without a GPU: memory, streams and events on the host, kernels by
+// emulation.
 //
-// It is strict where a GPU is silent or fails late. Memory begins as NaN bits, ends at a page that cannot be touched, and is
-// surrounded by bytes that are looked at when it is freed and whenever someone waits. Pointers that a kernel gets must lie in an
-// allocation of its device and be aligned as the source wants. A mistake of the caller ends the program with a line.
+// It is strict where a GPU is silent or fails late. Memory begins as NaN bits, ends at a page that cannot be touched,
+// and is surrounded by bytes that are looked at when it is freed and whenever someone waits. Pointers that a kernel
+// gets must lie in an allocation of its device and be aligned as the source wants. A mistake of the caller ends the
+// program with a line.
 //
-// Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level cache);
-// STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows; STANDIN_HANG and STANDIN_FAULT: the kernel of
-// this name never ends, or touches an illegal address.
+// Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level
+// cache); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows; STANDIN_HANG and
+// STANDIN_FAULT: the kernel of this name never ends, or touches an illegal address.
 #include "kernel.h"
 #include "machine.h"
 
@@ -82,7 +84,8 @@ static void check_red(const Memory& x) {
   uint8_t* at = x.end - (x.bytes + 255) / 256 * 256;
   for (uint8_t* p = x.begin; p < x.end; ++p) {
     if (p == at) p += x.bytes;
-    if (p < x.end && *p != RED) standin_wrong(("memory around an allocation was written, last by " + std::string(world().running)).c_str());
+    if (p < x.end && *p != RED)
+      standin_wrong(("memory around an allocation was written, last by " + std::string(world().running)).c_str());
   }
 }
 static void check_all() {
@@ -227,7 +230,9 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
   if (found == known.end()) return INVALID_VALUE;
   return *value = found->second, 0;
 }
-int cuDevicePrimaryCtxRetain(void** context, int device) { return *context = reinterpret_cast<void*>(intptr_t(device) + 1), 0; }
+int cuDevicePrimaryCtxRetain(void** context, int device) {
+  return *context = reinterpret_cast<void*>(intptr_t(device) + 1), 0;
+}
 int cuDevicePrimaryCtxRelease_v2(int) { return 0; }
 int cuCtxGetCurrent(void** context) { return *context = reinterpret_cast<void*>(intptr_t(current) + 1), 0; }
 int cuCtxSetCurrent(void* context) { return current = int(reinterpret_cast<intptr_t>(context)) - 1, 0; }
@@ -340,6 +345,14 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   submit(stream_of(stream), [waited] { reach(waited); });
   return world().sticky;
 }
+int cuStreamDestroy_v2(void* stream) {
+  if (int wrong = ready()) return wrong;
+  Stream* gone = stream_of(stream);
+  if (!gone->work.empty()) standin_wrong("a stream that has work was destroyed");
+  world().streams.erase(stream);
+  delete gone;
+  return 0;
+}
 int cuStreamSynchronize(void* stream) {
   if (int wrong = ready()) return wrong;
   flush(stream_of(stream));
@@ -365,8 +378,9 @@ int cuEventQuery(void* event) {
   return static_cast<Event*>(event)->pending > 0 ? NOT_READY : 0;
 }
 int cuEventSynchronize(void* event) {
-  if (int wrong = cuEventQuery(event)) return wrong == NOT_READY ? (standin_wrong("a wait for an event that never comes"), 0) : wrong;
-  return 0;
+  const int asked = cuEventQuery(event);
+  if (asked == NOT_READY) standin_wrong("a wait for an event that never comes");
+  return asked;
 }
 int cuEventElapsedTime_v2(float* ms, void* from, void* to) {
   if (int wrong = ready()) return wrong;
@@ -406,8 +420,8 @@ int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute != 8 || value < 0 || size_t(value) > SHARED_MAX) return INVALID_VALUE;
   return static_cast<Function*>(function)->shared_max = size_t(value), 0;
 }
-int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,
-                   void* stream, void** arguments, void**) {
+int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void* stream, void** arguments, void**) {
   if (int wrong = ready()) return wrong;
   auto* function = static_cast<Function*>(handle);
   const Kernel& kernel = *function->kernel;

@@ -1,5 +1,5 @@
-// A stand-in for NVRTC: looks at what it is given and answers with the name of the source, which the stand-in driver knows.
-// STANDIN_SOURCE_FAULT: no source compiles.
+// A stand-in for NVRTC: looks at what it is given and answers with the name of the source, which the stand-in driver
+// knows. STANDIN_SOURCE_FAULT: no source compiles.
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -14,7 +14,8 @@ std::string image(const Program* program) { return "standin " + program->name; }
 }  // namespace
 
 extern "C" {
-int nvrtcCreateProgram(Program** program, const char* source, const char* name, int headers, const char**, const char**) {
+int nvrtcCreateProgram(Program** program, const char* source, const char* name, int headers, const char**,
+                       const char**) {
   if (!source || !name || headers != 0) return WRONG_INPUT;
   *program = new Program{name, source, ""};
   return 0;
@@ -27,9 +28,9 @@ int nvrtcCompileProgram(Program* program, int n, const char** options) {
     else if (option.rfind("--std=c++", 0) != 0) return WRONG_OPTION;
   }
   if (!has_architecture) return WRONG_OPTION;
-  const bool whole = program->source.find("#include") == std::string::npos &&
-                     program->source.find("#define SKRULL_KERNEL") != std::string::npos &&
-                     program->source.find("SKRULL_KERNEL", program->source.find("#define SKRULL_KERNEL") + 30) != std::string::npos;
+  const size_t defined = program->source.find("#define SKRULL_KERNEL");
+  const bool whole = program->source.find("#include") == std::string::npos && defined != std::string::npos &&
+                     program->source.find("SKRULL_KERNEL", defined + 30) != std::string::npos;
   if (!whole || std::getenv("STANDIN_SOURCE_FAULT")) {
     program->log = program->name + "(1): error: this source is told not to compile";
     return DOES_NOT_COMPILE;
@@ -38,7 +39,9 @@ int nvrtcCompileProgram(Program* program, int n, const char** options) {
   return 0;
 }
 int nvrtcGetProgramLogSize(Program* program, size_t* size) { return *size = program->log.size() + 1, 0; }
-int nvrtcGetProgramLog(Program* program, char* log) { return std::memcpy(log, program->log.c_str(), program->log.size() + 1), 0; }
+int nvrtcGetProgramLog(Program* program, char* log) {
+  return std::memcpy(log, program->log.c_str(), program->log.size() + 1), 0;
+}
 int nvrtcGetCUBINSize(Program* program, size_t* size) {
   if (!program->compiled) return WRONG_PROGRAM;
   return *size = image(program).size() + 1, 0;
