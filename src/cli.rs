@@ -63,6 +63,9 @@ pub struct DeviceArgs {
     /// A usable profile in 20 seconds
     #[arg(long)]
     pub quick: bool,
+    /// Measure although a kernel disagrees with its reference; the profile's header keeps the command
+    #[arg(long)]
+    pub unchecked: bool,
     /// Stop when every predicted time is known within this width of its 90 % interval
     #[arg(long, default_value = "0.05")]
     pub width: f64,
