@@ -10,6 +10,7 @@
 pub mod cost_efficiency;
 pub mod melange;
 pub mod throughput;
+pub mod thunderserve;
 
 use thiserror::Error;
 

@@ -15,17 +15,17 @@ use sim::model::Model;
 use super::Configuration;
 
 /// Share of the tensor peak that prompts reach; assumption, of the order of published model utilisation.
-const COMPUTE_REACHED: f64 = 0.6;
+pub(super) const COMPUTE_REACHED: f64 = 0.6;
 /// Share of memory bandwidth; aiconfigurator's correction.
-const BANDWIDTH_REACHED: f64 = 0.8;
+pub(super) const BANDWIDTH_REACHED: f64 = 0.8;
 /// Share of a link's bandwidth; as `sim::cost::roofline`.
-const LINK_REACHED: f64 = 0.75;
+pub(super) const LINK_REACHED: f64 = 0.75;
 /// Start-up of a message inside a node, seconds; aiconfigurator's correction.
-const LINK_START_S: f64 = 10e-6;
+pub(super) const LINK_START_S: f64 = 10e-6;
 /// Share of memory that weights and cache may take; the common default of serving engines.
-const MEMORY_USED: f64 = 0.9;
+pub(super) const MEMORY_USED: f64 = 0.9;
 /// Requests of a batch at most; the common default of serving engines.
-const BATCH_MAX: f64 = 256.0;
+pub(super) const BATCH_MAX: f64 = 256.0;
 
 /// Lengths of a request type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
