@@ -10,6 +10,7 @@ pub mod orders;
 pub mod pack;
 pub mod policies;
 pub mod policy;
+pub mod rental;
 pub mod search;
 pub mod stop;
 

@@ -1,0 +1,180 @@
+//! The mixed-integer programs of arXiv:2502.00722: the direct form, the feasibility test of the bisection, and the split for fixed replicas.
+//!
+//! Letters as in the paper: y_c replicas, x_cw share of demand w on configuration c, f_w requests, h_cw rate, o_c price, B budget, d_n(c)
+//! GPUs, a_n availability, T makespan.
+//!
+//! Eq. 3, Σ_w x_cw·f_w / (y_c·h_cw) <= T, is bilinear. Dividing by T makes it linear without a search: with z = T0/T and u_cw = x_cw·z,
+//!
+//! max z  s.t.  Σ_c u_cw = z;  Σ_w u_cw·f_w/(h_cw·T0) <= y_c;  Σ_c o_c·y_c <= B;  Σ_c d_n(c)·y_c <= a_n;  y integer
+//!
+//! T0 is a time of the order of T, so that z is near 1 where the solver's absolute tolerances mean something. Fixing T instead gives the
+//! paper's test (appendix F): Σ_w x_cw·f_w/h_cw <= T·y_c with least Σ_c o_c·y_c.
+
+use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
+
+use super::super::{Problem, whole};
+use crate::milp::{self, Budget, Program, Solved, Unsolved};
+
+/// Whether replicas are counted or may be split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replicas {
+    /// Integers.
+    Whole,
+    /// The relaxation, whose optimum bounds every plan.
+    Split,
+}
+
+/// Replicas with the least makespan that a search proved possible.
+pub(super) struct Found {
+    pub(super) replicas: Vec<u32>,
+    pub(super) bound_s: f64,
+    pub(super) solved: Solved,
+}
+
+struct Columns {
+    variables: ProblemVariables,
+    replicas: Vec<Variable>,
+    /// `shares[c][w]`; `None` where c cannot serve w.
+    shares: Vec<Vec<Option<Variable>>>,
+}
+
+impl Columns {
+    fn new(problem: &Problem, kind: Replicas, most: f64) -> Self {
+        let mut variables = ProblemVariables::new();
+        let n = problem.configurations.len();
+        let (mut replicas, mut shares) = (Vec::with_capacity(n), Vec::with_capacity(n));
+        for c in 0..n {
+            let upper = problem.n_replicas_max(c);
+            let count = variable().min(0.0).max(f64::from(upper));
+            replicas.push(variables.add(if kind == Replicas::Whole { count.integer() } else { count }));
+            let row = (0..problem.demands.len()).map(|w| {
+                let serves = upper > 0 && problem.seconds(c, w).is_some();
+                serves.then(|| variables.add(variable().min(0.0).max(most)))
+            });
+            shares.push(row.collect());
+        }
+        Self { variables, replicas, shares }
+    }
+
+    /// Budget and availability.
+    fn limits(&self, problem: &Problem) -> Vec<Constraint> {
+        let sum = |of: &dyn Fn(usize) -> f64| -> Expression {
+            self.replicas.iter().enumerate().map(|(c, &y)| of(c) * y).sum()
+        };
+        let mut all = vec![constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour)];
+        for (offer, limit) in problem.offers.iter().enumerate() {
+            let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
+            all.push(constraint!(taken <= f64::from(limit.n_available)));
+        }
+        all
+    }
+
+    /// Busy time of a configuration over `unit_s`.
+    fn busy(&self, problem: &Problem, c: usize, unit_s: f64) -> Expression {
+        let cells = self.shares[c].iter().enumerate().filter_map(|(w, cell)| cell.map(|cell| (w, cell)));
+        cells.map(|(w, cell)| problem.seconds(c, w).expect("a cell is served") / unit_s * cell).sum()
+    }
+
+    /// All shares of a demand.
+    fn served(&self, w: usize) -> Expression {
+        self.shares.iter().filter_map(|row| row[w]).map(Expression::from).sum()
+    }
+}
+
+fn demanded(problem: &Problem) -> impl Iterator<Item = usize> {
+    (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0)
+}
+
+/// Least makespan by the direct form. With `other_than`, only plans that do not contain those replicas count.
+pub(super) fn direct(
+    problem: &Problem,
+    kind: Replicas,
+    unit_s: f64,
+    other_than: Option<&[u32]>,
+    budget: Budget,
+) -> Result<Found, Unsolved> {
+    let mut columns = Columns::new(problem, kind, f64::INFINITY);
+    let z = columns.variables.add(variable().min(0.0));
+    let mut constraints = columns.limits(problem);
+    for (c, &y) in columns.replicas.iter().enumerate() {
+        constraints.push(constraint!(columns.busy(problem, c, unit_s) <= y));
+    }
+    for w in demanded(problem) {
+        constraints.push(constraint!(columns.served(w) == z));
+    }
+    if let Some(other_than) = other_than {
+        constraints.extend(exclusion(problem, &mut columns, other_than));
+    }
+    let wanted = columns.replicas.clone();
+    let program = Program { variables: columns.variables, objective: -1.0 * z, constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, budget)?;
+    let fastest = -solved.bound.unwrap_or(f64::NEG_INFINITY);
+    let bound_s = if fastest > 0.0 { unit_s / fastest } else { f64::INFINITY };
+    Ok(Found { replicas: solved.values.iter().map(|&y| whole(y)).collect(), bound_s, solved })
+}
+
+/// At least one configuration has fewer replicas than the plan.
+fn exclusion(problem: &Problem, columns: &mut Columns, plan: &[u32]) -> Vec<Constraint> {
+    let mut fewer = Expression::from(0.0);
+    let mut all = Vec::new();
+    for (c, &n) in plan.iter().enumerate().filter(|(_, n)| **n > 0) {
+        let is_fewer = columns.variables.add(variable().binary());
+        fewer += is_fewer;
+        let upper = f64::from(problem.n_replicas_max(c).max(n));
+        let over = upper - f64::from(n) + 1.0;
+        all.push(constraint!(columns.replicas[c] + over * is_fewer <= upper));
+    }
+    all.push(constraint!(fewer >= 1.0));
+    all
+}
+
+/// The cheapest replicas that end within `makespan_s`.
+pub(super) fn within(problem: &Problem, makespan_s: f64, budget: Budget) -> Result<Vec<u32>, Unsolved> {
+    let columns = Columns::new(problem, Replicas::Whole, 1.0);
+    let mut constraints = columns.limits(problem);
+    for (c, &y) in columns.replicas.iter().enumerate() {
+        constraints.push(constraint!(columns.busy(problem, c, makespan_s) <= y));
+        // Eq. 4: implied for whole replicas, but it tightens the relaxation.
+        constraints.extend(columns.shares[c].iter().flatten().map(|&x| constraint!(x <= y)));
+    }
+    constraints.extend(demanded(problem).map(|w| constraint!(columns.served(w) == 1.0)));
+    let objective = columns.replicas.iter().enumerate().map(|(c, &y)| problem.price(c) * y).sum();
+    let wanted = columns.replicas.clone();
+    let program = Program { variables: columns.variables, objective, constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, budget)?;
+    Ok(solved.values.iter().map(|&y| whole(y)).collect())
+}
+
+/// Shares with the least makespan for fixed replicas, a linear program; `None` where a demand has no replica.
+pub(super) fn split(problem: &Problem, replicas: &[u32], unit_s: f64) -> Option<(Vec<Vec<f64>>, f64)> {
+    let mut variables = ProblemVariables::new();
+    let slowest = variables.add(variable().min(0.0));
+    let mut shares: Vec<Vec<Option<Variable>>> = Vec::with_capacity(replicas.len());
+    for (c, &y) in replicas.iter().enumerate() {
+        let row = (0..problem.demands.len()).map(|w| {
+            let serves = y > 0 && problem.seconds(c, w).is_some();
+            serves.then(|| variables.add(variable().min(0.0).max(1.0)))
+        });
+        shares.push(row.collect());
+    }
+    let wanted: Vec<Variable> = shares.iter().flatten().flatten().copied().collect();
+    let columns = Columns { variables, replicas: Vec::new(), shares };
+    let mut constraints = Vec::new();
+    for w in demanded(problem) {
+        if columns.shares.iter().all(|row| row[w].is_none()) {
+            return None;
+        }
+        constraints.push(constraint!(columns.served(w) == 1.0));
+    }
+    for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
+        constraints.push(constraint!(columns.busy(problem, c, unit_s) <= f64::from(y) * slowest));
+    }
+    let Columns { variables, shares, .. } = columns;
+    let program = Program { variables, objective: slowest.into(), constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, Budget::default()).ok()?;
+    let mut values = solved.values.into_iter();
+    let mut next = || values.next().expect("one value per cell").clamp(0.0, 1.0);
+    let shares: Vec<Vec<f64>> =
+        shares.iter().map(|row| row.iter().map(|cell| cell.map_or(0.0, |_| next())).collect()).collect();
+    Some((shares, solved.objective * unit_s))
+}

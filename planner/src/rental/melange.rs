@@ -1,0 +1,344 @@
+//! Mélange (arXiv:2404.14527): the cheapest GPUs that carry a histogram of request sizes within a latency target.
+//!
+//! A replica is one GPU (or a fixed group that is priced as one). Cells of the histogram (prompt by answer length) have a rate; a GPU type
+//! has a greatest rate per cell at which it keeps the target, 0 where it cannot. Every cell's rate is cut into slices, and slices are
+//! packed by load, the share of a GPU's rate that they take:
+//!
+//! min Σ_g cost_g·n_g  s.t.  Σ_g k_bg = slices;  Σ_b k_bg·(rate_b/slices)/tput_gb <= n_g;  n_g <= available;  k, n integer
+//!
+//! Slices of one cell are alike, so that k_bg counts them where the public code has a binary per slice: same optimum, fewer variables.
+//! Units: requests per second, dollars per hour.
+
+use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
+
+use super::{Offer, Proof, RentalError, RunnerUp, whole};
+use crate::milp::{self, Budget, Solved, Unsolved};
+
+/// What must be carried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// GPU types; a price is that of one replica.
+    pub offers: Vec<Offer>,
+    /// `requests_per_s_max[g][b]`: rate of cell b at which one replica of type g keeps the target; 0 where it cannot.
+    pub requests_per_s_max: Vec<Vec<f64>>,
+    /// Requests per second of each cell.
+    pub requests_per_s: Vec<f64>,
+    /// Slices into which each cell's rate is cut, at least 1.
+    pub n_slices: u32,
+}
+
+/// The cheapest GPUs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rented {
+    /// Replicas of each type.
+    pub replicas: Vec<u32>,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// `slices[g][b]`: slices of cell b on type g.
+    pub slices: Vec<Vec<u32>>,
+    /// Replicas that each type's slices fill.
+    pub load: Vec<f64>,
+    /// How good it is known to be; the objective is dollars per hour.
+    pub proof: Proof,
+}
+
+/// Rates of the cells of a histogram: fractions by row, times the overall rate.
+#[must_use]
+pub fn cells(fractions: &[Vec<f64>], requests_per_s: f64) -> Vec<f64> {
+    fractions.iter().flatten().map(|fraction| fraction * requests_per_s).collect()
+}
+
+struct Columns {
+    variables: ProblemVariables,
+    replicas: Vec<Variable>,
+    slices: Vec<Vec<Option<Variable>>>,
+}
+
+/// The cheapest GPUs, with what holds the price up and the runner-up.
+///
+/// # Errors
+/// On figures without meaning, on a cell that no type carries, when the available GPUs do not suffice, or when the budget ended.
+pub fn plan(load: &Load, budget: Budget) -> Result<Rented, RentalError> {
+    let mut rented = solve(load, None, budget)?;
+    rented.proof.binding = binding(load, &rented, budget);
+    rented.proof.runner_up = solve(load, Some(&rented.replicas), budget).ok().map(|other| RunnerUp {
+        about: format!("{}: {:.4} $/h", words(load, &other.replicas), other.usd_per_hour),
+        objective: other.usd_per_hour,
+        replicas: other.replicas,
+    });
+    Ok(rented)
+}
+
+/// The cheapest plan with one type alone, the baseline.
+///
+/// # Errors
+/// As `plan`; `Input` where no such type is offered.
+pub fn homogeneous(load: &Load, offer: usize, budget: Budget) -> Result<Rented, RentalError> {
+    if offer >= load.offers.len() {
+        let n = load.offers.len();
+        return Err(RentalError::Input(format!("GPU type {offer} is not among the {n} that are offered")));
+    }
+    let mut alone = load.clone();
+    let others = alone.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
+    others.for_each(|(_, other)| other.n_available = 0);
+    solve(&alone, None, budget)
+}
+
+fn check(load: &Load) -> Result<(), RentalError> {
+    let input = |message: String| Err(RentalError::Input(message));
+    if load.offers.is_empty() {
+        return input("no GPU type is offered".to_owned());
+    }
+    if load.n_slices == 0 {
+        return input("a cell is cut into 1 slice or more, found 0".to_owned());
+    }
+    if load.requests_per_s_max.len() != load.offers.len() {
+        let (rows, offers) = (load.requests_per_s_max.len(), load.offers.len());
+        return input(format!("rates are given for {rows} GPU types, {offers} are offered"));
+    }
+    if let Some(rate) = load.requests_per_s.iter().find(|rate| !(rate.is_finite() && **rate >= 0.0)) {
+        return input(format!("a cell's rate must not be below 0 requests/s, found {rate}"));
+    }
+    if load.requests_per_s.iter().all(|&rate| rate == 0.0) {
+        return input("the demand is empty: every cell has 0 requests/s".to_owned());
+    }
+    for (offer, row) in load.offers.iter().zip(&load.requests_per_s_max) {
+        let name = &offer.name;
+        if !(offer.usd_per_hour.is_finite() && offer.usd_per_hour > 0.0) {
+            return input(format!("price of `{name}` must be above 0 $/h, found {}", offer.usd_per_hour));
+        }
+        if row.len() != load.requests_per_s.len() {
+            let (found, cells) = (row.len(), load.requests_per_s.len());
+            return input(format!("`{name}` has rates for {found} cells, the histogram has {cells}"));
+        }
+        if let Some(rate) = row.iter().find(|rate| !(rate.is_finite() && **rate >= 0.0)) {
+            return input(format!("a rate of `{name}` must not be below 0 requests/s, found {rate}"));
+        }
+    }
+    let carried = |b: usize| load.requests_per_s_max.iter().any(|row| row[b] > 0.0);
+    match (0..load.requests_per_s.len()).find(|&b| load.requests_per_s[b] > 0.0 && !carried(b)) {
+        Some(b) => Err(RentalError::Infeasible(format!("no GPU type keeps the latency target in cell {b}"))),
+        None => Ok(()),
+    }
+}
+
+/// Load of one slice of cell b on type g; `None` where the type cannot carry it or nothing is to carry.
+fn slice(load: &Load, g: usize, b: usize) -> Option<f64> {
+    let (rate, most) = (load.requests_per_s[b], load.requests_per_s_max[g][b]);
+    (rate > 0.0 && most > 0.0).then(|| rate / f64::from(load.n_slices) / most)
+}
+
+fn columns(load: &Load) -> Columns {
+    let mut variables = ProblemVariables::new();
+    let (mut replicas, mut slices) = (Vec::new(), Vec::new());
+    for (g, offer) in load.offers.iter().enumerate() {
+        let sum = (0..load.requests_per_s.len()).filter_map(|b| slice(load, g, b)).sum::<f64>();
+        // Nobody rents more replicas of a type than all slices would fill.
+        let upper = f64::from(offer.n_available).min((sum * f64::from(load.n_slices)).ceil());
+        replicas.push(variables.add(variable().integer().min(0.0).max(upper)));
+        let row = (0..load.requests_per_s.len()).map(|b| {
+            let fits = offer.n_available > 0 && slice(load, g, b).is_some();
+            fits.then(|| variables.add(variable().integer().min(0.0).max(f64::from(load.n_slices))))
+        });
+        slices.push(row.collect());
+    }
+    Columns { variables, replicas, slices }
+}
+
+fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Rented, RentalError> {
+    check(load)?;
+    let mut columns = columns(load);
+    let mut constraints: Vec<Constraint> = Vec::new();
+    for (g, &n) in columns.replicas.iter().enumerate() {
+        let cells = columns.slices[g].iter().enumerate().filter_map(|(b, cell)| cell.map(|cell| (b, cell)));
+        let sum: Expression = cells.map(|(b, cell)| slice(load, g, b).expect("a cell is carried") * cell).sum();
+        constraints.push(constraint!(sum <= n));
+    }
+    for b in (0..load.requests_per_s.len()).filter(|&b| load.requests_per_s[b] > 0.0) {
+        let carried: Expression = columns.slices.iter().filter_map(|row| row[b]).map(Expression::from).sum();
+        constraints.push(constraint!(carried == f64::from(load.n_slices)));
+    }
+    if let Some(other_than) = other_than {
+        let mut fewer = Expression::from(0.0);
+        for (g, &n) in other_than.iter().enumerate().filter(|(_, n)| **n > 0) {
+            let is_fewer = columns.variables.add(variable().binary());
+            fewer += is_fewer;
+            let upper = f64::from(load.offers[g].n_available).min(1e6);
+            constraints.push(constraint!(columns.replicas[g] + (upper - f64::from(n) + 1.0) * is_fewer <= upper));
+        }
+        constraints.push(constraint!(fewer >= 1.0));
+    }
+    let objective = load.offers.iter().zip(&columns.replicas).map(|(offer, &n)| offer.usd_per_hour * n).sum();
+    let mut wanted = columns.replicas.clone();
+    wanted.extend(columns.slices.iter().flatten().flatten());
+    let program = milp::Program { variables: columns.variables, objective, constraints, start: Vec::new() };
+    match milp::minimise(program, &wanted, budget) {
+        Ok(solved) => Ok(rented(load, &columns.slices, &solved)),
+        Err(Unsolved::Infeasible) => {
+            Err(RentalError::Infeasible("the available GPUs do not carry every cell within the target".to_owned()))
+        }
+        Err(Unsolved::Stopped(why)) => Err(RentalError::Budget(why)),
+    }
+}
+
+fn rented(load: &Load, cells: &[Vec<Option<Variable>>], solved: &Solved) -> Rented {
+    let n = load.offers.len();
+    let replicas: Vec<u32> = solved.values[..n].iter().map(|&value| whole(value)).collect();
+    let mut values = solved.values[n..].iter();
+    let mut next = || whole(*values.next().expect("one value per cell"));
+    let slices: Vec<Vec<u32>> =
+        cells.iter().map(|row| row.iter().map(|cell| cell.map_or(0, |_| next())).collect()).collect();
+    let of = |g: usize| -> f64 {
+        let cells = slices[g].iter().enumerate().filter(|(_, k)| **k > 0);
+        cells.map(|(b, &k)| f64::from(k) * slice(load, g, b).expect("a cell is carried")).sum()
+    };
+    let filled = (0..n).map(of).collect();
+    let usd = replicas.iter().zip(&load.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum();
+    let proof = Proof::new(usd, solved.bound.map_or(0.0, |bound| bound.min(usd)), solved.status);
+    Rented { replicas, usd_per_hour: usd, slices, load: filled, proof }
+}
+
+fn words(load: &Load, replicas: &[u32]) -> String {
+    let used = replicas.iter().zip(&load.offers).filter(|(n, _)| **n > 0);
+    used.map(|(n, offer)| format!("{n} x {}", offer.name)).collect::<Vec<_>>().join(" + ")
+}
+
+/// What keeps the price up: too few GPUs of a type, or the load that whole GPUs must carry.
+fn binding(load: &Load, rented: &Rented, budget: Budget) -> String {
+    let mut best: Option<(f64, String)> = None;
+    for (g, offer) in load.offers.iter().enumerate().filter(|(_, offer)| offer.n_available < u32::MAX) {
+        let mut lifted = load.clone();
+        lifted.offers[g].n_available = u32::MAX;
+        let usd = solve(&lifted, None, budget).map_or(f64::INFINITY, |other| other.usd_per_hour);
+        let helps = usd < rented.usd_per_hour * (1.0 - 1e-9);
+        if helps && best.as_ref().is_none_or(|(least, _)| usd < *least) {
+            let (name, n, taken) = (&offer.name, offer.n_available, rented.replicas[g]);
+            let words = format!("availability of `{name}`: {taken} of {n} are rented; with more of them {usd:.4} $/h");
+            best = Some((usd, words));
+        }
+    }
+    let used = (0..load.offers.len()).filter(|&g| rented.replicas[g] > 0);
+    let carry = |g: usize| {
+        format!("{} of `{}` carry the load of {:.3}", rented.replicas[g], load.offers[g].name, rented.load[g])
+    };
+    best.map_or_else(|| format!("load: {}", used.map(carry).collect::<Vec<_>>().join(", ")), |(_, words)| words)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The toy example of the public repository: two by two cells, 16 requests/s.
+    fn toy(n_slices: u32) -> Load {
+        let offer = |name: &str, usd_per_hour| Offer { name: name.to_owned(), usd_per_hour, n_available: u32::MAX };
+        Load {
+            offers: vec![offer("A10G", 1.01), offer("A100", 3.67)],
+            requests_per_s_max: vec![vec![5.0, 1.0, 10.0, 5.0], vec![20.0, 2.0, 50.0, 20.0]],
+            requests_per_s: cells(&[vec![0.25, 0.125], vec![0.375, 0.25]], 16.0),
+            n_slices,
+        }
+    }
+
+    #[test]
+    fn the_toy_of_the_repository() {
+        for n_slices in [1, 2, 4] {
+            let rented = plan(&toy(n_slices), Budget::default()).expect("a plan");
+            assert_eq!(rented.replicas, [5, 0]);
+            assert!((rented.usd_per_hour - 5.05).abs() < 1e-9);
+            // 4/5 + 2/1 + 6/10 + 4/5 = 4.2.
+            assert!((rented.load[0] - 4.2).abs() < 1e-9);
+            assert_eq!(rented.proof.binding, "load: 5 of `A10G` carry the load of 4.200");
+            let second = rented.proof.runner_up.expect("another");
+            assert!(second.objective > 5.05 && second.replicas[0] < 5, "{second:?}");
+        }
+    }
+
+    #[test]
+    fn a_type_that_is_short_is_named() {
+        let mut load = toy(4);
+        load.offers[0].n_available = 3;
+        let rented = plan(&load, Budget::default()).expect("a plan");
+        // One A100 takes cells 0, 2 and 3 (0.52) and a quarter of cell 1 (0.25); the rest of cell 1 fills 1.5 A10G.
+        assert!((rented.usd_per_hour - 5.69).abs() < 1e-9);
+        let words = "availability of `A10G`: 2 of 3 are rented; with more of them 5.0500 $/h";
+        assert_eq!(rented.proof.binding, words);
+    }
+
+    type Spoil = fn(&mut Load);
+
+    #[test]
+    fn bad_loads_have_a_named_reason() {
+        let cases: [(&str, Spoil); 6] = [
+            ("price of `A10G` must be above 0 $/h, found 0", |l| l.offers[0].usd_per_hour = 0.0),
+            ("the demand is empty: every cell has 0 requests/s", |l| l.requests_per_s.fill(0.0)),
+            ("a cell is cut into 1 slice or more, found 0", |l| l.n_slices = 0),
+            ("`A100` has rates for 3 cells, the histogram has 4", |l| l.requests_per_s_max[1].truncate(3)),
+            ("no GPU type keeps the latency target in cell 1", |l| {
+                l.requests_per_s_max.iter_mut().for_each(|row| row[1] = 0.0);
+            }),
+            ("the available GPUs do not carry every cell within the target", |l| {
+                l.offers.iter_mut().for_each(|offer| offer.n_available = 1);
+            }),
+        ];
+        for (message, spoil) in cases {
+            let mut load = toy(2);
+            spoil(&mut load);
+            assert_eq!(plan(&load, Budget::default()).expect_err(message).to_string(), message);
+        }
+    }
+
+    /// Cheapest over every type of every slice, each slice on its own.
+    fn brute_force(load: &Load) -> f64 {
+        let n = load.offers.len();
+        let n_slices = usize::try_from(load.n_slices).expect("few");
+        let slices: Vec<usize> = (0..load.requests_per_s.len() * n_slices).map(|s| s / n_slices).collect();
+        let mut best = f64::INFINITY;
+        for mut code in 0..n.pow(u32::try_from(slices.len()).expect("few")) {
+            let mut filled = vec![0.0; n];
+            for &b in &slices {
+                filled[code % n] +=
+                    load.requests_per_s[b] / f64::from(load.n_slices) / load.requests_per_s_max[code % n][b];
+                code /= n;
+            }
+            let usd = filled.iter().zip(&load.offers).map(|(sum, o)| (sum - 1e-9_f64).ceil() * o.usd_per_hour).sum();
+            best = best.min(usd);
+        }
+        best
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn the_program_equals_brute_force_and_finer_slices_cost_no_more(
+            prices in prop::collection::vec(1_u32..=8, 2),
+            most in prop::collection::vec(0_u32..=9, 6),
+            rates in prop::collection::vec(1_u32..=12, 3),
+        ) {
+            let offers = prices.iter().map(|&p| Offer { name: "g".to_owned(), usd_per_hour: f64::from(p), n_available: 99 });
+            let most: Vec<f64> = most.into_iter().map(f64::from).collect();
+            let mut load = Load {
+                offers: offers.collect(),
+                requests_per_s_max: most.chunks(3).map(<[f64]>::to_vec).collect(),
+                requests_per_s: rates.into_iter().map(f64::from).collect(),
+                n_slices: 1,
+            };
+            let mut last = f64::INFINITY;
+            for n_slices in [1, 2, 4] {
+                load.n_slices = n_slices;
+                match plan(&load, Budget::default()) {
+                    Ok(rented) => {
+                        prop_assert!(rented.usd_per_hour <= last + 1e-9);
+                        last = rented.usd_per_hour;
+                        if n_slices < 4 {
+                            prop_assert!((rented.usd_per_hour - brute_force(&load)).abs() < 1e-6, "{rented:?}");
+                        }
+                    }
+                    Err(why) => prop_assert!(brute_force(&load).is_infinite() || matches!(why, RentalError::Infeasible(_))),
+                }
+            }
+        }
+    }
+}

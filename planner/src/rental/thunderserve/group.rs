@@ -1,0 +1,228 @@
+//! A group of GPUs that holds one replica: its stages, and its speed in either phase.
+//!
+//! Stages: equal tensor-parallel GPUs of one machine; layers may be uneven. A layer of a stage on D GPUs takes
+//! max(operations / (D·η_c·peak), bytes / (D·η_m·bandwidth)) + 4·(D-1)·(α + tokens·H·2 / (D·β)); hand-over between stages of different
+//! machines takes α + tokens·H·2 / β. Prompts are prefilled one by one: the slowest stage sets the rate, the sum the latency. A decode step
+//! of b requests runs in as many parts as there are stages. Units: seconds, bytes, layers.
+
+use hw::{Dtype, Tokens};
+
+use super::super::throughput::{
+    BANDWIDTH_REACHED, BATCH_MAX, COMPUTE_REACHED, LINK_REACHED, LINK_START_S, MEMORY_USED,
+};
+use super::{Phase, Task};
+
+/// GPUs of one machine that hold some layers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stage {
+    /// Machine, an index of the pool.
+    pub machine: usize,
+    /// Tensor-parallel GPUs.
+    pub tp: u32,
+    /// Layers that it holds.
+    pub layers: u64,
+}
+
+/// Speed of a group for the mean request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Speed {
+    /// Requests per second within the targets.
+    pub(super) rate: f64,
+    /// Seconds of a decode step at the batch of that rate; 0 for prefill groups.
+    pub(super) step_s: f64,
+}
+
+fn f(count: u64) -> f64 {
+    Tokens(count).as_f64()
+}
+
+fn layer_bytes(task: &Task) -> f64 {
+    2.0 * f(task.model.n_parameters()) / f(task.model.n_layers)
+}
+
+/// Keys and values of one token in one layer, in 16 bits.
+fn kv_layer_bytes(task: &Task) -> f64 {
+    4.0 * f(task.model.kv_width())
+}
+
+fn usable(task: &Task, stage: &Stage) -> f64 {
+    MEMORY_USED * task.pool.machines[stage.machine].gpu.memory.as_f64() * f64::from(stage.tp)
+}
+
+/// Time of a stage for that many new tokens, each of which attends to `context` others.
+fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
+    let gpu = &task.pool.machines[stage.machine].gpu;
+    let d = f64::from(stage.tp);
+    let width = f(task.model.n_heads * task.model.head_dim);
+    let active = f(task.model.active_parameters()) / f(task.model.n_layers);
+    let flops = tokens * (2.0 * active + 4.0 * context * width);
+    let bytes = layer_bytes(task) + cached * kv_layer_bytes(task);
+    let compute = flops / (d * COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
+    let memory = bytes / (d * BANDWIDTH_REACHED * gpu.memory_bandwidth.get());
+    let message = tokens * f(task.model.hidden) * 2.0 / (d * LINK_REACHED * gpu.intra_node_bandwidth.get());
+    f(stage.layers) * (compute.max(memory) + 4.0 * (d - 1.0) * (LINK_START_S + message))
+}
+
+/// Activations from stage to stage.
+fn hand_over_s(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
+    let bytes = tokens * f(task.model.hidden) * 2.0;
+    stages
+        .windows(2)
+        .map(|pair| task.pool.start_s + bytes / task.pool.bandwidth(pair[0].machine, pair[1].machine))
+        .sum()
+}
+
+/// Seconds until the first token of a prompt that waits for no other.
+pub(super) fn prefill_s(task: &Task, stages: &[Stage], input: Tokens) -> f64 {
+    let s = input.as_f64();
+    // Causal attention: half the prompt on average.
+    stages.iter().map(|stage| stage_s(task, stage, s, s / 2.0, s)).sum::<f64>() + hand_over_s(task, stages, s)
+}
+
+fn prefill_slowest_s(task: &Task, stages: &[Stage], input: f64) -> f64 {
+    stages.iter().map(|stage| stage_s(task, stage, input, input / 2.0, input)).fold(0.0, f64::max)
+}
+
+/// Seconds of a decode step of `batch` requests.
+fn step_s(task: &Task, stages: &[Stage], batch: f64, context: f64) -> f64 {
+    let n = f(stages.len() as u64);
+    let part = batch / n;
+    let slowest = stages.iter().map(|stage| stage_s(task, stage, part, context, part * context)).fold(0.0, f64::max);
+    n * slowest + hand_over_s(task, stages, part)
+}
+
+/// Requests whose keys and values fit beside the weights.
+fn batch_max(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
+    let room = |stage: &Stage| {
+        let layers = f(stage.layers);
+        (usable(task, stage) - layers * layer_bytes(task)) / (layers * kv_layer_bytes(task) * tokens)
+    };
+    let fits = stages.iter().filter(|stage| stage.layers > 0).map(room).fold(f64::INFINITY, f64::min);
+    fits.floor().clamp(0.0, BATCH_MAX)
+}
+
+/// Largest load of a server with fixed service time whose mean wait and service stay within a target (M/D/1: ρ·s / (2·(1 - ρ))).
+fn load_within(service_s: f64, latency_s: f64, target_s: f64) -> f64 {
+    let slack = (target_s - latency_s) / service_s;
+    if slack <= 0.0 { 0.0 } else { 2.0 * slack / (1.0 + 2.0 * slack) }
+}
+
+/// Speed of a group that runs one phase.
+pub(super) fn speed(task: &Task, stages: &[Stage], phase: Phase) -> Speed {
+    let (input, output) = task.mean();
+    match phase {
+        Phase::Prefill => {
+            let slowest = prefill_slowest_s(task, stages, input);
+            let latency = prefill_s(task, stages, Tokens(hw::Bytes::from_f64(input).0));
+            Speed { rate: load_within(slowest, latency, task.ttft_s) / slowest, step_s: 0.0 }
+        }
+        Phase::Decode => {
+            let context = input + output / 2.0;
+            let most = batch_max(task, stages, input + output);
+            let target = task.tpot_s * super::DECODE_SHARE;
+            let batch = largest(most, |batch| step_s(task, stages, batch, context) <= target);
+            let step_s = step_s(task, stages, batch.max(1.0), context);
+            Speed { rate: batch / (output * step_s), step_s }
+        }
+    }
+}
+
+/// Largest whole batch up to `most` that holds a condition which larger batches break; 0 for none.
+fn largest(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
+    let (mut low, mut high) = (0.0, most + 1.0);
+    while high - low > 1.0 {
+        let middle = (low.midpoint(high)).floor();
+        if holds(middle) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+/// Rate of a replica that runs both phases: prompts stop decoding, so that a token takes step / (1 - r·prefill) on average.
+pub(super) fn colocated_rate(task: &Task, stages: &[Stage]) -> f64 {
+    let (input, output) = task.mean();
+    let context = input + output / 2.0;
+    let prefill = prefill_slowest_s(task, stages, input);
+    let latency = prefill_s(task, stages, Tokens(hw::Bytes::from_f64(input).0));
+    let most = batch_max(task, stages, input + output);
+    let rate_of = |batch: f64| {
+        let step = step_s(task, stages, batch, context);
+        // A batch of b ends in output·step + b·prefill seconds.
+        (batch / (output * step + batch * prefill), step)
+    };
+    let batch = largest(most, |batch| {
+        let (rate, step) = rate_of(batch);
+        let stalled = step / (1.0 - rate * prefill).max(1e-9);
+        stalled <= task.tpot_s && rate * prefill <= load_within(prefill, latency, task.ttft_s)
+    });
+    if batch < 1.0 { 0.0 } else { rate_of(batch).0 }
+}
+
+/// Every way to lay a replica on these GPUs; empty where it does not fit.
+pub(super) fn layouts(task: &Task, n_gpus: &[u32]) -> Vec<Vec<Stage>> {
+    let machines: Vec<usize> = (0..n_gpus.len()).filter(|&m| n_gpus[m] > 0).collect();
+    let mut cuts: Vec<Vec<Stage>> = vec![Vec::new()];
+    for &machine in &chained(task, &machines) {
+        let n = n_gpus[machine];
+        let degrees = (0..=n.ilog2()).map(|power| 1_u32 << power).filter(|tp| n.is_multiple_of(*tp));
+        let parts: Vec<Vec<Stage>> =
+            degrees.map(|tp| (0..n / tp).map(|_| Stage { machine, tp, layers: 0 }).collect()).collect();
+        cuts = cuts.iter().flat_map(|cut| parts.iter().map(|part| [cut.as_slice(), part].concat())).collect();
+    }
+    let mut all: Vec<Vec<Stage>> = Vec::new();
+    for cut in cuts.iter().filter(|cut| !cut.is_empty()) {
+        let gpu = |stage: &Stage| &task.pool.machines[stage.machine].gpu;
+        let by: [&dyn Fn(&Stage) -> f64; 3] = [
+            &|stage| f64::from(stage.tp) * gpu(stage).peak(Dtype::Bf16).get(),
+            &|stage| f64::from(stage.tp) * gpu(stage).memory_bandwidth.get(),
+            &|stage| usable(task, stage),
+        ];
+        for weight in by {
+            if let Some(stages) = spread(task, cut, weight).filter(|stages| !all.contains(stages)) {
+                all.push(stages);
+            }
+        }
+    }
+    all
+}
+
+/// Machines in an order whose weakest link is strong: from each one on, the strongest link to one that is left; the best start counts.
+fn chained(task: &Task, machines: &[usize]) -> Vec<usize> {
+    let mut best: (f64, Vec<usize>) = (-1.0, machines.to_vec());
+    for &start in machines {
+        let mut order = vec![start];
+        let mut weakest = f64::INFINITY;
+        while order.len() < machines.len() {
+            let last = order[order.len() - 1];
+            let left = machines.iter().filter(|m| !order.contains(m));
+            let Some(&next) =
+                left.max_by(|&&a, &&b| task.pool.bandwidth(last, a).total_cmp(&task.pool.bandwidth(last, b)))
+            else {
+                break;
+            };
+            weakest = weakest.min(task.pool.bandwidth(last, next));
+            order.push(next);
+        }
+        if weakest > best.0 {
+            best = (weakest, order);
+        }
+    }
+    best.1
+}
+
+/// Layers in proportion to a weight, as far as memory holds them with the longest request; `None` where not all fit.
+fn spread(task: &Task, cut: &[Stage], weight: &dyn Fn(&Stage) -> f64) -> Option<Vec<Stage>> {
+    let mut stages = cut.to_vec();
+    let layer = layer_bytes(task) + kv_layer_bytes(task) * task.longest();
+    for _ in 0..task.model.n_layers {
+        let open = (0..stages.len()).filter(|&s| f(stages[s].layers + 1) * layer <= usable(task, &stages[s]));
+        let after = |s: usize| f(stages[s].layers + 1) / weight(&stages[s]);
+        let next = open.min_by(|&a, &b| after(a).total_cmp(&after(b)))?;
+        stages[next].layers += 1;
+    }
+    stages.retain(|stage| stage.layers > 0);
+    Some(stages)
+}
