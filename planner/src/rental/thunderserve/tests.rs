@@ -185,7 +185,11 @@ type Spoil = fn(&mut Task);
 
 #[test]
 fn bad_tasks_have_a_named_reason() {
-    let cases: [(&str, Spoil); 9] = [
+    let cases: [(&str, Spoil); 11] = [
+        ("model `gpt-30b` has no layers or no keys and values", |t| t.model.n_layers = 0),
+        ("GPU of `a40` needs a peak and bandwidths above 0", |t| {
+            t.pool.machines[0].gpu.memory_bandwidth = BytesPerSecond::ZERO;
+        }),
         ("the pool has no GPU", |t| t.pool.machines.iter_mut().for_each(|m| m.n_gpus = 0)),
         ("links must be a table of 2 by 2 machines", |t| t.pool.links.truncate(1)),
         ("a link must be above 0 bytes/s, found 0", |t| t.pool.links[0][1] = 0.0),
