@@ -265,6 +265,17 @@ proptest! {
     }
 
     #[test]
+    fn the_runner_up_is_second_and_answers_repeat(problem in small()) {
+        let options = Options { budget: Budget { gap: 0.2, ..Budget::default() }, ..Options::default() };
+        let Ok(answer) = plan(&problem, options) else { return Ok(()) };
+        check(&problem, &answer);
+        if let Some(second) = &answer.proof.runner_up {
+            prop_assert!(second.objective >= answer.plan.makespan_s && second.replicas != answer.plan.replicas);
+        }
+        prop_assert_eq!(plan(&problem, options), Ok(answer));
+    }
+
+    #[test]
     fn no_figure_makes_it_panic(
         figures in prop::collection::vec(prop::sample::select(EXTREMES.to_vec()), 8),
         counts in prop::collection::vec(prop::sample::select(vec![0, 1, 7, u32::MAX]), 4),
