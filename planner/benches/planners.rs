@@ -1,11 +1,17 @@
 //! Planning time per global batch of every long-context system on pools of 64, 256 and 1,024 GPUs: eight sequences per GPU for data-parallel
 //! systems and FlexSP, about 200,000 tokens per 64 GPUs for Hydraulis. Estimate: a planner that runs beside a step of seconds has to stay
 //! below it; Skrull's runs in the data loader and has to stay below a millisecond for 256 sequences.
+//!
+//! Renting: six GPU types, nine request types, Llama-3 8B, 70B and both, to a gap of 1 %. Estimate: about 40 integers and 400 shares are
+//! solved within a second; the aim is 5 s, so that a plan can follow a price list.
 
 use std::collections::BTreeMap;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use planner::{PlanContext, Value};
+use planner::milp::Budget;
+use planner::rental::cost_efficiency::{self, Form, Options};
+use planner::rental::throughput::{self, Lengths, Parallel};
+use planner::{PlanContext, Value, rental};
 use sim::cost::roofline::Roofline;
 use sim::layout::{ContextExchange, Layout, Zero};
 use sim::problem::{Execution, Problem};
@@ -88,5 +94,62 @@ fn planners(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, planners);
+/// Six GPU types at catalogue prices, nine request types per model, rates by the roofline.
+fn renting(requests: [f64; 2], budget_usd_per_hour: f64) -> rental::Problem {
+    let types = [("a6000", 8), ("a40", 12), ("l40s", 12), ("a100-sxm-80g", 6), ("h100-sxm", 8), ("rtx-4090", 16)];
+    let gpus: Vec<hw::Gpu> = types.iter().map(|(name, _)| hw::catalog::gpu(name).expect("listed")).collect();
+    let models = ["llama-3-8b", "llama-3-70b"].map(|name| sim::model::embedded(name).expect("embedded"));
+    let (mut kinds, mut demands) = (Vec::new(), Vec::new());
+    for (model, requests) in requests.into_iter().enumerate().filter(|(_, requests)| *requests > 0.0) {
+        for (input, i) in [(2455, 2.0), (824, 3.0), (496, 4.0)] {
+            for (output, o) in [(510, 3.0), (253, 4.0), (18, 2.0)] {
+                kinds.push((model, Lengths { input: hw::Tokens(input), output: hw::Tokens(output) }));
+                let name = format!("{input}+{output} of {}", models[model].name);
+                demands.push(rental::Demand { name, model, requests: requests * i * o / 81.0 });
+            }
+        }
+    }
+    let layouts = |all: &[(u32, u32)]| all.iter().map(|&(tp, pp)| Parallel { tp, pp }).collect::<Vec<_>>();
+    let small = layouts(&[(1, 1), (2, 1), (4, 1)]);
+    let large = layouts(&[(1, 2), (2, 1), (4, 1), (2, 2), (8, 1), (4, 2), (2, 4)]);
+    let mut configurations = throughput::configurations(&gpus, (0, &models[0]), &small, &kinds);
+    configurations.extend(throughput::configurations(&gpus, (1, &models[1]), &large, &kinds));
+    let price = |gpu: &hw::Gpu| gpu.prices.iter().map(|price| price.usd_per_hour).fold(f64::INFINITY, f64::min);
+    let offer = |(gpu, (name, n_available)): (&hw::Gpu, (&str, u32))| rental::Offer {
+        name: name.to_owned(),
+        usd_per_hour: price(gpu),
+        n_available,
+    };
+    let offers = gpus.iter().zip(types).map(offer).collect();
+    rental::Problem { offers, configurations, demands, budget_usd_per_hour }
+}
+
+fn rentals(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("rental");
+    group.sample_size(10).warm_up_time(std::time::Duration::from_millis(200));
+    let budget = Budget { gap: 0.01, ..Budget::default() };
+    for (name, requests) in [("8b", [2000.0, 0.0]), ("70b", [0.0, 2000.0]), ("8b and 70b", [2000.0, 400.0])] {
+        for usd in [15.0, 30.0, 60.0] {
+            let problem = renting(requests, usd);
+            for (form, words) in [(Form::Direct, "direct"), (Form::Bisection { tolerance_s: 0.1 }, "bisection")] {
+                let options = Options { form, budget };
+                match cost_efficiency::solve(&problem, options) {
+                    Err(why) => println!("{name}, {usd} $/h, {words}: {why}"),
+                    Ok(answer) => {
+                        println!(
+                            "{name}, {usd} $/h, {words}: {:.3} s, gap {:.4}",
+                            answer.plan.makespan_s, answer.proof.gap
+                        );
+                        group.bench_function(format!("{name}, {usd} $/h, {words}"), |bencher| {
+                            bencher.iter(|| cost_efficiency::solve(&problem, options));
+                        });
+                    }
+                }
+            }
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, planners, rentals);
 criterion_main!(benches);

@@ -210,7 +210,10 @@ impl Problem {
     /// GPUs of each offer that replicas take.
     #[must_use]
     pub fn n_gpus(&self, replicas: &[u32]) -> Vec<u32> {
-        let of = |offer: usize| replicas.iter().zip(&self.configurations).map(|(&y, c)| y * c.n_gpus[offer]).sum();
+        let of = |offer: usize| {
+            let taken = replicas.iter().zip(&self.configurations).map(|(&y, c)| y.saturating_mul(c.n_gpus[offer]));
+            taken.fold(0, u32::saturating_add)
+        };
         (0..self.offers.len()).map(of).collect()
     }
 

@@ -149,7 +149,7 @@ pub fn configurations(
                 continue;
             }
             let mut n_gpus = vec![0; gpus.len()];
-            n_gpus[offer] = parallel.tp * parallel.pp;
+            n_gpus[offer] = parallel.tp.saturating_mul(parallel.pp);
             let Parallel { tp, pp } = parallel;
             let name = format!("{} on {} tp {tp} pp {pp}", model.1.name, gpu.name);
             all.push(Configuration { name, model: model.0, n_gpus, requests_per_s });

@@ -165,6 +165,16 @@ impl Task {
         if self.pool.machines.iter().all(|machine| machine.n_gpus == 0) {
             return input("the pool has no GPU".to_owned());
         }
+        let bare = |gpu: &Gpu| {
+            let rates = [gpu.peak_bf16.get(), gpu.memory_bandwidth.get(), gpu.intra_node_bandwidth.get()];
+            !rates.into_iter().all(positive)
+        };
+        if let Some(machine) = self.pool.machines.iter().find(|machine| bare(&machine.gpu)) {
+            return input(format!("GPU of `{}` needs a peak and bandwidths above 0", machine.name));
+        }
+        if self.model.n_layers == 0 || self.model.kv_width() == 0 {
+            return input(format!("model `{}` has no layers or no keys and values", self.model.name));
+        }
         if self.pool.links.len() != n || self.pool.links.iter().any(|row| row.len() != n) {
             return input(format!("links must be a table of {n} by {n} machines"));
         }

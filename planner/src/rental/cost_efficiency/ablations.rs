@@ -1,16 +1,20 @@
 //! Plans that give up one of the three decisions (arXiv:2502.00722, baselines): one GPU type, a fixed mix, a fixed deployment, round robin.
 //!
 //! Round robin sends every demand to all replicas of its model alike, so that a replica of c takes T = Σ_w f_w/h_cw / N, where N counts
-//! the model's replicas; what is left to decide is y. For fixed T this is linear: g_c·used_c <= T·N with g_c = Σ_w f_w/h_cw.
+//! the model's replicas; what is left to decide is y. Once the slowest configuration of a model is chosen, G = Σ_w f_w/h_cw, this is linear
+//! in z = 1/T: G·z <= N over the configurations that are not slower.
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
-use super::super::{Answer, Plan, Problem, RentalError, whole};
-use super::{Options, bisect, relaxed, serviceable, solve};
-use crate::milp::{self, Program, Unsolved};
+use super::super::{Answer, Plan, Problem, Proof, RentalError, whole};
+use super::program::Replicas;
+use super::{Options, no_plan, relaxed, serviceable, solve};
+use crate::milp::{self, Budget, Program, Unsolved};
+use crate::policy::Status;
+use crate::stop;
 
-/// Round robin's bisection ends at this part of the relaxation's makespan.
-const ROUND_ROBIN_TOLERANCE: f64 = 1e-3;
+/// Choices of slowest configurations that round robin compares at most.
+const CHOICES_MAX: usize = 200_000;
 
 /// The best plan on one GPU type alone.
 ///
@@ -84,18 +88,76 @@ pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Answer,
     solve(&fixed, options)
 }
 
-/// The best composition and deployment when every replica of a model gets the same share of every demand.
+/// The best composition and deployment when every replica of a model gets the same share of every demand: the best over every choice of
+/// a slowest configuration per model, in the order of what each model could do alone.
 ///
 /// # Errors
-/// As `solve`.
+/// As `solve`; `Budget` for more than `CHOICES_MAX` choices.
 pub fn round_robin(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
     problem.check()?;
     serviceable(problem)?;
-    let relaxed_s = relaxed(problem)?;
-    bisect(problem, relaxed_s, relaxed_s * ROUND_ROBIN_TOLERANCE, |trial| {
-        let replicas = alike(problem, trial, options)?;
-        Ok(dealt(problem, replicas))
-    })
+    let unit_s = relaxed(problem)?;
+    let choices = choices(problem, unit_s)?;
+    let (mut best, mut bound_s): (Option<Plan>, f64) = (None, f64::INFINITY);
+    let mut status = Status::Optimal;
+    for (alone_s, slowest) in choices {
+        let most = best.as_ref().map_or(f64::INFINITY, |plan| plan.makespan_s);
+        if alone_s >= most || stop::is_asked() {
+            bound_s = bound_s.min(alone_s);
+            break;
+        }
+        match alike(problem, &slowest, Replicas::Whole, (unit_s, most), options.budget) {
+            Ok((replicas, least_s)) => {
+                bound_s = bound_s.min(least_s);
+                best = dealt(problem, replicas).filter(|plan| plan.makespan_s < most).or(best);
+            }
+            Err(Unsolved::Infeasible) => {}
+            Err(Unsolved::Stopped(_)) => {
+                bound_s = bound_s.min(alone_s);
+                status = Status::Feasible;
+            }
+        }
+    }
+    let plan = best.ok_or_else(|| no_plan(problem))?;
+    let proof = Proof::new(plan.makespan_s, bound_s.min(plan.makespan_s), status);
+    Ok(Answer { plan, proof })
+}
+
+/// The slowest configuration's seconds per model.
+type Slowest = Vec<(usize, f64)>;
+
+/// Every choice of a slowest configuration per model, with the makespan that no plan with it undercuts; soonest first.
+fn choices(problem: &Problem, unit_s: f64) -> Result<Vec<(f64, Slowest)>, RentalError> {
+    let mut models: Vec<usize> = problem.demands.iter().filter(|d| d.requests > 0.0).map(|d| d.model).collect();
+    models.sort_unstable();
+    models.dedup();
+    let mut all: Vec<(f64, Slowest)> = vec![(0.0, Vec::new())];
+    for model in models {
+        let of_model = (0..problem.configurations.len())
+            .filter(|&c| problem.configurations[c].model == model && problem.n_replicas_max(c) > 0);
+        let mut seconds: Vec<f64> = of_model.filter_map(|c| all_demands(problem, c)).collect();
+        seconds.sort_by(f64::total_cmp);
+        seconds.dedup();
+        if all.len() * seconds.len() > CHOICES_MAX {
+            return Err(RentalError::Budget(format!("round robin has more than {CHOICES_MAX} choices to compare")));
+        }
+        let alone = seconds.into_iter().filter_map(|seconds| {
+            let slowest = vec![(model, seconds)];
+            let found = alike(problem, &slowest, Replicas::Split, (unit_s, f64::INFINITY), Budget::default());
+            found.ok().map(|(_, least_s)| (least_s, seconds))
+        });
+        let alone: Vec<(f64, f64)> = alone.collect();
+        let with = |(before_s, slowest): &(f64, Slowest)| {
+            let (before_s, slowest) = (*before_s, slowest.clone());
+            let more = move |&(alone_s, seconds): &(f64, f64)| {
+                (alone_s.max(before_s), [slowest.as_slice(), &[(model, seconds)]].concat())
+            };
+            alone.iter().map(more).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(all)
 }
 
 /// Seconds of all the model's demands on one replica; `None` where it cannot serve one of them or has none.
@@ -107,45 +169,49 @@ fn all_demands(problem: &Problem, c: usize) -> Option<f64> {
     seconds.filter(|seconds| !seconds.is_empty()).map(|seconds| seconds.iter().sum())
 }
 
-/// The cheapest replicas that end within `makespan_s` when each gets the same.
-fn alike(problem: &Problem, makespan_s: f64, options: Options) -> Result<Vec<u32>, Unsolved> {
+/// Replicas with the least makespan when each gets the same and none is slower than its model's choice; with a bound on that makespan.
+/// `(unit, most)`: a time of the order of the makespan, and one that is to be undercut.
+fn alike(
+    problem: &Problem,
+    slowest: &Slowest,
+    kind: Replicas,
+    (unit_s, most_s): (f64, f64),
+    budget: Budget,
+) -> Result<(Vec<u32>, f64), Unsolved> {
     let mut variables = ProblemVariables::new();
+    let limit = |c: usize| slowest.iter().find(|(model, _)| *model == problem.configurations[c].model);
+    let is_open =
+        |c: &usize| limit(*c).zip(all_demands(problem, *c)).is_some_and(|((_, most), seconds)| seconds <= *most);
+    let open: Vec<usize> = (0..problem.configurations.len()).filter(is_open).collect();
+    let count = |c: usize| variable().min(0.0).max(f64::from(problem.n_replicas_max(c)));
+    let whole_or_not = |c: usize| if kind == Replicas::Whole { count(c).integer() } else { count(c) };
+    let replicas: Vec<(usize, Variable)> = open.iter().map(|&c| (c, variables.add(whole_or_not(c)))).collect();
+    let z = variables.add(variable().min(unit_s / most_s));
+    let sum = |of: &dyn Fn(usize) -> f64| -> Expression { replicas.iter().map(|&(c, y)| of(c) * y).sum() };
     let mut constraints: Vec<Constraint> = Vec::new();
-    let mut replicas: Vec<(usize, Variable, Variable)> = Vec::new();
-    for c in (0..problem.configurations.len()).filter(|&c| all_demands(problem, c).is_some()) {
-        let upper = f64::from(problem.n_replicas_max(c));
-        let (y, used) = (variables.add(variable().integer().min(0.0).max(upper)), variables.add(variable().binary()));
-        constraints.push(constraint!(y <= upper * used));
-        constraints.push(constraint!(used <= y));
-        replicas.push((c, y, used));
-    }
-    let sum = |of: &dyn Fn(usize) -> f64| -> Expression { replicas.iter().map(|&(c, y, _)| of(c) * y).sum() };
-    for &(c, _, used) in &replicas {
-        let model = problem.configurations[c].model;
-        let of_model = sum(&|other| f64::from(u8::from(problem.configurations[other].model == model)));
-        let seconds = all_demands(problem, c).expect("filtered");
-        constraints.push(constraint!(seconds / makespan_s * used <= of_model));
-    }
-    for demand in problem.demands.iter().filter(|demand| demand.requests > 0.0) {
-        let of_model = sum(&|c| f64::from(u8::from(problem.configurations[c].model == demand.model)));
-        constraints.push(constraint!(of_model >= 1.0));
+    for &(model, seconds) in slowest {
+        let n = sum(&|c| f64::from(u8::from(problem.configurations[c].model == model)));
+        constraints.push(constraint!(seconds / unit_s * z <= n));
     }
     constraints.push(constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour));
     for (offer, limit) in problem.offers.iter().enumerate() {
         let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
         constraints.push(constraint!(taken <= f64::from(limit.n_available)));
     }
-    let objective = sum(&|c| problem.price(c));
-    let wanted: Vec<Variable> = replicas.iter().map(|&(_, y, _)| y).collect();
-    let program = Program { variables, objective, constraints, start: Vec::new() };
-    let solved = milp::minimise(program, &wanted, options.budget)?;
+    let wanted: Vec<Variable> = replicas.iter().map(|&(_, y)| y).collect();
+    let program = Program { variables, objective: -1.0 * z, constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, budget)?;
     let mut all = vec![0; problem.configurations.len()];
-    replicas.iter().zip(&solved.values).for_each(|(&(c, ..), &y)| all[c] = whole(y));
-    Ok(all)
+    replicas.iter().zip(&solved.values).for_each(|(&(c, _), &y)| all[c] = whole(y));
+    let fastest = -solved.bound.unwrap_or(f64::NEG_INFINITY);
+    Ok((all, if fastest > 0.0 { unit_s / fastest } else { f64::INFINITY }))
 }
 
 /// The plan of replicas that all get the same.
 fn dealt(problem: &Problem, replicas: Vec<u32>) -> Option<Plan> {
+    if replicas.iter().all(|&y| y == 0) {
+        return None;
+    }
     let mut shares = vec![vec![0.0; problem.demands.len()]; replicas.len()];
     let mut makespan_s = 0.0_f64;
     for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {

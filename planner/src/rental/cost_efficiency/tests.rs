@@ -85,24 +85,45 @@ fn closed_form(rates: &[(f64, f64)], requests: [f64; 2]) -> f64 {
     best
 }
 
-/// Least makespan over every number of replicas of each configuration.
-fn brute_force(problem: &Problem) -> f64 {
+/// Least value over every number of replicas of each configuration that can be rented.
+fn least(problem: &Problem, value: impl Fn(&[u32]) -> f64) -> f64 {
     let uppers: Vec<u32> = (0..problem.configurations.len()).map(|c| problem.n_replicas_max(c)).collect();
-    let requests = [problem.demands[0].requests, problem.demands[1].requests];
     let mut replicas = vec![0; uppers.len()];
     let mut best = f64::INFINITY;
     loop {
         let fits = problem.n_gpus(&replicas).iter().zip(&problem.offers).all(|(n, offer)| *n <= offer.n_available);
         if fits && problem.usd_per_hour(&replicas) <= problem.budget_usd_per_hour * (1.0 + 1e-9) {
-            let rates = replicas.iter().zip(&problem.configurations).filter(|(y, _)| **y > 0);
-            let rates: Vec<(f64, f64)> =
-                rates.map(|(&y, c)| (f64::from(y) * c.requests_per_s[0], f64::from(y) * c.requests_per_s[1])).collect();
-            best = best.min(closed_form(&rates, requests));
+            best = best.min(value(&replicas));
         }
         let Some(c) = (0..uppers.len()).find(|&c| replicas[c] < uppers[c]) else { return best };
         replicas[c] += 1;
         replicas[..c].fill(0);
     }
+}
+
+/// Least makespan of two request types.
+fn brute_force(problem: &Problem) -> f64 {
+    let requests = [problem.demands[0].requests, problem.demands[1].requests];
+    least(problem, |replicas| {
+        let used = replicas.iter().zip(&problem.configurations).filter(|(y, _)| **y > 0);
+        let rate = |y: u32, rate: f64| f64::from(y) * rate;
+        let rates: Vec<(f64, f64)> =
+            used.map(|(&y, c)| (rate(y, c.requests_per_s[0]), rate(y, c.requests_per_s[1]))).collect();
+        closed_form(&rates, requests)
+    })
+}
+
+/// Least makespan when every replica gets the same.
+fn brute_force_round_robin(problem: &Problem) -> f64 {
+    least(problem, |replicas| {
+        let used = replicas.iter().zip(&problem.configurations).filter(|(y, _)| **y > 0);
+        let one = |c: &Configuration| -> f64 {
+            problem.demands.iter().zip(&c.requests_per_s).map(|(demand, rate)| demand.requests / rate).sum()
+        };
+        let slowest = used.map(|(_, c)| one(c)).fold(0.0, f64::max);
+        let n = f64::from(replicas.iter().sum::<u32>());
+        if n > 0.0 { slowest / n } else { f64::INFINITY }
+    })
 }
 
 #[test]
@@ -202,6 +223,8 @@ fn bad_problems_have_a_named_reason() {
     assert!(matches!(plan(&problem, Options::default()), Err(RentalError::Infeasible(_))));
 }
 
+const EXTREMES: [f64; 9] = [0.0, 1e-12, 0.5, 1.0, 40.0, 1e12, 1e300, -1.0, f64::NAN];
+
 fn small() -> impl Strategy<Value = Problem> {
     let offer_of = (1_u32..=6, 0_u32..=3).prop_map(|(price, n)| offer("t", 0.5 * f64::from(price), n));
     let rate = || (1_u32..=30).prop_map(|rate| f64::from(rate) / 10.0);
@@ -238,6 +261,49 @@ proptest! {
                 }
                 Err(why) => prop_assert!(best.is_infinite(), "{why}, but {best} s"),
             }
+        }
+    }
+
+    #[test]
+    fn the_runner_up_is_second_and_answers_repeat(problem in small()) {
+        let options = Options { budget: Budget { gap: 0.2, ..Budget::default() }, ..Options::default() };
+        let Ok(answer) = plan(&problem, options) else { return Ok(()) };
+        check(&problem, &answer);
+        if let Some(second) = &answer.proof.runner_up {
+            prop_assert!(second.objective >= answer.plan.makespan_s && second.replicas != answer.plan.replicas);
+        }
+        prop_assert_eq!(plan(&problem, options), Ok(answer));
+    }
+
+    #[test]
+    fn no_figure_makes_it_panic(
+        figures in prop::collection::vec(prop::sample::select(EXTREMES.to_vec()), 8),
+        counts in prop::collection::vec(prop::sample::select(vec![0, 1, 7, u32::MAX]), 4),
+    ) {
+        let problem = Problem {
+            offers: vec![offer("a", figures[0], counts[0]), offer("b", figures[1], counts[1])],
+            configurations: vec![
+                configuration("a", &[counts[2], 0], &figures[2..4]), configuration("b", &[1, counts[3]], &figures[3..5]),
+            ],
+            demands: demands(&figures[5..7]),
+            budget_usd_per_hour: figures[7],
+        };
+        let options = options(Form::Direct);
+        let all = [
+            plan(&problem, options), solve(&problem, Options { form: FORMS[1], ..options }),
+            uniform_composition(&problem, options), uniform_deployment(&problem, options), round_robin(&problem, options),
+        ];
+        for answer in all.into_iter().flatten() {
+            prop_assert!(answer.plan.makespan_s.is_finite() && answer.proof.gap >= 0.0, "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn round_robin_equals_brute_force(problem in small()) {
+        let best = brute_force_round_robin(&problem);
+        match round_robin(&problem, Options::default()) {
+            Ok(answer) => prop_assert!((answer.plan.makespan_s - best).abs() <= 1e-5 * best, "{answer:?}, brute force {best}"),
+            Err(why) => prop_assert!(best.is_infinite(), "{why}, but {best} s"),
         }
     }
 

@@ -89,10 +89,7 @@ pub(super) fn goes_on(hand_over: HandOver, from: Range, to: Range) -> bool {
     follows && !from.is_empty() && !to.is_empty()
 }
 
-/// The maximum flow of a placement. Ranges that a node cannot hold carry nothing.
-///
-/// # Panics
-/// When there are fewer ranges than nodes.
+/// The maximum flow of a placement. Ranges that a node cannot hold carry nothing, nor do nodes without a range or a row of links.
 #[must_use]
 pub fn max_flow(cluster: &Cluster, ranges: &[Range]) -> Flow {
     let n = cluster.nodes.len();
@@ -116,8 +113,9 @@ pub fn max_flow(cluster: &Cluster, ranges: &[Range]) -> Flow {
             known.push((Some(i), None));
         }
         for (j, &next) in ranges.iter().enumerate().take(n) {
-            if i != j && cluster.links[i][j] > 0.0 && goes_on(cluster.hand_over, range, next) {
-                graph.add(2 * i + 1, 2 * j, cluster.links[i][j]);
+            let link = cluster.links.get(i).and_then(|row| row.get(j)).copied().unwrap_or(0.0);
+            if i != j && link > 0.0 && goes_on(cluster.hand_over, range, next) {
+                graph.add(2 * i + 1, 2 * j, link);
                 known.push((Some(i), Some(j)));
             }
         }

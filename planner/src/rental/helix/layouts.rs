@@ -69,6 +69,9 @@ pub fn swarm(cluster: &Cluster) -> Vec<Range> {
 fn stages(cluster: &Cluster, nodes: &[usize], size: u32) -> Vec<Range> {
     let n_stages = cluster.n_layers.div_ceil(size);
     let mut ranges = vec![Range::default(); cluster.nodes.len()];
+    if n_stages == 0 {
+        return ranges;
+    }
     let mut rates = vec![0.0_f64; n_stages as usize];
     for &node in nodes {
         let stage = (0..n_stages).min_by(|a, b| rates[*a as usize].total_cmp(&rates[*b as usize])).unwrap_or(0);

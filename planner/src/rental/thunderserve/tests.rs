@@ -167,6 +167,29 @@ fn a_loss_is_answered_by_flips_alone() {
 }
 
 #[test]
+fn losing_a_gpu_of_the_four_and_four_leaves_a_pair_of_phases() {
+    // Decode on the 3090 Ti, one pair of A40 for each phase: without a 3090 Ti the A40 serve alone, without an A40 one pair goes.
+    let before = four_and_four(5.0, 512, 128, 20.0);
+    let found = plan(&before, Tabu::default()).expect("a deployment");
+    assert_eq!(placement(&found).len(), 3);
+    for lost in 0..2 {
+        let mut after = before.clone();
+        after.pool.machines[lost].n_gpus -= 1;
+        let flipped = replan(&after, &found).expect("a deployment");
+        check(&after, &flipped);
+        assert_eq!(placement(&flipped).len(), 2);
+        assert!(flipped.attainment > 0.0 && flipped.attainment < found.attainment);
+        println!("{:?}: {:.3} of {:.3}", placement(&flipped), flipped.attainment, found.attainment);
+    }
+    // Of two whole machines nothing is left to flip, which is said.
+    let tight = Task { ttft_s: 1.0, tpot_s: 0.045, ..four_and_four(40.0, 512, 128, 20.0) };
+    let found = plan(&tight, Tabu::default()).expect("a deployment");
+    let mut after = tight.clone();
+    after.pool.machines[0].n_gpus -= 1;
+    assert!(matches!(replan(&after, &found), Err(RentalError::Infeasible(_))));
+}
+
+#[test]
 fn a_shift_to_long_prompts_flips_groups_to_prefill() {
     // Lengths near the means of the Azure traces: coding has long prompts and short answers.
     let prefill = |deployment: &Deployment| -> u32 {
@@ -185,7 +208,11 @@ type Spoil = fn(&mut Task);
 
 #[test]
 fn bad_tasks_have_a_named_reason() {
-    let cases: [(&str, Spoil); 9] = [
+    let cases: [(&str, Spoil); 11] = [
+        ("model `gpt-30b` has no layers or no keys and values", |t| t.model.n_layers = 0),
+        ("GPU of `a40` needs a peak and bandwidths above 0", |t| {
+            t.pool.machines[0].gpu.memory_bandwidth = BytesPerSecond::ZERO;
+        }),
         ("the pool has no GPU", |t| t.pool.machines.iter_mut().for_each(|m| m.n_gpus = 0)),
         ("links must be a table of 2 by 2 machines", |t| t.pool.links.truncate(1)),
         ("a link must be above 0 bytes/s, found 0", |t| t.pool.links[0][1] = 0.0),
