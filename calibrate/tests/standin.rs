@@ -237,6 +237,21 @@ fn the_compiler_itself_takes_every_source_as_it_is_sent() {
 }
 
 #[test]
+fn kernels_that_want_more_shared_memory_than_there_is_are_left_out() {
+    let test = "kernels_that_want_more_shared_memory_than_there_is_are_left_out";
+    if ran_inside(test, &[("STANDIN_SHARED", "101376")], None) {
+        return;
+    }
+    let mut device = open();
+    let runs = |dim, pass| device.runs(&attention(vec![Document::causal(9)], (1, 1, dim), pass));
+    assert!(
+        runs(128, Pass::Forward) && runs(64, Pass::Backward) && !runs(128, Pass::Backward) && !runs(96, Pass::Forward)
+    );
+    let lines = device.check_kernels().unwrap_or_else(|error| panic!("{error}"));
+    assert!(lines.iter().any(|line| line.contains("left out")), "{lines:?}");
+}
+
+#[test]
 fn every_speed_is_measured() {
     if ran_inside("every_speed_is_measured", &[("STANDIN_LAZY", "1")], None) {
         return;

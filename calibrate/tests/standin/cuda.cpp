@@ -7,8 +7,9 @@
 // program with a line.
 //
 // Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level
-// cache); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows; STANDIN_HANG and
-// STANDIN_FAULT: the kernel of this name never ends, or touches an illegal address.
+// cache), STANDIN_SHARED (bytes of shared memory that a block may have); STANDIN_LAZY: work runs as late as a GPU may
+// run it, so that a missing wait shows; STANDIN_HANG and STANDIN_FAULT: the kernel of this name never ends, or touches
+// an illegal address.
 #include "kernel.h"
 #include "machine.h"
 
@@ -224,8 +225,13 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 int cuDeviceGetName(char* name, int length, int) { return std::snprintf(name, size_t(length), "Stand-in H200"), 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::map<int, int> known = {
-      {13, 1980000}, {16, 132}, {38, int(setting("STANDIN_L2", 4096))}, {75, 9}, {76, 0}, {115, 0}};
+  const std::map<int, int> known = {{13, 1980000},
+                                    {16, 132},
+                                    {38, int(setting("STANDIN_L2", 4096))},
+                                    {75, 9},
+                                    {76, 0},
+                                    {97, int(setting("STANDIN_SHARED", SHARED_MAX))},
+                                    {115, 0}};
   const auto found = known.find(attribute);
   if (found == known.end()) return INVALID_VALUE;
   return *value = found->second, 0;
@@ -430,7 +436,7 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* siz
   return 0;
 }
 int cuFuncSetAttribute(void* function, int attribute, int value) {
-  if (attribute != 8 || value < 0 || size_t(value) > SHARED_MAX) return INVALID_VALUE;
+  if (attribute != 8 || value < 0 || size_t(value) > setting("STANDIN_SHARED", SHARED_MAX)) return INVALID_VALUE;
   return static_cast<Function*>(function)->shared_max = size_t(value), 0;
 }
 int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
