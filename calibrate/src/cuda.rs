@@ -271,7 +271,7 @@ impl Device for Cuda {
                 Dtype::Fp8 => self.driver.capability >= 89,
                 Dtype::Bf16 | Dtype::Fp16 => true,
             },
-            Op::Attention { head_dim, .. } => matches!(head_dim, 64 | 128),
+            Op::Attention { head_dim, pass, .. } => attention::runs(&self.driver, *head_dim, *pass),
             Op::Collective { shape, .. } => {
                 let n = self.peers.as_ref().map_or(1, Peers::len);
                 shape.n_nodes == 1 && (2..=n).contains(&shape.n_ranks)

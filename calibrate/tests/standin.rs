@@ -15,6 +15,8 @@ use sim::task::{CopyKind, Document, Op, Pass, Stream};
 
 /// Set in the process that runs with the libraries.
 const INSIDE: &str = "SKRULL_STANDIN";
+/// Among the settings, a folder whose libraries come before those that were built.
+const FIRST: &str = "SKRULL_STANDIN_FIRST";
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The test harness captures `println!`; a skipped check must be seen.
@@ -111,8 +113,8 @@ fn ran_inside(test: &str, settings: &[(&str, &str)], without: Option<&str>) -> b
         }
     }
     let mut path = folder.into_os_string();
-    if settings.iter().any(|(name, _)| *name == "LACKING") {
-        path = std::env::join_paths([built().join("lacking"), PathBuf::from(path)]).expect("plain paths");
+    if let Some((_, first)) = settings.iter().find(|(name, _)| *name == FIRST) {
+        path = std::env::join_paths([PathBuf::from(first), PathBuf::from(path)]).expect("plain paths");
     }
     let exe = std::env::current_exe().expect("this program");
     let mut command = Command::new(exe);
@@ -212,6 +214,43 @@ fn every_kernel_agrees_with_its_reference() {
     assert!(lines.len() > 80, "{}", lines.len());
 }
 
+/// The folder of the compiler that `scripts/nvrtc.sh` fetches, or that `SKRULL_NVRTC` names.
+fn compiler() -> Option<PathBuf> {
+    let named = std::env::var_os("SKRULL_NVRTC").map(PathBuf::from);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/nvrtc/nvidia/cu13/lib");
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("../nvrtc/nvidia/cu13/lib");
+    named.into_iter().chain([target, script]).find(|folder| folder.join("libnvrtc.so.13").is_file())
+}
+
+#[test]
+fn the_compiler_itself_takes_every_source_as_it_is_sent() {
+    let Some(folder) = compiler() else {
+        aloud("skipped: compiling as a device does needs NVRTC; scripts/nvrtc.sh fetches it, or set SKRULL_NVRTC");
+        return;
+    };
+    let test = "the_compiler_itself_takes_every_source_as_it_is_sent";
+    // Without the stand-in's own, whose name would be found first.
+    let settings = [(FIRST, &*folder.to_string_lossy())];
+    if !ran_inside(test, &settings, Some("libnvrtc.so")) {
+        open().check_kernels().unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+#[test]
+fn kernels_that_want_more_shared_memory_than_there_is_are_left_out() {
+    let test = "kernels_that_want_more_shared_memory_than_there_is_are_left_out";
+    if ran_inside(test, &[("STANDIN_SHARED", "101376")], None) {
+        return;
+    }
+    let mut device = open();
+    let runs = |dim, pass| device.runs(&attention(vec![Document::causal(9)], (1, 1, dim), pass));
+    assert!(
+        runs(128, Pass::Forward) && runs(64, Pass::Backward) && !runs(128, Pass::Backward) && !runs(96, Pass::Forward)
+    );
+    let lines = device.check_kernels().unwrap_or_else(|error| panic!("{error}"));
+    assert!(lines.iter().any(|line| line.contains("left out")), "{lines:?}");
+}
+
 #[test]
 fn every_speed_is_measured() {
     if ran_inside("every_speed_is_measured", &[("STANDIN_LAZY", "1")], None) {
@@ -307,7 +346,8 @@ fn a_missing_library_of_products_is_named() {
 
 #[test]
 fn a_missing_symbol_is_named() {
-    if !ran_inside("a_missing_symbol_is_named", &[("LACKING", "1")], None) {
+    let lacking = built().join("lacking");
+    if !ran_inside("a_missing_symbol_is_named", &[(FIRST, &lacking.to_string_lossy())], None) {
         one_line_with(&why_not("cuda:0"), "cuBLASLt is too old or too new: it has no `cublasLtMatmul`");
     }
 }

@@ -15,7 +15,7 @@ static double value_of_fp8(u8 bits) {
 int main() {
   const int n = 4001;
   Buffer<bf16> values(n);
-  emulate::launch(random_bf16, dim3(3), THREADS, 0, values.get(), i64(n), 7u);
+  emulate::launch(::random_bf16, dim3(3), THREADS, 0, values.get(), i64(n), 7u);
   double sum = 0, squares = 0;
   bool good = true;
   for (int i = 0; i < n; ++i) {

@@ -1,7 +1,7 @@
 //! Launches of the attention kernels, and what they want to know of packed documents: offsets, and tiles with the most work first.
 
 use cudarc::driver::sys::CUstream;
-use sim::task::Document;
+use sim::task::{Document, Pass};
 
 use super::driver::{Address, Arg, Buffer, Driver, Shape};
 use super::operands::{ALIGN, free_grid, int, long, size};
@@ -117,6 +117,23 @@ impl Heads {
     }
 }
 
+/// Shared memory of the forward pass for heads of so many elements.
+const fn shared_forward(wide: u32) -> u32 {
+    (128 + 4 * 64) * wide * 2
+}
+
+/// Shared memory of the backward pass.
+const fn shared_backward(wide: u32) -> u32 {
+    (2 * 128 + 4 * 64) * wide * 2 + 128 * 64 * 2 + 1024
+}
+
+/// Whether there are kernels for heads of so many elements, and a device has the shared memory that they want.
+pub fn runs(driver: &Driver, dim: u64, pass: Pass) -> bool {
+    let wide = if dim == 128 { 128 } else { 64 };
+    let shared = if pass == Pass::Forward { shared_forward(wide) } else { shared_backward(wide) };
+    matches!(dim, 64 | 128) && shared <= driver.shared
+}
+
 /// Operands and results of the forward pass.
 #[derive(Clone, Copy)]
 pub struct Forward {
@@ -137,7 +154,7 @@ impl Forward {
         args.extend([int(heads.n), int(heads.n_kv), packed.queries(), heads.scale(), Arg::Int(1)]);
         let (name, wide) = if heads.dim == 128 { ("attention_forward_128", 128) } else { ("attention_forward_64", 64) };
         let grid = (u32::try_from(heads.n).unwrap_or(1), packed.n_tiles[0], 1);
-        driver.launch(name, Shape { grid, block: 128, shared: (128 + 4 * 64) * wide * 2 }, &args, on)
+        driver.launch(name, Shape { grid, block: 128, shared: shared_forward(wide) }, &args, on)
     }
 }
 
@@ -173,7 +190,7 @@ impl Backward {
         args.extend([int(heads.n), int(heads.n_kv), packed.queries(), heads.scale(), Arg::Int(1)]);
         let (name, wide) =
             if heads.dim == 128 { ("attention_backward_128", 128) } else { ("attention_backward_64", 64) };
-        let shared = (2 * 128 + 4 * 64) * wide * 2 + 128 * 64 * 2 + 1024;
+        let shared = shared_backward(wide);
         let grid = (u32::try_from(heads.n_kv).unwrap_or(1), packed.n_tiles[1], 1);
         driver.launch(name, Shape { grid, block: 256, shared }, &args, on)?;
         let args = [Arg::Pointer(self.sum), Arg::Pointer(d_q), long(elements), heads.scale()];

@@ -131,6 +131,8 @@ pub struct Driver {
     pub capability: u32,
     /// Bytes of its second-level cache.
     pub cache: usize,
+    /// Bytes of shared memory that a block may ask for.
+    pub shared: u32,
     silent: Rc<Cell<bool>>,
     functions: RefCell<BTreeMap<&'static str, Rc<Function>>>,
 }
@@ -195,7 +197,9 @@ impl Driver {
         }
         let cache = context.attribute(sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE).unwrap_or(0);
         let cache = usize::try_from(cache).unwrap_or(0);
-        Ok(Rc::new(Self { context, capability, cache, silent: Rc::default(), functions: RefCell::default() }))
+        let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
+        let shared = context.attribute(shared).ok().and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(SHARED_PLAIN);
+        Ok(Rc::new(Self { context, capability, cache, shared, silent: Rc::default(), functions: RefCell::default() }))
     }
 
     /// Makes its context that of this thread, after others were opened.

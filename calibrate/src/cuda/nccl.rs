@@ -29,7 +29,7 @@ pub struct Peers {
 }
 
 fn wrong(what: &str) -> impl Fn(result::NcclError) -> DeviceError + '_ {
-    move |error| DeviceError::Lost(format!("NCCL, {what}: {error:?}"))
+    move |error| DeviceError::Lost(format!("NCCL, {what}: {:?}", error.0))
 }
 
 impl Peers {

@@ -95,8 +95,7 @@ int cublasLtMatmulDescCreate(Descriptor** descriptor, int compute, int scale) {
 }
 int cublasLtMatmulDescDestroy(Descriptor* descriptor) { return delete descriptor, 0; }
 int cublasLtMatmulDescSetAttribute(Descriptor* descriptor, int attribute, const void* data, size_t bytes) {
-  // 3 and 4 transpose an operand; 18 is the fast accumulation of bytes, which changes nothing here.
-  if (attribute == 18 && bytes == 1) return 0;
+  // 3 and 4 transpose an operand.
   if (attribute < 3 || attribute > 4 || bytes != 4) return WRONG;
   return std::memcpy(&descriptor->transposed[attribute - 3], data, 4), 0;
 }

@@ -7,8 +7,9 @@
 // program with a line.
 //
 // Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level
-// cache); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows; STANDIN_HANG and
-// STANDIN_FAULT: the kernel of this name never ends, or touches an illegal address.
+// cache), STANDIN_SHARED (bytes of shared memory that a block may have); STANDIN_LAZY: work runs as late as a GPU may
+// run it, so that a missing wait shows; STANDIN_HANG and STANDIN_FAULT: the kernel of this name never ends, or touches
+// an illegal address.
 #include "kernel.h"
 #include "machine.h"
 
@@ -224,8 +225,13 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 int cuDeviceGetName(char* name, int length, int) { return std::snprintf(name, size_t(length), "Stand-in H200"), 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-  const std::map<int, int> known = {
-      {13, 1980000}, {16, 132}, {38, int(setting("STANDIN_L2", 4096))}, {75, 9}, {76, 0}, {115, 0}};
+  const std::map<int, int> known = {{13, 1980000},
+                                    {16, 132},
+                                    {38, int(setting("STANDIN_L2", 4096))},
+                                    {75, 9},
+                                    {76, 0},
+                                    {97, int(setting("STANDIN_SHARED", SHARED_MAX))},
+                                    {115, 0}};
   const auto found = known.find(attribute);
   if (found == known.end()) return INVALID_VALUE;
   return *value = found->second, 0;
@@ -393,9 +399,22 @@ int cuEventDestroy_v2(void*) { return ready(); }
 
 int cuModuleLoadData(void** module, const void* image) {
   if (int wrong = ready()) return wrong;
-  const std::string text = static_cast<const char*>(image);
-  if (text.rfind("standin ", 0) != 0) return 200;
-  return *module = new std::string(text.substr(8)), 0;
+  const char* bytes = static_cast<const char*>(image);
+  if (std::memcmp(bytes, "\x7f" "ELF", 4) != 0) {
+    const std::string text = bytes;
+    if (text.rfind("standin ", 0) != 0) return 200;
+    return *module = new std::string(text.substr(8)), 0;
+  }
+  // Machine code of a real compiler is not run, but tells by its names which source it comes from. The table of sections
+  // ends it.
+  uint64_t sections;
+  uint16_t size, count;
+  std::memcpy(&sections, bytes + 40, 8), std::memcpy(&size, bytes + 58, 2), std::memcpy(&count, bytes + 60, 2);
+  const std::string code(bytes, size_t(sections) + size_t(size) * count);
+  for (const Kernel& kernel : kernels())
+    if (code.find(".text." + std::string(kernel.name)) != std::string::npos)
+      return *module = new std::string(kernel.file), 0;
+  return 200;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   if (int wrong = ready()) return wrong;
@@ -417,7 +436,7 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* siz
   return 0;
 }
 int cuFuncSetAttribute(void* function, int attribute, int value) {
-  if (attribute != 8 || value < 0 || size_t(value) > SHARED_MAX) return INVALID_VALUE;
+  if (attribute != 8 || value < 0 || size_t(value) > setting("STANDIN_SHARED", SHARED_MAX)) return INVALID_VALUE;
   return static_cast<Function*>(function)->shared_max = size_t(value), 0;
 }
 int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,

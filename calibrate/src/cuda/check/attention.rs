@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use sim::task::Document;
+use sim::task::{Document, Pass};
 
-use super::super::attention::{Backward, Forward, Heads, Packed};
+use super::super::attention::{self, Backward, Forward, Heads, Packed};
 use super::super::kernels::Pattern;
 use super::{Check, Tensor};
 use crate::device::DeviceError;
@@ -159,6 +159,10 @@ fn passes(check: &mut Check<'_>, documents: &[Document], heads: Heads) -> Result
     check.half(name("result"), &out, &e_out)?;
     check.float(name("log-sum-exp"), &lse, &e_lse)?;
 
+    if !attention::runs(check.driver, heads.dim, Pass::Backward) {
+        check.lines.push(name("backward is left out: the device has too little shared memory"));
+        return Ok(());
+    }
     let d_out = check.halves(n_q, 1.0)?;
     let [d_q, d_k, d_v] = [check.blank(n_q * 2)?, check.blank(n_kv * 2)?, check.blank(n_kv * 2)?];
     let (delta, sum) = (check.blank(rows * 4)?, check.blank(n_q * 4)?);

@@ -1,8 +1,8 @@
 //! Attention: packed documents forward and backward, a decoding step, and a sparse prefill.
 
-use sim::task::Document;
+use sim::task::{Document, Pass};
 
-use super::super::attention::{Backward, Forward, Packed};
+use super::super::attention::{self, Backward, Forward, Packed};
 use super::super::check::Random;
 use super::super::driver::Buffer;
 use super::super::kernels::{Decode, Pattern};
@@ -40,6 +40,9 @@ pub fn packed(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
         let pairs = documents.iter().map(|document| document.pairs).sum::<u64>() * heads.n * heads.dim;
         let name = |what: &str| format!("attention {what}, {n} × {length} tokens");
         lines.push(format!("{}: {}", name("forward"), tera(4.0 * pairs as f64, seconds)));
+        if !attention::runs(bench.driver, heads.dim, Pass::Backward) {
+            continue;
+        }
         let d_out = bench.random(n_q * 2)?;
         let [d_q, d_k, d_v] = [bench.room(n_q * 2)?, bench.room(n_kv * 2)?, bench.room(n_kv * 2)?];
         let (delta, sum) = (bench.room(tokens * index(heads.n) * 4)?, bench.room(n_q * 4)?);

@@ -123,7 +123,7 @@ pub fn overlap(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
     };
     let together = bench.median("gemm and copy", |_| both(bench, target.at))?;
     bench.driver.watch(bench.other, "copy", WATCHDOG)?;
-    let hidden = (alone + copy - together) / alone.min(copy);
+    let hidden = ((alone + copy - together) / alone.min(copy)).clamp(0.0, 1.0);
     Ok(vec![format!(
         "copy of {bytes} bytes behind {n} products: {:.0} % hidden (products {:.0} µs, copy {:.0} µs, both {:.0} µs)",
         hidden * 100.0,
