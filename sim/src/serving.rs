@@ -5,6 +5,9 @@
 //! `router/`, one file each. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
 
 pub mod arrivals;
+pub mod decode_attention;
+pub mod kv;
 pub mod lengths;
 pub mod request;
+pub mod step_cost;
 pub mod trace;
