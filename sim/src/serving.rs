@@ -5,9 +5,15 @@
 //! `router/`, one file each. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
 
 pub mod arrivals;
+pub mod batcher;
 pub mod decode_attention;
+pub mod fleet;
 pub mod kv;
 pub mod lengths;
+pub mod metrics;
+pub mod records;
+pub mod replica;
 pub mod request;
+pub mod router;
 pub mod step_cost;
 pub mod trace;

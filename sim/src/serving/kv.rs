@@ -81,6 +81,12 @@ impl Pool {
         self.total - self.available()
     }
 
+    /// Cached prefixes, held or not.
+    #[must_use]
+    pub const fn n_cached(&self) -> u32 {
+        self.n_cached
+    }
+
     /// Blocks of one prefix identity.
     #[must_use]
     pub const fn blocks_per_prefix(&self) -> u32 {
