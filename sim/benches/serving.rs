@@ -6,6 +6,7 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use hw::{Dtype, Seconds};
 use sim::cost::roofline::Roofline;
+use sim::engine::Case;
 use sim::serving::arrivals::{Arrivals, lay};
 use sim::serving::fleet::serve;
 use sim::serving::replica::{Engine, Limits, Preemption, Spans};
@@ -34,7 +35,7 @@ fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
         preemption: Preemption::Recompute,
         shares_prefixes: false,
     };
-    let table = StepTable::new(&deployment, tokens_max, sequences_max, &Roofline::new(&cluster));
+    let table = StepTable::new(&deployment, (tokens_max, sequences_max), &Roofline::new(&cluster), Case::Expected);
     Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
 }
 

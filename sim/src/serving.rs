@@ -6,6 +6,7 @@
 
 pub mod arrivals;
 pub mod batcher;
+pub mod capacity;
 pub mod decode_attention;
 pub mod fleet;
 pub mod kv;

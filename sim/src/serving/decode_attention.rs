@@ -6,6 +6,8 @@
 
 use hw::Seconds;
 
+use crate::cost::Source;
+use crate::engine::Case;
 use crate::model::Model;
 use crate::serving::step_cost::{Deployment, ticks_of};
 
@@ -21,15 +23,30 @@ pub struct DecodeAttention {
     pub per_sequence_s: f64,
     /// Share of the datasheet's memory bandwidth.
     pub reached: f64,
+    /// Measured over predicted times: 5 % and 95 % quantile of the fitted rows.
+    pub interval: [f64; 2],
+    /// Where the law comes from.
+    pub source: Source,
 }
 
 /// Where nothing was fitted: the start of the fitted devices and the middle of what they reach.
-const ASSUMED: DecodeAttention = DecodeAttention { start_s: 12e-6, per_sequence_s: 0.07e-6, reached: 0.83 };
+const ASSUMED: DecodeAttention = DecodeAttention {
+    start_s: 12e-6,
+    per_sequence_s: 0.07e-6,
+    reached: 0.83,
+    interval: [0.6, 1.8],
+    source: Source::Datasheet,
+};
+
+const fn fitted(start_us: f64, per_sequence_us: f64, reached: f64, interval: [f64; 2]) -> DecodeAttention {
+    let (start_s, per_sequence_s) = (start_us * 1e-6, per_sequence_us * 1e-6);
+    DecodeAttention { start_s, per_sequence_s, reached, interval, source: Source::Measured }
+}
 
 const FITTED: [(&str, DecodeAttention); 3] = [
-    ("a100-sxm", DecodeAttention { start_s: 17.6e-6, per_sequence_s: 0.073e-6, reached: 0.738 }),
-    ("h100-sxm", DecodeAttention { start_s: 11.9e-6, per_sequence_s: 0.062e-6, reached: 0.901 }),
-    ("h200-sxm", DecodeAttention { start_s: 12.0e-6, per_sequence_s: 0.069e-6, reached: 0.864 }),
+    ("a100-sxm", fitted(17.6, 0.073, 0.738, [0.70, 1.81])),
+    ("h100-sxm", fitted(11.9, 0.062, 0.901, [0.83, 1.39])),
+    ("h200-sxm", fitted(12.0, 0.069, 0.864, [0.87, 1.48])),
 ];
 
 /// Bytes of keys and values that one token keeps on each GPU of a replica.
@@ -52,16 +69,21 @@ impl DecodeAttention {
 
     /// Ticks of all layers: per iteration, per sequence, per cached token.
     #[must_use]
-    pub fn ticks(&self, deployment: &Deployment<'_>) -> [u64; 3] {
+    pub fn ticks(&self, deployment: &Deployment<'_>, case: Case) -> [u64; 3] {
+        let factor = match case {
+            Case::Low => self.interval[0],
+            Case::Expected => 1.0,
+            Case::High => self.interval[1],
+        };
         let model = deployment.model;
         let layers = hw::Tokens(model.n_layers).as_f64();
         let heads = hw::Tokens(model.n_heads.div_ceil(u64::from(deployment.tensor_degree))).as_f64();
         let bytes = kv_bytes_per_token(model, deployment.tensor_degree, deployment.dtype.bytes());
         let bandwidth = deployment.cluster.gpu.memory_bandwidth * self.reached;
         [
-            ticks_of(Seconds::new(layers * self.start_s)),
-            ticks_of(Seconds::new(layers * self.per_sequence_s * heads / HEADS)),
-            ticks_of(hw::Bytes(bytes) / bandwidth).max(1),
+            ticks_of(Seconds::new(layers * self.start_s * factor)),
+            ticks_of(Seconds::new(layers * self.per_sequence_s * heads / HEADS * factor)),
+            ticks_of(hw::Bytes(bytes) / bandwidth * factor).max(1),
         ]
     }
 }

@@ -7,9 +7,12 @@
 //! one after another, and sizes between the knots of a table are interpolated linearly.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
+use std::cell::Cell;
+
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds, Span, Time};
 
-use crate::cost::CostModel;
+use crate::cost::{CostModel, Source};
+use crate::engine::Case;
 use crate::experts::ExpertLoad;
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::lower::layer;
@@ -70,6 +73,8 @@ pub struct StepTable {
     prefill: PrefillTable,
     /// Host time per iteration and per sequence.
     host: [u64; 2],
+    /// Weakest source among all that was asked.
+    pub source: Source,
 }
 
 /// One chunk of a prompt in an iteration.
@@ -97,19 +102,20 @@ pub struct StepLoad {
 }
 
 impl StepTable {
-    /// Tabulates a deployment for iterations of at most `tokens_max` tokens and `sequences_max` sequences.
+    /// Tabulates a deployment for iterations of at most `sizes_max` tokens and sequences, at one end of the cost model's interval
+    /// or as expected.
     #[must_use]
-    pub fn new(deployment: &Deployment<'_>, tokens_max: u32, sequences_max: u32, cost: &dyn CostModel) -> Self {
-        let writer = Writer::new(deployment, cost);
+    pub fn new(deployment: &Deployment<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
+        let (tokens_max, sequences_max) = sizes_max;
+        let writer = Writer::new(deployment, cost, case);
         let attention = DecodeAttention::of(&deployment.cluster.gpu.name);
         let sequences = sequences_max.min(tokens_max).max(1) as usize;
-        Self {
-            tokens: filled(tokens_max as usize, |m| writer.layers(m)),
-            head: filled(sequences, |n| writer.head(n)),
-            decode: attention.ticks(deployment),
-            prefill: PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk)),
-            host: [ticks_of(deployment.host_per_step), ticks_of(deployment.host_per_sequence)],
-        }
+        let tokens = filled(tokens_max as usize, |m| writer.layers(m));
+        let head = filled(sequences, |n| writer.head(n));
+        let prefill = PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk));
+        let decode = attention.ticks(deployment, case);
+        let host = [ticks_of(deployment.host_per_step), ticks_of(deployment.host_per_sequence)];
+        Self { tokens, head, decode, prefill, host, source: writer.source.get().max(attention.source) }
     }
 
     /// Every iteration takes the same time, whatever it holds: for queues that have a theory.
@@ -128,6 +134,7 @@ impl StepTable {
             decode: [0, 0, ticks_of(per_cached_token)],
             prefill: PrefillTable::new(1, |_| Seconds::ZERO),
             host: [ticks_of(step), 0],
+            source: Source::Measured,
         }
     }
 
@@ -202,10 +209,13 @@ struct Writer<'a> {
     n_layers: u32,
     n_dense: u32,
     cost: &'a dyn CostModel,
+    case: Case,
+    /// Weakest source so far.
+    source: Cell<Source>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(deployment: &Deployment<'_>, cost: &'a dyn CostModel) -> Self {
+    fn new(deployment: &Deployment<'_>, cost: &'a dyn CostModel, case: Case) -> Self {
         let layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
         let tp = deployment.tensor_degree;
         let model = deployment.model;
@@ -224,11 +234,18 @@ impl<'a> Writer<'a> {
             reserved_memory: hw::Bytes::ZERO,
             seed: 0,
         };
-        Self { problem, shape: deployment.cluster.shape_of(&ranks), n_layers, n_dense, cost }
+        let (shape, source) = (deployment.cluster.shape_of(&ranks), Cell::new(Source::Measured));
+        Self { problem, shape, n_layers, n_dense, cost, case, source }
     }
 
     fn sum(&self, ops: layer::Ops) -> Seconds {
-        self.cost.estimate(&Op::Sequence(ops)).time
+        let estimate = self.cost.estimate(&Op::Sequence(ops));
+        self.source.set(self.source.get().max(estimate.source));
+        match self.case {
+            Case::Low => estimate.low,
+            Case::Expected => estimate.time,
+            Case::High => estimate.high,
+        }
     }
 
     /// Embedding, GEMMs, norms and exchanges of all layers.

@@ -18,7 +18,10 @@ fn with_table(tensor_degree: u32, check: impl Fn(&StepTable, &Writer<'_>)) {
         host_per_step: Seconds::ZERO,
         host_per_sequence: Seconds::ZERO,
     };
-    check(&StepTable::new(&deployment, 2048, 256, &cost), &Writer::new(&deployment, &cost));
+    check(
+        &StepTable::new(&deployment, (2048, 256), &cost, Case::Expected),
+        &Writer::new(&deployment, &cost, Case::Expected),
+    );
 }
 
 #[test]
