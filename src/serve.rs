@@ -24,8 +24,8 @@ use crate::scenario::serving::{Serving, ServingChoice};
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 6] =
     ["ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99", "e2e_s.mean", "requests_per_s"];
-/// Share of busy time from which on a fleet counts as full.
-const FULL: f64 = 0.995;
+/// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
+const BACKLOG: f64 = 0.1;
 
 /// Cost model of a scenario.
 fn cost_model(scenario: &Serving) -> Box<dyn CostModel> {
@@ -141,8 +141,13 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
     if value("n_preempted") > 0.0 {
         limits.push(format!("{} preemptions as blocks ran out", value("n_preempted")));
     }
-    if value("busy_ratio") > FULL {
-        limits.push("the fleet is never idle, so requests may queue without end".to_owned());
+    let arrivals_s =
+        scenario.requests.list.last().map_or(0.0, |last| (last.arrival - hw::Time::ZERO).to_seconds().get());
+    let after_s = value("makespan_s") - arrivals_s;
+    if after_s > BACKLOG * arrivals_s {
+        limits.push(format!(
+            "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
+        ));
     }
     let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
     format!(

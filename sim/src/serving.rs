@@ -11,6 +11,8 @@ pub mod decode_attention;
 pub mod fleet;
 pub mod kv;
 pub mod lengths;
+#[cfg(test)]
+mod measured;
 pub mod metrics;
 pub mod records;
 pub mod replica;

@@ -125,6 +125,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let sum = |of: &dyn Fn(&crate::serving::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
     let computed = sum(&|counts| counts.prefill_tokens);
     let cached = sum(&|counts| counts.cached_tokens);
+    add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", f(requests.len() as u64));
     add("n_refused", f(served.n_refused));
     add("n_preempted", f(sum(&|counts| counts.n_preempted)));

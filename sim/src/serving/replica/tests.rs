@@ -128,10 +128,46 @@ struct Sequence {
     decodes: bool,
 }
 
+/// Tokens of every running sequence in the next iteration, and how many sequences lose their blocks.
+fn brute_force_step(limits: &Limits, waiting: &mut VecDeque<Sequence>, running: &mut Vec<Sequence>) -> (Vec<u32>, u64) {
+    let blocks = |tokens: u32| tokens.div_ceil(limits.block_tokens);
+    // Tokens of every running sequence in this iteration, in order of admission: decodes, then chunks.
+    let mut tokens: Vec<u32> = Vec::new();
+    let mut lost = 0;
+    let mut index = 0;
+    let held = |running: &[Sequence], tokens: &[u32]| -> u32 {
+        running.iter().enumerate().map(|(i, s)| blocks(s.cached + tokens.get(i).copied().unwrap_or(0))).sum()
+    };
+    while index < running.len() {
+        let used: u32 = tokens.iter().sum();
+        let want = (running[index].target - running[index].cached).min(limits.tokens_max - used);
+        tokens.push(want);
+        while index < running.len() && held(running, &tokens) > limits.kv_blocks {
+            let mut victim = running.pop().expect("someone runs");
+            tokens.truncate(running.len());
+            (victim.cached, victim.decodes) = (0, false);
+            waiting.push_front(victim);
+            lost += 1;
+        }
+        index += 1;
+    }
+    while lost == 0 && running.len() < limits.sequences_max as usize {
+        let used: u32 = tokens.iter().sum();
+        let Some(head) = waiting.front().copied() else { break };
+        let want = head.target.min(limits.tokens_max - used);
+        if want == 0 || held(running, &tokens) + blocks(want) > limits.kv_blocks {
+            break;
+        }
+        waiting.pop_front();
+        running.push(head);
+        tokens.push(want);
+    }
+    (tokens, lost)
+}
+
 /// vLLM V1 with recompute and no shared prefixes, sequence by sequence. Returns first and last token of every request, and preemptions.
 fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64) {
     let limits = engine.limits;
-    let blocks = |tokens: u32| tokens.div_ceil(limits.block_tokens);
     let (mut waiting, mut running): (VecDeque<Sequence>, Vec<Sequence>) = (VecDeque::new(), Vec::new());
     let (mut next, mut now, mut n_preempted) = (0, 0_u64, 0);
     let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
@@ -154,38 +190,8 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
                 break;
             }
         }
-        // Tokens of every running sequence in this iteration, in order of admission: decodes, then chunks.
-        let mut tokens: Vec<u32> = Vec::new();
-        let mut lost = false;
-        let mut index = 0;
-        let held = |running: &[Sequence], tokens: &[u32]| -> u32 {
-            running.iter().enumerate().map(|(i, s)| blocks(s.cached + tokens.get(i).copied().unwrap_or(0))).sum()
-        };
-        while index < running.len() {
-            let used: u32 = tokens.iter().sum();
-            let want = (running[index].target - running[index].cached).min(limits.tokens_max - used);
-            tokens.push(want);
-            while index < running.len() && held(&running, &tokens) > limits.kv_blocks {
-                let mut victim = running.pop().expect("someone runs");
-                tokens.truncate(running.len());
-                (victim.cached, victim.decodes) = (0, false);
-                waiting.push_front(victim);
-                lost = true;
-                n_preempted += 1;
-            }
-            index += 1;
-        }
-        while !lost && running.len() < limits.sequences_max as usize {
-            let used: u32 = tokens.iter().sum();
-            let Some(head) = waiting.front().copied() else { break };
-            let want = head.target.min(limits.tokens_max - used);
-            if want == 0 || held(&running, &tokens) + blocks(want) > limits.kv_blocks {
-                break;
-            }
-            waiting.pop_front();
-            running.push(head);
-            tokens.push(want);
-        }
+        let (tokens, lost) = brute_force_step(&limits, &mut waiting, &mut running);
+        n_preempted += lost;
         now += step_ticks(engine, &running, &tokens);
         for (sequence, new) in running.iter_mut().zip(&tokens) {
             sequence.cached += new;
