@@ -75,10 +75,15 @@ fn figures(requests: &Requests, gpu: &str, limits: Limits) -> std::collections::
 #[test]
 fn unfitted_datasheet_costs_come_near_measured_runs_where_they_are_there() {
     // Blocks as vLLM reported them for the RTX 4090; the larger card never runs out.
-    for (folder, gpu, sequences_max, kv_blocks) in
-        [("RTX4090", "rtx-4090", 256, 2588), ("RTXPRO6000", "rtx-pro-6000", 128, 30_000)]
-    {
-        let Some([ttft, tpot]) = ratios(folder, gpu, sequences_max, kv_blocks) else { continue };
-        println!("{gpu}: simulated over measured: mean TTFT {ttft:.3}, mean TPOT {tpot:.3}");
+    // Today's ratios: the RTX 4090 reaches more of its bandwidth than the roofline assumes (1.27 and 1.21), the RTX PRO 6000 a
+    // little less (0.87 and 0.95). A profile of each would bring both within the aims of 10 % and 5 %.
+    for (folder, gpu, sequences_max, kv_blocks, expected) in [
+        ("RTX4090", "rtx-4090", 256, 2588, [1.268, 1.212]),
+        ("RTXPRO6000", "rtx-pro-6000", 128, 30_000, [0.872, 0.949]),
+    ] {
+        let Some(found) = ratios(folder, gpu, sequences_max, kv_blocks) else { continue };
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 0.02, "{gpu}: {found} of the measured mean, {expected} before");
+        }
     }
 }

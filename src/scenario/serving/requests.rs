@@ -54,7 +54,8 @@ pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(R
             },
         },
     };
-    let laid = taken.and_then(|taken| lay(&mut section, taken, seed));
+    let asked = asked(&mut section);
+    let laid = taken.and_then(|taken| lay(&mut section, taken, &asked, seed));
     section.finish();
     laid
 }
@@ -115,15 +116,36 @@ fn from_file(
     Some(Taken { requests, has_arrivals: trace.has_arrivals, source })
 }
 
+/// What the section asks of arrivals.
+struct Asked {
+    /// Position among poisson, gamma and replay; beyond them where it follows from the requests.
+    kind: usize,
+    per_s: f64,
+    cv: f64,
+    speed: f64,
+    from_s: f64,
+    to_s: f64,
+}
+
+/// Latest second of a window.
+const WINDOW_S_MAX: f64 = 8e6;
+
+fn asked(section: &mut Section<'_>) -> Asked {
+    Asked {
+        kind: section.word("arrivals", usize::MAX, &["poisson", "gamma", "replay"]),
+        per_s: section.number("rate_per_s", 0.0, 1e-6..=1e9),
+        cv: section.number("cv", 1.0, 0.01..=100.0),
+        speed: section.number("speed", 1.0, 1e-6..=1e6),
+        from_s: section.number("from_s", 0.0, 0.0..=WINDOW_S_MAX),
+        to_s: section.number("to_s", WINDOW_S_MAX, 1e-3..=WINDOW_S_MAX),
+    }
+}
+
 /// Lays arrivals over the requests and cuts the window.
-fn lay(section: &mut Section<'_>, taken: Taken, seed: u64) -> Option<(Requests, String)> {
+fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Option<(Requests, String)> {
     let Taken { mut requests, has_arrivals, source } = taken;
-    let words = ["poisson", "gamma", "replay"];
-    let kind = section.word("arrivals", if has_arrivals { 2 } else { 0 }, &words);
-    let per_s = section.number("rate_per_s", 0.0, 1e-6..=1e9);
-    let cv = section.number("cv", 1.0, 0.01..=100.0);
-    let speed = section.number("speed", 1.0, 1e-6..=1e6);
-    let (from, to) = (section.number("from_s", 0.0, 0.0..=8e6), section.number("to_s", 8e6, 1e-3..=8e6));
+    let Asked { kind, per_s, cv, speed, from_s: from, to_s: to } = *asked;
+    let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
     if kind == 2 && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";
         section.find(Finding::error("S092", section.at(), what).help("give `rate_per_s` with `poisson` or `gamma`"));
@@ -140,7 +162,7 @@ fn lay(section: &mut Section<'_>, taken: Taken, seed: u64) -> Option<(Requests, 
     };
     arrivals::lay(&mut requests, arrivals, seed);
     let at = |seconds: f64| Time::ZERO + Span::from_seconds(Seconds::new(seconds));
-    let requests = if from > 0.0 || to < 8e6 { requests.window(at(from), at(to)) } else { requests };
+    let requests = if from > 0.0 || to < WINDOW_S_MAX { requests.window(at(from), at(to)) } else { requests };
     if requests.is_empty() {
         section.find(Finding::error("S092", section.at(), format!("no request arrives from {from} s to {to} s")));
         return None;
