@@ -271,8 +271,10 @@ pub struct ImportArgs {
 /// Kinds of `list`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
-    /// Scheduling policies.
+    /// Scheduling policies of training and batching policies of serving.
     Policies,
+    /// Routing policies of serving.
+    Routers,
     /// GPU catalogue.
     Gpus,
     /// Machines by name.

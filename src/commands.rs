@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::diagnostic;
+use crate::scenario::serving::Serving;
 use crate::scenario::{self, Overrides, Scenario};
 
 /// How a verb fails.
@@ -82,22 +83,37 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
-/// Reads the scenario of a command line; warnings go to standard error.
+/// A scenario of either kind.
+enum Loaded {
+    Training(Box<Scenario>),
+    Serving(Box<Serving>),
+}
+
+/// Reads the training scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
+    match load_any(args)? {
+        Loaded::Training(scenario) => Ok(*scenario),
+        Loaded::Serving(serving) => Err(Failure::Input(format!(
+            "error[S090]: `{}` is of kind `serving`, which only `run` takes\n  = this verb takes scenarios of kind `training`",
+            serving.name
+        ))),
+    }
+}
+
+/// Reads the scenario of a command line; warnings go to standard error.
+fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
     let (source, folder) =
         scenario::find(&args.scenario).map_err(|why| Failure::Input(format!("error[S000]: {why}")))?;
     let overrides = Overrides { set: args.set.clone(), seed: args.seed, strict_hull: args.strict_hull };
     let checked = scenario::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
-    match checked.scenario {
-        None => Err(Failure::Input(rendered)),
-        Some(scenario) => {
-            if !rendered.is_empty() {
-                let _ = writeln!(std::io::stderr(), "{rendered}\n");
-            }
-            Ok(scenario)
-        }
+    let training = checked.scenario.map(|scenario| Loaded::Training(Box::new(scenario)));
+    let loaded = training.or_else(|| checked.serving.map(|serving| Loaded::Serving(Box::new(serving))));
+    let Some(loaded) = loaded else { return Err(Failure::Input(rendered)) };
+    if !rendered.is_empty() {
+        let _ = writeln!(std::io::stderr(), "{rendered}\n");
     }
+    Ok(loaded)
 }
 
 /// Uses so many threads.

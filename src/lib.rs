@@ -7,3 +7,4 @@ mod gate;
 pub mod hardware;
 pub mod pipeline;
 pub mod scenario;
+pub mod serve;

@@ -13,6 +13,7 @@ mod policies;
 mod reader;
 mod search;
 mod sections;
+pub mod serving;
 mod training;
 mod workload;
 
@@ -30,6 +31,7 @@ use sim::schedule::Schedule;
 
 use crate::diagnostic::{Finding, Severity, Source};
 use expect::Expectation;
+use serving::Serving;
 
 /// A policy that a scenario runs.
 #[derive(Clone, Debug)]
@@ -102,14 +104,19 @@ pub struct Scenario {
     pub origin: Origin,
 }
 
+/// Words of `kind`.
+const KINDS: [&str; 2] = ["training", "serving"];
+
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
     /// Text that findings point into.
     pub source: Source,
-    /// Findings; warnings only when `scenario` is there.
+    /// Findings; warnings only when a scenario is there.
     pub findings: Vec<Finding>,
-    /// The scenario, when there is no error.
+    /// The scenario, when it is of training and there is no error.
     pub scenario: Option<Scenario>,
+    /// The scenario, when it is of serving and there is no error.
+    pub serving: Option<Serving>,
 }
 
 /// What the command line lays over the file.
@@ -155,6 +162,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("pipeline/schedules", include_str!("../scenarios/pipeline/schedules.toml")),
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
+    ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),
@@ -192,18 +200,22 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
 #[must_use]
 pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     let mut findings = Vec::new();
-    let scenario = match toml_span::parse(&source.text) {
+    let (mut scenario, mut serving) = (None, None);
+    match toml_span::parse(&source.text) {
         Ok(value) => {
             let mut reader = reader::Reader::new(value, &mut findings);
             reader.lay_over(&overrides.set);
-            sections::read(&mut reader, &source, folder, overrides)
+            if reader.peek("kind") == Some("serving") {
+                serving = serving::read(&mut reader, &source, folder, overrides);
+            } else {
+                scenario = sections::read(&mut reader, &source, folder, overrides);
+            }
         }
         Err(error) => {
             let at = error.span.start..error.span.end.max(error.span.start + 1);
             findings.push(Finding::error("S001", Some(at), format!("not valid TOML: {error}")));
-            None
         }
-    };
+    }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+    Checked { source, findings, scenario: scenario.filter(|_| !failed), serving: serving.filter(|_| !failed) }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use skrull_sim::scenario::expect;
-use skrull_sim::{diagnostic, pipeline};
+use skrull_sim::{diagnostic, pipeline, serve};
 
 #[test]
 fn every_scenario_runs_and_meets_its_expectations() {
@@ -14,6 +14,11 @@ fn every_scenario_runs_and_meets_its_expectations() {
         }
         let checked = super::check(&path);
         let messages = diagnostic::render(&checked.source, &checked.findings);
+        if let Some(serving) = &checked.serving {
+            let misses = expect::misses(&serving.expectations, &serve::run(serving, &|_| {}));
+            assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
+            continue;
+        }
         let scenario = checked.scenario.unwrap_or_else(|| panic!("{messages}"));
         let run = pipeline::run(&scenario, &|_| {});
         let misses = expect::misses(&scenario.expectations, &run.result);

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::quantity::{duration, percent, ratio};
 use crate::svg::{escape, gantt, length_histogram, lost_bars, memory_lines, rank_bars, speedup_bars};
 use crate::table::{cells, footer, headings, headline};
-use crate::{Picture, PolicyResult, RunResult};
+use crate::{Picture, PolicyResult, RunResult, serving};
 
 pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
@@ -55,11 +55,12 @@ fn summary(out: &mut String, run: &RunResult) {
     let _ = write!(
         out,
         "<header>\n<h1>{}</h1>\n<p class=\"faint\">{} · skrull-sim {}</p>\n</header>\n\
-         <section>\n<h2>Summary</h2>\n<p class=\"lead\">{}</p>\n<h3>What dominates the step</h3>\n<dl>\n",
+         <section>\n<h2>Summary</h2>\n<p class=\"lead\">{}</p>\n<h3>{}</h3>\n<dl>\n",
         escape(&run.scenario),
         escape(&headline(run)),
         escape(&run.version),
-        lead(run)
+        lead(run),
+        if serving::is_serving(run) { "What limits it" } else { "What dominates the step" }
     );
     for result in &run.results {
         let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(&result.policy), why(result));
@@ -67,7 +68,11 @@ fn summary(out: &mut String, run: &RunResult) {
     out.push_str("</dl>\n");
     table(out, run);
     let chart = speedup_bars(run);
-    let caption = format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline);
+    let caption = if serving::is_serving(run) {
+        format!("Goodput over that of {}; requests per second where the scenario has no limits.", run.baseline)
+    } else {
+        format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline)
+    };
     figure(out, &chart, &caption);
     figure(
         out,
@@ -80,6 +85,9 @@ fn summary(out: &mut String, run: &RunResult) {
 
 /// The fastest policy in a sentence.
 fn lead(run: &RunResult) -> String {
+    if serving::is_serving(run) {
+        return serving::lead(run);
+    }
     let Some((best, seconds)) = fastest(run) else {
         return "No policy of this scenario could run.".to_owned();
     };
@@ -112,13 +120,13 @@ fn why(result: &PolicyResult) -> String {
     }
 }
 
+const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± the larger deviation of its interval. Imbalance: the \
+     busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for communication \
+     alone. Peak memory: the fullest rank.";
+
 fn table(out: &mut String, run: &RunResult) {
     out.push_str("<h3>Results</h3>\n<div class=\"scroll\">\n<table>\n<caption>");
-    out.push_str(
-        "Iteration time is the mean over the simulated steps, ± the larger deviation of its interval. Imbalance: the \
-         busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for communication \
-         alone. Peak memory: the fullest rank.",
-    );
+    out.push_str(if serving::is_serving(run) { serving::CAPTION } else { CAPTION });
     out.push_str("</caption>\n<thead><tr>");
     headings(run).iter().for_each(|heading| {
         let _ = write!(out, "<th scope=\"col\">{heading}</th>");
@@ -219,7 +227,7 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
         let _ = writeln!(out, "<p class=\"faint\">{}.</p>", escape(&sentence));
     }
     if result.policy == run.baseline {
-        out.push_str("<p class=\"faint\">This policy is the baseline of the speed-ups.</p>\n");
+        out.push_str("<p class=\"faint\">This policy is the baseline.</p>\n");
     }
 }
 
@@ -227,7 +235,8 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
 fn figure_text(key: &str, value: f64) -> String {
     match key {
         _ if key.contains("_bytes") => crate::quantity::gib(value),
-        _ if key.ends_with("_s") => duration(value, None),
+        _ if key.ends_with("per_s") => crate::quantity::rate(value),
+        _ if key.split('.').next().is_some_and(|key| key.ends_with("_s")) => duration(value, None),
         _ if key.contains("imbalance") => ratio(value),
         _ if key.ends_with("_ratio") => percent(value),
         _ if key.contains("_usd") => format!("{value:.4} USD"),

@@ -9,7 +9,9 @@ pub mod json;
 pub mod junit;
 mod lost;
 pub mod markdown;
+mod nested;
 mod quantity;
+mod serving;
 pub mod svg;
 pub mod table;
 pub mod trace;
@@ -82,10 +84,10 @@ pub struct PolicyResult {
     pub status: String,
     /// Reason where the status is not `ok`, else what dominates the step, in words.
     pub why: String,
-    /// Contract metrics, units in the keys.
-    #[serde(serialize_with = "finite_figures")]
+    /// Contract metrics, units in the keys; `ttft_s.mean` is the part `mean` of the object `ttft_s` in JSON.
+    #[serde(serialize_with = "nested::figures", deserialize_with = "nested::flat")]
     pub metrics: BTreeMap<String, f64>,
-    /// `[low, high]` for metrics that carry an interval.
+    /// `[low, high]` for metrics that carry an interval, with the same keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", serialize_with = "finite_intervals")]
     pub interval: BTreeMap<String, [f64; 2]>,
     /// Planner facts, absent where no plan was found.
@@ -112,7 +114,7 @@ pub struct RunResult {
     pub results: Vec<PolicyResult>,
     /// Policy that speed-ups are relative to.
     pub baseline: String,
-    /// Baseline's iteration time over the policy's; above 1 is better.
+    /// Baseline's iteration time over the policy's, or in serving the policy's goodput over the baseline's; above 1 is better.
     #[serde(serialize_with = "finite_figures")]
     pub speedup_ratio: BTreeMap<String, f64>,
 }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened};
-use crate::{PolicyResult, RunResult};
+use crate::{PolicyResult, RunResult, serving};
 
 /// Widest line, in characters.
 pub const WIDTH_MAX: usize = 110;
@@ -19,6 +19,9 @@ pub(crate) const N_COLUMNS: usize = 9;
 
 /// Headings, in the order of `cells`. A run with a pipeline shows its bubble where others show their imbalance.
 pub(crate) fn headings(run: &RunResult) -> [&'static str; N_COLUMNS] {
+    if serving::is_serving(run) {
+        return serving::HEADINGS;
+    }
     let balance = if has_pipeline(run) { "bubble" } else { "imbalance" };
     ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", balance, "exposed", "peak mem"]
 }
@@ -29,6 +32,9 @@ fn has_pipeline(run: &RunResult) -> bool {
 
 /// The figures of a policy as texts, in the order of `headings`.
 pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMNS] {
+    if serving::is_serving(run) {
+        return serving::cells(run, result);
+    }
     let metric = |key: &str, show: &dyn Fn(f64) -> String| {
         result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
     };
@@ -47,7 +53,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMN
     ]
 }
 
-fn times(value: f64) -> String {
+pub(crate) fn times(value: f64) -> String {
     if value.is_finite() { format!("{}×", ratio(value)) } else { ABSENT.to_owned() }
 }
 
@@ -68,7 +74,8 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
 
 /// Scenario, seed and baseline in a line.
 pub(crate) fn headline(run: &RunResult) -> String {
-    format!("{} · seed {} · speed-up relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
+    let ratio = if serving::is_serving(run) { "gain" } else { "speed-up" };
+    format!("{} · seed {} · {ratio} relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
 }
 
 /// Renders the table with a final line feed.

@@ -17,6 +17,7 @@ pub mod plan;
 pub mod problem;
 pub mod random;
 pub mod schedule;
+pub mod serving;
 pub mod stage;
 pub mod task;
 pub mod timeline;

@@ -1,5 +1,6 @@
 //! `list` and `show`: what is known by name.
 
+use sim::serving::lengths;
 use sim::workload::distribution;
 
 use super::{Failure, print};
@@ -11,7 +12,12 @@ use crate::scenario::EMBEDDED;
 pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
-            planner::policies::POLICIES.iter().map(|p| (p.card().name.to_owned(), p.card().about.to_owned())).collect()
+            let training = planner::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
+            let rows = training.chain(crate::serve::policies());
+            rows.map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
+        }
+        Kind::Routers => {
+            sim::serving::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect()
         }
         Kind::Gpus => hw::catalog::gpu_names().into_iter().map(|name| (name.to_owned(), gpu(name))).collect(),
         Kind::Clusters => {
@@ -22,7 +28,9 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
         Kind::Schedules => planner::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
-            distribution::names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
+            let training = distribution::names().into_iter().map(|name| (name.to_owned(), about(name)));
+            let tables = lengths::names().filter_map(|name| Some((name.to_owned(), table(name)?)));
+            training.chain(tables).collect()
         }
         Kind::Profiles => {
             calibrate::profiles::names().into_iter().map(|name| (name.to_owned(), profile(name))).collect()
@@ -31,6 +39,15 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     };
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     print(&rows.iter().map(|(name, about)| format!("{name:width$}  {about}\n")).collect::<String>())
+}
+
+/// A table of request lengths in words.
+fn table(name: &str) -> Option<String> {
+    let table = lengths::named(name)?;
+    Some(format!(
+        "requests: {}; mean prompt {:.0}, mean output {:.0} tokens; {} ({})",
+        table.about, table.mean_prompt, table.mean_output, table.source, table.licence
+    ))
 }
 
 fn first_line(text: &str) -> String {
@@ -109,6 +126,14 @@ pub fn show(name: &str) -> Result<(), Failure> {
             .collect();
         return print(&format!("workload {name}\n{}\nshare below, tokens\n{rows}", distribution.source));
     }
+    if let Some(about) = table(name) {
+        return print(&format!("workload {name}\n{about}\n"));
+    }
+    let serving = crate::serve::policies().into_iter().map(|row| ("serving policy", row));
+    let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", (router.name, router.about)));
+    if let Some((kind, (_, about))) = serving.chain(routers).find(|(_, (known, _))| *known == name) {
+        return print(&format!("{kind} {name}\n{about}\n"));
+    }
     if calibrate::profiles::embedded(name).is_some() {
         return print(&format!("profile {name}\n{}\n", profile(name)));
     }
@@ -117,6 +142,9 @@ pub fn show(name: &str) -> Result<(), Failure> {
     names.extend(hw::catalog::gpu_names());
     names.extend(sim::model::embedded_names());
     names.extend(distribution::names());
+    names.extend(lengths::names());
+    names.extend(crate::serve::policies().iter().map(|(name, _)| *name));
+    names.extend(sim::serving::router::ROUTERS.iter().map(|router| router.name));
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));
     let near = nearest(name, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
     Err(Failure::Input(format!(

@@ -1,19 +1,25 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use reports::Picture;
+use reports::{Picture, RunResult};
 
-use super::{Failure, load, out_dir, print, threads, write};
+use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::pipeline::{self, Run};
-use crate::scenario::{Scenario, expect};
+use crate::scenario::expect::{self, Expectation};
+use crate::scenario::{Scenario, serving::Serving};
+use crate::serve;
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
-    let scenario = load(&args.scenario)?;
+    let scenario = match load_any(&args.scenario)? {
+        Loaded::Training(scenario) => *scenario,
+        Loaded::Serving(serving) => return run_serving(args, &serving),
+    };
     let bar = progress(args, scenario.policies.len());
     let run = pipeline::run(&scenario, &|name| {
         bar.set_message(name.to_owned());
@@ -22,26 +28,55 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     bar.finish_and_clear();
     hull(&scenario, &run, args.quiet)?;
     let dir = out_dir(&args.scenario, &scenario.name)?;
-    let json = reports::json::render(&run.result).map_err(|error| Failure::Machine(format!("error: {error}")))?;
-    save(&scenario, &run, &dir, &json)?;
-    if !args.quiet {
-        print(&match args.format {
-            Format::Table => {
-                format!("{}\nreport: {}\n", reports::table::render(&run.result), dir.join("report.html").display())
-            }
-            Format::Json => json,
-            Format::Markdown => reports::markdown::render(&run.result),
-        })?;
+    save(&scenario, &run, &dir)?;
+    show(args, &run.result, &dir)?;
+    judge(args, &scenario.expectations, &run.result)
+}
+
+/// Runs a serving scenario.
+fn run_serving(args: &RunArgs, scenario: &Serving) -> Result<(), Failure> {
+    let bar = progress(args, scenario.choices.len());
+    let result = serve::run(scenario, &|name| {
+        bar.set_message(name.to_owned());
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    let dir = out_dir(&args.scenario, &scenario.name)?;
+    write(&dir.join("result.json"), &json(&result)?)?;
+    write(&dir.join("report.html"), &reports::html::render(&result, &[]))?;
+    show(args, &result, &dir)?;
+    judge(args, &scenario.expectations, &result)
+}
+
+fn json(result: &RunResult) -> Result<String, Failure> {
+    reports::json::render(result).map_err(|error| Failure::Machine(format!("error: {error}")))
+}
+
+/// Prints the result in the format that was asked for.
+fn show(args: &RunArgs, result: &RunResult, dir: &Path) -> Result<(), Failure> {
+    if args.quiet {
+        return Ok(());
     }
-    let misses = if args.check { expect::misses(&scenario.expectations, &run.result) } else { Vec::new() };
+    print(&match args.format {
+        Format::Table => {
+            format!("{}\nreport: {}\n", reports::table::render(result), dir.join("report.html").display())
+        }
+        Format::Json => json(result)?,
+        Format::Markdown => reports::markdown::render(result),
+    })
+}
+
+/// Fails when an expectation is missed or nothing was feasible.
+fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Result<(), Failure> {
+    let misses = if args.check { expect::misses(expectations, result) } else { Vec::new() };
     if !misses.is_empty() {
         return Err(Failure::Gate(format!(
             "error: expectations of `{}` failed\n  {}",
-            scenario.name,
+            result.scenario,
             misses.join("\n  ")
         )));
     }
-    if run.result.results.iter().all(|row| row.status != "ok") {
+    if result.results.iter().all(|row| row.status != "ok") {
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
     }
     Ok(())
@@ -75,7 +110,7 @@ fn hull(scenario: &Scenario, run: &Run, quiet: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-fn save(scenario: &Scenario, run: &Run, dir: &std::path::Path, json: &str) -> Result<(), Failure> {
+fn save(scenario: &Scenario, run: &Run, dir: &Path) -> Result<(), Failure> {
     let batch = scenario.problem.workload.batch_size;
     let pictures: Vec<Picture<'_>> = run
         .pictures
@@ -88,7 +123,7 @@ fn save(scenario: &Scenario, run: &Run, dir: &std::path::Path, json: &str) -> Re
             device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
         })
         .collect();
-    write(&dir.join("result.json"), json)?;
+    write(&dir.join("result.json"), &json(&run.result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures))?;
     for picture in &pictures {
         write(&dir.join(format!("trace-{}.json", picture.policy)), &reports::trace::render(picture))?;

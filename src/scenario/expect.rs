@@ -105,10 +105,13 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
 /// A metric, or a figure that a planner gave with its plan.
 fn figure<'a>(key: &str, row: impl Fn(&str) -> Option<&'a PolicyResult>) -> Option<f64> {
     let (kind, rest) = key.split_once('.')?;
-    let (policy, name) = rest.rsplit_once('.')?;
-    match kind {
-        "metrics" => row(policy)?.metrics.get(name).copied(),
-        "planner" => row(policy)?.planner.as_ref()?.figures.get(name).copied(),
-        _ => None,
-    }
+    // Names of policies and of metrics may both hold dots: every way to part them is tried.
+    rest.match_indices('.').find_map(|(at, _)| {
+        let (policy, name) = (row(&rest[..at])?, &rest[at + 1..]);
+        match kind {
+            "metrics" => policy.metrics.get(name).copied(),
+            "planner" => policy.planner.as_ref()?.figures.get(name).copied(),
+            _ => None,
+        }
+    })
 }

@@ -87,6 +87,11 @@ impl<'f> Reader<'f> {
         }
     }
 
+    /// The text of a key before the first section, left where it is.
+    pub fn peek(&self, key: &str) -> Option<&str> {
+        self.root.get(key)?.as_str()
+    }
+
     /// A section, empty when the file has none.
     pub fn section(&mut self, name: &'static str) -> Section<'_> {
         let (at, table) = match self.root.remove(name) {
@@ -267,6 +272,23 @@ impl Section<'_> {
         let at = self.at.clone();
         let what = format!("key `{}` is missing", self.full(key));
         self.find(Finding::error("S013", at, what).help(help));
+    }
+
+    /// Reads every table of a list of tables as a section of its own.
+    pub fn each_table(&mut self, key: &'static str, read: &mut dyn FnMut(Section<'_>)) {
+        let Some((value, at)) = self.take(key) else { return };
+        let name = self.full(key);
+        let ValueInner::Array(tables) = value else {
+            return self.wrong_type(key, &value, "a list of tables", at);
+        };
+        for mut table in tables {
+            let at = place(table.span);
+            let ValueInner::Table(table) = table.take() else {
+                self.findings.push(Finding::error("S010", at, format!("`{name}` holds something that is no table")));
+                continue;
+            };
+            read(Section { name: name.clone(), at, table, asked: Vec::new(), findings: self.findings });
+        }
     }
 
     /// Remaining keys, taken as they are.

@@ -8,7 +8,7 @@ use sim::plan::Origin;
 use sim::problem::Execution;
 
 use super::checks::cross_checks;
-use super::reader::Reader;
+use super::reader::{Reader, Section};
 use super::{Overrides, Scenario, cluster, cost, expect, model, parallel, policies, search, training, workload};
 use crate::diagnostic::Source;
 
@@ -17,14 +17,19 @@ const SECTIONS: [&str; 11] = [
     "expect",
 ];
 
-/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
-pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
-    let mut top = reader.top(&SECTIONS);
+/// The scenario's name: given, or that of its file.
+pub fn name(top: &mut Section<'_>, source: &Source) -> String {
     let stem =
         Path::new(&source.path).file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy().into_owned());
     let stem = stem.trim_end_matches(" (shipped)").to_owned();
-    let name = top.text("name").map_or(stem, |(name, _)| name);
-    top.word("kind", 0, &["training"]);
+    top.text("name").map_or(stem, |(name, _)| name)
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
+    let mut top = reader.top(&SECTIONS);
+    let name = name(&mut top, source);
+    top.word("kind", 0, &super::KINDS);
     let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
     top.finish();
     let seed = overrides.seed.unwrap_or(seed);

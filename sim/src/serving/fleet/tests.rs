@@ -1,0 +1,166 @@
+//! Queues with a theory, Little's law, balance of routers, and the same result from the same seed.
+
+use hw::{Seconds, Time};
+
+use super::*;
+use crate::random;
+use crate::serving::arrivals::{Arrivals, lay};
+use crate::serving::batcher;
+use crate::serving::metrics::latencies;
+use crate::serving::replica::{Limits, Preemption, Spans};
+use crate::serving::request::Request;
+use crate::serving::router;
+use crate::serving::step_cost::StepTable;
+
+/// Iteration time of every engine here, seconds.
+const STEP_S: f64 = 0.01;
+
+fn engine(sequences_max: u32) -> Engine {
+    let limits = Limits {
+        sequences_max,
+        tokens_max: 512,
+        context_max: 100_000,
+        block_tokens: 16,
+        kv_blocks: 100_000,
+        watermark_blocks: 0,
+        preemption: Preemption::Recompute,
+        shares_prefixes: false,
+    };
+    let table = StepTable::constant(Seconds::new(STEP_S));
+    Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
+}
+
+/// Requests with these output lengths, drawn evenly, arriving so many per second.
+fn requests(n: usize, outputs: &[u32], per_s: f64, seed: u64) -> Requests {
+    let mut stream = random::stream(seed, "outputs");
+    let draw =
+        |stream: &mut random::Stream| outputs[usize::try_from(stream.below(outputs.len() as u64)).expect("small")];
+    let mut requests = Requests::of((0..n).map(|_| Request::new(Time::ZERO, 1, draw(&mut stream))).collect());
+    lay(&mut requests, Arrivals::Poisson { per_s }, seed);
+    requests
+}
+
+fn run(requests: &Requests, n_replicas: usize, sequences_max: u32, router: &str) -> Served {
+    let engine = engine(sequences_max);
+    let engines = vec![&engine; n_replicas];
+    serve(requests, &engines, (router::named(router).expect("listed").make)(7).as_mut())
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, n) = values.fold((0.0, 0.0), |(sum, n), value| (sum + value, n + 1.0));
+    sum / n
+}
+
+fn close(found: f64, expected: f64, within: f64, what: &str) {
+    assert!((found / expected - 1.0).abs() < within, "{what}: {found}, expected {expected}");
+}
+
+#[test]
+fn a_server_of_fixed_time_waits_as_md1_says() {
+    // One request at a time, one iteration each: W = ρ·D / (2·(1 − ρ)).
+    for load in [0.3, 0.6, 0.8] {
+        let requests = requests(400_000, &[1], load / STEP_S, 11);
+        let served = run(&requests, 1, 1, "round-robin");
+        let wait = mean(latencies(&requests, &served).flatten().map(|l| l.queue_s));
+        close(wait, load * STEP_S / (2.0 * (1.0 - load)), 0.03, &format!("mean wait at load {load}"));
+    }
+}
+
+#[test]
+fn a_server_of_varied_time_waits_as_pollaczek_and_khinchine_say() {
+    // One request at a time, an iteration per output token: W = λ·E[S²] / (2·(1 − ρ)).
+    let outputs = [1, 1, 2, 3, 5, 30];
+    let (first, second) =
+        (mean(outputs.iter().map(|&o| f64::from(o))), mean(outputs.iter().map(|&o| f64::from(o * o))));
+    for load in [0.3, 0.6] {
+        let per_s = load / (first * STEP_S);
+        let requests = requests(600_000, &outputs, per_s, 5);
+        let served = run(&requests, 1, 1, "round-robin");
+        let wait = mean(latencies(&requests, &served).flatten().map(|l| l.queue_s));
+        let theory = per_s * second * STEP_S * STEP_S / (2.0 * (1.0 - load));
+        close(wait, theory, 0.03, &format!("mean wait at load {load}"));
+    }
+}
+
+#[test]
+fn requests_in_the_system_are_rate_times_stay() {
+    // Little's law: the engine adds up requests over time; rate and stay come from the records.
+    let per_s = 300.0;
+    let requests = requests(200_000, &[1, 10, 40, 80], per_s, 2);
+    let served = run(&requests, 2, 64, "least-loaded");
+    let end = served.records.list.iter().filter_map(|record| record.finished()).max().expect("served");
+    let ticks: u128 = served.counts.iter().map(|counts| counts.request_ticks).sum();
+    let ns = hw::Tokens(u64::try_from(ticks / u128::from(TICKS_PER_NS)).expect("small")).as_f64();
+    let in_system = ns / hw::Tokens(end.as_ns()).as_f64();
+    let stay = mean(latencies(&requests, &served).flatten().map(|l| l.e2e_s));
+    close(in_system, per_s * stay, 0.02, "requests in the system");
+}
+
+#[test]
+fn two_choices_and_least_load_beat_chance() {
+    // Eight servers of 0.237 s each at 0.8 load.
+    let requests = requests(60_000, &[1, 10, 60], 27.0, 3);
+    let wait = |router: &str| {
+        let served = run(&requests, 8, 1, router);
+        mean(latencies(&requests, &served).flatten().map(|l| l.queue_s))
+    };
+    let [random, two, least] = ["random", "power-of-two", "least-loaded"].map(wait);
+    assert!(least < two && two < random / 1.5, "random {random} s, two choices {two} s, least loaded {least} s");
+}
+
+#[test]
+fn routers_spread_requests_as_they_say() {
+    let requests = requests(8000, &[4], 100.0, 1);
+    for (router, tolerance) in [("round-robin", 0), ("random", 200), ("power-of-two", 200)] {
+        let served = run(&requests, 4, 8, router);
+        let mut taken = [0_u32; 4];
+        served.records.list.iter().for_each(|record| taken[record.replica as usize] += 1);
+        assert!(taken.iter().all(|n| n.abs_diff(2000) <= tolerance), "{router}: {taken:?}");
+    }
+}
+
+#[test]
+fn prefixes_go_where_they_are_cached() {
+    // Four families of prompts over four replicas: a router that looks hits almost always, turns hit a quarter as often at first.
+    let mut requests = requests(2000, &[1], 40.0, 6);
+    (requests.prefix_tokens, requests.n_prefix_ids) = (160, 40);
+    let mut stream = random::stream(1, "families");
+    for request in &mut requests.list {
+        let family = u32::try_from(stream.below(40)).expect("small");
+        request.prompt = 200;
+        (request.prefix_first, request.prefix_count) = (u32::try_from(requests.prefix_ids.len()).expect("small"), 1);
+        requests.prefix_ids.push(family);
+    }
+    let hits = |router: &str| {
+        // Room for twelve of the forty prefixes and two requests.
+        let mut engine = engine(2);
+        (engine.limits.kv_blocks, engine.limits.shares_prefixes) = (146, true);
+        let engines = vec![&engine; 4];
+        let served = serve(&requests, &engines, (router::named(router).expect("listed").make)(7).as_mut());
+        served.counts.iter().map(|counts| counts.cached_tokens / 160).sum::<u64>()
+    };
+    let (aware, turns) = (hits("prefix-aware"), hits("round-robin"));
+    assert!(aware > 1800 && turns < 1000, "{aware} hits by looking, {turns} by turns");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_result() {
+    let of = |seed| {
+        let requests = requests(3000, &[1, 5, 50], 200.0, seed);
+        run(&requests, 3, 16, "power-of-two")
+    };
+    assert!(of(1) == of(1));
+    assert!(of(1) != of(2));
+}
+
+#[test]
+fn the_earliest_end_is_found_and_ties_go_to_the_lowest() {
+    let mut ends = Ends::new(5);
+    assert_eq!(ends.earliest().0, IDLE);
+    for (replica, at) in [(3, 50), (1, 50), (4, 20), (0, 70)] {
+        ends.set(replica, at);
+    }
+    assert_eq!(ends.earliest(), (20, 4));
+    ends.set(4, IDLE);
+    assert_eq!(ends.earliest(), (50, 1));
+}

@@ -1,0 +1,263 @@
+//! Time of a replica: begins an iteration, or a span of iterations with an unchanged batch, and ends it.
+//!
+//! `k` iterations that decode `n` sequences with `c` cached keys at first take `k · fixed + rate · (k · c + n · k(k−1)/2)` ticks, so the
+//! end of a span and the boundary at which an arrival cuts it are closed forms of whole ticks.
+
+use std::cmp::Reverse;
+
+use super::{Composed, Phase, Replica, Spans, Waiting};
+use crate::serving::records::Records;
+use crate::serving::step_cost::{Chunk, StepLoad};
+
+/// An iteration or a span under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Going {
+    start: u64,
+    n_steps: u64,
+    /// Ticks of every iteration but for its cached tokens.
+    fixed: u64,
+    /// Ticks per cached token.
+    rate: u64,
+    context: u64,
+    n_decode: u64,
+}
+
+impl Going {
+    /// Tick at which `k` of its iterations are done.
+    const fn end_of(&self, k: u64) -> u64 {
+        let keys = k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2);
+        self.start + k * self.fixed + self.rate * keys
+    }
+
+    /// Fewest iterations, at least one, that are done at a tick or after it.
+    const fn steps_until(&self, tick: u64) -> u64 {
+        let (mut low, mut high) = (1, self.n_steps);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.end_of(middle) >= tick {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+}
+
+impl Replica<'_> {
+    /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
+    pub fn enqueue(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+        self.count_time(now);
+        self.outstanding += 1;
+        let was_empty = self.waiting.is_empty();
+        self.waiting.push_back(Waiting::New(request));
+        match &mut self.going {
+            None => self.begin(now, records),
+            // Someone waits already and cannot be admitted before the span ends; the newcomer is behind.
+            Some(_) if !was_empty => None,
+            Some(going) if going.n_steps > 1 => {
+                let n_steps = going.steps_until(now);
+                let has_moved = n_steps < going.n_steps;
+                going.n_steps = n_steps;
+                has_moved.then(|| going.end_of(n_steps))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Composes and starts the next iteration or span; its end, or none when nothing is to do.
+    pub fn begin(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+        assert!(self.going.is_none(), "one iteration at a time");
+        let mut composed = std::mem::take(&mut self.composed);
+        composed.clear();
+        let batcher = self.engine.batcher;
+        batcher.compose(self, &mut composed);
+        if composed.is_empty() {
+            assert!(self.waiting.is_empty(), "whoever waits at an idle replica is admitted");
+            self.composed = composed;
+            return None;
+        }
+        for (id, _) in &composed.chunks {
+            records.schedule(self.slots[*id as usize].request, now);
+        }
+        let going = self.plan(now, &composed);
+        let end = going.end_of(going.n_steps);
+        self.going = Some(going);
+        self.composed = composed;
+        Some(end)
+    }
+
+    /// How long the composed iteration takes, and how often it repeats.
+    fn plan(&self, now: u64, composed: &Composed) -> Going {
+        let table = &self.engine.table;
+        let n_decode = if composed.decodes { self.n_decode } else { 0 };
+        if composed.chunks.is_empty() {
+            let is_settled = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
+            let n_steps = if is_settled { self.span_steps() } else { 1 };
+            let fixed = table.decode_only(n_decode) + composed.transfer_ticks;
+            let (rate, context) = (table.per_cached_token(), if composed.decodes { self.context } else { 0 });
+            return Going { start: now, n_steps, fixed, rate, context, n_decode: u64::from(n_decode) };
+        }
+        let slot = |id: u32| &self.slots[id as usize];
+        let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
+        let load = StepLoad {
+            n_decode,
+            context: if composed.decodes { self.context } else { 0 },
+            n_chunk_tokens: composed.n_chunk_tokens,
+            n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
+            n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
+        };
+        let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
+        let fixed = table.step(&load, chunks) + composed.transfer_ticks;
+        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0 }
+    }
+
+    /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
+    /// its place or its blocks come free only when a sequence ends.
+    fn span_steps(&self) -> u64 {
+        if self.engine.spans == Spans::Stepwise {
+            return 1;
+        }
+        let until_end = self.next_end() - self.step;
+        let block = u64::from(self.limits().block_tokens);
+        let (n, available) = (u64::from(self.n_decode), u64::from(self.pool.available()));
+        if (until_end - 1).div_ceil(block) * n <= available {
+            return until_end;
+        }
+        // Whole turns of the block size, then step by step.
+        let turns = available / n;
+        let mut left = available - turns * n;
+        let mut steps = 1 + turns * block;
+        while steps < until_end {
+            let need = u64::from(self.phases[self.phase_of(self.step + steps)]);
+            if need > left {
+                break;
+            }
+            left -= need;
+            steps += 1;
+        }
+        steps.min(until_end)
+    }
+
+    /// Decode iteration after which the next sequence ends. Void entries are left where they are: they only make a span shorter.
+    fn next_end(&self) -> u64 {
+        let Reverse((end, ..)) = self.ends.peek().expect("someone decodes");
+        (*end).max(self.step + 1)
+    }
+
+    /// Ends what is under way and starts what comes next. Returns the end of that.
+    pub fn advance(&mut self, records: &mut Records) -> Option<u64> {
+        let going = self.going.take().expect("something is under way");
+        let now = going.end_of(going.n_steps);
+        self.count_time(now);
+        self.counts.busy_ticks += now - going.start;
+        self.counts.n_steps += going.n_steps;
+        self.counts.n_spans += 1;
+        if self.composed.decodes {
+            self.decoded(going.n_steps);
+        }
+        self.prefilled(now, records);
+        self.finish_ended(now, records);
+        self.begin(now, records)
+    }
+
+    /// Every decoding sequence has `k` tokens more.
+    fn decoded(&mut self, k: u64) {
+        // The blocks of the first iteration were taken when it was composed.
+        let block = u64::from(self.limits().block_tokens);
+        let later = k - 1;
+        let mut blocks = later / block * u64::from(self.n_decode);
+        for step in self.step + 1 + later / block * block..self.step + k {
+            blocks += u64::from(self.phases[self.phase_of(step)]);
+        }
+        let is_there = self.pool.take(u32::try_from(blocks).expect("a span ends before blocks run out"));
+        assert!(is_there, "a span ends before blocks run out");
+        self.step += k;
+        self.context += k * u64::from(self.n_decode);
+        self.counts.output_tokens += k * u64::from(self.n_decode);
+    }
+
+    /// Chunks are computed; prompts that are done give their first token.
+    fn prefilled(&mut self, now: u64, records: &mut Records) {
+        let chunks = std::mem::take(&mut self.composed.chunks);
+        for &(id, new) in &chunks {
+            self.counts.prefill_tokens += u64::from(new);
+            let slot = &mut self.slots[id as usize];
+            slot.computed += new;
+            if slot.computed < slot.target {
+                continue;
+            }
+            slot.generated += 1;
+            let slot = *slot;
+            self.counts.output_tokens += 1;
+            records.give_first_token(slot.request, now);
+            let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
+            self.prefilling.remove(index);
+            self.share(id);
+            if slot.generated == self.requests.list[slot.request as usize].output {
+                let slot = self.slots[id as usize];
+                self.release(id, slot.blocks, now, records);
+            } else {
+                self.join(id, slot.target);
+            }
+        }
+        self.composed.chunks = chunks;
+        let returning = std::mem::take(&mut self.composed.returning);
+        for &id in &returning {
+            let tokens = self.slots[id as usize].target - 1;
+            self.join(id, tokens);
+            self.remember(id);
+        }
+        self.n_returning = 0;
+        self.composed.returning = returning;
+    }
+
+    /// Keeps the prefixes of a computed prompt for others.
+    fn share(&mut self, id: u32) {
+        let slot = self.slots[id as usize];
+        let ids = self.prefix(&slot);
+        let n_full = slot.target.checked_div(self.pool.prefix_tokens()).unwrap_or(0) as usize;
+        let ids = &ids[..ids.len().min(n_full)];
+        if ids.len() <= slot.shared as usize {
+            return;
+        }
+        let turned = self.pool.publish(&ids[slot.shared as usize..]);
+        let slot = &mut self.slots[id as usize];
+        slot.shared += turned;
+        slot.blocks -= turned * self.pool.blocks_per_prefix();
+    }
+
+    /// Sequences whose last token is there leave.
+    fn finish_ended(&mut self, now: u64, records: &mut Records) {
+        while let Some(&Reverse((end, id, epoch))) = self.ends.peek() {
+            let is_void = self.slots[id as usize].epoch != epoch;
+            if end > self.step && !is_void {
+                break;
+            }
+            self.ends.pop();
+            if !is_void {
+                let (_, blocks) = self.leave(id);
+                self.release(id, blocks, now, records);
+            }
+        }
+    }
+
+    fn release(&mut self, id: u32, blocks: u32, now: u64, records: &mut Records) {
+        let slot = self.slots[id as usize];
+        self.pool.give(blocks);
+        self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
+        records.finish(slot.request, now);
+        let freed = &mut self.slots[id as usize];
+        freed.epoch += 1;
+        freed.phase = Phase::Free;
+        self.free_slots.push(id);
+        self.outstanding -= 1;
+    }
+
+    /// Adds up requests in the system over time.
+    fn count_time(&mut self, now: u64) {
+        let ticks = u128::from(now - self.outstanding_since) * u128::from(self.outstanding);
+        self.counts.request_ticks += ticks;
+        self.outstanding_since = now;
+    }
+}

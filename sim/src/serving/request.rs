@@ -1,0 +1,102 @@
+//! What arrives: requests with their prompt, their output and the prefixes that they share.
+//!
+//! Units: tokens and `Time`. Invariants: requests are in order of arrival, every prompt and output has at least one token, and
+//! prefix identities are dense numbers, each standing for `Requests::prefix_tokens` tokens and for everything before them.
+
+use hw::Time;
+
+/// Most tokens that a prompt or an output may have.
+pub const TOKENS_MAX: u32 = 100_000_000;
+
+/// One request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// When it reaches the router.
+    pub arrival: Time,
+    /// Prompt tokens.
+    pub prompt: u32,
+    /// Output tokens, the first one included.
+    pub output: u32,
+    /// First of its prefix identities in `Requests::prefix_ids`.
+    pub prefix_first: u32,
+    /// How many prefix identities it has.
+    pub prefix_count: u32,
+}
+
+impl Request {
+    /// A request that shares no prefix.
+    #[must_use]
+    pub const fn new(arrival: Time, prompt: u32, output: u32) -> Self {
+        Self { arrival, prompt, output, prefix_first: 0, prefix_count: 0 }
+    }
+}
+
+/// Requests in order of arrival.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// The requests.
+    pub list: Vec<Request>,
+    /// Prefix identities of all requests, one request after another.
+    pub prefix_ids: Vec<u32>,
+    /// Prefix identities are below this number.
+    pub n_prefix_ids: u32,
+    /// Tokens that one prefix identity stands for; 0 where nothing is shared.
+    pub prefix_tokens: u32,
+}
+
+impl Requests {
+    /// Requests that share nothing, sorted by arrival (equal arrivals keep their order).
+    #[must_use]
+    pub fn of(mut list: Vec<Request>) -> Self {
+        list.sort_by_key(|request| request.arrival);
+        Self { list, ..Self::default() }
+    }
+
+    /// Prefix identities of a request, from the first token on.
+    #[must_use]
+    pub fn prefix(&self, request: &Request) -> &[u32] {
+        let first = request.prefix_first as usize;
+        &self.prefix_ids[first..first + request.prefix_count as usize]
+    }
+
+    /// Number of requests.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether nothing arrives.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Sum of prompt and of output tokens.
+    #[must_use]
+    pub fn tokens(&self) -> (u64, u64) {
+        let sum = |of: fn(&Request) -> u32| self.list.iter().map(|request| u64::from(of(request))).sum();
+        (sum(|request| request.prompt), sum(|request| request.output))
+    }
+
+    /// The requests that arrive from `start` on and before `end`, with arrivals counted from `start`.
+    #[must_use]
+    pub fn window(mut self, start: Time, end: Time) -> Self {
+        self.list.retain(|request| (start..end).contains(&request.arrival));
+        for request in &mut self.list {
+            request.arrival = Time::ZERO + (request.arrival - start);
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_starts_at_its_own_zero() {
+        let at = |s: u64| Request::new(Time::from_ns(s), 1, 1);
+        let requests = Requests::of(vec![at(30), at(10), at(20), at(40)]).window(Time::from_ns(20), Time::from_ns(40));
+        assert_eq!(requests.list, [at(0), at(10)]);
+    }
+}

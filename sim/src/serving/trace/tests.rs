@@ -1,0 +1,131 @@
+//! Readers of traces: rows by hand, faults with their places, and the public files where they are there.
+
+use hw::Time;
+
+use super::*;
+
+fn read_text(format: Format, text: &str) -> Result<Trace, Faults> {
+    read(format, &mut text.as_bytes())
+}
+
+/// (line, column) and reason of every fault.
+fn faults(format: Format, text: &str) -> Vec<(u64, usize, String)> {
+    let faults = read_text(format, text).expect_err("a bad trace");
+    faults.found.into_iter().map(|fault| (fault.line, fault.column, fault.reason)).collect()
+}
+
+const fn ms(ms: u64) -> Time {
+    Time::from_ns(ms * 1_000_000)
+}
+
+#[test]
+fn every_format_is_read() {
+    let azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.5,374,44\n2023-11-16 18:15:50.75,396,109";
+    let burst = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,374,44,418,API\n\
+                 6,ChatGPT,9,0,9,API\n9.25,GPT-4,396,109,505,API\n";
+    let vidur = "arrived_at,num_prefill_tokens,num_decode_tokens\n0.0,374,44\n4.25,396,109\n";
+    let openai = "{\"timestamp\": 3, \"usage\": {\"prompt_tokens\": 374, \"completion_tokens\": 44}}\n\
+                  {\"timestamp\": 7.25, \"response\": {\"body\": {\"usage\": {\"prompt_tokens\": 396, \"completion_tokens\": 109}}}}\n";
+    let expected = [Request::new(ms(0), 374, 44), Request::new(ms(4250), 396, 109)];
+    for (format, text) in
+        [(Format::Azure, azure), (Format::BurstGpt, burst), (Format::Vidur, vidur), (Format::OpenAi, openai)]
+    {
+        let trace = read_text(format, text).expect("a good trace");
+        assert_eq!(trace.requests.list, expected, "{format:?}");
+        assert!(trace.has_arrivals);
+        assert_eq!(trace.n_left_out, u64::from(format == Format::BurstGpt), "{format:?}");
+    }
+}
+
+#[test]
+fn mooncake_hashes_become_dense_and_the_partial_block_is_left_out() {
+    let text = "{\"timestamp\": 100, \"input_length\": 1100, \"output_length\": 5, \"hash_ids\": [70, 80, 90]}\n\n\
+                {\"timestamp\": 350, \"input_length\": 1024, \"output_length\": 6, \"hash_ids\": [70, 95]}\n";
+    let trace = read_text(Format::Mooncake, text).expect("a good trace");
+    let requests = &trace.requests;
+    assert_eq!((requests.prefix_tokens, requests.n_prefix_ids), (512, 3));
+    assert_eq!(requests.prefix(&requests.list[0]), [0, 1]);
+    assert_eq!(requests.prefix(&requests.list[1]), [0, 2]);
+    assert_eq!(requests.list[1].arrival, ms(250));
+}
+
+#[test]
+fn a_batch_file_without_usage_is_estimated() {
+    // 16 characters are 4 tokens at 4 characters each; the limit stands for the output.
+    let text = "{\"custom_id\": \"a\", \"body\": {\"max_tokens\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"sixteen letters!\"}]}}";
+    let trace = read_text(Format::OpenAi, text).expect("a good trace");
+    assert_eq!(trace.requests.list, [Request::new(Time::ZERO, 4, 7)]);
+    assert_eq!((trace.n_estimated, trace.has_arrivals), (1, false));
+}
+
+#[test]
+fn every_fault_has_its_line_and_column() {
+    let text = "arrived_at,num_prefill_tokens,num_decode_tokens\n1.0,374,44\n0.5,10,10\n2.0,-4,x\n3.0,5\nnan,1,1\n";
+    let found = faults(Format::Vidur, text);
+    let places: Vec<(u64, usize)> = found.iter().map(|(line, column, _)| (*line, *column)).collect();
+    assert_eq!(places, [(3, 1), (4, 5), (4, 8), (5, 6), (6, 1)], "{found:?}");
+    assert!(found[0].2.contains("lies before 1 s of line 2"), "{found:?}");
+    assert!(found[1].2.contains("`num_prefill_tokens` is `-4`"), "{found:?}");
+    assert!(found[3].2.contains("ends before column `num_decode_tokens`"), "{found:?}");
+}
+
+#[test]
+fn a_missing_column_an_empty_file_and_bad_json_are_named() {
+    let found = faults(Format::Azure, "TIMESTAMP,ContextTokens\n2023-11-16 18:15:46,5\n");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].2.contains("column `GeneratedTokens` is missing; the header has TIMESTAMP, ContextTokens"));
+    assert_eq!(faults(Format::Azure, "")[0].2, "the trace holds no request");
+    assert_eq!(faults(Format::Vidur, "arrived_at,num_prefill_tokens,num_decode_tokens\n")[0].0, 1);
+    let found = faults(Format::Mooncake, "{\"timestamp\": 0, \"input_length\": 5}\n{\"timestamp\": 1,,}\n");
+    assert_eq!((found[0].0, found[1].0), (1, 2));
+    assert_eq!(found[1].1, 17);
+    let found = faults(Format::Mooncake, "{\"timestamp\": -3, \"input_length\": 0, \"output_length\": 2}\n");
+    assert_eq!(found.iter().map(|fault| fault.1).collect::<Vec<_>>(), [2, 19]);
+}
+
+#[test]
+fn an_endless_line_is_refused_without_being_kept() {
+    /// So many letters without a line feed.
+    struct Letters(u64);
+    impl std::io::Read for Letters {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            let n = buffer.len().min(usize::try_from(self.0).unwrap_or(usize::MAX));
+            buffer[..n].fill(b'7');
+            self.0 -= n as u64;
+            Ok(n)
+        }
+    }
+    let mut input = std::io::BufReader::new(Letters(40 << 20));
+    let found = read(Format::Mooncake, &mut input).expect_err("too long").found;
+    assert_eq!(found.len(), 1);
+    assert!(found[0].reason.contains("a line of 41943040 bytes"), "{found:?}");
+}
+
+#[test]
+fn faults_beyond_the_first_hundred_are_counted() {
+    let text = "arrived_at,num_prefill_tokens,num_decode_tokens\n".to_owned() + &"1,0,1\n".repeat(250);
+    let faults = read_text(Format::Vidur, &text).expect_err("bad rows");
+    assert_eq!((faults.found.len(), faults.n_more), (FAULTS_MAX, 150));
+}
+
+#[test]
+fn public_traces_are_read_whole_where_they_are_there() {
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/");
+    // Rows, mean prompt and mean output as counted by a separate program.
+    for (format, path, rows, prompt, output) in [
+        (Format::Azure, "azure/AzureLLMInferenceTrace_conv.csv", 19_366, 1154.70, 211.13),
+        (Format::Azure, "azure/AzureLLMInferenceTrace_code.csv", 8819, 2047.85, 27.88),
+        (Format::Mooncake, "mooncake/conversation_trace.jsonl", 12_031, 12_035.06, 342.62),
+        (Format::Vidur, "vidur/processed_traces/splitwise_conv.csv", 19_366, 1154.70, 211.13),
+    ] {
+        let Ok(file) = std::fs::File::open(format!("{data}{path}")) else {
+            println!("skipped: shared data absent ({data}{path})");
+            continue;
+        };
+        let trace = read(format, &mut std::io::BufReader::new(file)).expect("a good trace");
+        let (prompts, outputs) = trace.requests.tokens();
+        let mean = |sum: u64| hw::Tokens(sum).as_f64() / hw::Tokens(trace.requests.len() as u64).as_f64();
+        assert_eq!(trace.requests.len(), rows, "{path}");
+        assert!((mean(prompts) - prompt).abs() < 0.01 && (mean(outputs) - output).abs() < 0.01, "{path}");
+    }
+}

@@ -1,0 +1,103 @@
+//! `[policies]` of a serving scenario: batching policies by name, and variants with limits and a router of their own.
+
+use sim::serving::batcher::{self, BATCHERS, Batcher};
+use sim::serving::router::{self, ROUTERS, RouterKind};
+use toml_span::value::ValueInner;
+
+use super::ServingChoice;
+use super::engine::EngineSection;
+use crate::diagnostic::Finding;
+use crate::scenario::reader::{Place, Section, place_of, unknown};
+
+/// A router by a key of a section.
+pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static RouterKind> {
+    let (name, at) = section.text(key)?;
+    let found = router::named(&name);
+    if found.is_none() {
+        let names = ROUTERS.iter().map(|router| router.name);
+        section.find(unknown("S095", format!("unknown router `{name}`"), &name, names, at));
+    }
+    found
+}
+
+fn unknown_policy(found: &str, at: Place, variants: &[ServingChoice]) -> Finding {
+    let names = BATCHERS.iter().map(|batcher| batcher.name()).chain(variants.iter().map(|choice| choice.name.as_str()));
+    unknown("S027", format!("unknown policy `{found}`"), found, names, at)
+}
+
+/// Reads the section: the choices in order, and the baseline.
+pub fn policies(
+    mut section: Section<'_>,
+    engine: &EngineSection,
+    router: &'static RouterKind,
+) -> (Vec<ServingChoice>, String) {
+    let mut variants = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, engine, router)));
+    let plain = |batcher: &'static dyn Batcher| ServingChoice {
+        name: batcher.name().to_owned(),
+        batcher,
+        router,
+        limits: engine.limits,
+    };
+    let mut chosen: Vec<ServingChoice> = Vec::new();
+    match section.take("run") {
+        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
+            for item in &items {
+                let (name, at) = (item.as_str().unwrap_or_default(), place_of(item));
+                let variant = variants.iter().find(|choice| choice.name == name).cloned();
+                match variant.or_else(|| batcher::named(name).map(plain)) {
+                    Some(choice) => chosen.push(choice),
+                    None => section.find(unknown_policy(name, at, &variants)),
+                }
+            }
+        }
+        _ => section
+            .missing("run", "for example `run = [\"vllm-v1\", \"vllm-v0\"]`; `skrull-sim list policies` shows all"),
+    }
+    let baseline = section.text("baseline");
+    let first = chosen.first().map_or_else(String::new, |choice| choice.name.clone());
+    let baseline = baseline.map_or(first, |(name, at)| {
+        if !chosen.iter().any(|choice| choice.name == name) {
+            let known: Vec<&str> = chosen.iter().map(|choice| choice.name.as_str()).collect();
+            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
+        }
+        name
+    });
+    section.finish();
+    (chosen, baseline)
+}
+
+/// `[[policies.variant]]`: a batching policy under a name of its own.
+fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static RouterKind) -> Option<ServingChoice> {
+    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
+    let name = section.text("name").map(|(name, _)| name);
+    if name.is_none() {
+        section.missing("name", "the name that results show");
+    }
+    let batcher = match section.text("policy") {
+        None => {
+            section.missing("policy", "a batching policy, for example `vllm-v1`");
+            None
+        }
+        Some((name, at)) => {
+            let found = batcher::named(&name);
+            if found.is_none() {
+                section.find(unknown_policy(&name, at, &[]));
+            }
+            found
+        }
+    };
+    let own_router = self::router(&mut section, "router");
+    let mut limits = engine.limits;
+    limits.sequences_max = small(section.count("max_sequences", Some(limits.sequences_max.into()), 1..=65_536).0);
+    limits.tokens_max = small(section.count("max_tokens", Some(limits.tokens_max.into()), 1..=1 << 20).0);
+    limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
+    if limits.tokens_max < limits.sequences_max {
+        let (tokens, sequences) = (limits.tokens_max, limits.sequences_max);
+        let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}");
+        let at = section.at();
+        section.find(Finding::error("S093", at, what).help("every decoding sequence has its token in each iteration"));
+    }
+    section.finish();
+    Some(ServingChoice { name: name?, batcher: batcher?, router: own_router.unwrap_or(router), limits })
+}

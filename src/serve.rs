@@ -1,0 +1,164 @@
+//! From a checked serving scenario to a result: tabulate, serve, measure, for every policy in parallel.
+//!
+//! Results are collected by index, so the number of threads changes nothing outside `measured`. Intervals come from serving the same
+//! requests with every cost at its low and at its high end.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use rayon::prelude::*;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use sim::cost::Source;
+use sim::cost::profiled::Profiled;
+use sim::cost::roofline::Roofline;
+use sim::cost::sustained::Sustained;
+use sim::engine::Case;
+use sim::serving::fleet::{Served, serve};
+use sim::serving::metrics;
+use sim::serving::replica::{Engine, Spans};
+use sim::serving::step_cost::StepTable;
+use sim::{CostModel, serving};
+
+use crate::scenario::serving::{Serving, ServingChoice};
+
+/// Metrics that carry an interval.
+const WITH_INTERVAL: [&str; 6] =
+    ["ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99", "e2e_s.mean", "requests_per_s"];
+/// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
+const BACKLOG: f64 = 0.1;
+
+/// Cost model of a scenario.
+fn cost_model(scenario: &Serving) -> Box<dyn CostModel> {
+    let cluster = &scenario.cluster;
+    let model: Box<dyn CostModel + Send> = match &scenario.profile {
+        Some(profile) => Box::new(Profiled::new(profile, cluster)),
+        None => Box::new(Roofline::new(cluster)),
+    };
+    if scenario.sustained_flops_ratio < 1.0 {
+        return Box::new(Sustained::new(model, &cluster.gpu, scenario.sustained_flops_ratio));
+    }
+    model
+}
+
+/// Serves with every policy of a scenario; `done` is called as each finishes.
+#[must_use]
+pub fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    let cost = cost_model(scenario);
+    let rows: Vec<(PolicyResult, Source)> = scenario
+        .choices
+        .par_iter()
+        .map(|choice| {
+            let row = policy(scenario, choice, cost.as_ref());
+            done(&choice.name);
+            row
+        })
+        .collect();
+    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
+    let results: Vec<PolicyResult> = rows.into_iter().map(|(row, _)| row).collect();
+    let worth = |row: &PolicyResult| {
+        let key =
+            ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
+        row.metrics.get(key).copied()
+    };
+    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(worth);
+    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect();
+    RunResult {
+        schema: reports::SCHEMA.to_owned(),
+        scenario: scenario.name.clone(),
+        seed: scenario.seed,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        cost_model: CostModelFacts {
+            profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
+            source: source.name().to_owned(),
+            free_parameters: scenario.free_parameters.clone(),
+            ..CostModelFacts::default()
+        },
+        results,
+        baseline: scenario.baseline.clone(),
+        speedup_ratio,
+    }
+}
+
+/// Serves with one policy at one end of the costs.
+fn served(scenario: &Serving, choice: &ServingChoice, cost: &dyn CostModel, case: Case) -> (Served, Source) {
+    let limits = choice.limits;
+    let sizes_max = (limits.tokens_max, limits.sequences_max);
+    let table = StepTable::new(&scenario.deployment(), sizes_max, cost, case);
+    let source = table.source;
+    let engine = Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed };
+    let engines = vec![&engine; scenario.n_replicas as usize];
+    let mut router = (choice.router.make)(scenario.seed);
+    (serve(&scenario.requests, &engines, router.as_mut()), source)
+}
+
+fn policy(scenario: &Serving, choice: &ServingChoice, cost: &dyn CostModel) -> (PolicyResult, Source) {
+    let begun = Instant::now();
+    let figures = |case| {
+        let (served, source) = served(scenario, choice, cost, case);
+        (metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up), source)
+    };
+    let (mut values, source) = figures(Case::Expected);
+    let ends = [figures(Case::Low).0, figures(Case::High).0];
+    let simulate_wall_s = begun.elapsed().as_secs_f64();
+    let mut interval = BTreeMap::new();
+    for key in WITH_INTERVAL {
+        if let (Some(low), Some(high)) = (ends[0].get(key), ends[1].get(key)) {
+            interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
+        }
+    }
+    if let Some(usd) = scenario.usd_per_gpu_hour {
+        let per_hour = usd * f64::from(scenario.tensor_degree * scenario.n_replicas);
+        values.insert("cost_usd_per_hour".to_owned(), per_hour);
+        if let Some(rate) = values.get("output_tokens_per_s").filter(|rate| **rate > 0.0) {
+            values.insert("cost_usd_per_mtok".to_owned(), per_hour / (rate * 3600.0) * 1e6);
+        }
+    }
+    let row = PolicyResult {
+        policy: choice.name.clone(),
+        status: "ok".to_owned(),
+        why: words(scenario, choice, &values),
+        metrics: values,
+        interval,
+        planner: None,
+        measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
+    };
+    (row, source)
+}
+
+/// What served, and what limits it, in a sentence.
+fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f64>) -> String {
+    let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
+    let replicas = match (scenario.n_replicas, scenario.tensor_degree) {
+        (1, 1) => "one GPU".to_owned(),
+        (1, tp) => format!("one replica of {tp} GPUs"),
+        (n, 1) => format!("{n} replicas by {}", choice.router.name),
+        (n, tp) => format!("{n} replicas of {tp} GPUs by {}", choice.router.name),
+    };
+    let mut limits = Vec::new();
+    if value("n_refused") > 0.0 {
+        limits.push(format!("{} requests refused", value("n_refused")));
+    }
+    if value("n_preempted") > 0.0 {
+        limits.push(format!("{} preemptions as blocks ran out", value("n_preempted")));
+    }
+    let arrivals_s =
+        scenario.requests.list.last().map_or(0.0, |last| (last.arrival - hw::Time::ZERO).to_seconds().get());
+    let after_s = value("makespan_s") - arrivals_s;
+    if after_s > BACKLOG * arrivals_s {
+        limits.push(format!(
+            "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
+        ));
+    }
+    let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
+    format!(
+        "{replicas}, busy {:.0} % of the time, blocks at most {:.0} % in use{limits}",
+        value("busy_ratio") * 100.0,
+        value("kv_peak_ratio") * 100.0
+    )
+}
+
+/// Names that a serving scenario may use for policies, with what they do.
+#[must_use]
+pub fn policies() -> Vec<(&'static str, &'static str)> {
+    serving::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
+}

@@ -1,0 +1,63 @@
+//! Serving scenarios through the shell: the shipped one, its figures, and messages about traces and memory.
+
+use skrull_sim::diagnostic;
+use skrull_sim::scenario::{self, Overrides};
+use skrull_sim::serve;
+
+fn checked(set: &[&str]) -> scenario::Checked {
+    let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+}
+
+fn messages(set: &[&str]) -> String {
+    let checked = checked(set);
+    assert!(checked.serving.is_none(), "{set:?} was accepted");
+    diagnostic::render(&checked.source, &checked.findings)
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
+    let scenario = checked(&["trace.requests=2000"]).serving.expect("a good scenario");
+    let bytes = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+        let mut result = pool.install(|| serve::run(&scenario, &|_| {}));
+        result.results.iter_mut().for_each(|row| row.measured = reports::Measured::default());
+        reports::json::render(&result).expect("finite figures")
+    };
+    assert_eq!(bytes(1), bytes(4));
+    assert!(bytes(1).contains("\"ttft_s\": {"), "objects as the contract has them");
+}
+
+#[test]
+fn more_replicas_wait_less_and_cost_more() {
+    let figures = |set: &[&str]| {
+        let scenario = checked(set).serving.expect("a good scenario");
+        serve::run(&scenario, &|_| {}).results[0].metrics.clone()
+    };
+    let base = ["cluster.gpus_per_node=4", "fleet.usd_per_gpu_hour=2.0", "trace.requests=4000"];
+    let one = figures(&[&base[..], &["fleet.replicas=1"]].concat());
+    let four = figures(&[&base[..], &["fleet.replicas=4"]].concat());
+    assert!(four["ttft_s.mean"] < one["ttft_s.mean"] && four["tpot_s.mean"] < one["tpot_s.mean"]);
+    assert_eq!((one["cost_usd_per_hour"], four["cost_usd_per_hour"]), (2.0, 8.0));
+}
+
+#[test]
+fn what_is_wrong_is_named_with_the_nearest_right_name() {
+    for (set, expected) in [
+        ("engine.max_sequnces=3", "did you mean `max_sequences`?"),
+        ("trace.lengths=azure-con", "did you mean `azure-conv`?"),
+        ("fleet.router=least-laoded", "did you mean `least-loaded`?"),
+        ("policies.run=['vllm-v2']", "did you mean `vllm-v1`?"),
+        ("policies.baseline=sarathy", "did you mean `sarathi`?"),
+        ("trace.arrivals=replay", "the requests have no arrivals"),
+        ("engine.max_tokens=100", "`engine.max_tokens` = 100 is below `engine.max_sequences` = 128"),
+        ("model.name=llama-3-70b", "would fit"),
+        ("engine.max_context=2", "are longer than a replica of `vllm-v1` can hold"),
+        ("fleet.replicas=2", "2 replicas of 1 GPUs, the cluster has 1 GPUs"),
+        ("engine.tp=3", "does not divide the 32 attention heads"),
+    ] {
+        let text = messages(&[set]);
+        assert!(text.contains(expected), "{set}:\n{text}");
+    }
+}
