@@ -171,7 +171,11 @@ impl Cuda {
                 Ok(some) => lines.extend(some),
                 // The others may fit.
                 Err(error @ DeviceError::OutOfMemory { .. }) => lines.push(format!("{name}: {error}")),
-                Err(error) => return Err(error),
+                // What was measured is worth keeping; a device that is lost measures no more.
+                Err(error) => {
+                    lines.push(format!("{name}: the table ends here: {error}"));
+                    return Ok(lines);
+                }
             }
         }
         for stream in [on, other] {

@@ -405,8 +405,8 @@ int cuModuleLoadData(void** module, const void* image) {
     if (text.rfind("standin ", 0) != 0) return 200;
     return *module = new std::string(text.substr(8)), 0;
   }
-  // Machine code of a real compiler is not run, but tells by its names which source it comes from. The table of sections
-  // ends it.
+  // Machine code of a real compiler is not run, but tells by its names which source it comes from. Its table of
+  // sections ends it.
   uint64_t sections;
   uint16_t size, count;
   std::memcpy(&sections, bytes + 40, 8), std::memcpy(&size, bytes + 58, 2), std::memcpy(&count, bytes + 60, 2);
