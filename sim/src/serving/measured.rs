@@ -20,8 +20,11 @@ use crate::task::Op;
 struct Tables {
     roofline: Roofline,
     /// Columns and inner width of a product, with its times in seconds by rows.
-    products: Vec<((u64, u64), Vec<(f64, f64)>)>,
+    products: Vec<(Shape, Vec<(f64, f64)>)>,
 }
+
+/// Columns and inner width.
+type Shape = (u64, u64);
 
 impl Tables {
     fn read(folder: &str, roofline: Roofline) -> Self {
