@@ -2,7 +2,9 @@
 //!
 //! Per layer `start + 32-head sequences · per_sequence + bytes / (reached · bandwidth)`. The constants were fitted by us (robust relative
 //! least squares) to `generation_attention_perf` of ai-dynamo/aiconfigurator @ 095f58a51c4c (Apache-2.0), vLLM rows with head width
-//! 128 and 16-bit keys and values: A100 SXM 2,992 rows, median error 9 %; H100 SXM 3,946 rows, 6 %; H200 SXM 3,946 rows, 7 %.
+//! 128 and 16-bit keys and values: A100 SXM 2,992 rows, median error 9 %; H100 SXM 3,946 rows, 6 %; H200 SXM 3,946 rows, 7 %;
+//! and to the decode rows of `attention.csv` of casys-kaist/LLMServingSim @ 5daddb21a545 (MIT), Llama-3.1-8B: RTX 4090 90 rows, 5 %; RTX PRO 6000
+//! 162 rows, 4 %.
 
 use hw::Seconds;
 
@@ -43,10 +45,12 @@ const fn fitted(start_us: f64, per_sequence_us: f64, reached: f64, interval: [f6
     DecodeAttention { start_s, per_sequence_s, reached, interval, source: Source::Measured }
 }
 
-const FITTED: [(&str, DecodeAttention); 3] = [
+const FITTED: [(&str, DecodeAttention); 5] = [
     ("a100-sxm", fitted(17.6, 0.073, 0.738, [0.70, 1.81])),
     ("h100-sxm", fitted(11.9, 0.062, 0.901, [0.83, 1.39])),
     ("h200-sxm", fitted(12.0, 0.069, 0.864, [0.87, 1.48])),
+    ("rtx-4090", fitted(12.5, 0.156, 0.909, [0.79, 1.18])),
+    ("rtx-pro-6000", fitted(12.6, 0.082, 0.809, [0.91, 1.11])),
 ];
 
 /// Bytes of keys and values that one token keeps on each GPU of a replica.
