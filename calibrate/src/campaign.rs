@@ -221,7 +221,8 @@ impl State {
         self.rows.push(row);
         self.known = None;
         let shape = shapes(self.family, None);
-        if let Some(shape) = shape.first().filter(|_| self.rows.len() >= FIRST) {
+        // A law runs through a few rows whatever they are: what it leaves says nothing before there are several per coefficient.
+        if let Some(shape) = shape.first().filter(|_| self.rows.len() >= ENOUGH) {
             self.spread = fit::law::spread(&self.rows, shape).max(SPREAD.1);
         }
     }
@@ -270,8 +271,8 @@ pub struct Header {
     pub seconds: f64,
 }
 
-/// Rows that a fit needs before marked ones are left out.
-const ENOUGH: usize = 16;
+/// Rows that a fit needs before it says how good it is, and before marked ones are left out.
+const ENOUGH: usize = 24;
 
 /// Fits a profile to samples of a device.
 #[must_use]

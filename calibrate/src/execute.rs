@@ -62,13 +62,13 @@ pub fn execute(
     let before = sample::time(device, &reference)?.0;
     let runnable = prepare(graph, device)?;
     let mut passes = Vec::with_capacity(runs);
-    for run in 0..=runs {
-        let pass = pass(graph, device, &runnable, limit, false)?;
-        if run > 0 {
-            passes.push(pass);
-        }
+    let mut times = BTreeMap::new();
+    pass(graph, device, &runnable, limit, None)?;
+    // Steps are timed without marks between their operations, which are timed in runs of their own in between.
+    for _ in 0..runs {
+        passes.push(pass(graph, device, &runnable, limit, None)?);
+        pass(graph, device, &runnable, limit, Some(&mut times))?;
     }
-    let detail = pass(graph, device, &runnable, limit, true)?;
     let after = sample::time(device, &reference)?.0;
     let modelled = |task: usize| predicted.end[task] - predicted.start[task];
     let spans: Vec<Span> = (0..graph.tasks.len())
@@ -93,7 +93,7 @@ pub fn execute(
         (true, false) => How::Joined,
     });
     let unsteady = (after / before).max(before / after);
-    Ok(Execution { how: how.collect(), timeline, parts: detail.parts, unsteady })
+    Ok(Execution { how: how.collect(), timeline, parts: parts(times, runs), unsteady })
 }
 
 /// A finished timeline, or what stood in its way.
@@ -136,40 +136,49 @@ fn prepare(graph: &TaskGraph, device: &mut dyn Device) -> Result<Vec<bool>, Devi
 struct Pass {
     start: Vec<u64>,
     end: Vec<u64>,
-    parts: Vec<PartTime>,
 }
 
-fn pass(
-    graph: &TaskGraph,
+/// Times of each operation, one per launch.
+type Times<'a> = BTreeMap<&'a Op, Vec<f64>>;
+
+/// Medians over all launches of so many runs.
+fn parts(times: Times<'_>, runs: usize) -> Vec<PartTime> {
+    let part = |(op, times): (&Op, Vec<f64>)| {
+        let n = (times.len() / runs.max(1)) as u64;
+        PartTime { op: op.clone(), seconds: quantile(&times, 0.5), n }
+    };
+    times.into_iter().map(part).collect()
+}
+
+/// Runs all lanes once; with `times`, every operation is timed.
+fn pass<'a>(
+    graph: &'a TaskGraph,
     device: &mut dyn Device,
     runnable: &[bool],
     limit: Duration,
-    detail: bool,
+    mut times: Option<&mut Times<'a>>,
 ) -> Result<Pass, DeviceError> {
     let n = graph.tasks.len();
-    let mut pass = Pass { start: vec![0; n], end: vec![0; n], parts: Vec::new() };
+    let mut pass = Pass { start: vec![0; n], end: vec![0; n] };
     let mut met = vec![false; graph.meetings.len()];
-    let mut times: BTreeMap<&Op, Vec<f64>> = BTreeMap::new();
     for lane in (0..).map(LaneId).take(graph.lanes.len()) {
         let mut sent = Sent::default();
         for (id, task) in graph.tasks.iter().enumerate().filter(|(_, task)| task.lane == lane) {
             let first = task.meeting.is_none_or(|meeting| !std::mem::replace(&mut met[meeting.0 as usize], true));
             let task_id = TaskId(u32::try_from(id).expect("graphs have fewer than 2^32 tasks"));
-            sent.task(graph, device, task_id, runnable[id] && first, detail)?;
+            sent.task(graph, device, task_id, runnable[id] && first, times.is_some())?;
         }
         let marks = device.finish(limit)?;
         let origin = marks.iter().min().copied().unwrap_or(0);
         for (task, start, end) in sent.tasks {
             (pass.start[task], pass.end[task]) = (marks[start] - origin, marks[end] - origin);
         }
-        for (op, start, end) in sent.parts {
-            times.entry(op).or_default().push(hw::Bytes(marks[end] - marks[start]).as_f64() / 1e9);
+        if let Some(times) = &mut times {
+            for (op, start, end) in sent.parts {
+                times.entry(op).or_default().push(hw::Bytes(marks[end] - marks[start]).as_f64() / 1e9);
+            }
         }
     }
-    pass.parts = times
-        .into_iter()
-        .map(|(op, times)| PartTime { op: op.clone(), seconds: quantile(&times, 0.5), n: times.len() as u64 })
-        .collect();
     Ok(pass)
 }
 

@@ -112,7 +112,9 @@ pub fn spread(rows: &[Row], shape: &Law) -> f64 {
     let total = |row: &Row| law.seconds(&row.op).map_or(f64::NAN, |(start, rest)| start + rest);
     let mut off: Vec<f64> = rows.iter().map(|row| (row.seconds / total(row).max(1e-12)).ln().abs()).collect();
     off.sort_by(f64::total_cmp);
-    off[(off.len() * 2 / 3).min(off.len() - 1)]
+    // Six coefficients were chosen to make it small.
+    let freedom = float(off.len()) / float(off.len().saturating_sub(6).max(1));
+    off[(off.len() * 2 / 3).min(off.len() - 1)] * freedom.sqrt()
 }
 
 /// Knots in equal ratios over what the rows span.
