@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::diagnostic;
-use crate::scenario::serving::Serving;
+use crate::jobs::Job;
 use crate::scenario::{self, Overrides, Scenario};
 
 /// How a verb fails.
@@ -83,19 +83,19 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
-/// A scenario of either kind.
+/// A scenario of any kind.
 enum Loaded {
     Training(Box<Scenario>),
-    Serving(Box<Serving>),
+    Job(Box<dyn Job>),
 }
 
 /// Reads the training scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
     match load_any(args)? {
         Loaded::Training(scenario) => Ok(*scenario),
-        Loaded::Serving(serving) => Err(Failure::Input(format!(
-            "error[S090]: `{}` is of kind `serving`, which only `run` takes\n  = this verb takes scenarios of kind `training`",
-            serving.name
+        Loaded::Job(job) => Err(Failure::Input(format!(
+            "error[S090]: `{}` is not of kind `training`, and this verb takes no other\n  = `skrull-sim run` takes every kind",
+            job.name()
         ))),
     }
 }
@@ -108,7 +108,7 @@ fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
     let checked = scenario::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
     let training = checked.scenario.map(|scenario| Loaded::Training(Box::new(scenario)));
-    let loaded = training.or_else(|| checked.serving.map(|serving| Loaded::Serving(Box::new(serving))));
+    let loaded = training.or_else(|| checked.job.map(Loaded::Job));
     let Some(loaded) = loaded else { return Err(Failure::Input(rendered)) };
     if !rendered.is_empty() {
         let _ = writeln!(std::io::stderr(), "{rendered}\n");

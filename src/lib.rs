@@ -5,6 +5,6 @@ pub mod commands;
 pub mod diagnostic;
 mod gate;
 pub mod hardware;
+pub mod jobs;
 pub mod pipeline;
 pub mod scenario;
-pub mod serve;

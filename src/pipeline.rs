@@ -85,6 +85,7 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
         seed: scenario.problem.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: facts,
+        columns: Vec::new(),
         results,
         baseline: scenario.baseline.clone(),
         speedup_ratio,

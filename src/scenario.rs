@@ -10,7 +10,7 @@ pub mod expect;
 mod model;
 mod parallel;
 mod policies;
-mod reader;
+pub mod reader;
 mod search;
 mod sections;
 pub mod serving;
@@ -30,8 +30,8 @@ use sim::problem::Recompute;
 use sim::schedule::Schedule;
 
 use crate::diagnostic::{Finding, Severity, Source};
+use crate::jobs::{self, Job};
 use expect::Expectation;
-use serving::Serving;
 
 /// A policy that a scenario runs.
 #[derive(Clone, Debug)]
@@ -105,7 +105,9 @@ pub struct Scenario {
 }
 
 /// Words of `kind`.
-const KINDS: [&str; 2] = ["training", "serving"];
+fn kinds() -> Vec<&'static str> {
+    std::iter::once("training").chain(jobs::KINDS.iter().map(|kind| kind.name)).collect()
+}
 
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
@@ -115,8 +117,8 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// The scenario, when it is of training and there is no error.
     pub scenario: Option<Scenario>,
-    /// The scenario, when it is of serving and there is no error.
-    pub serving: Option<Serving>,
+    /// The job, when it is of another kind and there is no error.
+    pub job: Option<Box<dyn Job>>,
 }
 
 /// What the command line lays over the file.
@@ -200,15 +202,15 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
 #[must_use]
 pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     let mut findings = Vec::new();
-    let (mut scenario, mut serving) = (None, None);
+    let (mut scenario, mut job) = (None, None);
     match toml_span::parse(&source.text) {
         Ok(value) => {
             let mut reader = reader::Reader::new(value, &mut findings);
             reader.lay_over(&overrides.set);
-            if reader.peek("kind") == Some("serving") {
-                serving = serving::read(&mut reader, &source, folder, overrides);
-            } else {
-                scenario = sections::read(&mut reader, &source, folder, overrides);
+            let kind = jobs::KINDS.iter().find(|kind| reader.peek("kind") == Some(kind.name));
+            match kind {
+                Some(kind) => job = (kind.read)(&mut reader, &source, folder, overrides),
+                None => scenario = sections::read(&mut reader, &source, folder, overrides),
             }
         }
         Err(error) => {
@@ -217,5 +219,5 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
         }
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Checked { source, findings, scenario: scenario.filter(|_| !failed), serving: serving.filter(|_| !failed) }
+    Checked { source, findings, scenario: scenario.filter(|_| !failed), job: job.filter(|_| !failed) }
 }

@@ -12,7 +12,7 @@ fn every_bad_scenario_is_refused_with_its_message() {
         for path in super::files(&super::root().join("scenarios/bad"), "toml") {
             let checked = super::check(&path);
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-            assert!(checked.scenario.is_none() && checked.serving.is_none(), "{name} was accepted");
+            assert!(checked.scenario.is_none() && checked.job.is_none(), "{name} was accepted");
             insta::assert_snapshot!(name, diagnostic::render(&checked.source, &checked.findings));
         }
     });

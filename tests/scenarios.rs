@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use skrull_sim::scenario::expect;
-use skrull_sim::{diagnostic, pipeline, serve};
+use skrull_sim::{diagnostic, pipeline};
 
 #[test]
 fn every_scenario_runs_and_meets_its_expectations() {
@@ -14,8 +14,8 @@ fn every_scenario_runs_and_meets_its_expectations() {
         }
         let checked = super::check(&path);
         let messages = diagnostic::render(&checked.source, &checked.findings);
-        if let Some(serving) = &checked.serving {
-            let misses = expect::misses(&serving.expectations, &serve::run(serving, &|_| {}));
+        if let Some(job) = &checked.job {
+            let misses = expect::misses(job.expectations(), &job.run(&|_| {}));
             assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
             continue;
         }

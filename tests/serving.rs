@@ -2,7 +2,6 @@
 
 use skrull_sim::diagnostic;
 use skrull_sim::scenario::{self, Overrides};
-use skrull_sim::serve;
 
 fn checked(set: &[&str]) -> scenario::Checked {
     let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
@@ -12,16 +11,16 @@ fn checked(set: &[&str]) -> scenario::Checked {
 
 fn messages(set: &[&str]) -> String {
     let checked = checked(set);
-    assert!(checked.serving.is_none(), "{set:?} was accepted");
+    assert!(checked.job.is_none(), "{set:?} was accepted");
     diagnostic::render(&checked.source, &checked.findings)
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
-    let scenario = checked(&["trace.requests=2000"]).serving.expect("a good scenario");
+    let scenario = checked(&["trace.requests=2000"]).job.expect("a good scenario");
     let bytes = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
-        let mut result = pool.install(|| serve::run(&scenario, &|_| {}));
+        let mut result = pool.install(|| scenario.run(&|_| {}));
         result.results.iter_mut().for_each(|row| row.measured = reports::Measured::default());
         reports::json::render(&result).expect("finite figures")
     };
@@ -32,8 +31,8 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 #[test]
 fn more_replicas_wait_less_and_cost_more() {
     let figures = |set: &[&str]| {
-        let scenario = checked(set).serving.expect("a good scenario");
-        serve::run(&scenario, &|_| {}).results[0].metrics.clone()
+        let scenario = checked(set).job.expect("a good scenario");
+        scenario.run(&|_| {}).results[0].metrics.clone()
     };
     let base = ["cluster.gpus_per_node=4", "fleet.usd_per_gpu_hour=2.0", "trace.requests=4000"];
     let one = figures(&[&base[..], &["fleet.replicas=1"]].concat());

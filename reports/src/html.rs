@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use crate::quantity::{duration, percent, ratio};
 use crate::svg::{escape, gantt, length_histogram, lost_bars, memory_lines, rank_bars, speedup_bars};
 use crate::table::{cells, footer, headings, headline};
-use crate::{Picture, PolicyResult, RunResult, serving};
+use crate::{Picture, PolicyResult, RunResult, serving, shown};
 
 pub(crate) const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
@@ -60,7 +60,7 @@ fn summary(out: &mut String, run: &RunResult) {
         escape(&headline(run)),
         escape(&run.version),
         lead(run),
-        if serving::is_serving(run) { "What limits it" } else { "What dominates the step" }
+        if serving::is_serving(run) || !run.columns.is_empty() { "What limits it" } else { "What dominates the step" }
     );
     for result in &run.results {
         let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(&result.policy), why(result));
@@ -68,7 +68,9 @@ fn summary(out: &mut String, run: &RunResult) {
     out.push_str("</dl>\n");
     table(out, run);
     let chart = speedup_bars(run);
-    let caption = if serving::is_serving(run) {
+    let caption = if !run.columns.is_empty() {
+        format!("Gain over {}: above 1 is better.", run.baseline)
+    } else if serving::is_serving(run) {
         format!("Goodput over that of {}; requests per second where the scenario has no limits.", run.baseline)
     } else {
         format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline)
@@ -85,6 +87,9 @@ fn summary(out: &mut String, run: &RunResult) {
 
 /// The fastest policy in a sentence.
 fn lead(run: &RunResult) -> String {
+    if !run.columns.is_empty() {
+        return shown::lead(run);
+    }
     if serving::is_serving(run) {
         return serving::lead(run);
     }
@@ -126,10 +131,14 @@ const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± t
 
 fn table(out: &mut String, run: &RunResult) {
     out.push_str("<h3>Results</h3>\n<div class=\"scroll\">\n<table>\n<caption>");
-    out.push_str(if serving::is_serving(run) { serving::CAPTION } else { CAPTION });
+    out.push_str(match run.columns.is_empty() {
+        false => shown::CAPTION,
+        true if serving::is_serving(run) => serving::CAPTION,
+        true => CAPTION,
+    });
     out.push_str("</caption>\n<thead><tr>");
     headings(run).iter().for_each(|heading| {
-        let _ = write!(out, "<th scope=\"col\">{heading}</th>");
+        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(heading));
     });
     out.push_str("</tr></thead>\n<tbody>\n");
     let best = fastest(run).map(|(result, _)| result.policy.as_str());

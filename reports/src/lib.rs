@@ -12,6 +12,7 @@ pub mod markdown;
 mod nested;
 mod quantity;
 mod serving;
+mod shown;
 pub mod svg;
 pub mod table;
 pub mod trace;
@@ -97,6 +98,15 @@ pub struct PolicyResult {
     pub measured: Measured,
 }
 
+/// A metric that the table shows; its unit is the end of its key (`_s`, `_ratio`, `_bytes`, `_per_s`, `_usd…`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Column {
+    /// Key of `PolicyResult::metrics`.
+    pub key: String,
+    /// Heading, with the unit where the figure has none.
+    pub heading: String,
+}
+
 /// Everything a run found (`result.json`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
@@ -112,6 +122,9 @@ pub struct RunResult {
     pub cost_model: CostModelFacts,
     /// One row per policy, in scenario order.
     pub results: Vec<PolicyResult>,
+    /// What the table shows, at most six metrics, the one that counts first; empty for steps of training and for requests served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub columns: Vec<Column>,
     /// Policy that speed-ups are relative to.
     pub baseline: String,
     /// Baseline's iteration time over the policy's, or in serving the policy's goodput over the baseline's; above 1 is better.

@@ -5,14 +5,15 @@
 use std::fmt::Write as _;
 
 use crate::RunResult;
-use crate::table::{N_COLUMNS, cells, footer, headings, headline};
+use crate::table::{cells, footer, headings, headline};
 
 /// Renders the table, the reasons of failed policies and the footer.
 #[must_use]
 pub fn render(run: &RunResult) -> String {
     let mut out = format!("{}\n\n", escape(&headline(run)));
-    row(&mut out, &headings(run).map(str::to_owned));
-    let rules: [String; N_COLUMNS] = std::array::from_fn(|index| if index < 2 { ":--" } else { "--:" }.to_owned());
+    let headings = headings(run);
+    row(&mut out, &headings);
+    let rules: Vec<&str> = (0..headings.len()).map(|index| if index < 2 { ":--" } else { "--:" }).collect();
     let _ = writeln!(out, "| {} |", rules.join(" | "));
     for result in &run.results {
         row(&mut out, &cells(run, result));
@@ -38,8 +39,9 @@ pub fn render(run: &RunResult) -> String {
     out
 }
 
-fn row(out: &mut String, cells: &[String; N_COLUMNS]) {
-    let _ = writeln!(out, "| {} |", cells.each_ref().map(|cell| escape(cell)).join(" | "));
+fn row(out: &mut String, cells: &[String]) {
+    let cells: Vec<String> = cells.iter().map(|cell| escape(cell)).collect();
+    let _ = writeln!(out, "| {} |", cells.join(" | "));
 }
 
 pub(crate) fn escape(text: &str) -> String {

@@ -2,11 +2,11 @@
 
 use crate::quantity::{ABSENT, duration, percent, plain, rate, ratio};
 use crate::svg::escape;
-use crate::table::{N_COLUMNS, times};
+use crate::table::times;
 use crate::{PolicyResult, RunResult};
 
 /// Headings of the table.
-pub(crate) const HEADINGS: [&str; N_COLUMNS] =
+pub(crate) const HEADINGS: [&str; 9] =
     ["policy", "status", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "goodput/s", "in limits", "gain"];
 
 /// Sentence above the table of the report.
@@ -15,7 +15,7 @@ pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per f
 
 /// Whether a run is of serving.
 pub(crate) fn is_serving(run: &RunResult) -> bool {
-    run.results.iter().any(|result| result.metrics.contains_key("requests_per_s"))
+    run.columns.is_empty() && run.results.iter().any(|result| result.metrics.contains_key("requests_per_s"))
 }
 
 /// Requests per second that count.
@@ -25,7 +25,7 @@ fn worth(result: &PolicyResult) -> Option<f64> {
 }
 
 /// The figures of a policy as texts, in the order of `HEADINGS`.
-pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMNS] {
+pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; 9] {
     let metric = |key: &str, show: &dyn Fn(f64) -> String| {
         result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
     };

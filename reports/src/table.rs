@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened};
-use crate::{PolicyResult, RunResult, serving};
+use crate::{PolicyResult, RunResult, serving, shown};
 
 /// Widest line, in characters.
 pub const WIDTH_MAX: usize = 110;
@@ -14,16 +14,18 @@ const GAP: usize = 2;
 /// Narrowest policy column that still tells names apart.
 const POLICY_WIDTH_MIN: usize = 8;
 
-/// Number of columns.
-pub(crate) const N_COLUMNS: usize = 9;
-
 /// Headings, in the order of `cells`. A run with a pipeline shows its bubble where others show their imbalance.
-pub(crate) fn headings(run: &RunResult) -> [&'static str; N_COLUMNS] {
+pub(crate) fn headings(run: &RunResult) -> Vec<String> {
+    if !run.columns.is_empty() {
+        return shown::headings(run);
+    }
     if serving::is_serving(run) {
-        return serving::HEADINGS;
+        return serving::HEADINGS.map(str::to_owned).to_vec();
     }
     let balance = if has_pipeline(run) { "bubble" } else { "imbalance" };
     ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", balance, "exposed", "peak mem"]
+        .map(str::to_owned)
+        .to_vec()
 }
 
 fn has_pipeline(run: &RunResult) -> bool {
@@ -31,16 +33,19 @@ fn has_pipeline(run: &RunResult) -> bool {
 }
 
 /// The figures of a policy as texts, in the order of `headings`.
-pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; N_COLUMNS] {
+pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
+    if !run.columns.is_empty() {
+        return shown::cells(run, result);
+    }
     if serving::is_serving(run) {
-        return serving::cells(run, result);
+        return serving::cells(run, result).to_vec();
     }
     let metric = |key: &str, show: &dyn Fn(f64) -> String| {
         result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
     };
     let interval = result.interval.get("iteration_time_s").copied();
     let speedup = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
-    [
+    vec![
         plain(&result.policy),
         plain(&result.status),
         metric("iteration_time_s", &|seconds| duration(seconds, interval)),
@@ -74,7 +79,7 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
 
 /// Scenario, seed and baseline in a line.
 pub(crate) fn headline(run: &RunResult) -> String {
-    let ratio = if serving::is_serving(run) { "gain" } else { "speed-up" };
+    let ratio = if serving::is_serving(run) || !run.columns.is_empty() { "gain" } else { "speed-up" };
     format!("{} · seed {} · {ratio} relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
 }
 
@@ -86,7 +91,7 @@ pub fn render(run: &RunResult) -> String {
     let mut out = String::new();
     wrap(&mut out, &headline(run), "");
     out.push('\n');
-    line(&mut out, &headings(run).map(str::to_owned), &widths);
+    line(&mut out, &headings(run), &widths);
     for (result, row) in run.results.iter().zip(&rows) {
         line(&mut out, row, &widths);
         if result.status != "ok" && !result.why.is_empty() {
@@ -110,21 +115,21 @@ pub fn render(run: &RunResult) -> String {
 }
 
 /// Width of each column; the policy column yields where the line would be too long.
-fn widths(headings: &[&str; N_COLUMNS], rows: &[[String; N_COLUMNS]]) -> [usize; N_COLUMNS] {
-    let mut widths = headings.map(|heading| heading.chars().count());
+fn widths(headings: &[String], rows: &[Vec<String>]) -> Vec<usize> {
+    let mut widths: Vec<usize> = headings.iter().map(|heading| heading.chars().count()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     widths[1] = widths[1].min(12);
-    let others: usize = widths[1..].iter().sum::<usize>() + GAP * (N_COLUMNS - 1);
+    let others: usize = widths[1..].iter().sum::<usize>() + GAP * (widths.len() - 1);
     widths[0] = widths[0].min(WIDTH_MAX.saturating_sub(others).max(POLICY_WIDTH_MIN));
     widths
 }
 
 /// One row: the first two columns to the left, figures to the right.
-fn line(out: &mut String, cells: &[String; N_COLUMNS], widths: &[usize; N_COLUMNS]) {
+fn line(out: &mut String, cells: &[String], widths: &[usize]) {
     let mut text = String::new();
     for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
         let cell = shortened(cell, width);

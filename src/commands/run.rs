@@ -8,17 +8,17 @@ use reports::{Picture, RunResult};
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
+use crate::jobs::Job;
 use crate::pipeline::{self, Run};
+use crate::scenario::Scenario;
 use crate::scenario::expect::{self, Expectation};
-use crate::scenario::{Scenario, serving::Serving};
-use crate::serve;
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let scenario = match load_any(&args.scenario)? {
         Loaded::Training(scenario) => *scenario,
-        Loaded::Serving(serving) => return run_serving(args, &serving),
+        Loaded::Job(job) => return run_job(args, job.as_ref()),
     };
     let bar = progress(args, scenario.policies.len());
     let run = pipeline::run(&scenario, &|name| {
@@ -33,19 +33,19 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     judge(args, &scenario.expectations, &run.result)
 }
 
-/// Runs a serving scenario.
-fn run_serving(args: &RunArgs, scenario: &Serving) -> Result<(), Failure> {
-    let bar = progress(args, scenario.choices.len());
-    let result = serve::run(scenario, &|name| {
+/// Runs a scenario of another kind than training.
+fn run_job(args: &RunArgs, job: &dyn Job) -> Result<(), Failure> {
+    let bar = progress(args, job.choices().len());
+    let result = job.run(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let dir = out_dir(&args.scenario, &scenario.name)?;
+    let dir = out_dir(&args.scenario, job.name())?;
     write(&dir.join("result.json"), &json(&result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&result, &[]))?;
     show(args, &result, &dir)?;
-    judge(args, &scenario.expectations, &result)
+    judge(args, job.expectations(), &result)
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {

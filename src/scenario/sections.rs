@@ -29,7 +29,7 @@ pub fn name(top: &mut Section<'_>, source: &Source) -> String {
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let mut top = reader.top(&SECTIONS);
     let name = name(&mut top, source);
-    top.word("kind", 0, &super::KINDS);
+    top.word("kind", 0, &super::kinds());
     let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
     top.finish();
     let seed = overrides.seed.unwrap_or(seed);

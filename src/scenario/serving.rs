@@ -107,7 +107,7 @@ struct Fleet {
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let mut top = reader.top(&SECTIONS);
     let name = super::sections::name(&mut top, source);
-    top.word("kind", 1, &super::KINDS);
+    top.word("kind", 0, &super::kinds());
     let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
     top.finish();
     let seed = overrides.seed.unwrap_or(seed);

@@ -19,6 +19,8 @@ use sim::serving::replica::{Engine, Spans};
 use sim::serving::step_cost::StepTable;
 use sim::{CostModel, serving};
 
+use super::Job;
+use crate::scenario::expect::Expectation;
 use crate::scenario::serving::{Serving, ServingChoice};
 
 /// Metrics that carry an interval.
@@ -40,9 +42,26 @@ fn cost_model(scenario: &Serving) -> Box<dyn CostModel> {
     model
 }
 
+impl Job for Serving {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|choice| choice.name.as_str()).collect()
+    }
+
+    fn expectations(&self) -> &[Expectation] {
+        &self.expectations
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        run(self, done)
+    }
+}
+
 /// Serves with every policy of a scenario; `done` is called as each finishes.
-#[must_use]
-pub fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let cost = cost_model(scenario);
     let rows: Vec<(PolicyResult, Source)> = scenario
         .choices
@@ -73,6 +92,7 @@ pub fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             free_parameters: scenario.free_parameters.clone(),
             ..CostModelFacts::default()
         },
+        columns: Vec::new(),
         results,
         baseline: scenario.baseline.clone(),
         speedup_ratio,

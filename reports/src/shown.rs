@@ -1,0 +1,82 @@
+//! Runs that say themselves which metrics their table shows: every kind of scenario but steps of training and requests served.
+//!
+//! The unit is read off the end of a key, as the contract has it, so that a new kind needs no code here.
+
+use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio};
+use crate::svg::escape;
+use crate::table::times;
+use crate::{PolicyResult, RunResult};
+
+/// Sentence above the table of the report.
+pub(crate) const CAPTION: &str = "Gain: how much better than the baseline in the first figure; above 1 is better.";
+
+/// Headings of the table.
+pub(crate) fn headings(run: &RunResult) -> Vec<String> {
+    let shown = run.columns.iter().map(|column| plain(&column.heading));
+    ["policy", "status"].map(str::to_owned).into_iter().chain(shown).chain(["gain".to_owned()]).collect()
+}
+
+/// The figures of a policy as texts, in the order of `headings`.
+pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
+    let shown = run.columns.iter().map(|column| {
+        let interval = result.interval.get(&column.key).copied();
+        result.metrics.get(&column.key).map_or_else(|| ABSENT.to_owned(), |value| figure(&column.key, *value, interval))
+    });
+    let gain = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
+    [plain(&result.policy), plain(&result.status)].into_iter().chain(shown).chain([gain]).collect()
+}
+
+/// A figure in the unit that its key ends with.
+pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> String {
+    // The part after a dot (`ttft_s.p99`) has no unit of its own.
+    let key = key.split('.').next().unwrap_or(key);
+    match key {
+        _ if !value.is_finite() => ABSENT.to_owned(),
+        _ if key.contains("usd") => format!("$ {}", ratio(value)),
+        _ if key.contains("_per_s") => rate(value),
+        _ if key.ends_with("_s") => duration(value, interval),
+        _ if key.ends_with("_ratio") => percent(value),
+        _ if key.ends_with("_bytes") => gib(value),
+        _ if value.fract() == 0.0 && value.abs() < 1e6 => format!("{value:.0}"),
+        _ if value.abs() < 1e4 => ratio(value),
+        _ => rate(value),
+    }
+}
+
+/// The best policy in a sentence.
+pub(crate) fn lead(run: &RunResult) -> String {
+    let gain = |result: &PolicyResult| run.speedup_ratio.get(&result.policy).copied().filter(|gain| gain.is_finite());
+    let ranked = run.results.iter().filter(|result| result.status == "ok").filter_map(|r| Some((r, gain(r)?)));
+    let Some((best, gain)) = ranked.reduce(|best, next| if next.1 > best.1 { next } else { best }) else {
+        return "No policy of this scenario could run.".to_owned();
+    };
+    let name = escape(&best.policy);
+    let column = &run.columns[0];
+    let value = best.metrics.get(&column.key).map(|value| figure(&column.key, *value, None));
+    let value = value.map_or_else(String::new, |value| format!(": {} {value}", escape(&column.heading)));
+    if best.policy == run.baseline {
+        return format!("<strong>{name}</strong> is best{value}.");
+    }
+    format!("<strong>{name}</strong> is best{value}, {}× {}.", ratio(gain), escape(&run.baseline))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_ends_with_its_unit() {
+        for (key, value, shown) in [
+            ("makespan_s", 28.4314, "28.43 s"),
+            ("ttft_s.p99", 0.25, "250.0 ms"),
+            ("cost_usd_per_hour", 8.0, "$ 8.00"),
+            ("busy_ratio", 0.5, "50.0 %"),
+            ("tokens_per_s_per_gpu", 1234.0, "1.2 k"),
+            ("n_gpus", 3.0, "3"),
+            ("context_tokens", 2_000_000.0, "2.0 M"),
+            ("makespan_s", f64::NAN, "-"),
+        ] {
+            assert_eq!(figure(key, value, None), shown, "{key}");
+        }
+    }
+}
