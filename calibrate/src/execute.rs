@@ -55,45 +55,99 @@ pub fn execute(
     machine: &Machine<'_>,
     runs: usize,
 ) -> Result<Execution, ExecuteError> {
-    // What does not fit is found before anything runs.
-    let predicted = finished(graph, engine::simulate(graph, machine))?;
-    let limit = PATIENCE.1 + Duration::from_secs_f64(predicted.span().to_seconds().get() * PATIENCE.0);
-    let reference = device.facts().reference.clone();
-    let before = sample::time(device, &reference)?.0;
-    let runnable = prepare(graph, device)?;
-    let mut passes = Vec::with_capacity(runs);
-    let mut times = BTreeMap::new();
-    pass(graph, device, &runnable, limit, None)?;
-    // Steps are timed without marks between their operations, which are timed in runs of their own in between.
+    let mut running = Running::begin(graph, device, machine)?;
     for _ in 0..runs {
-        passes.push(pass(graph, device, &runnable, limit, None)?);
-        pass(graph, device, &runnable, limit, Some(&mut times))?;
+        running.run(device)?;
     }
-    let after = sample::time(device, &reference)?.0;
-    let modelled = |task: usize| predicted.end[task] - predicted.start[task];
-    let spans: Vec<Span> = (0..graph.tasks.len())
-        .map(|task| {
-            if !runnable[task] {
-                return modelled(task);
-            }
-            let times: Vec<f64> =
-                passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
-            Span::from_ns(hw::Bytes::from_f64(quantile(&times, 0.5)).0)
-        })
-        .collect();
-    let spans = shared(graph, spans);
-    let is_live = graph.lanes.len() == 1 && runnable.iter().all(|runs| *runs);
-    let mut timeline = finished(graph, engine::join(graph, machine, &spans))?;
-    if is_live {
-        live(&mut timeline, &passes);
+    running.finish(machine)
+}
+
+/// A graph that is run as often as wanted. Several can take turns on a device, so that a while in which it is slow meets one run of each
+/// and no median.
+pub struct Running<'a> {
+    graph: &'a TaskGraph,
+    /// Whether the device can run a task.
+    runnable: Vec<bool>,
+    /// What the cost model says of each task.
+    modelled: Vec<Span>,
+    limit: Duration,
+    passes: Vec<Pass>,
+    times: Times<'a>,
+    reference: Op,
+    /// Times of the reference kernel, before and after every run.
+    references: Vec<f64>,
+}
+
+impl<'a> Running<'a> {
+    /// Looks whether everything fits, makes room, and runs once to warm up.
+    ///
+    /// # Errors
+    /// When the device fails or the plan does not fit.
+    pub fn begin(
+        graph: &'a TaskGraph,
+        device: &mut dyn Device,
+        machine: &Machine<'_>,
+    ) -> Result<Self, ExecuteError> {
+        // What does not fit is found before anything runs.
+        let predicted = finished(graph, engine::simulate(graph, machine))?;
+        let limit = PATIENCE.1 + Duration::from_secs_f64(predicted.span().to_seconds().get() * PATIENCE.0);
+        let reference = device.facts().reference.clone();
+        let runnable = prepare(graph, device)?;
+        pass(graph, device, &runnable, limit, None)?;
+        let modelled = (0..graph.tasks.len()).map(|task| predicted.end[task] - predicted.start[task]).collect();
+        let (passes, times, references) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Ok(Self { graph, runnable, modelled, limit, passes, times, reference, references })
     }
-    let how = runnable.iter().map(|runs| match (runs, is_live) {
-        (false, _) => How::Modelled,
-        (true, true) => How::Live,
-        (true, false) => How::Joined,
-    });
-    let unsteady = (after / before).max(before / after);
-    Ok(Execution { how: how.collect(), timeline, parts: parts(times, runs), unsteady })
+
+    /// Runs the step twice: without marks between its operations, and then with, for their times.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn run(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        self.references.push(sample::time(device, &self.reference)?.0);
+        self.passes.push(pass(self.graph, device, &self.runnable, self.limit, None)?);
+        pass(self.graph, device, &self.runnable, self.limit, Some(&mut self.times))?;
+        self.references.push(sample::time(device, &self.reference)?.0);
+        Ok(())
+    }
+
+    /// Runs so far.
+    #[must_use]
+    pub const fn n_runs(&self) -> usize {
+        self.passes.len()
+    }
+
+    /// Medians over all runs.
+    ///
+    /// # Errors
+    /// When tasks wait for each other.
+    pub fn finish(self, machine: &Machine<'_>) -> Result<Execution, ExecuteError> {
+        let Self { graph, runnable, passes, .. } = self;
+        let spans: Vec<Span> = (0..graph.tasks.len())
+            .map(|task| {
+                if !runnable[task] {
+                    return self.modelled[task];
+                }
+                let times: Vec<f64> =
+                    passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
+                Span::from_ns(hw::Bytes::from_f64(quantile(&times, 0.5)).0)
+            })
+            .collect();
+        let spans = shared(graph, spans);
+        let is_live = graph.lanes.len() == 1 && runnable.iter().all(|runs| *runs);
+        let mut timeline = finished(graph, engine::join(graph, machine, &spans))?;
+        if is_live {
+            live(&mut timeline, &passes);
+        }
+        let how = runnable.iter().map(|runs| match (runs, is_live) {
+            (false, _) => How::Modelled,
+            (true, true) => How::Live,
+            (true, false) => How::Joined,
+        });
+        let (slowest, fastest) = (quantile(&self.references, 1.0), quantile(&self.references, 0.0));
+        let unsteady = if fastest > 0.0 { slowest / fastest } else { 1.0 };
+        Ok(Execution { how: how.collect(), timeline, parts: parts(self.times, passes.len()), unsteady })
+    }
 }
 
 /// A finished timeline, or what stood in its way.

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hw::{Dtype, GroupShape};
 use serde::{Deserialize, Serialize};
@@ -60,12 +60,17 @@ pub fn time(device: &mut dyn Device, op: &Op) -> Result<(f64, f64), DeviceError>
     let stream = stream_of(op);
     device.reserve(op)?;
     device.reserve(&device.facts().reference.clone())?;
+    let begun = Instant::now();
     let mut seconds = launches(device, op, stream, 1)?[0].max(1e-7);
+    let mut each = begun.elapsed();
     if seconds < LONG {
+        let begun = Instant::now();
         seconds = launches(device, op, stream, 1)?[0].max(1e-7);
+        each = begun.elapsed();
     }
     let least = if seconds < LONG { LAUNCHES.0 } else { LAUNCHES_LONG };
-    let n = hw::Bytes::from_f64((SECONDS / seconds).clamp(least, LAUNCHES.1)).0;
+    // A launch takes what is between launches as well.
+    let n = hw::Bytes::from_f64((SECONDS / each.as_secs_f64().max(seconds)).clamp(least, LAUNCHES.1)).0;
     let times = launches(device, op, stream, n)?;
     let median = Data::new(times.clone()).median();
     let off: Vec<f64> = times.iter().map(|time| (time - median).abs()).collect();
