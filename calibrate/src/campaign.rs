@@ -19,7 +19,7 @@ use crate::device::{Device, DeviceError, Facts};
 use crate::family::{Domain, Family};
 use crate::fit;
 use crate::fit::law::Row;
-use crate::sample::{self, Log, Sample};
+use crate::sample::{self, Log, Sample, Timed};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,8 +82,8 @@ pub fn measure(
 ) -> Result<Campaign, CampaignError> {
     let begun = Instant::now();
     let reference = device.facts().reference.clone();
-    let (seconds, _) = sample::time(device, &reference)?;
-    let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now() };
+    let seconds = sample::time(device, &reference)?.seconds;
+    let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now(), bests: Vec::new() };
     // What a kernel may take, by the rate of the reference; a first guess for what is not a product is made below.
     let longest = effort.budget.as_secs_f64() * LONGEST;
     let flops = clock.reference.flops() / clock.best * longest;
@@ -99,6 +99,7 @@ pub fn measure(
             State::new(*family, all, longest)
         })
         .collect();
+    let n_earlier = earlier.len();
     let mut samples = Vec::new();
     for sample in earlier {
         if let Some(state) = states.iter_mut().find(|state| Some(state.family) == Family::of(&sample.op)) {
@@ -138,6 +139,10 @@ pub fn measure(
         log.append(&sample)?;
         samples.push(sample);
     }
+    // The best time of the reference kernel may have come late.
+    for (sample, best) in samples[n_earlier..].iter_mut().zip(&clock.bests) {
+        sample.slowdown *= best / clock.best;
+    }
     Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
 }
 
@@ -175,16 +180,26 @@ struct Clock {
     best: f64,
     last: f64,
     at: Instant,
+    /// Best time as it was known when each sample was taken.
+    bests: Vec<f64>,
+}
+
+impl Clock {
+    fn see(&mut self, seconds: f64) {
+        self.last = seconds;
+        self.best = self.best.min(seconds);
+    }
 }
 
 /// One sample, marked with the state of the reference kernel.
 fn sampled(device: &mut dyn Device, op: &Op, clock: &mut Clock) -> Result<Sample, DeviceError> {
     if clock.at.elapsed() >= REFERENCE_EVERY {
-        clock.last = sample::time(device, &clock.reference)?.0;
-        clock.best = clock.best.min(clock.last);
+        clock.see(sample::time(device, &clock.reference)?.seconds);
         clock.at = Instant::now();
     }
-    let (seconds, spread) = sample::time(device, op)?;
+    let Timed { seconds, spread, reference_s } = sample::time(device, op)?;
+    reference_s.into_iter().for_each(|seconds| clock.see(seconds));
+    clock.bests.push(clock.best);
     Ok(Sample { op: op.clone(), seconds, spread, slowdown: clock.last / clock.best })
 }
 

@@ -14,6 +14,7 @@ use sim::validation::{Execution, How, PartTime, elementary, quantile};
 use sim::{Outcome, Timeline};
 use thiserror::Error;
 
+use crate::campaign::SLOW;
 use crate::device::{Device, DeviceError};
 use crate::sample;
 
@@ -59,7 +60,8 @@ pub fn execute(
     for _ in 0..runs {
         running.run(device)?;
     }
-    running.finish(machine)
+    let best = running.reference_s();
+    running.finish(machine, best)
 }
 
 /// A graph that is run as often as wanted. Several can take turns on a device, so that a while in which it is slow meets one run of each
@@ -71,11 +73,22 @@ pub struct Running<'a> {
     /// What the cost model says of each task.
     modelled: Vec<Span>,
     limit: Duration,
-    passes: Vec<Pass>,
-    times: Times<'a>,
     reference: Op,
-    /// Times of the reference kernel, before and after every run.
-    references: Vec<f64>,
+    runs: Vec<Run<'a>>,
+}
+
+/// One run of a graph: for its length, and for the times of its operations.
+struct Run<'a> {
+    pass: Pass,
+    times: Times<'a>,
+    /// Seconds of the reference kernel before and after.
+    reference: [f64; 2],
+}
+
+impl Run<'_> {
+    fn slowdown(&self, best: f64) -> f64 {
+        self.reference[0].max(self.reference[1]) / best.max(1e-12)
+    }
 }
 
 impl<'a> Running<'a> {
@@ -83,11 +96,7 @@ impl<'a> Running<'a> {
     ///
     /// # Errors
     /// When the device fails or the plan does not fit.
-    pub fn begin(
-        graph: &'a TaskGraph,
-        device: &mut dyn Device,
-        machine: &Machine<'_>,
-    ) -> Result<Self, ExecuteError> {
+    pub fn begin(graph: &'a TaskGraph, device: &mut dyn Device, machine: &Machine<'_>) -> Result<Self, ExecuteError> {
         // What does not fit is found before anything runs.
         let predicted = finished(graph, engine::simulate(graph, machine))?;
         let limit = PATIENCE.1 + Duration::from_secs_f64(predicted.span().to_seconds().get() * PATIENCE.0);
@@ -95,8 +104,7 @@ impl<'a> Running<'a> {
         let runnable = prepare(graph, device)?;
         pass(graph, device, &runnable, limit, None)?;
         let modelled = (0..graph.tasks.len()).map(|task| predicted.end[task] - predicted.start[task]).collect();
-        let (passes, times, references) = (Vec::new(), BTreeMap::new(), Vec::new());
-        Ok(Self { graph, runnable, modelled, limit, passes, times, reference, references })
+        Ok(Self { graph, runnable, modelled, limit, reference, runs: Vec::new() })
     }
 
     /// Runs the step twice: without marks between its operations, and then with, for their times.
@@ -104,25 +112,43 @@ impl<'a> Running<'a> {
     /// # Errors
     /// When the device fails.
     pub fn run(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
-        self.references.push(sample::time(device, &self.reference)?.0);
-        self.passes.push(pass(self.graph, device, &self.runnable, self.limit, None)?);
-        pass(self.graph, device, &self.runnable, self.limit, Some(&mut self.times))?;
-        self.references.push(sample::time(device, &self.reference)?.0);
+        let before = sample::time(device, &self.reference)?.seconds;
+        let whole = pass(self.graph, device, &self.runnable, self.limit, None)?;
+        let mut times = BTreeMap::new();
+        pass(self.graph, device, &self.runnable, self.limit, Some(&mut times))?;
+        let after = sample::time(device, &self.reference)?.seconds;
+        self.runs.push(Run { pass: whole, times, reference: [before, after] });
         Ok(())
     }
 
     /// Runs so far.
     #[must_use]
     pub const fn n_runs(&self) -> usize {
-        self.passes.len()
+        self.runs.len()
     }
 
-    /// Medians over all runs.
+    /// Runs beside which the reference kernel took at most a tenth longer than its best time, in seconds.
+    #[must_use]
+    pub fn n_steady(&self, best: f64) -> usize {
+        self.runs.iter().filter(|run| run.slowdown(best) <= SLOW).count()
+    }
+
+    /// Shortest time of the reference kernel, seconds; infinite before the first run.
+    #[must_use]
+    pub fn reference_s(&self) -> f64 {
+        self.runs.iter().flat_map(|run| run.reference).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Medians over the runs beside which the device was steady, or over those of the lesser half of slowdowns where it never was.
     ///
     /// # Errors
     /// When tasks wait for each other.
-    pub fn finish(self, machine: &Machine<'_>) -> Result<Execution, ExecuteError> {
-        let Self { graph, runnable, passes, .. } = self;
+    pub fn finish(mut self, machine: &Machine<'_>, best: f64) -> Result<Execution, ExecuteError> {
+        let slowdowns: Vec<f64> = self.runs.iter().map(|run| run.slowdown(best)).collect();
+        let allowed = SLOW.max(quantile(&slowdowns, 0.5));
+        self.runs.retain(|run| run.slowdown(best) <= allowed);
+        let Self { graph, runnable, runs, .. } = self;
+        let passes: Vec<&Pass> = runs.iter().map(|run| &run.pass).collect();
         let spans: Vec<Span> = (0..graph.tasks.len())
             .map(|task| {
                 if !runnable[task] {
@@ -144,9 +170,8 @@ impl<'a> Running<'a> {
             (true, true) => How::Live,
             (true, false) => How::Joined,
         });
-        let (slowest, fastest) = (quantile(&self.references, 1.0), quantile(&self.references, 0.0));
-        let unsteady = if fastest > 0.0 { slowest / fastest } else { 1.0 };
-        Ok(Execution { how: how.collect(), timeline, parts: parts(self.times, passes.len()), unsteady })
+        let unsteady = runs.iter().map(|run| run.slowdown(best)).fold(1.0, f64::max);
+        Ok(Execution { how: how.collect(), timeline, parts: parts(&runs), unsteady })
     }
 }
 
@@ -195,13 +220,17 @@ struct Pass {
 /// Times of each operation, one per launch.
 type Times<'a> = BTreeMap<&'a Op, Vec<f64>>;
 
-/// Medians over all launches of so many runs.
-fn parts(times: Times<'_>, runs: usize) -> Vec<PartTime> {
+/// Medians over all launches of some runs.
+fn parts(runs: &[Run<'_>]) -> Vec<PartTime> {
+    let mut all: Times<'_> = BTreeMap::new();
+    for (op, times) in runs.iter().flat_map(|run| &run.times) {
+        all.entry(op).or_default().extend(times);
+    }
     let part = |(op, times): (&Op, Vec<f64>)| {
-        let n = (times.len() / runs.max(1)) as u64;
+        let n = (times.len() / runs.len().max(1)) as u64;
         PartTime { op: op.clone(), seconds: quantile(&times, 0.5), n }
     };
-    times.into_iter().map(part).collect()
+    all.into_iter().map(part).collect()
 }
 
 /// Runs all lanes once; with `times`, every operation is timed.
@@ -289,8 +318,8 @@ fn shared(graph: &TaskGraph, mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// Starts and ends of the run in the middle of all by length.
-fn live(timeline: &mut Timeline, passes: &[Pass]) {
-    let mut order: Vec<&Pass> = passes.iter().collect();
+fn live(timeline: &mut Timeline, passes: &[&Pass]) {
+    let mut order = passes.to_vec();
     order.sort_by_key(|pass| pass.end.iter().max().copied());
     let Some(pass) = order.get(order.len() / 2) else { return };
     timeline.start = pass.start.iter().map(|&ns| Time::from_ns(ns)).collect();
