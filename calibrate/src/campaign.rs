@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::design::{self, Next};
 use crate::device::{Device, DeviceError, Facts};
-use crate::family::{Domain, Family};
+use crate::family::{Domain, Family, Region};
 use crate::fit;
 use crate::fit::law::Row;
 use crate::sample::{self, Log, Sample, Timed};
@@ -84,21 +84,7 @@ pub fn measure(
     let reference = device.facts().reference.clone();
     let seconds = sample::time(device, &reference)?.seconds;
     let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now(), bests: Vec::new() };
-    // What a kernel may take, by the rate of the reference; a first guess for what is not a product is made below.
-    let longest = effort.budget.as_secs_f64() * LONGEST;
-    let flops = clock.reference.flops() / clock.best * longest;
-    let mut states: Vec<State> = domain
-        .iter()
-        .map(|(family, region)| {
-            let mut all = design::candidates(*family, region, |op| device.runs(op));
-            // Where everything is long, the shortest few are measured all the same.
-            let mut sizes: Vec<f64> = all.iter().map(Op::flops).collect();
-            sizes.sort_by(f64::total_cmp);
-            let least = sizes.get(FIRST.min(sizes.len().max(1)) - 1).copied().unwrap_or(0.0);
-            all.retain(|op| op.flops() <= flops.max(least));
-            State::new(*family, all, longest)
-        })
-        .collect();
+    let mut states = states(device, domain, effort, clock.reference.flops() / clock.best);
     let n_earlier = earlier.len();
     let mut samples = Vec::new();
     for sample in earlier {
@@ -144,6 +130,22 @@ pub fn measure(
         sample.slowdown *= best / clock.best;
     }
     Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
+}
+
+/// What may be measured of every family: nothing that takes too much of the budget, by the rate of the reference kernel in operations
+/// per second, which is a first guess for what is not a product.
+fn states(device: &dyn Device, domain: &Domain, effort: Effort, flops_per_s: f64) -> Vec<State> {
+    let longest = effort.budget.as_secs_f64() * LONGEST;
+    let state = |(family, region): (&Family, &Region)| {
+        let mut all = design::candidates(*family, region, |op| device.runs(op));
+        // Where everything is long, the shortest few are measured all the same.
+        let mut sizes: Vec<f64> = all.iter().map(Op::flops).collect();
+        sizes.sort_by(f64::total_cmp);
+        let least = sizes.get(FIRST.min(sizes.len().max(1)) - 1).copied().unwrap_or(0.0);
+        all.retain(|op| op.flops() <= (flops_per_s * longest).max(least));
+        State::new(*family, all, longest)
+    };
+    domain.iter().map(state).collect()
 }
 
 /// Operations that took far longer than others of their kind say, the worst first: they are measured once more.
