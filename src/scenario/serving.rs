@@ -7,7 +7,7 @@ mod requests;
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use hw::{Bytes, Cluster, Seconds};
 use sim::Model;
 use sim::cost::profile::Profile;
 use sim::serving::assignment::Assignment;
@@ -88,12 +88,9 @@ impl Serving {
     #[must_use]
     pub fn deployment(&self) -> Deployment<'_> {
         Deployment {
-            model: &self.model,
-            cluster: &self.cluster,
-            tensor_degree: self.tensor_degree,
-            dtype: Dtype::Bf16,
             host_per_step: self.host_per_step,
             host_per_sequence: self.host_per_sequence,
+            ..Deployment::new(&self.model, &self.cluster, self.tensor_degree)
         }
     }
 
