@@ -198,8 +198,8 @@ fn groups_take_their_planned_shares_of_every_type() {
         let served = fleet.serve(&requests, named(router).as_mut());
         for (row, shares) in fleet.assignment.shares.iter().enumerate() {
             let sum: f64 = shares.iter().sum();
-            for g in 0..3 {
-                let (found, expected) = (f64::from(taken(&fleet, &served)[row][g]), n[row] * shares[g] / sum);
+            for (g, share) in shares.iter().enumerate() {
+                let (found, expected) = (f64::from(taken(&fleet, &served)[row][g]), n[row] * share / sum);
                 assert!((found - expected).abs() <= tolerance, "{router}, type {row}, group {g}: {found}, {expected}");
             }
         }
