@@ -44,13 +44,23 @@ impl Record {
 pub struct Records {
     /// By request.
     pub list: Vec<Record>,
+    n_finished: u64,
 }
 
 impl Records {
     /// Nothing has happened to any of `n` requests.
     #[must_use]
     pub fn new(n: usize) -> Self {
-        Self { list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n] }
+        Self {
+            list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n],
+            n_finished: 0,
+        }
+    }
+
+    /// Requests that have ended.
+    #[must_use]
+    pub const fn n_finished(&self) -> u64 {
+        self.n_finished
     }
 
     /// Tick of the last token of all; 0 where nothing was served.
@@ -89,5 +99,6 @@ impl Records {
         assert!(record.finished == NEVER, "request {request} ends once");
         assert!(record.first_token <= tick, "request {request} ends after its first token");
         record.finished = tick;
+        self.n_finished += 1;
     }
 }
