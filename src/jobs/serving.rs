@@ -16,6 +16,7 @@ use sim::engine::Case;
 use sim::serving::fleet::{Fleet, Group};
 use sim::serving::metrics;
 use sim::serving::replica::{Engine, Spans};
+use sim::serving::speculation::Speculation;
 use sim::serving::step_cost::StepTable;
 use sim::{CostModel, serving};
 
@@ -116,14 +117,19 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
     let group = |group: &ServingGroup| {
         let limits = scenario.limits(choice, group);
         let cost = cost_model(scenario, group);
-        let sizes_max = (limits.tokens_max, limits.sequences_max);
-        let table = StepTable::new(&scenario.deployment_of(group), sizes_max, cost.as_ref(), case);
+        let deployment = scenario.deployment_of(choice, group);
+        let drafts = choice.operation.drafts.as_ref();
+        let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
+        let mut table = StepTable::new(&deployment, sizes_max, cost.as_ref(), case);
+        if let Some(drafts) = drafts {
+            table = table.speculating(&Speculation { seed: scenario.seed, ..drafts.speculation });
+        }
         source = source.max(table.source);
         Group {
             name: group.name.clone(),
             engine: Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed },
-            n_replicas: group.n_replicas,
-            gpus_per_replica: group.tensor_degree,
+            n_replicas: scenario.replicas_of(choice, group),
+            gpus_per_replica: deployment.n_gpus(),
             usd_per_gpu_hour: group.usd_per_gpu_hour,
         }
     };
@@ -166,12 +172,14 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
 fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f64>) -> String {
     let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
     let router = choice.router.name;
-    let of_group = |group: &ServingGroup| match (group.n_replicas, group.tensor_degree) {
+    let sizes =
+        |group: &ServingGroup| (scenario.replicas_of(choice, group), scenario.deployment_of(choice, group).n_gpus());
+    let of_group = |group: &ServingGroup| match sizes(group) {
         (n, 1) => format!("{n} × {}", group.name),
         (n, tp) => format!("{n} × {} of {tp} GPUs", group.name),
     };
     let replicas = match &scenario.groups[..] {
-        [group] => match (group.n_replicas, group.tensor_degree) {
+        [group] => match sizes(group) {
             (1, 1) => "one GPU".to_owned(),
             (1, tp) => format!("one replica of {tp} GPUs"),
             (n, 1) => format!("{n} replicas by {router}"),

@@ -3,7 +3,6 @@
 use hw::{Bytes, Cluster};
 use sim::cost::profile::Profile;
 use sim::serving::assignment::{Assignment, TypeCentre, nearest_types};
-use sim::serving::replica::Preemption;
 use sim::serving::router::RouterKind;
 use toml_span::value::ValueInner;
 
@@ -34,12 +33,8 @@ pub struct ServingGroup {
     pub tokens_max: Option<u32>,
     /// Memory that is not the engine's, where it differs from the cluster's.
     pub reserved: Option<Bytes>,
-    /// Blocks of device memory.
+    /// Blocks of device memory; 0 where they follow from it.
     pub kv_blocks: u32,
-    /// Blocks that admissions of whole prompts leave free.
-    pub watermark_blocks: u32,
-    /// What happens when blocks run out.
-    pub preemption: Preemption,
 }
 
 /// A group as it was read.
@@ -212,10 +207,10 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     }
     let mut taken = 0;
     for (index, read) in fleet.groups.iter().enumerate() {
-        let tp = read.tensor_degree.unwrap_or(serving.tensor_degree);
+        let tp = read.tensor_degree.unwrap_or(serving.engine.tensor_degree);
         let Some(cluster) = cluster_of(reader, serving, read, tp) else { continue };
         if read.gpu.is_none() {
-            taken += u64::from(tp) * u64::from(read.n_replicas);
+            taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
         }
         let gpu = cluster.gpu.name.clone();
         serving.groups.push(ServingGroup {
@@ -229,8 +224,6 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
             tokens_max: read.tokens_max,
             reserved: read.reserved,
             kv_blocks: read.kv_blocks,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
         });
         divides(reader, serving, tp);
     }
@@ -260,7 +253,7 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
         None => serving.cluster.clone(),
         Some((name, at)) => {
             let gpu = known_gpu(reader, name, at)?;
-            let n_nodes = (read.n_replicas * tp).div_ceil(read.gpus_per_node);
+            let n_nodes = (read.n_replicas * serving.engine.n_gpus(tp)).div_ceil(read.gpus_per_node);
             hw::catalog::cluster(&gpu, n_nodes, read.gpus_per_node)
         }
     };
@@ -272,8 +265,9 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
 
 /// `fleet.replicas` equal replicas that fit the cluster.
 fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection) {
-    let (tp, n_gpus) = (u64::from(serving.tensor_degree), u64::from(serving.cluster.n_gpus()));
-    divides(reader, serving, serving.tensor_degree);
+    let tensor_degree = serving.engine.tensor_degree;
+    let (tp, n_gpus) = (u64::from(serving.engine.n_gpus(tensor_degree)), u64::from(serving.cluster.n_gpus()));
+    divides(reader, serving, tensor_degree);
     let n_replicas = if fleet.n_replicas == 0 { n_gpus / tp } else { fleet.n_replicas };
     if n_replicas * tp > n_gpus || n_replicas == 0 {
         let what = format!("{} replicas of {tp} GPUs, the cluster has {n_gpus} GPUs", n_replicas.max(1));
@@ -285,15 +279,13 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         name: serving.cluster.gpu.name.clone(),
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),
-        tensor_degree: serving.tensor_degree,
+        tensor_degree,
         n_replicas: small(n_replicas),
         usd_per_gpu_hour: fleet.usd_per_gpu_hour,
         sequences_max: None,
         tokens_max: None,
         reserved: None,
         kv_blocks: 0,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
     }];
 }
 

@@ -6,6 +6,7 @@ use toml_span::value::ValueInner;
 
 use super::ServingChoice;
 use super::engine::EngineSection;
+use super::operation::operation;
 use crate::diagnostic::Finding;
 use crate::scenario::reader::{Place, Section, place_of, unknown};
 
@@ -38,6 +39,7 @@ pub fn policies(
         batcher,
         router,
         limits: engine.limits,
+        operation: engine.operation.clone(),
     };
     let mut chosen: Vec<ServingChoice> = Vec::new();
     match section.take("run") {
@@ -92,12 +94,17 @@ fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static Ro
     limits.sequences_max = small(section.count("max_sequences", Some(limits.sequences_max.into()), 1..=65_536).0);
     limits.tokens_max = small(section.count("max_tokens", Some(limits.tokens_max.into()), 1..=1 << 20).0);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
-    if limits.tokens_max < limits.sequences_max {
+    let mut operation = operation(&mut section, &engine.operation);
+    let tensor_degree = section.count("tp", Some(0), 1..=1024).0;
+    operation.tensor_degree = (tensor_degree > 0).then(|| small(tensor_degree));
+    let per_sequence = operation.tokens_per_sequence();
+    if limits.tokens_max < limits.sequences_max * per_sequence {
         let (tokens, sequences) = (limits.tokens_max, limits.sequences_max);
-        let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}");
+        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
+        let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}");
         let at = section.at();
         section.find(Finding::error("S093", at, what).help("every decoding sequence has its token in each iteration"));
     }
     section.finish();
-    Some(ServingChoice { name: name?, batcher: batcher?, router: own_router.unwrap_or(router), limits })
+    Some(ServingChoice { name: name?, batcher: batcher?, router: own_router.unwrap_or(router), limits, operation })
 }
