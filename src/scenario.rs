@@ -166,6 +166,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
+    ("serving/experts", include_str!("../scenarios/serving/experts.toml")),
     ("serving/speculation", include_str!("../scenarios/serving/speculation.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
