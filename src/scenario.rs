@@ -166,6 +166,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("serving/disaggregated", include_str!("../scenarios/serving/disaggregated.toml")),
+    ("serving/experts", include_str!("../scenarios/serving/experts.toml")),
     ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("serving/routers", include_str!("../scenarios/serving/routers.toml")),
     ("serving/speculation", include_str!("../scenarios/serving/speculation.toml")),

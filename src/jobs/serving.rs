@@ -218,6 +218,9 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
             "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
         ));
     }
+    if let Some(usd) = values.get("cost_usd_per_mtok") {
+        limits.push(format!("{usd:.3} dollars per million output tokens"));
+    }
     let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
     format!(
         "{replicas}, busy {:.0} % of the time, blocks at most {:.0} % in use{limits}",

@@ -233,7 +233,12 @@ fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
 /// Requests that no replica could ever hold are named before the run.
 fn holds(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in &serving.choices {
-        let limits: Vec<Limits> = serving.groups_of(choice).iter().map(|group| serving.limits(choice, group)).collect();
+        let of_rank = |group: &ServingGroup| {
+            let limits = serving.limits(choice, group);
+            // A request lies on one rank of data-parallel attention.
+            Limits { kv_blocks: limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks, ..limits }
+        };
+        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
         let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };

@@ -90,6 +90,14 @@ impl Records {
         }
     }
 
+    /// A replica was lost while a first token was on its way out: it counts as given now.
+    pub fn lose(&mut self, request: u32, tick: u64) {
+        let record = &mut self.list[request as usize];
+        if record.first_token != NEVER {
+            record.first_token = record.first_token.min(tick);
+        }
+    }
+
     /// Notes the last token.
     ///
     /// # Panics

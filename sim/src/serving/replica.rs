@@ -132,8 +132,8 @@ struct Slot {
     shared: u32,
     /// Decode iteration after which it started to decode.
     joined_step: u64,
-    /// Ticks after the end of a round at which its micro-batch is through the pipeline.
-    lag: u64,
+    /// Ticks from the end of a round to the moment at which its micro-batch is through the pipeline, which may be before.
+    shift: i64,
 }
 
 /// Who waits: a new request, or a sequence that was preempted.
@@ -203,6 +203,8 @@ pub struct Replica<'a> {
     n_spent: u32,
     /// Swapped sequences on their way back.
     n_returning: u32,
+    /// Requests that came during a round, with the ticks from their micro-batch's start to the next round.
+    newcomers: Vec<(u32, u64)>,
     /// Keys that decoding sequences attend to in their next iteration.
     context: u64,
     /// Decode iterations so far.
@@ -267,6 +269,7 @@ impl<'a> Replica<'a> {
             verifying: Vec::new(),
             n_spent: 0,
             n_returning: 0,
+            newcomers: Vec::new(),
             context: 0,
             step: 0,
             phases: vec![0; limits.block_tokens as usize],
@@ -434,11 +437,11 @@ impl<'a> Replica<'a> {
         reserve: Reserve,
         cut: Cut,
     ) -> bool {
-        let (request, generated, target, lag) = match head {
+        let (request, generated, target, shift) = match head {
             Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
             Waiting::Again(id) => {
                 let slot = &self.slots[id as usize];
-                (slot.request, slot.generated, slot.target, slot.lag)
+                (slot.request, slot.generated, slot.target, slot.shift)
             }
         };
         let ids = self.requests.prefix(&self.requests.list[request as usize]);
@@ -469,7 +472,7 @@ impl<'a> Replica<'a> {
         let epoch = self.slots[id as usize].epoch;
         let (computed, phase) = (cached_tokens, Phase::Prefill);
         self.slots[id as usize] =
-            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, lag };
+            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, shift };
         self.counts.cached_tokens += u64::from(cached_tokens);
         self.prefilling.push_back(id);
         self.remember(id);
@@ -490,7 +493,7 @@ impl<'a> Replica<'a> {
                 blocks: 0,
                 shared: 0,
                 joined_step: 0,
-                lag: 0,
+                shift: 0,
             };
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")

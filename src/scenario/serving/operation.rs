@@ -102,7 +102,7 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let mut found: Vec<(String, &str)> = Vec::new();
     for choice in &serving.choices {
-        for group in &serving.groups {
+        for group in serving.groups_of(choice) {
             let wrong = misfits(serving, choice, group);
             found.extend(wrong.into_iter().map(|(what, help)| (format!("`{}`: {what}", choice.name), help)));
         }
@@ -119,7 +119,7 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     let deployment = serving.deployment_of(choice, group);
     let Deployment { tensor_degree: tp, pipeline_degree: pp, expert_degree: ep, .. } = deployment;
     let mut found = Vec::new();
-    if serving.model.n_heads % u64::from(tp) != 0 {
+    if !serving.model.n_heads.is_multiple_of(u64::from(tp)) {
         let what = format!("`tp` = {tp} does not divide the {} attention heads", serving.model.n_heads);
         found.push((what, "write a power of two up to the GPUs of a node"));
     }
@@ -133,7 +133,7 @@ fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
             let what = "drafted tokens and pipeline stages exclude each other".to_owned();
             found.push((what, "`pp = 1`, or no `speculation`"));
         }
-        if let Some(draft) = drafts.model.as_ref().filter(|draft| draft.n_heads % u64::from(tp) != 0) {
+        if let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp))) {
             let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
             found.push((what, "the draft model runs on the same GPUs"));
         }
@@ -153,7 +153,7 @@ fn expert_misfit(model: &Model, tp: u32, ep: u32) -> Option<(String, &'static st
     let Some(experts) = model.experts else {
         return Some((format!("`ep` = {ep}, and `{}` has no experts", model.name), "`ep = 1`"));
     };
-    if !ep.is_multiple_of(tp) || experts.n_routed % u64::from(ep) != 0 {
+    if !ep.is_multiple_of(tp) || !experts.n_routed.is_multiple_of(u64::from(ep)) {
         let what = format!("`ep` = {ep} with `tp` = {tp} and {} experts", experts.n_routed);
         return Some((
             what,

@@ -295,6 +295,7 @@ impl Run<'_, '_> {
         }
         for (request, generated) in lost.again {
             self.control.changes.n_retried += 1;
+            self.records.lose(request, now);
             self.dispatch(Waiter { request, again: Some(generated) }, now);
         }
     }

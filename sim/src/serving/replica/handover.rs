@@ -87,8 +87,10 @@ impl Replica<'_> {
         // What refers to it as running is void: it cannot be preempted.
         slot.epoch += 1;
         slot.phase = Phase::Moving;
-        let Slot { request, target: tokens, generated, lag, .. } = *slot;
-        self.handover.done.push(Moving { at: now + lag, request, tokens, generated });
+        let Slot { request, target: tokens, generated, shift, .. } = *slot;
+        // Its micro-batch may have left the pipeline before the round ended; it goes on with the round.
+        let at = now.saturating_add_signed(shift.max(0));
+        self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
         self.outstanding -= 1;
     }
@@ -146,7 +148,7 @@ impl Replica<'_> {
             let id = self.free_slot();
             let slot = &mut self.slots[id as usize];
             (slot.request, slot.phase, slot.generated, slot.target) = (request, Phase::Moving, generated, tokens);
-            (slot.computed, slot.blocks, slot.shared, slot.lag) = (tokens, blocks, 0, 0);
+            (slot.computed, slot.blocks, slot.shared, slot.shift) = (tokens, blocks, 0, 0);
             self.handover.receiving.insert(request, id);
             self.handover.reserved.push(request);
         }
@@ -173,7 +175,7 @@ impl Replica<'_> {
         let slot = &mut self.slots[id as usize];
         (slot.request, slot.phase, slot.generated) = (request, Phase::Waiting, generated);
         slot.target = self.requests.list[request as usize].prompt + generated;
-        (slot.computed, slot.blocks, slot.shared, slot.lag) = (0, 0, 0, 0);
+        (slot.computed, slot.blocks, slot.shared, slot.shift) = (0, 0, 0, 0);
         self.waiting.push_back(Waiting::Again(id));
         self.interrupt(now, records)
     }

@@ -39,6 +39,7 @@ impl Replica<'_> {
         self.waiting.clear();
         self.prefilling.clear();
         self.order.clear();
+        self.newcomers.clear();
         self.ends.clear();
         self.composed.clear();
         (self.n_returning, self.host_blocks_used, self.outstanding) = (0, 0, 0);
