@@ -153,7 +153,7 @@ fn every_engine() -> Vec<(String, Engine)> {
 
 #[test]
 fn nobody_is_lost_whatever_the_engine_does() {
-    let mut requests = requests(800, &[1, 5, 30, 60], 60.0, 11);
+    let mut requests = requests(800, &[1, 5, 30, 60], 25.0, 11);
     (requests.prefix_tokens, requests.n_prefix_ids) = (32, 12);
     for (request, n) in requests.list.iter_mut().zip(0_u32..) {
         request.prompt = 40 + n * 37 % 250;
@@ -170,7 +170,7 @@ fn nobody_is_lost_whatever_the_engine_does() {
             assert!(record.scheduled() >= Some(request.arrival) && record.first_token() <= record.finished(), "{name}");
         }
         assert!(
-            served.changes.n_retried > 50 && served.moved.n > 300,
+            served.changes.n_retried > 50 && served.moved.n > 100,
             "{name}: {:?} {:?}",
             served.changes,
             served.moved
