@@ -1,5 +1,6 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+pub(crate) mod dynamics;
 mod engine;
 mod fleet;
 mod operation;
@@ -25,6 +26,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::{Overrides, cost, model};
 use crate::diagnostic::{Finding, Source};
+pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
 pub use operation::Operation;
 
@@ -44,6 +46,8 @@ pub struct ServingChoice {
     pub limits: Limits,
     /// How the engine works besides.
     pub operation: Operation,
+    /// Names of the groups that serve; empty where all do.
+    pub groups: Vec<String>,
 }
 
 /// A checked serving scenario.
@@ -67,8 +71,12 @@ pub struct Serving {
     pub reserved: Bytes,
     /// Replicas by group.
     pub groups: Vec<ServingGroup>,
-    /// Shares that routers with a plan follow.
+    /// Shares that routers with a plan follow, for all groups.
     pub assignment: Assignment,
+    /// Links between groups.
+    pub links: Vec<ServingLink>,
+    /// Replicas that are lost at known times.
+    pub outages: Vec<ServingOutage>,
     /// Ways of serving, in order.
     pub choices: Vec<ServingChoice>,
     /// The one that the others are compared with.
@@ -88,6 +96,23 @@ pub struct Serving {
 }
 
 impl Serving {
+    /// Groups that serve under a choice.
+    #[must_use]
+    pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
+        let serves = |group: &&ServingGroup| choice.groups.is_empty() || choice.groups.contains(&group.name);
+        self.groups.iter().filter(serves).collect()
+    }
+
+    /// Shares of the groups that serve under a choice.
+    #[must_use]
+    pub fn assignment_of(&self, choice: &ServingChoice) -> Assignment {
+        let serves = |group: &ServingGroup| choice.groups.is_empty() || choice.groups.contains(&group.name);
+        let kept = |row: &Vec<f64>| {
+            self.groups.iter().zip(row).filter(|(group, _)| serves(group)).map(|(_, share)| *share).collect()
+        };
+        Assignment { shares: self.assignment.shares.iter().map(kept).collect(), ..self.assignment.clone() }
+    }
+
     /// What the replicas of a group run under a choice.
     #[must_use]
     pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> Deployment<'s> {
@@ -170,6 +195,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         reserved,
         groups: Vec::new(),
         assignment: Assignment::default(),
+        links: Vec::new(),
+        outages: Vec::new(),
         choices,
         baseline,
         slo,
@@ -179,7 +206,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         expectations,
     };
     let before = reader.n_errors();
-    fleet::build(reader, &mut serving, &fleet, &cost);
+    fleet::build(reader, &mut serving, fleet, &cost);
     if reader.n_errors() == before {
         operation::check(reader, &serving);
     }
@@ -211,7 +238,7 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
             // A request lies on one rank of data-parallel attention.
             Limits { kv_blocks: limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks, ..limits }
         };
-        let limits: Vec<Limits> = serving.groups.iter().map(of_rank).collect();
+        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
         let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };

@@ -7,6 +7,8 @@
 //! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
 //! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
+mod handover;
+mod loss;
 mod preempt;
 mod run;
 mod verify;
@@ -18,6 +20,9 @@ use crate::serving::batcher::Batcher;
 use crate::serving::kv::Pool;
 use crate::serving::request::Requests;
 use crate::serving::step_cost::StepTable;
+use handover::Handover;
+pub use handover::{Moving, Role};
+pub use loss::Lost;
 use run::Going;
 
 /// What happens to a sequence that has to give up its blocks.
@@ -104,6 +109,8 @@ enum Phase {
     Decode,
     /// It has ended, but an asynchronous engine computes one more token before it knows.
     Spent,
+    /// Its keys and values are on their way to or from another replica.
+    Moving,
 }
 
 /// A sequence that was admitted at least once.
@@ -205,6 +212,7 @@ pub struct Replica<'a> {
     /// Decoding sequences that need a block at a step of that remainder.
     phases: Vec<u32>,
     host_blocks_used: u32,
+    handover: Handover,
     going: Option<Going>,
     composed: Composed,
     /// What was counted.
@@ -266,6 +274,7 @@ impl<'a> Replica<'a> {
             step: 0,
             phases: vec![0; limits.block_tokens as usize],
             host_blocks_used: 0,
+            handover: Handover::default(),
             going: None,
             composed: Composed::default(),
             counts: Counts::default(),

@@ -153,7 +153,7 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     let mut found: Vec<String> = Vec::new();
     for choice in &serving.choices {
-        for group in &serving.groups {
+        for group in serving.groups_of(choice) {
             let Err(why) = memory_of(serving, choice, group) else { continue };
             let what = if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) };
             if !found.contains(&what) {

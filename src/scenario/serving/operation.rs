@@ -102,7 +102,7 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let mut found: Vec<(String, &str)> = Vec::new();
     for choice in &serving.choices {
-        for group in &serving.groups {
+        for group in serving.groups_of(choice) {
             let wrong = misfits(serving, choice, group);
             found.extend(wrong.into_iter().map(|(what, help)| (format!("`{}`: {what}", choice.name), help)));
         }

@@ -40,6 +40,7 @@ pub fn policies(
         router,
         limits: engine.limits,
         operation: engine.operation.clone(),
+        groups: Vec::new(),
     };
     let mut chosen: Vec<ServingChoice> = Vec::new();
     match section.take("run") {
@@ -67,6 +68,23 @@ pub fn policies(
     });
     section.finish();
     (chosen, baseline)
+}
+
+/// `groups` of a variant: those of the fleet that serve.
+fn groups(section: &mut Section<'_>) -> Vec<String> {
+    let Some((value, at)) = section.take("groups") else { return Vec::new() };
+    let names: Option<Vec<String>> = match &value {
+        ValueInner::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    if names.as_ref().is_none_or(Vec::is_empty) {
+        let what = "`policies.variant.groups` is no list of names";
+        section.find(
+            Finding::error("S010", at, what)
+                .help("write names of `[[fleet.group]]`, for example [\"prefill\", \"decode\"]"),
+        );
+    }
+    names.unwrap_or_default()
 }
 
 /// `[[policies.variant]]`: a batching policy under a name of its own.
@@ -105,6 +123,8 @@ fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static Ro
         let at = section.at();
         section.find(Finding::error("S093", at, what).help("every decoding sequence has its token in each iteration"));
     }
+    let groups = groups(&mut section);
     section.finish();
-    Some(ServingChoice { name: name?, batcher: batcher?, router: own_router.unwrap_or(router), limits, operation })
+    let router = own_router.unwrap_or(router);
+    Some(ServingChoice { name: name?, batcher: batcher?, router, limits, operation, groups })
 }

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Composed, Phase, Replica, Spans, Waiting};
+use super::{Composed, Phase, Replica, Role, Spans, Waiting};
 use crate::serving::records::Records;
 use crate::serving::step_cost::{Chunk, StepLoad};
 
@@ -50,6 +50,16 @@ impl Going {
         }
         let n_least = if k < self.n_least { k } else { self.n_least };
         self.start + n_least * self.least + self.device(k) - self.device(n_least)
+    }
+
+    pub(super) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Iterations that are done at a tick before the last one's end.
+    pub(super) const fn steps_done(&self, tick: u64) -> u64 {
+        let k = self.steps_until(tick);
+        if self.end_of(k) <= tick { k } else { k - 1 }
     }
 
     /// Fewest iterations, at least one, that are done at a tick or after it.
@@ -108,11 +118,29 @@ impl Replica<'_> {
         moved
     }
 
+    /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
+    /// of what is under way, if that is new or has moved.
+    pub(super) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+        match &mut self.going {
+            None => self.begin(now, records),
+            Some(going) if going.n_steps > 1 => {
+                let n_steps = going.steps_until(now + 1);
+                let has_moved = n_steps < going.n_steps;
+                going.n_steps = n_steps;
+                has_moved.then(|| going.end_of(n_steps))
+            }
+            Some(_) => None,
+        }
+    }
+
     /// Composes and starts the next iteration or span; its end, or none when nothing is to do.
     pub fn begin(&mut self, now: u64, records: &mut Records) -> Option<u64> {
         assert!(self.going.is_none(), "one iteration at a time");
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
+        if self.role() == Role::Decode {
+            self.receive();
+        }
         let batcher = self.engine.batcher;
         batcher.compose(self, &mut composed);
         if composed.is_empty() && self.has_waiting() {
@@ -121,7 +149,7 @@ impl Replica<'_> {
             batcher.compose(self, &mut composed);
         }
         if composed.is_empty() {
-            assert!(self.waiting.is_empty(), "whoever waits at an idle replica is admitted");
+            assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
             self.composed = composed;
             return None;
         }
@@ -219,7 +247,7 @@ impl Replica<'_> {
     }
 
     /// Every decoding sequence has `k` tokens more.
-    fn decoded(&mut self, k: u64) {
+    pub(super) fn decoded(&mut self, k: u64) {
         // The blocks of the first iteration were taken when it was composed.
         let block = u64::from(self.limits().block_tokens);
         let later = k - 1;
@@ -259,7 +287,10 @@ impl Replica<'_> {
             self.prefilling.remove(index);
             self.share(id);
             if slot.generated < self.requests.list[slot.request as usize].output {
-                self.join(id, slot.target);
+                match self.role() {
+                    Role::Prefill => self.hand_over(id, now),
+                    Role::Both | Role::Decode => self.join(id, slot.target),
+                }
                 continue;
             }
             self.conclude(id, now, records);
@@ -374,7 +405,7 @@ impl Replica<'_> {
     }
 
     /// Adds up requests in the system over time.
-    fn count_time(&mut self, now: u64) {
+    pub(super) fn count_time(&mut self, now: u64) {
         let ticks = u128::from(now - self.outstanding_since) * u128::from(self.outstanding);
         self.counts.request_ticks += ticks;
         self.outstanding_since = now;
