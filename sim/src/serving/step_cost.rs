@@ -232,7 +232,8 @@ impl StepTable {
 
     /// Host time that adds to the device's, and the least time of an iteration.
     fn around(&self, load: &StepLoad) -> (u64, u64) {
-        self.host.added_and_least(u64::from(self.lanes.largest(load.n_decode + load.n_chunks)))
+        let n = load.n_decode + load.n_chunks;
+        self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
     }
 
     /// Ticks of the device but for cached tokens of decoding sequences: those of the largest batch.
