@@ -11,9 +11,11 @@ pub mod decode_attention;
 pub mod fleet;
 pub mod kv;
 pub mod lengths;
+pub mod long_prompt;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
+pub mod partial_attention;
 pub mod records;
 pub mod replica;
 pub mod request;
