@@ -7,10 +7,12 @@ mod checks;
 mod cluster;
 mod cost;
 pub mod expect;
+pub mod long_prompt;
 mod model;
 mod parallel;
 mod policies;
 pub mod reader;
+mod run_list;
 mod search;
 mod sections;
 pub mod serving;
@@ -165,6 +167,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
+    ("serving/qwen-1m", include_str!("../scenarios/serving/qwen-1m.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),

@@ -4,6 +4,7 @@
 //! a paper is a file. The solver lives behind `milp.rs` alone.
 
 pub mod dacp;
+pub mod long_prompt;
 pub mod milp;
 pub mod optimal_schedule;
 pub mod orders;

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use hw::Cluster;
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use sim::cost::Source;
+use sim::cost::profile::Profile;
 use sim::cost::profiled::Profiled;
 use sim::cost::roofline::Roofline;
 use sim::cost::sustained::Sustained;
@@ -31,13 +33,21 @@ const BACKLOG: f64 = 0.1;
 
 /// Cost model of a scenario.
 fn cost_model(scenario: &Serving) -> Box<dyn CostModel> {
-    let cluster = &scenario.cluster;
-    let model: Box<dyn CostModel + Send> = match &scenario.profile {
+    cost_model_of(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio)
+}
+
+/// Cost model of a machine: its profile or the datasheet roofline, with products held to a share of the peak.
+pub(super) fn cost_model_of(
+    cluster: &Cluster,
+    profile: Option<&Profile>,
+    sustained_flops_ratio: f64,
+) -> Box<dyn CostModel> {
+    let model: Box<dyn CostModel + Send> = match profile {
         Some(profile) => Box::new(Profiled::new(profile, cluster)),
         None => Box::new(Roofline::new(cluster)),
     };
-    if scenario.sustained_flops_ratio < 1.0 {
-        return Box::new(Sustained::new(model, &cluster.gpu, scenario.sustained_flops_ratio));
+    if sustained_flops_ratio < 1.0 {
+        return Box::new(Sustained::new(model, &cluster.gpu, sustained_flops_ratio));
     }
     model
 }
