@@ -4,6 +4,7 @@
 
 pub mod long_prompt;
 pub mod serving;
+pub mod sparse_decode;
 
 use std::path::Path;
 
@@ -70,6 +71,13 @@ pub static KINDS: &[Kind] = &[
         about: "how soon does a very long prompt get its first token: chunks, pipeline, sparse attention",
         read: |reader, source, folder, overrides| {
             scenario::long_prompt::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+        },
+    },
+    Kind {
+        name: "sparse-decode",
+        about: "what do sparse weights gain: GPUs, batch and tokens per second and GPU",
+        read: |reader, source, folder, overrides| {
+            scenario::sparse_decode::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
         },
     },
 ];

@@ -16,6 +16,7 @@ mod run_list;
 mod search;
 mod sections;
 pub mod serving;
+pub mod sparse_decode;
 mod training;
 mod workload;
 
@@ -167,6 +168,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
+    ("serving/flash-llm", include_str!("../scenarios/serving/flash-llm.toml")),
     ("serving/qwen-1m", include_str!("../scenarios/serving/qwen-1m.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),

@@ -13,6 +13,7 @@ pub mod policies;
 pub mod policy;
 pub mod rental;
 pub mod search;
+pub mod sparse_decode;
 pub mod stop;
 
 pub use policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

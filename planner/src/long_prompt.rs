@@ -133,8 +133,7 @@ impl<'a> Question<'a> {
         }
         let sizes = sizes(self.tokens, way.cut, &cost.law(first), self.grain);
         let prompts = vec![laid(&sizes); self.n_prompts as usize];
-        let played =
-            play(&prompts, cost.degrees.pipeline, &|chunk| cost.stage(chunk), &|chunk| cost.send(chunk));
+        let played = play(&prompts, cost.degrees.pipeline, &|chunk| cost.stage(chunk), &|chunk| cost.send(chunk));
         Ok(Judged { way, sizes, played, memory })
     }
 }

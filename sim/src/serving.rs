@@ -20,5 +20,6 @@ pub mod records;
 pub mod replica;
 pub mod request;
 pub mod router;
+pub mod sparse_weights;
 pub mod step_cost;
 pub mod trace;
