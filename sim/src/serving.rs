@@ -10,6 +10,7 @@ pub mod capacity;
 pub mod decode_attention;
 pub mod fleet;
 pub mod kv;
+pub mod kv_sharing;
 pub mod lengths;
 pub mod long_prompt;
 #[cfg(test)]
