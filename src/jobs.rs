@@ -2,6 +2,7 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+pub mod kv_sharing;
 pub mod long_prompt;
 pub mod serving;
 pub mod sparse_decode;
@@ -71,6 +72,13 @@ pub static KINDS: &[Kind] = &[
         about: "how soon does a very long prompt get its first token: chunks, pipeline, sparse attention",
         read: |reader, source, folder, overrides| {
             scenario::long_prompt::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+        },
+    },
+    Kind {
+        name: "kv-sharing",
+        about: "what do instances gain that lend each other memory for keys and values",
+        read: |reader, source, folder, overrides| {
+            scenario::kv_sharing::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
         },
     },
     Kind {

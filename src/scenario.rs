@@ -7,6 +7,7 @@ mod checks;
 mod cluster;
 mod cost;
 pub mod expect;
+pub mod kv_sharing;
 pub mod long_prompt;
 mod model;
 mod parallel;
@@ -168,6 +169,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
+    ("serving/distkv", include_str!("../scenarios/serving/distkv.toml")),
     ("serving/flash-llm", include_str!("../scenarios/serving/flash-llm.toml")),
     ("serving/qwen-1m", include_str!("../scenarios/serving/qwen-1m.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),

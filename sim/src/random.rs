@@ -19,6 +19,12 @@ pub fn stream(seed: u64, name: &str) -> Stream {
     stream
 }
 
+/// `base^exponent` by the pinned library, so that what is drawn with it is the same on every platform.
+#[must_use]
+pub fn power(base: f64, exponent: f64) -> f64 {
+    libm::pow(base, exponent)
+}
+
 impl Stream {
     /// 64 uniform bits.
     pub const fn next_u64(&mut self) -> u64 {

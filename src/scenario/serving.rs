@@ -2,7 +2,7 @@
 
 mod engine;
 mod policies;
-mod requests;
+pub(super) mod requests;
 
 use std::path::Path;
 

@@ -131,7 +131,7 @@ fn the_planner_never_lowers_the_modelled_rate() {
     let rates = Rates { table: &table, exchange: exchange() };
     let mut stream = random::stream(13, "loads");
     let mut n_moves = 0;
-    for _ in 0..200 {
+    for _ in 0..800 {
         let n = 2 + usize::try_from(stream.below(5)).expect("small");
         let loads: Vec<Load> = (0..n)
             .map(|_| {
@@ -160,7 +160,7 @@ fn the_planner_never_lowers_the_modelled_rate() {
             total = rates.total(&now);
         }
     }
-    assert!(n_moves > 20, "{n_moves} moves are too few to say anything");
+    assert!(n_moves > 40, "{n_moves} moves are too few to say anything");
 }
 
 #[test]
@@ -213,10 +213,11 @@ fn eight_instances_hold_eight_times_the_context_of_one() {
     let table = table();
     let context = |sharing| cluster(&table, sharing, 8, 100).context_max();
     assert_eq!((context(Sharing::Off), context(Sharing::Borrow)), (1600, 12_800));
+    // 750 blocks, 100 of them at home; the first new block sends a 64th of the home blocks and one more away.
     let requests = Requests::of(vec![Request::new(Time::ZERO, 12_000, 10)]);
     assert_eq!(served(&serve(&requests, &cluster(&table, Sharing::Off, 8, 100))), 0);
     let shared = serve(&requests, &cluster(&table, Sharing::Borrow, 8, 100));
-    assert_eq!((served(&shared), shared.counts.borrowed_blocks), (1, 650));
+    assert_eq!((served(&shared), shared.counts.borrowed_blocks), (1, 652));
 }
 
 #[test]
