@@ -2,6 +2,7 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+mod costs;
 pub mod kv_sharing;
 pub mod long_prompt;
 pub mod serving;

@@ -172,6 +172,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("serving/distkv", include_str!("../scenarios/serving/distkv.toml")),
     ("serving/flash-llm", include_str!("../scenarios/serving/flash-llm.toml")),
     ("serving/qwen-1m", include_str!("../scenarios/serving/qwen-1m.toml")),
+    ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),

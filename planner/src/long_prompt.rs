@@ -172,7 +172,6 @@ pub fn best(question: &Question<'_>) -> Result<Best, String> {
 
 #[cfg(test)]
 mod tests {
-    use hw::Dtype;
     use sim::cost::roofline::Roofline;
     use sim::engine::Case;
     use sim::serving::long_prompt::cost::{Attention, SparseAttention};
@@ -186,14 +185,7 @@ mod tests {
         let model = sim::model::embedded("qwen2.5-14b").expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h20").expect("listed"), 1, 8);
         let degrees = Degrees { tensor: 2, pipeline: 4 };
-        let deployment = Deployment {
-            model: &model,
-            cluster: &cluster,
-            tensor_degree: degrees.tensor,
-            dtype: Dtype::Bf16,
-            host_per_step: Seconds::ZERO,
-            host_per_sequence: Seconds::ZERO,
-        };
+        let deployment = Deployment::new(&model, &cluster, degrees.tensor);
         let tokens = 131_072;
         let table = StepTable::new(&deployment, (131_072, 1), &Roofline::new(&cluster), Case::Expected);
         let positions = sparse::budget(&model.name).expect("shipped").positions(degrees.tensor);

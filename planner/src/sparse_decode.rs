@@ -154,12 +154,9 @@ impl Question<'_> {
     /// Every way with so many GPUs: batches by formats.
     fn ways(&self, n_gpus: u32, found: &mut Vec<Decoding>, n_too_large: &mut usize) {
         let deployment = Deployment {
-            model: self.model,
-            cluster: self.cluster,
-            tensor_degree: n_gpus,
-            dtype: hw::Dtype::Bf16,
             host_per_step: hw::Seconds::new(self.other_s[0] * f(self.model.n_layers)),
             host_per_sequence: hw::Seconds::new(self.other_s[1] * f(self.model.n_layers)),
+            ..Deployment::new(self.model, self.cluster, n_gpus)
         };
         let batch_max = self.batches.iter().copied().max().unwrap_or(1);
         let table = StepTable::new(&deployment, (batch_max, batch_max), self.cost, self.case);

@@ -14,7 +14,7 @@ use sim::serving::metrics::quantile;
 use sim::serving::step_cost::{StepLoad, StepTable, TICKS_PER_NS, ticks_of};
 
 use super::Job;
-use super::serving::cost_model_of;
+use super::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::kv_sharing::{KvSharing, Policy};
 
@@ -96,7 +96,7 @@ fn served(scenario: &KvSharing, policy: Policy, case: Case) -> (Outcome, BTreeMa
     let merged = tp / engine.tensor_degree;
     let (sequences_max, tokens_max) = (engine.sequences_max * merged, engine.tokens_max * merged);
     let deployment = scenario.deployment(tp);
-    let model = cost_model_of(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    let model = cost_model(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
     let table = StepTable::new(&deployment, (tokens_max, sequences_max), model.as_ref(), case);
     let blocks = u64::from(scenario.capacity(tp).expect("checked by the reader"));
     let machine = &scenario.cluster;

@@ -14,7 +14,7 @@ use sim::serving::long_prompt::{PromptChunk, laid, play};
 use sim::serving::step_cost::{Deployment, StepTable};
 
 use super::Job;
-use super::serving::cost_model_of;
+use super::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::long_prompt::{LongPrompt, Policy, PromptChoice};
 
@@ -188,15 +188,8 @@ struct At {
 }
 
 fn at(scenario: &LongPrompt, choice: &PromptChoice, case: Case) -> At {
-    let deployment = Deployment {
-        model: &scenario.model,
-        cluster: &scenario.cluster,
-        tensor_degree: choice.degrees.tensor,
-        dtype: hw::Dtype::Bf16,
-        host_per_step: hw::Seconds::ZERO,
-        host_per_sequence: hw::Seconds::ZERO,
-    };
-    let model = cost_model_of(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    let deployment = Deployment::new(&scenario.model, &scenario.cluster, choice.degrees.tensor);
+    let model = cost_model(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
     let tokens_max = u32::try_from(choice.tokens).expect("the reader keeps prompts below 2^32");
     let table = StepTable::new(&deployment, (tokens_max, 1), model.as_ref(), case);
     let cost = |sparse| StageCost {

@@ -10,7 +10,7 @@ use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
 use super::Job;
-use super::serving::cost_model_of;
+use super::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::sparse_decode::{DecodeChoice, Policy, SparseDecode};
 
@@ -81,7 +81,7 @@ fn result(scenario: &SparseDecode, results: Vec<PolicyResult>) -> RunResult {
 fn row(scenario: &SparseDecode, name: &str, choice: &DecodeChoice) -> PolicyResult {
     let begun = Instant::now();
     let row = PolicyResult { policy: name.to_owned(), ..PolicyResult::default() };
-    let model = cost_model_of(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    let model = cost_model(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
     let choices = match choice.policy {
         Policy::Dense => vec![[false; 4]],
         Policy::Sparse => vec![[true; 4]],

@@ -225,13 +225,6 @@ impl KvSharing {
     /// An instance of so many GPUs.
     #[must_use]
     pub fn deployment(&self, tensor_degree: u32) -> sim::serving::step_cost::Deployment<'_> {
-        sim::serving::step_cost::Deployment {
-            model: &self.model,
-            cluster: &self.cluster,
-            tensor_degree,
-            dtype: hw::Dtype::Bf16,
-            host_per_step: hw::Seconds::ZERO,
-            host_per_sequence: hw::Seconds::ZERO,
-        }
+        sim::serving::step_cost::Deployment::new(&self.model, &self.cluster, tensor_degree)
     }
 }

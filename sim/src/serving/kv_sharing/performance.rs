@@ -59,8 +59,8 @@ impl Rates<'_> {
     /// Seconds of an instance's iteration when all its sequences decode.
     #[must_use]
     pub fn step_s(&self, load: &Load) -> f64 {
-        let per_token = f(self.table.per_cached_token()) * SECONDS_PER_TICK;
-        let fixed = f(self.table.decode_only(load.n_running)) * SECONDS_PER_TICK;
+        let per_token = f(self.table.rate(1)) * SECONDS_PER_TICK;
+        let fixed = f(self.table.law(load.n_running).fixed) * SECONDS_PER_TICK;
         let own = per_token * f(load.own_tokens);
         let slowest = load.remote_tokens.iter().copied().max().unwrap_or(0);
         let there = self.exchange.time(u64::from(load.n_remote)).get() + per_token * f(slowest);

@@ -332,7 +332,7 @@ impl State<'_> {
             n_chunks: small(step.chunks.len() as u64),
             n_sampled: small(n_sampled as u64),
         };
-        let per_token = table.per_cached_token();
+        let per_token = table.rate(1);
         let slowest = per_token * there.iter().copied().max().unwrap_or(0);
         let exposed = if n_remote == 0 {
             0

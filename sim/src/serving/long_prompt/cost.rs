@@ -185,15 +185,10 @@ mod tests {
     use crate::cost::roofline::Roofline;
     use crate::serving::step_cost::Deployment;
 
-    fn deployment<'a>(model: &'a Model, cluster: &'a Cluster, tensor_degree: u32) -> Deployment<'a> {
-        let (host_per_step, host_per_sequence) = (Seconds::ZERO, Seconds::ZERO);
-        Deployment { model, cluster, tensor_degree, dtype: hw::Dtype::Bf16, host_per_step, host_per_sequence }
-    }
-
     fn with(degrees: Degrees, is_sparse: bool, check: &dyn Fn(&StageCost<'_>)) {
         let model = crate::model::embedded("qwen2.5-14b").expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h20").expect("listed"), 1, 8);
-        let deployment = deployment(&model, &cluster, degrees.tensor);
+        let deployment = Deployment::new(&model, &cluster, degrees.tensor);
         let table = StepTable::new(&deployment, (262_144, 1), &Roofline::new(&cluster), Case::Expected);
         let positions = sparse::budget(&model.name).expect("shipped").positions(degrees.tensor);
         let sparse = SparseAttention { kernel: &sparse::KERNELS[0], positions, threshold: 32_768 };
