@@ -46,6 +46,22 @@ pub struct Planned {
     pub words: String,
 }
 
+impl Planned {
+    /// What a row decided: its planner's facts and metrics, and the same in words.
+    ///
+    /// # Errors
+    /// The row's reason where nothing was decided.
+    fn of_row(row: &reports::PolicyResult) -> Result<Self, String> {
+        if row.status != "ok" {
+            return Err(format!("{}: {}", row.status, row.why));
+        }
+        let facts = row.planner.clone().unwrap_or_default();
+        let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
+        let words = std::iter::once(row.why.clone()).chain(facts.notes).collect::<Vec<_>>().join("\n");
+        Ok(Self { json, words })
+    }
+}
+
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.
 type Read = fn(&mut Reader<'_>, &Source, &Path, &Overrides) -> Option<Box<dyn Job>>;
 

@@ -13,13 +13,10 @@ use sim::serving::long_prompt::cost::{Attention, SparseAttention, StageCost};
 use sim::serving::long_prompt::{PromptChunk, laid, play};
 use sim::serving::step_cost::{Deployment, StepTable};
 
-use super::Job;
+use super::{Job, Planned};
 use super::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::long_prompt::{LongPrompt, Policy, PromptChoice};
-
-/// Chunks that a plan names one by one.
-const CHUNKS_NAMED_MAX: usize = 64;
 
 impl Job for LongPrompt {
     fn name(&self) -> &str {
@@ -45,6 +42,11 @@ impl Job for LongPrompt {
             })
             .collect();
         result(self, rows)
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
+        Some(Planned::of_row(&row(self, name, choice).0))
     }
 }
 
@@ -282,11 +284,10 @@ fn cut_words(sizes: &[u64]) -> String {
     }
 }
 
-/// `chunk_01_tokens` and so on, where they are few.
+/// `chunk_01_tokens` and so on.
 fn chunk_figures(sizes: &[u64]) -> BTreeMap<String, f64> {
-    let named = if sizes.len() <= CHUNKS_NAMED_MAX { sizes } else { &[] };
     let figure = |(index, size): (usize, &u64)| (format!("chunk_{:02}_tokens", index + 1), hw::Tokens(*size).as_f64());
-    named.iter().enumerate().map(figure).collect()
+    sizes.iter().enumerate().map(figure).collect()
 }
 
 fn facts(found: &Best, bound_s: f64, choice: &PromptChoice) -> PlannerFacts {

@@ -9,7 +9,7 @@ use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunR
 use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
-use super::Job;
+use super::{Job, Planned};
 use super::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::sparse_decode::{DecodeChoice, Policy, SparseDecode};
@@ -38,6 +38,11 @@ impl Job for SparseDecode {
             })
             .collect();
         result(self, results)
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
+        Some(Planned::of_row(&row(self, name, choice)))
     }
 }
 
