@@ -67,11 +67,17 @@ fn dynamic_chunks_gain_little_over_the_best_equal_ones_and_are_gated_to_one_prom
         };
         sizes.iter().map(time).fold(f64::INFINITY, f64::min)
     };
-    let all = run("serving/qwen-1m", &["policies.run=['pipeline-fixed','pipeline-dcpp']", "policies.baseline=pipeline-fixed"]);
+    let all = run(
+        "serving/qwen-1m",
+        &["policies.run=['pipeline-fixed','pipeline-dcpp']", "policies.baseline=pipeline-fixed"],
+    );
     assert!(all.speedup_ratio["pipeline-dcpp"] > 1.1, "over an untuned size");
     let best = best_of(&[2048, 4096, 8192]);
     assert!(metric(&all, "pipeline-dcpp", "ttft_s") > 0.95 * best, "but not over the best size");
-    let two = run("serving/qwen-1m", &["prompt.n=2", "policies.run=['pipeline-dcpp']", "policies.baseline=pipeline-dcpp", "cluster.memory_gib=200"]);
+    let two = run(
+        "serving/qwen-1m",
+        &["prompt.n=2", "policies.run=['pipeline-dcpp']", "policies.baseline=pipeline-dcpp", "cluster.memory_gib=200"],
+    );
     assert_eq!(metric(&two, "pipeline-dcpp", "n_chunks"), 31.0, "two prompts keep equal chunks");
 }
 

@@ -9,7 +9,7 @@ use sim::cost::Source;
 use sim::engine::Case;
 use sim::serving::decode_attention::kv_bytes_per_token;
 use sim::serving::kv_sharing::Exchange;
-use sim::serving::kv_sharing::run::{Cluster, Outcome, Sharing, serve};
+use sim::serving::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};
 use sim::serving::metrics::quantile;
 use sim::serving::step_cost::{StepLoad, StepTable, TICKS_PER_NS, ticks_of};
 
@@ -125,6 +125,7 @@ fn served(scenario: &KvSharing, policy: Policy, case: Case) -> (Outcome, BTreeMa
             Policy::Borrow => Sharing::Borrow,
             Policy::Planned => Sharing::Planned,
         },
+        prefill: engine.prefill,
     };
     let outcome = serve(&scenario.requests, &cluster);
     let metrics = metrics(scenario, &cluster, &outcome);
@@ -214,7 +215,9 @@ fn metrics(scenario: &KvSharing, cluster: &Cluster<'_>, outcome: &Outcome) -> BT
 /// last request still comes when it comes.
 fn bound_s(scenario: &KvSharing, cluster: &Cluster<'_>, outcome: &Outcome) -> f64 {
     let served = || scenario.requests.list.iter().zip(&outcome.end).filter(|(_, end)| end.is_some());
-    let tokens: u64 = served().map(|(r, _)| u64::from(r.prompt) + u64::from(r.output) - 1).sum();
+    let is_here = cluster.prefill == Prefill::Here;
+    let prompt = |tokens: u32| if is_here { u64::from(tokens) - 1 } else { 0 };
+    let tokens: u64 = served().map(|(r, _)| prompt(r.prompt) + u64::from(r.output)).sum();
     let per_token = |n: u32| {
         let load = StepLoad { n_chunk_tokens: n, n_chunks: 1, ..StepLoad::default() };
         count(cluster.table.step(&load, std::iter::empty())) / f64::from(n)
@@ -242,7 +245,8 @@ fn words(scenario: &KvSharing, policy: Policy, metrics: &BTreeMap<String, f64>) 
     } else {
         "limited by time: all requests fit".to_owned()
     };
-    format!("{what}; {limit}")
+    let decodes = if scenario.engine.prefill == Prefill::Elsewhere { ", prompts are computed elsewhere" } else { "" };
+    format!("{what}{decodes}; {limit}")
 }
 
 fn notes(outcome: &Outcome) -> Vec<String> {

@@ -13,8 +13,8 @@ use sim::serving::long_prompt::cost::{Attention, SparseAttention, StageCost};
 use sim::serving::long_prompt::{PromptChunk, laid, play};
 use sim::serving::step_cost::{Deployment, StepTable};
 
-use super::{Job, Planned};
 use super::costs::cost_model;
+use super::{Job, Planned};
 use crate::scenario::expect::Expectation;
 use crate::scenario::long_prompt::{LongPrompt, Policy, PromptChoice};
 

@@ -9,8 +9,8 @@ use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunR
 use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
-use super::{Job, Planned};
 use super::costs::cost_model;
+use super::{Job, Planned};
 use crate::scenario::expect::Expectation;
 use crate::scenario::sparse_decode::{DecodeChoice, Policy, SparseDecode};
 

@@ -6,6 +6,7 @@ use hw::{Bytes, Cluster};
 use sim::Model;
 use sim::cost::profile::Profile;
 use sim::random;
+use sim::serving::kv_sharing::run::Prefill;
 use sim::serving::request::Requests;
 
 use super::expect::{self, Expectation};
@@ -54,6 +55,8 @@ pub struct EngineSettings {
     pub lend_ratio: f64,
     /// Seconds between heartbeats.
     pub heartbeat_s: f64,
+    /// Where prompts are computed.
+    pub prefill: Prefill,
 }
 
 /// A checked scenario.
@@ -178,6 +181,7 @@ fn engine(mut section: Section<'_>) -> EngineSettings {
         memory_ratio: section.number("memory_ratio", 0.9, 0.01..=1.0),
         lend_ratio: section.number("lend_ratio", 1.0, 0.0..=1.0),
         heartbeat_s: section.number("heartbeat_s", 0.5, 0.001..=1000.0),
+        prefill: [Prefill::Here, Prefill::Elsewhere][section.word("prefill", 0, &["here", "elsewhere"])],
     };
     if settings.tokens_max < settings.sequences_max {
         let (tokens, sequences) = (settings.tokens_max, settings.sequences_max);

@@ -29,6 +29,15 @@ pub enum Sharing {
     Planned,
 }
 
+/// Where prompts are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefill {
+    /// On the instance, in chunks beside its decodes.
+    Here,
+    /// On other machines, which hand over keys and values; here only decoding takes time.
+    Elsewhere,
+}
+
 /// Identical instances.
 #[derive(Clone, Copy, Debug)]
 pub struct Cluster<'a> {
@@ -56,6 +65,8 @@ pub struct Cluster<'a> {
     pub heartbeat: u64,
     /// How memory is shared.
     pub sharing: Sharing,
+    /// Where prompts are computed.
+    pub prefill: Prefill,
 }
 
 impl Cluster<'_> {
@@ -284,7 +295,9 @@ impl State<'_> {
             let Some(placed) = self.place(at, self.cluster.blocks_of(prompt)) else { break };
             self.instances[at].waiting.pop_front();
             self.n_admitted += 1;
-            let live = Live { request, home: at, placed, prompt, computed: 0, tokens: 0, admitted: self.n_admitted };
+            let computed = if self.cluster.prefill == Prefill::Elsewhere { prompt } else { 0 };
+            let live =
+                Live { request, home: at, placed, prompt, computed, tokens: computed, admitted: self.n_admitted };
             self.instances[at].running.push(live);
         }
     }

@@ -6,7 +6,7 @@ use super::Exchange;
 use super::ledger::{Heartbeat, Ledger, cancel_cycles};
 use super::performance::{Load, Rates};
 use super::pool::{Pool, Refusal};
-use super::run::{Cluster, Outcome, Sharing, serve};
+use super::run::{Cluster, Outcome, Prefill, Sharing, serve};
 use crate::random::{self, Stream};
 use crate::serving::request::{Request, Requests};
 use crate::serving::step_cost::{StepTable, ticks_of};
@@ -37,6 +37,7 @@ fn cluster(table: &StepTable, sharing: Sharing, n_instances: usize, blocks: u64)
         exchange: exchange(),
         heartbeat: ticks_of(Seconds::new(0.1)),
         sharing,
+        prefill: Prefill::Here,
     }
 }
 
@@ -185,6 +186,7 @@ fn random_traces_keep_every_invariant_and_serve_whatever_fits() {
         let requests = trace(seed, 60, (10, 300), (500, 1_900));
         for sharing in [Sharing::Off, Sharing::Borrow, Sharing::Planned] {
             let mut cluster = cluster(&table, sharing, 4, 40);
+            cluster.prefill = if seed % 4 == 3 { Prefill::Elsewhere } else { Prefill::Here };
             cluster.lent_max = [40, 25, 40][usize::try_from(seed % 3).expect("small")];
             // The event loop itself checks the ledger at every event of a debug build.
             let outcome = serve(&requests, &cluster);

@@ -30,6 +30,7 @@ impl State<'_> {
             placed[lender] += part;
         }
         if placed.iter().sum::<u64>() == blocks {
+            self.outcome.counts.borrowed_blocks += blocks - local;
             return Some(placed);
         }
         placed.iter().enumerate().for_each(|(from, &part)| self.pool.give(at, from, part));
@@ -51,7 +52,6 @@ impl State<'_> {
             // The ledger may be old: the lender answers by what it has now.
             match self.pool.take(at, lender, part) {
                 Ok(()) => {
-                    self.outcome.counts.borrowed_blocks += part;
                     parts.push((lender, part));
                     left -= part;
                 }
@@ -112,6 +112,7 @@ impl State<'_> {
             placed[at] -= part;
             placed[lender] += part;
             self.pool.give(at, at, part);
+            self.outcome.counts.borrowed_blocks += part;
             self.outcome.counts.moved_blocks += part;
         }
     }
