@@ -106,3 +106,13 @@ pub static KINDS: &[Kind] = &[
         },
     },
 ];
+
+/// Names that scenarios of long prompts, shared memory and sparse weights may use for policies, with what they do.
+pub fn policies() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let long_prompt = scenario::long_prompt::POLICIES.map(|(name, _, about)| (name, about));
+    let kv_sharing = scenario::kv_sharing::POLICIES.map(|(name, _, about)| (name, about));
+    let sparse_decode = scenario::sparse_decode::POLICIES.map(|(name, _, about)| (name, about));
+    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
+    let other = sparse_decode.into_iter().filter(move |(name, _)| long_prompt.iter().all(|(known, _)| known != name));
+    long_prompt.into_iter().chain(kv_sharing).chain(other)
+}

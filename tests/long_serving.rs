@@ -26,8 +26,8 @@ fn a_million_tokens_gain_what_the_papers_figure_has_on_every_panel_that_can_be_m
     // 7B on four and 14B on eight GPUs, H20 and A100; speed-ups of 3.2 to 6.7. Dense attention takes 0.508 of an A100's peak (fitted to
     // FlashAttention-2 in MInference's table), on the H20 what the scenario is calibrated to.
     for (model, tp, gpu, ratio) in [
-        ("qwen2.5-7b", 4, "h20", 0.598),
-        ("qwen2.5-14b", 8, "h20", 0.598),
+        ("qwen2.5-7b", 4, "h20", 0.597),
+        ("qwen2.5-14b", 8, "h20", 0.597),
         ("qwen2.5-7b", 4, "a100-sxm-80g", 0.508),
         ("qwen2.5-14b", 8, "a100-sxm-80g", 0.508),
     ] {
@@ -63,7 +63,7 @@ fn dynamic_chunks_gain_little_over_the_best_equal_ones_and_are_gated_to_one_prom
         let time = |size: &u32| {
             let set = [format!("engine.chunk_tokens={size}"), "policies.run=['pipeline-fixed']".to_owned()];
             let set: Vec<&str> = set.iter().map(String::as_str).chain(["policies.baseline=pipeline-fixed"]).collect();
-            metric(&run("serving/qwen-1m", &set), "pipeline-fixed", "ttft_s")
+            metric(&run("serving/qwen-1m", &set), "pipeline-fixed", "ttft_s.mean")
         };
         sizes.iter().map(time).fold(f64::INFINITY, f64::min)
     };
@@ -73,7 +73,7 @@ fn dynamic_chunks_gain_little_over_the_best_equal_ones_and_are_gated_to_one_prom
     );
     assert!(all.speedup_ratio["pipeline-dcpp"] > 1.1, "over an untuned size");
     let best = best_of(&[2048, 4096, 8192]);
-    assert!(metric(&all, "pipeline-dcpp", "ttft_s") > 0.95 * best, "but not over the best size");
+    assert!(metric(&all, "pipeline-dcpp", "ttft_s.mean") > 0.95 * best, "but not over the best size");
     let two = run(
         "serving/qwen-1m",
         &["prompt.n=2", "policies.run=['pipeline-dcpp']", "policies.baseline=pipeline-dcpp", "cluster.memory_gib=200"],

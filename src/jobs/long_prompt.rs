@@ -77,7 +77,7 @@ fn result(scenario: &LongPrompt, rows: Vec<(PolicyResult, Source)>) -> RunResult
             ..CostModelFacts::default()
         },
         columns: vec![
-            column("ttft_s", "TTFT"),
+            column("ttft_s.mean", "TTFT"),
             column("prompt_tokens_per_s", "tokens/s"),
             column("n_chunks", "chunks"),
             column("attention_ratio", "attention"),
@@ -141,7 +141,7 @@ fn by_law(scenario: &LongPrompt, choice: &PromptChoice, law: &ChunkLaw, row: Pol
     let ends: f64 = played.ends.iter().map(|end| end.to_seconds().get()).sum();
     let n = f64::from(scenario.n_prompts);
     let metrics = [
-        ("ttft_s", ends / n),
+        ("ttft_s.mean", ends / n),
         ("makespan_s", makespan_s),
         ("prompt_tokens_per_s", hw::Tokens(choice.tokens).as_f64() * n / makespan_s),
         ("n_chunks", hw::Tokens(sizes.len() as u64).as_f64()),
@@ -170,7 +170,7 @@ fn by_cost(scenario: &LongPrompt, choice: &PromptChoice, row: PolicyResult) -> (
     };
     let mut row = PolicyResult { status: "ok".to_owned(), metrics: expected.metrics, ..row };
     let ends = [Case::Low, Case::High].map(|case| at(scenario, choice, case).metrics);
-    for key in ["ttft_s", "makespan_s"] {
+    for key in ["ttft_s.mean", "makespan_s"] {
         if let (Some(low), Some(high)) = (ends[0].get(key), ends[1].get(key)) {
             row.interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
         }
@@ -246,7 +246,7 @@ fn metrics(question: &Question<'_>, judged: &Judged) -> BTreeMap<String, f64> {
     let n_gpus = f64::from(cost.degrees.tensor * cost.degrees.pipeline);
     let n_sparse = chunks.iter().filter(|&&chunk| cost.is_sparse(chunk)).count();
     [
-        ("ttft_s", judged.played.ends.iter().map(|end| end.to_seconds().get()).sum::<f64>() / n),
+        ("ttft_s.mean", judged.played.ends.iter().map(|end| end.to_seconds().get()).sum::<f64>() / n),
         ("makespan_s", makespan_s),
         ("prompt_tokens_per_s", tokens * n / makespan_s),
         ("n_chunks", hw::Tokens(chunks.len() as u64).as_f64()),

@@ -155,7 +155,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 }
 
 fn prompt(mut section: Section<'_>) -> (u64, u32) {
-    let tokens = section.count("tokens", None, 1..=16_000_000).0;
+    let tokens = section.count("tokens", None, 1..=4_000_000).0;
     let n_prompts = small(section.count("n", Some(1), 1..=1000).0);
     section.finish();
     (tokens, n_prompts)
@@ -221,7 +221,7 @@ fn variant(mut section: Section<'_>, base: PromptChoice) -> Option<(String, Prom
     let pipeline = small(section.count("pp", Some(base.degrees.pipeline.into()), 1..=1024).0);
     let choice = PromptChoice {
         policy,
-        tokens: section.count("tokens", Some(base.tokens), 1..=16_000_000).0,
+        tokens: section.count("tokens", Some(base.tokens), 1..=4_000_000).0,
         degrees: Degrees { tensor, pipeline },
         chunk_tokens: section.count("chunk_tokens", Some(base.chunk_tokens), 1..=16_000_000).0,
         kernel: kernel(&mut section, base.kernel),

@@ -151,6 +151,8 @@ struct Step {
 #[derive(Clone, Debug, Default)]
 struct Instance {
     waiting: VecDeque<usize>,
+    /// Blocks of their prompts, together.
+    waiting_blocks: u64,
     /// In order of admission.
     running: Vec<Live>,
     step: Option<Step>,
@@ -260,14 +262,17 @@ impl State<'_> {
             self.n_open -= 1;
             return;
         }
-        let waiting = |instance: &Instance| -> u64 {
-            instance.waiting.iter().map(|&index| cluster.blocks_of(u64::from(self.requests.list[index].prompt))).sum()
+        let work = |(index, instance): (usize, &Instance)| {
+            (instance.waiting_blocks + cluster.blocks - self.pool.free(index), index)
         };
-        let work =
-            |(index, instance): (usize, &Instance)| (waiting(instance) + cluster.blocks - self.pool.free(index), index);
         let to = self.instances.iter().enumerate().map(work).min().expect("at least one instance").1;
         self.instances[to].waiting.push_back(request);
+        self.instances[to].waiting_blocks += self.prompt_blocks(request);
         self.start(now, to);
+    }
+
+    fn prompt_blocks(&self, request: usize) -> u64 {
+        self.cluster.blocks_of(u64::from(self.requests.list[request].prompt))
     }
 
     /// Starts an iteration where none runs and there is work.
@@ -294,6 +299,7 @@ impl State<'_> {
             let prompt = u64::from(self.requests.list[request].prompt) + u64::from(self.generated[request]);
             let Some(placed) = self.place(at, self.cluster.blocks_of(prompt)) else { break };
             self.instances[at].waiting.pop_front();
+            self.instances[at].waiting_blocks -= self.prompt_blocks(request);
             self.n_admitted += 1;
             let computed = if self.cluster.prefill == Prefill::Elsewhere { prompt } else { 0 };
             let live =

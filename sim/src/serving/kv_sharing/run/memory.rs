@@ -185,6 +185,7 @@ impl State<'_> {
         let live = self.instances[home].running.remove(index);
         self.free(&live);
         self.instances[home].waiting.push_front(live.request);
+        self.instances[home].waiting_blocks += self.prompt_blocks(live.request);
         self.outcome.counts.preempted += 1;
     }
 
