@@ -101,7 +101,7 @@ fn sparse_weights_on_another_gpu_are_outside_the_hull() {
         let [low, high] = run.results.iter().find(|row| row.policy == "sparse-2").expect("ran").interval["step_s"];
         high / low
     };
-    assert!(width(&h100) > 1.5 * width(&a100), "nobody has checked the law there");
+    assert!(width(&h100) > 1.1 * width(&a100), "nobody has checked the law there");
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! Each instance batches continuously: decodes first, then chunks of prompts in order of admission, first come first served. Keys and values of a
 //! request lie at home as far as they fit and else on lenders; its last block is always at home. Attention over lent blocks is computed by the
 //! lender, whose next iteration is longer by it, while the home instance goes on and waits only for what is not hidden behind its own
-//! attention. Approximations: moved blocks are copied in the background and only counted; a lender that is idle computes at once.
+//! attention. Blocks are copied in the background, between two heartbeats at most as many as an instance's link carries in that time.
+//! Approximation: a lender that is idle computes at once.
 //!
 //! Invariants (checked at every event in debug builds): those of `pool.rs`, and that every live request has the blocks of its tokens.
 
@@ -158,6 +159,8 @@ struct Instance {
     step: Option<Step>,
     /// Attention for others since the last iteration began.
     hosted_ticks: u64,
+    /// Blocks that its link can still carry before the next heartbeat.
+    link_blocks: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -244,8 +247,12 @@ impl State<'_> {
         self.outcome.counts.debt_max = self.outcome.counts.debt_max.max(self.pool.debt());
     }
 
-    /// Every instance says how much is free.
+    /// Every instance says how much is free, and its link is free again.
     fn heartbeats(&mut self) {
+        let seconds = hw::Tokens(self.cluster.heartbeat).as_f64() / (1e9 * hw::Tokens(TICKS_PER_NS).as_f64());
+        let bytes = self.cluster.exchange.bandwidth.get() * seconds;
+        let blocks = hw::Bytes::from_f64(bytes).0 / self.cluster.block_bytes.max(1);
+        self.instances.iter_mut().for_each(|instance| instance.link_blocks = blocks);
         for instance in 0..self.instances.len() {
             let n_waiting = self.instances[instance].waiting.len();
             self.ledger.note(instance, Heartbeat { free: self.pool.free(instance), n_waiting });

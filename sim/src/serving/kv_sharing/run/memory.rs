@@ -107,13 +107,12 @@ impl State<'_> {
         let Some((index, most)) = largest.map(|(index, live)| (index, live.placed[at].saturating_sub(1))) else {
             return;
         };
-        for (lender, part) in self.borrow(at, blocks.min(most)) {
-            let placed = &mut self.instances[at].running[index].placed;
-            placed[at] -= part;
-            placed[lender] += part;
-            self.pool.give(at, at, part);
-            self.outcome.counts.borrowed_blocks += part;
-            self.outcome.counts.moved_blocks += part;
+        let may = blocks.min(most).min(self.instances[at].link_blocks);
+        for (lender, part) in self.borrow(at, may) {
+            let over = part - part.min(self.instances[lender].link_blocks);
+            self.pool.give(at, lender, over);
+            self.shift(at, index, at, lender, part - over);
+            self.outcome.counts.borrowed_blocks += part - over;
         }
     }
 
@@ -122,16 +121,15 @@ impl State<'_> {
         let mut left = blocks;
         for home in (0..self.instances.len()).filter(|&home| home != lender) {
             for index in 0..self.instances[home].running.len() {
-                let there = self.instances[home].running[index].placed[lender].min(left);
+                let placed = self.instances[home].running[index].placed[lender];
+                let there = placed.min(left).min(self.instances[lender].link_blocks);
                 if there == 0 {
                     continue;
                 }
-                let back = there.min(self.pool.free(home));
-                if back > 0 {
-                    self.pool.take(home, home, back).expect("at most what is free");
-                    self.shift(home, index, lender, home, back);
-                    left -= back;
-                }
+                let back = there.min(self.pool.free(home)).min(self.instances[home].link_blocks);
+                self.pool.take(home, home, back).expect("at most what is free");
+                self.shift(home, index, lender, home, back);
+                left -= back;
                 for (other, part) in self.pass_on(home, lender, there - back) {
                     self.shift(home, index, lender, other, part);
                     left -= part;
@@ -143,13 +141,12 @@ impl State<'_> {
     /// Other lenders that take over a debt.
     fn pass_on(&mut self, home: usize, lender: usize, blocks: u64) -> Vec<(usize, u64)> {
         let mut parts = self.borrow(home, blocks);
-        // The one that asks back is no candidate.
-        parts.retain(|&(other, part)| {
-            if other == lender {
-                self.pool.give(home, other, part);
-            }
-            other != lender
-        });
+        for (other, part) in &mut parts {
+            // The one that asks back is no candidate, and links carry what they can.
+            let kept = if *other == lender { 0 } else { (*part).min(self.instances[*other].link_blocks) };
+            self.pool.give(home, *other, *part - kept);
+            *part = kept;
+        }
         parts
     }
 
@@ -159,6 +156,9 @@ impl State<'_> {
         placed[from] -= blocks;
         placed[to] += blocks;
         self.pool.give(home, from, blocks);
+        for end in [from, to] {
+            self.instances[end].link_blocks -= blocks;
+        }
         self.outcome.counts.moved_blocks += blocks;
     }
 
@@ -215,7 +215,8 @@ impl State<'_> {
 
     /// Brings blocks of a debtor home, as many as have room now: a cycle makes room as it is paid, its first debt in pieces.
     fn repay(&mut self, debtor: usize, lender: usize, blocks: u64) {
-        let mut left = blocks.min(self.pool.free(debtor));
+        let links = self.instances[debtor].link_blocks.min(self.instances[lender].link_blocks);
+        let mut left = blocks.min(self.pool.free(debtor)).min(links);
         for index in 0..self.instances[debtor].running.len() {
             let back = self.instances[debtor].running[index].placed[lender].min(left);
             if back > 0 {
@@ -236,7 +237,8 @@ impl State<'_> {
             let Some((index, most)) = largest.map(|(index, live)| (index, live.placed[step.debtor] - 1)) else {
                 continue;
             };
-            let blocks = wanted.min(most);
+            let links = self.instances[step.debtor].link_blocks.min(self.instances[step.lender].link_blocks);
+            let blocks = wanted.min(most).min(links);
             if self.pool.take(step.debtor, step.lender, blocks).is_ok() {
                 self.outcome.counts.borrowed_blocks += blocks;
                 self.shift(step.debtor, index, step.debtor, step.lender, blocks);
