@@ -7,13 +7,17 @@ mod checks;
 mod cluster;
 mod cost;
 pub mod expect;
+pub mod kv_sharing;
+pub mod long_prompt;
 mod model;
 mod parallel;
 mod policies;
 pub mod reader;
+mod run_list;
 mod search;
 mod sections;
 pub mod serving;
+pub mod sparse_decode;
 mod training;
 mod workload;
 
@@ -167,6 +171,9 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("serving/disaggregated", include_str!("../scenarios/serving/disaggregated.toml")),
     ("serving/experts", include_str!("../scenarios/serving/experts.toml")),
+    ("serving/distkv", include_str!("../scenarios/serving/distkv.toml")),
+    ("serving/flash-llm", include_str!("../scenarios/serving/flash-llm.toml")),
+    ("serving/qwen-1m", include_str!("../scenarios/serving/qwen-1m.toml")),
     ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("serving/routers", include_str!("../scenarios/serving/routers.toml")),
     ("serving/speculation", include_str!("../scenarios/serving/speculation.toml")),

@@ -12,14 +12,18 @@ pub mod decode_attention;
 pub mod fleet;
 pub mod host;
 pub mod kv;
+pub mod kv_sharing;
 pub mod lengths;
+pub mod long_prompt;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
+pub mod partial_attention;
 pub mod records;
 pub mod replica;
 pub mod request;
 pub mod router;
+pub mod sparse_weights;
 pub mod speculation;
 pub mod step_cost;
 pub mod trace;

@@ -58,6 +58,10 @@ const ROWS: &[Row] = &[
     dense("gpt-530b", Family::Gpt, true, [105, 20_480, 128, 128, 160, 81_920, 51_200, 2048]),
     dense("gpt-1t", Family::Gpt, true, [128, 25_600, 160, 160, 160, 102_400, 51_200, 2048]),
     dense("gpt-3-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 51_200, 2048]),
+    // arXiv:2205.01068 table 1; positions with the two reserved rows of the public checkpoints.
+    dense("opt-30b", Family::Gpt, true, [48, 7168, 56, 56, 128, 28_672, 50_272, 2050]),
+    dense("opt-66b", Family::Gpt, true, [64, 9216, 72, 72, 128, 36_864, 50_272, 2050]),
+    dense("opt-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 50_272, 2050]),
     Row {
         name: "mixtral-8x7b",
         shape: [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768],
