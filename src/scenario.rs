@@ -6,6 +6,7 @@
 mod checks;
 mod cluster;
 mod cost;
+pub mod endpoint;
 pub mod expect;
 mod model;
 mod parallel;

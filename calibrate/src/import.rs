@@ -32,6 +32,9 @@ pub enum ImportError {
     /// The device is not in the catalogue.
     #[error("`{0}` is not in the GPU catalogue")]
     Device(String),
+    /// The tables are of a model whose shapes are not known.
+    #[error("tables of model `{0}`, whose shapes are not embedded")]
+    Model(String),
 }
 
 /// Where the rows of a profile come from, for its header.
@@ -77,6 +80,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         operators: operators?.into_iter().flatten().collect(),
         collectives: collectives(dir)?,
         links: Vec::new(),
+        decode_attention: None,
     })
 }
 
@@ -112,7 +116,7 @@ impl Table {
         read().map_err(|error| ImportError::Table(self.path.clone(), error))
     }
 
-    fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
+    pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
         let read = || {
             let cast = self.frame.column(column)?.cast(&DataType::String)?;
             Ok(cast.str()?.iter().map(|value| value.unwrap_or("").to_owned()).collect())

@@ -4,12 +4,20 @@ static EMBEDDED: &[(&str, &str)] = &[
     ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),
     ("h100-sxm", include_str!("../../profiles/h100-sxm.toml")),
     ("h200-sxm", include_str!("../../profiles/h200-sxm.toml")),
+    ("rtx-4090", include_str!("../../profiles/rtx-4090.toml")),
+    ("rtx-pro-6000", include_str!("../../profiles/rtx-pro-6000.toml")),
 ];
 
 /// Text of a shipped profile.
 #[must_use]
 pub fn embedded(name: &str) -> Option<&'static str> {
     EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Text of the coefficients that were fitted to published runs of serving endpoints (`endpoints.rs`).
+#[must_use]
+pub const fn serving() -> &'static str {
+    include_str!("../../profiles/published/serving.toml")
 }
 
 /// Names of the shipped profiles.

@@ -8,6 +8,7 @@ pub mod arrivals;
 pub mod batcher;
 pub mod capacity;
 pub mod decode_attention;
+pub mod endpoint;
 pub mod fleet;
 pub mod kv;
 pub mod lengths;

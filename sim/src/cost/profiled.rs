@@ -9,6 +9,7 @@
 use hw::{Cluster, Dtype, GroupShape, Seconds};
 
 use crate::cost::curve;
+use crate::cost::decode::DecodeLaw;
 use crate::cost::law::Law;
 use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
@@ -266,6 +267,10 @@ impl CostModel for Profiled {
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
     }
 
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.profile.decode_attention.as_ref()
+    }
+
     fn least(&self, op: &Op) -> Seconds {
         let known = match op {
             Op::Attention { .. } => self.least_attention(op),
@@ -359,6 +364,7 @@ mod tests {
             operators: [("gemm".to_owned(), gemm)].into(),
             collectives: vec![curve],
             links: Vec::new(),
+            decode_attention: None,
         }
     }
 

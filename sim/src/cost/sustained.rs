@@ -6,6 +6,7 @@
 
 use hw::{Dtype, Flops, FlopsPerSecond, Gpu, Seconds};
 
+use crate::cost::decode::DecodeLaw;
 use crate::cost::{CostModel, Estimate};
 use crate::task::Op;
 
@@ -51,6 +52,10 @@ impl<M: CostModel> CostModel for Sustained<M> {
             outside: found.outside * factor,
             ..found
         }
+    }
+
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.inner.decode()
     }
 
     fn least(&self, op: &Op) -> Seconds {

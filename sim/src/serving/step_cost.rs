@@ -2,8 +2,8 @@
 //!
 //! An iteration of `m` tokens runs the GEMMs, norms and exchanges of every layer over all of them, prefill attention over its
 //! chunks, decode attention over the cached tokens of its decoding sequences, and the head over the sequences that sample.
-//! Decode attention is `start + sequences · per_sequence + bytes / (reached · bandwidth)` per layer, so it is linear in cached tokens
-//! and a span of iterations with one batch has a closed form. Approximations: prefill chunks of one iteration add up as if run
+//! Decode attention is linear in cached tokens (`cost/decode.rs`), with other coefficients in iterations that also compute chunks, so a
+//! span of iterations with one batch has a closed form. Approximations: prefill chunks of one iteration add up as if run
 //! one after another, and sizes between the knots of a table are interpolated linearly.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
@@ -19,7 +19,7 @@ use crate::lower::layer;
 use crate::model::Model;
 use crate::problem::{Execution, Problem};
 use crate::schedule::PassKind;
-use crate::serving::decode_attention::DecodeAttention;
+use crate::serving::decode_attention::DecodeTicks;
 use crate::task::{Collective, Document, Op, Pass};
 use crate::workload::Workload;
 
@@ -68,8 +68,8 @@ pub struct StepTable {
     tokens: Vec<u64>,
     /// Head and sampler, by sequences that sample.
     head: Vec<u64>,
-    /// Decode attention of all layers: per iteration that decodes, per sequence, per cached token.
-    decode: [u64; 3],
+    /// Decode attention of all layers.
+    decode: DecodeTicks,
     prefill: PrefillTable,
     /// Host time per iteration and per sequence.
     host: [u64; 2],
@@ -108,14 +108,13 @@ impl StepTable {
     pub fn new(deployment: &Deployment<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
         let (tokens_max, sequences_max) = sizes_max;
         let writer = Writer::new(deployment, cost, case);
-        let attention = DecodeAttention::of(&deployment.cluster.gpu.name);
         let sequences = sequences_max.min(tokens_max).max(1) as usize;
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
         let head = filled(sequences, |n| writer.head(n));
         let prefill = PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk));
-        let decode = attention.ticks(deployment, case);
+        let decode = DecodeTicks::new(deployment, cost, case);
         let host = [ticks_of(deployment.host_per_step), ticks_of(deployment.host_per_sequence)];
-        Self { tokens, head, decode, prefill, host, source: writer.source.get().max(attention.source) }
+        Self { tokens, head, decode, prefill, host, source: writer.source.get().max(decode.source) }
     }
 
     /// Every iteration takes the same time, whatever it holds: for queues that have a theory.
@@ -127,11 +126,11 @@ impl StepTable {
     /// A fixed part, a part per token and a part per cached token that is read.
     #[must_use]
     pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
-        let per_token = ticks_of(per_token);
+        let (per_token, decode) = (ticks_of(per_token), [0, 0, ticks_of(per_cached_token)]);
         Self {
             tokens: (0..=1 << 16).map(|m| m * per_token).collect(),
             head: vec![0; 2],
-            decode: [0, 0, ticks_of(per_cached_token)],
+            decode: DecodeTicks { alone: decode, mixed: decode, source: Source::Measured },
             prefill: PrefillTable::new(1, |_| Seconds::ZERO),
             host: [ticks_of(step), 0],
             source: Source::Measured,
@@ -142,7 +141,9 @@ impl StepTable {
     #[must_use]
     pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
         let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
-        let decode = self.decode_fixed(load) + self.decode[2] * load.context;
+        let [start, per_sequence, per_key] = if load.n_chunks == 0 { self.decode.alone } else { self.decode.mixed };
+        let start = if load.n_decode == 0 { 0 } else { start };
+        let decode = start + per_sequence * u64::from(load.n_decode) + per_key * load.context;
         self.tokens_at(u64::from(load.n_decode) + u64::from(load.n_chunk_tokens))
             + self.head_at(load.n_sampled)
             + prefill
@@ -160,11 +161,7 @@ impl StepTable {
     /// Ticks per cached token that decoding sequences read.
     #[must_use]
     pub const fn per_cached_token(&self) -> u64 {
-        self.decode[2]
-    }
-
-    fn decode_fixed(&self, load: &StepLoad) -> u64 {
-        if load.n_decode == 0 { 0 } else { self.decode[0] + self.decode[1] * u64::from(load.n_decode) }
+        self.decode.alone[2]
     }
 
     fn tokens_at(&self, m: u64) -> u64 {
