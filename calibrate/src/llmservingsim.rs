@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use hw::{Cluster, Dtype};
 use sim::Model;
+use sim::cost::law::{AttentionLaw, Law};
 use sim::cost::profile::{Operator, Profile, SCHEMA};
 use sim::cost::profiled::attention_point;
 use sim::cost::roofline::Roofline;
@@ -17,7 +18,7 @@ use sim::cost::surface::Axis;
 use sim::task::{Document, Op, Pass};
 
 use crate::fit::decode::{self, Launch};
-use crate::fit::{self, Row, curve};
+use crate::fit::{self, Row, curve, law};
 use crate::import::{ImportError, Provenance, Table};
 
 /// Models of the tables by their embedded names, with the start of the tables' names.
@@ -27,8 +28,8 @@ const MODELS: [(&str, &str); 3] =
 const WIDE: u64 = 2;
 /// Bytes per logit of the sampler, as in `sim/src/serving/step_cost.rs`.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
-/// Start-up of a product and of an attention kernel, seconds; the surfaces correct what they leave.
-const STARTS_S: [f64; 2] = [2e-6, 5e-6];
+/// Start-up of a product, seconds; the surface corrects what it leaves.
+const GEMM_START_S: f64 = 2e-6;
 /// Cached tokens of a batch up to which launches beside a chunk count: the tables go on to batches that no such card holds.
 const MIXED_TOKENS_MAX: f64 = 131_072.0;
 
@@ -106,7 +107,7 @@ struct Rows {
     products: Vec<Row>,
     elementwise: Vec<(f64, f64)>,
     embedding: Vec<(f64, f64)>,
-    prefill: Vec<Row>,
+    prefill: Vec<law::Row>,
     alone: Vec<Launch>,
     mixed: Vec<Launch>,
 }
@@ -125,6 +126,11 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
     }
     let curves = [("elementwise", &rows.elementwise), ("embedding", &rows.embedding)];
     let memory = curves.into_iter().filter_map(|(name, points)| Some((name.to_owned(), curve::fit(points)?))).collect();
+    let names = ["document length", "query tiles", "heads per key-value head"];
+    let operators = [
+        ("gemm", Some(surface(&rows.products, ["m", "n", "k"], GEMM_START_S))),
+        ("attention-128", law::operator(&rows.prefill, &[Law::Attention(AttentionLaw::default())], names)),
+    ];
     Ok(Profile {
         schema: SCHEMA.to_owned(),
         name: provenance.name.clone(),
@@ -132,13 +138,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         source: provenance.source.clone(),
         date: provenance.date.clone(),
         device: None,
-        operators: BTreeMap::from([
-            ("gemm".to_owned(), surface(&rows.products, ["m", "n", "k"], STARTS_S[0])),
-            (
-                "attention-128".to_owned(),
-                surface(&rows.prefill, ["document length", "query tiles", "heads per key-value head"], STARTS_S[1]),
-            ),
-        ]),
+        operators: operators.into_iter().filter_map(|(name, operator)| Some((name.to_owned(), operator?))).collect(),
         memory,
         collectives: Vec::new(),
         links: Vec::new(),
@@ -207,7 +207,7 @@ impl Rows {
         let [new, past, n, keys, time] =
             ["prefill_chunk", "kv_prefill", "n_decode", "kv_decode", "time_us"].map(|column| table.numbers(column));
         let (new, past, n, keys, time) = (new?, past?, n?, keys?, time?);
-        let (roofline, m) = (Roofline::new(cluster), &folder.model);
+        let m = &folder.model;
         let (n_heads, n_kv_heads) = (m.n_heads / folder.tp, m.n_kv_heads.div_ceil(folder.tp));
         let whole = |value: f64| hw::Bytes::from_f64(value).0;
         let mut chunks: BTreeMap<(u64, u64), f64> = BTreeMap::new();
@@ -215,7 +215,6 @@ impl Rows {
             let (past, new, measured_s) = (whole(past[row]), whole(new[row]), time[row] * 1e-6);
             chunks.insert((new, past), measured_s);
             let document = Document::chunk(past, new);
-            let base_s = roofline.attention_base(&document, n_heads, n_kv_heads, m.head_dim).get();
             let op = Op::Attention {
                 documents: vec![document],
                 n_heads,
@@ -224,7 +223,7 @@ impl Rows {
                 pass: Pass::Forward,
             };
             let point = attention_point(&op).expect("attention").to_vec();
-            self.prefill.push(Row { point, base_s, measured_s, shape: new * 1_000_003 + past });
+            self.prefill.push(law::Row { op, point, seconds: measured_s });
         }
         let bytes_per_key = hw::Bytes(2 * n_kv_heads * m.head_dim * WIDE).as_f64();
         for row in (0..n.len()).filter(|&row| n[row] > 0.0) {

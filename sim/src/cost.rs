@@ -96,6 +96,10 @@ impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
     fn decode(&self) -> Option<&decode::DecodeLaw> {
         (**self).decode()
     }
+
+    fn engine_all_reduce(&self, bytes: u64, shape: hw::GroupShape) -> Option<Estimate> {
+        (**self).engine_all_reduce(bytes, shape)
+    }
 }
 
 /// Time of an operation; `Op::Sequence` and `Op::Host` are handled by `estimate` for every model alike.
@@ -111,6 +115,11 @@ pub trait CostModel: Sync {
 
     /// Attention of decoding sequences, where it was fitted.
     fn decode(&self) -> Option<&decode::DecodeLaw> {
+        None
+    }
+
+    /// All-reduce inside a node by a serving engine's own kernel, where that was fitted and is the faster one.
+    fn engine_all_reduce(&self, _bytes: u64, _shape: hw::GroupShape) -> Option<Estimate> {
         None
     }
 

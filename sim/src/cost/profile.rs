@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::DecodeLaw;
 use crate::cost::law::Law;
+use crate::cost::profiled::CUSTOM_ALL_REDUCE;
 use crate::cost::surface::Surface;
 use crate::task::{Collective, CopyKind, Op};
 
@@ -132,7 +133,8 @@ pub struct CollectiveCurve {
 }
 
 /// Names of collectives in profile files.
-const COLLECTIVES: [&str; 6] = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift"];
+const COLLECTIVES: [&str; 7] =
+    ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift", CUSTOM_ALL_REDUCE];
 /// Names of memory-bound kernels and copies in profile files.
 const MEMORY: [&str; 5] = ["elementwise", "embedding", "host_to_device", "device_to_host", "device_to_device"];
 

@@ -18,6 +18,10 @@ use crate::task::{Collective, Document, Op, Pass};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
+/// Name in profile files of the all-reduce that serving engines bring along for small messages.
+pub const CUSTOM_ALL_REDUCE: &str = "custom_all_reduce";
+/// Name in profile files of experts in one launch; axes are rows per expert, experts with rows, and elements of an expert's matrix.
+pub const GROUPED_GEMM: &str = "grouped-gemm";
 /// Factor by which an interval widens outside the hull, on each side.
 const OUTSIDE_WIDENING: f64 = 1.3;
 /// Spread of attention backward around its factor, where only forward was measured.
@@ -105,9 +109,23 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// Experts one after another at each one's own efficiency with one start-up. The fused kernel itself was not fitted,
-    /// so the estimate counts as outside the hull.
+    /// Experts in one launch, where that was fitted.
+    fn fused_experts(&self, rows: &[u64], n: u64, k: u64) -> Option<Estimate> {
+        let with_rows = rows.iter().filter(|&&m| m > 0);
+        let (n_active, routed) = (with_rows.clone().count() as u64, with_rows.clone().sum::<u64>());
+        let active = hw::Tokens(n_active.max(1)).as_f64();
+        let base: Seconds = with_rows.map(|&m| self.roofline.gemm_base(m, n, k, Dtype::Bf16)).sum();
+        let point = vec![hw::Tokens(routed).as_f64() / active, active, hw::Tokens(n * k).as_f64()];
+        let fitted = self.fitted(GROUPED_GEMM, std::iter::once((base, point)))?;
+        Some(fitted.estimate(["rows per expert", "experts with rows", "elements of an expert"]))
+    }
+
+    /// Experts in one launch; where that was not fitted, one after another at each one's own efficiency with one start-up, which
+    /// counts as outside the hull.
     fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
+        if let Some(fused) = self.fused_experts(rows, n, k).filter(|_| matches!(dtype, Dtype::Bf16 | Dtype::Fp16)) {
+            return Some(fused);
+        }
         let law = self.profile.operators.get("gemm")?.law.as_ref();
         let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
             let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
@@ -269,6 +287,18 @@ impl CostModel for Profiled {
 
     fn decode(&self) -> Option<&DecodeLaw> {
         self.profile.decode_attention.as_ref()
+    }
+
+    fn engine_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let is_custom = |curve: &&CollectiveCurve| curve.kind == CUSTOM_ALL_REDUCE && curve.n_ranks == shape.n_ranks;
+        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| shape.n_nodes == 1)?;
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
+        let outside = outside.then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
+        let custom = fitted.estimate(["collective bytes or ranks", "", ""]);
+        // Engines go over to the library where that is faster.
+        let library = self.estimate(&Op::Collective { kind: Collective::AllReduce, bytes, shape });
+        Some(if custom.time <= library.time { custom } else { library })
     }
 
     fn least(&self, op: &Op) -> Seconds {

@@ -4,7 +4,7 @@
 //! A product never runs faster than `ratio` of the datasheet peak; slower ones are as measured. The ratio is a free parameter
 //! of a machine, named in every report.
 
-use hw::{Dtype, Flops, FlopsPerSecond, Gpu, Seconds};
+use hw::{Dtype, Flops, FlopsPerSecond, Gpu, GroupShape, Seconds};
 
 use crate::cost::decode::DecodeLaw;
 use crate::cost::{CostModel, Estimate};
@@ -56,6 +56,10 @@ impl<M: CostModel> CostModel for Sustained<M> {
 
     fn decode(&self) -> Option<&DecodeLaw> {
         self.inner.decode()
+    }
+
+    fn engine_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        self.inner.engine_all_reduce(bytes, shape)
     }
 
     fn least(&self, op: &Op) -> Seconds {

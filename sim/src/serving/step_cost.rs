@@ -11,7 +11,7 @@ use std::cell::Cell;
 
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds, Span, Time};
 
-use crate::cost::{CostModel, Source};
+use crate::cost::{CostModel, Estimate, Source};
 use crate::engine::Case;
 use crate::experts::ExpertLoad;
 use crate::layout::{ContextExchange, Layout, Zero};
@@ -236,7 +236,11 @@ impl<'a> Writer<'a> {
     }
 
     fn sum(&self, ops: layer::Ops) -> Seconds {
-        let estimate = self.cost.estimate(&Op::Sequence(ops));
+        self.end(&self.cost.estimate(&Op::Sequence(ops)))
+    }
+
+    /// The end of an estimate's interval that is tabulated.
+    fn end(&self, estimate: &Estimate) -> Seconds {
         self.source.set(self.source.get().max(estimate.source));
         match self.case {
             Case::Low => estimate.low,
@@ -256,7 +260,11 @@ impl<'a> Writer<'a> {
         if self.shape.n_ranks > 1 {
             let bytes = m * self.problem.model.hidden * self.problem.dtype.bytes();
             // Two per layer, and one behind the embedding, which is cut over the vocabulary.
-            ops.push((Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape }, 2 * self.n_layers + 1));
+            let n = 2 * self.n_layers + 1;
+            if let Some(own) = self.cost.engine_all_reduce(bytes, self.shape) {
+                return self.sum(ops) + self.end(&own.times(n));
+            }
+            ops.push((Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape }, n));
         }
         self.sum(ops)
     }

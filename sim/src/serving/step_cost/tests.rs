@@ -43,8 +43,8 @@ fn a_decode_step_reads_all_weights_and_all_cached_tokens_once() {
         let found = step_s(table.decode_only(1));
         assert!(found > floor, "{found} of {floor}");
         assert!(found < floor + 32.0 * (12.0 * KERNEL_START_S + 18e-6), "{found} of {floor}");
-        // A cached token is 131,072 bytes at 0.738 of the bandwidth: 87.1 ns.
-        assert!((step_s(table.per_cached_token() * 1_000_000) / 1e6 - 87.1e-9).abs() < 0.1e-9);
+        // A cached token is 131,072 bytes at the 0.83 of the bandwidth that is assumed where nothing was fitted: 77.4 ns.
+        assert!((step_s(table.per_cached_token() * 1_000_000) / 1e6 - 77.45e-9).abs() < 0.1e-9);
     });
 }
 
@@ -69,7 +69,8 @@ fn an_iteration_is_the_sum_of_its_parts() {
         let chunk = Chunk { past: 512, new: 512 };
         let load = StepLoad { n_decode: 8, context: 10_000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 9 };
         let parts = ticks_of(writer.layers(520)) + ticks_of(writer.head(9)) + ticks_of(writer.prefill(chunk));
-        let attention = table.decode[0] + 8 * table.decode[1] + 10_000 * table.decode[2];
+        let [start, per_sequence, per_key] = table.decode.alone;
+        let attention = start + 8 * per_sequence + 10_000 * per_key;
         let found = table.step(&load, std::iter::once(chunk));
         assert!(found.abs_diff(parts + attention) * 200 <= found, "{found} of {}", parts + attention);
     });
