@@ -11,7 +11,7 @@ use hw::{Cluster, Dtype, GroupShape, Seconds};
 use crate::cost::curve;
 use crate::cost::decode::DecodeLaw;
 use crate::cost::law::Law;
-use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
+use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Collective, Document, Op, Pass};
@@ -311,7 +311,10 @@ impl CostModel for Profiled {
                         Some(Law::Gemm(law)) => Seconds::new(op.flops() / 2.0 * law.multiply_s),
                         _ => hw::Flops::new(op.flops()) / peak,
                     };
-                    base * operator.surface.least(&[(1.0, f64::MAX); 3])
+                    let least = |operator: &Operator| operator.surface.least(&[(1.0, f64::MAX); 3]);
+                    let grouped =
+                        matches!(op, Op::GroupedGemm { .. }).then(|| self.profile.operators.get(GROUPED_GEMM));
+                    base * grouped.flatten().map_or(f64::INFINITY, least).min(least(operator))
                 })
             }
             Op::Elementwise { bytes } => {

@@ -1,21 +1,21 @@
 //! Measured serving runs against simulated ones: vLLM 0.19 with Llama-3.1-8B, 300 requests with their moments.
 //!
 //! Source: casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples (MIT). Costs are the shipped profiles of both cards, which were fitted
-//! to the same repository's operator tables; nothing is fitted to the runs. Series are compared once a second: requests that are served
-//! and that wait, and the share of blocks in use, as the mean of |simulated − measured| over the mean of the measured. The simulated
-//! series come from the moments of the requests, so a preempted sequence counts as served until it ends; measured moments
-//! read in the same way are up to 8 % off the measured series themselves.
+//! to the same repository's operator tables; nothing is fitted to the runs and no host time is assumed. Series are compared once a second:
+//! requests that are served and that wait, and the share of blocks in use, as the mean of |simulated − measured| over the
+//! mean of the measured.
 
 use hw::{Dtype, Seconds, Span, Time};
 
 use crate::cost::profile::Profile;
 use crate::cost::profiled::Profiled;
 use crate::engine::Case;
-use crate::serving::fleet::{Served, serve};
+use crate::serving::fleet::serve;
 use crate::serving::metrics::{self, Slo, quantile};
-use crate::serving::replica::{Engine, Limits, Preemption, Spans};
+use crate::serving::records::Records;
+use crate::serving::replica::{Engine, Limits, Preemption, Replica, Spans};
 use crate::serving::request::{Request, Requests};
-use crate::serving::step_cost::{Deployment, StepTable};
+use crate::serving::step_cost::{Deployment, StepTable, TICKS_PER_NS, ticks_of};
 use crate::serving::{batcher, router};
 
 /// One measured run and how it was set up.
@@ -24,7 +24,7 @@ struct Run {
     gpu: &'static str,
     profile: &'static str,
     sequences_max: u32,
-    /// As vLLM reported them for the RTX 4090; the larger card never runs out.
+    /// As vLLM reported them for the RTX 4090; the other card has room for all.
     kv_blocks: u32,
 }
 
@@ -44,9 +44,6 @@ const RUNS: [Run; 2] = [
         kv_blocks: 35_000,
     },
 ];
-
-/// Tokens of a block.
-const BLOCK: u32 = 16;
 
 /// A request as measured, seconds from the first arrival.
 struct Measured {
@@ -86,7 +83,7 @@ impl Run {
         Some(rows.iter().map(measured).collect())
     }
 
-    fn simulate(&self, requests: &Requests) -> Served {
+    fn engine(&self) -> Engine {
         let cluster = hw::catalog::cluster(&hw::catalog::gpu(self.gpu).expect("listed"), 1, 1);
         let model = crate::model::embedded("llama-3-8b").expect("listed");
         let deployment = Deployment {
@@ -101,7 +98,7 @@ impl Run {
             sequences_max: self.sequences_max,
             tokens_max: 2048,
             context_max: 32_768,
-            block_tokens: BLOCK,
+            block_tokens: 16,
             kv_blocks: self.kv_blocks,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
@@ -110,41 +107,54 @@ impl Run {
         let profile = Profile::parse(self.profile).expect("shipped");
         let cost = Profiled::new(&profile, &cluster);
         let table = StepTable::new(&deployment, (limits.tokens_max, limits.sequences_max), &cost, Case::Expected);
-        let engine =
-            Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed };
-        serve(requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut())
+        // Step by step, so that samples between two ends see what is there at that moment.
+        Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Stepwise }
     }
 
     /// Mean error of the series of served, waiting and blocks, relative to the measured means; `None` where nothing was measured.
-    fn series(&self, requests: &Requests, served: &Served) -> Option<[Option<f64>; 3]> {
+    fn series(&self, engine: &Engine, requests: &Requests) -> Option<[Option<f64>; 3]> {
         let text = self.read("timeseries.csv")?;
         let rows: Vec<Vec<f64>> = text
             .lines()
             .skip(1)
             .map(|line| line.split(',').map(|field| field.parse().expect("a number")).collect())
             .collect();
-        let seconds = |time: Option<Time>| (time.expect("served") - Time::ZERO).to_seconds().get();
+        let samples = sampled(engine, requests, rows.iter().map(|row| row[0]));
         let mut sums = [[0.0; 2]; 3];
-        for row in &rows {
-            let (now, mut found) = (row[0], [0.0; 3]);
-            for (request, record) in requests.list.iter().zip(&served.records.list) {
-                let (scheduled, first) = (seconds(record.scheduled()), seconds(record.first_token()));
-                let last = seconds(record.finished());
-                if (scheduled..last).contains(&now) {
-                    found[0] += 1.0;
-                    let done = ((now - first) / (last - first)).max(0.0) * f64::from(request.output);
-                    found[2] += (f64::from(request.prompt) + done) / f64::from(BLOCK * self.kv_blocks) * 100.0;
-                } else if seconds(Some(request.arrival)) <= now && now < scheduled {
-                    found[1] += 1.0;
-                }
-            }
-            found[2] = found[2].min(100.0);
+        for (row, found) in rows.iter().zip(samples) {
             for (sum, (found, measured)) in sums.iter_mut().zip(found.into_iter().zip(&row[3..6])) {
                 *sum = [sum[0] + (found - measured).abs(), sum[1] + measured];
             }
         }
         Some(sums.map(|[off, measured]| (measured > 0.0).then(|| off / measured)))
     }
+}
+
+/// Requests served and waiting and the percentage of blocks in use at some moments, in seconds.
+fn sampled(engine: &Engine, requests: &Requests, seconds: impl Iterator<Item = f64>) -> Vec<[f64; 3]> {
+    let mut replica = Replica::new(engine, requests);
+    let mut records = Records::new(requests.len());
+    let mut arrivals = (0_u32..).zip(&requests.list).peekable();
+    let mut end = u64::MAX;
+    seconds
+        .map(|now| {
+            let now = ticks_of(Seconds::new(now));
+            loop {
+                let arrival = arrivals.peek().map_or(u64::MAX, |(_, request)| request.arrival.as_ns() * TICKS_PER_NS);
+                if end.min(arrival) > now {
+                    break;
+                }
+                if end < arrival {
+                    end = replica.advance(&mut records).unwrap_or(u64::MAX);
+                } else if let Some((id, _)) = arrivals.next() {
+                    end = replica.enqueue(id, arrival, &mut records).unwrap_or(end);
+                }
+            }
+            let (running, all) = (replica.n_running(), replica.outstanding());
+            let used = f64::from(replica.pool.held()) / f64::from(replica.pool.total());
+            [f64::from(running), f64::from(all - running), used * 100.0]
+        })
+        .collect()
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -167,7 +177,8 @@ fn simulated_runs_come_near_measured_ones_where_they_are_there() {
             Request::new(Time::ZERO + at, row.prompt, row.output)
         };
         let requests = Requests::of(measured.iter().map(request).collect());
-        let served = run.simulate(&requests);
+        let engine = run.engine();
+        let served = serve(&requests, &[&engine], (router::ROUTERS[0].make)(0).as_mut());
         let figures = metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO);
         let ttft: Vec<f64> = measured.iter().map(|row| row.first - row.arrival).collect();
         let tpot: Vec<f64> = measured.iter().map(|row| (row.last - row.first) / f64::from(row.output - 1)).collect();
@@ -183,7 +194,7 @@ fn simulated_runs_come_near_measured_ones_where_they_are_there() {
                 misses.push(format!("{}: {key} is {ratio} of the measured one", run.gpu));
             }
         }
-        let Some(series) = run.series(&requests, &served) else { continue };
+        let Some(series) = run.series(&engine, &requests) else { continue };
         for (name, off) in ["served", "waiting", "blocks"].into_iter().zip(series) {
             println!("{}: series of {name} off by {off:.3?}", run.gpu);
             if off.is_some_and(|off| off >= 0.15) {
