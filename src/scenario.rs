@@ -168,6 +168,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("serving/bench-rtx4090", include_str!("../scenarios/serving/bench-rtx4090.toml")),
     ("serving/bench-rtxpro6000", include_str!("../scenarios/serving/bench-rtxpro6000.toml")),
+    ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("serving/silicon", include_str!("../scenarios/serving/silicon.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),

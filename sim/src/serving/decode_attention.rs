@@ -31,6 +31,12 @@ pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: 
 }
 
 impl DecodeTicks {
+    /// Ticks in an iteration with so many chunks.
+    #[must_use]
+    pub const fn beside(&self, n_chunks: u32) -> [u64; 3] {
+        if n_chunks == 0 { self.alone } else { self.mixed }
+    }
+
     /// Decode attention of a deployment, fitted or assumed.
     #[must_use]
     pub fn new(deployment: &Deployment<'_>, cost: &dyn CostModel, case: Case) -> Self {

@@ -5,7 +5,7 @@
 //! requests that are served and that wait, and the share of blocks in use, as the mean of |simulated − measured| over the
 //! mean of the measured.
 
-use hw::{Dtype, Seconds, Span, Time};
+use hw::{Seconds, Span, Time};
 
 use crate::cost::profile::Profile;
 use crate::cost::profiled::Profiled;
@@ -86,14 +86,7 @@ impl Run {
     fn engine(&self) -> Engine {
         let cluster = hw::catalog::cluster(&hw::catalog::gpu(self.gpu).expect("listed"), 1, 1);
         let model = crate::model::embedded("llama-3-8b").expect("listed");
-        let deployment = Deployment {
-            model: &model,
-            cluster: &cluster,
-            tensor_degree: 1,
-            dtype: Dtype::Bf16,
-            host_per_step: Seconds::ZERO,
-            host_per_sequence: Seconds::ZERO,
-        };
+        let deployment = Deployment::new(&model, &cluster, 1);
         let limits = Limits {
             sequences_max: self.sequences_max,
             tokens_max: 2048,
