@@ -55,6 +55,40 @@ mod tests {
     }
 
     #[test]
+    fn shipped_endpoints_parse_and_more_work_never_makes_them_faster() {
+        use sim::serving::endpoint::{Format, Laws, Setting};
+
+        let laws = Laws::parse(serving()).expect("shipped");
+        assert_eq!(laws.frameworks(), ["sglang", "trtllm", "vllm"]);
+        let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
+        for law in &laws.law {
+            let name = if law.experts { "minimax-m2.5" } else { "llama-3-70b" };
+            let model = sim::model::embedded(name).expect("listed");
+            let base = Setting {
+                model: &model,
+                gpu: &gpu,
+                format: Format::Fp8,
+                gpus: 4,
+                attention_groups: 1,
+                prompt: 512,
+                output: 512,
+                concurrency: 2,
+            };
+            for doublings in 0..6 {
+                let at = Setting { concurrency: 2 << doublings, ..base.clone() };
+                let busier = Setting { concurrency: 4 << doublings, ..base.clone() };
+                let longer = Setting { prompt: 1024, ..at.clone() };
+                for more in [busier, longer] {
+                    assert!(law.tpot_s(&more) >= law.tpot_s(&at), "{} TPOT {more:?}", law.framework);
+                    assert!(law.ttft_s(&more) >= law.ttft_s(&at), "{} TTFT {more:?}", law.framework);
+                }
+            }
+            let unseen = [law.ttft.median_error, law.tpot.median_error];
+            assert!(unseen[0] < 0.30 && unseen[1] < 0.10, "{}: {unseen:?} on unseen settings", law.framework);
+        }
+    }
+
+    #[test]
     fn gpus_find_their_profile() {
         assert_eq!(of_gpu("a100-sxm-80g"), Some("a100-sxm"));
         assert_eq!(of_gpu("h100-sxm"), Some("h100-sxm"));

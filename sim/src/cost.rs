@@ -97,8 +97,8 @@ impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
         (**self).decode()
     }
 
-    fn engine_all_reduce(&self, bytes: u64, shape: hw::GroupShape) -> Option<Estimate> {
-        (**self).engine_all_reduce(bytes, shape)
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        (**self).engine(op)
     }
 }
 
@@ -118,8 +118,8 @@ pub trait CostModel: Sync {
         None
     }
 
-    /// All-reduce inside a node by a serving engine's own kernel, where that was fitted and is the faster one.
-    fn engine_all_reduce(&self, _bytes: u64, _shape: hw::GroupShape) -> Option<Estimate> {
+    /// An operation by a serving engine's own kernel (all-reduce inside a node, experts in one launch), where that was fitted.
+    fn engine(&self, _op: &Op) -> Option<Estimate> {
         None
     }
 

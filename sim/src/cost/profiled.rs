@@ -11,7 +11,7 @@ use hw::{Cluster, Dtype, GroupShape, Seconds};
 use crate::cost::curve;
 use crate::cost::decode::DecodeLaw;
 use crate::cost::law::Law;
-use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
+use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Collective, Document, Op, Pass};
@@ -109,7 +109,17 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// Experts in one launch, where that was fitted.
+    /// The all-reduce that serving engines bring along.
+    fn custom_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let is_custom = |curve: &&CollectiveCurve| curve.kind == CUSTOM_ALL_REDUCE && curve.n_ranks == shape.n_ranks;
+        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| shape.n_nodes == 1)?;
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
+        let outside = outside.then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
+        Some(fitted.estimate(["collective bytes or ranks", "", ""]))
+    }
+
+    /// Experts in one launch of a serving engine, where that was fitted.
     fn fused_experts(&self, rows: &[u64], n: u64, k: u64) -> Option<Estimate> {
         let with_rows = rows.iter().filter(|&&m| m > 0);
         let (n_active, routed) = (with_rows.clone().count() as u64, with_rows.clone().sum::<u64>());
@@ -120,12 +130,9 @@ impl Profiled {
         Some(fitted.estimate(["rows per expert", "experts with rows", "elements of an expert"]))
     }
 
-    /// Experts in one launch; where that was not fitted, one after another at each one's own efficiency with one start-up, which
+    /// Experts one after another at each one's own efficiency with one start-up. What training runs was not fitted, so the estimate
     /// counts as outside the hull.
     fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
-        if let Some(fused) = self.fused_experts(rows, n, k).filter(|_| matches!(dtype, Dtype::Bf16 | Dtype::Fp16)) {
-            return Some(fused);
-        }
         let law = self.profile.operators.get("gemm")?.law.as_ref();
         let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
             let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
@@ -289,16 +296,16 @@ impl CostModel for Profiled {
         self.profile.decode_attention.as_ref()
     }
 
-    fn engine_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
-        let is_custom = |curve: &&CollectiveCurve| curve.kind == CUSTOM_ALL_REDUCE && curve.n_ranks == shape.n_ranks;
-        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| shape.n_nodes == 1)?;
-        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
-        let outside = outside.then_some(0);
-        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
-        let custom = fitted.estimate(["collective bytes or ranks", "", ""]);
-        // Engines go over to the library where that is faster.
-        let library = self.estimate(&Op::Collective { kind: Collective::AllReduce, bytes, shape });
-        Some(if custom.time <= library.time { custom } else { library })
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        match op {
+            Op::Collective { kind: Collective::AllReduce, bytes, shape } => {
+                // Engines go over to the library where that is faster.
+                let (own, library) = (self.custom_all_reduce(*bytes, *shape)?, self.estimate(op));
+                Some(if own.time <= library.time { own } else { library })
+            }
+            Op::GroupedGemm { rows, n, k, dtype: Dtype::Bf16 | Dtype::Fp16 } => self.fused_experts(rows, *n, *k),
+            _ => None,
+        }
     }
 
     fn least(&self, op: &Op) -> Seconds {
@@ -311,10 +318,7 @@ impl CostModel for Profiled {
                         Some(Law::Gemm(law)) => Seconds::new(op.flops() / 2.0 * law.multiply_s),
                         _ => hw::Flops::new(op.flops()) / peak,
                     };
-                    let least = |operator: &Operator| operator.surface.least(&[(1.0, f64::MAX); 3]);
-                    let grouped =
-                        matches!(op, Op::GroupedGemm { .. }).then(|| self.profile.operators.get(GROUPED_GEMM));
-                    base * grouped.flatten().map_or(f64::INFINITY, least).min(least(operator))
+                    base * operator.surface.least(&[(1.0, f64::MAX); 3])
                 })
             }
             Op::Elementwise { bytes } => {

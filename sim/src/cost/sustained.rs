@@ -4,7 +4,7 @@
 //! A product never runs faster than `ratio` of the datasheet peak; slower ones are as measured. The ratio is a free parameter
 //! of a machine, named in every report.
 
-use hw::{Dtype, Flops, FlopsPerSecond, Gpu, GroupShape, Seconds};
+use hw::{Dtype, Flops, FlopsPerSecond, Gpu, Seconds};
 
 use crate::cost::decode::DecodeLaw;
 use crate::cost::{CostModel, Estimate};
@@ -33,11 +33,9 @@ impl<M: CostModel> Sustained<M> {
             _ => None,
         }
     }
-}
 
-impl<M: CostModel> CostModel for Sustained<M> {
-    fn elementary(&self, op: &Op) -> Estimate {
-        let found = self.inner.elementary(op);
+    /// An estimate under the limit.
+    fn held(&self, op: &Op, found: Estimate) -> Estimate {
         let Some(peak) = self.peak(op) else { return found };
         let floor = Flops::new(op.flops()) / (peak * self.ratio);
         if found.time >= floor {
@@ -53,13 +51,19 @@ impl<M: CostModel> CostModel for Sustained<M> {
             ..found
         }
     }
+}
+
+impl<M: CostModel> CostModel for Sustained<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        self.held(op, self.inner.elementary(op))
+    }
 
     fn decode(&self) -> Option<&DecodeLaw> {
         self.inner.decode()
     }
 
-    fn engine_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
-        self.inner.engine_all_reduce(bytes, shape)
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        self.inner.engine(op).map(|found| self.held(op, found))
     }
 
     fn least(&self, op: &Op) -> Seconds {
