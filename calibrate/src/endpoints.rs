@@ -24,6 +24,8 @@ const ROBUST: Robust = Robust { rounds: 15, off: 0.03 };
 const NODE: f64 = 8.0;
 /// Settings that a law needs: more than it has coefficients.
 const SETTINGS_MIN: usize = 14;
+/// Least time that a prediction counts as, seconds: a fit without a kind of setting may say nothing of it.
+const MOMENT_S: f64 = 1e-4;
 /// Share of held-out settings outside the interval on each side.
 const TAIL: f64 = 0.05;
 
@@ -219,17 +221,29 @@ fn law(runs: &[&Run]) -> Option<Law> {
     if runs.len() < SETTINGS_MIN {
         return None;
     }
-    let mut ratios: Vec<[f64; 2]> = Vec::with_capacity(runs.len());
-    for fold in 0..FOLDS {
-        let (unseen, seen): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| run.fold() == fold);
+    let law = coefficients(runs);
+    let [ttft, tpot] = errors(runs, Split::Settings);
+    let other_models = (law.models.len() > 1).then(|| errors(runs, Split::Models));
+    Some(Law { ttft, tpot, other_models, ..law })
+}
+
+/// Errors of TTFT and TPOT, each run by a fit that has not seen its part.
+fn errors(runs: &[&Run], split: Split) -> [Residuals; 2] {
+    let mut ratios: [Vec<f64>; 2] = [Vec::new(), Vec::new()];
+    let parts: BTreeSet<String> = runs.iter().map(|run| split.part(run)).collect();
+    for part in parts {
+        let (unseen, seen): (Vec<&Run>, Vec<&Run>) = runs.iter().partition(|run| split.part(run) == part);
+        if seen.is_empty() {
+            continue;
+        }
         let law = coefficients(&seen);
-        ratios.extend(unseen.iter().map(|run| {
+        for run in unseen {
             let setting = run.setting();
-            [run.ttft_s / law.ttft_s(&setting), run.tpot_s / law.tpot_s(&setting)]
-        }));
+            ratios[0].push(run.ttft_s / law.ttft_s(&setting).max(MOMENT_S));
+            ratios[1].push(run.tpot_s / law.tpot_s(&setting).max(MOMENT_S));
+        }
     }
-    let of = |index: usize| conformal(&ratios.iter().map(|pair| pair[index]).collect::<Vec<f64>>());
-    Some(Law { ttft: of(0), tpot: of(1), ..coefficients(runs) })
+    ratios.map(|ratios| conformal(&ratios))
 }
 
 /// Errors with the interval that a new setting lies in with 90 % probability (Vovk et al. 2005; ranks of n + 1).
@@ -269,6 +283,7 @@ fn coefficients(runs: &[&Run]) -> Law {
     let mut law = Law {
         framework: runs[0].framework.clone(),
         experts: runs[0].model.experts.is_some(),
+        models: runs.iter().map(|run| run.model.name.clone()).collect::<BTreeSet<String>>().into_iter().collect(),
         hull: hull(runs),
         step: tpot[..9].try_into().expect("nine terms of an iteration"),
         stall: part(&tpot[9..]),
@@ -277,6 +292,7 @@ fn coefficients(runs: &[&Run]) -> Law {
         queued: [0.0; 4],
         tpot: unknown.clone(),
         ttft: unknown,
+        other_models: None,
     };
     let first = solved(
         &|run| {

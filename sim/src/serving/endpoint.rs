@@ -241,6 +241,8 @@ pub struct Law {
     pub framework: String,
     /// Whether for mixtures of experts.
     pub experts: bool,
+    /// Fitted models.
+    pub models: Vec<String>,
     /// Fitted settings: least and most of GPUs, prompt, output and concurrency.
     pub hull: Hull,
     /// An iteration, in the order of `STEP`.
@@ -257,6 +259,9 @@ pub struct Law {
     pub tpot: Residuals,
     /// Error of TTFT on them.
     pub ttft: Residuals,
+    /// Errors of TTFT and TPOT on models that the fit did not see; `None` with one model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub other_models: Option<[Residuals; 2]>,
 }
 
 /// Least and most of what was fitted.
@@ -354,13 +359,19 @@ impl Law {
     /// Both latencies with their intervals.
     #[must_use]
     pub fn steady(&self, setting: &Setting<'_>) -> Steady {
-        let outside = self.hull.outside(setting);
-        let widening = if outside.is_some() { OUTSIDE_WIDENING } else { 1.0 };
+        let is_known = self.models.contains(&setting.model.name);
+        let outside = if is_known { self.hull.outside(setting) } else { Some("model") };
+        let [ttft, tpot] = match &self.other_models {
+            Some([ttft, tpot]) if !is_known => [ttft, tpot],
+            _ => [&self.ttft, &self.tpot],
+        };
+        let is_beyond = self.hull.outside(setting).is_some() || (!is_known && self.other_models.is_none());
+        let widening = if is_beyond { OUTSIDE_WIDENING } else { 1.0 };
         let latency = |mean: f64, residuals: &Residuals| Latency {
             mean,
             interval: [mean * residuals.low / widening, mean * residuals.high * widening],
         };
-        let (ttft, tpot) = (latency(self.ttft_s(setting), &self.ttft), latency(self.tpot_s(setting), &self.tpot));
+        let (ttft, tpot) = (latency(self.ttft_s(setting), ttft), latency(self.tpot_s(setting), tpot));
         Steady { ttft, tpot, outside }
     }
 }
