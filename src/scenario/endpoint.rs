@@ -65,9 +65,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides:
     top.finish();
     let laws = Laws::parse(calibrate::profiles::serving()).expect("the shipped coefficients are held by a test");
     let mut section = reader.section("endpoints");
-    let mut list: Vec<Endpoint> = Vec::new();
-    section.each_table("setting", &mut |table| list.extend(endpoint(table, &laws)));
-    if list.is_empty() {
+    let (mut list, mut n_settings) = (Vec::new(), 0);
+    section.each_table("setting", &mut |table| {
+        n_settings += 1;
+        list.extend(endpoint(table, &laws));
+    });
+    if n_settings == 0 {
         section.missing(
             "setting",
             "one `[[endpoints.setting]]` for each endpoint; `skrull-sim show serving/silicon` has examples",
@@ -77,7 +80,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides:
     section.finish();
     let first = list.first().map_or_else(String::new, |endpoint| endpoint.name.clone());
     let baseline = baseline.map_or(first, |(name, at)| {
-        if !list.iter().any(|endpoint| endpoint.name == name) {
+        let is_known = list.iter().any(|endpoint| endpoint.name == name);
+        if !is_known && list.len() == n_settings {
             let names: Vec<&str> = list.iter().map(|endpoint| endpoint.name.as_str()).collect();
             reader.find(unknown("S029", format!("baseline `{name}` is no setting"), &name, names, at));
         }

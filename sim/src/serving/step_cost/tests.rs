@@ -139,3 +139,24 @@ fn experts_over_more_gpus_are_fewer_to_read_and_must_be_reached() {
     let ratio = hw::Tokens(whole.law(512).fixed).as_f64() / hw::Tokens(sliced.law(512).fixed).as_f64();
     assert!((0.7..1.3).contains(&ratio), "{ratio}");
 }
+
+#[test]
+fn decoding_sequences_read_slower_beside_a_chunk_where_that_was_measured() {
+    let profile =
+        crate::cost::profile::Profile::parse(include_str!("../../../../profiles/rtx-4090.toml")).expect("shipped");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("rtx-4090").expect("listed"), 1, 1);
+    let model = crate::model::embedded("llama-3-8b").expect("listed");
+    let cost = crate::cost::profiled::Profiled::new(&profile, &cluster);
+    let table = StepTable::new(&Deployment::new(&model, &cluster, 1), (2048, 256), &cost, Case::Expected);
+    let at = |context, n_chunks| {
+        let load = StepLoad { n_decode: 8, context, n_chunk_tokens: 64 * n_chunks, n_chunks, n_sampled: 8 };
+        table.step(&load, (0..n_chunks).map(|_| Chunk { past: 0, new: 64 }))
+    };
+    let law = profile.decode_attention.expect("fitted");
+    for (n_chunks, reached) in [(0, law.reached), (1, law.mixed.expect("fitted").reached)] {
+        // A cached token is 131,072 bytes over a share of 1008 GB/s.
+        let expected = 131_072.0 / (1008e9 * reached);
+        let found = span_of(at(1_010_000, n_chunks) - at(10_000, n_chunks)).to_seconds().get() / 1e6;
+        assert!((found / expected - 1.0).abs() < 1e-3, "{n_chunks} chunks: {found} of {expected}");
+    }
+}
