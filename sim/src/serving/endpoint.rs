@@ -214,7 +214,7 @@ impl Setting<'_> {
     #[must_use]
     pub fn refused(&self) -> Option<String> {
         let tp = u64::from(self.tensor_degree());
-        if self.gpus % self.attention_groups != 0 || !self.model.n_heads.is_multiple_of(tp) {
+        if !self.gpus.is_multiple_of(self.attention_groups) || !self.model.n_heads.is_multiple_of(tp) {
             return Some(format!(
                 "{} GPUs in {} attention groups do not divide the {} heads of `{}`",
                 self.gpus, self.attention_groups, self.model.n_heads, self.model.name
