@@ -3,6 +3,7 @@
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
 mod costs;
+pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
 pub mod serving;
@@ -75,34 +76,38 @@ pub struct Kind {
     pub read: Read,
 }
 
+/// What was read, as a job.
+fn boxed(job: Option<impl Job + 'static>) -> Option<Box<dyn Job>> {
+    job.map(|job| Box::new(job) as Box<dyn Job>)
+}
+
 /// Every kind but training.
 pub static KINDS: &[Kind] = &[
     Kind {
         name: "serving",
         about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
-        read: |reader, source, folder, overrides| {
-            scenario::serving::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
-        },
+        read: |reader, source, folder, overrides| boxed(scenario::serving::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "endpoint",
+        about: "mean latencies of endpoints at a held concurrency, from coefficients of published runs",
+        read: |reader, source, folder, overrides| boxed(scenario::endpoint::read(reader, source, folder, overrides)),
     },
     Kind {
         name: "long-prompt",
         about: "how soon does a very long prompt get its first token: chunks, pipeline, sparse attention",
-        read: |reader, source, folder, overrides| {
-            scenario::long_prompt::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
-        },
+        read: |reader, source, folder, overrides| boxed(scenario::long_prompt::read(reader, source, folder, overrides)),
     },
     Kind {
         name: "kv-sharing",
         about: "what do instances gain that lend each other memory for keys and values",
-        read: |reader, source, folder, overrides| {
-            scenario::kv_sharing::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
-        },
+        read: |reader, source, folder, overrides| boxed(scenario::kv_sharing::read(reader, source, folder, overrides)),
     },
     Kind {
         name: "sparse-decode",
         about: "what do sparse weights gain: GPUs, batch and tokens per second and GPU",
         read: |reader, source, folder, overrides| {
-            scenario::sparse_decode::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+            boxed(scenario::sparse_decode::read(reader, source, folder, overrides))
         },
     },
 ];
