@@ -106,7 +106,9 @@ pub static KINDS: &[Kind] = &[
     Kind {
         name: "sparse-decode",
         about: "what do sparse weights gain: GPUs, batch and tokens per second and GPU",
-        read: |reader, source, folder, overrides| boxed(scenario::sparse_decode::read(reader, source, folder, overrides)),
+        read: |reader, source, folder, overrides| {
+            boxed(scenario::sparse_decode::read(reader, source, folder, overrides))
+        },
     },
 ];
 
