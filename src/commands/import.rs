@@ -1,6 +1,6 @@
 //! `import`: measured operator tables → a profile, or measured endpoints → coefficients, with the error on what the fit did not see.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance};
 use calibrate::network::links;
@@ -51,7 +51,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 }
 
 /// Measured endpoints → coefficients of every framework and kind of model.
-fn runs(args: &ImportArgs, provenance: &Provenance, path: &PathBuf) -> Result<Result<(), Failure>, ImportError> {
+fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<Result<(), Failure>, ImportError> {
     let gpus: Vec<&str> = args.gpu.split(',').map(str::trim).collect();
     if let Some(unknown) = gpus.iter().find(|gpu| hw::catalog::gpu(gpu).is_none()) {
         return Err(ImportError::Device((*unknown).to_owned()));
