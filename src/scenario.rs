@@ -11,6 +11,7 @@ mod model;
 mod parallel;
 mod policies;
 pub mod reader;
+pub mod rental;
 mod search;
 mod sections;
 pub mod serving;
@@ -135,6 +136,8 @@ pub struct Overrides {
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("cloud/hetero-6gpu", include_str!("../scenarios/cloud/hetero-6gpu.toml")),
+    ("cloud/milp-example", include_str!("../scenarios/cloud/milp-example.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/bytescale-70b-pipeline", include_str!("../scenarios/long-context/bytescale-70b-pipeline.toml")),

@@ -7,6 +7,7 @@ mod long_context;
 mod paper;
 mod parallelism;
 mod scenarios;
+mod rental;
 mod serving;
 mod tidy;
 mod training;

@@ -166,6 +166,11 @@ impl Section<'_> {
         self.findings.push(finding);
     }
 
+    /// Whether a key is there and was not taken yet.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     /// Takes a key's value.
     pub fn take(&mut self, key: &'static str) -> Option<(ValueInner<'static>, Place)> {
         self.asked.push(key);

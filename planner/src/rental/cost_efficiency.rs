@@ -67,15 +67,25 @@ pub fn plan(problem: &Problem, options: Options) -> Result<Answer, RentalError> 
     if let Some(second) = second.as_mut().filter(|second| second.makespan_s < best.makespan_s) {
         std::mem::swap(&mut best, second);
     }
-    let mut answer =
-        Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
-    answer.proof.binding = binding(problem, &answer.plan, options.budget);
+    let answer = Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
+    Ok(said(problem, answer, second, options.budget))
+}
+
+/// An answer with the limit that binds and the runner-up, for plans that are not to be changed any more.
+#[must_use]
+pub fn explained(problem: &Problem, answer: Answer, options: Options) -> Answer {
+    let second = runner_up(problem, &answer.plan, options.budget);
+    said(problem, answer, second, options.budget)
+}
+
+fn said(problem: &Problem, mut answer: Answer, second: Option<Plan>, budget: Budget) -> Answer {
+    answer.proof.binding = binding(problem, &answer.plan, budget);
     answer.proof.runner_up = second.map(|plan| RunnerUp {
         about: format!("{}: {:.3} s for {:.4} $/h", problem.words(&plan.replicas), plan.makespan_s, plan.usd_per_hour),
         objective: plan.makespan_s,
         replicas: plan.replicas,
     });
-    Ok(answer)
+    answer
 }
 
 /// The best plan and its bound.
