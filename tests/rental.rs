@@ -13,7 +13,11 @@ fn checked(name: &str, set: &[&str]) -> scenario::Checked {
 fn more_budget_never_ends_later() {
     let budgets: Vec<f64> = (1..=12).map(f64::from).collect();
     let list = format!("budget.usd_per_hour={budgets:?}");
-    let job = checked("cloud/milp-example", &[&list, "policies.run=['cost-efficiency']", "policies.baseline='cost-efficiency'"]).job;
+    let job = checked(
+        "cloud/milp-example",
+        &[&list, "policies.run=['cost-efficiency']", "policies.baseline='cost-efficiency'"],
+    )
+    .job;
     let result = job.expect("a good scenario").run(&|_| {});
     let mut before = f64::INFINITY;
     for (row, budget) in result.results.iter().zip(budgets) {
@@ -58,7 +62,11 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ("cloud/milp-example", "offers=[{gpu='t1',available=2}]", "`offers.usd_per_hour` is missing"),
         ("cloud/milp-example", "configurations=[]", "there is no model to serve"),
         ("cloud/hetero-6gpu", "offers=[{gpu='h100',usd_per_hour=4,available=2}]", "unknown GPU `h100`"),
-        ("cloud/hetero-6gpu", "offers=[{gpu='rtx-4090',usd_per_hour=4,available=2,gpus_per_node=4}]", "holds `llama-3-70b`"),
+        (
+            "cloud/hetero-6gpu",
+            "offers=[{gpu='rtx-4090',usd_per_hour=4,available=2,gpus_per_node=4}]",
+            "holds `llama-3-70b`",
+        ),
         ("cloud/hetero-6gpu", "replica.pp=[2]", "have no pipeline"),
         ("cloud/hetero-6gpu", "demands=[{model='llama-3-8b',requests=80}]", "has no lengths"),
         ("cloud/hetero-6gpu", "demands=[{input=8,output=8,requests=80}]", "there are several"),

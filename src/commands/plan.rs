@@ -40,7 +40,8 @@ fn of_job(args: &PlanArgs, job: &dyn Job) -> Result<(), Failure> {
         )));
     };
     let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
-    let text = serde_json::to_string_pretty(&planned.json).map_err(|error| Failure::Machine(format!("error: {error}")))?;
+    let text =
+        serde_json::to_string_pretty(&planned.json).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     let path = out_dir(&args.scenario, job.name())?.join("plan.json");
     write(&path, &(text + "\n"))?;
     print(&format!("{}\n{}: by `{choice}`\n", planned.words, path.display()))

@@ -8,12 +8,12 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use planner::Status;
 use planner::milp::Budget;
 use planner::rental::cost_efficiency::{self, Assignment, Form, Options};
 use planner::rental::mixing::{self, Decide, Settled};
 use planner::rental::simulated::{self, Replay};
 use planner::rental::{Answer, Plan, Problem, Proof, RentalError};
-use planner::Status;
 use rayon::prelude::*;
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
@@ -94,7 +94,7 @@ fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Dec
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, policy.assignment);
         let serve = |c: usize, work: &[f64]| asked.serve_s(scenario, c, work);
-        let settled = mixing::settle(&problem, &Decide { solve: &solve, assign: &assign }, &serve)?;
+        let settled = mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign }, &serve)?;
         let Settled { answer, problem, mixing, n_rounds, .. } = settled;
         Decided { answer, problem, mixing, n_rounds }
     };
@@ -197,7 +197,8 @@ fn metrics(scenario: &Rental, decided: &Decided, replay: Option<&Replay>) -> BTr
         let outputs = scenario.demands.iter().zip(&scenario.lengths);
         let tokens: f64 = outputs.map(|(demand, lengths)| demand.requests * lengths.output.as_f64()).sum();
         add("cost_usd_per_mtok", plan.usd_per_hour * replay.makespan_s / 3600.0 / tokens * 1e6);
-        let least = decided.problem.demands.iter().map(|d| d.requests).filter(|n| *n > 0.0).fold(f64::INFINITY, f64::min);
+        let least =
+            decided.problem.demands.iter().map(|d| d.requests).filter(|n| *n > 0.0).fold(f64::INFINITY, f64::min);
         add("requests_per_replica_least", least / sum(&plan.replicas));
     }
     all

@@ -227,11 +227,7 @@ fn budgets(mut section: Section<'_>) -> Vec<f64> {
 }
 
 /// `[policies]`: rows for every policy and budget, the baseline, the gap.
-fn policies(
-    mut section: Section<'_>,
-    plans: &[GivenPlan],
-    budgets: &[f64],
-) -> (Vec<RentalChoice>, String, f64) {
+fn policies(mut section: Section<'_>, plans: &[GivenPlan], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
     let names = || POLICIES.iter().map(|policy| policy.name).chain(plans.iter().map(|plan| plan.name.as_str()));
     let mut deciders: Vec<(String, Decider)> = Vec::new();
     match section.take("run") {
@@ -242,13 +238,9 @@ fn policies(
                 let policy = || planner::rental::policies::named(name).map(Decider::Policy);
                 match given.or_else(policy) {
                     Some(decider) => deciders.push((name.to_owned(), decider)),
-                    None => section.find(unknown(
-                        "S027",
-                        format!("unknown policy `{name}`"),
-                        name,
-                        names(),
-                        place_of(item),
-                    )),
+                    None => {
+                        section.find(unknown("S027", format!("unknown policy `{name}`"), name, names(), place_of(item)))
+                    }
                 }
             }
         }

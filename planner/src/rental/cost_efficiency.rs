@@ -67,7 +67,8 @@ pub fn plan(problem: &Problem, options: Options) -> Result<Answer, RentalError> 
     if let Some(second) = second.as_mut().filter(|second| second.makespan_s < best.makespan_s) {
         std::mem::swap(&mut best, second);
     }
-    let answer = Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
+    let answer =
+        Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
     Ok(said(problem, answer, second, options.budget))
 }
 

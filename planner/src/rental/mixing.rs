@@ -5,7 +5,7 @@
 //! factor of every configuration that a plan uses is measured by serving its mix, m = Σ_w n_w/h_w / served, and its rates become m·h_w. The
 //! rest is a fixed point: shares are decided again under the corrected rates until plan and service agree, and replicas are decided again
 //! until the program returns some that were served before. Of all that were served, the plan with the least of the larger of both makespans is
-//! the answer. Its bound holds for its rates: configurations that were never chosen keep the rates of types served alone.
+//! the answer. Its bound holds for its rates: configurations that were never chosen keep the factor that they started with.
 
 use super::{Answer, Plan, Problem, Proof, RentalError};
 
@@ -23,7 +23,7 @@ pub struct Settled {
     pub answer: Answer,
     /// The problem with the rates that the plan was made with.
     pub problem: Problem,
-    /// Corrected rate over the rate of types served alone, by configuration; 1 where nothing was served.
+    /// Corrected rate over the rate of types served alone, by configuration.
     pub mixing: Vec<f64>,
     /// When the slowest configuration ends by its own service, seconds.
     pub served_s: f64,
@@ -39,16 +39,18 @@ pub struct Decide<'a> {
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
 }
 
-/// A plan whose rates are those of its own mix. `serve(c, n)` is how long one replica of c takes for `n[w]` requests of each demand.
+/// A plan whose rates are those of its own mix. `start[c]` is the factor of a configuration before it was chosen, for example under the mix
+/// of all demands; `serve(c, n)` is how long one replica of c takes for `n[w]` requests of each demand.
 ///
 /// # Errors
 /// As the policy's.
 pub fn settle(
     problem: &Problem,
+    start: &[f64],
     decide: &Decide<'_>,
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Result<Settled, RentalError> {
-    let mut mixing = vec![1.0; problem.configurations.len()];
+    let mut mixing = start.to_vec();
     let mut tried: Vec<Vec<u32>> = Vec::new();
     let mut best: Option<Tried> = None;
     while tried.len() < ROUNDS_MAX {
@@ -155,7 +157,7 @@ mod tests {
         let solve = |problem: &Problem| cost_efficiency::solve(problem, Options::default());
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
-        settle(&problem(), &Decide { solve: &solve, assign: &assign }, serve).expect("a plan")
+        settle(&problem(), &[1.0; 2], &Decide { solve: &solve, assign: &assign }, serve).expect("a plan")
     }
 
     fn sum_s(c: usize, work: &[f64]) -> f64 {

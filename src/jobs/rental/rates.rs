@@ -16,6 +16,8 @@ use sim::serving::step_cost::StepTable;
 
 use crate::scenario::rental::{Configurations, Costs, Deployed, Rates, Rental};
 
+/// Requests over sequences of a batch in the mix of all demands.
+const BATCHES: u32 = 8;
 /// Policy that batches on every replica.
 const BATCHER: &str = "vllm-v1";
 
@@ -25,6 +27,8 @@ pub struct Asked {
     pub configurations: Vec<Configuration>,
     /// Engine of every configuration; empty where rates are not simulated.
     pub engines: Vec<Engine>,
+    /// Rate under the mix of all demands over the rate of types served alone, by configuration; 1 where rates are not simulated.
+    pub mixing: Vec<f64>,
     /// Name of the cost model.
     pub profile: String,
     /// Its weakest source.
@@ -51,6 +55,7 @@ impl Asked {
 pub fn ask(scenario: &Rental) -> Asked {
     match &scenario.configurations {
         Configurations::Given(configurations) => Asked {
+            mixing: vec![1.0; configurations.len()],
             configurations: configurations.clone(),
             engines: Vec::new(),
             profile: "rates of the scenario".to_owned(),
@@ -60,6 +65,7 @@ pub fn ask(scenario: &Rental) -> Asked {
         Configurations::Enumerated(all) if scenario.replica.rates == Rates::Roofline => Asked {
             configurations: all.iter().map(|&deployed| by_roofline(scenario, deployed)).collect(),
             engines: Vec::new(),
+            mixing: vec![1.0; all.len()],
             profile: "roofline in closed form".to_owned(),
             source: Source::Datasheet.name().to_owned(),
             free_parameters: scenario.replica.free_parameters(),
@@ -77,8 +83,7 @@ fn configuration(scenario: &Rental, deployed: Deployed, rate: impl Fn(usize, &De
     let stages = if pp > 1 { format!(" pp {pp}") } else { String::new() };
     let of = if scenario.models.len() > 1 { format!("{} on ", scenario.model_names[model]) } else { String::new() };
     let rates = scenario.demands.iter().enumerate();
-    let requests_per_s =
-        rates.map(|(w, demand)| if demand.model == model { rate(w, demand) } else { 0.0 }).collect();
+    let requests_per_s = rates.map(|(w, demand)| if demand.model == model { rate(w, demand) } else { 0.0 }).collect();
     Configuration { name: format!("{of}{gpu} tp {tp}{stages}"), model, n_gpus, requests_per_s }
 }
 
@@ -89,9 +94,10 @@ fn by_roofline(scenario: &Rental, deployed: Deployed) -> Configuration {
 }
 
 fn simulated(scenario: &Rental, all: &[Deployed]) -> Asked {
-    let profiles: Vec<Option<Profile>> = scenario.offers.iter().map(|offered| profile(scenario, &offered.offer.name)).collect();
+    let profiles: Vec<Option<Profile>> =
+        scenario.offers.iter().map(|offered| profile(scenario, &offered.offer.name)).collect();
     let engines: Vec<Engine> = all.par_iter().map(|&deployed| engine(scenario, deployed, &profiles)).collect();
-    let configurations = all
+    let configurations: Vec<Configuration> = all
         .par_iter()
         .zip(&engines)
         .map(|(&deployed, engine)| {
@@ -101,15 +107,32 @@ fn simulated(scenario: &Rental, all: &[Deployed]) -> Asked {
             configuration(scenario, deployed, rate)
         })
         .collect();
+    let mixing =
+        configurations.par_iter().zip(&engines).map(|(configuration, engine)| mixing(scenario, configuration, engine));
+    let mixing = mixing.collect();
     let source = engines.iter().map(|engine| engine.table.source).max().unwrap_or(Source::Datasheet);
     let named: Vec<&str> = profiles.iter().flatten().map(|profile| profile.name.as_str()).collect();
     Asked {
         configurations,
         engines,
+        mixing,
         profile: if named.is_empty() { "roofline".to_owned() } else { format!("{}, else roofline", named.join(", ")) },
         source: source.name().to_owned(),
         free_parameters: scenario.replica.free_parameters(),
     }
+}
+
+/// How much faster one replica is when it serves its model's demands in their shares than type by type.
+fn mixing(scenario: &Rental, configuration: &Configuration, engine: &Engine) -> f64 {
+    let n = f64::from(BATCHES * engine.limits.sequences_max);
+    let is_served = |w: &usize| configuration.requests_per_s[*w] > 0.0;
+    let total: f64 = (0..scenario.demands.len()).filter(is_served).map(|w| scenario.demands[w].requests).sum();
+    let count = |w: usize| (scenario.demands[w].requests / total * n).round();
+    let cells: Vec<(usize, f64)> = (0..scenario.demands.len()).filter(is_served).map(|w| (w, count(w))).collect();
+    let alone_s: f64 = cells.iter().map(|&(w, n)| n / configuration.requests_per_s[w]).sum();
+    let work: Vec<_> = cells.iter().map(|&(w, n)| (scenario.lengths[w], hw::Bytes::from_f64(n).0)).collect();
+    let served_s = simulated::alone_s(engine, &work);
+    if served_s.is_finite() && served_s > 0.0 { alone_s / served_s } else { 1.0 }
 }
 
 /// The shipped profile of a GPU type, where measured costs are asked for.
@@ -128,8 +151,7 @@ fn engine(scenario: &Rental, deployed: Deployed, profiles: &[Option<Profile>]) -
     };
     let deployment = scenario.replica.deployment(&scenario.models[deployed.model], &cluster, deployed.parallel.tp);
     let limits = scenario.replica.limits(&deployment).expect("the reader keeps what fits");
-    let table =
-        StepTable::new(&deployment, (limits.tokens_max, limits.sequences_max), cost.as_ref(), Case::Expected);
+    let table = StepTable::new(&deployment, (limits.tokens_max, limits.sequences_max), cost.as_ref(), Case::Expected);
     let batcher = batcher::named(BATCHER).expect("listed");
     Engine { limits, table, batcher, spans: Spans::Closed }
 }

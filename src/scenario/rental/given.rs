@@ -161,12 +161,7 @@ pub struct Work {
 }
 
 /// Finds the models that demands name: those of `[[models]]`, or of any name where configurations are given.
-pub fn demands(
-    reader: &mut Reader<'_>,
-    tables: Vec<DemandTable>,
-    models: &[Model],
-    is_given: bool,
-) -> Work {
+pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Model], is_given: bool) -> Work {
     let names = if is_given { used(&tables) } else { models.iter().map(|model| model.name.clone()).collect() };
     if !is_given && models.is_empty() {
         let help = "write `[[models]]` with a name, or `[[configurations]]` with their rates";
@@ -210,7 +205,8 @@ pub fn configurations(
                 Some(offer) if (1.0..=1e6).contains(n) && n.fract() == 0.0 => n_gpus[offer] = whole(*n),
                 Some(_) => {
                     let what = format!("`{}` takes {n} of `{gpu}`", table.name);
-                    reader.find(Finding::error("S011", table.at.clone(), what).help("allowed are whole numbers from 1"));
+                    reader
+                        .find(Finding::error("S011", table.at.clone(), what).help("allowed are whole numbers from 1"));
                 }
                 None => reader.find(unknown(
                     "S023",

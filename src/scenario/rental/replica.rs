@@ -91,7 +91,8 @@ fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec
         section.find(Finding::error("S010", at, format!("`replica.{key}` is no list of degrees")));
         return default.to_vec();
     };
-    let degree = |item: &toml_span::Value<'_>| u32::try_from(item.as_integer()?).ok().filter(|n| (1..=1024).contains(n));
+    let degree =
+        |item: &toml_span::Value<'_>| u32::try_from(item.as_integer()?).ok().filter(|n| (1..=1024).contains(n));
     let found: Option<Vec<u32>> = items.iter().map(degree).collect();
     found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
         let what = format!("`replica.{key}` holds something that is no degree");
@@ -175,7 +176,11 @@ pub fn enumerated(
         }
         if all.len() == before && offers.iter().any(|offered| offered.gpu.is_some()) {
             let what = format!("no offered GPU type holds `{}` with the degrees of `[replica]`", model.name);
-            reader.find(Finding::error("S094", None, what).help(if why.is_empty() { "try larger degrees".to_owned() } else { why }));
+            reader.find(Finding::error("S094", None, what).help(if why.is_empty() {
+                "try larger degrees".to_owned()
+            } else {
+                why
+            }));
         }
     }
     all
