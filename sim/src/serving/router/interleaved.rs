@@ -1,0 +1,50 @@
+//! Interleaved weighted round robin (Katevenis, Sidiropoulos, Courcoubetis, IEEE JSAC 9, 1991), as Helix schedules requests over the flow
+//! of its plan (arXiv:2406.01566).
+//!
+//! A cycle has as many rounds as the largest weight; in round `r` every replica with a weight of at least `r` has its turn. A replica's
+//! weight is the planned share of its group, in whole percent of the largest one; replicas of a group are equal.
+
+use crate::serving::router::{Router, View};
+
+/// Weight of the heaviest replica, and so the finest step of a weight.
+const PARTS: f64 = 100.0;
+
+/// Where the cycle of a row of the assignment stands.
+#[derive(Clone, Copy, Default)]
+struct Turn {
+    /// Rounds so far in this cycle.
+    round: f64,
+    /// Next position in the round.
+    at: usize,
+}
+
+/// The policy.
+#[derive(Default)]
+pub(super) struct Interleaved {
+    turns: Vec<Turn>,
+}
+
+impl Router for Interleaved {
+    fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
+        let row = view.assignment.row(request, view.from);
+        if self.turns.len() <= row {
+            self.turns.resize(row + 1, Turn::default());
+        }
+        let turn = &mut self.turns[row];
+        let weight = |replica: u32| view.assignment.weight(row, view.group_of[replica as usize]);
+        let largest = view.candidates.iter().map(|replica| weight(*replica)).fold(0.0, f64::max);
+        if largest <= 0.0 {
+            return view.least_loaded(|_| true).expect("there is a candidate");
+        }
+        loop {
+            while let Some(&replica) = view.candidates.get(turn.at) {
+                turn.at += 1;
+                if (weight(replica) / largest * PARTS).round() > turn.round {
+                    return replica;
+                }
+            }
+            turn.at = 0;
+            turn.round = if turn.round + 1.0 >= PARTS { 0.0 } else { turn.round + 1.0 };
+        }
+    }
+}
