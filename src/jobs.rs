@@ -2,6 +2,7 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+pub mod capacity;
 pub mod rental;
 pub mod serving;
 
@@ -30,6 +31,11 @@ pub trait Job: Send + Sync {
 
     /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
     fn plan(&self, _choice: &str) -> Option<Result<Planned, String>> {
+        None
+    }
+
+    /// What it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<&capacity::Question> {
         None
     }
 }

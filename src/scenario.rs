@@ -167,6 +167,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("pipeline/schedules", include_str!("../scenarios/pipeline/schedules.toml")),
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
+    ("serving/capacity", include_str!("../scenarios/serving/capacity.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),

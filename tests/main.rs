@@ -1,5 +1,6 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
+mod capacity;
 mod compare;
 mod determinism;
 mod errors;

@@ -158,10 +158,9 @@ fn row(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> PolicyResult 
         }
     };
     let begun = Instant::now();
-    let engines = asked.engines_by_configuration();
     let is_simulated = !asked.engines.is_empty();
-    let replay =
-        is_simulated.then(|| simulated::replay(&decided.problem, &decided.answer.plan, &scenario.lengths, &engines));
+    let replay = is_simulated
+        .then(|| simulated::replay(&decided.problem, &decided.answer.plan, &scenario.lengths, &asked.engines));
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     PolicyResult {
         status: "ok".to_owned(),

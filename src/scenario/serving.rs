@@ -1,5 +1,6 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+mod capacity;
 mod engine;
 mod policies;
 mod requests;
@@ -20,9 +21,10 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::{Overrides, cluster, cost, model};
 use crate::diagnostic::{Finding, Source};
+use crate::jobs::capacity::Question;
 
-pub(super) const SECTIONS: [&str; 9] =
-    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect"];
+pub(super) const SECTIONS: [&str; 10] =
+    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect", "capacity"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -76,6 +78,8 @@ pub struct Serving {
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
+    /// What `skrull-sim capacity` is asked, where it is.
+    pub capacity: Option<Question>,
     /// Golden figures.
     pub expectations: Vec<Expectation>,
 }
@@ -121,6 +125,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
+    let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
+    let asked = requests.as_ref().map(|(requests, _)| requests);
+    let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved)), (requests, source)) = model.zip(cluster).zip(requests)?;
     let mut serving = Serving {
         name,
@@ -141,6 +148,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters: engine.free_parameters(cost.sustained_flops_ratio),
+        capacity,
         expectations,
     };
     let before = reader.n_errors();

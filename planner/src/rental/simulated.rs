@@ -7,10 +7,11 @@
 //! Units: tokens, requests, seconds. Deterministic: types are interleaved evenly, without draws.
 
 use hw::Time;
-use sim::serving::fleet::{Served, serve};
-use sim::serving::replica::{Engine, Replica};
+use sim::serving::assignment::Assignment;
+use sim::serving::fleet::{Fleet, Group, Served, serve};
+use sim::serving::replica::Engine;
 use sim::serving::request::{Request, Requests};
-use sim::serving::router::Router;
+use sim::serving::router::{self, Router};
 
 use super::throughput::Lengths;
 use super::{Plan, Problem};
@@ -56,13 +57,9 @@ fn mixed(work: &[(Lengths, u64)]) -> (Requests, Vec<usize>) {
     (Requests::of(kinds.iter().map(of).collect()), kinds)
 }
 
-/// Routes every request to a replica that was chosen before.
-struct Given(Vec<u32>);
-
-impl Router for Given {
-    fn choose(&mut self, request: u32, _replicas: &[Replica<'_>]) -> u32 {
-        self.0[request as usize]
-    }
+/// A router of the table.
+fn router(name: &str) -> Box<dyn Router> {
+    (router::named(name).expect("listed").make)(0)
 }
 
 fn end_s(served: &Served) -> f64 {
@@ -77,7 +74,7 @@ pub fn alone_s(engine: &Engine, work: &[(Lengths, u64)]) -> f64 {
     if requests.is_empty() {
         return 0.0;
     }
-    let served = serve(&requests, &[engine], &mut Given(vec![0; requests.len()]));
+    let served = serve(&requests, &[engine], router("round-robin").as_mut());
     if served.n_refused > 0 { f64::INFINITY } else { end_s(&served) }
 }
 
@@ -94,50 +91,35 @@ pub fn requests_per_s(engine: &Engine, lengths: Lengths) -> f64 {
 pub struct Replay {
     /// When the last request ended, seconds.
     pub makespan_s: f64,
-    /// When each configuration's last request ended; 0 where it had none.
-    pub ends_s: Vec<f64>,
     /// Requests that no replica could hold.
     pub n_refused: u64,
 }
 
-/// Serves all requests of a problem with the replicas and shares of a plan: every request of demand w goes to configuration c in x_cw of
-/// all cases, and to the replica of c that had the fewest. `lengths[w]` and `engines[c]` are those of the problem; a configuration with
-/// replicas needs its engine.
-///
-/// # Panics
-/// Where a configuration of the plan has no engine.
+/// Serves all requests of a problem with the fleet of a plan: a group per configuration, requests by the shares of the plan, and inside a group
+/// to the least loaded replica. `lengths[w]` and `engines[c]` are those of the problem.
 #[must_use]
-pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[Option<&Engine>]) -> Replay {
+pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[Engine]) -> Replay {
     let count = |requests: f64| hw::Bytes::from_f64(requests.round()).0;
     let work: Vec<(Lengths, u64)> =
         lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect();
     let (requests, kinds) = mixed(&work);
-    let mut fleet: Vec<&Engine> = Vec::new();
-    let mut first = Vec::new();
-    for (c, &y) in plan.replicas.iter().enumerate() {
-        first.push(fleet.len());
-        fleet.extend((0..y).map(|_| engines[c].expect("a configuration of the plan has an engine")));
-    }
-    let shares = |w: usize| Dealer::new(plan.shares.iter().map(|row| row[w]).collect());
-    let mut dealers: Vec<Dealer> = (0..work.len()).map(shares).collect();
-    let mut turns = vec![vec![0_usize; work.len()]; plan.replicas.len()];
-    let route = |&w: &usize| {
-        let c = dealers[w].next();
-        // Types take turns of their own, and start at different replicas, so that each replica gets the configuration's mix.
-        let turn = turns[c][w] + w;
-        turns[c][w] += 1;
-        (c, first[c] + turn % plan.replicas[c] as usize)
+    let used: Vec<usize> = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0).collect();
+    let group = |&c: &usize| Group {
+        name: problem.configurations[c].name.clone(),
+        engine: engines[c].clone(),
+        n_replicas: plan.replicas[c],
+        gpus_per_replica: problem.configurations[c].n_gpus.iter().sum(),
+        usd_per_gpu_hour: None,
     };
-    let routed: Vec<(usize, usize)> = kinds.iter().map(route).collect();
-    let to = routed.iter().map(|&(_, replica)| u32::try_from(replica).expect("few replicas")).collect();
-    let served = serve(&requests, &fleet, &mut Given(to));
-    let mut ends_s = vec![0.0_f64; plan.replicas.len()];
-    for (record, (c, _)) in served.records.list.iter().zip(&routed) {
-        if let Some(finished) = record.finished() {
-            ends_s[*c] = ends_s[*c].max((finished - Time::ZERO).to_seconds().get());
-        }
-    }
-    Replay { makespan_s: end_s(&served), ends_s, n_refused: served.n_refused }
+    let small = |index: usize| u32::try_from(index).expect("few types");
+    let assignment = Assignment {
+        types: kinds.into_iter().map(small).collect(),
+        shares: (0..work.len()).map(|w| used.iter().map(|&c| plan.shares[c][w]).collect()).collect(),
+        onward: Vec::new(),
+    };
+    let fleet = Fleet { groups: used.iter().map(group).collect(), assignment };
+    let served = fleet.serve(&requests, router("plan-weights").as_mut());
+    Replay { makespan_s: end_s(&served), n_refused: served.n_refused }
 }
 
 #[cfg(test)]
@@ -217,8 +199,8 @@ mod tests {
             shares: vec![vec![0.5, 0.0], vec![0.5, 1.0]],
             makespan_s: 0.9,
         };
-        let replay = replay(&problem, &plan, &[of(10), of(20)], &[Some(&engine), Some(&engine)]);
-        assert!((replay.ends_s[0] - 0.5).abs() < 1e-9 && (replay.ends_s[1] - 0.9).abs() < 1e-9, "{replay:?}");
-        assert_eq!((replay.makespan_s, replay.n_refused), (replay.ends_s[1], 0));
+        let replay = replay(&problem, &plan, &[of(10), of(20)], &[engine.clone(), engine]);
+        assert!((replay.makespan_s - 0.9).abs() < 1e-9, "{replay:?}");
+        assert_eq!(replay.n_refused, 0);
     }
 }

@@ -38,11 +38,6 @@ pub struct Asked {
 }
 
 impl Asked {
-    /// Engines as a replay wants them.
-    pub fn engines_by_configuration(&self) -> Vec<Option<&Engine>> {
-        self.engines.iter().map(Some).collect()
-    }
-
     /// Seconds that one replica of c takes for so many requests of every type.
     pub fn serve_s(&self, scenario: &Rental, c: usize, work: &[f64]) -> f64 {
         let count = |n: f64| hw::Bytes::from_f64(n.round()).0;
