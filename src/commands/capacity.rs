@@ -1,6 +1,6 @@
 //! `capacity`: what a fleet costs that keeps the limits of a serving scenario, as a report.
 
-use reports::PolicyResult;
+use reports::{PolicyResult, RunResult};
 use reports::capacity::{Capacity, html, markdown};
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
@@ -65,7 +65,7 @@ fn of(file: &str, overrides: &Overrides, name: &str, question: &Question) -> Res
         let overrides = Overrides { set, ..overrides.clone() };
         let checked = scenario::check(source.clone(), &folder, &overrides);
         let job = checked.job.ok_or_else(|| why(&checked.findings))?;
-        Ok(job.run(&|_| {}))
+        Ok::<RunResult, String>(job.run(&|_| {}))
     };
     let judge = |keys: &[String]| -> Result<PolicyResult, String> {
         let row = run(keys)?.results.into_iter().next().ok_or_else(|| "nothing ran".to_owned())?;

@@ -14,8 +14,10 @@ const PEAK_S: f64 = 3600.0;
 
 /// Reads the section; `None` where the scenario has none. `policies` are names of its choices.
 pub fn capacity(mut section: Section<'_>, policies: &[&str], slo: &Slo, requests: &Requests) -> Option<Question> {
+    if !section.is_given() {
+        return None;
+    }
     let at = section.at();
-    at.as_ref()?;
     let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8]);
     let tensor_degrees = counts(&mut section, "tp", &[1]);
     let target_ratio = section.number("attainment_ratio", 0.99, 0.01..=1.0);
