@@ -1,7 +1,7 @@
 //! `capacity`: what a fleet costs that keeps the limits of a serving scenario, as a report.
 
-use reports::{PolicyResult, RunResult};
 use reports::capacity::{Capacity, html, markdown};
+use reports::{PolicyResult, RunResult};
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format, ScenarioArgs};

@@ -2,10 +2,10 @@
 //!
 //! A program adds up times: a replica that serves n_w requests of each type takes Σ_w n_w/h_w. A real one batches the types together, so that
 //! prompts ride along with decodes, and it needs time to fill and to drain; its time differs by a factor that depends on the mix. Here the
-//! factor of every configuration that a plan uses is measured by serving its mix, m = Σ_w n_w/h_w / served, and its rates become m·h_w. The
-//! rest is a fixed point: shares are decided again under the corrected rates until plan and service agree, and replicas are decided again
-//! until the program returns some that were served before. Of all that were served, the plan with the least of the larger of both makespans is
-//! the answer. Its bound holds for its rates: configurations that were never chosen keep the factor that they started with.
+//! factor of every configuration that a plan uses is found by serving its mix on one replica, m = Σ_w n_w/h_w / served, and its rates become
+//! m·h_w. The rest is a fixed point: shares are decided again under these rates until plan and service agree, and replicas are decided again until
+//! the program returns some that were served before. Of all that were served, the plan that ends soonest is the answer; its makespan and
+//! its rates are those of its own mix. Its bound holds for these rates: configurations that were never chosen keep the factor that they started with.
 
 use super::{Answer, Plan, Problem, Proof, RentalError};
 
@@ -25,8 +25,6 @@ pub struct Settled {
     pub problem: Problem,
     /// Corrected rate over the rate of types served alone, by configuration.
     pub mixing: Vec<f64>,
-    /// When the slowest configuration ends by its own service, seconds.
-    pub served_s: f64,
     /// Choices of replicas that were served.
     pub n_rounds: usize,
 }
@@ -60,30 +58,23 @@ pub fn settle(
         }
         let found = shares(problem, &mut mixing, &replicas, decide, serve);
         tried.push(replicas);
-        best = [best, found].into_iter().flatten().min_by(|a, b| a.worst_s().total_cmp(&b.worst_s()));
+        best = [best, found].into_iter().flatten().min_by(|a, b| a.plan.makespan_s.total_cmp(&b.plan.makespan_s));
     }
     let best = best.ok_or_else(|| RentalError::Infeasible("no plan could be served".to_owned()))?;
     let problem = corrected(problem, &best.mixing);
     let Answer { plan, proof } = (decide.solve)(&problem)?;
-    // Within the gap, or after a plan that its own mix slowed down, the program's plan may look better; it was served, and is not.
+    // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
     let bound_s = proof.bound.min(best.plan.makespan_s);
     let status = if plan.replicas == best.plan.replicas { proof.status } else { crate::policy::Status::Feasible };
     let proof = Proof::new(best.plan.makespan_s, bound_s, status);
     let answer = Answer { plan: best.plan, proof };
-    Ok(Settled { answer, problem, mixing: best.mixing, served_s: best.served_s, n_rounds: tried.len() })
+    Ok(Settled { answer, problem, mixing: best.mixing, n_rounds: tried.len() })
 }
 
-/// A plan with the factors that it was made with.
+/// A plan that ends when its slowest configuration was served, with the factors of its own mix.
 struct Tried {
     plan: Plan,
     mixing: Vec<f64>,
-    served_s: f64,
-}
-
-impl Tried {
-    fn worst_s(&self) -> f64 {
-        self.plan.makespan_s.max(self.served_s)
-    }
 }
 
 /// Decides the shares of replicas until plan and service agree; `mixing` learns what was served.
@@ -97,8 +88,7 @@ fn shares(
     let mut best: Option<Tried> = None;
     for _ in 0..SHARES_MAX {
         let now = corrected(problem, mixing);
-        let plan = (decide.assign)(&now, replicas)?;
-        let before = mixing.to_vec();
+        let mut plan = (decide.assign)(&now, replicas)?;
         let (mut served_s, mut apart) = (0.0_f64, 0.0_f64);
         for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
             let part = |w: usize| plan.shares[c][w] * problem.demands[w].requests / f64::from(y);
@@ -112,8 +102,9 @@ fn shares(
                 apart = apart.max((planned / served - 1.0).abs());
             }
         }
-        let found = Tried { plan, mixing: before, served_s };
-        best = [best, Some(found)].into_iter().flatten().min_by(|a, b| a.worst_s().total_cmp(&b.worst_s()));
+        plan.makespan_s = served_s;
+        let found = Tried { plan, mixing: mixing.to_vec() };
+        best = [best, Some(found)].into_iter().flatten().min_by(|a, b| a.plan.makespan_s.total_cmp(&b.plan.makespan_s));
         if apart <= AGREES {
             break;
         }
@@ -183,11 +174,17 @@ mod tests {
         };
         let settled = decide(&serve);
         let plan = &settled.answer.plan;
+        let mut slowest = 0.0_f64;
         for (c, &y) in plan.replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
             let work: Vec<f64> = plan.shares[c].iter().map(|share| share * 100.0 / f64::from(y)).collect();
+            let rates = &settled.problem.configurations[c].requests_per_s;
+            let planned: f64 = work.iter().zip(rates).map(|(n, rate)| n / rate).sum();
             let served = serve(c, &work);
-            assert!(served <= settled.served_s + 1e-9, "{served} of {}", settled.served_s);
+            assert!((planned / served - 1.0).abs() < 1e-9, "rates are those of its own mix: {planned}, {served}");
+            slowest = slowest.max(served);
         }
-        assert!((settled.served_s / plan.makespan_s - 1.0).abs() < 0.05, "{settled:?}");
+        assert!((plan.makespan_s - slowest).abs() < 1e-9, "{settled:?}");
+        // Shares were decided until nothing was to be gained: at these rates no split is much better.
+        assert!(settled.answer.proof.gap < 0.05, "{settled:?}");
     }
 }

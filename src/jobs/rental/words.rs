@@ -40,7 +40,7 @@ pub fn notes(decided: &Decided) -> Vec<String> {
         let choices = if decided.n_rounds == 1 { "one choice" } else { "choices" };
         let n = if decided.n_rounds == 1 { String::new() } else { format!("{} ", decided.n_rounds) };
         notes.push(format!(
-            "rates are those of the plan's own mix, found by serving {n}{choices} of replicas; the bound holds for these rates"
+            "rates are those of the plan's own mix, found by serving {n}{choices} of replicas one by one; the bound holds for these rates"
         ));
     }
     notes
