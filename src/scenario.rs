@@ -169,6 +169,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/capacity", include_str!("../scenarios/serving/capacity.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
+    ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),

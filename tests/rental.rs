@@ -67,7 +67,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
             "offers=[{gpu='rtx-4090',usd_per_hour=4,available=2,gpus_per_node=4}]",
             "holds `llama-3-70b`",
         ),
-        ("cloud/hetero-6gpu", "replica.pp=[2]", "have no pipeline"),
+        ("cloud/hetero-6gpu", "replica.pp=[]", "holds something that is no degree"),
         ("cloud/hetero-6gpu", "demands=[{model='llama-3-8b',requests=80}]", "has no lengths"),
         ("cloud/hetero-6gpu", "demands=[{input=8,output=8,requests=80}]", "there are several"),
         ("cloud/hetero-6gpu", "replica.tp=[0]", "holds something that is no degree"),

@@ -10,6 +10,7 @@ pub mod batcher;
 pub mod capacity;
 pub mod decode_attention;
 pub mod fleet;
+pub mod host;
 pub mod kv;
 pub mod lengths;
 #[cfg(test)]
@@ -19,5 +20,6 @@ pub mod records;
 pub mod replica;
 pub mod request;
 pub mod router;
+pub mod speculation;
 pub mod step_cost;
 pub mod trace;

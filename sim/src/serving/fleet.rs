@@ -79,7 +79,7 @@ impl Fleet {
         };
         let group_of: Vec<u32> = self.groups.iter().enumerate().flat_map(of_group).collect();
         let engines: Vec<&Engine> = group_of.iter().map(|group| &self.groups[*group as usize].engine).collect();
-        Run::new(Setup { requests, engines: &engines, group_of, assignment: &self.assignment }, router).to_the_end()
+        Run::new(Setup { requests, engines: &engines, group_of, assignment: &self.assignment }, router).play()
     }
 }
 
@@ -90,7 +90,7 @@ impl Fleet {
 #[must_use]
 pub fn serve(requests: &Requests, engines: &[&Engine], router: &mut dyn Router) -> Served {
     let (group_of, assignment) = (vec![0; engines.len()], Assignment::default());
-    Run::new(Setup { requests, engines, group_of, assignment: &assignment }, router).to_the_end()
+    Run::new(Setup { requests, engines, group_of, assignment: &assignment }, router).play()
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ fn engine(scenario: &Rental, deployed: Deployed, profiles: &[Option<Profile>]) -
         Some(profile) => Box::new(Profiled::new(profile, &cluster)),
         None => Box::new(Roofline::new(&cluster)),
     };
-    let deployment = scenario.replica.deployment(&scenario.models[deployed.model], &cluster, deployed.parallel.tp);
+    let deployment = scenario.replica.deployment(&scenario.models[deployed.model], &cluster, deployed.parallel);
     let limits = scenario.replica.limits(&deployment).expect("the reader keeps what fits");
     let table = StepTable::new(&deployment, (limits.tokens_max, limits.sequences_max), cost.as_ref(), Case::Expected);
     let batcher = batcher::named(BATCHER).expect("listed");

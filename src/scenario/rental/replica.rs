@@ -1,6 +1,6 @@
 //! `[replica]`: the engine of every replica, the degrees that are tried, and where its rates come from.
 
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use hw::{Bytes, Cluster, Seconds};
 use planner::rental::Demand;
 use planner::rental::throughput::{Lengths, Parallel, Replica};
 use sim::Model;
@@ -56,11 +56,6 @@ pub fn replica(mut section: Section<'_>) -> ReplicaSection {
     let costs = [Costs::Datasheet, Costs::Measured][section.word("costs", 0, &["datasheet", "measured"])];
     let tp = degrees(&mut section, "tp", &[1, 2, 4, 8]);
     let pp = degrees(&mut section, "pp", &[1]);
-    if rates == Rates::Simulated && pp != [1] {
-        let at = section.at();
-        let what = "`replica.pp` is given, and the simulator's replicas have no pipeline";
-        section.find(Finding::error("S112", at, what).help("write `rates = \"roofline\"`, or leave `pp` out"));
-    }
     let sequences_max = small(section.count("max_sequences", Some(256), 1..=65_536).0);
     let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
     if tokens_max < u64::from(sequences_max) {
@@ -104,14 +99,11 @@ fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec
 impl ReplicaSection {
     /// What a replica runs on a cluster.
     #[must_use]
-    pub fn deployment<'a>(&self, model: &'a Model, cluster: &'a Cluster, tp: u32) -> Deployment<'a> {
+    pub fn deployment<'a>(&self, model: &'a Model, cluster: &'a Cluster, parallel: Parallel) -> Deployment<'a> {
         Deployment {
-            model,
-            cluster,
-            tensor_degree: tp,
-            dtype: Dtype::Bf16,
+            pipeline_degree: parallel.pp,
             host_per_step: Seconds::new(self.host_us_per_step / 1e6),
-            host_per_sequence: Seconds::ZERO,
+            ..Deployment::new(model, cluster, parallel.tp)
         }
     }
 
@@ -158,9 +150,13 @@ pub fn enumerated(
                 let held = match replica.rates {
                     Rates::Simulated => {
                         let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_node);
-                        let is_cut = model.n_heads.is_multiple_of(u64::from(parallel.tp));
-                        let held = replica.limits(&replica.deployment(model, &cluster, parallel.tp));
-                        held.map(|_| is_cut)
+                        let is_cut = model.n_heads.is_multiple_of(u64::from(parallel.tp))
+                            && u64::from(parallel.pp) <= model.n_layers;
+                        if is_cut {
+                            replica.limits(&replica.deployment(model, &cluster, parallel)).map(|_| true)
+                        } else {
+                            Ok(false)
+                        }
                     }
                     Rates::Roofline => {
                         let one = Lengths { input: hw::Tokens(1), output: hw::Tokens(1) };

@@ -56,7 +56,7 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// Serves everything.
-    pub(super) fn to_the_end(mut self) -> Served {
+    pub(super) fn play(mut self) -> Served {
         for (index, request) in self.requests.list.iter().enumerate() {
             let now = request.arrival.as_ns() * TICKS_PER_NS;
             self.run_until(now);

@@ -16,11 +16,20 @@ pub(super) fn ns(ticks: u128) -> f64 {
     hw::Tokens(u64::try_from(ticks / u128::from(TICKS_PER_NS)).unwrap_or(u64::MAX)).as_f64()
 }
 
+/// Ticks over ticks, exact where the one is a multiple of the other.
+fn times(ticks: u128, whole: u64) -> f64 {
+    let f = |ticks: u128| hw::Tokens(u64::try_from(ticks).unwrap_or(u64::MAX)).as_f64();
+    let whole = u128::from(whole.max(1));
+    f(ticks / whole) + f(ticks % whole) / f(whole)
+}
+
 /// What one group did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GroupFigures {
     /// Nanoseconds for which its replicas are paid, together.
     pub paid_ns: f64,
+    /// Replicas that are paid on average, until the last request ends.
+    pub paid_mean: f64,
     /// Nanoseconds with an iteration under way.
     pub busy_ns: f64,
     /// Requests that ended here.
@@ -46,6 +55,7 @@ pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
     }
     for (index, group) in figures.iter_mut().enumerate() {
         (group.paid_ns, group.busy_ns) = (ns(paid[index]), ns(busy[index]));
+        group.paid_mean = times(paid[index], served.records.end_ticks());
     }
     figures
 }
@@ -73,7 +83,7 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     }
     let usd_per_hour = |(group, figures): (&Group, &GroupFigures)| {
         let usd = group.usd_per_gpu_hour?;
-        Some(figures.paid_ns / end_ns * f64::from(group.gpus_per_replica) * usd)
+        Some(figures.paid_mean * f64::from(group.gpus_per_replica) * usd)
     };
     let per_hour: Option<f64> = fleet.groups.iter().zip(&figures).map(usd_per_hour).sum();
     let Some(per_hour) = per_hour.filter(|per_hour| per_hour.is_finite()) else { return };

@@ -1,8 +1,8 @@
 //! Interleaved weighted round robin (Katevenis, Sidiropoulos, Courcoubetis, IEEE JSAC 9, 1991), as Helix schedules requests over the flow
 //! of its plan (arXiv:2406.01566).
 //!
-//! A cycle has as many rounds as the largest weight; in round `r` every replica with a weight of at least `r` has its turn. A replica's
-//! weight is the planned share of its group, in whole percent of the largest one; replicas of a group are equal.
+//! A cycle has as many rounds as the largest weight; in round `r` every replica with a weight of at least `r` has its turn. The replicas of
+//! a group split its planned share evenly; weights are whole percents of the heaviest replica's.
 
 use crate::serving::router::{Router, View};
 
@@ -31,16 +31,23 @@ impl Router for Interleaved {
             self.turns.resize(row + 1, Turn::default());
         }
         let turn = &mut self.turns[row];
-        let weight = |replica: u32| view.assignment.weight(row, view.group_of[replica as usize]);
-        let largest = view.candidates.iter().map(|replica| weight(*replica)).fold(0.0, f64::max);
+        let group = |replica: u32| view.group_of[replica as usize];
+        let split = |equals: &[u32]| {
+            let weight = view.assignment.weight(row, group(equals[0])) / hw::Tokens(equals.len() as u64).as_f64();
+            std::iter::repeat_n(weight, equals.len())
+        };
+        // Replicas of a group are consecutive.
+        let groups = view.candidates.chunk_by(|left, right| group(*left) == group(*right));
+        let weights: Vec<f64> = groups.flat_map(split).collect();
+        let largest = weights.iter().copied().fold(0.0, f64::max);
         if largest <= 0.0 {
             return view.least_loaded(|_| true).expect("there is a candidate");
         }
         loop {
-            while let Some(&replica) = view.candidates.get(turn.at) {
+            while let Some(weight) = weights.get(turn.at) {
                 turn.at += 1;
-                if (weight(replica) / largest * PARTS).round() > turn.round {
-                    return replica;
+                if (weight / largest * PARTS).round() > turn.round {
+                    return view.candidates[turn.at - 1];
                 }
             }
             turn.at = 0;
