@@ -284,7 +284,7 @@ pub struct ImportArgs {
 /// Kinds of `list`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
-    /// Scheduling policies of training and batching policies of serving.
+    /// Scheduling policies of training, batching policies of serving, policies of renting.
     Policies,
     /// Routing policies of serving.
     Routers,

@@ -22,6 +22,10 @@ use crate::scenario::expect::Expectation;
 use crate::scenario::rental::{Decider, GivenPlan, Rental, RentalChoice};
 use rates::Asked;
 
+/// Nodes of a search at most, and seconds behind them: a search that the clock ends is not the same everywhere, so that it should not.
+const NODES: i32 = 50_000;
+const SECONDS: f64 = 120.0;
+
 impl Job for Rental {
     fn name(&self) -> &str {
         &self.name
@@ -81,7 +85,7 @@ fn problem_of(scenario: &Rental, asked: &Asked, budget_usd_per_hour: f64) -> Pro
 /// Decides a row.
 fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Decided, RentalError> {
     let problem = problem_of(scenario, asked, choice.budget_usd_per_hour);
-    let options = Options { form: Form::Direct, budget: Budget { gap: scenario.gap, ..Budget::default() } };
+    let options = Options { form: Form::Direct, budget: Budget { gap: scenario.gap, ..Budget::new(NODES, SECONDS) } };
     let policy = match &choice.decider {
         Decider::Given(index) => return given(problem, &scenario.plans[*index]),
         Decider::Policy(policy) => policy,
@@ -269,4 +273,10 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
         baseline: scenario.baseline.clone(),
         speedup_ratio,
     }
+}
+
+/// Names that a rental scenario may use for policies, with what they do.
+#[must_use]
+pub fn policies() -> Vec<(&'static str, &'static str)> {
+    planner::rental::policies::POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
 }

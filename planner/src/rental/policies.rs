@@ -1,7 +1,7 @@
-//! Policies of renting by name: the program of arXiv:2502.00722 and its plans that give up a decision.
+//! Policies of renting by name: the program of arXiv:2502.00722 its plans that give up a decision, and Mélange.
 
 use super::cost_efficiency::{self, Assignment, Options};
-use super::{Answer, Problem, RentalError};
+use super::{Answer, Problem, RentalError, melange};
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub struct RentalPolicy {
 }
 
 /// Every policy of renting.
-pub static POLICIES: [RentalPolicy; 5] = [
+pub static POLICIES: [RentalPolicy; 6] = [
     RentalPolicy {
         name: "cost-efficiency",
         about: "what to rent, how to deploy and who serves what by one mixed-integer program (arXiv:2502.00722)",
@@ -47,6 +47,12 @@ pub static POLICIES: [RentalPolicy; 5] = [
         about: "every replica gets the same requests, composed and deployed at best",
         solve: cost_efficiency::round_robin,
         assignment: Assignment::Alike,
+    },
+    RentalPolicy {
+        name: "melange",
+        about: "the cheapest GPUs that carry the work's rates in slices, for the shortest time within the budget (arXiv:2404.14527)",
+        solve: melange::under_budget,
+        assignment: Assignment::Soonest,
     },
 ];
 
