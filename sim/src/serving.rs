@@ -23,3 +23,4 @@ pub mod router;
 pub mod speculation;
 pub mod step_cost;
 pub mod trace;
+pub mod transfer;

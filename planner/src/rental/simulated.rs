@@ -105,11 +105,8 @@ pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[En
     let (requests, kinds) = mixed(&work);
     let used: Vec<usize> = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0).collect();
     let group = |&c: &usize| Group {
-        name: problem.configurations[c].name.clone(),
-        engine: engines[c].clone(),
-        n_replicas: plan.replicas[c],
         gpus_per_replica: problem.configurations[c].n_gpus.iter().sum(),
-        usd_per_gpu_hour: None,
+        ..Group::new(problem.configurations[c].name.clone(), engines[c].clone(), plan.replicas[c])
     };
     let small = |index: usize| u32::try_from(index).expect("few types");
     let assignment = Assignment {
@@ -117,7 +114,7 @@ pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[En
         shares: (0..work.len()).map(|w| used.iter().map(|&c| plan.shares[c][w]).collect()).collect(),
         onward: Vec::new(),
     };
-    let fleet = Fleet { groups: used.iter().map(group).collect(), assignment };
+    let fleet = Fleet { groups: used.iter().map(group).collect(), assignment, ..Fleet::default() };
     let served = fleet.serve(&requests, router("plan-weights").as_mut());
     Replay { makespan_s: end_s(&served), n_refused: served.n_refused }
 }
