@@ -286,7 +286,8 @@ fn breaks(question: &Question, judge: &Judge<'_>, candidate: Candidate, load: &[
 fn cause(key: &str, metrics: &BTreeMap<String, f64>) -> String {
     let value = |key: &str| metrics.get(key).copied().unwrap_or(0.0);
     let waits = value("queue_s.p99") / value("ttft_s.p99").max(1e-9);
-    let memory = value("kv_peak_ratio") >= FULL || value("n_preempted") > 0.0;
+    // Full memory delays admissions; it slows tokens down only where sequences lose their blocks.
+    let memory = value("n_preempted") > 0.0 || (key != "tpot_s" && value("kv_peak_ratio") >= FULL);
     match key {
         _ if memory => format!(
             "memory for keys and values is full ({:.0} % of blocks at most in use, {:.0} preemptions)",
