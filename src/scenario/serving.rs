@@ -6,7 +6,7 @@ mod engine;
 mod fleet;
 mod operation;
 mod policies;
-mod requests;
+pub(super) mod requests;
 
 use std::path::Path;
 

@@ -138,6 +138,11 @@ impl Control {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
+    /// Nothing changes any more.
+    pub(super) fn end(&mut self) {
+        self.events.clear();
+    }
+
     /// Draws when a replica that is up fails.
     fn await_failure(&mut self, fleet: &Fleet, group_of: &[u32], replica: u32, now: u64) {
         let Some(failures) = fleet.groups[group_of[replica as usize] as usize].failures else { return };
@@ -279,8 +284,8 @@ impl Run<'_, '_> {
 
     /// Requests of a lost replica go elsewhere.
     fn send_back(&mut self, lost: Lost, now: u64) {
+        self.split.drop_handed(&lost.sending);
         for request in lost.sending {
-            self.split.held.retain(|(moving, _)| moving.request != request);
             if let Some(of) = self.split.moves.remove(&request) {
                 self.split.transfers.cancel(request, now);
                 let end = self.replicas[of.to as usize].forget(request, now, &mut self.records);

@@ -83,8 +83,9 @@ impl<'a, 'r> Run<'a, 'r> {
         while self.side != IDLE && self.records.n_finished() + self.n_refused < self.requests.len() as u64 {
             self.next_event(IDLE);
         }
-        // Nobody is left who would see a failure; what is under way ends.
-        self.side = IDLE;
+        // Nobody is left who would see a change; what is under way ends.
+        self.control.end();
+        self.find_side();
         self.run_until(IDLE);
         self.served()
     }

@@ -79,6 +79,12 @@ impl Split {
         self.handed.is_empty() && self.held.is_empty() && self.moves.is_empty()
     }
 
+    /// Prompts of a lost replica go nowhere.
+    pub(super) fn drop_handed(&mut self, requests: &[u32]) {
+        self.handed.retain(|Reverse((moving, _))| !requests.contains(&moving.request));
+        self.held.retain(|(moving, _)| !requests.contains(&moving.request));
+    }
+
     /// What moves a request's keys and values between two replicas of these groups.
     fn transfer_of(&self, request: u32, of: &Move, groups: (u32, u32)) -> Transfer {
         let tokens = f64::from(of.moving.tokens);

@@ -6,9 +6,11 @@ use super::split::check_books;
 use super::{Arrivals, close, engine, lay, named, requests};
 use crate::serving::fleet::dynamics::{Failures, Outage, Scaling};
 use crate::serving::fleet::{Fleet, Group, Link, Served};
-use crate::serving::metrics;
-use crate::serving::replica::{Role, Spans};
+use crate::serving::host::{EngineLoop, Host};
+use crate::serving::replica::{Engine, Role, Spans};
 use crate::serving::request::{Request, Requests};
+use crate::serving::speculation::Speculation;
+use crate::serving::{batcher, metrics};
 
 fn seconds(value: f64) -> Time {
     Time::ZERO + Span::from_seconds(Seconds::new(value))
@@ -129,6 +131,50 @@ fn nobody_is_lost_or_served_twice_when_replicas_fail() {
         }
         assert!(single == closed, "{router}: spans are single steps");
         assert!(serve(Spans::Closed) == closed, "{router}: the same seed gives the same result");
+    }
+}
+
+/// Engines that batch, draft and pace in every way, with prefixes that requests share.
+fn every_engine() -> Vec<(String, Engine)> {
+    let mut engines = Vec::new();
+    for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
+        let plain = Engine { batcher: batcher::named(batcher).expect("listed"), ..engine(8) };
+        let speculation = Speculation { n_drafts: 3, acceptance: 0.6, per_draft: Seconds::new(1e-3), seed: 2 };
+        let host = Host::new(EngineLoop::Asynchronous, Seconds::new(2e-3), Seconds::ZERO, Seconds::new(1e-4));
+        let drafting = Engine { table: plain.table.clone().speculating(&speculation), ..plain.clone() };
+        let hosted = Engine { table: plain.table.clone().hosted(host), ..plain.clone() };
+        for (name, mut engine) in [("plain", plain), ("drafting", drafting), ("asynchronous", hosted)] {
+            (engine.limits.kv_blocks, engine.limits.shares_prefixes) = (60, true);
+            engines.push((format!("{batcher}, {name}"), engine));
+        }
+    }
+    engines
+}
+
+#[test]
+fn nobody_is_lost_whatever_the_engine_does() {
+    let mut requests = requests(800, &[1, 5, 30, 60], 25.0, 11);
+    (requests.prefix_tokens, requests.n_prefix_ids) = (32, 12);
+    for (request, n) in requests.list.iter_mut().zip(0_u32..) {
+        request.prompt = 40 + n * 37 % 250;
+        (request.prefix_first, request.prefix_count) = (n, 1);
+        requests.prefix_ids.push(n % 12);
+    }
+    for (name, engine) in every_engine() {
+        let mut fleet = troubled(Spans::Closed);
+        fleet.groups.iter_mut().for_each(|group| group.engine = engine.clone());
+        let served = fleet.serve(&requests, named("least-loaded").as_mut());
+        assert_eq!(served.n_refused, 0, "{name}");
+        check_books_constant(&requests, &served);
+        for (request, record) in requests.list.iter().zip(&served.records.list) {
+            assert!(record.scheduled() >= Some(request.arrival) && record.first_token() <= record.finished(), "{name}");
+        }
+        assert!(
+            served.changes.n_retried > 50 && served.moved.n > 100,
+            "{name}: {:?} {:?}",
+            served.changes,
+            served.moved
+        );
     }
 }
 

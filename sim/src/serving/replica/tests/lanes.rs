@@ -1,6 +1,7 @@
 //! Rounds of a pipeline: closed forms, a pipeline played stage by stage, and an engine of micro-batches that come and go one by one.
 
 use super::*;
+use crate::serving::host::{EngineLoop, Host};
 use crate::serving::step_cost::lanes::Lanes;
 
 const STEP_S: f64 = 1e-3;
@@ -82,6 +83,20 @@ fn a_full_pipeline_serves_as_many_batches_as_it_has_stages() {
         let per_token = (seconds(record.finished()) - seconds(record.first_token())) / 1000.0;
         let expected = STEP_S + batch * TOKEN_S;
         assert!((per_token / expected - 1.0).abs() < 2e-3, "{n_stages} stages: {per_token}, expected {expected}");
+    }
+}
+
+#[test]
+fn the_host_serves_one_micro_batch_at_a_time() {
+    // Micro-batches of 3 in 1.03 ms and 1 ms of host each: 4 ms of host per round are more than the 2.03 ms of a passage.
+    let requests = Requests::of((0..12).map(|_| Request::new(Time::ZERO, 1, 1001)).collect());
+    for (host_s, expected) in [(1e-3, 4e-3), (1e-4, 1.13e-3)] {
+        let mut engine = laned(stages(4));
+        let host = Host::new(EngineLoop::Serial, Seconds::new(host_s), Seconds::ZERO, Seconds::ZERO);
+        engine.table = engine.table.hosted(host);
+        let record = run(&requests, &engine).records.list[11];
+        let per_token = (seconds(record.finished()) - seconds(record.first_token())) / 1000.0;
+        assert!((per_token / expected - 1.0).abs() < 5e-3, "{per_token}, expected {expected}");
     }
 }
 
