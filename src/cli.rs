@@ -24,6 +24,8 @@ pub enum Command {
     Run(RunArgs),
     /// Only decide: write plan.json
     Plan(PlanArgs),
+    /// What a fleet costs that keeps the limits of a serving scenario: price against attainment, headroom, what breaks first
+    Capacity(CapacityArgs),
     /// Policies side by side over seeded batches, or results against the first; gates for CI
     Compare(CompareArgs),
     /// Show what is known: policies, schedules, gpus, clusters, models, workloads, profiles, scenarios
@@ -199,6 +201,17 @@ pub struct PlanArgs {
     pub policy: Option<String>,
 }
 
+/// Arguments of `capacity`.
+#[derive(Args, Debug)]
+pub struct CapacityArgs {
+    /// Scenario.
+    #[command(flatten)]
+    pub scenario: ScenarioArgs,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+}
+
 /// Arguments of `compare`.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
@@ -285,7 +298,7 @@ pub enum ImportFormat {
 /// Kinds of `list`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
-    /// Scheduling policies of training and batching policies of serving.
+    /// Scheduling policies of training, batching policies of serving, policies of renting.
     Policies,
     /// Routing policies of serving.
     Routers,

@@ -1,6 +1,7 @@
 //! One file per verb, and what they share: exit codes and writing to a pipe that may be closed.
 
 mod calibrate;
+mod capacity;
 mod compare;
 mod execute;
 mod import;
@@ -21,6 +22,8 @@ use crate::jobs::Job;
 use crate::pipeline;
 use crate::scenario::{self, Overrides, Scenario};
 
+pub use capacity::capacity_of;
+
 /// How a verb fails.
 pub enum Failure {
     /// A gate failed or nothing was feasible: exit 1.
@@ -38,6 +41,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
     let done = match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
+        Command::Capacity(args) => capacity::capacity(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::List { kind } => list::list(kind),
         Command::Show { name } => list::show(&name),

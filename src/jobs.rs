@@ -2,10 +2,12 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+pub mod capacity;
 mod costs;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
+pub mod rental;
 pub mod serving;
 pub mod sparse_decode;
 
@@ -34,6 +36,11 @@ pub trait Job: Send + Sync {
 
     /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
     fn plan(&self, _choice: &str) -> Option<Result<Planned, String>> {
+        None
+    }
+
+    /// What it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<&capacity::Question> {
         None
     }
 }
@@ -87,6 +94,11 @@ pub static KINDS: &[Kind] = &[
         name: "serving",
         about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
         read: |reader, source, folder, overrides| boxed(scenario::serving::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "rental",
+        about: "which GPUs to rent within a budget, how to deploy them, and who serves what, so that work ends soonest",
+        read: |reader, source, folder, overrides| boxed(scenario::rental::read(reader, source, folder, overrides)),
     },
     Kind {
         name: "endpoint",

@@ -14,6 +14,7 @@ mod model;
 mod parallel;
 mod policies;
 pub mod reader;
+pub mod rental;
 mod run_list;
 mod search;
 mod sections;
@@ -140,6 +141,8 @@ pub struct Overrides {
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
+    ("cloud/hetero-6gpu", include_str!("../scenarios/cloud/hetero-6gpu.toml")),
+    ("cloud/milp-example", include_str!("../scenarios/cloud/milp-example.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/bytescale-70b-pipeline", include_str!("../scenarios/long-context/bytescale-70b-pipeline.toml")),
@@ -169,6 +172,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("pipeline/schedules", include_str!("../scenarios/pipeline/schedules.toml")),
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
+    ("serving/capacity", include_str!("../scenarios/serving/capacity.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("serving/bench-rtx4090", include_str!("../scenarios/serving/bench-rtx4090.toml")),
     ("serving/bench-rtxpro6000", include_str!("../scenarios/serving/bench-rtxpro6000.toml")),

@@ -1,5 +1,6 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
+mod capacity;
 mod compare;
 mod determinism;
 mod errors;
@@ -7,6 +8,7 @@ mod long_context;
 mod long_serving;
 mod paper;
 mod parallelism;
+mod rental;
 mod scenarios;
 mod serving;
 mod tidy;

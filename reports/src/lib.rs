@@ -2,6 +2,7 @@
 //!
 //! Each format is a function of a `RunResult`; measured wall times stand under the key `measured` alone.
 
+pub mod capacity;
 pub mod compared;
 pub mod comparison;
 pub mod html;

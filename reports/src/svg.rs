@@ -5,6 +5,7 @@
 //! Colours: Okabe and Ito, "Color Universal Design" (2008), distinct for colour-blind readers.
 
 mod bars;
+mod capacity;
 mod charts;
 mod compared;
 mod gantt;
@@ -12,6 +13,7 @@ mod lost;
 mod scatter;
 
 pub use bars::{rank_bars, speedup_bars};
+pub use capacity::{front, load_lines};
 pub use charts::{length_histogram, memory_lines};
 pub use compared::ratio_bars;
 pub use gantt::{gantt, gantt_until};

@@ -13,7 +13,8 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
             let training = planner::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
-            let rows = training.chain(crate::jobs::serving::policies()).chain(crate::jobs::policies());
+            let rows = training.chain(crate::jobs::serving::policies());
+            let rows = rows.chain(crate::jobs::rental::policies()).chain(crate::jobs::policies());
             rows.map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
         Kind::Routers => {
@@ -132,7 +133,8 @@ pub fn show(name: &str) -> Result<(), Failure> {
     let serving = crate::jobs::serving::policies().into_iter().chain(crate::jobs::policies());
     let serving = serving.map(|row| ("serving policy", row));
     let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", (router.name, router.about)));
-    if let Some((kind, (_, about))) = serving.chain(routers).find(|(_, (known, _))| *known == name) {
+    let rental = crate::jobs::rental::policies().into_iter().map(|row| ("rental policy", row));
+    if let Some((kind, (_, about))) = serving.chain(rental).chain(routers).find(|(_, (known, _))| *known == name) {
         return print(&format!("{kind} {name}\n{about}\n"));
     }
     if calibrate::profiles::embedded(name).is_some() {
@@ -145,6 +147,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
     names.extend(distribution::names());
     names.extend(lengths::names());
     names.extend(crate::jobs::serving::policies().iter().map(|(name, _)| *name));
+    names.extend(crate::jobs::rental::policies().iter().map(|(name, _)| *name));
     names.extend(crate::jobs::policies().map(|(name, _)| name));
     names.extend(sim::serving::router::ROUTERS.iter().map(|router| router.name));
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));

@@ -20,13 +20,21 @@ use sim::serving::speculation::Speculation;
 use sim::serving::step_cost::StepTable;
 use sim::{CostModel, serving};
 
-use super::Job;
+use super::{Job, capacity};
 use crate::scenario::expect::Expectation;
 use crate::scenario::serving::{Serving, ServingChoice, ServingGroup, dynamics};
 
 /// Metrics that carry an interval.
-const WITH_INTERVAL: [&str; 6] =
-    ["ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "tpot_s.p99", "e2e_s.mean", "requests_per_s"];
+const WITH_INTERVAL: [&str; 8] = [
+    "ttft_s.mean",
+    "ttft_s.p99",
+    "tpot_s.mean",
+    "tpot_s.p99",
+    "e2e_s.mean",
+    "requests_per_s",
+    "slo_attainment_ratio",
+    "cost_usd_per_mtok",
+];
 /// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
 const BACKLOG: f64 = 0.1;
 
@@ -58,6 +66,10 @@ impl Job for Serving {
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         run(self, done)
+    }
+
+    fn capacity(&self) -> Option<&capacity::Question> {
+        self.capacity.as_ref()
     }
 }
 

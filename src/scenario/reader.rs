@@ -192,6 +192,16 @@ impl Section<'_> {
         self.findings.push(finding);
     }
 
+    /// Whether the file or the command line has the section.
+    pub fn is_given(&self) -> bool {
+        self.at.is_some() || !self.table.is_empty()
+    }
+
+    /// Whether a key is there and was not taken yet.
+    pub fn has(&self, key: &str) -> bool {
+        self.table.contains_key(key)
+    }
+
     /// Takes a key's value.
     pub fn take(&mut self, key: &'static str) -> Option<(ValueInner<'static>, Place)> {
         self.asked.push(key);

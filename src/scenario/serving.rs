@@ -1,5 +1,6 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+mod capacity;
 pub(crate) mod dynamics;
 mod engine;
 mod fleet;
@@ -26,12 +27,13 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::{Overrides, cost, model};
 use crate::diagnostic::{Finding, Source};
+use crate::jobs::capacity::Question;
 pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
 pub use operation::Operation;
 
-pub(super) const SECTIONS: [&str; 9] =
-    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect"];
+pub(super) const SECTIONS: [&str; 10] =
+    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect", "capacity"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -91,6 +93,8 @@ pub struct Serving {
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
+    /// What `skrull-sim capacity` is asked, where it is.
+    pub capacity: Option<Question>,
     /// Golden figures.
     pub expectations: Vec<Expectation>,
 }
@@ -182,6 +186,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
+    let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
+    let asked = requests.as_ref().map(|(requests, _)| requests);
+    let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved)), (requests, source)) = model.zip(cluster).zip(requests)?;
     let mut serving = Serving {
         name,
@@ -203,6 +210,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         warm_up,
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
+        capacity,
         expectations,
     };
     let before = reader.n_errors();

@@ -4,15 +4,16 @@
 //! type, for one model or several. Decides the replicas of each configuration and the split of every type so that all work ends soonest.
 //!
 //! Two forms, which a test holds equal: the paper's bisection on the makespan T with a feasibility program at each step (appendix F), and a
-//! direct form that is linear in 1/T (`cost_efficiency/program.rs` has both). Bisection starts at the relaxation's T below and at the best
-//! plan found above; a found plan is split again exactly, so it lowers T by more than the half. Several models share one T: the largest.
+//! direct form that is linear in 1/T (`cost_efficiency/program.rs` has both). Bisection tries the relaxation's T, goes up in widening steps until
+//! a plan is found, and then halves; a found plan is split again exactly, so it lowers T by more than the half. It ends at its tolerance or at
+//! the gap that the budget allows, whichever is wider. Several models share one T: the largest.
 //!
 //! Units: seconds, dollars per hour. A plan is exact for its replicas (a linear program); what the search proved is in the proof.
 
 mod ablations;
 mod program;
 
-pub use ablations::{homogeneous, round_robin, uniform_composition, uniform_deployment};
+pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uniform_deployment};
 
 use super::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
 use crate::milp::{Budget, Unsolved};
@@ -22,6 +23,9 @@ use program::Replicas;
 
 /// Steps of the bisection at most; each halves the interval.
 const BISECTIONS_MAX: usize = 60;
+/// First step of the bisection above the relaxation, relative, and how much wider the next one is: optima lie a few percent above it.
+const FIRST_STEP: f64 = 0.02;
+const WIDENS: f64 = 3.0;
 /// Relative change of T below which lifting a limit counts as no help.
 const HELPS: f64 = 1e-6;
 
@@ -63,15 +67,26 @@ pub fn plan(problem: &Problem, options: Options) -> Result<Answer, RentalError> 
     if let Some(second) = second.as_mut().filter(|second| second.makespan_s < best.makespan_s) {
         std::mem::swap(&mut best, second);
     }
-    let mut answer =
+    let answer =
         Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
-    answer.proof.binding = binding(problem, &answer.plan, options.budget);
+    Ok(said(problem, answer, second, options.budget))
+}
+
+/// An answer with the limit that binds and the runner-up, for plans that are not to be changed any more.
+#[must_use]
+pub fn explained(problem: &Problem, answer: Answer, options: Options) -> Answer {
+    let second = runner_up(problem, &answer.plan, options.budget);
+    said(problem, answer, second, options.budget)
+}
+
+fn said(problem: &Problem, mut answer: Answer, second: Option<Plan>, budget: Budget) -> Answer {
+    answer.proof.binding = binding(problem, &answer.plan, budget);
     answer.proof.runner_up = second.map(|plan| RunnerUp {
         about: format!("{}: {:.3} s for {:.4} $/h", problem.words(&plan.replicas), plan.makespan_s, plan.usd_per_hour),
         objective: plan.makespan_s,
         replicas: plan.replicas,
     });
-    Ok(answer)
+    answer
 }
 
 /// The best plan and its bound.
@@ -84,7 +99,7 @@ pub fn solve(problem: &Problem, options: Options) -> Result<Answer, RentalError>
     let relaxed = relaxed(problem)?;
     match options.form {
         Form::Direct => direct(problem, relaxed, options.budget),
-        Form::Bisection { tolerance_s } => bisect(problem, relaxed, tolerance_s, |trial| {
+        Form::Bisection { tolerance_s } => bisect(problem, relaxed, (tolerance_s, options.budget.gap), |trial| {
             let replicas = program::within(problem, trial, options.budget)?;
             Ok(split(problem, replicas, trial))
         }),
@@ -139,6 +154,28 @@ fn unsolved(problem: &Problem, why: Unsolved) -> RentalError {
     }
 }
 
+/// Who decides the shares once replicas are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// The split that ends soonest.
+    Soonest,
+    /// Every replica of a model gets the same.
+    Alike,
+}
+
+/// The plan of given replicas; `None` where they leave a demand unserved.
+#[must_use]
+pub fn assigned(problem: &Problem, replicas: &[u32], assignment: Assignment) -> Option<Plan> {
+    if assignment == Assignment::Alike {
+        return ablations::dealt(problem, replicas.to_vec());
+    }
+    // Twice, so that the second solve is in units of the answer.
+    let work = |w: usize| (0..replicas.len()).filter_map(|c| problem.seconds(c, w)).fold(f64::INFINITY, f64::min);
+    let unit_s: f64 = (0..problem.demands.len()).map(work).filter(|seconds| seconds.is_finite()).sum();
+    let rough = split(problem, replicas.to_vec(), unit_s)?;
+    split(problem, replicas.to_vec(), rough.makespan_s)
+}
+
 /// The plan of replicas, split exactly.
 fn split(problem: &Problem, replicas: Vec<u32>, unit_s: f64) -> Option<Plan> {
     let (shares, makespan_s) = program::split(problem, &replicas, unit_s)?;
@@ -160,14 +197,15 @@ fn direct(problem: &Problem, relaxed_s: f64, budget: Budget) -> Result<Answer, R
 fn bisect(
     problem: &Problem,
     relaxed_s: f64,
-    tolerance_s: f64,
+    (tolerance_s, gap): (f64, f64),
     test: impl Fn(f64) -> Result<Option<Plan>, Unsolved>,
 ) -> Result<Answer, RentalError> {
     if !(tolerance_s.is_finite() && tolerance_s > 0.0) {
         return Err(RentalError::Input(format!("tolerance must be above 0 s, found {tolerance_s}")));
     }
     let mut below = relaxed_s;
-    let mut trial = relaxed_s;
+    let (mut trial, mut step) = (relaxed_s, FIRST_STEP);
+    let close = |above: f64, below: f64| above - below <= tolerance_s.max(gap * above);
     let mut best: Option<Plan> = None;
     let mut status = Status::Optimal;
     for _ in 0..BISECTIONS_MAX {
@@ -181,13 +219,14 @@ fn bisect(
             }
         }
         let above = best.as_ref().map_or(f64::INFINITY, |plan| plan.makespan_s);
-        if above - below <= tolerance_s || stop::is_asked() {
+        if above.is_finite() && close(above, below) || stop::is_asked() {
             break;
         }
-        trial = if above.is_finite() { below.midpoint(above) } else { 2.0 * trial };
+        trial = if above.is_finite() { below.midpoint(above) } else { relaxed_s * (1.0 + step) };
+        step *= WIDENS;
     }
     let plan = best.ok_or_else(|| no_plan(problem))?;
-    if plan.makespan_s - below > tolerance_s {
+    if !close(plan.makespan_s, below) {
         status = Status::Feasible;
     }
     let proof = Proof::new(plan.makespan_s, below.min(plan.makespan_s), status);
@@ -209,10 +248,22 @@ fn binding(problem: &Problem, plan: &Plan, budget: Budget) -> String {
         }
     }
     let options = Options { form: Form::Direct, budget };
-    let makespan = |lifted: &Problem| solve(lifted, options).map_or(f64::INFINITY, |answer| answer.plan.makespan_s);
-    let helped = limits.into_iter().map(|(words, lifted)| (makespan(&lifted), words));
-    match helped.min_by(|a, b| a.0.total_cmp(&b.0)) {
-        Some((makespan_s, words)) if makespan_s < plan.makespan_s * (1.0 - HELPS) => {
+    // Limits in the order of what lifting them could give at best; most need no search.
+    let at_best = |(words, lifted): (String, Problem)| Some((relaxed(&lifted).ok()?, words, lifted));
+    let mut open: Vec<(f64, String, Problem)> = limits.into_iter().filter_map(at_best).collect();
+    open.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut best = (plan.makespan_s * (1.0 - HELPS), None);
+    for (bound_s, words, lifted) in open {
+        if bound_s >= best.0 {
+            break;
+        }
+        let makespan_s = solve(&lifted, options).map_or(f64::INFINITY, |answer| answer.plan.makespan_s);
+        if makespan_s < best.0 {
+            best = (makespan_s, Some(words));
+        }
+    }
+    match best {
+        (makespan_s, Some(words)) => {
             format!("{words}; without that limit the work would end after {makespan_s:.3} s")
         }
         _ => "no single limit: more budget or more GPUs of one type alone would not end the work sooner".to_owned(),

@@ -9,6 +9,10 @@
 //! Slices of one cell are alike, so that k_bg counts them where the public code has a binary per slice: same optimum, fewer variables.
 //! Units: requests per second, dollars per hour.
 
+mod budget;
+
+pub use budget::under_budget;
+
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
 use super::{Offer, Proof, RentalError, RunnerUp, whole};

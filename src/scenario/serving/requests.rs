@@ -125,6 +125,8 @@ struct Asked {
     speed: f64,
     from_s: f64,
     to_s: f64,
+    /// The same requests so many times as fast, after the window is cut.
+    load: f64,
     schedule: Option<Schedule>,
 }
 
@@ -170,13 +172,14 @@ fn asked(section: &mut Section<'_>) -> Asked {
         speed: section.number("speed", 1.0, 1e-6..=1e6),
         from_s: section.number("from_s", 0.0, 0.0..=WINDOW_S_MAX),
         to_s: section.number("to_s", WINDOW_S_MAX, 1e-3..=WINDOW_S_MAX),
+        load: section.number("load", 1.0, 1e-3..=1e3),
     }
 }
 
 /// Lays arrivals over the requests and cuts the window.
 fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Option<(Requests, String)> {
     let Taken { mut requests, has_arrivals, source } = taken;
-    let Asked { kind, per_s, cv, speed, from_s: from, to_s: to, .. } = *asked;
+    let Asked { kind, per_s, cv, speed, from_s: from, to_s: to, load, .. } = *asked;
     let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
     if kind == 2 && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";
@@ -204,11 +207,16 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
         section.find(Finding::error("S092", section.at(), format!("no request arrives from {from} s to {to} s")));
         return None;
     }
+    let mut requests = requests;
+    if load != 1.0 {
+        arrivals::lay(&mut requests, Arrivals::Replay { speed: load }, seed);
+    }
     let words = match arrivals {
         _ if schedule.is_some() => format!("{source}, at rates of a schedule"),
         Arrivals::Poisson { per_s } => format!("{source}, Poisson at {per_s} per second"),
         Arrivals::Gamma { per_s, cv } => format!("{source}, Gamma at {per_s} per second with cv {cv}"),
         Arrivals::Replay { speed } => format!("{source}, as recorded at {speed} times the speed"),
     };
+    let words = if load == 1.0 { words } else { format!("{words}, at {load} times the load") };
     Some((requests, words))
 }

@@ -31,6 +31,25 @@ pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<
     solve(&alone, options)
 }
 
+/// The best of all plans on one GPU type alone.
+///
+/// # Errors
+/// As `solve`, where no type alone has a plan; the reason is the first type's.
+pub fn one_type(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    let (mut best, mut why): (Option<Answer>, Option<RentalError>) = (None, None);
+    for offer in 0..problem.offers.len() {
+        match homogeneous(problem, offer, options) {
+            Ok(answer) if best.as_ref().is_none_or(|best| answer.plan.makespan_s < best.plan.makespan_s) => {
+                best = Some(answer);
+            }
+            Ok(_) => {}
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    best.ok_or_else(|| why.expect("at least one type is offered, and none has a plan"))
+}
+
 /// The best deployment and split on a fixed mix: as many GPUs of each type as the budget allows when all types get the same number, or
 /// all of a type where it has fewer.
 ///
@@ -207,9 +226,13 @@ fn alike(
     Ok((all, if fastest > 0.0 { unit_s / fastest } else { f64::INFINITY }))
 }
 
-/// The plan of replicas that all get the same.
-fn dealt(problem: &Problem, replicas: Vec<u32>) -> Option<Plan> {
+/// The plan of replicas that all get the same; `None` where one of them cannot serve its model's demands, or a model has none.
+pub(super) fn dealt(problem: &Problem, replicas: Vec<u32>) -> Option<Plan> {
     if replicas.iter().all(|&y| y == 0) {
+        return None;
+    }
+    let has_replica = |model| replicas.iter().zip(&problem.configurations).any(|(&y, c)| y > 0 && c.model == model);
+    if problem.demands.iter().any(|demand| demand.requests > 0.0 && !has_replica(demand.model)) {
         return None;
     }
     let mut shares = vec![vec![0.0; problem.demands.len()]; replicas.len()];

@@ -1,0 +1,63 @@
+//! Policies of renting by name: the program of arXiv:2502.00722 its plans that give up a decision, and Mélange.
+
+use super::cost_efficiency::{self, Assignment, Options};
+use super::{Answer, Problem, RentalError, melange};
+
+/// A row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct RentalPolicy {
+    /// Name in scenarios.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// Decides replicas and shares.
+    pub solve: fn(&Problem, Options) -> Result<Answer, RentalError>,
+    /// How it decides shares of given replicas.
+    pub assignment: Assignment,
+}
+
+/// Every policy of renting.
+pub static POLICIES: [RentalPolicy; 6] = [
+    RentalPolicy {
+        name: "cost-efficiency",
+        about: "what to rent, how to deploy and who serves what by one mixed-integer program (arXiv:2502.00722)",
+        solve: cost_efficiency::solve,
+        assignment: Assignment::Soonest,
+    },
+    RentalPolicy {
+        name: "homogeneous",
+        about: "the best single GPU type, its best deployment",
+        solve: cost_efficiency::one_type,
+        assignment: Assignment::Soonest,
+    },
+    RentalPolicy {
+        name: "uniform-composition",
+        about: "the same number of every GPU type, deployed and split at best",
+        solve: cost_efficiency::uniform_composition,
+        assignment: Assignment::Soonest,
+    },
+    RentalPolicy {
+        name: "uniform-deployment",
+        about: "replicas of one size, composed and split at best",
+        solve: cost_efficiency::uniform_deployment,
+        assignment: Assignment::Soonest,
+    },
+    RentalPolicy {
+        name: "round-robin",
+        about: "every replica gets the same requests, composed and deployed at best",
+        solve: cost_efficiency::round_robin,
+        assignment: Assignment::Alike,
+    },
+    RentalPolicy {
+        name: "melange",
+        about: "the cheapest GPUs that carry the work's rates in slices, for the shortest time within the budget (arXiv:2404.14527)",
+        solve: melange::under_budget,
+        assignment: Assignment::Soonest,
+    },
+];
+
+/// A policy by name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static RentalPolicy> {
+    POLICIES.iter().find(|policy| policy.name == name)
+}

@@ -1,0 +1,295 @@
+//! What capacity costs: price against attainment of the limits, headroom at the peak, what breaks first, and how sure that is.
+//!
+//! Units: dollars per hour and per million output tokens, requests per second; an attainment is the share of requests that meet every
+//! limit. Intervals come from serving with every cost at its low and at its high end. `html` and `markdown` show the same figures.
+
+mod html;
+mod markdown;
+
+pub use html::render as html;
+pub use markdown::render as markdown;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{percent, plain, ratio};
+
+/// Schema of `capacity.json`.
+pub const SCHEMA: &str = "skrull-sim/capacity/1";
+
+/// A fleet that was tried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// What it is, for example `4 x h100-sxm tp 2`.
+    pub name: String,
+    /// GPU type.
+    pub gpu: String,
+    /// GPUs of all replicas.
+    pub n_gpus: u64,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// Dollars per million output tokens.
+    pub usd_per_mtok: f64,
+    /// Its interval.
+    pub usd_per_mtok_interval: [f64; 2],
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+    /// Whether no other fleet is cheaper per token and meets as much.
+    pub is_on_front: bool,
+}
+
+/// A load that was tried at the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Times the load of the trace.
+    pub factor: f64,
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+}
+
+/// How much more load the chosen fleet takes at the peak.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Headroom {
+    /// The window, in words.
+    pub window: String,
+    /// Requests per second of the window.
+    pub requests_per_s: f64,
+    /// Highest load that was served within the target; 0 where none was.
+    pub meets: f64,
+    /// Lowest load that was not; infinite loads are not tried, so that it may be absent.
+    pub fails: Option<f64>,
+    /// Every load that was tried, in order of load.
+    pub loads: Vec<Load>,
+    /// What breaks first, in words.
+    pub breaks: String,
+}
+
+/// What would be chosen if something were different.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sensitivity {
+    /// What is different, for example `load +20 %`.
+    pub change: String,
+    /// The cheapest fleet within the target; empty where none is.
+    pub cheapest: String,
+    /// Its dollars per million output tokens.
+    pub usd_per_mtok: Option<f64>,
+    /// Attainment of the fleet that is chosen today.
+    pub attainment_ratio: Option<f64>,
+}
+
+/// A capacity report.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Capacity {
+    /// `SCHEMA`.
+    pub schema: String,
+    /// Scenario name.
+    pub scenario: String,
+    /// Version of the program.
+    pub version: String,
+    /// The limits, in words.
+    pub limits: String,
+    /// Share of requests that have to meet every limit.
+    pub target_ratio: f64,
+    /// Fleets, by price per token.
+    pub points: Vec<Point>,
+    /// Fleets that could not be tried, with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// Index of the cheapest fleet within the target.
+    pub chosen: Option<usize>,
+    /// Index of the cheapest one that is within it at the slow end of the costs too.
+    pub safe: Option<usize>,
+    /// Headroom of the chosen fleet.
+    pub headroom: Option<Headroom>,
+    /// What other prices and loads would change.
+    pub sensitivity: Vec<Sensitivity>,
+    /// Where figures come from and what was assumed, as sentences.
+    pub sources: Vec<String>,
+}
+
+impl Capacity {
+    /// The answer in a few sentences.
+    #[must_use]
+    pub fn lead(&self) -> Vec<String> {
+        let target = percent(self.target_ratio);
+        let Some(chosen) = self.chosen.and_then(|index| self.points.get(index)) else {
+            let best = self.points.iter().max_by(|a, b| a.attainment_ratio.total_cmp(&b.attainment_ratio));
+            let best = best.map_or_else(String::new, |best| {
+                format!("; {} comes closest with {}", plain(&best.name), percent(best.attainment_ratio))
+            });
+            return vec![format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits)];
+        };
+        let mut all = vec![format!(
+            "{} is the cheapest fleet that meets {} for {target} of requests: $ {} per hour, $ {} per million output tokens, {} within the limits.",
+            plain(&chosen.name),
+            self.limits,
+            ratio(chosen.usd_per_hour),
+            ratio(chosen.usd_per_mtok),
+            percent(chosen.attainment_ratio)
+        )];
+        all.push(match self.safe.and_then(|index| self.points.get(index)) {
+            Some(safe) if safe.name == chosen.name => "It does so at the slow end of the costs too.".to_owned(),
+            Some(safe) => format!(
+                "At the slow end of the costs it does not; {} does, for $ {} per hour.",
+                plain(&safe.name),
+                ratio(safe.usd_per_hour)
+            ),
+            None => "At the slow end of the costs neither it nor any other fleet that was tried does.".to_owned(),
+        });
+        if let Some(headroom) = &self.headroom {
+            all.push(headroom.words());
+            all.push(format!("What breaks first: {}.", headroom.breaks));
+        }
+        all
+    }
+}
+
+impl Headroom {
+    /// The headroom in a sentence.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let at = format!("At the peak ({}, {:.2} requests per second)", self.window, self.requests_per_s);
+        match self.fails {
+            _ if self.meets <= 0.0 => format!("{at} it is beyond its limits at every load that was tried."),
+            Some(fails) => {
+                format!("{at} it takes {} times the load and not {} times.", ratio(self.meets), ratio(fails))
+            }
+            None => format!("{at} it takes {} times the load, and more was not tried.", ratio(self.meets)),
+        }
+    }
+}
+
+/// A table as rows of texts, the first one its headings.
+type Rows = Vec<Vec<String>>;
+
+/// Fleets as a table.
+fn fleets(capacity: &Capacity) -> Rows {
+    let headings = ["fleet", "GPUs", "$ per hour", "$ per Mtok", "within limits", "from", "to", ""];
+    let mut rows = vec![headings.map(str::to_owned).to_vec()];
+    for (index, point) in capacity.points.iter().enumerate() {
+        let mark = match () {
+            () if capacity.chosen == Some(index) => "cheapest within the target",
+            () if capacity.safe == Some(index) => "cheapest at the slow end",
+            () if point.is_on_front => "front",
+            () => "",
+        };
+        let [low, high] = point.attainment_interval;
+        rows.push(vec![
+            plain(&point.name),
+            point.n_gpus.to_string(),
+            ratio(point.usd_per_hour),
+            ratio(point.usd_per_mtok),
+            percent(point.attainment_ratio),
+            percent(low),
+            percent(high),
+            mark.to_owned(),
+        ]);
+    }
+    rows
+}
+
+/// Sensitivity as a table.
+fn changes(capacity: &Capacity) -> Rows {
+    let mut rows =
+        vec![["change", "cheapest fleet", "$ per Mtok", "today's choice within limits"].map(str::to_owned).to_vec()];
+    for row in &capacity.sensitivity {
+        rows.push(vec![
+            plain(&row.change),
+            if row.cheapest.is_empty() { "none that was tried".to_owned() } else { plain(&row.cheapest) },
+            row.usd_per_mtok.map_or_else(|| "-".to_owned(), ratio),
+            row.attainment_ratio.map_or_else(|| "-".to_owned(), percent),
+        ]);
+    }
+    rows
+}
+
+/// The table of fleets for a terminal, columns aligned.
+#[must_use]
+pub fn text(capacity: &Capacity) -> String {
+    let rows = fleets(capacity);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let mut out = String::new();
+    for row in &rows {
+        let last = row.len() - 1;
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
+            0 => format!("{cell:<width$}"),
+            _ if column == last => cell.clone(),
+            _ => format!("{cell:>width$}"),
+        });
+        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two fleets of one type; the second one is chosen, and takes half as much again.
+    pub(super) fn example() -> Capacity {
+        let point = |n: u64, attainment_ratio: f64, low: f64| Point {
+            name: format!("{n} x <gpu>"),
+            gpu: "<gpu>".to_owned(),
+            n_gpus: n,
+            usd_per_hour: 2.0 * hw::Tokens(n).as_f64(),
+            usd_per_mtok: 0.5 * hw::Tokens(n).as_f64(),
+            usd_per_mtok_interval: [0.5 * hw::Tokens(n).as_f64(), 0.6 * hw::Tokens(n).as_f64()],
+            attainment_ratio,
+            attainment_interval: [low, 1.0],
+            is_on_front: true,
+        };
+        let load = |factor, attainment_ratio: f64| Load {
+            factor,
+            attainment_ratio,
+            attainment_interval: [attainment_ratio - 0.05, 1.0],
+        };
+        Capacity {
+            schema: SCHEMA.to_owned(),
+            scenario: "example".to_owned(),
+            limits: "TTFT 1 s".to_owned(),
+            target_ratio: 0.99,
+            points: vec![point(1, 0.6, 0.5), point(2, 0.995, 0.97)],
+            chosen: Some(1),
+            headroom: Some(Headroom {
+                window: "the whole trace".to_owned(),
+                requests_per_s: 5.0,
+                meets: 1.5,
+                fails: Some(1.53),
+                loads: vec![load(1.0, 0.995), load(1.5, 0.99), load(1.53, 0.98)],
+                breaks: "the limit of TTFT: requests wait for a place".to_owned(),
+            }),
+            sensitivity: vec![Sensitivity { change: "load +20 %".to_owned(), ..Sensitivity::default() }],
+            sources: vec!["cost model: roofline (datasheet)".to_owned()],
+            ..Capacity::default()
+        }
+    }
+
+    #[test]
+    fn the_answer_names_the_fleet_its_certainty_and_its_headroom() {
+        let lead = example().lead().join(" ");
+        for words in [
+            "2 x <gpu> is the cheapest",
+            "99.5 % within the limits",
+            "neither it nor any other",
+            "1.50 times the load and not 1.53",
+        ] {
+            assert!(lead.contains(words), "{words}: {lead}");
+        }
+        let nothing = Capacity { chosen: None, ..example() };
+        assert!(nothing.lead()[0].contains("No fleet") && nothing.lead()[0].contains("2 x <gpu> comes closest"));
+    }
+
+    #[test]
+    fn both_forms_have_every_figure_and_no_markup_of_a_name() {
+        let (page, text) = (html(&example()), markdown(&example()));
+        for figure in ["99.5 %", "1.00", "load +20 %", "1.53", "roofline"] {
+            assert!(page.contains(figure) && text.contains(figure), "{figure}");
+        }
+        assert!(!page.contains("<gpu>") && page.contains("&lt;gpu&gt;"));
+        assert!(!page.contains("NaN") && !page.contains("http-equiv=\"refresh\"") && page.matches("<svg").count() == 2);
+    }
+}

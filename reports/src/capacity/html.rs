@@ -1,0 +1,81 @@
+//! The capacity report as one page that loads nothing: the answer, the front, the headroom, the sensitivity, the tables.
+
+use std::fmt::Write as _;
+
+use super::{Capacity, Rows, changes, fleets};
+use crate::html::{STYLE, figure};
+use crate::svg::{escape, front, load_lines};
+
+/// Renders the report.
+#[must_use]
+pub fn render(capacity: &Capacity) -> String {
+    let name = escape(&capacity.scenario);
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>Capacity of {name} – skrull-sim</title>\n<style>{STYLE}td:nth-child(2){{text-align:right}}td:last-child{{text-align:left}}</style>\n</head>\n<body>\n<main>\n\
+         <header>\n<h1>Capacity of {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n</header>\n<section>\n<h2>Answer</h2>\n",
+        escape(&capacity.version)
+    );
+    for (index, sentence) in capacity.lead().iter().enumerate() {
+        let class = if index == 0 { " class=\"lead\"" } else { "" };
+        let _ = writeln!(out, "<p{class}>{}</p>", escape(sentence));
+    }
+    out.push_str("</section>\n<section>\n<h2>Price against attainment</h2>\n");
+    figure(
+        &mut out,
+        &front(capacity),
+        "Every fleet that was tried. To the left is cheaper, up is more requests within every limit. Bars are the interval of the costs; the \
+         line joins fleets that no other one beats in both; dashed: the target.",
+    );
+    table(&mut out, &fleets(capacity));
+    if !capacity.left_out.is_empty() {
+        out.push_str("<h3>Left out</h3>\n<ul>\n");
+        for (name, why) in &capacity.left_out {
+            let _ = writeln!(out, "<li>{}: {}</li>", escape(name), escape(why));
+        }
+        out.push_str("</ul>\n");
+    }
+    out.push_str("</section>\n");
+    if let Some(headroom) = &capacity.headroom {
+        let words = escape(&headroom.words());
+        let _ = writeln!(out, "<section>\n<h2>Headroom at the peak</h2>\n<p>{words}</p>");
+        figure(
+            &mut out,
+            &load_lines(headroom, capacity.target_ratio),
+            "Share of requests within every limit when the same requests come faster, with the interval of the costs; dashed: the target.",
+        );
+        let _ = writeln!(out, "<p>What breaks first: {}.</p>\n</section>", escape(&headroom.breaks));
+    }
+    if !capacity.sensitivity.is_empty() {
+        out.push_str("<section>\n<h2>If prices or load change</h2>\n");
+        table(&mut out, &changes(capacity));
+        out.push_str("</section>\n");
+    }
+    out.push_str("<section>\n<h2>Where the figures come from</h2>\n<ul>\n");
+    for sentence in &capacity.sources {
+        let _ = writeln!(out, "<li>{}</li>", escape(sentence));
+    }
+    out.push_str("</ul>\n</section>\n</main>\n</body>\n</html>\n");
+    out
+}
+
+fn table(out: &mut String, rows: &Rows) {
+    out.push_str("<div class=\"scroll\">\n<table>\n");
+    for (index, row) in rows.iter().enumerate() {
+        out.push_str("<tr>");
+        for (column, cell) in row.iter().enumerate() {
+            let cell = escape(cell);
+            let _ = match (index, column) {
+                (0, _) => write!(out, "<th scope=\"col\">{cell}</th>"),
+                (_, 0) => write!(out, "<th scope=\"row\">{cell}</th>"),
+                _ => write!(out, "<td>{cell}</td>"),
+            };
+        }
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table>\n</div>\n");
+}

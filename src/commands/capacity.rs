@@ -1,0 +1,90 @@
+//! `capacity`: what a fleet costs that keeps the limits of a serving scenario, as a report.
+
+use reports::capacity::{Capacity, html, markdown};
+use reports::{PolicyResult, RunResult};
+
+use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
+use crate::cli::{CapacityArgs, Format, ScenarioArgs};
+use crate::jobs::capacity::{Question, answer};
+use crate::scenario::{self, Overrides};
+
+/// Runs the verb.
+pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
+    threads(args.scenario.jobs)?;
+    let Loaded::Job(job) = load_any(&args.scenario)? else { return Err(nothing_asked(&args.scenario.scenario)) };
+    let question = job.capacity().ok_or_else(|| nothing_asked(job.name()))?;
+    let ScenarioArgs { scenario, set, seed, strict_hull, .. } = &args.scenario;
+    let overrides = Overrides { set: set.clone(), seed: *seed, strict_hull: *strict_hull };
+    let found =
+        of(scenario, &overrides, job.name(), question).map_err(|why| Failure::Input(format!("error[S000]: {why}")))?;
+    let dir = out_dir(&args.scenario, job.name())?;
+    let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
+    write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
+    write(&dir.join("capacity.md"), &markdown(&found))?;
+    write(&dir.join("capacity.html"), &html(&found))?;
+    print(&match args.format {
+        Format::Json => json + "\n",
+        Format::Markdown => markdown(&found),
+        Format::Table => {
+            let rows = reports::capacity::text(&found);
+            format!("{}\n\n{rows}\nreport: {}\n", found.lead().join("\n"), dir.join("capacity.html").display())
+        }
+    })?;
+    match found.chosen {
+        Some(_) => Ok(()),
+        None => Err(Failure::Gate("error: no fleet that was tried meets the limits".to_owned())),
+    }
+}
+
+/// The report of a scenario with keys laid over it.
+///
+/// # Errors
+/// A sentence where the scenario is wrong or asks nothing about capacity.
+pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
+    let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
+    let (source, folder) = scenario::find(name)?;
+    let overrides = Overrides { set: set.clone(), ..Overrides::default() };
+    let checked = scenario::check(source, &folder, &overrides);
+    let job = checked.job.ok_or_else(|| why(&checked.findings))?;
+    let question = job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))?;
+    of(name, &overrides, job.name(), question)
+}
+
+fn nothing_asked(name: &str) -> Failure {
+    Failure::Input(format!(
+        "error[S121]: `{name}` asks nothing about capacity\n  = a scenario of kind `serving` with a section `[capacity]` does; \
+         `skrull-sim show serving/capacity` is one"
+    ))
+}
+
+/// Answers the question of a scenario that was found before.
+fn of(file: &str, overrides: &Overrides, name: &str, question: &Question) -> Result<Capacity, String> {
+    let (source, folder) = scenario::find(file)?;
+    let run = |keys: &[String]| {
+        let set = [overrides.set.clone(), keys.to_vec()].concat();
+        let overrides = Overrides { set, ..overrides.clone() };
+        let checked = scenario::check(source.clone(), &folder, &overrides);
+        let job = checked.job.ok_or_else(|| why(&checked.findings))?;
+        Ok::<RunResult, String>(job.run(&|_| {}))
+    };
+    let judge = |keys: &[String]| -> Result<PolicyResult, String> {
+        let row = run(keys)?.results.into_iter().next().ok_or_else(|| "nothing ran".to_owned())?;
+        if row.status == "ok" { Ok(row) } else { Err(row.why) }
+    };
+    let first =
+        run(&[format!("policies.run=['{}']", question.policy), format!("policies.baseline='{}'", question.policy)]);
+    let sources = first.map(|result| {
+        let model =
+            format!("costs of the scenario's own fleet: {} ({})", result.cost_model.profile, result.cost_model.source);
+        [vec![model], result.cost_model.free_parameters].concat()
+    });
+    let per_token = "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
+    let sources = [sources.unwrap_or_default(), vec![per_token.to_owned()]].concat();
+    Ok(answer(name, question, sources, &judge))
+}
+
+/// The first error in a sentence.
+fn why(findings: &[crate::diagnostic::Finding]) -> String {
+    let first = findings.iter().find(|finding| finding.severity == crate::diagnostic::Severity::Error);
+    first.map_or_else(|| "the scenario cannot be read".to_owned(), |finding| finding.what.clone())
+}
