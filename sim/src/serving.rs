@@ -14,6 +14,7 @@ pub mod lengths;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
+pub mod pool;
 pub mod records;
 pub mod replica;
 pub mod request;

@@ -5,14 +5,21 @@
 //! placement is a maximum flow (`helix/flow.rs`), an upper bound on what any schedule of requests reaches on it. Placements come from the
 //! baselines (`helix/layouts.rs`), a descent from them, and the paper's program (`helix/program.rs`) started at the best of them.
 //!
-//! Two bounds: all work over all nodes, F·M <= Σ_i max_k k·thr_i(k), and the program's own. Units: tokens per second, layers.
+//! `replay.rs` makes a placement what the simulator plays, `typical.rs` has the rates from times of layers. Two bounds: all work over all nodes, F·M <= Σ_i max_k k·thr_i(k), and the program's own. Units: tokens per second, layers.
 
 mod flow;
 mod layouts;
+mod policies;
 mod program;
+mod replay;
+pub mod tables;
+mod typical;
 
 pub use flow::{Flow, max_flow};
 pub use layouts::{chain, petals, separate, swarm};
+pub use policies::{POLICIES, Placement, PoolPolicy, Scheduling};
+pub use replay::{Fill, Link, Machines, Member, Network};
+pub use typical::{Typical, rates};
 
 use super::{Proof, RentalError, RunnerUp};
 use crate::milp::Budget;
