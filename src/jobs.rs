@@ -2,6 +2,7 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+pub mod pool;
 pub mod serving;
 
 use std::path::Path;
@@ -56,10 +57,19 @@ pub struct Kind {
 }
 
 /// Every kind but training.
-pub static KINDS: &[Kind] = &[Kind {
-    name: "serving",
-    about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
-    read: |reader, source, folder, overrides| {
-        scenario::serving::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+pub static KINDS: &[Kind] = &[
+    Kind {
+        name: "serving",
+        about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
+        read: |reader, source, folder, overrides| {
+            scenario::serving::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+        },
     },
-}];
+    Kind {
+        name: "pool",
+        about: "which layers of one model go to which nodes of a mixed pool, and how requests travel through them",
+        read: |reader, source, folder, overrides| {
+            scenario::pool::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+        },
+    },
+];

@@ -10,6 +10,7 @@ pub mod expect;
 mod model;
 mod parallel;
 mod policies;
+pub mod pool;
 pub mod reader;
 mod search;
 mod sections;
@@ -134,6 +135,8 @@ pub struct Overrides {
 
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
+    ("cloud/helix-24", include_str!("../scenarios/cloud/helix-24.toml")),
+    ("cloud/helix-24-30b", include_str!("../scenarios/cloud/helix-24-30b.toml")),
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
