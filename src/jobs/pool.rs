@@ -106,7 +106,7 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
     let placed = scenario.machines.place(&choice.placement);
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let played = placed.and_then(|placed| Ok((parts(scenario, choice, &placed)?, placed)));
-    let (parts, placed) = match played {
+    let (mut parts, placed) = match played {
         Ok(played) => played,
         Err(why) => {
             return PolicyResult {
@@ -118,24 +118,32 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
             };
         }
     };
+    if let Some(most) = choice.decodes_max {
+        let rooms = parts.iter_mut().flat_map(|pool| &mut pool.nodes).map(|node| &mut node.room);
+        rooms.for_each(|room| room.decodes = room.decodes.min(most));
+    }
     let begun = Instant::now();
     let outcomes: Vec<Outcome> = parts.iter().enumerate().map(|(at, part)| play(scenario, choice, part, at)).collect();
     let mut metrics = metrics(choice, &parts, &outcomes);
-    metrics.insert("max_flow_tokens_per_s".to_owned(), placed.flow.tokens_per_s);
-    let ratio = metrics["tokens_per_s"] / placed.flow.tokens_per_s;
-    metrics.insert("flow_ratio".to_owned(), ratio);
-    let proof = &placed.proof;
+    let flow = placed.flow.tokens_per_s;
+    metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
+    metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
+    metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
+    let bound = placed.proof.bound;
+    let mut notes = notes(scenario, &placed);
+    notes.push(format!("{flow:.0} tokens/s by maximum flow, no placement has more than {bound:.0}"));
     PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
         why: words(&parts, &outcomes, choice),
         metrics,
         planner: Some(PlannerFacts {
-            objective: Some(placed.flow.tokens_per_s),
-            bound: Some(proof.bound),
-            gap_ratio: Some(proof.gap),
-            status: proof.status.name().to_owned(),
-            notes: notes(scenario, &placed),
+            status: placed.proof.status.name().to_owned(),
+            notes,
+            figures: BTreeMap::from([
+                ("max_flow_tokens_per_s".to_owned(), flow),
+                ("bound_tokens_per_s".to_owned(), bound),
+            ]),
             ..PlannerFacts::default()
         }),
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
@@ -235,6 +243,7 @@ fn metrics(choice: &PoolChoice, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMa
         [
             ("decode_tokens_per_s", decode / counted_s),
             ("tokens_per_s", (decode + sum(|outcome| outcome.prompt_tokens)) / counted_s),
+            ("tokens_from_start_per_s", sum(|outcome| outcome.all_tokens) / until_s),
             ("prompt_latency_s.mean", mean_s(&prompts)),
             ("prompt_latency_s.p99", p99_s(prompts)),
             ("decode_latency_s.mean", mean_s(&tokens)),

@@ -33,6 +33,8 @@ pub struct PoolChoice {
     pub scheduling: Scheduling,
     /// What arrives, and for how long.
     pub load: Load,
+    /// Decoding requests of a batch at most, beside the nodes' own limits.
+    pub decodes_max: Option<u32>,
 }
 
 /// A checked scenario of a pool.

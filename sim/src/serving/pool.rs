@@ -204,6 +204,8 @@ pub struct Outcome {
     pub prompt_tokens: u64,
     /// Generated tokens counted, without the first of each request, which is the prompt's.
     pub decode_tokens: u64,
+    /// Prompt and generated tokens from the start on, counted or not.
+    pub all_tokens: u64,
     /// From issue to first token, nanoseconds, of each counted prompt.
     pub prompt_ns: Vec<u64>,
     /// From token to token, nanoseconds, of each counted generated token.

@@ -18,6 +18,7 @@ fn choice(policy: &PoolPolicy, load: &Load) -> PoolChoice {
         placement: policy.placement.clone(),
         scheduling: policy.scheduling,
         load: load.clone(),
+        decodes_max: None,
     }
 }
 
@@ -73,13 +74,15 @@ fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32)
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
     let ranges = ranges(&mut section, n_nodes, n_layers);
     let load = load::variant(&mut section, load);
+    let decodes_max = super::small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
+    let decodes_max = (decodes_max > 0).then_some(decodes_max);
     section.finish();
     let (name, policy) = (name?, policy?);
     let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.placement.clone());
     if let Placement::Searched { solver_s: seconds } = &mut placement {
         *seconds = solver_s;
     }
-    Some(PoolChoice { name, placement, scheduling: policy.scheduling, load })
+    Some(PoolChoice { name, placement, scheduling: policy.scheduling, load, decodes_max })
 }
 
 fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {

@@ -6,7 +6,8 @@
 //!
 //! thr(k) = (s·b/o + b) / (k·(b/o·t_prompt(s) + t_decode(b)))
 //!
-//! t follows from thr itself, so it is iterated. From one prompt per batch on, prompts and decodes are weighed 1 to o. Units: seconds, tokens.
+//! t follows from thr itself, so it is iterated. From one prompt per batch on, prompts and decodes are weighed 1 to o. Batches are whole, so
+//! the iteration ends in a cycle of two that are a few percent apart; the start below ends in that of the artefact. Units: seconds, tokens.
 
 use hw::Tokens;
 use sim::serving::pool::NodeType;
@@ -22,14 +23,14 @@ pub struct Typical {
     pub cache_ratio: f64,
 }
 
-/// Rounds until the times of layers have settled; the artefact's.
-const ROUNDS: usize = 10;
+/// Rounds until the times of layers have settled.
+const ROUNDS: usize = 20;
 
 /// Tokens per second by layers held, `[type][k - 1]`, as long as a type can hold layers; `n_nodes` counts the nodes of every type.
 #[must_use]
 pub fn rates(types: &[NodeType], n_nodes: &[u32], n_layers: u32, typical: Typical) -> Vec<Vec<f64>> {
-    // Layers per second of a token; where the iteration begins does not matter.
-    let mut speed = vec![1.0; types.len()];
+    // Layers per second, relative to each other.
+    let mut speed: Vec<f64> = types.iter().map(|node| 1.0 / node.prompt.at(typical.prompt)).collect();
     for _ in 0..ROUNDS {
         let next = types.iter().enumerate().map(|(of, node)| {
             let k = node.layers_typical;

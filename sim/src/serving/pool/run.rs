@@ -323,6 +323,7 @@ impl Loop<'_> {
         let active = &mut self.active[request];
         let (was_prompt, tokens) = (active.is_prompt, active.tokens());
         let took = (now - active.begun).as_ns();
+        self.outcome.all_tokens += u64::from(tokens);
         if now >= self.asked.warm_up {
             if was_prompt {
                 self.outcome.prompt_tokens += u64::from(tokens);
