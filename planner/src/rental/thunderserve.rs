@@ -8,10 +8,13 @@
 //! compression. Objective: the share of requests that meet both targets. Several details of the paper are not public; what is assumed here:
 //! mean waits of M/D/1 queues, a wire that a pair's largest machines share, and the constants below. Units: seconds, bytes per second.
 
+pub mod colocated;
 mod group;
+pub mod replay;
 mod search;
 mod transport;
 
+pub use colocated::Replica;
 pub use group::Stage;
 pub use transport::{Transport, solve as transport};
 
@@ -240,23 +243,41 @@ pub fn stale(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalE
     search::kept(task, deployment)
 }
 
-/// Requests per second within the targets when every machine holds replicas that run both phases: the colocated baseline.
+/// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the
+/// deployments, each for all of the arrivals.
 ///
 /// # Errors
-/// On figures without meaning.
-pub fn colocated(task: &Task) -> Result<f64, RentalError> {
+/// On figures without meaning, and when no machine holds both phases.
+pub fn within_machines(task: &Task, tabu: Tabu) -> Result<Vec<Deployment>, RentalError> {
     task.check()?;
-    let machine = |m: usize| {
-        let n = task.pool.machines[m].n_gpus;
-        let replicas = (1..=n).map(|size| {
-            let mut n_gpus = vec![0; task.pool.machines.len()];
-            n_gpus[m] = size;
-            let rates = group::layouts(task, &n_gpus).into_iter().map(|stages| group::colocated_rate(task, &stages));
-            f64::from(n / size) * rates.fold(0.0, f64::max)
-        });
-        replicas.fold(0.0, f64::max)
+    let alone = |m: usize| {
+        let mut task = task.clone();
+        let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != m);
+        others.for_each(|(_, machine)| machine.n_gpus = 0);
+        plan(&task, tabu)
     };
-    Ok((0..task.pool.machines.len()).map(machine).sum())
+    let found: Vec<Deployment> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
+    if found.is_empty() {
+        return Err(RentalError::Infeasible("no machine alone holds the model in both phases within the targets".to_owned()));
+    }
+    Ok(found)
+}
+
+/// Seconds to the first token and per further token of a mean request that is alone on a machine, with the layout that is best for either.
+///
+/// # Errors
+/// On figures without meaning, and when the machine does not hold the model.
+pub fn alone_s(task: &Task, machine: usize) -> Result<(f64, f64), RentalError> {
+    task.check()?;
+    let mut n_gpus = vec![0; task.pool.machines.len()];
+    n_gpus[machine] = task.pool.machines[machine].n_gpus;
+    let (input, output) = task.mean();
+    let times = group::layouts(task, &n_gpus).into_iter();
+    let times = times.map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
+    let best = times.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
+    best.ok_or_else(|| {
+        RentalError::Infeasible(format!("`{}` alone does not hold the model", task.pool.machines[machine].name))
+    })
 }
 
 #[cfg(test)]

@@ -57,15 +57,9 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Machine that holds most layers of a group.
-fn home(group: &Group) -> usize {
-    let of = |machine: usize| group.stages.iter().filter(|s| s.machine == machine).map(|s| s.layers).sum::<u64>();
-    (0..group.n_gpus.len()).rev().max_by_key(|&machine| of(machine)).unwrap_or(0)
-}
-
 /// Share of requests that meet both targets on a pair without waiting.
 fn met(task: &Task, prefill: &Group, decode: &Group, step_s: f64) -> f64 {
-    let bandwidth = task.pool.bandwidth(home(prefill), home(decode));
+    let bandwidth = task.pool.bandwidth(group::home(&prefill.stages), group::home(&decode.stages));
     let meets = |(lengths, _): &&(super::Lengths, f64)| {
         let wire = task.pool.start_s + task.wire_bytes(lengths.input.as_f64()) / bandwidth;
         let first = group::prefill_s(task, &prefill.stages, lengths.input);
@@ -87,7 +81,7 @@ fn program(task: &Task, groups: &[Group]) -> (Vec<usize>, Vec<usize>, Transport)
     let mut wires: BTreeMap<(usize, usize), Wire> = BTreeMap::new();
     for (i, &a) in prefill.iter().enumerate() {
         for (j, &b) in decode.iter().enumerate() {
-            let link = (home(&groups[a]), home(&groups[b]));
+            let link = (group::home(&groups[a].stages), group::home(&groups[b].stages));
             let busy = task.requests_per_s * task.wire_bytes(input) / task.pool.bandwidth(link.0, link.1);
             wires.entry(link).or_default().push((i, j, busy));
         }
