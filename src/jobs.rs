@@ -2,6 +2,7 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+pub mod phases;
 pub mod pool;
 pub mod serving;
 
@@ -70,6 +71,13 @@ pub static KINDS: &[Kind] = &[
         about: "which layers of one model go to which nodes of a mixed pool, and how requests travel through them",
         read: |reader, source, folder, overrides| {
             scenario::pool::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+        },
+    },
+    Kind {
+        name: "phases",
+        about: "whether prefill and decode go to different groups of a mixed pool, and which",
+        read: |reader, source, folder, overrides| {
+            scenario::phases::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
         },
     },
 ];

@@ -9,6 +9,7 @@ mod cost;
 pub mod expect;
 mod model;
 mod parallel;
+pub mod phases;
 mod policies;
 pub mod pool;
 pub mod reader;
@@ -137,6 +138,7 @@ pub struct Overrides {
 pub static EMBEDDED: &[(&str, &str)] = &[
     ("cloud/helix-24", include_str!("../scenarios/cloud/helix-24.toml")),
     ("cloud/helix-24-30b", include_str!("../scenarios/cloud/helix-24-30b.toml")),
+    ("cloud/thunderserve-4x4", include_str!("../scenarios/cloud/thunderserve-4x4.toml")),
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),

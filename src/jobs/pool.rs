@@ -252,6 +252,7 @@ fn metrics(choice: &PoolChoice, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMa
             ("busy_ratio", busy.sum::<f64>() / hw::Tokens(n_nodes.max(1) as u64).as_f64()),
             ("n_requests", sum(|outcome| outcome.n_ended)),
             ("n_waiting", sum(|outcome| outcome.n_waiting)),
+            ("n_put_back", sum(|outcome| outcome.n_put_back)),
             ("n_nodes", hw::Tokens(n_nodes as u64).as_f64()),
         ]
         .map(|(key, value)| (key.to_owned(), value)),

@@ -164,7 +164,8 @@ pub enum Load {
         /// Requests.
         in_flight: u32,
     },
-    /// As long as the fullest layer's cache is expected to be below a share: asked whenever a prompt or a request ends.
+    /// As long as the fullest layer's cache is expected to be below a share: asked whenever a prompt or a request ends. One without a path
+    /// is put back, for there are others.
     Filled {
         /// Requests at the beginning.
         start: u32,
@@ -194,12 +195,14 @@ pub struct Run<'r> {
 /// What a run gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Requests that were issued.
+    /// Requests that got a path.
     pub n_issued: u64,
     /// Requests that ended.
     pub n_ended: u64,
     /// Requests that found no path yet.
     pub n_waiting: u64,
+    /// Times that a filled load tried a request, found no path, and put it back.
+    pub n_put_back: u64,
     /// Prompt tokens counted.
     pub prompt_tokens: u64,
     /// Generated tokens counted, without the first of each request, which is the prompt's.

@@ -65,7 +65,6 @@ struct Loop<'l> {
     wires: Vec<Wire>,
     /// Requests without a path, in order.
     waiting: VecDeque<u32>,
-    n_under_way: u64,
     outcome: Outcome,
 }
 
@@ -100,7 +99,6 @@ pub fn run(pool: &Pool, paths: &mut dyn Paths, asked: &Run<'_>) -> Outcome {
         stations: (0..n).map(station).collect(),
         wires: pool.hops.iter().map(|_| Wire::default()).collect(),
         waiting: VecDeque::new(),
-        n_under_way: 0,
         outcome,
     };
     all.begin();
@@ -172,9 +170,13 @@ impl Loop<'_> {
                 if matches!(self.asked.load, Load::Open) {
                     self.issue(now);
                 }
-                self.outcome.n_issued += 1;
                 self.waiting.push_back(index(request));
                 self.admit(now);
+                if matches!(self.asked.load, Load::Filled { .. }) {
+                    // There is always another one to try: what finds no path is put back.
+                    self.outcome.n_put_back += self.waiting.len() as u64;
+                    self.waiting.clear();
+                }
             } else {
                 self.arrive(request, now);
             }
@@ -187,7 +189,7 @@ impl Loop<'_> {
             let request = request as usize;
             let Some(path) = self.paths.path(self.active[request].prompt) else { return };
             self.waiting.pop_front();
-            self.n_under_way += 1;
+            self.outcome.n_issued += 1;
             self.active[request].path = path;
             self.leave(request, now);
         }
@@ -349,7 +351,7 @@ impl Loop<'_> {
             Load::Open => false,
             Load::Closed { .. } => ends,
             Load::Filled { level_ratio, .. } => {
-                (was_prompt || ends) && self.waiting.is_empty() && self.paths.filled_ratio() <= level_ratio
+                (was_prompt || ends) && self.paths.filled_ratio() <= level_ratio
             }
         };
         if more {
@@ -366,7 +368,6 @@ impl Loop<'_> {
                 self.stations[node].cached -= u64::from(active.context) * self.pool.layers_done(hop);
             }
         }
-        self.n_under_way -= 1;
         self.outcome.n_ended += 1;
         self.paths.left(&path, prompt);
         self.admit(now);
