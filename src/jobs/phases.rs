@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use planner::rental::RentalError;
 use planner::rental::thunderserve::replay::{Fleet, goodput};
-use planner::rental::thunderserve::{self, Deployment, Phase, Replica, Stage, Task, colocated};
+use planner::rental::thunderserve::{self, Phase, PlayedBest, Replica, Stage, Task, colocated};
 use rayon::prelude::*;
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
@@ -133,24 +133,26 @@ fn planned(scenario: &PhasesScenario, choice: &PhasesChoice) -> Result<Plan, Ren
     machines.for_each(|(machine, lost)| machine.n_gpus = machine.n_gpus.saturating_sub(*lost));
     let begun = Instant::now();
     let wall_s = || begun.elapsed().as_secs_f64();
+    // Fewer requests choose among plans than measure the chosen one.
+    let (some, share) = (&scenario.requests[..scenario.requests.len().div_ceil(3)], scenario.attainment_ratio);
+    let best = |task: &Task| thunderserve::plan_played(task, scenario.tabu, some, share);
     match choice.method {
         Method::Colocated => Ok(of_replicas(&after, &colocated::per_machine(&after)?, wall_s())),
         Method::HexGen => Ok(of_replicas(&after, &colocated::mixed(&after)?, wall_s())),
         Method::DistServe => {
-            let found = thunderserve::within_machines(&after, scenario.tabu)?;
-            Ok(of_deployments(&after, &found, wall_s()))
+            let found = thunderserve::within_machines(&after, scenario.tabu, some, share)?;
+            Ok(of_deployments(&after, found, wall_s()))
         }
-        Method::ThunderServe => {
-            let found = thunderserve::plan(&after, scenario.tabu)?;
-            Ok(of_deployments(&after, &[found], wall_s()))
-        }
+        Method::ThunderServe => Ok(of_deployments(&after, vec![best(&after)?], wall_s())),
         Method::Stale | Method::Flip => {
-            let before = thunderserve::plan(task, scenario.tabu)?;
+            let before = best(task)?;
+            after.requests_per_s = before.planned_for_per_s;
             // Only what happens after the loss counts.
             let begun = Instant::now();
             let again = if choice.method == Method::Flip { thunderserve::replan } else { thunderserve::stale };
-            let found = again(&after, &before)?;
-            Ok(of_deployments(&after, &[found], begun.elapsed().as_secs_f64()))
+            let deployment = again(&after, &before.deployment)?;
+            let wall_s = begun.elapsed().as_secs_f64();
+            Ok(of_deployments(&after, vec![PlayedBest { deployment, n_played: 0, ..before }], wall_s))
         }
     }
 }
@@ -179,15 +181,15 @@ fn of_replicas(task: &Task, replicas: &[Replica], wall_s: f64) -> Plan {
 }
 
 /// Deployments beside each other as one.
-fn of_deployments(task: &Task, found: &[Deployment], wall_s: f64) -> Plan {
+fn of_deployments(task: &Task, found: Vec<PlayedBest>, wall_s: f64) -> Plan {
     let mut fleet = Fleet { groups: Vec::new(), pairs: Vec::new() };
     let mut notes = Vec::new();
     let (mut planned_per_s, mut gpus) = (0.0, [0, 0]);
-    for deployment in found {
+    for PlayedBest { deployment, planned_for_per_s, .. } in &found {
         let (own, offset) = (Fleet::of(deployment), fleet.groups.len());
         fleet.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
         fleet.groups.extend(own.groups);
-        planned_per_s += deployment.attainment * task.requests_per_s;
+        planned_per_s += deployment.attainment * planned_for_per_s;
         for group in deployment.groups.iter().filter(|group| !group.stages.is_empty()) {
             let at = usize::from(group.phase == Phase::Decode);
             gpus[at] += n_gpus(&group.stages);
@@ -195,8 +197,11 @@ fn of_deployments(task: &Task, found: &[Deployment], wall_s: f64) -> Plan {
         }
         notes.extend(deployment.proof.runner_up.iter().map(|other| format!("runner-up: {}", other.about)));
     }
-    notes.push(format!("{} deployments looked at", found.iter().map(|d| d.n_evaluated).sum::<usize>()));
-    let bindings: Vec<&str> = found.iter().map(|deployment| deployment.proof.binding.as_str()).collect();
+    for PlayedBest { deployment, planned_for_per_s, n_played } in &found {
+        let n = deployment.n_evaluated;
+        notes.push(format!("planned for {planned_for_per_s:.2} requests/s, {n} deployments looked at, best of {n_played} played"));
+    }
+    let bindings: Vec<&str> = found.iter().map(|best| best.deployment.proof.binding.as_str()).collect();
     Plan {
         fleet,
         planned_per_s,

@@ -20,6 +20,7 @@ pub use transport::{Transport, solve as transport};
 
 use hw::Gpu;
 use sim::model::Model;
+use sim::serving::request::Request;
 
 use super::throughput::{LINK_REACHED, Lengths};
 use super::{Proof, RentalError};
@@ -243,20 +244,66 @@ pub fn stale(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalE
     search::kept(task, deployment)
 }
 
+/// Parts of the task's arrivals for which plans are made when the one that plays best is looked for.
+const LOADS: [f64; 7] = [1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12];
+
+/// A deployment, and the rate of arrivals that it was planned for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlayedBest {
+    /// Groups and routes.
+    pub deployment: Deployment,
+    /// Arrivals for which it was planned.
+    pub planned_for_per_s: f64,
+    /// Different deployments that were played.
+    pub n_played: usize,
+}
+
+/// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
+/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second.
+///
+/// # Errors
+/// On figures without meaning, and when there is no plan for any load.
+pub fn plan_played(task: &Task, tabu: Tabu, requests: &[Request], share: f64) -> Result<PlayedBest, RentalError> {
+    let mut found: Vec<(f64, PlayedBest)> = Vec::new();
+    let mut why = None;
+    for load in LOADS {
+        let planned_for_per_s = load * task.requests_per_s;
+        match plan(&Task { requests_per_s: planned_for_per_s, ..task.clone() }, tabu) {
+            Ok(deployment) => {
+                if found.iter().any(|(_, known)| known.deployment.groups == deployment.groups) {
+                    continue;
+                }
+                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment), requests, share);
+                found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
+            }
+            Err(error) => why = Some(error),
+        }
+    }
+    let n_played = found.len();
+    let best = found.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a });
+    let none = || RentalError::Infeasible("no load has a plan".to_owned());
+    best.map(|(_, best)| PlayedBest { n_played, ..best }).ok_or_else(|| why.unwrap_or_else(none))
+}
+
 /// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the
-/// deployments, each for all of the arrivals.
+/// deployments that play best.
 ///
 /// # Errors
 /// On figures without meaning, and when no machine holds both phases.
-pub fn within_machines(task: &Task, tabu: Tabu) -> Result<Vec<Deployment>, RentalError> {
+pub fn within_machines(
+    task: &Task,
+    tabu: Tabu,
+    requests: &[Request],
+    share: f64,
+) -> Result<Vec<PlayedBest>, RentalError> {
     task.check()?;
     let alone = |m: usize| {
         let mut task = task.clone();
         let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != m);
         others.for_each(|(_, machine)| machine.n_gpus = 0);
-        plan(&task, tabu)
+        plan_played(&task, tabu, requests, share)
     };
-    let found: Vec<Deployment> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
+    let found: Vec<PlayedBest> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
     if found.is_empty() {
         return Err(RentalError::Infeasible("no machine alone holds the model in both phases within the targets".to_owned()));
     }
