@@ -13,9 +13,12 @@ mod validate;
 use std::io::Write;
 use std::process::ExitCode;
 
+use reports::RunResult;
+
 use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::diagnostic;
 use crate::jobs::Job;
+use crate::pipeline;
 use crate::scenario::{self, Overrides, Scenario};
 
 /// How a verb fails.
@@ -87,6 +90,24 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 enum Loaded {
     Training(Box<Scenario>),
     Job(Box<dyn Job>),
+}
+
+impl Loaded {
+    /// Names of what it compares, in order.
+    fn choices(&self) -> Vec<&str> {
+        match self {
+            Self::Training(scenario) => scenario.policies.iter().map(|choice| choice.name.as_str()).collect(),
+            Self::Job(job) => job.choices(),
+        }
+    }
+
+    /// Runs every choice.
+    fn run(&self) -> RunResult {
+        match self {
+            Self::Training(scenario) => pipeline::run(scenario, &|_| {}).result,
+            Self::Job(job) => job.run(&|_| {}),
+        }
+    }
 }
 
 /// Reads the training scenario of a command line; warnings go to standard error.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use calibrate::device::Device;
-use calibrate::execute::ExecuteError;
+use calibrate::execute::{ExecuteError, Running};
 use calibrate::family::{self, Domain};
 use hw::topology::Topology;
 use planner::Decision;
@@ -84,6 +84,52 @@ pub fn run(
     let topology = Topology::of(&planned.problem.cluster);
     let machine = machine(&planned.problem, cost, &topology);
     calibrate::execute::execute(&planned.graph, device, &machine, usize::try_from(runs).unwrap_or(1))
+}
+
+/// Rounds over the runs that are wanted, at most.
+const PATIENCE: u64 = 2;
+
+/// Runs first steps of several plans on a device, taking turns, until each has so many runs beside which the device was steady. What ran before the device failed comes back, with the policy at which
+/// it failed; plans behind the first that did not even begin are not there.
+pub fn run_in_turn(
+    planned: &[&Planned],
+    device: &mut dyn Device,
+    cost: &dyn CostModel,
+    runs: u64,
+    progress: &dyn Fn(String),
+) -> (Vec<Execution>, Option<(String, ExecuteError)>) {
+    let topologies: Vec<Topology> = planned.iter().map(|planned| Topology::of(&planned.problem.cluster)).collect();
+    let machines: Vec<Machine<'_>> =
+        planned.iter().zip(&topologies).map(|(planned, topology)| machine(&planned.problem, cost, topology)).collect();
+    let (mut running, mut failed) = (Vec::with_capacity(planned.len()), None);
+    for (planned, machine) in planned.iter().zip(&machines) {
+        progress(format!("warming up {}", planned.policy));
+        match Running::begin(&planned.graph, device, machine) {
+            Ok(begun) => running.push(begun),
+            Err(error) => {
+                failed = Some((planned.policy.clone(), error));
+                break;
+            }
+        }
+    }
+    let best = |running: &[Running<'_>]| running.iter().map(Running::reference_s).fold(f64::INFINITY, f64::min);
+    // A run beside which others used the device is repeated, within reason.
+    'rounds: for round in 1..=PATIENCE * runs {
+        let best = best(&running);
+        for (running, planned) in running.iter_mut().zip(planned) {
+            if running.n_steady(best) as u64 >= runs {
+                continue;
+            }
+            progress(format!("run {round} of {runs}: {}", planned.policy));
+            if let Err(error) = running.run(device) {
+                failed = failed.or(Some((planned.policy.clone(), error.into())));
+                break 'rounds;
+            }
+        }
+    }
+    let best = best(&running);
+    let finished = running.into_iter().zip(&machines).take_while(|(running, _)| running.n_runs() > 0);
+    (finished.filter_map(|(running, machine)| running.finish(machine, best).ok()).collect(), failed)
 }
 
 /// Prediction under a cost model against what a device did.

@@ -170,6 +170,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
+    ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),

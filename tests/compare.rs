@@ -75,3 +75,33 @@ fn varied_keys_stand_side_by_side_in_one_comparison() {
         }
     }
 }
+
+#[test]
+fn a_scenario_of_another_kind_is_compared_by_the_figure_that_counts_there() {
+    let path = std::env::temp_dir().join(format!("skrull-sim-serving-{}.xml", std::process::id()));
+    let junit = path.to_string_lossy().into_owned();
+    let args = ["serving/azure-conv", "--set", "trace.requests=400", "--seeds", "3", "--format", "markdown"];
+    let gates = ["--gate", "vllm-v1:goodput_requests_per_s>=0.9", "--gate", "ttft_s.mean<=100", "--junit", &junit];
+    let of = |more: &[&str]| {
+        let found = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+            .arg("compare")
+            .args(args)
+            .args(more)
+            .current_dir(super::root())
+            .output()
+            .expect("the program starts");
+        (found.status.code(), text(&found.stdout), text(&found.stderr))
+    };
+    let (code, table, errors) = of(&gates);
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(table.contains("| goodput/s | ratio to baseline |") && table.contains("above 1 is better"), "{table}");
+    let xml = std::fs::read_to_string(&path).expect("written");
+    std::fs::remove_file(path).expect("the file is there");
+    assert!(xml.contains("tests=\"3\" failures=\"0\""), "{xml}");
+    let (code, _, errors) = of(&["--baseline", "vlm-v1"]);
+    assert_eq!(code, Some(2));
+    assert!(errors.contains("did you mean `vllm-v1`?"), "{errors}");
+    let (code, _, errors) = of(&["--gate", "vllm-v1:ttft_s.mean<=0.01"]);
+    assert_eq!(code, Some(1));
+    assert!(errors.contains("of the baseline's"), "{errors}");
+}

@@ -188,7 +188,7 @@ fn calibrate_writes_a_profile_that_run_reads() {
     let profile = out.join("here.toml");
     let text = profile.to_str().expect("a path");
     let output =
-        run(&["calibrate", "--device", "cpu:1", "--budget", "4s", "--max-len", "256", "--name", "here"], &profile);
+        run(&["calibrate", "--device", "cpu:1", "--budget", "10s", "--max-len", "256", "--name", "here"], &profile);
     assert!(output.status.success(), "{}", said(&output));
     assert!(out.join("here.samples.jsonl").is_file(), "samples are kept beside the profile");
     let profile_set = format!("cost.profile=\"{text}\"");

@@ -4,7 +4,11 @@ use skrull_sim::diagnostic;
 use skrull_sim::scenario::{self, Overrides};
 
 fn checked(set: &[&str]) -> scenario::Checked {
-    let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
+    checked_of("serving/azure-conv", set)
+}
+
+fn checked_of(name: &str, set: &[&str]) -> scenario::Checked {
+    let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
     scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
@@ -55,8 +59,26 @@ fn what_is_wrong_is_named_with_the_nearest_right_name() {
         ("engine.max_context=2", "are longer than a replica of `vllm-v1` can hold"),
         ("fleet.replicas=2", "2 replicas of 1 GPUs, the cluster has 1 GPUs"),
         ("engine.tp=3", "does not divide the 32 attention heads"),
+        ("fleet.group=[{gpu='l40ss'}]", "did you mean `l40s`?"),
+        ("fleet.group=[{gpu='l4',name='a',max_sequences=0},{gpu='l4'}]", "allowed are whole numbers from 1 to 65536"),
+        ("fleet.group=[{gpu='l40s'},{gpu='l40s'}]", "two groups are named `l40s`"),
+        ("fleet.group=[{gpu='l40s',share=[1,2]}]", "2 shares for 1 types of requests"),
+        ("fleet.group=[{gpu='l40s',share=-1}]", "`fleet.group.share` is no share"),
+        ("fleet.group=[{name='b',replicas=3}]", "take 3 GPUs, the cluster has 1"),
     ] {
         let text = messages(&[set]);
         assert!(text.contains(expected), "{set}:\n{text}");
     }
+}
+
+#[test]
+fn a_group_of_the_scenarios_own_gpus_is_the_plain_fleet() {
+    let metrics = |set: &[&str]| {
+        let scenario = checked(set).job.expect("a good scenario");
+        scenario.run(&|_| {}).results[0].metrics.clone()
+    };
+    let base = ["cluster.gpus_per_node=4", "trace.requests=2000"];
+    let plain = metrics(&[&base[..], &["fleet.replicas=3", "fleet.usd_per_gpu_hour=2.0"]].concat());
+    let group = metrics(&[&base[..], &["fleet.group=[{replicas=3,usd_per_gpu_hour=2.0}]"]].concat());
+    assert_eq!(plain, group);
 }

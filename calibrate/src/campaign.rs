@@ -16,10 +16,10 @@ use thiserror::Error;
 
 use crate::design::{self, Next};
 use crate::device::{Device, DeviceError, Facts};
-use crate::family::{Domain, Family};
+use crate::family::{Domain, Family, Region};
 use crate::fit;
 use crate::fit::law::Row;
-use crate::sample::{self, Log, Sample};
+use crate::sample::{self, Log, Sample, Timed};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -82,23 +82,10 @@ pub fn measure(
 ) -> Result<Campaign, CampaignError> {
     let begun = Instant::now();
     let reference = device.facts().reference.clone();
-    let (seconds, _) = sample::time(device, &reference)?;
-    let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now() };
-    // What a kernel may take, by the rate of the reference; a first guess for what is not a product is made below.
-    let longest = effort.budget.as_secs_f64() * LONGEST;
-    let flops = clock.reference.flops() / clock.best * longest;
-    let mut states: Vec<State> = domain
-        .iter()
-        .map(|(family, region)| {
-            let mut all = design::candidates(*family, region, |op| device.runs(op));
-            // Where everything is long, the shortest few are measured all the same.
-            let mut sizes: Vec<f64> = all.iter().map(Op::flops).collect();
-            sizes.sort_by(f64::total_cmp);
-            let least = sizes.get(FIRST.min(sizes.len().max(1)) - 1).copied().unwrap_or(0.0);
-            all.retain(|op| op.flops() <= flops.max(least));
-            State::new(*family, all, longest)
-        })
-        .collect();
+    let seconds = sample::time(device, &reference)?.seconds;
+    let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now(), bests: Vec::new() };
+    let mut states = states(device, domain, effort, clock.reference.flops() / clock.best);
+    let n_earlier = earlier.len();
     let mut samples = Vec::new();
     for sample in earlier {
         if let Some(state) = states.iter_mut().find(|state| Some(state.family) == Family::of(&sample.op)) {
@@ -138,7 +125,27 @@ pub fn measure(
         log.append(&sample)?;
         samples.push(sample);
     }
+    // The best time of the reference kernel may have come late.
+    for (sample, best) in samples[n_earlier..].iter_mut().zip(&clock.bests) {
+        sample.slowdown *= best / clock.best;
+    }
     Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
+}
+
+/// What may be measured of every family: nothing that takes too much of the budget, by the rate of the reference kernel in operations
+/// per second, which is a first guess for what is not a product.
+fn states(device: &dyn Device, domain: &Domain, effort: Effort, flops_per_s: f64) -> Vec<State> {
+    let longest = effort.budget.as_secs_f64() * LONGEST;
+    let state = |(family, region): (&Family, &Region)| {
+        let mut all = design::candidates(*family, region, |op| device.runs(op));
+        // Where everything is long, the shortest few are measured all the same.
+        let mut sizes: Vec<f64> = all.iter().map(Op::flops).collect();
+        sizes.sort_by(f64::total_cmp);
+        let least = sizes.get(FIRST.min(sizes.len().max(1)) - 1).copied().unwrap_or(0.0);
+        all.retain(|op| op.flops() <= (flops_per_s * longest).max(least));
+        State::new(*family, all, longest)
+    };
+    domain.iter().map(state).collect()
 }
 
 /// Operations that took far longer than others of their kind say, the worst first: they are measured once more.
@@ -175,16 +182,26 @@ struct Clock {
     best: f64,
     last: f64,
     at: Instant,
+    /// Best time as it was known when each sample was taken.
+    bests: Vec<f64>,
+}
+
+impl Clock {
+    fn see(&mut self, seconds: f64) {
+        self.last = seconds;
+        self.best = self.best.min(seconds);
+    }
 }
 
 /// One sample, marked with the state of the reference kernel.
 fn sampled(device: &mut dyn Device, op: &Op, clock: &mut Clock) -> Result<Sample, DeviceError> {
     if clock.at.elapsed() >= REFERENCE_EVERY {
-        clock.last = sample::time(device, &clock.reference)?.0;
-        clock.best = clock.best.min(clock.last);
+        clock.see(sample::time(device, &clock.reference)?.seconds);
         clock.at = Instant::now();
     }
-    let (seconds, spread) = sample::time(device, op)?;
+    let Timed { seconds, spread, reference_s } = sample::time(device, op)?;
+    reference_s.into_iter().for_each(|seconds| clock.see(seconds));
+    clock.bests.push(clock.best);
     Ok(Sample { op: op.clone(), seconds, spread, slowdown: clock.last / clock.best })
 }
 

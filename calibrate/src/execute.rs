@@ -14,6 +14,7 @@ use sim::validation::{Execution, How, PartTime, elementary, quantile};
 use sim::{Outcome, Timeline};
 use thiserror::Error;
 
+use crate::campaign::SLOW;
 use crate::device::{Device, DeviceError};
 use crate::sample;
 
@@ -55,45 +56,123 @@ pub fn execute(
     machine: &Machine<'_>,
     runs: usize,
 ) -> Result<Execution, ExecuteError> {
-    // What does not fit is found before anything runs.
-    let predicted = finished(graph, engine::simulate(graph, machine))?;
-    let limit = PATIENCE.1 + Duration::from_secs_f64(predicted.span().to_seconds().get() * PATIENCE.0);
-    let reference = device.facts().reference.clone();
-    let before = sample::time(device, &reference)?.0;
-    let runnable = prepare(graph, device)?;
-    let mut passes = Vec::with_capacity(runs);
-    let mut times = BTreeMap::new();
-    pass(graph, device, &runnable, limit, None)?;
-    // Steps are timed without marks between their operations, which are timed in runs of their own in between.
+    let mut running = Running::begin(graph, device, machine)?;
     for _ in 0..runs {
-        passes.push(pass(graph, device, &runnable, limit, None)?);
-        pass(graph, device, &runnable, limit, Some(&mut times))?;
+        running.run(device)?;
     }
-    let after = sample::time(device, &reference)?.0;
-    let modelled = |task: usize| predicted.end[task] - predicted.start[task];
-    let spans: Vec<Span> = (0..graph.tasks.len())
-        .map(|task| {
-            if !runnable[task] {
-                return modelled(task);
-            }
-            let times: Vec<f64> =
-                passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
-            Span::from_ns(hw::Bytes::from_f64(quantile(&times, 0.5)).0)
-        })
-        .collect();
-    let spans = shared(graph, spans);
-    let is_live = graph.lanes.len() == 1 && runnable.iter().all(|runs| *runs);
-    let mut timeline = finished(graph, engine::join(graph, machine, &spans))?;
-    if is_live {
-        live(&mut timeline, &passes);
+    let best = running.reference_s();
+    running.finish(machine, best)
+}
+
+/// A graph that is run as often as wanted. Several can take turns on a device, so that a while in which it is slow meets one run of each
+/// and no median.
+pub struct Running<'a> {
+    graph: &'a TaskGraph,
+    /// Whether the device can run a task.
+    runnable: Vec<bool>,
+    /// What the cost model says of each task.
+    modelled: Vec<Span>,
+    limit: Duration,
+    reference: Op,
+    runs: Vec<Run<'a>>,
+}
+
+/// One run of a graph: for its length, and for the times of its operations.
+struct Run<'a> {
+    pass: Pass,
+    times: Times<'a>,
+    /// Seconds of the reference kernel before and after.
+    reference: [f64; 2],
+}
+
+impl Run<'_> {
+    fn slowdown(&self, best: f64) -> f64 {
+        self.reference[0].max(self.reference[1]) / best.max(1e-12)
     }
-    let how = runnable.iter().map(|runs| match (runs, is_live) {
-        (false, _) => How::Modelled,
-        (true, true) => How::Live,
-        (true, false) => How::Joined,
-    });
-    let unsteady = (after / before).max(before / after);
-    Ok(Execution { how: how.collect(), timeline, parts: parts(times, runs), unsteady })
+}
+
+impl<'a> Running<'a> {
+    /// Looks whether everything fits, makes room, and runs once to warm up.
+    ///
+    /// # Errors
+    /// When the device fails or the plan does not fit.
+    pub fn begin(graph: &'a TaskGraph, device: &mut dyn Device, machine: &Machine<'_>) -> Result<Self, ExecuteError> {
+        // What does not fit is found before anything runs.
+        let predicted = finished(graph, engine::simulate(graph, machine))?;
+        let limit = PATIENCE.1 + Duration::from_secs_f64(predicted.span().to_seconds().get() * PATIENCE.0);
+        let reference = device.facts().reference.clone();
+        let runnable = prepare(graph, device)?;
+        pass(graph, device, &runnable, limit, None)?;
+        let modelled = (0..graph.tasks.len()).map(|task| predicted.end[task] - predicted.start[task]).collect();
+        Ok(Self { graph, runnable, modelled, limit, reference, runs: Vec::new() })
+    }
+
+    /// Runs the step twice: without marks between its operations, and then with, for their times.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn run(&mut self, device: &mut dyn Device) -> Result<(), DeviceError> {
+        let before = sample::time(device, &self.reference)?.seconds;
+        let whole = pass(self.graph, device, &self.runnable, self.limit, None)?;
+        let mut times = BTreeMap::new();
+        pass(self.graph, device, &self.runnable, self.limit, Some(&mut times))?;
+        let after = sample::time(device, &self.reference)?.seconds;
+        self.runs.push(Run { pass: whole, times, reference: [before, after] });
+        Ok(())
+    }
+
+    /// Runs so far.
+    #[must_use]
+    pub const fn n_runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// Runs beside which the reference kernel took at most a tenth longer than its best time, in seconds.
+    #[must_use]
+    pub fn n_steady(&self, best: f64) -> usize {
+        self.runs.iter().filter(|run| run.slowdown(best) <= SLOW).count()
+    }
+
+    /// Shortest time of the reference kernel, seconds; infinite before the first run.
+    #[must_use]
+    pub fn reference_s(&self) -> f64 {
+        self.runs.iter().flat_map(|run| run.reference).fold(f64::INFINITY, f64::min)
+    }
+
+    /// Medians over the runs beside which the device was steady, or over those of the lesser half of slowdowns where it never was.
+    ///
+    /// # Errors
+    /// When tasks wait for each other.
+    pub fn finish(mut self, machine: &Machine<'_>, best: f64) -> Result<Execution, ExecuteError> {
+        let slowdowns: Vec<f64> = self.runs.iter().map(|run| run.slowdown(best)).collect();
+        let allowed = SLOW.max(quantile(&slowdowns, 0.5));
+        self.runs.retain(|run| run.slowdown(best) <= allowed);
+        let Self { graph, runnable, runs, .. } = self;
+        let passes: Vec<&Pass> = runs.iter().map(|run| &run.pass).collect();
+        let spans: Vec<Span> = (0..graph.tasks.len())
+            .map(|task| {
+                if !runnable[task] {
+                    return self.modelled[task];
+                }
+                let times: Vec<f64> =
+                    passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
+                Span::from_ns(hw::Bytes::from_f64(quantile(&times, 0.5)).0)
+            })
+            .collect();
+        let spans = shared(graph, spans);
+        let is_live = graph.lanes.len() == 1 && runnable.iter().all(|runs| *runs);
+        let mut timeline = finished(graph, engine::join(graph, machine, &spans))?;
+        if is_live {
+            live(&mut timeline, &passes);
+        }
+        let how = runnable.iter().map(|runs| match (runs, is_live) {
+            (false, _) => How::Modelled,
+            (true, true) => How::Live,
+            (true, false) => How::Joined,
+        });
+        let unsteady = runs.iter().map(|run| run.slowdown(best)).fold(1.0, f64::max);
+        Ok(Execution { how: how.collect(), timeline, parts: parts(&runs), unsteady })
+    }
 }
 
 /// A finished timeline, or what stood in its way.
@@ -141,13 +220,17 @@ struct Pass {
 /// Times of each operation, one per launch.
 type Times<'a> = BTreeMap<&'a Op, Vec<f64>>;
 
-/// Medians over all launches of so many runs.
-fn parts(times: Times<'_>, runs: usize) -> Vec<PartTime> {
+/// Medians over all launches of some runs.
+fn parts(runs: &[Run<'_>]) -> Vec<PartTime> {
+    let mut all: Times<'_> = BTreeMap::new();
+    for (op, times) in runs.iter().flat_map(|run| &run.times) {
+        all.entry(op).or_default().extend(times);
+    }
     let part = |(op, times): (&Op, Vec<f64>)| {
-        let n = (times.len() / runs.max(1)) as u64;
+        let n = (times.len() / runs.len().max(1)) as u64;
         PartTime { op: op.clone(), seconds: quantile(&times, 0.5), n }
     };
-    times.into_iter().map(part).collect()
+    all.into_iter().map(part).collect()
 }
 
 /// Runs all lanes once; with `times`, every operation is timed.
@@ -235,8 +318,8 @@ fn shared(graph: &TaskGraph, mut spans: Vec<Span>) -> Vec<Span> {
 }
 
 /// Starts and ends of the run in the middle of all by length.
-fn live(timeline: &mut Timeline, passes: &[Pass]) {
-    let mut order: Vec<&Pass> = passes.iter().collect();
+fn live(timeline: &mut Timeline, passes: &[&Pass]) {
+    let mut order = passes.to_vec();
     order.sort_by_key(|pass| pass.end.iter().max().copied());
     let Some(pass) = order.get(order.len() / 2) else { return };
     timeline.start = pass.start.iter().map(|&ns| Time::from_ns(ns)).collect();

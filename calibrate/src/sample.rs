@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hw::{Dtype, GroupShape};
 use serde::{Deserialize, Serialize};
@@ -49,44 +49,67 @@ pub const fn stream_of(op: &Op) -> Stream {
     }
 }
 
-/// Times launches of an operation, after warm-up: median in seconds, and its relative standard error.
+/// What launches of an operation took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Timed {
+    /// Median, seconds.
+    pub seconds: f64,
+    /// Standard error of the median over it.
+    pub spread: f64,
+    /// Median of the reference kernel in between, seconds; none on other streams than that of compute.
+    pub reference_s: Option<f64>,
+}
+
+/// Times launches of an operation, after warm-up.
 ///
-/// Before each launch on the compute stream the reference kernel runs, untimed: in a step no operation follows itself either, and one that
-/// did would find its own streams in prefetchers and caches.
+/// Before each launch on the compute stream the reference kernel runs: in a step no operation follows itself either, and one that did
+/// would find its own streams in prefetchers and caches. Its time says how fast the device was just then.
 ///
 /// # Errors
 /// When the device fails.
-pub fn time(device: &mut dyn Device, op: &Op) -> Result<(f64, f64), DeviceError> {
-    let stream = stream_of(op);
+pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
     device.reserve(op)?;
     device.reserve(&device.facts().reference.clone())?;
-    let mut seconds = launches(device, op, stream, 1)?[0].max(1e-7);
+    let once = |device: &mut dyn Device| {
+        let begun = Instant::now();
+        let seconds = launches(device, op, 1)?[0].0.max(1e-7);
+        Ok::<_, DeviceError>((seconds, begun.elapsed().as_secs_f64().max(seconds)))
+    };
+    let (mut seconds, mut each) = once(device)?;
     if seconds < LONG {
-        seconds = launches(device, op, stream, 1)?[0].max(1e-7);
+        (seconds, each) = once(device)?;
     }
     let least = if seconds < LONG { LAUNCHES.0 } else { LAUNCHES_LONG };
-    let n = hw::Bytes::from_f64((SECONDS / seconds).clamp(least, LAUNCHES.1)).0;
-    let times = launches(device, op, stream, n)?;
+    // A launch costs what is between launches as well.
+    let n = hw::Bytes::from_f64((SECONDS / each).clamp(least, LAUNCHES.1)).0;
+    let (times, references): (Vec<f64>, Vec<Option<f64>>) = launches(device, op, n)?.into_iter().unzip();
+    let references: Option<Vec<f64>> = references.into_iter().collect();
     let median = Data::new(times.clone()).median();
     let off: Vec<f64> = times.iter().map(|time| (time - median).abs()).collect();
     let spread = MAD_TO_SIGMA * Data::new(off).median() / median.max(1e-12) / hw::Tokens(n).as_f64().sqrt();
-    Ok((median, spread))
+    Ok(Timed { seconds: median, spread, reference_s: references.map(|references| Data::new(references).median()) })
 }
 
-fn launches(device: &mut dyn Device, op: &Op, stream: Stream, n: u64) -> Result<Vec<f64>, DeviceError> {
-    let reference = device.facts().reference.clone();
-    let is_apart = stream == Stream::Compute && *op != reference;
+/// Seconds of launches, with those of the reference kernel before each where it ran.
+fn launches(device: &mut dyn Device, op: &Op, n: u64) -> Result<Vec<(f64, Option<f64>)>, DeviceError> {
+    let (stream, reference) = (stream_of(op), device.facts().reference.clone());
+    let is_behind = stream == Stream::Compute && *op != reference;
     for _ in 0..n {
-        if is_apart {
+        if is_behind {
+            device.mark(stream)?;
             device.launch(&reference, stream)?;
         }
         device.mark(stream)?;
         device.launch(op, stream)?;
         device.mark(stream)?;
     }
-    let times = device.finish(WATCHDOG)?;
-    let launch = |pair: &[u64]| hw::Span::from_ns(pair[1].saturating_sub(pair[0])).to_seconds().get();
-    Ok(times.chunks_exact(2).map(launch).collect())
+    let marks = device.finish(WATCHDOG)?;
+    let seconds = |from: u64, to: u64| hw::Span::from_ns(to.saturating_sub(from)).to_seconds().get();
+    let launch = |marks: &[u64]| match *marks {
+        [before, start, end] => (seconds(start, end), Some(seconds(before, start))),
+        _ => (seconds(marks[0], marks[1]), None),
+    };
+    Ok(marks.chunks_exact(if is_behind { 3 } else { 2 }).map(launch).collect())
 }
 
 /// A line of the log.

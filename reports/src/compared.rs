@@ -2,32 +2,47 @@
 
 use std::fmt::Write as _;
 
-use crate::comparison::{Comparison, Entry, Spread};
-use crate::quantity::{duration, percent, ratio};
+use crate::Column;
+use crate::comparison::{Comparison, Entry, Shown, Spread};
+use crate::quantity::{ABSENT, plain, ratio};
+use crate::shown::figure;
 
-const HEADINGS: [&str; 8] =
-    ["scenario", "policy", "batches", "step", "ratio to baseline", "gap to bound", "MFU", "status"];
-const STEP: &str = "iteration_time_s";
+/// Headings of a scenario, the scenario's own first.
+fn headings(shown: &Shown) -> Vec<String> {
+    let heading = |column: &Column| plain(&column.heading);
+    let first = shown.columns.first().map_or_else(|| "figure".to_owned(), heading);
+    let lead =
+        ["scenario".to_owned(), "policy".to_owned(), "batches".to_owned(), first, "ratio to baseline".to_owned()];
+    lead.into_iter().chain(shown.columns.iter().skip(1).map(heading)).chain(["status".to_owned()]).collect()
+}
 
-fn cells(entry: &Entry) -> [String; 8] {
-    let absent = || "-".to_owned();
-    let step = entry.metrics.get(STEP);
-    let share = |key: &str| entry.metrics.get(key).map_or_else(absent, |spread| percent(spread.mean));
-    let relative = match entry.ratio.get(STEP) {
+fn cells(entry: &Entry, shown: &Shown) -> Vec<String> {
+    let absent = || ABSENT.to_owned();
+    let first = shown.columns.first();
+    let relative = match first.and_then(|column| entry.ratio.get(&column.key)) {
         _ if entry.is_baseline => "baseline".to_owned(),
         Some(spread) => interval(spread),
         None => absent(),
     };
-    [
-        entry.scenario.clone(),
-        entry.policy.clone(),
-        entry.n_ok.to_string(),
-        step.map_or_else(absent, |spread| duration(spread.mean, spread.low.zip(spread.high).map(|(a, b)| [a, b]))),
-        relative,
-        share("bound_gap_ratio"),
-        share("mfu_ratio"),
-        entry.failure.clone().unwrap_or_else(|| "ok".to_owned()),
-    ]
+    let value = |column: &Column, show: &dyn Fn(&str, &Spread) -> String| {
+        entry.metrics.get(&column.key).map_or_else(absent, |spread| show(&column.key, spread))
+    };
+    let counts = first.map_or_else(absent, |column| value(column, &with_interval));
+    let mean = |column: &Column| value(column, &|key, spread| figure(key, spread.mean, None));
+    let lead = [entry.scenario.clone(), entry.policy.clone(), entry.n_ok.to_string(), counts, relative];
+    let status = entry.failure.clone().unwrap_or_else(|| "ok".to_owned());
+    lead.into_iter().chain(shown.columns.iter().skip(1).map(mean)).chain([status]).collect()
+}
+
+/// A mean with half of its interval.
+fn with_interval(key: &str, spread: &Spread) -> String {
+    let interval = spread.low.zip(spread.high);
+    let shown = figure(key, spread.mean, interval.map(|(low, high)| [low, high]));
+    match interval {
+        // Durations have it already.
+        Some((low, high)) if !shown.contains('±') => format!("{shown} ± {}", figure(key, (high - low) / 2.0, None)),
+        _ => shown,
+    }
 }
 
 /// `0.61 (0.58 to 0.64)`.
@@ -41,34 +56,47 @@ fn interval(spread: &Spread) -> String {
 /// Table for the terminal: a block of rows per scenario.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
-    let rows: Vec<[String; 8]> = comparison.entries.iter().map(cells).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([HEADINGS[column].len()]).max().unwrap_or(0)
-    };
-    let line = |out: &mut String, row: &[String; 8]| {
-        // The scenario stands above its block.
-        let padded: Vec<String> = (1..row.len()).map(|column| format!("{:1$}", row[column], width(column))).collect();
-        let _ = writeln!(out, "  {}", padded.join("  ").trim_end());
-    };
     let mut out = String::new();
-    for block in rows.chunk_by(|a, b| a[0] == b[0]) {
+    for entries in comparison.entries.chunk_by(|a, b| a.scenario == b.scenario) {
+        let shown = comparison.shown(&entries[0].scenario);
+        let rows: Vec<Vec<String>> =
+            std::iter::once(headings(&shown)).chain(entries.iter().map(|entry| cells(entry, &shown))).collect();
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         let gap = if out.is_empty() { "" } else { "\n" };
-        let _ = writeln!(out, "{gap}{}", block[0][0]);
-        line(&mut out, &HEADINGS.map(str::to_owned));
-        block.iter().for_each(|row| line(&mut out, row));
+        // The scenario stands above its block.
+        let _ = writeln!(out, "{gap}{}", entries[0].scenario);
+        for row in &rows {
+            let padded: Vec<String> =
+                (1..row.len()).map(|column| format!("{:1$}", row[column], width(column))).collect();
+            let _ = writeln!(out, "  {}", padded.join("  ").trim_end());
+        }
     }
     out
 }
 
-/// Markdown table.
+/// Markdown: a table for every run of scenarios that show the same.
 #[must_use]
 pub fn markdown(comparison: &Comparison) -> String {
-    let mut out = format!("| {} |\n|{}\n", HEADINGS.join(" | "), " --- |".repeat(HEADINGS.len()));
-    for entry in &comparison.entries {
-        let cells = cells(entry).map(|cell| crate::markdown::escape(&cell));
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    let shown: Vec<Shown> = comparison.entries.iter().map(|entry| comparison.shown(&entry.scenario)).collect();
+    let rows: Vec<(&Entry, &Shown)> = comparison.entries.iter().zip(&shown).collect();
+    let mut out = String::new();
+    for block in rows.chunk_by(|a, b| a.1.columns == b.1.columns && a.1.more_is_better == b.1.more_is_better) {
+        let headings = headings(block[0].1);
+        let gap = if out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(out, "{gap}| {} |\n|{}", headings.join(" | "), " --- |".repeat(headings.len()));
+        for (entry, shown) in block {
+            let cells: Vec<String> = cells(entry, shown).iter().map(|cell| crate::markdown::escape(cell)).collect();
+            let _ = writeln!(out, "| {} |", cells.join(" | "));
+        }
+        let better = if block[0].1.more_is_better { "above" } else { "below" };
+        let mut first = headings[3].clone();
+        if let Some(letter) = first.get_mut(..1) {
+            letter.make_ascii_uppercase();
+        }
+        let _ = writeln!(
+            out,
+            "\n{first}: mean and 95 % interval over batches. Ratio: paired by batch; {better} 1 is better."
+        );
     }
-    out.push_str("\nStep: mean and 95 % interval over batches. Ratio: paired by batch; below 1 is faster.\n");
     out
 }

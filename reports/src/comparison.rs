@@ -2,14 +2,14 @@
 //!
 //! A pair is one batch under two policies (or one policy in two results), so that what differs between batches cancels. The
 //! interval is Student's t over the pairs' ratios; one pair has none. Ratios are candidate over baseline: for a time,
-//! below 1 is better.
+//! below 1 is better. Which metrics a scenario shows, and which way is better, its results say themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::RunResult;
+use crate::{Column, RunResult, serving};
 
 /// Schema of `compare.json`.
 pub const SCHEMA: &str = "skrull-sim/compare/1";
@@ -68,6 +68,17 @@ pub struct Entry {
     pub ratio: BTreeMap<String, Spread>,
 }
 
+/// What the table shows of a scenario.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Scenario.
+    pub scenario: String,
+    /// Metrics, the one that counts first.
+    pub columns: Vec<Column>,
+    /// Whether more of the first is better.
+    pub more_is_better: bool,
+}
+
 /// A finished comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
@@ -77,6 +88,65 @@ pub struct Comparison {
     pub version: String,
     /// Rows, scenario by scenario, baseline first.
     pub entries: Vec<Entry>,
+    /// What is shown of every scenario.
+    #[serde(default)]
+    pub shown: Vec<Shown>,
+}
+
+impl Comparison {
+    /// What the table shows of a scenario.
+    #[must_use]
+    pub fn shown(&self, scenario: &str) -> Shown {
+        let found = self.shown.iter().find(|shown| shown.scenario == scenario).cloned();
+        let steps = || Shown { scenario: scenario.to_owned(), columns: of_training(), more_is_better: false };
+        found.unwrap_or_else(steps)
+    }
+}
+
+fn columns(of: &[(&str, &str)]) -> Vec<Column> {
+    of.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
+}
+
+fn of_training() -> Vec<Column> {
+    columns(&[("iteration_time_s", "step"), ("bound_gap_ratio", "gap to bound"), ("mfu_ratio", "MFU")])
+}
+
+/// Metrics that a result shows, the one that counts first.
+fn columns_of(run: &RunResult) -> Vec<Column> {
+    if !run.columns.is_empty() {
+        return run.columns.clone();
+    }
+    if !serving::is_serving(run) {
+        return of_training();
+    }
+    let has_limits = run.results.iter().any(|result| result.metrics.contains_key("goodput_requests_per_s"));
+    let latencies = [("ttft_s.p99", "TTFT p99"), ("tpot_s.p99", "TPOT p99")];
+    if has_limits {
+        let figures = [("goodput_requests_per_s", "goodput/s"), ("slo_attainment_ratio", "in limits")];
+        return columns(&[figures.as_slice(), &latencies].concat());
+    }
+    columns(&[[("requests_per_s", "requests/s")].as_slice(), &latencies].concat())
+}
+
+/// Whether more of a metric is better, by the speed-ups that results state; by its unit where all are equal.
+fn more_is_better(runs: &[&RunResult], key: &str) -> bool {
+    for run in runs {
+        let metric = |policy: &str| {
+            let found = run.results.iter().find(|result| result.policy == policy);
+            found.and_then(|result| result.metrics.get(key).copied())
+        };
+        for (policy, speedup) in &run.speedup_ratio {
+            let Some(ratio) = metric(policy).zip(metric(&run.baseline)).map(|(value, base)| value / base) else {
+                continue;
+            };
+            let (as_is, inverted) = ((speedup - ratio).abs(), (speedup - 1.0 / ratio).abs());
+            if as_is.is_finite() && inverted.is_finite() && (as_is - inverted).abs() > 1e-9 {
+                return as_is < inverted;
+            }
+        }
+    }
+    let key = key.split('.').next().unwrap_or(key);
+    key.contains("_per_s") || !(key.ends_with("_s") || key.contains("usd") || key.ends_with("_bytes"))
 }
 
 /// Metrics of a policy by batch (seed), and failures.
@@ -150,7 +220,15 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
     let place = |name: &str| scenarios.iter().position(|scenario| scenario == name);
     entries.sort_by_key(|entry| (place(&entry.scenario), !entry.is_baseline));
     let version = runs.first().map_or_else(String::new, |(run, _)| run.version.clone());
-    Comparison { schema: SCHEMA.to_owned(), version, entries }
+    let shown = |scenario: &String| {
+        let runs: Vec<&RunResult> = runs.iter().map(|(run, _)| *run).filter(|run| run.scenario == *scenario).collect();
+        // A scenario where everything failed in one batch may show more in another.
+        let columns = runs.iter().map(|run| columns_of(run)).max_by_key(Vec::len).unwrap_or_default();
+        let more_is_better = columns.first().is_some_and(|first| more_is_better(&runs, &first.key));
+        Shown { scenario: scenario.clone(), columns, more_is_better }
+    };
+    let shown = scenarios.iter().map(shown).collect();
+    Comparison { schema: SCHEMA.to_owned(), version, entries, shown }
 }
 
 /// A spread per metric over the batches in which `value` finds one.
@@ -205,6 +283,27 @@ mod tests {
         assert!((spread.high.expect("an interval") - 4.484).abs() < 0.001);
         assert_eq!(Spread::of(&[1.0]), Some(Spread { mean: 1.0, low: None, high: None }));
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn a_result_says_what_counts_and_which_way_is_better() {
+        let steps = within(&[run(0, &[("a", 2.0), ("b", 1.0)])], None);
+        assert_eq!(
+            (steps.shown[0].columns[0].key.as_str(), steps.shown[0].more_is_better),
+            ("iteration_time_s", false)
+        );
+        // A kind of its own: half as many hops, and twice the speed-up because fewer are better.
+        let mut own = run(0, &[("a", 0.0), ("b", 0.0)]);
+        own.columns = columns(&[("hops", "hops")]);
+        for (result, hops) in own.results.iter_mut().zip([8.0, 4.0]) {
+            result.metrics.insert("hops".to_owned(), hops);
+        }
+        for (speedup, more) in [(2.0, false), (0.5, true)] {
+            own.speedup_ratio = [("a".to_owned(), 1.0), ("b".to_owned(), speedup)].into();
+            let found = within(&[own.clone()], None);
+            assert_eq!((found.shown[0].columns.clone(), found.shown[0].more_is_better), (own.columns.clone(), more));
+            assert_eq!(found.entries[1].ratio["hops"].mean, 0.5);
+        }
     }
 
     #[test]

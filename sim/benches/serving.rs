@@ -4,7 +4,6 @@
 //! as a measured profile, as both are tabulated before the clock starts.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hw::{Dtype, Seconds};
 use sim::cost::roofline::Roofline;
 use sim::engine::Case;
 use sim::serving::arrivals::{Arrivals, lay};
@@ -17,14 +16,7 @@ use sim::serving::{batcher, lengths, router};
 fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
     let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 1);
     let model = sim::model::embedded("llama-3-8b").expect("listed");
-    let deployment = Deployment {
-        model: &model,
-        cluster: &cluster,
-        tensor_degree: 1,
-        dtype: Dtype::Bf16,
-        host_per_step: Seconds::ZERO,
-        host_per_sequence: Seconds::ZERO,
-    };
+    let deployment = Deployment::new(&model, &cluster, 1);
     let limits = Limits {
         sequences_max,
         tokens_max,

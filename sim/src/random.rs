@@ -19,6 +19,13 @@ pub fn stream(seed: u64, name: &str) -> Stream {
     stream
 }
 
+/// Draw number `index` of the stream with this state: for draws that must not depend on the order in which they are made.
+#[must_use]
+pub const fn at(state: u64, index: u64) -> u64 {
+    let mut stream = Stream { state: state.wrapping_add(index.wrapping_mul(0x9e37_79b9_7f4a_7c15)) };
+    stream.next_u64()
+}
+
 impl Stream {
     /// 64 uniform bits.
     pub const fn next_u64(&mut self) -> u64 {
@@ -56,6 +63,13 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_draw_by_index_is_the_streams() {
+        let mut stream = Stream { state: 99 };
+        let drawn: Vec<u64> = (0..5).map(|_| stream.next_u64()).collect();
+        assert_eq!(drawn, (0..5).map(|index| at(99, index)).collect::<Vec<_>>());
+    }
 
     #[test]
     fn streams_of_different_names_differ_and_repeat() {

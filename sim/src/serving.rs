@@ -1,14 +1,16 @@
 //! Serving: requests arrive over time, an engine batches them, a fleet shares them.
 //!
 //! Read `request.rs` (what arrives), `step_cost.rs` (how long an iteration takes), `replica.rs` (the engine's state) and
-//! `fleet.rs` (the event loop over all replicas), in that order. Batching policies are in `batcher/`, routing policies in
+//! `fleet.rs` (groups of replicas) with `fleet/run.rs` (the event loop over all of them), in that order. Batching policies are in `batcher/`, routing policies in
 //! `router/`, one file each. Units: tokens, KV blocks, `hw::Time` at the borders and ticks inside.
 
 pub mod arrivals;
+pub mod assignment;
 pub mod batcher;
 pub mod capacity;
 pub mod decode_attention;
 pub mod fleet;
+pub mod host;
 pub mod kv;
 pub mod lengths;
 #[cfg(test)]
@@ -19,5 +21,6 @@ pub mod records;
 pub mod replica;
 pub mod request;
 pub mod router;
+pub mod speculation;
 pub mod step_cost;
 pub mod trace;

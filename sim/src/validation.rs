@@ -43,7 +43,7 @@ pub struct Execution {
     pub how: Vec<How>,
     /// Times of operations.
     pub parts: Vec<PartTime>,
-    /// Time of a reference kernel after the step over its time before, the larger over the smaller: 1 is a steady device.
+    /// Longest time of a reference kernel around the runs over its shortest: 1 is a steady device.
     pub unsteady: f64,
 }
 

@@ -1,4 +1,4 @@
-//! `compare`: policies side by side over seeded batches, or earlier results against the first; gates for CI.
+//! `compare`: policies of scenarios of any kind side by side over seeded batches, or earlier results against the first; gates for CI.
 
 mod vary;
 
@@ -10,11 +10,9 @@ use rayon::prelude::*;
 use reports::RunResult;
 use reports::comparison::{self, Comparison};
 
-use super::{Failure, load, print, threads, write};
+use super::{Failure, Loaded, load_any, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
 use crate::gate::Gate;
-use crate::pipeline;
-use crate::scenario::Scenario;
 
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
@@ -70,7 +68,7 @@ fn is_result(input: &str) -> bool {
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     let variations = vary::variations(&args.vary).map_err(|why| Failure::Input(format!("error[S083]: {why}")))?;
-    let mut batches: Vec<Scenario> = Vec::new();
+    let mut batches: Vec<(String, Loaded)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {
             for offset in 0..args.seeds {
@@ -82,13 +80,12 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     strict_hull: false,
                     jobs: None,
                 };
-                batches.push(Scenario { name: variation.label(name), ..load(&scenario)? });
+                batches.push((variation.label(name), load_any(&scenario)?));
             }
         }
     }
     if let Some(baseline) = &args.baseline {
-        let known: Vec<&str> =
-            batches.iter().flat_map(|batch| batch.policies.iter().map(|choice| choice.name.as_str())).collect();
+        let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
         if !known.contains(&baseline.as_str()) {
             let near = crate::diagnostic::nearest(baseline, known)
                 .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
@@ -98,10 +95,10 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     let bar = progress(args, batches.len());
     let runs: Vec<RunResult> = batches
         .par_iter()
-        .map(|scenario| {
-            let run = pipeline::run(scenario, &|_| {}).result;
+        .map(|(label, batch)| {
+            let result = batch.run();
             bar.inc(1);
-            run
+            RunResult { scenario: label.clone(), ..result }
         })
         .collect();
     bar.finish_and_clear();

@@ -144,33 +144,29 @@ fn execute_all(
         ..Report::default()
     };
     let bar = bar(args.no_progress);
-    let (mut ran, mut stopped) = (Vec::new(), None);
+    let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {
-        bar.set_message(format!("executing {policy}"));
-        let predicted = planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned)));
-        let (predicted, planned) = match predicted {
-            Ok(predicted) => predicted,
-            Err(why) => {
-                report.failed.push((policy, why));
-                continue;
-            }
-        };
-        let compared = hardware::run(&planned, device, cost, args.runs)
-            .map_err(|error| Failure::Machine(format!("error: policy `{policy}`: {error}")))
-            .and_then(|execution| {
-                let compared = hardware::compare(&planned, &execution, cost).map_err(Failure::Gate)?;
-                Ok((execution, compared))
-            });
-        match compared {
-            Ok((execution, validation)) => {
+        match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {
+            Ok(both) => predicted.push(both),
+            Err(why) => report.failed.push((policy, why)),
+        }
+    }
+    let planned: Vec<&Planned> = predicted.iter().map(|(_, planned)| planned).collect();
+    let (executions, failed) = hardware::run_in_turn(&planned, device, cost, args.runs, &|message| {
+        bar.set_message(message);
+    });
+    let mut stopped = failed.map(|(policy, error)| {
+        report.failed.push((policy.clone(), "the device failed".to_owned()));
+        Failure::Machine(format!("error: policy `{policy}`: {error}"))
+    });
+    let mut ran = Vec::new();
+    for ((predicted, planned), execution) in predicted.into_iter().zip(executions) {
+        match hardware::compare(&planned, &execution, cost) {
+            Ok(validation) => {
                 report.plans.push(validation.clone());
                 ran.push(Ran { planned, predicted, execution, validation });
             }
-            Err(failure) => {
-                report.failed.push((policy, "the device failed".to_owned()));
-                stopped = Some(failure);
-                break;
-            }
+            Err(why) => stopped = stopped.or(Some(Failure::Gate(why))),
         }
     }
     bar.finish_and_clear();

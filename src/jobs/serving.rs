@@ -13,7 +13,7 @@ use sim::cost::profiled::Profiled;
 use sim::cost::roofline::Roofline;
 use sim::cost::sustained::Sustained;
 use sim::engine::Case;
-use sim::serving::fleet::{Served, serve};
+use sim::serving::fleet::{Fleet, Group};
 use sim::serving::metrics;
 use sim::serving::replica::{Engine, Spans};
 use sim::serving::step_cost::StepTable;
@@ -21,7 +21,7 @@ use sim::{CostModel, serving};
 
 use super::Job;
 use crate::scenario::expect::Expectation;
-use crate::scenario::serving::{Serving, ServingChoice};
+use crate::scenario::serving::{Serving, ServingChoice, ServingGroup};
 
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 6] =
@@ -29,10 +29,10 @@ const WITH_INTERVAL: [&str; 6] =
 /// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
 const BACKLOG: f64 = 0.1;
 
-/// Cost model of a scenario.
-fn cost_model(scenario: &Serving) -> Box<dyn CostModel> {
-    let cluster = &scenario.cluster;
-    let model: Box<dyn CostModel + Send> = match &scenario.profile {
+/// Cost model of a group's machine.
+fn cost_model(scenario: &Serving, group: &ServingGroup) -> Box<dyn CostModel> {
+    let cluster = &group.cluster;
+    let model: Box<dyn CostModel + Send> = match &group.profile {
         Some(profile) => Box::new(Profiled::new(profile, cluster)),
         None => Box::new(Roofline::new(cluster)),
     };
@@ -62,12 +62,11 @@ impl Job for Serving {
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let cost = cost_model(scenario);
     let rows: Vec<(PolicyResult, Source)> = scenario
         .choices
         .par_iter()
         .map(|choice| {
-            let row = policy(scenario, choice, cost.as_ref());
+            let row = policy(scenario, choice);
             done(&choice.name);
             row
         })
@@ -87,7 +86,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         seed: scenario.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
-            profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
+            profile: profiles(scenario),
             source: source.name().to_owned(),
             free_parameters: scenario.free_parameters.clone(),
             ..CostModelFacts::default()
@@ -99,38 +98,56 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     }
 }
 
-/// Serves with one policy at one end of the costs.
-fn served(scenario: &Serving, choice: &ServingChoice, cost: &dyn CostModel, case: Case) -> (Served, Source) {
-    let limits = choice.limits;
-    let sizes_max = (limits.tokens_max, limits.sequences_max);
-    let table = StepTable::new(&scenario.deployment(), sizes_max, cost, case);
-    let source = table.source;
-    let engine = Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed };
-    let engines = vec![&engine; scenario.n_replicas as usize];
-    let mut router = (choice.router.make)(scenario.seed);
-    (serve(&scenario.requests, &engines, router.as_mut()), source)
+/// Names of the profiles of all groups, each once.
+fn profiles(scenario: &Serving) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for group in &scenario.groups {
+        let name = group.profile.as_ref().map_or("roofline", |profile| profile.name.as_str());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
-fn policy(scenario: &Serving, choice: &ServingChoice, cost: &dyn CostModel) -> (PolicyResult, Source) {
+/// The fleet of a choice at one end of the costs, and the weakest source of its times.
+pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, Source) {
+    let mut source = Source::Measured;
+    let group = |group: &ServingGroup| {
+        let limits = scenario.limits(choice, group);
+        let cost = cost_model(scenario, group);
+        let sizes_max = (limits.tokens_max, limits.sequences_max);
+        let table = StepTable::new(&scenario.deployment_of(group), sizes_max, cost.as_ref(), case);
+        source = source.max(table.source);
+        Group {
+            name: group.name.clone(),
+            engine: Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed },
+            n_replicas: group.n_replicas,
+            gpus_per_replica: group.tensor_degree,
+            usd_per_gpu_hour: group.usd_per_gpu_hour,
+        }
+    };
+    let groups = scenario.groups.iter().map(group).collect();
+    (Fleet { groups, assignment: scenario.assignment.clone() }, source)
+}
+
+fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
     let begun = Instant::now();
     let figures = |case| {
-        let (served, source) = served(scenario, choice, cost, case);
-        (metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up), source)
+        let (fleet, source) = fleet(scenario, choice, case);
+        let mut router = (choice.router.make)(scenario.seed);
+        let served = fleet.serve(&scenario.requests, router.as_mut());
+        let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
+        metrics::fleet::add(&mut values, &fleet, &served);
+        (values, source)
     };
-    let (mut values, source) = figures(Case::Expected);
+    let (values, source) = figures(Case::Expected);
     let ends = [figures(Case::Low).0, figures(Case::High).0];
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
     for key in WITH_INTERVAL {
         if let (Some(low), Some(high)) = (ends[0].get(key), ends[1].get(key)) {
             interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
-        }
-    }
-    if let Some(usd) = scenario.usd_per_gpu_hour {
-        let per_hour = usd * f64::from(scenario.tensor_degree * scenario.n_replicas);
-        values.insert("cost_usd_per_hour".to_owned(), per_hour);
-        if let Some(rate) = values.get("output_tokens_per_s").filter(|rate| **rate > 0.0) {
-            values.insert("cost_usd_per_mtok".to_owned(), per_hour / (rate * 3600.0) * 1e6);
         }
     }
     let row = PolicyResult {
@@ -148,11 +165,19 @@ fn policy(scenario: &Serving, choice: &ServingChoice, cost: &dyn CostModel) -> (
 /// What served, and what limits it, in a sentence.
 fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f64>) -> String {
     let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
-    let replicas = match (scenario.n_replicas, scenario.tensor_degree) {
-        (1, 1) => "one GPU".to_owned(),
-        (1, tp) => format!("one replica of {tp} GPUs"),
-        (n, 1) => format!("{n} replicas by {}", choice.router.name),
-        (n, tp) => format!("{n} replicas of {tp} GPUs by {}", choice.router.name),
+    let router = choice.router.name;
+    let of_group = |group: &ServingGroup| match (group.n_replicas, group.tensor_degree) {
+        (n, 1) => format!("{n} × {}", group.name),
+        (n, tp) => format!("{n} × {} of {tp} GPUs", group.name),
+    };
+    let replicas = match &scenario.groups[..] {
+        [group] => match (group.n_replicas, group.tensor_degree) {
+            (1, 1) => "one GPU".to_owned(),
+            (1, tp) => format!("one replica of {tp} GPUs"),
+            (n, 1) => format!("{n} replicas by {router}"),
+            (n, tp) => format!("{n} replicas of {tp} GPUs by {router}"),
+        },
+        groups => format!("{} by {router}", groups.iter().map(of_group).collect::<Vec<_>>().join(", ")),
     };
     let mut limits = Vec::new();
     if value("n_refused") > 0.0 {

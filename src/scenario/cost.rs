@@ -13,6 +13,8 @@ use crate::diagnostic::Finding;
 pub struct Cost {
     /// Measured profile; `None` for the roofline.
     pub profile: Option<Profile>,
+    /// Whether the section asks for the roofline by name.
+    pub is_roofline: bool,
     /// Whether a query outside the measured hull is an error.
     pub strict_hull: bool,
     /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
@@ -21,12 +23,24 @@ pub struct Cost {
     pub units: Option<UnitTimes>,
 }
 
+impl Cost {
+    /// Profile of a GPU where a scenario has several: the section's for the GPU that it was read for, else the shipped one, unless the
+    /// section asks for the roofline.
+    pub fn of_gpu(&self, gpu: &str, main_gpu: &str) -> Option<Profile> {
+        if gpu == main_gpu || self.is_roofline {
+            return self.profile.clone();
+        }
+        let text = calibrate::profiles::of_gpu(gpu).and_then(calibrate::profiles::embedded)?;
+        Profile::parse(text).ok()
+    }
+}
+
 /// Reads the section.
 pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let units = units(&mut section);
     let sustained_flops_ratio = section.number("sustained_flops_ratio", 1.0, 0.01..=1.0);
-    let (profile, strict_hull) = profile(section, folder, gpu);
-    Cost { profile, strict_hull, sustained_flops_ratio, units }
+    let (profile, is_roofline, strict_hull) = profile(section, folder, gpu);
+    Cost { profile, is_roofline, strict_hull, sustained_flops_ratio, units }
 }
 
 /// Durations per token and pipeline rank, in microseconds, kept in whole nanoseconds.
@@ -56,13 +70,13 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
-fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool) {
+fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool, bool) {
     let named = section.text("profile");
     let strict = section.flag("strict_hull", false);
     let (text, name, at) = match named {
         Some((name, _)) if name == "roofline" => {
             section.finish();
-            return (None, strict);
+            return (None, true, strict);
         }
         Some((name, at)) => match calibrate::profiles::embedded(&name) {
             Some(text) => (Some(text.to_owned()), name, at),
@@ -94,5 +108,5 @@ fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Optio
             .ok()
     });
     section.finish();
-    (profile, strict)
+    (profile, false, strict)
 }

@@ -83,6 +83,7 @@ impl<'f> Reader<'f> {
                 value = ValueInner::String(text.to_owned().into());
             }
             let parts: Vec<&str> = path.trim().split('.').collect();
+            forget_places(&mut value);
             insert(&mut self.root, &parts, value);
         }
     }
@@ -90,6 +91,11 @@ impl<'f> Reader<'f> {
     /// The text of a key before the first section, left where it is.
     pub fn peek(&self, key: &str) -> Option<&str> {
         self.root.get(key)?.as_str()
+    }
+
+    /// Whether the file has a section, or a key before the first one, of that name.
+    pub fn has(&self, name: &str) -> bool {
+        self.root.contains_key(name)
     }
 
     /// A section, empty when the file has none.
@@ -132,6 +138,26 @@ impl<'f> Reader<'f> {
     /// Errors so far.
     pub fn n_errors(&self) -> usize {
         self.findings.iter().filter(|finding| finding.severity == crate::diagnostic::Severity::Error).count()
+    }
+}
+
+/// Values inside a value of the command line stand in no file either.
+fn forget_places(value: &mut ValueInner<'static>) {
+    let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);
+    let forgotten = |mut value: Value<'static>| {
+        let mut inner = value.take();
+        forget_places(&mut inner);
+        Value::with_span(inner, span)
+    };
+    match value {
+        ValueInner::Array(items) => *items = std::mem::take(items).into_iter().map(forgotten).collect(),
+        ValueInner::Table(table) => {
+            let keyed = |(key, value): (toml_span::value::Key<'static>, _)| {
+                (toml_span::value::Key { name: key.name, span }, forgotten(value))
+            };
+            *table = std::mem::take(table).into_iter().map(keyed).collect();
+        }
+        _ => {}
     }
 }
 

@@ -1,25 +1,28 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
 mod engine;
+mod fleet;
 mod policies;
 mod requests;
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use hw::{Bytes, Cluster, Seconds};
 use sim::Model;
 use sim::cost::profile::Profile;
+use sim::serving::assignment::Assignment;
 use sim::serving::batcher::Batcher;
 use sim::serving::metrics::Slo;
 use sim::serving::replica::Limits;
-use sim::serving::request::Requests;
+use sim::serving::request::{Request, Requests};
 use sim::serving::router::RouterKind;
 use sim::serving::step_cost::Deployment;
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
-use super::{Overrides, cluster, cost, model};
+use super::{Overrides, cost, model};
 use crate::diagnostic::{Finding, Source};
+pub use fleet::ServingGroup;
 
 pub(super) const SECTIONS: [&str; 9] =
     ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect"];
@@ -33,7 +36,7 @@ pub struct ServingChoice {
     pub batcher: &'static dyn Batcher,
     /// Routing policy.
     pub router: &'static RouterKind,
-    /// Limits of every replica.
+    /// Limits of a replica but for its memory, see `Serving::limits`.
     pub limits: Limits,
 }
 
@@ -46,16 +49,18 @@ pub struct Serving {
     pub seed: u64,
     /// Architecture.
     pub model: Model,
-    /// Machine.
+    /// Machine; that of the first group where the scenario has none of its own.
     pub cluster: Cluster,
     /// What arrives.
     pub requests: Requests,
     /// Where the requests come from, in words.
     pub source: String,
-    /// GPUs of a replica.
+    /// GPUs of a replica, where its group says nothing else.
     pub tensor_degree: u32,
-    /// Replicas.
-    pub n_replicas: u32,
+    /// Replicas by group.
+    pub groups: Vec<ServingGroup>,
+    /// Shares that routers with a plan follow.
+    pub assignment: Assignment,
     /// Host time per iteration: a free parameter.
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration: a free parameter.
@@ -68,9 +73,7 @@ pub struct Serving {
     pub slo: Slo,
     /// Requests that arrive before are served and not counted.
     pub warm_up: Seconds,
-    /// Price of a GPU hour, where given.
-    pub usd_per_gpu_hour: Option<f64>,
-    /// Measured profile; `None` for the datasheet roofline.
+    /// Measured profile of the cluster's GPU; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
@@ -81,26 +84,36 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// What every replica runs.
+    /// What a replica runs on the scenario's own cluster.
     #[must_use]
     pub fn deployment(&self) -> Deployment<'_> {
         Deployment {
-            model: &self.model,
-            cluster: &self.cluster,
-            tensor_degree: self.tensor_degree,
-            dtype: Dtype::Bf16,
             host_per_step: self.host_per_step,
             host_per_sequence: self.host_per_sequence,
+            ..Deployment::new(&self.model, &self.cluster, self.tensor_degree)
         }
     }
-}
 
-/// Replicas and the router.
-struct Fleet {
-    /// 0 takes all GPUs.
-    n_replicas: u64,
-    router: &'static RouterKind,
-    usd_per_gpu_hour: Option<f64>,
+    /// What the replicas of a group run.
+    #[must_use]
+    pub fn deployment_of<'s>(&'s self, group: &'s ServingGroup) -> Deployment<'s> {
+        Deployment { cluster: &group.cluster, tensor_degree: group.tensor_degree, ..self.deployment() }
+    }
+
+    /// Limits of a group's replicas under a choice.
+    #[must_use]
+    pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
+        let sequences_max = group.sequences_max.unwrap_or(choice.limits.sequences_max);
+        Limits {
+            sequences_max,
+            // A group with more sequences than the engine has tokens gets as many tokens.
+            tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(sequences_max),
+            kv_blocks: group.kv_blocks,
+            watermark_blocks: group.watermark_blocks,
+            preemption: group.preemption,
+            ..choice.limits
+        }
+    }
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -112,9 +125,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     top.finish();
     let seed = overrides.seed.unwrap_or(seed);
     let model = model::model(reader.section("model"), folder);
-    let cluster = cluster::cluster(reader.section("cluster"));
     let engine = engine::engine(reader.section("engine"));
-    let fleet = fleet(reader.section("fleet"));
+    let fleet = fleet::fleet(reader.section("fleet"));
+    let cluster = fleet::machine(reader, &fleet);
     let (slo, warm_up) = slo(reader.section("slo"));
     let requests = requests::requests(reader.section("trace"), folder, seed);
     let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
@@ -130,21 +143,21 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         requests,
         source,
         tensor_degree: engine.tensor_degree,
-        n_replicas: 0,
+        groups: Vec::new(),
+        assignment: Assignment::default(),
         host_per_step: Seconds::new(engine.host_us_per_step / 1e6),
         host_per_sequence: Seconds::new(engine.host_us_per_sequence / 1e6),
         choices,
         baseline,
         slo,
         warm_up,
-        usd_per_gpu_hour: fleet.usd_per_gpu_hour,
-        profile: cost.profile,
+        profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters: engine.free_parameters(cost.sustained_flops_ratio),
         expectations,
     };
     let before = reader.n_errors();
-    replicas(reader, &mut serving, fleet.n_replicas);
+    fleet::build(reader, &mut serving, &fleet, &cost);
     if reader.n_errors() == before {
         engine::memory(reader, &mut serving, &engine, reserved);
     }
@@ -152,14 +165,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         holds(reader, &serving);
     }
     Some(serving)
-}
-
-fn fleet(mut section: Section<'_>) -> Fleet {
-    let n_replicas = section.count("replicas", Some(0), 1..=100_000).0;
-    let router = policies::router(&mut section, "router").unwrap_or(&sim::serving::router::ROUTERS[0]);
-    let usd = section.number("usd_per_gpu_hour", 0.0, 0.0..=1e6);
-    section.finish();
-    Fleet { n_replicas, router, usd_per_gpu_hour: (usd > 0.0).then_some(usd) }
 }
 
 fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
@@ -173,44 +178,24 @@ fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
     (slo, warm_up)
 }
 
-/// Replicas fit the cluster, and a tensor group is a whole part of the heads.
-fn replicas(reader: &mut Reader<'_>, serving: &mut Serving, wanted: u64) {
-    let (tp, n_gpus) = (u64::from(serving.tensor_degree), u64::from(serving.cluster.n_gpus()));
-    let heads = serving.model.n_heads;
-    if !heads.is_multiple_of(tp) {
-        let what =
-            format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", serving.model.name);
-        reader.find(Finding::error("S031", None, what).help("write a power of two up to the GPUs of a node"));
-    }
-    let n_replicas = if wanted == 0 { n_gpus / tp } else { wanted };
-    if n_replicas * tp > n_gpus || n_replicas == 0 {
-        let what = format!("{} replicas of {tp} GPUs, the cluster has {n_gpus} GPUs", n_replicas.max(1));
-        reader.find(
-            Finding::error("S040", None, what).help(format!("`fleet.replicas = {}` would use them all", n_gpus / tp)),
-        );
-    }
-    serving.n_replicas = u32::try_from(n_replicas).expect("at most 100,000 or the GPUs");
-}
-
 /// Requests that no replica could ever hold are named before the run.
 fn holds(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in &serving.choices {
-        let limits = &choice.limits;
-        let too_long = |request: &&sim::serving::request::Request| {
-            let tokens = u64::from(request.prompt) + u64::from(request.output);
-            let room = u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
-            tokens > u64::from(limits.context_max).min(room + 1)
-        };
-        let n = serving.requests.list.iter().filter(too_long).count();
+        let limits: Vec<Limits> = serving.groups.iter().map(|group| serving.limits(choice, group)).collect();
+        let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
+        let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
+        let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
+        let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);
+        let n = serving.requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
         if n == 0 {
             continue;
         }
-        let room = u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
         let what = format!(
-            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {room} tokens of memory)",
+            "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory)",
             serving.requests.len(),
             choice.name,
-            limits.context_max
+            largest.context_max,
+            room(largest)
         );
         let help =
             "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";

@@ -67,7 +67,7 @@ fn a_device_that_is_lost_leaves_its_samples_and_the_next_campaign_goes_on_from_t
     let small = Op::Gemm { m: 2, n: 20, k: 20, dtype: Dtype::Bf16 };
     let domain = around([gemm, small].iter());
     let mut device = fake();
-    device.lost_at = Some(300);
+    device.lost_at = Some(600);
     let (mut log, earlier) = Log::open(&path, device.facts()).expect("a log");
     let error = measure(&mut device, &domain, EFFORT, &mut log, earlier, &|_| ()).err().expect("it is lost");
     assert!(error.to_string().contains("device lost"), "{error}");

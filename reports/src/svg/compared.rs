@@ -1,4 +1,4 @@
-//! A comparison as a picture: the step of each policy over the baseline's, with its interval, scenario by scenario.
+//! A comparison as a picture: the figure that counts of each policy over the baseline's, with its interval, scenario by scenario.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,6 @@ use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, open, px};
 use crate::comparison::{Comparison, Entry, Spread};
 use crate::quantity::{float, float_of, ratio, shortened};
 
-const STEP: &str = "iteration_time_s";
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 190.0;
 const PITCH: u32 = 26;
@@ -14,22 +13,25 @@ const PITCH: u32 = 26;
 /// Bars of the paired ratios; a self-contained picture.
 #[must_use]
 pub fn ratio_bars(comparison: &Comparison) -> String {
-    let ratio_of = |entry: &Entry| match entry.ratio.get(STEP) {
+    let ratio_of = |entry: &Entry| match comparison.shown(&entry.scenario).columns.first() {
         _ if entry.is_baseline => Some(Spread { mean: 1.0, low: None, high: None }),
-        found => found.copied(),
+        first => entry.ratio.get(&first?.key).copied(),
     };
     let largest = |entry: &Entry| ratio_of(entry).map_or(1.0, |spread| spread.high.unwrap_or(spread.mean));
     let longest = comparison.entries.iter().map(largest).fold(1.0, f64::max);
     let n_scenarios = comparison.entries.chunk_by(|a, b| a.scenario == b.scenario).count();
     let n_rows = u32::try_from(comparison.entries.len() + n_scenarios).expect("fewer than 2^32 rows");
     let height = n_rows * PITCH + 40;
-    let mut out = open(height, "Step of each policy over the baseline's");
+    let mut out = open(height, "The figure that counts of each policy over the baseline's");
     let scale = (f64::from(WIDTH) - LEFT - RIGHT) / longest;
     let mut row = 0;
     for entries in comparison.entries.chunk_by(|a, b| a.scenario == b.scenario) {
         let y = f64::from(PITCH) * float_of(row) + 20.0;
-        let _ =
-            writeln!(out, "<text x=\"8\" y=\"{}\" font-weight=\"600\">{}</text>", px(y), escape(&entries[0].scenario));
+        let shown = comparison.shown(&entries[0].scenario);
+        let figure = shown.columns.first().map_or("", |column| column.heading.as_str());
+        let better = if shown.more_is_better { "longer" } else { "shorter" };
+        let title = format!("{}: {figure}, {better} is better", entries[0].scenario);
+        let _ = writeln!(out, "<text x=\"8\" y=\"{}\" font-weight=\"600\">{}</text>", px(y), escape(&title));
         row += 1;
         for entry in entries {
             let top = f64::from(PITCH) * float_of(row) + 6.0;
@@ -41,7 +43,7 @@ pub fn ratio_bars(comparison: &Comparison) -> String {
     let _ = writeln!(
         out,
         "<path d=\"M{x} 8V{}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>\
-         <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">the baseline's step; shorter bars are faster</text>\n</svg>",
+         <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">the baseline</text>\n</svg>",
         px(bottom),
         px(bottom + 20.0),
         x = px(LEFT + scale)

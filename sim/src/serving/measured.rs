@@ -3,7 +3,7 @@
 //! Source: casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples (MIT). Nothing is fitted to these runs: products take the times of the
 //! same repository's operator tables, decode attention its fitted law, and everything else the datasheet roofline.
 
-use hw::{Dtype, Seconds, Span, Time};
+use hw::{Seconds, Span, Time};
 
 use crate::cost::roofline::Roofline;
 use crate::cost::{CostModel, Estimate, Source};
@@ -103,14 +103,7 @@ fn ratios(folder: &str, gpu: &str, sequences_max: u32, kv_blocks: u32) -> Option
 fn figures(requests: &Requests, folder: &str, gpu: &str, limits: Limits) -> std::collections::BTreeMap<String, f64> {
     let cluster = hw::catalog::cluster(&hw::catalog::gpu(gpu).expect("listed"), 1, 1);
     let model = crate::model::embedded("llama-3-8b").expect("listed");
-    let deployment = Deployment {
-        model: &model,
-        cluster: &cluster,
-        tensor_degree: 1,
-        dtype: Dtype::Bf16,
-        host_per_step: Seconds::ZERO,
-        host_per_sequence: Seconds::ZERO,
-    };
+    let deployment = Deployment::new(&model, &cluster, 1);
     let cost = Tables::read(folder, Roofline::new(&cluster));
     let sizes_max = (limits.tokens_max, limits.sequences_max);
     let table = StepTable::new(&deployment, sizes_max, &cost, Case::Expected);

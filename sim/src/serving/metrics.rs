@@ -4,6 +4,8 @@
 //! interpolate linearly between order statistics. The window runs from the end of the warm-up to the last token; latencies are of
 //! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
 
+pub mod fleet;
+
 use std::collections::BTreeMap;
 
 use hw::{Seconds, Time};
@@ -131,9 +133,9 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("n_preempted", f(sum(&|counts| counts.n_preempted)));
     add("n_steps", f(sum(&|counts| counts.n_steps)));
     add("prefix_hit_ratio", f(cached) / f(cached + computed));
-    let whole_s = (end - Time::ZERO).to_seconds().get() * f(served.counts.len() as u64);
-    let busy = hw::Span::from_ns(sum(&|counts| counts.busy_ticks / crate::serving::step_cost::TICKS_PER_NS));
-    add("busy_ratio", busy.to_seconds().get() / whole_s);
+    let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
+    let busy = served.counts.iter().map(|counts| u128::from(counts.busy_ticks)).sum::<u128>();
+    add("busy_ratio", fleet::ns(busy) / fleet::ns(paid));
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     figures

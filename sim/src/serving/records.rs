@@ -53,6 +53,12 @@ impl Records {
         Self { list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n] }
     }
 
+    /// Tick of the last token of all; 0 where nothing was served.
+    #[must_use]
+    pub fn end_ticks(&self) -> u64 {
+        self.list.iter().map(|record| record.finished).filter(|finished| *finished != NEVER).max().unwrap_or(0)
+    }
+
     /// Notes the replica that takes a request.
     pub fn route(&mut self, request: u32, replica: u32) {
         self.list[request as usize].replica = replica;

@@ -4,9 +4,12 @@
 //! touched one by one: all of them gain a token per iteration that decodes, so it is enough to know in which iteration each
 //! ends, how many cached tokens they read together, and how many cross into a new block in each phase of the block size.
 //! Units: tokens, blocks, ticks. Invariants: a sequence is in one place at a time, and a decoding sequence of `k` cached tokens owns
-//! or holds exactly `ceil(k / block)` blocks between iterations.
+//! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
+//! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
+mod preempt;
 mod run;
+mod verify;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -36,7 +39,7 @@ pub enum Preemption {
 pub struct Limits {
     /// Sequences that run at once.
     pub sequences_max: u32,
-    /// Tokens of an iteration; at least `sequences_max`.
+    /// Tokens of a batch; at least `sequences_max`.
     pub tokens_max: u32,
     /// Prompt and output tokens of a request; longer ones are refused.
     pub context_max: u32,
@@ -99,6 +102,8 @@ enum Phase {
     Swapped,
     Prefill,
     Decode,
+    /// It has ended, but an asynchronous engine computes one more token before it knows.
+    Spent,
 }
 
 /// A sequence that was admitted at least once.
@@ -120,6 +125,8 @@ struct Slot {
     shared: u32,
     /// Decode iteration after which it started to decode.
     joined_step: u64,
+    /// Ticks after the end of a round at which its micro-batch is through the pipeline.
+    lag: u64,
 }
 
 /// Who waits: a new request, or a sequence that was preempted.
@@ -183,6 +190,10 @@ pub struct Replica<'a> {
     /// Decoding slots by the iteration that ends them.
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
     n_decode: u32,
+    /// Decoding slots one by one, in the order in which they joined; only where tokens are drafted.
+    verifying: Vec<u32>,
+    /// Decoding sequences that have ended.
+    n_spent: u32,
     /// Swapped sequences on their way back.
     n_returning: u32,
     /// Keys that decoding sequences attend to in their next iteration.
@@ -215,6 +226,10 @@ pub struct Counts {
     pub prefill_tokens: u64,
     /// Output tokens.
     pub output_tokens: u64,
+    /// Verifications of a sequence's drafts.
+    pub n_verified: u64,
+    /// Tokens that they gave.
+    pub verified_tokens: u64,
     /// Ticks with an iteration under way.
     pub busy_ticks: u64,
     /// Requests in the system, integrated over ticks.
@@ -226,7 +241,9 @@ impl<'a> Replica<'a> {
     #[must_use]
     pub fn new(engine: &'a Engine, requests: &'a Requests) -> Self {
         let limits = &engine.limits;
-        assert!(limits.tokens_max >= limits.sequences_max, "every decoding sequence has its token in an iteration");
+        let decode_tokens = u64::from(limits.sequences_max) * u64::from(engine.table.tokens_per_sequence());
+        let round_tokens = u64::from(limits.tokens_max) * u64::from(engine.table.lanes().stages);
+        assert!(round_tokens >= decode_tokens, "every decoding sequence has its tokens in an iteration");
         let prefix_tokens = if limits.shares_prefixes { requests.prefix_tokens } else { 0 };
         Self {
             engine,
@@ -239,6 +256,8 @@ impl<'a> Replica<'a> {
             order: Vec::new(),
             ends: BinaryHeap::new(),
             n_decode: 0,
+            verifying: Vec::new(),
+            n_spent: 0,
             n_returning: 0,
             context: 0,
             step: 0,
@@ -270,6 +289,29 @@ impl<'a> Replica<'a> {
         self.n_decode
     }
 
+    /// Tokens of an iteration, over all lanes.
+    #[must_use]
+    pub const fn tokens_max(&self) -> u32 {
+        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().n())
+    }
+
+    /// Tokens that an iteration has left beside all decoding sequences and its chunks.
+    #[must_use]
+    pub fn tokens_left(&self, composed: &Composed) -> u32 {
+        let taken = self.n_decode * self.engine.table.tokens_per_sequence() + composed.n_chunk_tokens;
+        self.tokens_max().saturating_sub(taken)
+    }
+
+    /// Tokens of one prompt in an iteration: it stays on one rank of data-parallel attention.
+    const fn chunk_max(&self) -> u32 {
+        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    }
+
+    /// Sequences that run at once, over all ranks.
+    const fn sequences_max(&self) -> u32 {
+        self.engine.limits.sequences_max.saturating_mul(self.engine.table.lanes().ranks)
+    }
+
     /// Sequences with blocks.
     #[must_use]
     pub fn n_running(&self) -> u32 {
@@ -298,7 +340,9 @@ impl<'a> Replica<'a> {
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens));
         let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
-        tokens <= u64::from(limits.context_max) && blocks <= u64::from(limits.kv_blocks) && fits_step
+        tokens <= u64::from(limits.context_max)
+            && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks)
+            && fits_step
     }
 
     const fn blocks_of(&self, tokens: u32) -> u32 {
@@ -319,6 +363,9 @@ impl<'a> Replica<'a> {
         if self.n_decode == 0 {
             return;
         }
+        if self.engine.table.acceptance().is_some() {
+            return self.verify_all(composed);
+        }
         loop {
             let need = self.phases[self.phase_of(self.step)];
             if self.pool.take(need) {
@@ -337,7 +384,7 @@ impl<'a> Replica<'a> {
         while left > 0 && index < self.prefilling.len() {
             let id = self.prefilling[index];
             let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed);
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
             let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
             let mut is_there = true;
             while is_there && !self.pool.take(missing) {
@@ -357,7 +404,7 @@ impl<'a> Replica<'a> {
 
     /// Admits whoever waits longest, with at most `budget` prompt tokens; false when it has to wait on.
     pub fn admit(&mut self, composed: &mut Composed, budget: u32, reserve: Reserve, cut: Cut) -> bool {
-        if budget == 0 || self.n_running() >= self.limits().sequences_max {
+        if budget == 0 || self.n_running() >= self.sequences_max() {
             return false;
         }
         match self.waiting.front() {
@@ -378,11 +425,11 @@ impl<'a> Replica<'a> {
         reserve: Reserve,
         cut: Cut,
     ) -> bool {
-        let (request, generated, target) = match head {
-            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt),
+        let (request, generated, target, lag) = match head {
+            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
             Waiting::Again(id) => {
                 let slot = &self.slots[id as usize];
-                (slot.request, slot.generated, slot.target)
+                (slot.request, slot.generated, slot.target, slot.lag)
             }
         };
         let ids = self.requests.prefix(&self.requests.list[request as usize]);
@@ -395,7 +442,7 @@ impl<'a> Replica<'a> {
         if cut == Cut::Never && rest > budget {
             return false;
         }
-        let tokens = rest.min(budget);
+        let tokens = rest.min(budget).min(self.chunk_max());
         let covered = if reserve == Reserve::Whole { target } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         // An idle replica has to start with someone.
@@ -413,7 +460,7 @@ impl<'a> Replica<'a> {
         let epoch = self.slots[id as usize].epoch;
         let (computed, phase) = (cached_tokens, Phase::Prefill);
         self.slots[id as usize] =
-            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0 };
+            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, lag };
         self.counts.cached_tokens += u64::from(cached_tokens);
         self.prefilling.push_back(id);
         self.remember(id);
@@ -434,6 +481,7 @@ impl<'a> Replica<'a> {
                 blocks: 0,
                 shared: 0,
                 joined_step: 0,
+                lag: 0,
             };
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")
@@ -462,95 +510,41 @@ impl<'a> Replica<'a> {
 
     /// Lets a sequence decode from now on, with `tokens` cached.
     fn join(&mut self, id: u32, tokens: u32) {
-        let phase = self.phase_at(self.step, tokens);
-        self.phases[phase] += 1;
         self.n_decode += 1;
-        self.context += u64::from(tokens) + 1;
         let slot = &mut self.slots[id as usize];
         slot.phase = Phase::Decode;
         slot.joined_step = self.step;
         slot.target = tokens;
-        let left = self.requests.list[slot.request as usize].output - slot.generated;
+        if self.engine.table.acceptance().is_some() {
+            self.verifying.push(id);
+            self.context += u64::from(tokens + self.engine.table.tokens_per_sequence());
+            return;
+        }
+        // One that has ended with its first token takes part in one more iteration.
+        let left = (self.requests.list[slot.request as usize].output - slot.generated).max(1);
         self.ends.push(Reverse((self.step + u64::from(left), id, slot.epoch)));
+        let phase = self.phase_at(self.step, tokens);
+        self.phases[phase] += 1;
+        self.context += u64::from(tokens) + 1;
     }
 
-    /// Takes a sequence out of the decoding ones; returns its cached tokens and its own blocks.
-    fn leave(&mut self, id: u32) -> (u32, u32) {
+    /// Takes a sequence out of the decoding ones; returns its cached tokens and its own blocks. `is_in_step`: the block of the next
+    /// iteration's token was taken with those of all others.
+    fn leave(&mut self, id: u32, is_in_step: bool) -> (u32, u32) {
+        self.n_decode -= 1;
         let slot = self.slots[id as usize];
+        if self.engine.table.acceptance().is_some() {
+            self.verifying.retain(|other| *other != id);
+            self.context -= u64::from(slot.target + self.engine.table.tokens_per_sequence());
+            return (slot.target, slot.blocks);
+        }
         let decoded = u32::try_from(self.step - slot.joined_step).expect("outputs stay below 2^32 tokens");
         let tokens = slot.target + decoded;
         let phase = self.phase_at(self.step, tokens);
         self.phases[phase] -= 1;
-        self.n_decode -= 1;
         self.context -= u64::from(tokens) + 1;
-        (tokens, self.blocks_of(tokens) - slot.shared * self.pool.blocks_per_prefix())
-    }
-
-    /// Takes the blocks of the sequence that was admitted last.
-    fn preempt_latest(&mut self, composed: &mut Composed) {
-        let (id, epoch) = self.order.pop().expect("blocks are held by someone who runs");
-        let slot = self.slots[id as usize];
-        if slot.epoch != epoch {
-            return;
-        }
-        let (tokens, blocks) = match slot.phase {
-            Phase::Decode => {
-                let (tokens, blocks) = self.leave(id);
-                // The block of this iteration's token was taken with those of all others.
-                let is_in_step = composed.decodes && self.phase_at(self.step, tokens) == self.phase_of(self.step);
-                composed.decodes &= self.n_decode > 0;
-                (tokens, blocks + u32::from(is_in_step))
-            }
-            _ => {
-                let index = self.prefilling.iter().rposition(|other| *other == id).expect("a prompt under way");
-                self.prefilling.remove(index);
-                (0, slot.blocks)
-            }
-        };
-        self.pool.give(blocks);
-        self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
-        let decoded = tokens.saturating_sub(slot.target);
-        let slot = &mut self.slots[id as usize];
-        slot.epoch += 1;
-        (slot.blocks, slot.shared, slot.computed) = (0, 0, 0);
-        slot.phase = Phase::Waiting;
-        if tokens > 0 {
-            slot.generated += decoded;
-            // The last generated token is not cached yet; it is part of what must be computed again.
-            slot.target = tokens + 1;
-            self.swap_out(composed, id, tokens);
-        }
-        self.waiting.push_front(Waiting::Again(id));
-        composed.n_preempted += 1;
-        self.counts.n_preempted += 1;
-    }
-
-    /// Moves a preempted sequence to the host, if the engine does so and the host has room.
-    fn swap_out(&mut self, composed: &mut Composed, id: u32, tokens: u32) {
-        let Preemption::Swap { host_blocks, ticks_per_block } = self.limits().preemption else { return };
-        let blocks = self.blocks_of(tokens);
-        if self.host_blocks_used + blocks <= host_blocks {
-            self.host_blocks_used += blocks;
-            composed.transfer_ticks += u64::from(blocks) * ticks_per_block;
-            self.slots[id as usize].phase = Phase::Swapped;
-        }
-    }
-
-    /// Brings a swapped sequence back during this iteration.
-    fn swap_in(&mut self, composed: &mut Composed, id: u32) -> bool {
-        let Preemption::Swap { ticks_per_block, .. } = self.limits().preemption else { return false };
-        let blocks = self.blocks_of(self.slots[id as usize].target - 1);
-        // One more, so that it can go on; an idle replica has to start with someone.
-        let spare = if self.n_running() > 0 { self.limits().watermark_blocks + 1 } else { 0 };
-        if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
-            return false;
-        }
-        self.waiting.pop_front();
-        self.host_blocks_used -= blocks;
-        composed.transfer_ticks += u64::from(blocks) * ticks_per_block;
-        composed.returning.push(id);
-        self.n_returning += 1;
-        true
+        let next = u32::from(is_in_step && phase == self.phase_of(self.step));
+        (tokens, self.blocks_of(tokens) - slot.shared * self.pool.blocks_per_prefix() + next)
     }
 }
 

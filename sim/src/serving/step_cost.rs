@@ -3,34 +3,31 @@
 //! An iteration of `m` tokens runs the GEMMs, norms and exchanges of every layer over all of them, prefill attention over its
 //! chunks, decode attention over the cached tokens of its decoding sequences, and the head over the sequences that sample.
 //! Decode attention is `start + sequences · per_sequence + bytes / (reached · bandwidth)` per layer, so it is linear in cached tokens
-//! and a span of iterations with one batch has a closed form. Approximations: prefill chunks of one iteration add up as if run
-//! one after another, and sizes between the knots of a table are interpolated linearly.
+//! and a span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
+//! several batches (`lanes.rs`) and takes as long as the largest. Approximations: prefill chunks of one iteration add up as if run
+//! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
-use std::cell::Cell;
+mod deployment;
+pub mod lanes;
+mod prefill;
+mod writer;
 
-use hw::{Cluster, Dtype, GroupShape, Rank, Seconds, Span, Time};
+pub use deployment::Deployment;
+
+use hw::{Seconds, Span, Time};
 
 use crate::cost::{CostModel, Source};
 use crate::engine::Case;
-use crate::experts::ExpertLoad;
-use crate::layout::{ContextExchange, Layout, Zero};
-use crate::lower::layer;
-use crate::model::Model;
-use crate::problem::{Execution, Problem};
-use crate::schedule::PassKind;
 use crate::serving::decode_attention::DecodeAttention;
-use crate::task::{Collective, Document, Op, Pass};
-use crate::workload::Workload;
+use crate::serving::host::Host;
+use crate::serving::speculation::{Acceptance, Speculation};
+use lanes::Lanes;
+use prefill::PrefillTable;
+use writer::Writer;
 
 /// Ticks of a nanosecond.
 pub const TICKS_PER_NS: u64 = 1024;
-/// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
-const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
-/// Longest context of the prefill table; beyond it the last rate holds.
-const PAST_TOKENS_MAX: u64 = 1 << 20;
-/// First knot of the prefill table's axis of earlier tokens, as a power of two.
-const PAST_FIRST_OCTAVE: u32 = 6;
 
 /// Ticks of a duration.
 #[must_use]
@@ -44,37 +41,45 @@ pub const fn time_of(ticks: u64) -> Time {
     Time::from_ns(ticks / TICKS_PER_NS)
 }
 
-/// What a replica runs.
-#[derive(Clone, Debug)]
-pub struct Deployment<'a> {
-    /// Architecture.
-    pub model: &'a Model,
-    /// Machine; the replica takes `tensor_degree` GPUs of a node, or of several nodes where it is larger.
-    pub cluster: &'a Cluster,
-    /// GPUs that share every layer.
-    pub tensor_degree: u32,
-    /// Number format of weights and activations.
-    pub dtype: Dtype,
-    /// Host time per iteration that no kernel hides: a free parameter.
-    pub host_per_step: Seconds,
-    /// Host time per sequence of an iteration.
-    pub host_per_sequence: Seconds,
-}
-
 /// Time of an iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepTable {
-    /// All layers but attention, by tokens.
+    /// All layers but attention, and hand-offs between stages, by tokens.
     tokens: Vec<u64>,
-    /// Head and sampler, by sequences that sample.
+    /// Head and sampler, by tokens that are sampled.
     head: Vec<u64>,
     /// Decode attention of all layers: per iteration that decodes, per sequence, per cached token.
     decode: [u64; 3],
     prefill: PrefillTable,
-    /// Host time per iteration and per sequence.
-    host: [u64; 2],
+    host: Host,
+    lanes: Lanes,
+    /// Tokens of a batch.
+    tokens_max: u32,
+    drafting: Option<Drafting>,
+    /// The draft model's own table, where there is one.
+    draft: Option<Box<Self>>,
     /// Weakest source among all that was asked.
     pub source: Source,
+}
+
+/// What speculative decoding adds.
+#[derive(Clone, Debug, PartialEq)]
+struct Drafting {
+    n_drafts: u32,
+    /// Ticks per draft of a whole batch.
+    per_draft: u64,
+    acceptance: Acceptance,
+}
+
+/// Time of iterations that only decode, as a law in the keys that their sequences attend to together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Law {
+    /// Ticks but for cached tokens.
+    pub fixed: u64,
+    /// Ticks per key.
+    pub rate: u64,
+    /// Ticks that it takes at least.
+    pub least: u64,
 }
 
 /// One chunk of a prompt in an iteration.
@@ -102,20 +107,41 @@ pub struct StepLoad {
 }
 
 impl StepTable {
-    /// Tabulates a deployment for iterations of at most `sizes_max` tokens and sequences, at one end of the cost model's interval
+    /// Tabulates a deployment for batches of at most so many tokens and sampled tokens, at one end of the cost model's interval
     /// or as expected.
     #[must_use]
     pub fn new(deployment: &Deployment<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
-        let (tokens_max, sequences_max) = sizes_max;
+        let (tokens_max, sampled_max) = sizes_max;
         let writer = Writer::new(deployment, cost, case);
         let attention = DecodeAttention::of(&deployment.cluster.gpu.name);
-        let sequences = sequences_max.min(tokens_max).max(1) as usize;
+        let sampled = sampled_max.min(tokens_max).max(1) as usize;
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
-        let head = filled(sequences, |n| writer.head(n));
+        let head = filled(sampled, |n| writer.head(n));
         let prefill = PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk));
         let decode = attention.ticks(deployment, case);
-        let host = [ticks_of(deployment.host_per_step), ticks_of(deployment.host_per_sequence)];
-        Self { tokens, head, decode, prefill, host, source: writer.source.get().max(attention.source) }
+        let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);
+        let host = Host::new(deployment.engine_loop, per_step, per_sequence, deployment.detokenize_per_sequence);
+        let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
+        let lanes = deployment.lanes();
+        let source = writer.source.get().max(attention.source);
+        Self { tokens, head, decode, prefill, host, lanes, tokens_max, drafting: None, draft, source }
+    }
+
+    /// The same with tokens that are drafted and verified.
+    #[must_use]
+    pub fn speculating(self, speculation: &Speculation) -> Self {
+        let drafting = Drafting {
+            n_drafts: speculation.n_drafts,
+            per_draft: ticks_of(speculation.per_draft),
+            acceptance: Acceptance::new(speculation),
+        };
+        Self { drafting: Some(drafting), ..self }
+    }
+
+    /// The same with other host times.
+    #[must_use]
+    pub fn hosted(self, host: Host) -> Self {
+        Self { host, ..self }
     }
 
     /// Every iteration takes the same time, whatever it holds: for queues that have a theory.
@@ -127,44 +153,128 @@ impl StepTable {
     /// A fixed part, a part per token and a part per cached token that is read.
     #[must_use]
     pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
-        let per_token = ticks_of(per_token);
+        let (step, per_token) = (ticks_of(step), ticks_of(per_token));
         Self {
-            tokens: (0..=1 << 16).map(|m| m * per_token).collect(),
+            tokens: (0..=1 << 16).map(|m| step + m * per_token).collect(),
             head: vec![0; 2],
             decode: [0, 0, ticks_of(per_cached_token)],
             prefill: PrefillTable::new(1, |_| Seconds::ZERO),
-            host: [ticks_of(step), 0],
+            host: Host::default(),
+            lanes: Lanes::ONE,
+            tokens_max: 1 << 16,
+            drafting: None,
+            draft: None,
             source: Source::Measured,
         }
+    }
+
+    /// The same in several lanes of so many tokens each, without hand-offs.
+    #[cfg(test)]
+    pub(crate) fn in_lanes(self, lanes: Lanes, tokens_max: u32) -> Self {
+        Self { lanes, tokens_max, ..self }
+    }
+
+    /// Batches that are under way at once.
+    #[must_use]
+    pub const fn lanes(&self) -> Lanes {
+        self.lanes
+    }
+
+    /// Whether the host works an iteration ahead of what it knows.
+    #[must_use]
+    pub fn is_asynchronous(&self) -> bool {
+        self.host.engine_loop == crate::serving::host::EngineLoop::Asynchronous
+    }
+
+    /// Draws of accepted drafts, where tokens are drafted.
+    #[must_use]
+    pub fn acceptance(&self) -> Option<&Acceptance> {
+        self.drafting.as_ref().map(|drafting| &drafting.acceptance)
+    }
+
+    /// Tokens of a decoding sequence in an iteration: one, and its drafts.
+    #[must_use]
+    pub fn tokens_per_sequence(&self) -> u32 {
+        1 + self.drafting.as_ref().map_or(0, |drafting| drafting.n_drafts)
     }
 
     /// Ticks of an iteration.
     #[must_use]
     pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
-        let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
-        let decode = self.decode_fixed(load) + self.decode[2] * load.context;
-        self.tokens_at(u64::from(load.n_decode) + u64::from(load.n_chunk_tokens))
-            + self.head_at(load.n_sampled)
-            + prefill
-            + decode
-            + self.host[0]
-            + self.host[1] * u64::from(load.n_decode + load.n_chunks)
+        let device = self.device(load, chunks) + self.rate(load.n_decode) * load.context;
+        let (added, least) = self.around(load);
+        (device + added).max(least)
     }
 
-    /// Ticks of an iteration that only decodes, but for its cached tokens.
+    /// Law of iterations that only decode.
     #[must_use]
-    pub fn decode_only(&self, n_decode: u32) -> u64 {
-        self.step(&StepLoad { n_decode, n_sampled: n_decode, ..StepLoad::default() }, std::iter::empty())
+    pub fn law(&self, n_decode: u32) -> Law {
+        let load = StepLoad { n_decode, n_sampled: n_decode, ..StepLoad::default() };
+        let (added, least) = self.around(&load);
+        Law { fixed: self.device(&load, std::iter::empty()) + added, rate: self.rate(n_decode), least }
     }
 
-    /// Ticks per cached token that decoding sequences read.
+    /// Ticks per key that decoding sequences attend to; the largest lane holds its share of all keys.
     #[must_use]
-    pub const fn per_cached_token(&self) -> u64 {
-        self.decode[2]
+    pub fn rate(&self, n_decode: u32) -> u64 {
+        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode[2] * self.n_drafts());
+        let whole = self.decode[2] + drafts;
+        if self.lanes == Lanes::ONE || n_decode == 0 {
+            return whole;
+        }
+        let (share, n) = (u64::from(self.lanes.largest(n_decode)), u64::from(n_decode));
+        (whole * share + n / 2) / n
     }
 
-    fn decode_fixed(&self, load: &StepLoad) -> u64 {
-        if load.n_decode == 0 { 0 } else { self.decode[0] + self.decode[1] * u64::from(load.n_decode) }
+    fn n_drafts(&self) -> u64 {
+        u64::from(self.tokens_per_sequence() - 1)
+    }
+
+    /// Host time that adds to the device's, and the least time of an iteration.
+    fn around(&self, load: &StepLoad) -> (u64, u64) {
+        self.host.added_and_least(u64::from(self.lanes.largest(load.n_decode + load.n_chunks)))
+    }
+
+    /// Ticks of the device but for cached tokens of decoding sequences: those of the largest batch.
+    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
+        let per_sequence = u64::from(self.tokens_per_sequence());
+        let n_decode = self.lanes.largest(load.n_decode);
+        let decode_tokens = u64::from(n_decode) * per_sequence;
+        let sampled = u64::from(self.lanes.largest(load.n_sampled)) + u64::from(n_decode) * (per_sequence - 1);
+        // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
+        let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
+        let drafts = self.drafts(n_decode, load.n_chunk_tokens);
+        let rest = head + self.decode_fixed(n_decode) + drafts;
+        if self.lanes == Lanes::ONE {
+            let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
+            return self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
+        }
+        let room = u64::from(self.tokens_max).saturating_sub(decode_tokens);
+        let parts = self.lanes.spread(chunks, u32::try_from(room).expect("at most the tokens of a batch"));
+        let micro_batch = |index: usize| {
+            let tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
+            let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<u64>();
+            let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or(0);
+            self.tokens_at(decode_tokens + tokens) + prefill
+        };
+        (0..self.lanes.stages as usize).map(micro_batch).max().unwrap_or(0) + rest
+    }
+
+    /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
+    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> u64 {
+        let Some(drafting) = &self.drafting else { return 0 };
+        let draft = self.draft.as_ref();
+        let on_chunks = draft.map_or(0, |draft| draft.tokens_at(u64::from(n_chunk_tokens)));
+        if n_decode == 0 {
+            return on_chunks;
+        }
+        let n = u64::from(n_decode);
+        let pass = draft.map_or(0, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode));
+        on_chunks + self.n_drafts() * (drafting.per_draft + pass)
+    }
+
+    fn decode_fixed(&self, n_decode: u32) -> u64 {
+        if n_decode == 0 { 0 } else { self.decode[0] + self.decode[1] * u64::from(n_decode) }
     }
 
     fn tokens_at(&self, m: u64) -> u64 {
@@ -172,8 +282,9 @@ impl StepTable {
         self.tokens[usize::try_from(m).unwrap_or(last).min(last)]
     }
 
-    fn head_at(&self, n: u32) -> u64 {
-        self.head[(n as usize).min(self.head.len() - 1)]
+    fn head_at(&self, n: u64) -> u64 {
+        let last = self.head.len() - 1;
+        self.head[usize::try_from(n).unwrap_or(last).min(last)]
     }
 }
 
@@ -200,169 +311,6 @@ fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<u64> {
         before = knot;
     }
     values
-}
-
-/// Asks the cost model for parts of an iteration.
-struct Writer<'a> {
-    problem: Problem,
-    shape: GroupShape,
-    n_layers: u32,
-    n_dense: u32,
-    cost: &'a dyn CostModel,
-    case: Case,
-    /// Weakest source so far.
-    source: Cell<Source>,
-}
-
-impl<'a> Writer<'a> {
-    fn new(deployment: &Deployment<'_>, cost: &'a dyn CostModel, case: Case) -> Self {
-        let layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
-        let tp = deployment.tensor_degree;
-        let model = deployment.model;
-        let ranks: Vec<Rank> = (0..tp).map(Rank).collect();
-        let n_layers = u32::try_from(model.n_layers).expect("few layers");
-        let n_dense = model.experts.map_or(n_layers, |e| u32::try_from(e.n_dense_layers).expect("few layers"));
-        let problem = Problem {
-            model: model.clone(),
-            cluster: deployment.cluster.clone(),
-            layout: Layout { tp, sequence_parallel: false, expert_tp: tp, ..layout },
-            schedule: crate::schedule::named("1f1b").expect("the table has 1F1B"),
-            workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
-            dtype: deployment.dtype,
-            execution: Execution::default(),
-            bucket_tokens: 1,
-            reserved_memory: hw::Bytes::ZERO,
-            seed: 0,
-        };
-        let (shape, source) = (deployment.cluster.shape_of(&ranks), Cell::new(Source::Measured));
-        Self { problem, shape, n_layers, n_dense, cost, case, source }
-    }
-
-    fn sum(&self, ops: layer::Ops) -> Seconds {
-        let estimate = self.cost.estimate(&Op::Sequence(ops));
-        self.source.set(self.source.get().max(estimate.source));
-        match self.case {
-            Case::Low => estimate.low,
-            Case::Expected => estimate.time,
-            Case::High => estimate.high,
-        }
-    }
-
-    /// Embedding, GEMMs, norms and exchanges of all layers.
-    fn layers(&self, m: u64) -> Seconds {
-        let forward = PassKind::Forward;
-        let mut ops = layer::embedding(&self.problem, m);
-        ops.extend(layer::repeated(&layer::before_attention(&self.problem, m, forward), self.n_layers));
-        ops.extend(layer::repeated(&layer::after_attention(&self.problem, m, forward, None), self.n_dense));
-        let with_experts = layer::after_attention(&self.problem, m, forward, Some(&ExpertLoad::EVEN));
-        ops.extend(layer::repeated(&with_experts, self.n_layers - self.n_dense));
-        if self.shape.n_ranks > 1 {
-            let bytes = m * self.problem.model.hidden * self.problem.dtype.bytes();
-            // Two per layer, and one behind the embedding, which is cut over the vocabulary.
-            ops.push((Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape }, 2 * self.n_layers + 1));
-        }
-        self.sum(ops)
-    }
-
-    /// Final norm, head, gathered logits and sampler.
-    fn head(&self, n: u64) -> Seconds {
-        let (model, dtype) = (&self.problem.model, self.problem.dtype);
-        let columns = model.vocab.div_ceil(u64::from(self.shape.n_ranks));
-        let mut ops = vec![
-            (Op::Elementwise { bytes: 2 * n * model.hidden * dtype.bytes() }, 1),
-            (Op::Gemm { m: n, n: columns, k: model.hidden, dtype }, 1),
-            (Op::Elementwise { bytes: n * model.vocab * SAMPLER_BYTES_PER_LOGIT }, 1),
-        ];
-        if self.shape.n_ranks > 1 {
-            let bytes = n * model.vocab * dtype.bytes();
-            ops.push((Op::Collective { kind: Collective::AllGather, bytes, shape: self.shape }, 1));
-        }
-        self.sum(ops)
-    }
-
-    /// Attention of one chunk in all layers.
-    fn prefill(&self, chunk: Chunk) -> Seconds {
-        let document = Document::chunk(u64::from(chunk.past), u64::from(chunk.new));
-        let ops = layer::attention(&self.problem, &[document], 1, Pass::Forward);
-        self.sum(layer::repeated(&ops, self.n_layers))
-    }
-}
-
-/// Prefill attention of all layers: a start, and ticks per query-key pair over new and earlier tokens.
-#[derive(Clone, Debug, PartialEq)]
-struct PrefillTable {
-    /// Ticks of the smallest chunk.
-    start: f64,
-    /// Rows by new tokens, columns by earlier tokens.
-    rates: Vec<f64>,
-    n_columns: usize,
-}
-
-/// Position on an axis with knots at 1, 2, 3, 4, 6, 8, 12, …: index of the knot below and how far it is to the next one.
-fn position(n: u64) -> (usize, f64) {
-    if n <= 1 {
-        return (0, 0.0);
-    }
-    let octave = n.ilog2();
-    let half = 1_u64 << (octave - 1);
-    let rest = n - 2 * half;
-    let index = 2 * octave as usize - 1 + usize::from(rest >= half);
-    (index, hw::Tokens(rest % half).as_f64() / hw::Tokens(half).as_f64())
-}
-
-/// Size at a knot.
-const fn knot(index: usize) -> u64 {
-    match index {
-        0 => 1,
-        _ if index % 2 == 1 => 1 << index.div_ceil(2),
-        _ => 3 << (index / 2 - 1),
-    }
-}
-
-/// Index of the axis `1, 2, 3, …` at which the axis of earlier tokens has its second knot; the first one is 0.
-const PAST_OFFSET: usize = 2 * PAST_FIRST_OCTAVE as usize - 1;
-
-fn past_position(past: u64) -> (usize, f64) {
-    let first = 1_u64 << PAST_FIRST_OCTAVE;
-    if past < first {
-        return (0, hw::Tokens(past).as_f64() / hw::Tokens(first).as_f64());
-    }
-    let (index, share) = position(past);
-    (index - PAST_OFFSET + 1, share)
-}
-
-const fn pairs(chunk: Chunk) -> u64 {
-    Document::chunk(chunk.past as u64, chunk.new as u64).pairs
-}
-
-impl PrefillTable {
-    fn new(tokens_max: u32, at: impl Fn(Chunk) -> Seconds) -> Self {
-        let n_rows = position(u64::from(tokens_max)).0 + 2;
-        let n_columns = past_position(PAST_TOKENS_MAX).0 + 1;
-        let mut rates = Vec::with_capacity(n_rows * n_columns);
-        let small = |n: u64| u32::try_from(n).expect("knots stay below 2^32");
-        let ticks = |chunk| at(chunk).get() * 1e9 * 1024.0;
-        let start = ticks(Chunk { past: 0, new: 1 });
-        for row in 0..n_rows {
-            for column in 0..n_columns {
-                let past = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
-                let chunk = Chunk { past: small(past), new: small(knot(row)) };
-                rates.push((ticks(chunk) - start).max(0.0) / hw::Tokens(pairs(chunk)).as_f64());
-            }
-        }
-        Self { start, rates, n_columns }
-    }
-
-    fn ticks(&self, chunk: Chunk) -> u64 {
-        let (row, down) = position(u64::from(chunk.new));
-        let (column, right) = past_position(u64::from(chunk.past));
-        let (row, column) = (row.min(self.rates.len() / self.n_columns - 2), column.min(self.n_columns - 2));
-        let at = row * self.n_columns + column;
-        let between = |at: usize| self.rates[at] + (self.rates[at + 1] - self.rates[at]) * right;
-        let (above, below) = (between(at), between(at + self.n_columns));
-        let rate = above + (below - above) * down;
-        hw::Bytes::from_f64(self.start + rate * hw::Tokens(pairs(chunk)).as_f64()).0
-    }
 }
 
 /// A duration in ticks as a span of whole nanoseconds.

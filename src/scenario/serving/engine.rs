@@ -79,29 +79,38 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
     EngineSection { tensor_degree, limits, memory_ratio, watermark_ratio, swap, host_us_per_step, host_us_per_sequence }
 }
 
-/// Fills in what follows from memory and model.
+/// Fills in what follows from model, limits and the memory of every group.
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving, engine: &EngineSection, reserved: Bytes) {
-    let found = capacity::of(&serving.deployment(), engine.memory_ratio, reserved);
-    let capacity = match found {
-        Ok(capacity) => capacity,
-        Err(why) => return reader.find(Finding::error("S094", None, why)),
-    };
-    let block_tokens = engine.limits.block_tokens;
-    let given = engine.limits.kv_blocks;
-    let kv_blocks = if given > 0 { given } else { capacity.blocks(block_tokens) };
-    let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
-    let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
-        // Every GPU of the group moves its own part over its own link, so the group's host memory is shared by all.
-        host_blocks: blocks_of(bytes, bytes_per_block * u64::from(serving.tensor_degree)),
-        ticks_per_block: ticks_of(Bytes(bytes_per_block) / (serving.cluster.gpu.host_bandwidth * HOST_LINK_REACHED)),
-    });
-    let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
+    for index in 0..serving.groups.len() {
+        let group = &serving.groups[index];
+        let reserved = group.reserved.unwrap_or(reserved);
+        let found = capacity::of(&serving.deployment_of(group), engine.memory_ratio, reserved);
+        let capacity = match found {
+            Ok(capacity) => capacity,
+            Err(why) if serving.groups.len() == 1 => return reader.find(Finding::error("S094", None, why)),
+            Err(why) => {
+                let what = format!("group `{}`: {why}", group.name);
+                reader.find(Finding::error("S094", None, what));
+                continue;
+            }
+        };
+        let block_tokens = engine.limits.block_tokens;
+        let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
+        let (tp, host_bandwidth) = (u64::from(group.tensor_degree), group.cluster.gpu.host_bandwidth);
+        let group = &mut serving.groups[index];
+        let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
+        group.kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
+        group.preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
+            // Every GPU of the group moves its own part over its own link, so the group's host memory is shared by all.
+            host_blocks: blocks_of(bytes, bytes_per_block * tp),
+            ticks_per_block: ticks_of(Bytes(bytes_per_block) / (host_bandwidth * HOST_LINK_REACHED)),
+        });
+        let watermark = Bytes::from_f64(f64::from(group.kv_blocks) * engine.watermark_ratio).0;
+        group.watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
+    }
     let longest = u32::try_from(serving.model.max_positions).unwrap_or(u32::MAX);
     for choice in &mut serving.choices {
         let limits = &mut choice.limits;
-        limits.kv_blocks = kv_blocks;
-        limits.preemption = preemption;
-        limits.watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
         limits.context_max = if engine.limits.context_max > 0 { engine.limits.context_max } else { longest };
         if choice.batcher.cut() == sim::serving::replica::Cut::Never {
             // Whole prompts have to fit an iteration, as vLLM V0 sets it.

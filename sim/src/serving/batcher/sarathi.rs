@@ -20,11 +20,10 @@ impl Batcher for Sarathi {
     }
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
-        let tokens_max = replica.limits().tokens_max;
         replica.decode_all(composed);
-        replica.continue_prefills(composed, tokens_max - replica.n_decode());
+        replica.continue_prefills(composed, replica.tokens_left(composed));
         while composed.n_preempted == 0 {
-            let left = tokens_max - replica.n_decode() - composed.n_chunk_tokens();
+            let left = replica.tokens_left(composed);
             if !replica.admit(composed, left, Reserve::Whole, Cut::Chunked) {
                 break;
             }

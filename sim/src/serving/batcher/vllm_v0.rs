@@ -25,7 +25,7 @@ impl Batcher for VllmV0 {
     }
 
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
-        let tokens_max = replica.limits().tokens_max;
+        let tokens_max = replica.tokens_max();
         loop {
             let left = tokens_max - composed.n_chunk_tokens();
             if !replica.admit(composed, left, Reserve::Whole, Cut::Never) {

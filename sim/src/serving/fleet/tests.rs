@@ -6,11 +6,11 @@ use super::*;
 use crate::random;
 use crate::serving::arrivals::{Arrivals, lay};
 use crate::serving::batcher;
-use crate::serving::metrics::latencies;
+use crate::serving::metrics::{self, latencies};
 use crate::serving::replica::{Limits, Preemption, Spans};
 use crate::serving::request::Request;
 use crate::serving::router;
-use crate::serving::step_cost::StepTable;
+use crate::serving::step_cost::{StepTable, TICKS_PER_NS};
 
 /// Iteration time of every engine here, seconds.
 const STEP_S: f64 = 0.01;
@@ -153,14 +153,103 @@ fn the_same_seed_gives_the_same_result() {
     assert!(of(1) != of(2));
 }
 
-#[test]
-fn the_earliest_end_is_found_and_ties_go_to_the_lowest() {
-    let mut ends = Ends::new(5);
-    assert_eq!(ends.earliest().0, IDLE);
-    for (replica, at) in [(3, 50), (1, 50), (4, 20), (0, 70)] {
-        ends.set(replica, at);
+/// Replicas of the plain engine with blocks of their own number, at a price.
+fn group(name: &str, n_replicas: u32, kv_blocks: u32, usd: f64) -> Group {
+    let mut engine = engine(8);
+    engine.limits.kv_blocks = kv_blocks;
+    Group { name: name.to_owned(), engine, n_replicas, gpus_per_replica: 2, usd_per_gpu_hour: Some(usd) }
+}
+
+fn named(router: &str) -> Box<dyn Router> {
+    (router::named(router).expect("listed").make)(7)
+}
+
+/// Requests that each group took, by type of the assignment.
+fn taken(fleet: &Fleet, served: &Served) -> Vec<Vec<u32>> {
+    let n_types = fleet.assignment.shares.len();
+    let mut taken = vec![vec![0; fleet.groups.len()]; n_types];
+    for (index, record) in served.records.list.iter().enumerate() {
+        let request = u32::try_from(index).expect("small");
+        taken[fleet.assignment.type_of(request) as usize][served.group_of[record.replica as usize] as usize] += 1;
     }
-    assert_eq!(ends.earliest(), (20, 4));
-    ends.set(4, IDLE);
-    assert_eq!(ends.earliest(), (50, 1));
+    taken
+}
+
+#[test]
+fn a_fleet_of_one_group_is_its_replicas() {
+    let requests = requests(2000, &[1, 5, 50], 200.0, 3);
+    let fleet = Fleet::of(Group { engine: engine(8), ..group("all", 3, 100_000, 1.0) });
+    for router in ["round-robin", "least-loaded", "plan-weights", "prefix-aware"] {
+        assert!(fleet.serve(&requests, named(router).as_mut()) == run(&requests, 3, 8, router), "{router}");
+    }
+}
+
+#[test]
+fn groups_take_their_planned_shares_of_every_type() {
+    let mut fleet = Fleet::of(group("a", 2, 1000, 1.0));
+    fleet.groups.extend([group("b", 3, 1000, 1.0), group("c", 1, 1000, 1.0)]);
+    let requests = requests(8000, &[4], 100.0, 1);
+    // Every third request is of type 1, which c must not take.
+    fleet.assignment.types = (0..8000).map(|index| u32::from(index % 3 == 0)).collect();
+    fleet.assignment.shares = vec![vec![0.5, 0.25, 0.25], vec![0.2, 0.8, 0.0]];
+    let n: Vec<f64> = vec![8000.0 - 2667.0, 2667.0];
+    // A cycle of interleaved turns is hundreds of requests long: it is even over many, not over few.
+    for (router, tolerance) in [("plan-weights", 1.5), ("interleaved-round-robin", 60.0)] {
+        let served = fleet.serve(&requests, named(router).as_mut());
+        for (row, shares) in fleet.assignment.shares.iter().enumerate() {
+            let sum: f64 = shares.iter().sum();
+            for (g, share) in shares.iter().enumerate() {
+                let (found, expected) = (f64::from(taken(&fleet, &served)[row][g]), n[row] * share / sum);
+                assert!((found - expected).abs() <= tolerance, "{router}, type {row}, group {g}: {found}, {expected}");
+            }
+        }
+        // Inside a group nobody is left out.
+        let mut by_replica = [0_u32; 6];
+        served.records.list.iter().for_each(|record| by_replica[record.replica as usize] += 1);
+        assert!(by_replica.iter().all(|n| *n > 0), "{router}: {by_replica:?}");
+    }
+}
+
+#[test]
+fn a_long_request_goes_to_the_group_that_holds_it() {
+    let mut fleet = Fleet::of(group("small", 3, 4, 1.0));
+    fleet.groups.push(group("large", 2, 40, 1.0));
+    // Blocks of 16: 64 cached tokens fit the small ones, and the last output token is not cached.
+    let at = |ns: u64, prompt| Request::new(Time::from_ns(ns), prompt, 1);
+    let requests =
+        Requests::of((0..40).map(|n| at(n, if n % 4 == 0 { 641 } else { 64 - u32::from(n % 2 == 0) })).collect());
+    for router in ["round-robin", "random", "least-loaded", "power-of-two", "plan-weights", "interleaved-round-robin"] {
+        let served = fleet.serve(&requests, named(router).as_mut());
+        assert_eq!(served.n_refused, 10, "{router}: 641 tokens fit nowhere");
+    }
+    let requests = Requests::of((0..40).map(|n| at(n, if n % 4 == 0 { 640 } else { 64 })).collect());
+    for router in ["round-robin", "random", "least-loaded", "power-of-two", "plan-weights", "interleaved-round-robin"] {
+        let served = fleet.serve(&requests, named(router).as_mut());
+        assert_eq!(served.n_refused, 0, "{router}");
+        let large: Vec<u32> = served.records.list.iter().step_by(4).map(|record| record.replica).collect();
+        assert!(large.contains(&3) && large.contains(&4), "{router}: the long ones share both: {large:?}");
+    }
+}
+
+#[test]
+fn a_fleet_costs_what_its_groups_cost() {
+    let mut fleet = Fleet::of(group("a", 2, 1000, 1.5));
+    fleet.groups.push(group("b", 3, 1000, 0.5));
+    let requests = requests(2000, &[4, 8], 100.0, 1);
+    let served = fleet.serve(&requests, named("least-loaded").as_mut());
+    let mut figures = metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO);
+    metrics::fleet::add(&mut figures, &fleet, &served);
+    // 2 replicas of 2 GPUs at 1.5 dollars, 3 of 2 at 0.5.
+    close(figures["cost_usd_per_hour"], 9.0, 1e-12, "dollars per hour");
+    close(figures["cost_usd"], 9.0 * figures["makespan_s"] / 3600.0, 1e-9, "dollars");
+    let per_mtok = 9.0 / (figures["output_tokens_per_s"] * 3600.0) * 1e6;
+    close(figures["cost_usd_per_mtok"], per_mtok, 1e-12, "dollars per million tokens");
+    close(figures["group_share_ratio.a"] + figures["group_share_ratio.b"], 1.0, 1e-12, "shares");
+    let busy = (2.0 * figures["group_busy_ratio.a"] + 3.0 * figures["group_busy_ratio.b"]) / 5.0;
+    close(busy, figures["busy_ratio"], 1e-9, "busy");
+    // A group without a price leaves the cost open.
+    fleet.groups[0].usd_per_gpu_hour = None;
+    let mut figures = metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO);
+    metrics::fleet::add(&mut figures, &fleet, &served);
+    assert!(!figures.contains_key("cost_usd_per_hour"));
 }

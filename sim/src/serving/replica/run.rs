@@ -1,7 +1,8 @@
 //! Time of a replica: begins an iteration, or a span of iterations with an unchanged batch, and ends it.
 //!
 //! `k` iterations that decode `n` sequences with `c` cached keys at first take `k · fixed + rate · (k · c + n · k(k−1)/2)` ticks, so the
-//! end of a span and the boundary at which an arrival cuts it are closed forms of whole ticks.
+//! end of a span and the boundary at which an arrival cuts it are closed forms of whole ticks. Where the host works behind the device,
+//! iterations take at least the host's time: keys only grow within a span, so those that the host paces come first.
 
 use std::cmp::Reverse;
 
@@ -20,13 +21,35 @@ pub(super) struct Going {
     rate: u64,
     context: u64,
     n_decode: u64,
+    /// Ticks that an iteration takes at least, and how many take no more.
+    least: u64,
+    n_least: u64,
 }
 
 impl Going {
+    /// Finds how many iterations the host paces.
+    const fn paced(mut self) -> Self {
+        let first = self.fixed + self.rate * self.context;
+        if first < self.least {
+            let growth = self.rate * self.n_decode;
+            self.n_least = if growth == 0 { u64::MAX } else { (self.least - first).div_ceil(growth) };
+        }
+        self
+    }
+
+    /// Ticks of the device for the first `k` iterations.
+    const fn device(&self, k: u64) -> u64 {
+        let keys = k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2);
+        k * self.fixed + self.rate * keys
+    }
+
     /// Tick at which `k` of its iterations are done.
     const fn end_of(&self, k: u64) -> u64 {
-        let keys = k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2);
-        self.start + k * self.fixed + self.rate * keys
+        if self.n_least == 0 {
+            return self.start + self.device(k);
+        }
+        let n_least = if k < self.n_least { k } else { self.n_least };
+        self.start + n_least * self.least + self.device(k) - self.device(n_least)
     }
 
     /// Fewest iterations, at least one, that are done at a tick or after it.
@@ -41,6 +64,23 @@ impl Going {
             }
         }
         low
+    }
+}
+
+/// How far micro-batches follow the first one out of the pipeline.
+#[derive(Clone, Copy, Debug)]
+struct Lags {
+    /// Chunk tokens of a micro-batch.
+    tokens: u32,
+    stages: u32,
+    /// Ticks from one to the next.
+    interval: u64,
+}
+
+impl Lags {
+    /// Lag of the micro-batch that holds the last of `n` chunk tokens.
+    fn after(&self, n: u32) -> u64 {
+        self.interval * u64::from(((n - 1) / self.tokens).min(self.stages - 1))
     }
 }
 
@@ -72,6 +112,11 @@ impl Replica<'_> {
         composed.clear();
         let batcher = self.engine.batcher;
         batcher.compose(self, &mut composed);
+        if composed.is_empty() && self.has_waiting() {
+            // Blocks of a sequence that had ended came free in the attempt.
+            composed.clear();
+            batcher.compose(self, &mut composed);
+        }
         if composed.is_empty() {
             assert!(self.waiting.is_empty(), "whoever waits at an idle replica is admitted");
             self.composed = composed;
@@ -94,9 +139,11 @@ impl Replica<'_> {
         if composed.chunks.is_empty() {
             let is_settled = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             let n_steps = if is_settled { self.span_steps() } else { 1 };
-            let fixed = table.decode_only(n_decode) + composed.transfer_ticks;
-            let (rate, context) = (table.per_cached_token(), if composed.decodes { self.context } else { 0 });
-            return Going { start: now, n_steps, fixed, rate, context, n_decode: u64::from(n_decode) };
+            let law = table.law(n_decode);
+            let (fixed, rate, least) = (law.fixed + composed.transfer_ticks, law.rate, law.least);
+            let context = if composed.decodes { self.context } else { 0 };
+            let n_decode = u64::from(n_decode);
+            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0 }.paced();
         }
         let slot = |id: u32| &self.slots[id as usize];
         let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
@@ -109,13 +156,13 @@ impl Replica<'_> {
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
         let fixed = table.step(&load, chunks) + composed.transfer_ticks;
-        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0 }
+        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0 }
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
     /// its place or its blocks come free only when a sequence ends.
     fn span_steps(&self) -> u64 {
-        if self.engine.spans == Spans::Stepwise {
+        if self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some() {
             return 1;
         }
         let until_end = self.next_end() - self.step;
@@ -154,9 +201,12 @@ impl Replica<'_> {
         self.counts.n_steps += going.n_steps;
         self.counts.n_spans += 1;
         if self.composed.decodes {
-            self.decoded(going.n_steps);
+            match self.engine.table.acceptance() {
+                None => self.decoded(going.n_steps),
+                Some(acceptance) => self.verified(acceptance, now, records),
+            }
         }
-        self.prefilled(now, records);
+        self.prefilled(now, now - going.start, records);
         self.finish_ended(now, records);
         self.begin(now, records)
     }
@@ -174,31 +224,41 @@ impl Replica<'_> {
         assert!(is_there, "a span ends before blocks run out");
         self.step += k;
         self.context += k * u64::from(self.n_decode);
-        self.counts.output_tokens += k * u64::from(self.n_decode);
+        self.counts.output_tokens += k * u64::from(self.n_decode - self.n_spent);
     }
 
-    /// Chunks are computed; prompts that are done give their first token.
-    fn prefilled(&mut self, now: u64, records: &mut Records) {
+    /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
+    fn prefilled(&mut self, now: u64, elapsed: u64, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
+        let lags = self.lags(elapsed);
+        let mut n_before = 0;
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
+            n_before += new;
             let slot = &mut self.slots[id as usize];
             slot.computed += new;
             if slot.computed < slot.target {
                 continue;
             }
             slot.generated += 1;
+            // A client never sees a later token before an earlier one, even when its sequence changes lanes.
+            slot.lag = slot.lag.max(lags.map_or(0, |lags| lags.after(n_before)));
             let slot = *slot;
             self.counts.output_tokens += 1;
-            records.give_first_token(slot.request, now);
+            records.give_first_token(slot.request, now + slot.lag);
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
             self.share(id);
-            if slot.generated == self.requests.list[slot.request as usize].output {
-                let slot = self.slots[id as usize];
-                self.release(id, slot.blocks, now, records);
-            } else {
+            if slot.generated < self.requests.list[slot.request as usize].output {
                 self.join(id, slot.target);
+                continue;
+            }
+            self.conclude(id, now, records);
+            if self.engine.table.is_asynchronous() {
+                self.join(id, slot.target);
+                self.spend(id);
+            } else {
+                self.vacate(id, self.slots[id as usize].blocks);
             }
         }
         self.composed.chunks = chunks;
@@ -227,31 +287,64 @@ impl Replica<'_> {
         slot.blocks -= turned * self.pool.blocks_per_prefix();
     }
 
-    /// Sequences whose last token is there leave.
+    /// Sequences whose last token is there leave, from an asynchronous engine an iteration later.
     fn finish_ended(&mut self, now: u64, records: &mut Records) {
         while let Some(&Reverse((end, id, epoch))) = self.ends.peek() {
-            let is_void = self.slots[id as usize].epoch != epoch;
+            let slot = self.slots[id as usize];
+            let is_void = slot.epoch != epoch;
             if end > self.step && !is_void {
                 break;
             }
             self.ends.pop();
-            if !is_void {
-                let (_, blocks) = self.leave(id);
-                self.release(id, blocks, now, records);
+            if is_void {
+                continue;
+            }
+            if slot.phase == Phase::Decode {
+                self.conclude(id, now, records);
+            }
+            if slot.phase == Phase::Decode && self.engine.table.is_asynchronous() {
+                self.spend(id);
+                self.ends.push(Reverse((end + 1, id, epoch)));
+            } else {
+                let (_, blocks) = self.leave(id, false);
+                self.vacate(id, blocks);
             }
         }
     }
 
-    fn release(&mut self, id: u32, blocks: u32, now: u64, records: &mut Records) {
+    /// The client has its last token.
+    pub(super) fn conclude(&mut self, id: u32, now: u64, records: &mut Records) {
+        let slot = &self.slots[id as usize];
+        records.finish(slot.request, now + slot.lag);
+        self.outstanding -= 1;
+    }
+
+    /// A sequence that has ended stays for one more iteration.
+    pub(super) fn spend(&mut self, id: u32) {
+        self.slots[id as usize].phase = Phase::Spent;
+        self.n_spent += 1;
+    }
+
+    /// A slot and its blocks come free.
+    pub(super) fn vacate(&mut self, id: u32, blocks: u32) {
         let slot = self.slots[id as usize];
+        self.n_spent -= u32::from(slot.phase == Phase::Spent);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
-        records.finish(slot.request, now);
         let freed = &mut self.slots[id as usize];
         freed.epoch += 1;
         freed.phase = Phase::Free;
         self.free_slots.push(id);
-        self.outstanding -= 1;
+    }
+
+    /// When micro-batches of a round of `elapsed` ticks leave the pipeline; `None` where all leave at once.
+    fn lags(&self, elapsed: u64) -> Option<Lags> {
+        let table = &self.engine.table;
+        let lanes = table.lanes();
+        let decode_tokens = lanes.largest(self.n_decode) * table.tokens_per_sequence();
+        let room = self.limits().tokens_max.saturating_sub(decode_tokens).max(1);
+        let tokens = room.saturating_mul(lanes.ranks);
+        (lanes.stages > 1).then(|| Lags { tokens, stages: lanes.stages, interval: elapsed / u64::from(lanes.stages) })
     }
 
     /// Adds up requests in the system over time.

@@ -3,6 +3,10 @@
 //! The brute-force engine keeps every sequence by itself, counts blocks by dividing, and moves one iteration at a time. It shares
 //! with the engine only the table of iteration times.
 
+mod host;
+mod lanes;
+mod verify;
+
 use std::collections::VecDeque;
 
 use hw::{Seconds, Time};

@@ -1,14 +1,12 @@
 //! Fewest requests waiting or running.
 
-use crate::serving::replica::Replica;
-use crate::serving::router::Router;
+use crate::serving::router::{Router, View};
 
 /// The policy.
 pub(super) struct LeastLoaded;
 
 impl Router for LeastLoaded {
-    fn choose(&mut self, _request: u32, replicas: &[Replica<'_>]) -> u32 {
-        let least = (0..replicas.len()).min_by_key(|&index| replicas[index].outstanding());
-        u32::try_from(least.expect("a fleet has a replica")).expect("fewer than 2^32 replicas")
+    fn choose(&mut self, _request: u32, view: &View<'_, '_>) -> u32 {
+        view.least_loaded(|_| true).expect("there is a candidate")
     }
 }

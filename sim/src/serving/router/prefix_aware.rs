@@ -3,8 +3,7 @@
 //! The rule of cache-aware routers such as SGLang's (sgl-project/sglang, `sgl-router`, Apache-2.0): balance wins when loads differ by more
 //! than an absolute and a relative threshold, whose default values are taken over here.
 
-use crate::serving::replica::Replica;
-use crate::serving::router::Router;
+use crate::serving::router::{Router, View};
 
 /// Requests that the busier replica may have more.
 const LOAD_GAP: u32 = 32;
@@ -15,24 +14,24 @@ const LOAD_RATIO: f64 = 1.1;
 pub(super) struct PrefixAware;
 
 impl Router for PrefixAware {
-    fn choose(&mut self, request: u32, replicas: &[Replica<'_>]) -> u32 {
-        let least = least_filled(replicas);
-        let mut best = (least, replicas[least as usize].cached_tokens(request));
-        for (index, replica) in replicas.iter().enumerate() {
-            let cached = replica.cached_tokens(request);
+    fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
+        let least = least_filled(view);
+        let cached_at = |replica: u32| view.replicas[replica as usize].cached_tokens(request);
+        let mut best = (least, cached_at(least));
+        for &replica in view.candidates {
+            let cached = cached_at(replica);
             if cached > best.1 {
-                best = (u32::try_from(index).expect("fewer than 2^32 replicas"), cached);
+                best = (replica, cached);
             }
         }
-        let (busy, idle) = (replicas[best.0 as usize].outstanding(), replicas[least as usize].outstanding());
+        let (busy, idle) = (view.load(best.0), view.load(least));
         let is_far_busier = busy > idle + LOAD_GAP && f64::from(busy) > LOAD_RATIO * f64::from(idle);
         if is_far_busier { least } else { best.0 }
     }
 }
 
-/// The replica with the fewest requests, and among those the one that has cached least.
-fn least_filled(replicas: &[Replica<'_>]) -> u32 {
-    let filled = |index: &usize| (replicas[*index].outstanding(), replicas[*index].pool.n_cached());
-    let least = (0..replicas.len()).min_by_key(filled).expect("a fleet has a replica");
-    u32::try_from(least).expect("fewer than 2^32 replicas")
+/// The candidate with the fewest requests, and among those the one that has cached least.
+fn least_filled(view: &View<'_, '_>) -> u32 {
+    let filled = |replica: &u32| (view.load(*replica), view.replicas[*replica as usize].pool.n_cached());
+    view.candidates.iter().copied().min_by_key(filled).expect("there is a candidate")
 }

@@ -1,8 +1,7 @@
 //! Any replica, evenly, from a named stream.
 
 use crate::random::{self, Stream};
-use crate::serving::replica::Replica;
-use crate::serving::router::Router;
+use crate::serving::router::{Router, View};
 
 /// The policy.
 pub(super) struct Random {
@@ -16,7 +15,8 @@ impl Random {
 }
 
 impl Router for Random {
-    fn choose(&mut self, _request: u32, replicas: &[Replica<'_>]) -> u32 {
-        u32::try_from(self.stream.below(replicas.len() as u64)).expect("fewer than 2^32 replicas")
+    fn choose(&mut self, _request: u32, view: &View<'_, '_>) -> u32 {
+        let at = self.stream.below(view.candidates.len() as u64);
+        view.candidates[usize::try_from(at).expect("a position")]
     }
 }

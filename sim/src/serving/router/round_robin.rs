@@ -1,18 +1,19 @@
 //! Replicas in turn.
 
-use crate::serving::replica::Replica;
-use crate::serving::router::Router;
+use crate::serving::router::{Router, View};
 
 /// The policy.
 #[derive(Default)]
 pub(super) struct RoundRobin {
-    next: u32,
+    next: usize,
 }
 
 impl Router for RoundRobin {
-    fn choose(&mut self, _request: u32, replicas: &[Replica<'_>]) -> u32 {
-        let chosen = self.next;
-        self.next = (chosen + 1) % u32::try_from(replicas.len()).expect("fewer than 2^32 replicas");
-        chosen
+    fn choose(&mut self, _request: u32, view: &View<'_, '_>) -> u32 {
+        let n = view.candidates.len();
+        // Replicas may have left since the last turn.
+        let at = self.next % n;
+        self.next = (at + 1) % n;
+        view.candidates[at]
     }
 }

@@ -1,0 +1,63 @@
+//! When replicas end what they have under way: a tree of minima, so that the earliest is at hand and ties go to the lowest index.
+//!
+//! Units: ticks. Invariant: every node names the earliest replica below it.
+
+/// Nothing is under way.
+pub(super) const IDLE: u64 = u64::MAX;
+
+/// Ends by replica.
+pub(super) struct Ends {
+    /// Node 1 is the root; leaf `i` is at `n_leaves + i`. Each node names its earliest replica.
+    first: Vec<u32>,
+    at: Vec<u64>,
+    n_leaves: usize,
+}
+
+impl Ends {
+    pub(super) fn new(n: usize) -> Self {
+        let n_leaves = n.next_power_of_two();
+        let at = vec![IDLE; n_leaves];
+        let mut first = vec![0; 2 * n_leaves];
+        for (index, leaf) in first[n_leaves..].iter_mut().enumerate() {
+            *leaf = u32::try_from(index).expect("fewer than 2^32 replicas");
+        }
+        for node in (1..n_leaves).rev() {
+            first[node] = first[2 * node];
+        }
+        Self { first, at, n_leaves }
+    }
+
+    /// Earliest end with its replica; `IDLE` when nothing is under way.
+    pub(super) fn earliest(&self) -> (u64, u32) {
+        let replica = self.first[1];
+        (self.at[replica as usize], replica)
+    }
+
+    pub(super) fn set(&mut self, replica: u32, at: u64) {
+        self.at[replica as usize] = at;
+        let mut node = (self.n_leaves + replica as usize) / 2;
+        while node > 0 {
+            let (left, right) = (self.first[2 * node], self.first[2 * node + 1]);
+            // The left one has the lower index.
+            self.first[node] = if self.at[right as usize] < self.at[left as usize] { right } else { left };
+            node /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_end_is_found_and_ties_go_to_the_lowest() {
+        let mut ends = Ends::new(5);
+        assert_eq!(ends.earliest().0, IDLE);
+        for (replica, at) in [(3, 50), (1, 50), (4, 20), (0, 70)] {
+            ends.set(replica, at);
+        }
+        assert_eq!(ends.earliest(), (20, 4));
+        ends.set(4, IDLE);
+        assert_eq!(ends.earliest(), (50, 1));
+    }
+}

@@ -1,0 +1,74 @@
+//! Who gives up its blocks when they run out, and what becomes of it: computed again, or moved to the host and back.
+
+use super::{Composed, Phase, Preemption, Replica, Waiting};
+
+impl Replica<'_> {
+    /// Takes the blocks of the sequence that was admitted last.
+    pub(super) fn preempt_latest(&mut self, composed: &mut Composed) {
+        let (id, epoch) = self.order.pop().expect("blocks are held by someone who runs");
+        let slot = self.slots[id as usize];
+        if slot.epoch != epoch {
+            return;
+        }
+        let (tokens, blocks) = match slot.phase {
+            Phase::Decode | Phase::Spent => {
+                let left = self.leave(id, composed.decodes);
+                composed.decodes &= self.n_decode > 0;
+                left
+            }
+            _ => {
+                let index = self.prefilling.iter().rposition(|other| *other == id).expect("a prompt under way");
+                self.prefilling.remove(index);
+                (0, slot.blocks)
+            }
+        };
+        if slot.phase == Phase::Spent {
+            return self.vacate(id, blocks);
+        }
+        self.pool.give(blocks);
+        self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
+        let decoded = tokens.saturating_sub(slot.target);
+        let slot = &mut self.slots[id as usize];
+        slot.epoch += 1;
+        (slot.blocks, slot.shared, slot.computed) = (0, 0, 0);
+        slot.phase = Phase::Waiting;
+        if tokens > 0 {
+            slot.generated += decoded;
+            // The last generated token is not cached yet; it is part of what must be computed again.
+            slot.target = tokens + 1;
+            self.swap_out(composed, id, tokens);
+        }
+        self.waiting.push_front(Waiting::Again(id));
+        composed.n_preempted += 1;
+        self.counts.n_preempted += 1;
+    }
+
+    /// Moves a preempted sequence to the host, if the engine does so and the host has room.
+    fn swap_out(&mut self, composed: &mut Composed, id: u32, tokens: u32) {
+        let Preemption::Swap { host_blocks, ticks_per_block } = self.limits().preemption else { return };
+        let blocks = self.blocks_of(tokens);
+        if self.host_blocks_used + blocks <= host_blocks {
+            self.host_blocks_used += blocks;
+            composed.transfer_ticks += u64::from(blocks) * ticks_per_block;
+            self.slots[id as usize].phase = Phase::Swapped;
+        }
+    }
+
+    /// Brings a swapped sequence back during this iteration.
+    pub(super) fn swap_in(&mut self, composed: &mut Composed, id: u32) -> bool {
+        let Preemption::Swap { ticks_per_block, .. } = self.limits().preemption else { return false };
+        let blocks = self.blocks_of(self.slots[id as usize].target - 1);
+        // One more, so that it can go on; an idle replica has to start with someone.
+        let spare = if self.n_running() > 0 { self.limits().watermark_blocks + 1 } else { 0 };
+        if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
+            return false;
+        }
+        self.waiting.pop_front();
+        self.slots[id as usize].blocks = blocks;
+        self.host_blocks_used -= blocks;
+        composed.transfer_ticks += u64::from(blocks) * ticks_per_block;
+        composed.returning.push(id);
+        self.n_returning += 1;
+        true
+    }
+}
