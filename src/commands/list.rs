@@ -13,7 +13,10 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
             let training = planner::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
-            let rows = training.chain(crate::jobs::serving::policies()).chain(crate::jobs::pool::policies()).chain(crate::jobs::phases::policies());
+            let rows = training
+                .chain(crate::jobs::serving::policies())
+                .chain(crate::jobs::pool::policies())
+                .chain(crate::jobs::phases::policies());
             rows.map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
         Kind::Routers => {
@@ -133,7 +136,9 @@ pub fn show(name: &str) -> Result<(), Failure> {
     let pool = crate::jobs::pool::policies().into_iter().map(|row| ("pool policy", row));
     let phases = crate::jobs::phases::policies().into_iter().map(|row| ("policy of phases", row));
     let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", (router.name, router.about)));
-    if let Some((kind, (_, about))) = serving.chain(pool).chain(phases).chain(routers).find(|(_, (known, _))| *known == name) {
+    if let Some((kind, (_, about))) =
+        serving.chain(pool).chain(phases).chain(routers).find(|(_, (known, _))| *known == name)
+    {
         return print(&format!("{kind} {name}\n{about}\n"));
     }
     if calibrate::profiles::embedded(name).is_some() {

@@ -199,7 +199,9 @@ fn of_deployments(task: &Task, found: Vec<PlayedBest>, wall_s: f64) -> Plan {
     }
     for PlayedBest { deployment, planned_for_per_s, n_played } in &found {
         let n = deployment.n_evaluated;
-        notes.push(format!("planned for {planned_for_per_s:.2} requests/s, {n} deployments looked at, best of {n_played} played"));
+        notes.push(format!(
+            "planned for {planned_for_per_s:.2} requests/s, {n} deployments looked at, best of {n_played} played"
+        ));
     }
     let bindings: Vec<&str> = found.iter().map(|best| best.deployment.proof.binding.as_str()).collect();
     Plan {

@@ -37,11 +37,19 @@ pub enum Method {
 /// A method with its name and what it does.
 pub static METHODS: &[(&str, Method, &str)] = &[
     ("colocated", Method::Colocated, "equal replicas on each machine, which read prompts and generate (as vLLM)"),
-    ("hexgen", Method::HexGen, "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)"),
+    (
+        "hexgen",
+        Method::HexGen,
+        "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
+    ),
     ("distserve", Method::DistServe, "prefill and decode on different groups of the same machine (arXiv:2401.09670)"),
     ("thunderserve", Method::ThunderServe, "prefill and decode on any groups, by tabu search (arXiv:2502.09334)"),
     ("thunderserve-stale", Method::Stale, "what a loss leaves of ThunderServe's plan"),
-    ("thunderserve-flip", Method::Flip, "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded"),
+    (
+        "thunderserve-flip",
+        Method::Flip,
+        "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
+    ),
 ];
 
 /// One way of serving that a scenario compares.
@@ -103,7 +111,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let share = 1.0 / Tokens(drawn.len() as u64).as_f64();
         let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
         let classes = drawn.iter().map(of).collect();
-        let task = Task { pool, model, classes, requests_per_s: targets.planned_per_s, ttft_s: 1.0, tpot_s: 1.0, wire_bits };
+        let task =
+            Task { pool, model, classes, requests_per_s: targets.planned_per_s, ttft_s: 1.0, tpot_s: 1.0, wire_bits };
         with_targets(reader, task, &targets)
     });
     let (choices, baseline) = policies(reader.section("policies"), task.as_ref());
@@ -203,7 +212,13 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
         Some((name, at)) => match lengths::named(&name) {
             Some(table) => list = table.sample(2 * n, seed).list,
             None => {
-                section.find(unknown("S026", format!("unknown table of lengths `{name}`"), &name, lengths::names(), at));
+                section.find(unknown(
+                    "S026",
+                    format!("unknown table of lengths `{name}`"),
+                    &name,
+                    lengths::names(),
+                    at,
+                ));
                 section.finish();
                 return Requests::default();
             }

@@ -135,18 +135,20 @@ impl Cluster {
     }
 }
 
+/// The baselines and a descent from each, with their flows.
+fn tried(cluster: &Cluster) -> Vec<(f64, Vec<Range>)> {
+    let starts = [petals(cluster), swarm(cluster), separate(cluster), chain(cluster)];
+    let both = starts.into_iter().flat_map(|start| [layouts::descend(cluster, start.clone()), start]);
+    both.map(|ranges| (max_flow(cluster, &ranges).tokens_per_s, ranges)).collect()
+}
+
 /// The best placement of the baselines and a descent from each; no solver.
 ///
 /// # Errors
 /// On figures without meaning, or when the nodes cannot hold the model or no token gets through.
 pub fn heuristic(cluster: &Cluster) -> Result<Placed, RentalError> {
     cluster.check()?;
-    let mut found: Vec<(f64, Vec<Range>)> = Vec::new();
-    for start in [petals(cluster), swarm(cluster), separate(cluster), chain(cluster)] {
-        let descended = layouts::descend(cluster, start.clone());
-        found.extend([start, descended].map(|ranges| (max_flow(cluster, &ranges).tokens_per_s, ranges)));
-    }
-    best(cluster, found, cluster.compute_bound(), Status::Heuristic)
+    best(cluster, tried(cluster), cluster.compute_bound(), Status::Heuristic)
 }
 
 /// The best placement: the program, started at the heuristic's.

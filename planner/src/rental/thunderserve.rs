@@ -305,7 +305,9 @@ pub fn within_machines(
     };
     let found: Vec<PlayedBest> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
     if found.is_empty() {
-        return Err(RentalError::Infeasible("no machine alone holds the model in both phases within the targets".to_owned()));
+        return Err(RentalError::Infeasible(
+            "no machine alone holds the model in both phases within the targets".to_owned(),
+        ));
     }
     Ok(found)
 }
@@ -320,7 +322,8 @@ pub fn alone_s(task: &Task, machine: usize) -> Result<(f64, f64), RentalError> {
     n_gpus[machine] = task.pool.machines[machine].n_gpus;
     let (input, output) = task.mean();
     let times = group::layouts(task, &n_gpus).into_iter();
-    let times = times.map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
+    let times = times
+        .map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
     let best = times.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
     best.ok_or_else(|| {
         RentalError::Infeasible(format!("`{}` alone does not hold the model", task.pool.machines[machine].name))

@@ -220,4 +220,3 @@ pub struct Outcome {
     /// Tokens over every hop.
     pub hop_tokens: Vec<u64>,
 }
-

@@ -133,7 +133,9 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Load {
 fn numbers(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Vec<f64> {
     let Some((value, at)) = section.take(key) else { return Vec::new() };
     let items = match value {
-        ValueInner::Array(items) => items.iter().map(|item| item.as_float().or(item.as_integer().map(|n| n as f64))).collect(),
+        ValueInner::Array(items) => {
+            items.iter().map(|item| item.as_float().or(item.as_integer().map(|n| n as f64))).collect()
+        }
         ValueInner::Integer(n) => vec![Some(n as f64)],
         ValueInner::Float(n) => vec![Some(n)],
         _ => vec![None],

@@ -44,7 +44,8 @@ pub fn policies(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers:
             }
         }
         _ => {
-            section.missing("run", "for example `run = [\"helix\", \"separate\"]`; `skrull-sim list policies` shows all");
+            section
+                .missing("run", "for example `run = [\"helix\", \"separate\"]`; `skrull-sim list policies` shows all");
         }
     }
     let baseline = section.text("baseline");

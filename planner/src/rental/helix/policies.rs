@@ -13,6 +13,8 @@ pub enum Placement {
         /// Wall clock of the program; 0 leaves it out.
         solver_s: f64,
     },
+    /// Of what the search looks at, the one that serves most when it is played; the caller plays.
+    Played,
     /// Equal stages, nodes dealt to them.
     Swarm,
     /// Fastest nodes first, each where the rate is least.
@@ -56,6 +58,12 @@ pub static POLICIES: &[PoolPolicy] = &[
         scheduling: Scheduling::Flow,
     },
     PoolPolicy {
+        name: "played",
+        about: "of the placements that `helix` looks at the one that serves most in the simulation; requests as Helix",
+        placement: Placement::Played,
+        scheduling: Scheduling::Flow,
+    },
+    PoolPolicy {
         name: "petals",
         about: "each node takes the layers that are served worst, fast nodes first (arXiv:2209.01188); requests by maximum flow",
         placement: Placement::Petals,
@@ -85,7 +93,7 @@ impl Machines {
         cluster.check()?;
         match placement {
             Placement::Searched { solver_s } if *solver_s > 0.0 => plan(&cluster, Budget::new(i32::MAX, *solver_s)),
-            Placement::Searched { .. } => heuristic(&cluster),
+            Placement::Searched { .. } | Placement::Played => heuristic(&cluster),
             Placement::Swarm => known(&cluster, swarm(&cluster)),
             Placement::Petals => known(&cluster, petals(&cluster)),
             // A type that cannot hold the model beside caches has to do with less cache.
@@ -101,6 +109,24 @@ impl Machines {
             }
             Placement::Given(ranges) => known(&self.cluster(Fill::Full), ranges.clone()),
         }
+    }
+}
+
+impl Machines {
+    /// What the search looks at, each placement once.
+    ///
+    /// # Errors
+    /// When figures have no meaning.
+    pub fn candidates(&self) -> Result<Vec<Placed>, RentalError> {
+        let cluster = self.cluster(Fill::Planned);
+        cluster.check()?;
+        let mut found: Vec<Placed> = Vec::new();
+        for (_, ranges) in super::tried(&cluster) {
+            if !found.iter().any(|placed| placed.ranges == ranges) {
+                found.extend(known(&cluster, ranges));
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -143,9 +143,8 @@ impl Machines {
 
     fn hops(&self, ranges: &[Range], held: &[usize], flow: Option<&Flow>) -> Vec<Hop> {
         let weight = |from: Option<usize>, to: Option<usize>| {
-            let planned = |flow: &Flow| {
-                flow.edges.iter().find(|edge| (edge.0, edge.1) == (from, to)).map_or(0.0, |edge| edge.2)
-            };
+            let planned =
+                |flow: &Flow| flow.edges.iter().find(|edge| (edge.0, edge.1) == (from, to)).map_or(0.0, |edge| edge.2);
             flow.map_or(1.0, planned)
         };
         let borders = |&i: &usize| {
@@ -159,7 +158,8 @@ impl Machines {
         let all: Vec<(Option<usize>, Option<usize>, f64)> =
             all.map(|(a, b)| (a, b, weight(a, b))).filter(|hop| hop.2 > 0.0).collect();
         let region = |node: Option<usize>| node.map_or(0, |i| self.members[i].region);
-        let at = |node: Option<usize>| node.map(|i| held.iter().position(|&known| known == i).expect("it holds layers"));
+        let at =
+            |node: Option<usize>| node.map(|i| held.iter().position(|&known| known == i).expect("it holds layers"));
         let hop = |&(from, to, weight): &(Option<usize>, Option<usize>, f64)| {
             let link = self.link(region(from), region(to));
             let out: f64 = all.iter().filter(|hop| hop.0 == from).map(|hop| hop.2).sum();

@@ -84,7 +84,8 @@ fn node(row: Row) -> Result<NodeType, String> {
         Curve::new(seconds).map_err(|why| format!("`{key}` of `{name}`: {why}"))
     };
     let (prompt, decode) = (curve(row.prompt_ms, "prompt_ms")?, curve(row.decode_ms, "decode_ms")?);
-    let room = |&(layers, kv_tokens, prompts, decodes): &(u32, u64, u32, u32)| Room { layers, kv_tokens, prompts, decodes };
+    let room =
+        |&(layers, kv_tokens, prompts, decodes): &(u32, u64, u32, u32)| Room { layers, kv_tokens, prompts, decodes };
     let rooms: Vec<Room> = row.rooms.iter().map(room).collect();
     let bare = |room: &Room| room.layers == 0 || room.kv_tokens == 0 || room.prompts == 0 || room.decodes == 0;
     if rooms.is_empty() || rooms.iter().any(bare) || rooms.windows(2).any(|pair| pair[1].layers <= pair[0].layers) {
@@ -125,7 +126,12 @@ pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
     let room = |k: u32| {
         let free = usable - f64::from(k) * weights;
         let kv_tokens = (free / (f64::from(k) * cached)).max(0.0).floor();
-        Room { layers: k, kv_tokens: hw::Bytes::from_f64(kv_tokens).0, prompts: 1, decodes: crate::rental::whole(BATCH_MAX) }
+        Room {
+            layers: k,
+            kv_tokens: hw::Bytes::from_f64(kv_tokens).0,
+            prompts: 1,
+            decodes: crate::rental::whole(BATCH_MAX),
+        }
     };
     let n_layers = u32::try_from(model.n_layers).unwrap_or(u32::MAX);
     let rooms: Vec<Room> = (1..=n_layers).map(room).take_while(|room| room.kv_tokens > 0).collect();

@@ -47,15 +47,7 @@ pub fn rates(types: &[NodeType], n_nodes: &[u32], n_layers: u32, typical: Typica
 }
 
 /// Tokens per second of a node of type `of` with k layers.
-fn rate(
-    types: &[NodeType],
-    n_nodes: &[u32],
-    n_layers: u32,
-    typical: Typical,
-    speed: &[f64],
-    of: usize,
-    k: u32,
-) -> f64 {
+fn rate(types: &[NodeType], n_nodes: &[u32], n_layers: u32, typical: Typical, speed: &[f64], of: usize, k: u32) -> f64 {
     let Some(room) = types[of].room(k).filter(|_| k > 0) else { return 0.0 };
     let (mut seconds, mut layers) = (0.0, 0.0);
     for ((node, &n), &speed) in types.iter().zip(n_nodes).zip(speed) {
@@ -78,5 +70,7 @@ fn rate(
         // Less than one request at a time: it is alone.
         return (prompt + output) / (k * (prompt_s(prompt) + output * decode_s(1.0)));
     }
-    (prompt_tokens + decodes) / prompts / (k * (prompt_s((prompt_tokens / prompts).floor()) + decode_s(decodes) / prompts))
+    (prompt_tokens + decodes)
+        / prompts
+        / (k * (prompt_s((prompt_tokens / prompts).floor()) + decode_s(decodes) / prompts))
 }

@@ -148,6 +148,17 @@ pub(super) fn speed(task: &Task, stages: &[Stage], phase: Phase) -> Speed {
     }
 }
 
+/// Share of the requests whose prompt a group reads in time when it waits for no other; 1 for groups that generate.
+pub(super) fn in_time(task: &Task, stages: &[Stage], phase: Phase) -> f64 {
+    match phase {
+        Phase::Prefill => {
+            let meets = |lengths: &super::Lengths| prefill_s(task, stages, lengths.input) <= task.ttft_s;
+            task.classes.iter().filter(|(lengths, _)| meets(lengths)).map(|(_, share)| share).sum()
+        }
+        Phase::Decode => 1.0,
+    }
+}
+
 /// Largest whole batch up to `most` that holds a condition which larger batches break; 0 for none.
 fn largest(most: f64, holds: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, most + 1.0);

@@ -34,7 +34,9 @@ impl<'a> Known<'a> {
     fn group(&mut self, key: &Key) -> Group {
         let task = self.task;
         let stages = self.best.entry(key.clone()).or_insert_with(|| {
-            let all = group::layouts(task, &key.0).into_iter().map(|s| (group::speed(task, &s, key.1).rate, s));
+            // A fast pipeline that is late with long prompts is worth less.
+            let worth = |s: &[Stage]| group::speed(task, s, key.1).rate * group::in_time(task, s, key.1);
+            let all = group::layouts(task, &key.0).into_iter().map(|s| (worth(&s), s));
             let best = all.reduce(|a, b| if b.0 > a.0 { b } else { a });
             best.filter(|(rate, _)| *rate > 0.0).map_or_else(Vec::new, |(_, stages)| stages)
         });

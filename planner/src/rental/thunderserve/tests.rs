@@ -278,7 +278,8 @@ fn prompts_of_one_length_wait_as_in_m_d_1() {
 fn the_partition_over_machines_is_no_worse_than_machines_alone() {
     for task in [four_and_four(40.0, 512, 128, 20.0), four_and_four(5.0, 1024, 64, 20.0), small(512, 128, 10.0)] {
         let sum = |replicas: Vec<Replica>| replicas.iter().map(|replica| replica.requests_per_s).sum::<f64>();
-        let (alone, mixed) = (colocated::per_machine(&task).expect("meaning"), colocated::mixed(&task).expect("meaning"));
+        let (alone, mixed) =
+            (colocated::per_machine(&task).expect("meaning"), colocated::mixed(&task).expect("meaning"));
         for (m, machine) in task.pool.machines.iter().enumerate() {
             let used: u32 = mixed.iter().flat_map(|r| &r.stages).filter(|s| s.machine == m).map(|s| s.tp).sum();
             assert!(used <= machine.n_gpus);

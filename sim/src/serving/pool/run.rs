@@ -73,7 +73,8 @@ struct Loop<'l> {
 pub fn run(pool: &Pool, paths: &mut dyn Paths, asked: &Run<'_>) -> Outcome {
     let n = pool.nodes.len();
     let station = |node: usize| {
-        let enters_inside = pool.hops.iter().any(|hop| hop.to == Some(node) && pool.entry(hop, node) > pool.nodes[node].first);
+        let enters_inside =
+            pool.hops.iter().any(|hop| hop.to == Some(node) && pool.entry(hop, node) > pool.nodes[node].first);
         let n_queues = if enters_inside { pool.nodes[node].n_layers() as usize } else { 1 };
         Station {
             queues: vec![VecDeque::new(); n_queues],
@@ -350,9 +351,7 @@ impl Loop<'_> {
         let more = match self.asked.load {
             Load::Open => false,
             Load::Closed { .. } => ends,
-            Load::Filled { level_ratio, .. } => {
-                (was_prompt || ends) && self.paths.filled_ratio() <= level_ratio
-            }
+            Load::Filled { level_ratio, .. } => (was_prompt || ends) && self.paths.filled_ratio() <= level_ratio,
         };
         if more {
             self.issue(now + PAUSE);
