@@ -34,11 +34,14 @@ impl<'a> Known<'a> {
     fn group(&mut self, key: &Key) -> Group {
         let task = self.task;
         let stages = self.best.entry(key.clone()).or_insert_with(|| {
-            // A fast pipeline that is late with long prompts is worth less.
-            let worth = |s: &[Stage]| group::speed(task, s, key.1).rate * group::in_time(task, s, key.1);
+            // What arrives is all that a group can serve, and a fast pipeline that is late with long prompts serves less of it.
+            let worth = |s: &[Stage]| {
+                let (rate, in_time) = (group::speed(task, s, key.1).rate, group::in_time(task, s, key.1));
+                (rate.min(task.requests_per_s) * in_time, rate * in_time)
+            };
             let all = group::layouts(task, &key.0).into_iter().map(|s| (worth(&s), s));
             let best = all.reduce(|a, b| if b.0 > a.0 { b } else { a });
-            best.filter(|(rate, _)| *rate > 0.0).map_or_else(Vec::new, |(_, stages)| stages)
+            best.filter(|(worth, _)| worth.1 > 0.0).map_or_else(Vec::new, |(_, stages)| stages)
         });
         Group { n_gpus: key.0.clone(), phase: key.1, stages: stages.clone() }
     }
