@@ -139,6 +139,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("cloud/helix-24", include_str!("../scenarios/cloud/helix-24.toml")),
     ("cloud/helix-24-30b", include_str!("../scenarios/cloud/helix-24-30b.toml")),
     ("cloud/thunderserve-4x4", include_str!("../scenarios/cloud/thunderserve-4x4.toml")),
+    ("cloud/thunderserve-4x4-conversation", include_str!("../scenarios/cloud/thunderserve-4x4-conversation.toml")),
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
