@@ -243,12 +243,15 @@ pub struct CompareArgs {
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Folder with gemm/, attention/ and comm/ tables of one device
+    /// Folder with the tables of one device; for serving-runs the table itself
     pub dir: PathBuf,
+    /// Whose format the tables have
+    #[arg(long, value_enum, default_value_t = ImportFormat::Aiconfigurator)]
+    pub format: ImportFormat,
     /// Name of the profile; the file is profiles/NAME.toml
     #[arg(long)]
     pub name: String,
-    /// GPU of the catalogue
+    /// GPU of the catalogue; for serving-runs several with commas
     #[arg(long)]
     pub gpu: String,
     /// Repository, commit and licence of the tables, for the header
@@ -266,6 +269,17 @@ pub struct ImportArgs {
     /// File to write
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+}
+
+/// Formats of `import`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ImportFormat {
+    /// gemm/, attention/ and comm/ with gzipped CSV.
+    Aiconfigurator,
+    /// ORGANISATION/MODEL/bf16/tpN/ with CSV of operators.
+    Llmservingsim,
+    /// One CSV of measured serving endpoints, a setting a row.
+    ServingRuns,
 }
 
 /// Kinds of `list`.

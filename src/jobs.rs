@@ -2,9 +2,14 @@
 //!
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
+mod costs;
+pub mod endpoint;
+pub mod kv_sharing;
+pub mod long_prompt;
 pub mod phases;
 pub mod pool;
 pub mod serving;
+pub mod sparse_decode;
 
 use std::path::Path;
 
@@ -44,6 +49,22 @@ pub struct Planned {
     pub words: String,
 }
 
+impl Planned {
+    /// What a row decided: its planner's facts and metrics, and the same in words.
+    ///
+    /// # Errors
+    /// The row's reason where nothing was decided.
+    fn of_row(row: &reports::PolicyResult) -> Result<Self, String> {
+        if row.status != "ok" {
+            return Err(format!("{}: {}", row.status, row.why));
+        }
+        let facts = row.planner.clone().unwrap_or_default();
+        let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
+        let words = std::iter::once(row.why.clone()).chain(facts.notes).collect::<Vec<_>>().join("\n");
+        Ok(Self { json, words })
+    }
+}
+
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.
 type Read = fn(&mut Reader<'_>, &Source, &Path, &Overrides) -> Option<Box<dyn Job>>;
 
@@ -57,27 +78,59 @@ pub struct Kind {
     pub read: Read,
 }
 
+/// What was read, as a job.
+fn boxed(job: Option<impl Job + 'static>) -> Option<Box<dyn Job>> {
+    job.map(|job| Box::new(job) as Box<dyn Job>)
+}
+
 /// Every kind but training.
 pub static KINDS: &[Kind] = &[
     Kind {
         name: "serving",
         about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
+        read: |reader, source, folder, overrides| boxed(scenario::serving::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "endpoint",
+        about: "mean latencies of endpoints at a held concurrency, from coefficients of published runs",
+        read: |reader, source, folder, overrides| boxed(scenario::endpoint::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "long-prompt",
+        about: "how soon does a very long prompt get its first token: chunks, pipeline, sparse attention",
+        read: |reader, source, folder, overrides| boxed(scenario::long_prompt::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "kv-sharing",
+        about: "what do instances gain that lend each other memory for keys and values",
+        read: |reader, source, folder, overrides| boxed(scenario::kv_sharing::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "sparse-decode",
+        about: "what do sparse weights gain: GPUs, batch and tokens per second and GPU",
         read: |reader, source, folder, overrides| {
-            scenario::serving::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
+            boxed(scenario::sparse_decode::read(reader, source, folder, overrides))
         },
     },
     Kind {
         name: "pool",
         about: "which layers of one model go to which nodes of a mixed pool, and how requests travel through them",
-        read: |reader, source, folder, overrides| {
-            scenario::pool::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
-        },
+        read: |reader, source, folder, overrides| boxed(scenario::pool::read(reader, source, folder, overrides)),
     },
     Kind {
         name: "phases",
         about: "whether prefill and decode go to different groups of a mixed pool, and which",
-        read: |reader, source, folder, overrides| {
-            scenario::phases::read(reader, source, folder, overrides).map(|job| Box::new(job) as Box<dyn Job>)
-        },
+        read: |reader, source, folder, overrides| boxed(scenario::phases::read(reader, source, folder, overrides)),
     },
 ];
+
+/// Names that scenarios of long prompts, shared memory, sparse weights and pools may use for policies, with what they do.
+pub fn policies() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let long_prompt = scenario::long_prompt::POLICIES.map(|(name, _, about)| (name, about));
+    let kv_sharing = scenario::kv_sharing::POLICIES.map(|(name, _, about)| (name, about));
+    let sparse_decode = scenario::sparse_decode::POLICIES.map(|(name, _, about)| (name, about));
+    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
+    let other = sparse_decode.into_iter().filter(move |(name, _)| long_prompt.iter().all(|(known, _)| known != name));
+    let pools = pool::policies().into_iter().chain(phases::policies());
+    long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools)
+}

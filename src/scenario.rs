@@ -6,16 +6,21 @@
 mod checks;
 mod cluster;
 mod cost;
+pub mod endpoint;
 pub mod expect;
+pub mod kv_sharing;
+pub mod long_prompt;
 mod model;
 mod parallel;
 pub mod phases;
 mod policies;
 pub mod pool;
 pub mod reader;
+mod run_list;
 mod search;
 mod sections;
 pub mod serving;
+pub mod sparse_decode;
 mod training;
 mod workload;
 
@@ -171,7 +176,17 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
+    ("serving/bench-rtx4090", include_str!("../scenarios/serving/bench-rtx4090.toml")),
+    ("serving/bench-rtxpro6000", include_str!("../scenarios/serving/bench-rtxpro6000.toml")),
+    ("serving/disaggregated", include_str!("../scenarios/serving/disaggregated.toml")),
+    ("serving/experts", include_str!("../scenarios/serving/experts.toml")),
+    ("serving/distkv", include_str!("../scenarios/serving/distkv.toml")),
+    ("serving/flash-llm", include_str!("../scenarios/serving/flash-llm.toml")),
+    ("serving/qwen-1m", include_str!("../scenarios/serving/qwen-1m.toml")),
     ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
+    ("serving/routers", include_str!("../scenarios/serving/routers.toml")),
+    ("serving/silicon", include_str!("../scenarios/serving/silicon.toml")),
+    ("serving/speculation", include_str!("../scenarios/serving/speculation.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),
     ("skrull/qwen-0.5b-lmsys", include_str!("../scenarios/skrull/qwen-0.5b-lmsys.toml")),

@@ -4,6 +4,7 @@ mod compare;
 mod determinism;
 mod errors;
 mod long_context;
+mod long_serving;
 mod paper;
 mod parallelism;
 mod scenarios;

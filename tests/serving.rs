@@ -65,6 +65,16 @@ fn what_is_wrong_is_named_with_the_nearest_right_name() {
         ("fleet.group=[{gpu='l40s',share=[1,2]}]", "2 shares for 1 types of requests"),
         ("fleet.group=[{gpu='l40s',share=-1}]", "`fleet.group.share` is no share"),
         ("fleet.group=[{name='b',replicas=3}]", "take 3 GPUs, the cluster has 1"),
+        ("fleet.group=[{gpu='l40s',role='prefil'}]", "did you mean `prefill`?"),
+        ("fleet.group=[{gpu='l40s',role='prefill'}]", "computes prompts that no group decodes"),
+        ("fleet.group=[{gpu='l40s',role='decode'}]", "decodes what no group prefills"),
+        ("fleet.group=[{gpu='l40s',scaling={target=3}}]", "key `fleet.group.scaling.start_up_s` is missing"),
+        ("fleet.group=[{gpu='l40s',replicas=2,scaling={min=3}}]", "allowed are whole numbers from 1 to 2"),
+        ("fleet.group=[{gpu='l40s',failures={mtbf=3}}]", "did you mean `mtbf_s`?"),
+        ("fleet.link=[{from='a100-sxm',to='a100-sxm-80g'}]", "did you mean `a100-sxm-80g`?"),
+        ("fleet.outage=[{group='a100-sxm-80g',replica=1,at_s=3}]", "group `a100-sxm-80g` has 1"),
+        ("trace.schedule=[{from_s=5,rate_per_s=3}]", "`trace.schedule` starts at 0 s"),
+        ("trace.schedule=[{rate_per_s=3},{from_s=5}]", "the last rate of `trace.schedule` is above 0"),
     ] {
         let text = messages(&[set]);
         assert!(text.contains(expected), "{set}:\n{text}");

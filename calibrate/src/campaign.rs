@@ -327,6 +327,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
         memory: BTreeMap::new(),
         collectives: Vec::new(),
         links: Vec::new(),
+        decode_attention: None,
     };
     for (family, samples) in families {
         let steady: Vec<&Sample> = samples.iter().copied().filter(|sample| sample.slowdown <= SLOW).collect();

@@ -6,7 +6,9 @@
 //! far from the fit lose weight (Huber), because tables hold slow first calls.
 
 pub mod curve;
+pub mod decode;
 pub mod law;
+pub mod non_negative;
 
 use sim::cost::profile::Residuals;
 use sim::cost::surface::{Axis, Corner, Surface};

@@ -5,6 +5,8 @@
 //! size of the others, which is how `sim::task::Collective` defines bytes: at 8 H100 and 512 MiB the all-gather moves
 //! 7/8 of that in 1.40 ms, 335 GB/s per GPU, below the 450 GB/s of the links; any other reading exceeds them.
 
+mod serving;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +14,7 @@ use hw::{Cluster, Dtype};
 use polars::prelude::*;
 use rayon::prelude::*;
 use sim::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
-use sim::cost::profiled::{ATTENTION_TILE, document_length};
+use sim::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
 use sim::cost::roofline::Roofline;
 use sim::cost::surface::Axis;
 use sim::task::Document;
@@ -32,6 +34,9 @@ pub enum ImportError {
     /// The device is not in the catalogue.
     #[error("`{0}` is not in the GPU catalogue")]
     Device(String),
+    /// The tables are of a model whose shapes are not known.
+    #[error("tables of model `{0}`, whose shapes are not embedded")]
+    Model(String),
 }
 
 /// Where the rows of a profile come from, for its header.
@@ -54,13 +59,14 @@ pub struct Provenance {
 pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
     let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
     let cluster = hw::catalog::cluster(&gpu, 1, 8);
-    let jobs = ["gemm", "attention-64", "attention-128"];
+    let jobs = ["gemm", "attention-64", "attention-128", GROUPED_GEMM];
     let operators: Result<Vec<Option<(String, Operator)>>, ImportError> = jobs
         .into_par_iter()
         .map(|name| {
             let operator = match name {
                 "gemm" => gemm(dir, &cluster),
                 "attention-64" => attention(dir, &cluster, 64),
+                GROUPED_GEMM => serving::grouped(dir, &cluster),
                 _ => attention(dir, &cluster, 128),
             };
             operator.map(|operator| operator.map(|operator| (name.to_owned(), operator)))
@@ -75,8 +81,9 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         device: None,
         memory: BTreeMap::new(),
         operators: operators?.into_iter().flatten().collect(),
-        collectives: collectives(dir)?,
+        collectives: [collectives(dir)?, serving::all_reduce(dir)?].concat(),
         links: Vec::new(),
+        decode_attention: serving::decode(dir, &cluster)?,
     })
 }
 
@@ -112,7 +119,7 @@ impl Table {
         read().map_err(|error| ImportError::Table(self.path.clone(), error))
     }
 
-    fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
+    pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
         let read = || {
             let cast = self.frame.column(column)?.cast(&DataType::String)?;
             Ok(cast.str()?.iter().map(|value| value.unwrap_or("").to_owned()).collect())

@@ -1,6 +1,6 @@
 //! Everything that touches measurements or a real device.
 //!
-//! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs` and `network.rs` read what others
+//! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs`, `llmservingsim.rs`, `network.rs` and `endpoints.rs` read what others
 //! measured, `fit.rs` fits it, `profiles.rs` holds what is shipped.
 
 pub mod campaign;
@@ -8,11 +8,13 @@ pub mod cpu;
 pub mod cuda;
 pub mod design;
 pub mod device;
+pub mod endpoints;
 pub mod execute;
 pub mod fake;
 pub mod family;
 pub mod fit;
 pub mod import;
+pub mod llmservingsim;
 pub mod network;
 pub mod profiles;
 pub mod sample;

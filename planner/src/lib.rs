@@ -4,6 +4,7 @@
 //! a paper is a file. The solver lives behind `milp.rs` alone.
 
 pub mod dacp;
+pub mod long_prompt;
 pub mod milp;
 pub mod optimal_schedule;
 pub mod orders;
@@ -12,6 +13,7 @@ pub mod policies;
 pub mod policy;
 pub mod rental;
 pub mod search;
+pub mod sparse_decode;
 pub mod stop;
 
 pub use policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

@@ -2,6 +2,7 @@
 
 pub mod collective;
 pub mod curve;
+pub mod decode;
 pub mod fixed;
 pub mod law;
 pub mod profile;
@@ -91,6 +92,14 @@ impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
     fn least(&self, op: &Op) -> Seconds {
         (**self).least(op)
     }
+
+    fn decode(&self) -> Option<&decode::DecodeLaw> {
+        (**self).decode()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        (**self).engine(op)
+    }
 }
 
 /// Time of an operation; `Op::Sequence` and `Op::Host` are handled by `estimate` for every model alike.
@@ -102,6 +111,16 @@ pub trait CostModel: Sync {
     /// no start-up, the best efficiency that any shape has. Zero where nothing is known.
     fn least(&self, _op: &Op) -> Seconds {
         Seconds::ZERO
+    }
+
+    /// Attention of decoding sequences, where it was fitted.
+    fn decode(&self) -> Option<&decode::DecodeLaw> {
+        None
+    }
+
+    /// An operation by a serving engine's own kernel (all-reduce inside a node, experts in one launch), where that was fitted.
+    fn engine(&self, _op: &Op) -> Option<Estimate> {
+        None
     }
 
     /// Estimate of any operation.

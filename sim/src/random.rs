@@ -19,6 +19,12 @@ pub fn stream(seed: u64, name: &str) -> Stream {
     stream
 }
 
+/// `base^exponent` by the pinned library, so that what is drawn with it is the same on every platform.
+#[must_use]
+pub fn power(base: f64, exponent: f64) -> f64 {
+    libm::pow(base, exponent)
+}
+
 /// Draw number `index` of the stream with this state: for draws that must not depend on the order in which they are made.
 #[must_use]
 pub const fn at(state: u64, index: u64) -> u64 {

@@ -1,11 +1,14 @@
-//! `import`: measured operator tables → a profile, with its error on rows that the fit did not see.
+//! `import`: measured operator tables → a profile, or measured endpoints → coefficients, with the error on what the fit did not see.
 
-use calibrate::import::{ImportError, Provenance, operator_tables};
+use std::path::{Path, PathBuf};
+
+use calibrate::import::{ImportError, Provenance};
 use calibrate::network::links;
+use calibrate::{endpoints, import, llmservingsim};
 use sim::cost::profile::Residuals;
 
 use super::{Failure, print, write};
-use crate::cli::ImportArgs;
+use crate::cli::{ImportArgs, ImportFormat};
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -19,20 +22,52 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         ImportError::Device(_) => Failure::Input(format!("error[S023]: {error}; `skrull-sim list gpus` shows it")),
         other => Failure::Input(format!("error[S070]: {other}")),
     };
-    let mut profile = operator_tables(&args.dir, &provenance).map_err(failure)?;
+    let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", args.name)));
+    let tables = match args.format {
+        ImportFormat::ServingRuns => return runs(args, &provenance, &path).map_err(failure)?,
+        ImportFormat::Aiconfigurator => import::operator_tables,
+        ImportFormat::Llmservingsim => llmservingsim::operator_tables,
+    };
+    let mut profile = tables(&args.dir, &provenance).map_err(failure)?;
     if let Some(dir) = &args.network {
         profile.links = links(dir, args.port_gb_per_s).map_err(failure)?;
     }
-    let path = args.out.clone().unwrap_or_else(|| std::path::Path::new("profiles").join(format!("{}.toml", args.name)));
     write(&path, &profile.to_toml())?;
     let mut text = format!("{}\noperator        fitted  unseen  median error  90 % error\n", path.display());
     for (name, operator) in &profile.operators {
         text += &row(name, &operator.residuals);
     }
+    for (name, curve) in &profile.memory {
+        text += &row(name, &curve.residuals);
+    }
+    if let Some(law) = &profile.decode_attention {
+        text += &row("decode", &law.residuals);
+        text += &law.mixed.as_ref().map_or_else(String::new, |mixed| row("decode, mixed", &mixed.residuals));
+    }
     for link in &profile.links {
         text += &row(if link.crosses_nodes { "message across" } else { "message inside" }, &link.residuals);
     }
     print(&text)
+}
+
+/// Measured endpoints → coefficients of every framework and kind of model.
+fn runs(args: &ImportArgs, provenance: &Provenance, path: &PathBuf) -> Result<Result<(), Failure>, ImportError> {
+    let gpus: Vec<&str> = args.gpu.split(',').map(str::trim).collect();
+    if let Some(unknown) = gpus.iter().find(|gpu| hw::catalog::gpu(gpu).is_none()) {
+        return Err(ImportError::Device((*unknown).to_owned()));
+    }
+    let found = endpoints::read(&args.dir, &gpus)?;
+    let laws = endpoints::fit(&found.runs, provenance);
+    let mut text = format!("{}\nlatency         fitted  unseen  median error  90 % error\n", path.display());
+    for law in &laws.law {
+        let kind = if law.experts { "experts" } else { "dense" };
+        text += &row(&format!("{} {kind}", law.framework), &law.ttft);
+        text += &row("", &law.tpot);
+    }
+    for (why, n) in &found.left_out {
+        text += &format!("left out: {n} rows: {why}\n");
+    }
+    Ok(write(path, &toml::to_string(&laws).expect("coefficients have a TOML form")).and_then(|()| print(&text)))
 }
 
 fn row(name: &str, residuals: &Residuals) -> String {

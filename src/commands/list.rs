@@ -13,10 +13,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
             let training = planner::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
-            let rows = training
-                .chain(crate::jobs::serving::policies())
-                .chain(crate::jobs::pool::policies())
-                .chain(crate::jobs::phases::policies());
+            let rows = training.chain(crate::jobs::serving::policies()).chain(crate::jobs::policies());
             rows.map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
         Kind::Routers => {
@@ -132,13 +129,10 @@ pub fn show(name: &str) -> Result<(), Failure> {
     if let Some(about) = table(name) {
         return print(&format!("workload {name}\n{about}\n"));
     }
-    let serving = crate::jobs::serving::policies().into_iter().map(|row| ("serving policy", row));
-    let pool = crate::jobs::pool::policies().into_iter().map(|row| ("pool policy", row));
-    let phases = crate::jobs::phases::policies().into_iter().map(|row| ("policy of phases", row));
+    let serving = crate::jobs::serving::policies().into_iter().chain(crate::jobs::policies());
+    let serving = serving.map(|row| ("serving policy", row));
     let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", (router.name, router.about)));
-    if let Some((kind, (_, about))) =
-        serving.chain(pool).chain(phases).chain(routers).find(|(_, (known, _))| *known == name)
-    {
+    if let Some((kind, (_, about))) = serving.chain(routers).find(|(_, (known, _))| *known == name) {
         return print(&format!("{kind} {name}\n{about}\n"));
     }
     if calibrate::profiles::embedded(name).is_some() {
@@ -151,8 +145,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
     names.extend(distribution::names());
     names.extend(lengths::names());
     names.extend(crate::jobs::serving::policies().iter().map(|(name, _)| *name));
-    names.extend(crate::jobs::pool::policies().iter().map(|(name, _)| *name));
-    names.extend(crate::jobs::phases::policies().iter().map(|(name, _)| *name));
+    names.extend(crate::jobs::policies().map(|(name, _)| name));
     names.extend(sim::serving::router::ROUTERS.iter().map(|router| router.name));
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));
     let near = nearest(name, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));

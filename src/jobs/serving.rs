@@ -16,12 +16,13 @@ use sim::engine::Case;
 use sim::serving::fleet::{Fleet, Group};
 use sim::serving::metrics;
 use sim::serving::replica::{Engine, Spans};
+use sim::serving::speculation::Speculation;
 use sim::serving::step_cost::StepTable;
 use sim::{CostModel, serving};
 
 use super::Job;
 use crate::scenario::expect::Expectation;
-use crate::scenario::serving::{Serving, ServingChoice, ServingGroup};
+use crate::scenario::serving::{Serving, ServingChoice, ServingGroup, dynamics};
 
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 6] =
@@ -116,19 +117,36 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
     let group = |group: &ServingGroup| {
         let limits = scenario.limits(choice, group);
         let cost = cost_model(scenario, group);
-        let sizes_max = (limits.tokens_max, limits.sequences_max);
-        let table = StepTable::new(&scenario.deployment_of(group), sizes_max, cost.as_ref(), case);
+        let deployment = scenario.deployment_of(choice, group);
+        let drafts = choice.operation.drafts.as_ref();
+        let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
+        let mut table = StepTable::new(&deployment, sizes_max, cost.as_ref(), case);
+        if let Some(drafts) = drafts {
+            table = table.speculating(&Speculation { seed: scenario.seed, ..drafts.speculation });
+        }
         source = source.max(table.source);
+        let n_gpus = deployment.n_gpus();
         Group {
             name: group.name.clone(),
             engine: Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed },
-            n_replicas: group.n_replicas,
-            gpus_per_replica: group.tensor_degree,
+            n_replicas: scenario.replicas_of(choice, group),
+            gpus_per_replica: n_gpus,
             usd_per_gpu_hour: group.usd_per_gpu_hour,
+            role: group.role,
+            port_bytes_per_s: Some(group.port_bytes_per_s * f64::from(n_gpus)),
+            scaling: group.scaling,
+            failures: group.failures,
         }
     };
-    let groups = scenario.groups.iter().map(group).collect();
-    (Fleet { groups, assignment: scenario.assignment.clone() }, source)
+    let groups = scenario.groups_of(choice).into_iter().map(group).collect();
+    let fleet = Fleet {
+        groups,
+        assignment: scenario.assignment_of(choice),
+        links: dynamics::links(scenario, choice),
+        kv_bytes_per_token: dynamics::kv_bytes(scenario),
+        outages: dynamics::outages(scenario, choice),
+    };
+    (fleet, source)
 }
 
 fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
@@ -166,22 +184,28 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
 fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f64>) -> String {
     let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
     let router = choice.router.name;
-    let of_group = |group: &ServingGroup| match (group.n_replicas, group.tensor_degree) {
+    let sizes =
+        |group: &ServingGroup| (scenario.replicas_of(choice, group), scenario.deployment_of(choice, group).n_gpus());
+    let of_group = |group: &ServingGroup| match sizes(group) {
         (n, 1) => format!("{n} × {}", group.name),
         (n, tp) => format!("{n} × {} of {tp} GPUs", group.name),
     };
-    let replicas = match &scenario.groups[..] {
-        [group] => match (group.n_replicas, group.tensor_degree) {
+    let groups = scenario.groups_of(choice);
+    let replicas = match &groups[..] {
+        [group] => match sizes(group) {
             (1, 1) => "one GPU".to_owned(),
             (1, tp) => format!("one replica of {tp} GPUs"),
             (n, 1) => format!("{n} replicas by {router}"),
             (n, tp) => format!("{n} replicas of {tp} GPUs by {router}"),
         },
-        groups => format!("{} by {router}", groups.iter().map(of_group).collect::<Vec<_>>().join(", ")),
+        groups => format!("{} by {router}", groups.iter().map(|group| of_group(group)).collect::<Vec<_>>().join(", ")),
     };
     let mut limits = Vec::new();
     if value("n_refused") > 0.0 {
         limits.push(format!("{} requests refused", value("n_refused")));
+    }
+    if value("n_retried") > 0.0 {
+        limits.push(format!("{} requests computed again as replicas were lost", value("n_retried")));
     }
     if value("n_preempted") > 0.0 {
         limits.push(format!("{} preemptions as blocks ran out", value("n_preempted")));
@@ -193,6 +217,9 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
         limits.push(format!(
             "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
         ));
+    }
+    if let Some(usd) = values.get("cost_usd_per_mtok") {
+        limits.push(format!("{usd:.3} dollars per million output tokens"));
     }
     let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
     format!(

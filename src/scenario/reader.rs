@@ -317,6 +317,17 @@ impl Section<'_> {
         }
     }
 
+    /// A table inside the section as a section of its own.
+    pub fn table(&mut self, key: &'static str) -> Option<Section<'_>> {
+        let (value, at) = self.take(key)?;
+        let name = self.full(key);
+        let ValueInner::Table(table) = value else {
+            self.wrong_type(key, &value, "a table", at);
+            return None;
+        };
+        Some(Section { name, at, table, asked: Vec::new(), findings: self.findings })
+    }
+
     /// Remaining keys, taken as they are.
     pub fn rest(&mut self) -> Table<'static> {
         std::mem::take(&mut self.table)

@@ -1,9 +1,11 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+pub(crate) mod dynamics;
 mod engine;
 mod fleet;
+mod operation;
 mod policies;
-mod requests;
+pub(super) mod requests;
 
 use std::path::Path;
 
@@ -18,11 +20,15 @@ use sim::serving::request::{Request, Requests};
 use sim::serving::router::RouterKind;
 use sim::serving::step_cost::Deployment;
 
+use engine::EngineSection;
+
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::{Overrides, cost, model};
 use crate::diagnostic::{Finding, Source};
+pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
+pub use operation::Operation;
 
 pub(super) const SECTIONS: [&str; 9] =
     ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect"];
@@ -38,6 +44,10 @@ pub struct ServingChoice {
     pub router: &'static RouterKind,
     /// Limits of a replica but for its memory, see `Serving::limits`.
     pub limits: Limits,
+    /// How the engine works besides.
+    pub operation: Operation,
+    /// Names of the groups that serve; empty where all do.
+    pub groups: Vec<String>,
 }
 
 /// A checked serving scenario.
@@ -55,16 +65,18 @@ pub struct Serving {
     pub requests: Requests,
     /// Where the requests come from, in words.
     pub source: String,
-    /// GPUs of a replica, where its group says nothing else.
-    pub tensor_degree: u32,
+    /// What `[engine]` says: what holds where groups and choices say nothing else.
+    pub engine: EngineSection,
+    /// Memory that is not the engine's, where a group says nothing else.
+    pub reserved: Bytes,
     /// Replicas by group.
     pub groups: Vec<ServingGroup>,
-    /// Shares that routers with a plan follow.
+    /// Shares that routers with a plan follow, for all groups.
     pub assignment: Assignment,
-    /// Host time per iteration: a free parameter.
-    pub host_per_step: Seconds,
-    /// Host time per sequence of an iteration: a free parameter.
-    pub host_per_sequence: Seconds,
+    /// Links between groups.
+    pub links: Vec<ServingLink>,
+    /// Replicas that are lost at known times.
+    pub outages: Vec<ServingOutage>,
     /// Ways of serving, in order.
     pub choices: Vec<ServingChoice>,
     /// The one that the others are compared with.
@@ -84,35 +96,71 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// What a replica runs on the scenario's own cluster.
+    /// Groups that serve under a choice.
     #[must_use]
-    pub fn deployment(&self) -> Deployment<'_> {
+    pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
+        let serves = |group: &&ServingGroup| choice.groups.is_empty() || choice.groups.contains(&group.name);
+        self.groups.iter().filter(serves).collect()
+    }
+
+    /// Shares of the groups that serve under a choice.
+    #[must_use]
+    pub fn assignment_of(&self, choice: &ServingChoice) -> Assignment {
+        let serves = |group: &ServingGroup| choice.groups.is_empty() || choice.groups.contains(&group.name);
+        let kept = |row: &Vec<f64>| {
+            self.groups.iter().zip(row).filter(|(group, _)| serves(group)).map(|(_, share)| *share).collect()
+        };
+        Assignment { shares: self.assignment.shares.iter().map(kept).collect(), ..self.assignment.clone() }
+    }
+
+    /// What the replicas of a group run under a choice.
+    #[must_use]
+    pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> Deployment<'s> {
+        let operation = &choice.operation;
+        let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
+        let us = |us: f64| Seconds::new(us / 1e6);
         Deployment {
-            host_per_step: self.host_per_step,
-            host_per_sequence: self.host_per_sequence,
-            ..Deployment::new(&self.model, &self.cluster, self.tensor_degree)
+            pipeline_degree: operation.pipeline_degree,
+            expert_degree: operation.expert_degree,
+            host_per_step: us(self.engine.host_us_per_step),
+            host_per_sequence: us(self.engine.host_us_per_sequence),
+            detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
+            engine_loop: operation.engine_loop,
+            draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
+            ..Deployment::new(&self.model, &group.cluster, tensor_degree)
         }
     }
 
-    /// What the replicas of a group run.
+    /// GPUs of a group: its replicas with the engine's own degrees.
     #[must_use]
-    pub fn deployment_of<'s>(&'s self, group: &'s ServingGroup) -> Deployment<'s> {
-        Deployment { cluster: &group.cluster, tensor_degree: group.tensor_degree, ..self.deployment() }
+    pub fn gpus_of(&self, group: &ServingGroup) -> u32 {
+        group.n_replicas * self.engine.n_gpus(group.tensor_degree)
     }
 
-    /// Limits of a group's replicas under a choice.
+    /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give.
+    #[must_use]
+    pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
+        self.gpus_of(group) / self.deployment_of(choice, group).n_gpus()
+    }
+
+    /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found when the scenario is
+    /// read.
     #[must_use]
     pub fn limits(&self, choice: &ServingChoice, group: &ServingGroup) -> Limits {
         let sequences_max = group.sequences_max.unwrap_or(choice.limits.sequences_max);
-        Limits {
+        let decode_tokens = sequences_max * choice.operation.tokens_per_sequence();
+        let limits = Limits {
             sequences_max,
             // A group with more sequences than the engine has tokens gets as many tokens.
-            tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(sequences_max),
-            kv_blocks: group.kv_blocks,
-            watermark_blocks: group.watermark_blocks,
-            preemption: group.preemption,
+            tokens_max: group.tokens_max.unwrap_or(choice.limits.tokens_max).max(decode_tokens),
             ..choice.limits
-        }
+        };
+        engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
+            kv_blocks: memory.kv_blocks,
+            watermark_blocks: memory.watermark_blocks,
+            preemption: memory.preemption,
+            ..limits
+        })
     }
 }
 
@@ -142,24 +190,28 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         cluster,
         requests,
         source,
-        tensor_degree: engine.tensor_degree,
+        free_parameters: engine.free_parameters(cost.sustained_flops_ratio, &choices),
+        engine,
+        reserved,
         groups: Vec::new(),
         assignment: Assignment::default(),
-        host_per_step: Seconds::new(engine.host_us_per_step / 1e6),
-        host_per_sequence: Seconds::new(engine.host_us_per_sequence / 1e6),
+        links: Vec::new(),
+        outages: Vec::new(),
         choices,
         baseline,
         slo,
         warm_up,
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
-        free_parameters: engine.free_parameters(cost.sustained_flops_ratio),
         expectations,
     };
     let before = reader.n_errors();
-    fleet::build(reader, &mut serving, &fleet, &cost);
+    fleet::build(reader, &mut serving, fleet, &cost);
     if reader.n_errors() == before {
-        engine::memory(reader, &mut serving, &engine, reserved);
+        operation::check(reader, &serving);
+    }
+    if reader.n_errors() == before {
+        engine::memory(reader, &mut serving);
     }
     if reader.n_errors() == before {
         holds(reader, &serving);
@@ -181,7 +233,12 @@ fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
 /// Requests that no replica could ever hold are named before the run.
 fn holds(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in &serving.choices {
-        let limits: Vec<Limits> = serving.groups.iter().map(|group| serving.limits(choice, group)).collect();
+        let of_rank = |group: &ServingGroup| {
+            let limits = serving.limits(choice, group);
+            // A request lies on one rank of data-parallel attention.
+            Limits { kv_blocks: limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks, ..limits }
+        };
+        let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
         let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };

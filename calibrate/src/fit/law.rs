@@ -9,6 +9,7 @@ use sim::cost::profile::Operator;
 use sim::cost::surface::{Axis, Surface};
 use sim::task::Op;
 
+use super::non_negative::{Robust, non_negative};
 use super::{Equation, float, neighbours, residuals, robust};
 
 /// A measured operation with its place on the axes of the surface.
@@ -26,8 +27,8 @@ pub struct Row {
 const FOLDS: usize = 5;
 /// Rounds in which rows change sides.
 const SIDES: usize = 12;
-/// Sweeps of coordinate descent over six coefficients.
-const SWEEPS: usize = 2000;
+/// Rounds in which rows far off lose weight, and how far that is.
+const ROBUST: Robust = Robust { rounds: 3, off: 0.2 };
 /// Pull of the surface towards no correction, in units of a row.
 const RIDGE: f64 = 0.05;
 /// Knots of an axis at most.
@@ -158,7 +159,8 @@ fn sides(rows: &[&Row], features: &[Features], shape: &Law, mut on_memory: Vec<b
             let side = if *memory { &features.memory } else { &features.compute };
             side.iter().map(|x| x / row.seconds).collect::<Vec<f64>>()
         };
-        law = shape.with(&non_negative(&features.iter().zip(&on_memory).zip(rows).map(scaled).collect::<Vec<_>>()));
+        let scaled: Vec<Vec<f64>> = features.iter().zip(&on_memory).zip(rows).map(scaled).collect();
+        law = shape.with(&non_negative(&scaled, &vec![1.0; scaled.len()], ROBUST));
         let found = law.coefficients();
         let total = |side: &[f64]| side.iter().zip(&found).map(|(x, c)| x * c).sum::<f64>();
         let next: Vec<bool> = features.iter().map(|row| total(&row.memory) > total(&row.compute)).collect();
@@ -170,36 +172,6 @@ fn sides(rows: &[&Row], features: &[Features], shape: &Law, mut on_memory: Vec<b
         on_memory = next;
     }
     (off, law)
-}
-
-/// Minimises Σ (x · c − 1)² over c ≥ 0 by coordinate descent on scaled columns, with rows far off losing weight.
-fn non_negative(rows: &[Vec<f64>]) -> Vec<f64> {
-    let n = rows[0].len();
-    let scale: Vec<f64> = (0..n)
-        .map(|column| rows.iter().map(|row| row[column] * row[column]).sum::<f64>().sqrt().max(f64::MIN_POSITIVE))
-        .collect();
-    let mut weights = vec![1.0; rows.len()];
-    let mut c = vec![0.0; n];
-    for _ in 0..3 {
-        let x = |row: usize, column: usize| rows[row][column] / scale[column];
-        let gram: Vec<Vec<f64>> = (0..n)
-            .map(|a| (0..n).map(|b| (0..rows.len()).map(|r| weights[r] * x(r, a) * x(r, b)).sum()).collect())
-            .collect();
-        let right: Vec<f64> = (0..n).map(|a| (0..rows.len()).map(|r| weights[r] * x(r, a)).sum()).collect();
-        for _ in 0..SWEEPS {
-            for a in 0..n {
-                if gram[a][a] > 1e-300 {
-                    let rest: f64 = (0..n).filter(|&b| b != a).map(|b| gram[a][b] * c[b]).sum();
-                    c[a] = ((right[a] - rest) / gram[a][a]).max(0.0);
-                }
-            }
-        }
-        for (r, weight) in weights.iter_mut().enumerate() {
-            let off = ((0..n).map(|a| x(r, a) * c[a]).sum::<f64>() - 1.0).abs();
-            *weight = if off <= 0.2 { 1.0 } else { 0.2 / off };
-        }
-    }
-    c.iter().zip(&scale).map(|(c, scale)| c / scale).collect()
 }
 
 /// Knots of a product whose time would fall as a dimension grows are drawn together, axis by axis.

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::curve::{self, Curve};
+use crate::cost::decode::DecodeLaw;
 use crate::cost::law::Law;
+use crate::cost::profiled::CUSTOM_ALL_REDUCE;
 use crate::cost::surface::Surface;
 use crate::task::{Collective, CopyKind, Op};
 
@@ -39,6 +41,9 @@ pub struct Profile {
     /// Fitted messages between two GPUs.
     #[serde(default)]
     pub links: Vec<Link>,
+    /// Attention of decoding sequences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decode_attention: Option<DecodeLaw>,
 }
 
 /// The device that a profile was measured on.
@@ -128,7 +133,8 @@ pub struct CollectiveCurve {
 }
 
 /// Names of collectives in profile files.
-const COLLECTIVES: [&str; 6] = ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift"];
+const COLLECTIVES: [&str; 7] =
+    ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift", CUSTOM_ALL_REDUCE];
 /// Names of memory-bound kernels and copies in profile files.
 const MEMORY: [&str; 5] = ["elementwise", "embedding", "host_to_device", "device_to_host", "device_to_device"];
 
@@ -208,6 +214,11 @@ impl Profile {
                 return Err("a link needs `alpha_s` of at least 0 and positive bandwidths".to_owned());
             }
             check_residuals(&link.residuals).map_err(|why| format!("link: {why}"))?;
+        }
+        if let Some(law) = &profile.decode_attention {
+            let mixed = law.mixed.as_ref().map_or(Ok(()), |mixed| check_residuals(&mixed.residuals));
+            let checked = law.check().and_then(|()| check_residuals(&law.residuals)).and(mixed);
+            checked.map_err(|why| format!("decode attention: {why}"))?;
         }
         Ok(profile)
     }

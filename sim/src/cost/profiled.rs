@@ -9,6 +9,7 @@
 use hw::{Cluster, Dtype, GroupShape, Seconds};
 
 use crate::cost::curve;
+use crate::cost::decode::DecodeLaw;
 use crate::cost::law::Law;
 use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
@@ -17,6 +18,10 @@ use crate::task::{Collective, Document, Op, Pass};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
+/// Name in profile files of the all-reduce that serving engines bring along for small messages.
+pub const CUSTOM_ALL_REDUCE: &str = "custom_all_reduce";
+/// Name in profile files of experts in one launch; axes are rows per expert, experts with rows, and elements of an expert's matrix.
+pub const GROUPED_GEMM: &str = "grouped-gemm";
 /// Factor by which an interval widens outside the hull, on each side.
 const OUTSIDE_WIDENING: f64 = 1.3;
 /// Spread of attention backward around its factor, where only forward was measured.
@@ -104,8 +109,29 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
-    /// Experts one after another at each one's own efficiency with one start-up. The fused kernel itself was not fitted,
-    /// so the estimate counts as outside the hull.
+    /// The all-reduce that serving engines bring along.
+    fn custom_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let is_custom = |curve: &&CollectiveCurve| curve.kind == CUSTOM_ALL_REDUCE && curve.n_ranks == shape.n_ranks;
+        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| shape.n_nodes == 1)?;
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
+        let outside = outside.then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
+        Some(fitted.estimate(["collective bytes or ranks", "", ""]))
+    }
+
+    /// Experts in one launch of a serving engine, where that was fitted.
+    fn fused_experts(&self, rows: &[u64], n: u64, k: u64) -> Option<Estimate> {
+        let with_rows = rows.iter().filter(|&&m| m > 0);
+        let (n_active, routed) = (with_rows.clone().count() as u64, with_rows.clone().sum::<u64>());
+        let active = hw::Tokens(n_active.max(1)).as_f64();
+        let base: Seconds = with_rows.map(|&m| self.roofline.gemm_base(m, n, k, Dtype::Bf16)).sum();
+        let point = vec![hw::Tokens(routed).as_f64() / active, active, hw::Tokens(n * k).as_f64()];
+        let fitted = self.fitted(GROUPED_GEMM, std::iter::once((base, point)))?;
+        Some(fitted.estimate(["rows per expert", "experts with rows", "elements of an expert"]))
+    }
+
+    /// Experts one after another at each one's own efficiency with one start-up. What training runs was not fitted, so the estimate
+    /// counts as outside the hull.
     fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
         let law = self.profile.operators.get("gemm")?.law.as_ref();
         let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
@@ -266,6 +292,22 @@ impl CostModel for Profiled {
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
     }
 
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.profile.decode_attention.as_ref()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        match op {
+            Op::Collective { kind: Collective::AllReduce, bytes, shape } => {
+                // Engines go over to the library where that is faster.
+                let (own, library) = (self.custom_all_reduce(*bytes, *shape)?, self.estimate(op));
+                Some(if own.time <= library.time { own } else { library })
+            }
+            Op::GroupedGemm { rows, n, k, dtype: Dtype::Bf16 | Dtype::Fp16 } => self.fused_experts(rows, *n, *k),
+            _ => None,
+        }
+    }
+
     fn least(&self, op: &Op) -> Seconds {
         let known = match op {
             Op::Attention { .. } => self.least_attention(op),
@@ -359,6 +401,7 @@ mod tests {
             operators: [("gemm".to_owned(), gemm)].into(),
             collectives: vec![curve],
             links: Vec::new(),
+            decode_attention: None,
         }
     }
 

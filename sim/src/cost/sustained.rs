@@ -6,6 +6,7 @@
 
 use hw::{Dtype, Flops, FlopsPerSecond, Gpu, Seconds};
 
+use crate::cost::decode::DecodeLaw;
 use crate::cost::{CostModel, Estimate};
 use crate::task::Op;
 
@@ -32,11 +33,9 @@ impl<M: CostModel> Sustained<M> {
             _ => None,
         }
     }
-}
 
-impl<M: CostModel> CostModel for Sustained<M> {
-    fn elementary(&self, op: &Op) -> Estimate {
-        let found = self.inner.elementary(op);
+    /// An estimate under the limit.
+    fn held(&self, op: &Op, found: Estimate) -> Estimate {
         let Some(peak) = self.peak(op) else { return found };
         let floor = Flops::new(op.flops()) / (peak * self.ratio);
         if found.time >= floor {
@@ -51,6 +50,20 @@ impl<M: CostModel> CostModel for Sustained<M> {
             outside: found.outside * factor,
             ..found
         }
+    }
+}
+
+impl<M: CostModel> CostModel for Sustained<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        self.held(op, self.inner.elementary(op))
+    }
+
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.inner.decode()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        self.inner.engine(op).map(|found| self.held(op, found))
     }
 
     fn least(&self, op: &Op) -> Seconds {

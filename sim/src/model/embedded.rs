@@ -38,6 +38,7 @@ const ROWS: &[Row] = &[
     dense("qwen2.5-32b", Family::Qwen2, false, [64, 5120, 40, 8, 128, 27_648, 152_064, 131_072]),
     dense("qwen2.5-72b", Family::Qwen2, false, [80, 8192, 64, 8, 128, 29_568, 152_064, 131_072]),
     dense("qwen3-8b", Family::Qwen3, false, [36, 4096, 32, 8, 128, 12_288, 151_936, 40_960]),
+    dense("qwen3-32b", Family::Qwen3, false, [64, 5120, 64, 8, 128, 25_600, 151_936, 40_960]),
     dense("llama-30b", Family::Llama, false, [60, 6656, 52, 52, 128, 17_920, 32_000, 2048]),
     dense("llama-2-7b", Family::Llama, false, [32, 4096, 32, 32, 128, 11_008, 32_000, 4096]),
     dense("llama-2-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 32_000, 4096]),
@@ -59,6 +60,10 @@ const ROWS: &[Row] = &[
     dense("gpt-530b", Family::Gpt, true, [105, 20_480, 128, 128, 160, 81_920, 51_200, 2048]),
     dense("gpt-1t", Family::Gpt, true, [128, 25_600, 160, 160, 160, 102_400, 51_200, 2048]),
     dense("gpt-3-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 51_200, 2048]),
+    // arXiv:2205.01068 table 1; positions with the two reserved rows of the public checkpoints.
+    dense("opt-30b", Family::Gpt, true, [48, 7168, 56, 56, 128, 28_672, 50_272, 2050]),
+    dense("opt-66b", Family::Gpt, true, [64, 9216, 72, 72, 128, 36_864, 50_272, 2050]),
+    dense("opt-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 50_272, 2050]),
     Row {
         name: "mixtral-8x7b",
         shape: [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768],
@@ -80,9 +85,32 @@ const ROWS: &[Row] = &[
         tied: false,
         experts: experts(128, 8, 768),
     },
+    Row {
+        name: "qwen3-235b-a22b",
+        shape: [94, 4096, 64, 4, 128, 12_288, 151_936, 40_960],
+        family: Family::Qwen3,
+        tied: false,
+        experts: experts(128, 8, 1536),
+    },
+    // Every second layer attends to the last 128 tokens only and all matrices have biases; both are left out here.
+    Row {
+        name: "gpt-oss-120b",
+        shape: [36, 2880, 64, 8, 64, 2880, 201_088, 131_072],
+        family: Family::Llama,
+        tied: false,
+        experts: experts(128, 4, 2880),
+    },
+    Row {
+        name: "minimax-m2.5",
+        shape: [62, 3072, 48, 8, 128, 1536, 200_064, 196_608],
+        family: Family::Qwen3,
+        tied: false,
+        experts: experts(256, 8, 1536),
+    },
 ];
 
 const DEEPSEEK_V3: &str = "deepseek-v3";
+const KIMI_K2: &str = "kimi-k2";
 
 /// A model embedded by name.
 #[must_use]
@@ -90,13 +118,16 @@ pub fn embedded(name: &str) -> Option<Model> {
     if name == DEEPSEEK_V3 {
         return Some(deepseek_v3());
     }
+    if name == KIMI_K2 {
+        return Some(kimi_k2());
+    }
     ROWS.iter().find(|row| row.name == name).map(from_row)
 }
 
 /// Names of all embedded models.
 #[must_use]
 pub fn embedded_names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).chain([DEEPSEEK_V3]).collect()
+    ROWS.iter().map(|row| row.name).chain([DEEPSEEK_V3, KIMI_K2]).collect()
 }
 
 fn from_row(row: &Row) -> Model {
@@ -140,5 +171,18 @@ fn deepseek_v3() -> Model {
         max_positions: 163_840,
         latent: Some(latent),
         experts: Some(Experts { n_routed: 256, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 3 }),
+    }
+}
+
+/// DeepSeek-V3 with half the heads, more experts and one dense layer.
+fn kimi_k2() -> Model {
+    Model {
+        name: KIMI_K2.to_owned(),
+        n_heads: 64,
+        n_kv_heads: 64,
+        vocab: 163_840,
+        max_positions: 131_072,
+        experts: Some(Experts { n_routed: 384, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 1 }),
+        ..deepseek_v3()
     }
 }

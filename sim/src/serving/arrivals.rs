@@ -29,6 +29,49 @@ pub enum Arrivals {
     },
 }
 
+/// A rate that changes at known times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// Seconds from which a rate holds, ascending from 0, and requests per second; the last one holds on, and is above 0.
+    pub pieces: Vec<(f64, f64)>,
+    /// After so many seconds, beyond the last piece's start, it begins again.
+    pub repeat_s: Option<f64>,
+    /// Coefficient of variation of gaps while the rate stays; 1 is Poisson.
+    pub cv: f64,
+}
+
+/// Lays arrivals at a changing rate over requests: gaps of mean 1 in the time in which the rate is 1 (the time change of an inhomogeneous
+/// process).
+///
+/// # Panics
+/// When no piece has a rate above 0; the scenario reader holds that.
+pub fn lay_schedule(requests: &mut Requests, schedule: &Schedule, seed: u64) {
+    let mut stream = random::stream(seed, "arrivals");
+    let shape = 1.0 / (schedule.cv * schedule.cv);
+    assert!(schedule.pieces.iter().any(|(_, per_s)| *per_s > 0.0), "somebody arrives");
+    let (mut piece, mut turn_s, mut now_s) = (0, 0.0, 0.0);
+    for request in &mut requests.list {
+        let is_poisson = (schedule.cv - 1.0).abs() < f64::EPSILON;
+        let mut left = if is_poisson { exponential(&mut stream) } else { gamma(&mut stream, shape) / shape };
+        loop {
+            let per_s = schedule.pieces[piece].1;
+            let next = schedule.pieces.get(piece + 1).map(|(from_s, _)| *from_s).or(schedule.repeat_s);
+            let until_s = turn_s + next.unwrap_or(f64::INFINITY);
+            if per_s > 0.0 && left / per_s <= until_s - now_s {
+                now_s += left / per_s;
+                break;
+            }
+            left -= per_s * (until_s - now_s);
+            now_s = until_s;
+            piece += 1;
+            if piece == schedule.pieces.len() {
+                (piece, turn_s) = (0, until_s);
+            }
+        }
+        request.arrival = Time::ZERO + Span::from_seconds(Seconds::new(now_s));
+    }
+}
+
 /// Lays arrivals over requests.
 ///
 /// # Panics
@@ -126,5 +169,41 @@ mod tests {
         let mut requests = Requests::of(vec![Request::new(Time::from_ns(3_000), 1, 1)]);
         lay(&mut requests, Arrivals::Replay { speed: 2.0 }, 0);
         assert_eq!(requests.list[0].arrival, Time::from_ns(1_500));
+    }
+
+    #[test]
+    fn a_schedule_of_one_rate_is_poisson() {
+        let mut plain = Requests::of(vec![Request::new(Time::ZERO, 1, 1); 1000]);
+        let mut scheduled = plain.clone();
+        lay(&mut plain, Arrivals::Poisson { per_s: 7.0 }, 3);
+        lay_schedule(&mut scheduled, &Schedule { pieces: vec![(0.0, 7.0)], repeat_s: None, cv: 1.0 }, 3);
+        assert_eq!(plain, scheduled);
+    }
+
+    #[test]
+    fn every_piece_of_a_schedule_has_its_rate() {
+        // 10 per second for 100 s, none for 50 s, 40 per second for 100 s, over and over.
+        let pieces = vec![(0.0, 10.0), (100.0, 0.0), (150.0, 40.0)];
+        for cv in [1.0, 0.5, 2.0] {
+            let schedule = Schedule { pieces: pieces.clone(), repeat_s: Some(250.0), cv };
+            let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); 100_000]);
+            lay_schedule(&mut requests, &schedule, 3);
+            let mut counts = [0.0; 3];
+            for request in &requests.list {
+                let at_s = (request.arrival - Time::ZERO).to_seconds().get() % 250.0;
+                counts[if at_s < 100.0 {
+                    0
+                } else if at_s < 150.0 {
+                    1
+                } else {
+                    2
+                }] += 1.0;
+            }
+            // 20 turns of 1,000 and 4,000 requests; counts of a renewal process vary by cv² times their number.
+            for (found, expected) in counts.into_iter().zip([20_000.0, 0.0, 80_000.0]) {
+                let tolerance = 4.0 * cv * libm::sqrt(expected) + 1.0;
+                assert!((found - expected).abs() <= tolerance, "cv {cv}: {counts:?}");
+            }
+        }
     }
 }

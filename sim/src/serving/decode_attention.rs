@@ -1,57 +1,23 @@
-//! Attention of decoding sequences: one query each over all cached keys and values, bound by memory.
-//!
-//! Per layer `start + 32-head sequences · per_sequence + bytes / (reached · bandwidth)`. The constants were fitted by us (robust relative
-//! least squares) to `generation_attention_perf` of ai-dynamo/aiconfigurator @ 095f58a51c4c (Apache-2.0), vLLM rows with head width
-//! 128 and 16-bit keys and values: A100 SXM 2,992 rows, median error 9 %; H100 SXM 3,946 rows, 6 %; H200 SXM 3,946 rows, 7 %;
-//! and to the decode rows of `attention.csv` of casys-kaist/LLMServingSim @ 5daddb21a545 (MIT), Llama-3.1-8B: RTX 4090 90 rows, 5 %; RTX PRO 6000
-//! 162 rows, 4 %.
+//! Attention of decoding sequences in all layers of a deployment, from the device's law (`cost/decode.rs`).
 
-use hw::Seconds;
+use hw::{Bytes, Seconds};
 
-use crate::cost::Source;
+use crate::cost::decode::{DecodeLaw, HEADS};
+use crate::cost::{CostModel, Source};
 use crate::engine::Case;
 use crate::model::Model;
 use crate::serving::step_cost::{Deployment, ticks_of};
 
-/// Query heads of the sequence that `per_sequence_s` stands for.
-const HEADS: f64 = 32.0;
-
-/// Law of one device type.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DecodeAttention {
-    /// Start of the kernel and its reduction, seconds.
-    pub start_s: f64,
-    /// Seconds per sequence of 32 query heads.
-    pub per_sequence_s: f64,
-    /// Share of the datasheet's memory bandwidth.
-    pub reached: f64,
-    /// Measured over predicted times: 5 % and 95 % quantile of the fitted rows.
-    pub interval: [f64; 2],
+/// Ticks of decode attention in all layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeTicks {
+    /// Per iteration that decodes, per sequence, per cached token.
+    pub alone: [u64; 3],
+    /// The same in an iteration that also computes chunks of prompts.
+    pub mixed: [u64; 3],
     /// Where the law comes from.
     pub source: Source,
 }
-
-/// Where nothing was fitted: the start of the fitted devices and the middle of what they reach.
-const ASSUMED: DecodeAttention = DecodeAttention {
-    start_s: 12e-6,
-    per_sequence_s: 0.07e-6,
-    reached: 0.83,
-    interval: [0.6, 1.8],
-    source: Source::Datasheet,
-};
-
-const fn fitted(start_us: f64, per_sequence_us: f64, reached: f64, interval: [f64; 2]) -> DecodeAttention {
-    let (start_s, per_sequence_s) = (start_us * 1e-6, per_sequence_us * 1e-6);
-    DecodeAttention { start_s, per_sequence_s, reached, interval, source: Source::Measured }
-}
-
-const FITTED: [(&str, DecodeAttention); 5] = [
-    ("a100-sxm", fitted(17.6, 0.073, 0.738, [0.70, 1.81])),
-    ("h100-sxm", fitted(11.9, 0.062, 0.901, [0.83, 1.39])),
-    ("h200-sxm", fitted(12.0, 0.069, 0.864, [0.87, 1.48])),
-    ("rtx-4090", fitted(12.5, 0.156, 0.909, [0.79, 1.18])),
-    ("rtx-pro-6000", fitted(12.6, 0.082, 0.809, [0.91, 1.11])),
-];
 
 /// Bytes of keys and values that one token keeps on each GPU of a replica.
 #[must_use]
@@ -64,31 +30,39 @@ pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: 
     model.n_layers * width * bytes_per_element
 }
 
-impl DecodeAttention {
-    /// The law of a device type, or the assumed one.
+impl DecodeTicks {
+    /// Ticks in an iteration with so many chunks.
     #[must_use]
-    pub fn of(gpu: &str) -> Self {
-        FITTED.iter().find(|(name, _)| gpu.starts_with(name)).map_or(ASSUMED, |(_, law)| *law)
+    pub const fn beside(&self, n_chunks: u32) -> [u64; 3] {
+        if n_chunks == 0 { self.alone } else { self.mixed }
     }
 
-    /// Ticks of all layers: per iteration, per sequence, per cached token.
+    /// Decode attention of a deployment, fitted or assumed.
     #[must_use]
-    pub fn ticks(&self, deployment: &Deployment<'_>, case: Case) -> [u64; 3] {
-        let factor = match case {
-            Case::Low => self.interval[0],
-            Case::Expected => 1.0,
-            Case::High => self.interval[1],
-        };
+    pub fn new(deployment: &Deployment<'_>, cost: &dyn CostModel, case: Case) -> Self {
+        let law = cost.decode().cloned().unwrap_or_else(DecodeLaw::assumed);
         let model = deployment.model;
         let layers = hw::Tokens(model.n_layers).as_f64();
         let heads = hw::Tokens(model.n_heads.div_ceil(u64::from(deployment.tensor_degree))).as_f64();
         let bytes = kv_bytes_per_token(model, deployment.tensor_degree, deployment.dtype.bytes());
-        let bandwidth = deployment.cluster.gpu.memory_bandwidth * self.reached;
-        [
-            ticks_of(Seconds::new(layers * self.start_s * factor)),
-            ticks_of(Seconds::new(layers * self.per_sequence_s * heads / HEADS * factor)),
-            ticks_of(hw::Bytes(bytes) / bandwidth * factor).max(1),
-        ]
+        let ticks = |start_s: f64, per_sequence_s: f64, reached: f64, interval: [f64; 2]| {
+            let factor = match case {
+                Case::Low => interval[0],
+                Case::Expected => 1.0,
+                Case::High => interval[1],
+            };
+            let bandwidth = deployment.cluster.gpu.memory_bandwidth * reached;
+            [
+                ticks_of(Seconds::new(layers * start_s * factor)),
+                ticks_of(Seconds::new(layers * per_sequence_s * heads / HEADS * factor)),
+                ticks_of(Bytes(bytes) / bandwidth * factor).max(1),
+            ]
+        };
+        let alone = ticks(law.start_s, law.per_sequence_s, law.reached, [law.residuals.low, law.residuals.high]);
+        let mixed = law.mixed.as_ref().map_or(alone, |mixed| {
+            ticks(0.0, mixed.per_sequence_s, mixed.reached, [mixed.residuals.low, mixed.residuals.high])
+        });
+        Self { alone, mixed, source: law.source() }
     }
 }
 

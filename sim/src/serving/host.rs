@@ -44,14 +44,15 @@ impl Host {
         }
     }
 
-    /// What is added to the device's time, and the least that an iteration takes: one of both is 0.
+    /// What is added to the device's time, and the least that an iteration takes: `n_batches` micro-batches of `n_sequences` each pass
+    /// through the same processes one after another.
     #[must_use]
-    pub fn added_and_least(&self, n_sequences: u64) -> (u64, u64) {
+    pub fn added_and_least(&self, n_sequences: u64, n_batches: u64) -> (u64, u64) {
         let schedule = self.per_step + self.per_sequence * n_sequences;
         let detokenize = self.detokenize * n_sequences;
         match self.engine_loop {
-            EngineLoop::Serial => (schedule + detokenize, 0),
-            EngineLoop::Asynchronous => (0, schedule.max(detokenize)),
+            EngineLoop::Serial => (schedule + detokenize, n_batches * (schedule + detokenize)),
+            EngineLoop::Asynchronous => (0, n_batches * schedule.max(detokenize)),
         }
     }
 }

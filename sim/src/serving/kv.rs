@@ -187,6 +187,16 @@ impl Pool {
         }
     }
 
+    /// Memory is lost: cached prefixes that nobody holds are gone.
+    pub fn forget(&mut self) {
+        for (_, id) in std::mem::take(&mut self.evictable) {
+            self.entries[id as usize].holders = ABSENT;
+            self.n_cached -= 1;
+            self.free += self.blocks_per_prefix;
+        }
+        debug_assert!(self.free + self.private + self.n_cached * self.blocks_per_prefix == self.total);
+    }
+
     /// Tokens of one prefix identity, where prefixes are shared.
     #[must_use]
     pub const fn prefix_tokens(&self) -> u32 {

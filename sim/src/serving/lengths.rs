@@ -44,6 +44,7 @@ static TABLES: LazyLock<Vec<(&'static str, Lengths)>> = LazyLock::new(|| {
         ("azure-conv", include_str!("tables/azure-conv.toml")),
         ("azure-code", include_str!("tables/azure-code.toml")),
         ("mooncake-conversation", include_str!("tables/mooncake-conversation.toml")),
+        ("sharegpt", include_str!("tables/sharegpt.toml")),
     ];
     let parse = |text| toml::from_str(text).expect("the embedded tables are held by a test");
     texts.into_iter().map(|(name, text)| (name, parse(text))).collect()
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn tables_are_whole_and_their_draws_have_the_means_of_the_traces() {
-        assert_eq!(names().count(), 3);
+        assert_eq!(names().count(), 4);
         for name in names() {
             let table = named(name).expect("listed");
             assert!(table.source.contains(" @ ") && !table.licence.is_empty(), "{name} has a source and a licence");

@@ -132,6 +132,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("n_refused", f(served.n_refused));
     add("n_preempted", f(sum(&|counts| counts.n_preempted)));
     add("n_steps", f(sum(&|counts| counts.n_steps)));
+    add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
     add("prefix_hit_ratio", f(cached) / f(cached + computed));
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     let busy = served.counts.iter().map(|counts| u128::from(counts.busy_ticks)).sum::<u128>();

@@ -44,13 +44,23 @@ impl Record {
 pub struct Records {
     /// By request.
     pub list: Vec<Record>,
+    n_finished: u64,
 }
 
 impl Records {
     /// Nothing has happened to any of `n` requests.
     #[must_use]
     pub fn new(n: usize) -> Self {
-        Self { list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n] }
+        Self {
+            list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n],
+            n_finished: 0,
+        }
+    }
+
+    /// Requests that have ended.
+    #[must_use]
+    pub const fn n_finished(&self) -> u64 {
+        self.n_finished
     }
 
     /// Tick of the last token of all; 0 where nothing was served.
@@ -80,6 +90,14 @@ impl Records {
         }
     }
 
+    /// A replica was lost while a first token was on its way out: it counts as given now.
+    pub fn lose(&mut self, request: u32, tick: u64) {
+        let record = &mut self.list[request as usize];
+        if record.first_token != NEVER {
+            record.first_token = record.first_token.min(tick);
+        }
+    }
+
     /// Notes the last token.
     ///
     /// # Panics
@@ -89,5 +107,6 @@ impl Records {
         assert!(record.finished == NEVER, "request {request} ends once");
         assert!(record.first_token <= tick, "request {request} ends after its first token");
         record.finished = tick;
+        self.n_finished += 1;
     }
 }

@@ -7,6 +7,8 @@
 //! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
 //! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
+mod handover;
+mod loss;
 mod preempt;
 mod run;
 mod verify;
@@ -18,6 +20,9 @@ use crate::serving::batcher::Batcher;
 use crate::serving::kv::Pool;
 use crate::serving::request::Requests;
 use crate::serving::step_cost::StepTable;
+use handover::Handover;
+pub use handover::{Moving, Role};
+pub use loss::Lost;
 use run::Going;
 
 /// What happens to a sequence that has to give up its blocks.
@@ -104,6 +109,8 @@ enum Phase {
     Decode,
     /// It has ended, but an asynchronous engine computes one more token before it knows.
     Spent,
+    /// Its keys and values are on their way to or from another replica.
+    Moving,
 }
 
 /// A sequence that was admitted at least once.
@@ -125,8 +132,8 @@ struct Slot {
     shared: u32,
     /// Decode iteration after which it started to decode.
     joined_step: u64,
-    /// Ticks after the end of a round at which its micro-batch is through the pipeline.
-    lag: u64,
+    /// Ticks from the end of a round to the moment at which its micro-batch is through the pipeline, which may be before.
+    shift: i64,
 }
 
 /// Who waits: a new request, or a sequence that was preempted.
@@ -196,6 +203,8 @@ pub struct Replica<'a> {
     n_spent: u32,
     /// Swapped sequences on their way back.
     n_returning: u32,
+    /// Requests that came during a round, with the ticks from their micro-batch's start to the next round.
+    newcomers: Vec<(u32, u64)>,
     /// Keys that decoding sequences attend to in their next iteration.
     context: u64,
     /// Decode iterations so far.
@@ -203,6 +212,7 @@ pub struct Replica<'a> {
     /// Decoding sequences that need a block at a step of that remainder.
     phases: Vec<u32>,
     host_blocks_used: u32,
+    handover: Handover,
     going: Option<Going>,
     composed: Composed,
     /// What was counted.
@@ -259,10 +269,12 @@ impl<'a> Replica<'a> {
             verifying: Vec::new(),
             n_spent: 0,
             n_returning: 0,
+            newcomers: Vec::new(),
             context: 0,
             step: 0,
             phases: vec![0; limits.block_tokens as usize],
             host_blocks_used: 0,
+            handover: Handover::default(),
             going: None,
             composed: Composed::default(),
             counts: Counts::default(),
@@ -425,11 +437,11 @@ impl<'a> Replica<'a> {
         reserve: Reserve,
         cut: Cut,
     ) -> bool {
-        let (request, generated, target, lag) = match head {
+        let (request, generated, target, shift) = match head {
             Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
             Waiting::Again(id) => {
                 let slot = &self.slots[id as usize];
-                (slot.request, slot.generated, slot.target, slot.lag)
+                (slot.request, slot.generated, slot.target, slot.shift)
             }
         };
         let ids = self.requests.prefix(&self.requests.list[request as usize]);
@@ -460,7 +472,7 @@ impl<'a> Replica<'a> {
         let epoch = self.slots[id as usize].epoch;
         let (computed, phase) = (cached_tokens, Phase::Prefill);
         self.slots[id as usize] =
-            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, lag };
+            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, shift };
         self.counts.cached_tokens += u64::from(cached_tokens);
         self.prefilling.push_back(id);
         self.remember(id);
@@ -481,7 +493,7 @@ impl<'a> Replica<'a> {
                 blocks: 0,
                 shared: 0,
                 joined_step: 0,
-                lag: 0,
+                shift: 0,
             };
             self.slots.push(slot);
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")

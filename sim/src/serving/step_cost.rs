@@ -2,8 +2,8 @@
 //!
 //! An iteration of `m` tokens runs the GEMMs, norms and exchanges of every layer over all of them, prefill attention over its
 //! chunks, decode attention over the cached tokens of its decoding sequences, and the head over the sequences that sample.
-//! Decode attention is `start + sequences · per_sequence + bytes / (reached · bandwidth)` per layer, so it is linear in cached tokens
-//! and a span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
+//! Decode attention is linear in cached tokens (`cost/decode.rs`), with other coefficients in iterations that also compute chunks, so a
+//! span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
 //! several batches (`lanes.rs`) and takes as long as the largest. Approximations: prefill chunks of one iteration add up as if run
 //! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
@@ -19,7 +19,7 @@ use hw::{Seconds, Span, Time};
 
 use crate::cost::{CostModel, Source};
 use crate::engine::Case;
-use crate::serving::decode_attention::DecodeAttention;
+use crate::serving::decode_attention::DecodeTicks;
 use crate::serving::host::Host;
 use crate::serving::speculation::{Acceptance, Speculation};
 use lanes::Lanes;
@@ -48,8 +48,8 @@ pub struct StepTable {
     tokens: Vec<u64>,
     /// Head and sampler, by tokens that are sampled.
     head: Vec<u64>,
-    /// Decode attention of all layers: per iteration that decodes, per sequence, per cached token.
-    decode: [u64; 3],
+    /// Decode attention of all layers.
+    decode: DecodeTicks,
     prefill: PrefillTable,
     host: Host,
     lanes: Lanes,
@@ -113,17 +113,16 @@ impl StepTable {
     pub fn new(deployment: &Deployment<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
         let (tokens_max, sampled_max) = sizes_max;
         let writer = Writer::new(deployment, cost, case);
-        let attention = DecodeAttention::of(&deployment.cluster.gpu.name);
         let sampled = sampled_max.min(tokens_max).max(1) as usize;
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
         let head = filled(sampled, |n| writer.head(n));
         let prefill = PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk));
-        let decode = attention.ticks(deployment, case);
+        let decode = DecodeTicks::new(deployment, cost, case);
         let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);
         let host = Host::new(deployment.engine_loop, per_step, per_sequence, deployment.detokenize_per_sequence);
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
-        let source = writer.source.get().max(attention.source);
+        let source = writer.source.get().max(decode.source);
         Self { tokens, head, decode, prefill, host, lanes, tokens_max, drafting: None, draft, source }
     }
 
@@ -154,10 +153,11 @@ impl StepTable {
     #[must_use]
     pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
         let (step, per_token) = (ticks_of(step), ticks_of(per_token));
+        let decode = [0, 0, ticks_of(per_cached_token)];
         Self {
             tokens: (0..=1 << 16).map(|m| step + m * per_token).collect(),
             head: vec![0; 2],
-            decode: [0, 0, ticks_of(per_cached_token)],
+            decode: DecodeTicks { alone: decode, mixed: decode, source: Source::Measured },
             prefill: PrefillTable::new(1, |_| Seconds::ZERO),
             host: Host::default(),
             lanes: Lanes::ONE,
@@ -201,7 +201,8 @@ impl StepTable {
     /// Ticks of an iteration.
     #[must_use]
     pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
-        let device = self.device(load, chunks) + self.rate(load.n_decode) * load.context;
+        let rate = self.rate_in(load.n_decode, load.n_chunks);
+        let device = self.device(load, chunks) + rate * load.context;
         let (added, least) = self.around(load);
         (device + added).max(least)
     }
@@ -217,8 +218,13 @@ impl StepTable {
     /// Ticks per key that decoding sequences attend to; the largest lane holds its share of all keys.
     #[must_use]
     pub fn rate(&self, n_decode: u32) -> u64 {
-        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode[2] * self.n_drafts());
-        let whole = self.decode[2] + drafts;
+        self.rate_in(n_decode, 0)
+    }
+
+    /// The same in an iteration with so many chunks.
+    fn rate_in(&self, n_decode: u32, n_chunks: u32) -> u64 {
+        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.alone[2] * self.n_drafts());
+        let whole = self.decode.beside(n_chunks)[2] + drafts;
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
         }
@@ -232,7 +238,8 @@ impl StepTable {
 
     /// Host time that adds to the device's, and the least time of an iteration.
     fn around(&self, load: &StepLoad) -> (u64, u64) {
-        self.host.added_and_least(u64::from(self.lanes.largest(load.n_decode + load.n_chunks)))
+        let n = load.n_decode + load.n_chunks;
+        self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
     }
 
     /// Ticks of the device but for cached tokens of decoding sequences: those of the largest batch.
@@ -244,7 +251,7 @@ impl StepTable {
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
         let drafts = self.drafts(n_decode, load.n_chunk_tokens);
-        let rest = head + self.decode_fixed(n_decode) + drafts;
+        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts;
         if self.lanes == Lanes::ONE {
             let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
             return self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
@@ -269,12 +276,13 @@ impl StepTable {
             return on_chunks;
         }
         let n = u64::from(n_decode);
-        let pass = draft.map_or(0, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode));
+        let pass = draft.map_or(0, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0));
         on_chunks + self.n_drafts() * (drafting.per_draft + pass)
     }
 
-    fn decode_fixed(&self, n_decode: u32) -> u64 {
-        if n_decode == 0 { 0 } else { self.decode[0] + self.decode[1] * u64::from(n_decode) }
+    fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> u64 {
+        let [start, per_sequence, _] = self.decode.beside(n_chunks);
+        if n_decode == 0 { 0 } else { start + per_sequence * u64::from(n_decode) }
     }
 
     fn tokens_at(&self, m: u64) -> u64 {

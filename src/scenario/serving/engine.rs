@@ -5,7 +5,8 @@ use sim::serving::capacity;
 use sim::serving::replica::{Limits, Preemption};
 use sim::serving::step_cost::ticks_of;
 
-use super::{Serving, blocks_of};
+use super::operation::{self, Operation};
+use super::{Serving, ServingChoice, ServingGroup, blocks_of};
 use crate::diagnostic::Finding;
 use crate::scenario::reader::{Reader, Section};
 
@@ -13,6 +14,7 @@ use crate::scenario::reader::{Reader, Section};
 const HOST_LINK_REACHED: f64 = 0.75;
 
 /// What the section says.
+#[derive(Clone, Debug)]
 pub struct EngineSection {
     /// GPUs of a replica.
     pub tensor_degree: u32,
@@ -28,18 +30,37 @@ pub struct EngineSection {
     pub host_us_per_step: f64,
     /// Host time per sequence of an iteration, microseconds.
     pub host_us_per_sequence: f64,
+    /// Host time per sequence of an iteration that turns tokens into text, microseconds.
+    pub detokenize_us_per_sequence: f64,
+    /// How the engine works besides.
+    pub operation: Operation,
 }
 
 impl EngineSection {
     /// Parameters that are no measurement, as sentences.
-    pub fn free_parameters(&self, sustained_flops_ratio: f64) -> Vec<String> {
+    pub fn free_parameters(&self, sustained_flops_ratio: f64, choices: &[ServingChoice]) -> Vec<String> {
         let given = [
             ("engine.host_us_per_step", self.host_us_per_step, self.host_us_per_step > 0.0),
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
+            (
+                "engine.detokenize_us_per_sequence",
+                self.detokenize_us_per_sequence,
+                self.detokenize_us_per_sequence > 0.0,
+            ),
             ("cost.sustained_flops_ratio", sustained_flops_ratio, sustained_flops_ratio < 1.0),
         ];
         let words = |(key, value, _): (&str, f64, bool)| format!("`{key}` = {value}: fitted or assumed, not measured");
-        given.into_iter().filter(|(_, _, is_given)| *is_given).map(words).collect()
+        let given = given.into_iter().filter(|(_, _, is_given)| *is_given).map(words);
+        let of_choice =
+            |choice: &ServingChoice| choice.operation.free_parameters(&format!("{}.speculation", choice.name));
+        given.chain(choices.iter().filter_map(of_choice)).collect()
+    }
+
+    /// GPUs of a replica with so many in a tensor group.
+    #[must_use]
+    pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
+        let ranks = (self.operation.expert_degree / tensor_degree).max(1);
+        tensor_degree * ranks * self.operation.pipeline_degree
     }
 }
 
@@ -59,8 +80,13 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
     let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
     let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", 0.0, 0.0..=1e6);
-    if tokens_max < u64::from(sequences_max) {
-        let what = format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}");
+    let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
+    let operation = operation::operation(&mut section, &Operation::PLAIN);
+    let per_sequence = operation.tokens_per_sequence();
+    if tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
+        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
+        let what =
+            format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");
         let help = "every decoding sequence has its token in each iteration; raise the one or lower the other";
         section.find(Finding::error("S093", tokens_at, what).help(help));
     }
@@ -76,42 +102,73 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
         shares_prefixes,
     };
     let swap = swaps.then(|| Bytes::from_gib(swap_gib));
-    EngineSection { tensor_degree, limits, memory_ratio, watermark_ratio, swap, host_us_per_step, host_us_per_sequence }
+    EngineSection {
+        tensor_degree,
+        limits,
+        memory_ratio,
+        watermark_ratio,
+        swap,
+        host_us_per_step,
+        host_us_per_sequence,
+        detokenize_us_per_sequence,
+        operation,
+    }
 }
 
-/// Fills in what follows from model, limits and the memory of every group.
-pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving, engine: &EngineSection, reserved: Bytes) {
-    for index in 0..serving.groups.len() {
-        let group = &serving.groups[index];
-        let reserved = group.reserved.unwrap_or(reserved);
-        let found = capacity::of(&serving.deployment_of(group), engine.memory_ratio, reserved);
-        let capacity = match found {
-            Ok(capacity) => capacity,
-            Err(why) if serving.groups.len() == 1 => return reader.find(Finding::error("S094", None, why)),
-            Err(why) => {
-                let what = format!("group `{}`: {why}", group.name);
-                reader.find(Finding::error("S094", None, what));
-                continue;
+/// Blocks of a group's replicas under a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    /// Blocks of device memory.
+    pub kv_blocks: u32,
+    /// Blocks that admissions of whole prompts leave free.
+    pub watermark_blocks: u32,
+    /// What happens when blocks run out.
+    pub preemption: Preemption,
+}
+
+/// What follows from model, degrees and the memory of a group.
+///
+/// # Errors
+/// A sentence when the weights leave no room.
+pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, String> {
+    let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
+    let reserved = group.reserved.unwrap_or(serving.reserved);
+    let capacity = capacity::of(&deployment, engine.memory_ratio, reserved)?;
+    let block_tokens = engine.limits.block_tokens;
+    let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
+    let (n_gpus, host_bandwidth) = (u64::from(deployment.n_gpus()), group.cluster.gpu.host_bandwidth);
+    let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
+    let kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
+    let preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
+        // Every GPU moves its own part over its own link, so the replica's host memory is shared by all.
+        host_blocks: blocks_of(bytes, bytes_per_block * n_gpus),
+        ticks_per_block: ticks_of(Bytes(bytes_per_block) / (host_bandwidth * HOST_LINK_REACHED)),
+    });
+    let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
+    let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
+    Ok(Memory { kv_blocks, watermark_blocks, preemption })
+}
+
+/// Weights leave room on every group, and what follows from the model is filled in.
+pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
+    let mut found: Vec<String> = Vec::new();
+    for choice in &serving.choices {
+        for group in serving.groups_of(choice) {
+            let Err(why) = memory_of(serving, choice, group) else { continue };
+            let what = if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) };
+            if !found.contains(&what) {
+                found.push(what);
             }
-        };
-        let block_tokens = engine.limits.block_tokens;
-        let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
-        let (tp, host_bandwidth) = (u64::from(group.tensor_degree), group.cluster.gpu.host_bandwidth);
-        let group = &mut serving.groups[index];
-        let given = [group.kv_blocks, engine.limits.kv_blocks, capacity.blocks(block_tokens)];
-        group.kv_blocks = given.into_iter().find(|blocks| *blocks > 0).unwrap_or(0);
-        group.preemption = engine.swap.map_or(Preemption::Recompute, |bytes| Preemption::Swap {
-            // Every GPU of the group moves its own part over its own link, so the group's host memory is shared by all.
-            host_blocks: blocks_of(bytes, bytes_per_block * tp),
-            ticks_per_block: ticks_of(Bytes(bytes_per_block) / (host_bandwidth * HOST_LINK_REACHED)),
-        });
-        let watermark = Bytes::from_f64(f64::from(group.kv_blocks) * engine.watermark_ratio).0;
-        group.watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
+        }
+    }
+    for what in found {
+        reader.find(Finding::error("S094", None, what));
     }
     let longest = u32::try_from(serving.model.max_positions).unwrap_or(u32::MAX);
+    let given = serving.engine.limits.context_max;
     for choice in &mut serving.choices {
         let limits = &mut choice.limits;
-        limits.context_max = if engine.limits.context_max > 0 { engine.limits.context_max } else { longest };
+        limits.context_max = if given > 0 { given } else { longest };
         if choice.batcher.cut() == sim::serving::replica::Cut::Never {
             // Whole prompts have to fit an iteration, as vLLM V0 sets it.
             limits.tokens_max = limits.tokens_max.max(limits.context_max);

@@ -1,13 +1,16 @@
-//! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows.
+//! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows;
+//! what changes a fleet is in `dynamics.rs`.
 
 use hw::{Bytes, Cluster};
 use sim::cost::profile::Profile;
 use sim::serving::assignment::{Assignment, TypeCentre, nearest_types};
-use sim::serving::replica::Preemption;
+use sim::serving::fleet::dynamics::{Failures, Scaling};
+use sim::serving::replica::Role;
 use sim::serving::router::RouterKind;
 use toml_span::value::ValueInner;
 
-use super::{Serving, policies};
+use super::dynamics::{ServingLink, ServingOutage};
+use super::{Serving, dynamics, policies};
 use crate::diagnostic::Finding;
 use crate::scenario::cluster;
 use crate::scenario::cost::Cost;
@@ -34,12 +37,16 @@ pub struct ServingGroup {
     pub tokens_max: Option<u32>,
     /// Memory that is not the engine's, where it differs from the cluster's.
     pub reserved: Option<Bytes>,
-    /// Blocks of device memory.
+    /// Blocks of device memory; 0 where they follow from it.
     pub kv_blocks: u32,
-    /// Blocks that admissions of whole prompts leave free.
-    pub watermark_blocks: u32,
-    /// What happens when blocks run out.
-    pub preemption: Preemption,
+    /// What its replicas do.
+    pub role: Role,
+    /// Bytes per second that one GPU of a replica sends, and as many that it receives.
+    pub port_bytes_per_s: f64,
+    /// How many replicas run as load changes; `n_replicas` is then the most.
+    pub scaling: Option<Scaling>,
+    /// How replicas fail.
+    pub failures: Option<Failures>,
 }
 
 /// A group as it was read.
@@ -57,6 +64,10 @@ struct Read {
     memory_gib: f64,
     reserved: Option<Bytes>,
     shares: Option<Vec<f64>>,
+    role: Role,
+    port_gb_per_s: f64,
+    scaling: Option<Scaling>,
+    failures: Option<Failures>,
 }
 
 /// What the section says.
@@ -68,6 +79,8 @@ pub struct FleetSection {
     usd_per_gpu_hour: Option<f64>,
     groups: Vec<Read>,
     types: Vec<TypeCentre>,
+    links: Vec<ServingLink>,
+    outages: Vec<ServingOutage>,
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
@@ -119,6 +132,9 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
         types.push(TypeCentre { prompt: tokens("prompt"), output: tokens("output") });
         table.finish();
     });
+    let (mut links, mut outages) = (Vec::new(), Vec::new());
+    section.each_table("link", &mut |table| links.push(dynamics::link(table)));
+    section.each_table("outage", &mut |table| outages.push(dynamics::outage(table)));
     if !groups.is_empty() && n_replicas > 0 {
         let what = "`fleet.replicas` and `fleet.group` exclude each other";
         section.find(Finding::error("S036", replicas_at, what).help("every group has its own `replicas`"));
@@ -126,7 +142,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     named_once(&mut section, &groups);
     shares_fit(&mut section, &groups, types.len().max(1));
     section.finish();
-    FleetSection { n_replicas, router, usd_per_gpu_hour, groups, types }
+    FleetSection { n_replicas, router, usd_per_gpu_hour, groups, types, links, outages }
 }
 
 /// `[[fleet.group]]`.
@@ -138,13 +154,15 @@ fn group(mut section: Section<'_>) -> Read {
     };
     let (tensor_degree, sequences_max) = (limit("tp", 1024), limit("max_sequences", 65_536));
     let (tokens_max, kv_blocks) = (limit("max_tokens", 1 << 20), limit("kv_blocks", 1_000_000_000));
+    let n_replicas = small(section.count("replicas", Some(1), 1..=100_000).0);
+    let role = section.word("role", 0, &Role::ALL.map(|(name, _)| name));
     let read = Read {
         name,
         gpu,
         at,
         gpus_per_node: small(section.count("gpus_per_node", Some(8), 1..=1024).0),
         tensor_degree,
-        n_replicas: small(section.count("replicas", Some(1), 1..=100_000).0),
+        n_replicas,
         usd_per_gpu_hour: price(&mut section),
         sequences_max,
         tokens_max,
@@ -152,6 +170,10 @@ fn group(mut section: Section<'_>) -> Read {
         memory_gib: section.number("memory_gib", 0.0, 0.001..=100_000.0),
         reserved: Some(section.number("reserved_gib", -1.0, 0.0..=10_000.0)).filter(|n| *n >= 0.0).map(Bytes::from_gib),
         shares: shares(&mut section),
+        role: Role::ALL[role].1,
+        port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
+        scaling: dynamics::scaling(&mut section, n_replicas),
+        failures: dynamics::failures(&mut section),
     };
     section.finish();
     read
@@ -206,18 +228,25 @@ fn name_of(group: &Read, index: usize) -> String {
 }
 
 /// Fills in groups and what is planned for them; finds what does not fit.
-pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
+pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection, cost: &Cost) {
     if fleet.groups.is_empty() {
-        return one_group(reader, serving, fleet);
+        one_group(reader, serving, &fleet);
+    } else {
+        several_groups(reader, serving, &fleet, cost);
     }
+    (serving.links, serving.outages) = (fleet.links, fleet.outages);
+    dynamics::check(reader, serving);
+}
+
+fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
     let mut taken = 0;
     for (index, read) in fleet.groups.iter().enumerate() {
-        let tp = read.tensor_degree.unwrap_or(serving.tensor_degree);
+        let tp = read.tensor_degree.unwrap_or(serving.engine.tensor_degree);
         let Some(cluster) = cluster_of(reader, serving, read, tp) else { continue };
         if read.gpu.is_none() {
-            taken += u64::from(tp) * u64::from(read.n_replicas);
+            taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
         }
-        let gpu = cluster.gpu.name.clone();
+        let (gpu, nic) = (cluster.gpu.name.clone(), cluster.nic_bandwidth.get());
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
             profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
@@ -229,8 +258,10 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
             tokens_max: read.tokens_max,
             reserved: read.reserved,
             kv_blocks: read.kv_blocks,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
+            role: read.role,
+            port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
+            scaling: read.scaling,
+            failures: read.failures.map(|failures| Failures { seed: serving.seed, ..failures }),
         });
         divides(reader, serving, tp);
     }
@@ -260,7 +291,7 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
         None => serving.cluster.clone(),
         Some((name, at)) => {
             let gpu = known_gpu(reader, name, at)?;
-            let n_nodes = (read.n_replicas * tp).div_ceil(read.gpus_per_node);
+            let n_nodes = (read.n_replicas * serving.engine.n_gpus(tp)).div_ceil(read.gpus_per_node);
             hw::catalog::cluster(&gpu, n_nodes, read.gpus_per_node)
         }
     };
@@ -272,8 +303,9 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
 
 /// `fleet.replicas` equal replicas that fit the cluster.
 fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection) {
-    let (tp, n_gpus) = (u64::from(serving.tensor_degree), u64::from(serving.cluster.n_gpus()));
-    divides(reader, serving, serving.tensor_degree);
+    let tensor_degree = serving.engine.tensor_degree;
+    let (tp, n_gpus) = (u64::from(serving.engine.n_gpus(tensor_degree)), u64::from(serving.cluster.n_gpus()));
+    divides(reader, serving, tensor_degree);
     let n_replicas = if fleet.n_replicas == 0 { n_gpus / tp } else { fleet.n_replicas };
     if n_replicas * tp > n_gpus || n_replicas == 0 {
         let what = format!("{} replicas of {tp} GPUs, the cluster has {n_gpus} GPUs", n_replicas.max(1));
@@ -285,15 +317,17 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         name: serving.cluster.gpu.name.clone(),
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),
-        tensor_degree: serving.tensor_degree,
+        tensor_degree,
         n_replicas: small(n_replicas),
         usd_per_gpu_hour: fleet.usd_per_gpu_hour,
         sequences_max: None,
         tokens_max: None,
         reserved: None,
         kv_blocks: 0,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
+        role: Role::Both,
+        port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
+        scaling: None,
+        failures: None,
     }];
 }
 

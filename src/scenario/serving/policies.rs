@@ -6,6 +6,7 @@ use toml_span::value::ValueInner;
 
 use super::ServingChoice;
 use super::engine::EngineSection;
+use super::operation::operation;
 use crate::diagnostic::Finding;
 use crate::scenario::reader::{Place, Section, place_of, unknown};
 
@@ -38,6 +39,8 @@ pub fn policies(
         batcher,
         router,
         limits: engine.limits,
+        operation: engine.operation.clone(),
+        groups: Vec::new(),
     };
     let mut chosen: Vec<ServingChoice> = Vec::new();
     match section.take("run") {
@@ -67,6 +70,23 @@ pub fn policies(
     (chosen, baseline)
 }
 
+/// `groups` of a variant: those of the fleet that serve.
+fn groups(section: &mut Section<'_>) -> Vec<String> {
+    let Some((value, at)) = section.take("groups") else { return Vec::new() };
+    let names: Option<Vec<String>> = match &value {
+        ValueInner::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
+        _ => None,
+    };
+    if names.as_ref().is_none_or(Vec::is_empty) {
+        let what = "`policies.variant.groups` is no list of names";
+        section.find(
+            Finding::error("S010", at, what)
+                .help("write names of `[[fleet.group]]`, for example [\"prefill\", \"decode\"]"),
+        );
+    }
+    names.unwrap_or_default()
+}
+
 /// `[[policies.variant]]`: a batching policy under a name of its own.
 fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static RouterKind) -> Option<ServingChoice> {
     let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
@@ -92,12 +112,19 @@ fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static Ro
     limits.sequences_max = small(section.count("max_sequences", Some(limits.sequences_max.into()), 1..=65_536).0);
     limits.tokens_max = small(section.count("max_tokens", Some(limits.tokens_max.into()), 1..=1 << 20).0);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
-    if limits.tokens_max < limits.sequences_max {
+    let mut operation = operation(&mut section, &engine.operation);
+    let tensor_degree = section.count("tp", Some(0), 1..=1024).0;
+    operation.tensor_degree = (tensor_degree > 0).then(|| small(tensor_degree));
+    let per_sequence = operation.tokens_per_sequence();
+    if limits.tokens_max < limits.sequences_max * per_sequence {
         let (tokens, sequences) = (limits.tokens_max, limits.sequences_max);
-        let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}");
+        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
+        let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}");
         let at = section.at();
         section.find(Finding::error("S093", at, what).help("every decoding sequence has its token in each iteration"));
     }
+    let groups = groups(&mut section);
     section.finish();
-    Some(ServingChoice { name: name?, batcher: batcher?, router: own_router.unwrap_or(router), limits })
+    let router = own_router.unwrap_or(router);
+    Some(ServingChoice { name: name?, batcher: batcher?, router, limits, operation, groups })
 }

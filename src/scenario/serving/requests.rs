@@ -4,7 +4,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use hw::{Seconds, Span, Time};
-use sim::serving::arrivals::{self, Arrivals};
+use sim::serving::arrivals::{self, Arrivals, Schedule};
 use sim::serving::lengths;
 use sim::serving::request::Requests;
 use sim::serving::trace::{self, Format};
@@ -125,13 +125,45 @@ struct Asked {
     speed: f64,
     from_s: f64,
     to_s: f64,
+    schedule: Option<Schedule>,
 }
 
 /// Latest second of a window.
 const WINDOW_S_MAX: f64 = 8e6;
 
+/// `[[trace.schedule]]`: rates that hold from some second on.
+fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
+    let mut pieces: Vec<(f64, f64)> = Vec::new();
+    let mut wrong = None;
+    section.each_table("schedule", &mut |mut table| {
+        let from_s = table.number("from_s", 0.0, 0.0..=WINDOW_S_MAX);
+        let per_s = table.number("rate_per_s", 0.0, 0.0..=1e9);
+        let is_next = pieces.last().map_or(from_s == 0.0, |(before, _)| *before < from_s);
+        if !is_next {
+            wrong = Some((table.at(), "`trace.schedule` starts at 0 s and each later piece after the one before"));
+        }
+        pieces.push((from_s, per_s));
+        table.finish();
+    });
+    let repeat_s = Some(section.number("repeat_s", 0.0, 1e-3..=WINDOW_S_MAX)).filter(|period| *period > 0.0);
+    let last = *pieces.last()?;
+    if repeat_s.is_some_and(|period| period <= last.0) {
+        wrong = Some((section.at(), "`trace.repeat_s` lies after the start of the last piece"));
+    }
+    if repeat_s.is_none() && last.1 <= 0.0 || pieces.iter().all(|(_, per_s)| *per_s <= 0.0) {
+        wrong = Some((section.at(), "the last rate of `trace.schedule` is above 0, or some rate where it repeats"));
+    }
+    if let Some((at, what)) = wrong {
+        section.find(Finding::error("S092", at, what));
+        return None;
+    }
+    Some(Schedule { pieces, repeat_s, cv: 1.0 })
+}
+
 fn asked(section: &mut Section<'_>) -> Asked {
+    let schedule = schedule(section);
     Asked {
+        schedule,
         kind: section.word("arrivals", usize::MAX, &["poisson", "gamma", "replay"]),
         per_s: section.number("rate_per_s", 0.0, 1e-6..=1e9),
         cv: section.number("cv", 1.0, 0.01..=100.0),
@@ -144,14 +176,16 @@ fn asked(section: &mut Section<'_>) -> Asked {
 /// Lays arrivals over the requests and cuts the window.
 fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Option<(Requests, String)> {
     let Taken { mut requests, has_arrivals, source } = taken;
-    let Asked { kind, per_s, cv, speed, from_s: from, to_s: to } = *asked;
+    let Asked { kind, per_s, cv, speed, from_s: from, to_s: to, .. } = *asked;
     let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
     if kind == 2 && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";
         section.find(Finding::error("S092", section.at(), what).help("give `rate_per_s` with `poisson` or `gamma`"));
         return None;
     }
-    if kind < 2 && per_s <= 0.0 {
+    let schedule = asked.schedule.clone().filter(|_| kind < 2);
+    let schedule = schedule.map(|schedule| Schedule { cv: if kind == 0 { 1.0 } else { cv }, ..schedule });
+    if kind < 2 && per_s <= 0.0 && schedule.is_none() {
         section.missing("rate_per_s", "requests per second that arrive on average");
         return None;
     }
@@ -160,7 +194,10 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
         1 => Arrivals::Gamma { per_s, cv },
         _ => Arrivals::Replay { speed },
     };
-    arrivals::lay(&mut requests, arrivals, seed);
+    match &schedule {
+        Some(schedule) => arrivals::lay_schedule(&mut requests, schedule, seed),
+        None => arrivals::lay(&mut requests, arrivals, seed),
+    }
     let at = |seconds: f64| Time::ZERO + Span::from_seconds(Seconds::new(seconds));
     let requests = if from > 0.0 || to < WINDOW_S_MAX { requests.window(at(from), at(to)) } else { requests };
     if requests.is_empty() {
@@ -168,6 +205,7 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
         return None;
     }
     let words = match arrivals {
+        _ if schedule.is_some() => format!("{source}, at rates of a schedule"),
         Arrivals::Poisson { per_s } => format!("{source}, Poisson at {per_s} per second"),
         Arrivals::Gamma { per_s, cv } => format!("{source}, Gamma at {per_s} per second with cv {cv}"),
         Arrivals::Replay { speed } => format!("{source}, as recorded at {speed} times the speed"),

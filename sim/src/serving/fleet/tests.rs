@@ -1,5 +1,8 @@
 //! Queues with a theory, Little's law, balance of routers, and the same result from the same seed.
 
+mod changes;
+mod split;
+
 use hw::{Seconds, Time};
 
 use super::*;
@@ -157,7 +160,7 @@ fn the_same_seed_gives_the_same_result() {
 fn group(name: &str, n_replicas: u32, kv_blocks: u32, usd: f64) -> Group {
     let mut engine = engine(8);
     engine.limits.kv_blocks = kv_blocks;
-    Group { name: name.to_owned(), engine, n_replicas, gpus_per_replica: 2, usd_per_gpu_hour: Some(usd) }
+    Group { gpus_per_replica: 2, usd_per_gpu_hour: Some(usd), ..Group::new(name, engine, n_replicas) }
 }
 
 fn named(router: &str) -> Box<dyn Router> {

@@ -81,6 +81,19 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
             of_group("replica_hours", figures.paid_ns / NS_PER_HOUR);
         }
     }
+    if fleet.is_split() {
+        let moved = &served.moved;
+        let mean = |ticks: u64| ns(u128::from(ticks)) / 1e9 / count(moved.n);
+        insert("transfer_s".to_owned(), mean(moved.ticks));
+        insert("transfer_wait_s".to_owned(), mean(moved.waiting_ticks));
+    }
+    if fleet.is_dynamic() {
+        let changes = &served.changes;
+        insert("n_retried".to_owned(), count(changes.n_retried));
+        insert("n_outages".to_owned(), count(changes.n_outages));
+        insert("n_started".to_owned(), count(changes.n_started));
+        insert("n_stopped".to_owned(), count(changes.n_stopped));
+    }
     let usd_per_hour = |(group, figures): (&Group, &GroupFigures)| {
         let usd = group.usd_per_gpu_hour?;
         Some(figures.paid_mean * f64::from(group.gpus_per_replica) * usd)

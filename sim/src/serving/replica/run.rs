@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use super::{Composed, Phase, Replica, Spans, Waiting};
+use super::{Composed, Phase, Replica, Role, Spans, Waiting};
 use crate::serving::records::Records;
 use crate::serving::step_cost::{Chunk, StepLoad};
 
@@ -52,6 +52,16 @@ impl Going {
         self.start + n_least * self.least + self.device(k) - self.device(n_least)
     }
 
+    pub(super) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Iterations that are done at a tick before the last one's end.
+    pub(super) const fn steps_done(&self, tick: u64) -> u64 {
+        let k = self.steps_until(tick);
+        if self.end_of(k) <= tick { k } else { k - 1 }
+    }
+
     /// Fewest iterations, at least one, that are done at a tick or after it.
     const fn steps_until(&self, tick: u64) -> u64 {
         let (mut low, mut high) = (1, self.n_steps);
@@ -79,8 +89,9 @@ struct Lags {
 
 impl Lags {
     /// Lag of the micro-batch that holds the last of `n` chunk tokens.
-    fn after(&self, n: u32) -> u64 {
-        self.interval * u64::from(((n - 1) / self.tokens).min(self.stages - 1))
+    fn after(&self, n: u32) -> i64 {
+        let ticks = self.interval * u64::from(((n - 1) / self.tokens).min(self.stages - 1));
+        i64::try_from(ticks).expect("below a round")
     }
 }
 
@@ -91,12 +102,29 @@ impl Replica<'_> {
         self.outstanding += 1;
         let was_empty = self.waiting.is_empty();
         self.waiting.push_back(Waiting::New(request));
-        match &mut self.going {
-            None => self.begin(now, records),
+        let moved = match &mut self.going {
+            None => return self.begin(now, records),
             // Someone waits already and cannot be admitted before the span ends; the newcomer is behind.
             Some(_) if !was_empty => None,
             Some(going) if going.n_steps > 1 => {
                 let n_steps = going.steps_until(now);
+                let has_moved = n_steps < going.n_steps;
+                going.n_steps = n_steps;
+                has_moved.then(|| going.end_of(n_steps))
+            }
+            Some(_) => None,
+        };
+        self.note_newcomer(request, now);
+        moved
+    }
+
+    /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
+    /// of what is under way, if that is new or has moved.
+    pub(super) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+        match &mut self.going {
+            None => self.begin(now, records),
+            Some(going) if going.n_steps > 1 => {
+                let n_steps = going.steps_until(now + 1);
                 let has_moved = n_steps < going.n_steps;
                 going.n_steps = n_steps;
                 has_moved.then(|| going.end_of(n_steps))
@@ -110,6 +138,9 @@ impl Replica<'_> {
         assert!(self.going.is_none(), "one iteration at a time");
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
+        if self.role() == Role::Decode {
+            self.receive();
+        }
         let batcher = self.engine.batcher;
         batcher.compose(self, &mut composed);
         if composed.is_empty() && self.has_waiting() {
@@ -118,13 +149,17 @@ impl Replica<'_> {
             batcher.compose(self, &mut composed);
         }
         if composed.is_empty() {
-            assert!(self.waiting.is_empty(), "whoever waits at an idle replica is admitted");
+            assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
             self.composed = composed;
             return None;
         }
         for (id, _) in &composed.chunks {
-            records.schedule(self.slots[*id as usize].request, now);
+            let slot = &mut self.slots[*id as usize];
+            let early = self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(0, |found| found.1);
+            slot.shift -= i64::try_from(early).expect("below a round");
+            records.schedule(slot.request, now - early);
         }
+        self.newcomers.clear();
         let going = self.plan(now, &composed);
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
@@ -212,7 +247,7 @@ impl Replica<'_> {
     }
 
     /// Every decoding sequence has `k` tokens more.
-    fn decoded(&mut self, k: u64) {
+    pub(super) fn decoded(&mut self, k: u64) {
         // The blocks of the first iteration were taken when it was composed.
         let block = u64::from(self.limits().block_tokens);
         let later = k - 1;
@@ -241,16 +276,21 @@ impl Replica<'_> {
                 continue;
             }
             slot.generated += 1;
-            // A client never sees a later token before an earlier one, even when its sequence changes lanes.
-            slot.lag = slot.lag.max(lags.map_or(0, |lags| lags.after(n_before)));
+            // A sequence that is computed again stays in its lane: no client sees a later token before an earlier one.
+            if slot.generated == 1 {
+                slot.shift += lags.map_or(0, |lags| lags.after(n_before));
+            }
             let slot = *slot;
             self.counts.output_tokens += 1;
-            records.give_first_token(slot.request, now + slot.lag);
+            records.give_first_token(slot.request, now.saturating_add_signed(slot.shift));
             let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
             self.prefilling.remove(index);
             self.share(id);
             if slot.generated < self.requests.list[slot.request as usize].output {
-                self.join(id, slot.target);
+                match self.role() {
+                    Role::Prefill => self.hand_over(id, now),
+                    Role::Both | Role::Decode => self.join(id, slot.target),
+                }
                 continue;
             }
             self.conclude(id, now, records);
@@ -315,7 +355,7 @@ impl Replica<'_> {
     /// The client has its last token.
     pub(super) fn conclude(&mut self, id: u32, now: u64, records: &mut Records) {
         let slot = &self.slots[id as usize];
-        records.finish(slot.request, now + slot.lag);
+        records.finish(slot.request, now.saturating_add_signed(slot.shift));
         self.outstanding -= 1;
     }
 
@@ -337,18 +377,35 @@ impl Replica<'_> {
         self.free_slots.push(id);
     }
 
-    /// When micro-batches of a round of `elapsed` ticks leave the pipeline; `None` where all leave at once.
+    /// Micro-batches of a round of `elapsed` ticks; `None` where all go at once.
     fn lags(&self, elapsed: u64) -> Option<Lags> {
         let table = &self.engine.table;
         let lanes = table.lanes();
+        if lanes.stages == 1 {
+            return None;
+        }
         let decode_tokens = lanes.largest(self.n_decode) * table.tokens_per_sequence();
         let room = self.limits().tokens_max.saturating_sub(decode_tokens).max(1);
         let tokens = room.saturating_mul(lanes.ranks);
-        (lanes.stages > 1).then(|| Lags { tokens, stages: lanes.stages, interval: elapsed / u64::from(lanes.stages) })
+        Some(Lags { tokens, stages: lanes.stages, interval: elapsed / u64::from(lanes.stages) })
+    }
+
+    /// A request that comes during a round enters with the next of its micro-batches that has no chunk yet. It is composed with the next
+    /// round, and its tokens are there as much earlier as its micro-batch started before that.
+    fn note_newcomer(&mut self, request: u32, now: u64) {
+        let Some(going) = self.going else { return };
+        let (start, end) = (going.end_of(going.n_steps - 1), going.end_of(going.n_steps));
+        let Some(lags) = self.lags(end - start).filter(|_| start <= now) else { return };
+        let taken = u64::from(self.composed.n_chunk_tokens.div_ceil(lags.tokens));
+        let index = (now - start).div_ceil(lags.interval.max(1)).max(taken);
+        let early = (end - start).saturating_sub(index * lags.interval);
+        if early > 0 {
+            self.newcomers.push((request, early));
+        }
     }
 
     /// Adds up requests in the system over time.
-    fn count_time(&mut self, now: u64) {
+    pub(super) fn count_time(&mut self, now: u64) {
         let ticks = u128::from(now - self.outstanding_since) * u128::from(self.outstanding);
         self.counts.request_ticks += ticks;
         self.outstanding_since = now;

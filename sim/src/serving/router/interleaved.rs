@@ -9,7 +9,7 @@ use crate::serving::router::{Router, View};
 /// Weight of the heaviest replica, and so the finest step of a weight.
 const PARTS: f64 = 100.0;
 
-/// Where the cycle of a row of the assignment stands.
+/// Where the cycle of a row of the assignment and a stage stands.
 #[derive(Clone, Copy, Default)]
 struct Turn {
     /// Rounds so far in this cycle.
@@ -26,11 +26,12 @@ pub(super) struct Interleaved {
 
 impl Router for Interleaved {
     fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
-        let row = view.assignment.row(request, view.from);
-        if self.turns.len() <= row {
-            self.turns.resize(row + 1, Turn::default());
+        let row = view.row(request);
+        let at = 2 * row + view.stage();
+        if self.turns.len() <= at {
+            self.turns.resize(at + 1, Turn::default());
         }
-        let turn = &mut self.turns[row];
+        let turn = &mut self.turns[at];
         let group = |replica: u32| view.group_of[replica as usize];
         let split = |equals: &[u32]| {
             let weight = view.assignment.weight(row, group(equals[0])) / hw::Tokens(equals.len() as u64).as_f64();

@@ -8,7 +8,7 @@
 
 use crate::serving::router::{Router, View};
 
-/// The policy: what every group is owed, by row of the assignment.
+/// The policy: what every group is owed, by row of the assignment and stage.
 #[derive(Default)]
 pub(super) struct PlanWeights {
     owed: Vec<Vec<f64>>,
@@ -16,11 +16,12 @@ pub(super) struct PlanWeights {
 
 impl Router for PlanWeights {
     fn choose(&mut self, request: u32, view: &View<'_, '_>) -> u32 {
-        let row = view.assignment.row(request, view.from);
-        if self.owed.len() <= row {
-            self.owed.resize(row + 1, Vec::new());
+        let row = view.row(request);
+        let at = 2 * row + view.stage();
+        if self.owed.len() <= at {
+            self.owed.resize(at + 1, Vec::new());
         }
-        let owed = &mut self.owed[row];
+        let owed = &mut self.owed[at];
         let (mut best, mut sum, mut before): (Option<u32>, f64, Option<u32>) = (None, 0.0, None);
         // Replicas of a group are consecutive.
         for &replica in view.candidates {

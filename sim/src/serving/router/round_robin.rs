@@ -5,15 +5,16 @@ use crate::serving::router::{Router, View};
 /// The policy.
 #[derive(Default)]
 pub(super) struct RoundRobin {
-    next: usize,
+    /// By stage.
+    next: [usize; 2],
 }
 
 impl Router for RoundRobin {
     fn choose(&mut self, _request: u32, view: &View<'_, '_>) -> u32 {
         let n = view.candidates.len();
         // Replicas may have left since the last turn.
-        let at = self.next % n;
-        self.next = (at + 1) % n;
+        let at = self.next[view.stage()] % n;
+        self.next[view.stage()] = (at + 1) % n;
         view.candidates[at]
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use hw::{GroupShape, Seconds};
 
-use crate::cost::{CostModel, Source};
+use crate::cost::{CostModel, Estimate, Source};
 use crate::engine::Case;
 use crate::experts::ExpertLoad;
 use crate::lower::layer;
@@ -40,7 +40,11 @@ impl<'a> Writer<'a> {
     }
 
     fn sum(&self, ops: layer::Ops) -> Seconds {
-        let estimate = self.cost.estimate(&Op::Sequence(ops));
+        self.end(&self.cost.estimate(&Op::Sequence(ops)))
+    }
+
+    /// The end of an estimate's interval that is tabulated.
+    fn end(&self, estimate: &Estimate) -> Seconds {
         self.source.set(self.source.get().max(estimate.source));
         match self.case {
             Case::Low => estimate.low,
@@ -49,9 +53,21 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Takes out what the engine has kernels of its own for; their time.
+    fn taken(&self, ops: &mut layer::Ops) -> Seconds {
+        let mut own = Seconds::ZERO;
+        ops.retain(|(op, n)| {
+            let found = self.cost.engine(op);
+            own = own + found.map_or(Seconds::ZERO, |found| self.end(&found.times(*n)));
+            found.is_none()
+        });
+        own
+    }
+
     /// Embedding, GEMMs, norms and exchanges of all layers.
     pub(super) fn layers(&self, m: u64) -> Seconds {
         let forward = PassKind::Forward;
+        let mut own = Seconds::ZERO;
         let mut ops = layer::embedding(&self.problem, m);
         ops.extend(layer::repeated(&layer::before_attention(&self.problem, m, forward), self.n_layers));
         ops.extend(layer::repeated(&layer::after_attention(&self.problem, m, forward, None), self.n_dense));
@@ -59,15 +75,19 @@ impl<'a> Writer<'a> {
         if n_expert > 0 {
             let mut with_experts = layer::after_attention(&self.problem, m, forward, Some(&ExpertLoad::EVEN));
             with_experts.iter_mut().for_each(|(op, _)| self.visit(op, m));
+            own = own + self.taken(&mut with_experts) * f64::from(n_expert);
             ops.extend(layer::repeated(&with_experts, n_expert));
         }
         if self.shape.n_ranks > 1 {
             let bytes = m * self.problem.model.hidden * self.problem.dtype.bytes();
             // Two per layer, and one behind the embedding, which is cut over the vocabulary.
-            ops.push((Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape }, 2 * self.n_layers + 1));
+            let reduce = Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape };
+            let mut reduces = vec![(reduce, 2 * self.n_layers + 1)];
+            own = own + self.taken(&mut reduces);
+            ops.extend(reduces);
         }
         ops.extend(self.exchanges(m, n_expert));
-        self.sum(ops)
+        self.sum(ops) + own
     }
 
     /// Tokens to experts and back, and activations from stage to stage.

@@ -1,6 +1,7 @@
 //! Rounds of a pipeline: closed forms, a pipeline played stage by stage, and an engine of micro-batches that come and go one by one.
 
 use super::*;
+use crate::serving::host::{EngineLoop, Host};
 use crate::serving::step_cost::lanes::Lanes;
 
 const STEP_S: f64 = 1e-3;
@@ -8,7 +9,11 @@ const TOKEN_S: f64 = 1e-5;
 
 /// Iterations of `1 ms + 10 us` per token in lanes of 64 tokens, room for everybody.
 fn laned(lanes: Lanes) -> Engine {
-    let table = StepTable::linear(Seconds::new(STEP_S), Seconds::new(TOKEN_S), Seconds::ZERO).in_lanes(lanes, 64);
+    with_token_s(lanes, TOKEN_S)
+}
+
+fn with_token_s(lanes: Lanes, token_s: f64) -> Engine {
+    let table = StepTable::linear(Seconds::new(STEP_S), Seconds::new(token_s), Seconds::ZERO).in_lanes(lanes, 64);
     Engine { table, ..engine("vllm-v1", 100_000, Preemption::Recompute, Spans::Closed) }
 }
 
@@ -82,6 +87,20 @@ fn a_full_pipeline_serves_as_many_batches_as_it_has_stages() {
 }
 
 #[test]
+fn the_host_serves_one_micro_batch_at_a_time() {
+    // Micro-batches of 3 in 1.03 ms and 1 ms of host each: 4 ms of host per round are more than the 2.03 ms of a passage.
+    let requests = Requests::of((0..12).map(|_| Request::new(Time::ZERO, 1, 1001)).collect());
+    for (host_s, expected) in [(1e-3, 4e-3), (1e-4, 1.13e-3)] {
+        let mut engine = laned(stages(4));
+        let host = Host::new(EngineLoop::Serial, Seconds::new(host_s), Seconds::ZERO, Seconds::ZERO);
+        engine.table = engine.table.hosted(host);
+        let record = run(&requests, &engine).records.list[11];
+        let per_token = (seconds(record.finished()) - seconds(record.first_token())) / 1000.0;
+        assert!((per_token / expected - 1.0).abs() < 5e-3, "{per_token}, expected {expected}");
+    }
+}
+
+#[test]
 fn closed_spans_give_what_single_steps_give_in_lanes() {
     for lanes in [stages(2), stages(4), Lanes { stages: 1, ranks: 2 }, Lanes { stages: 2, ranks: 2 }] {
         for (kv_blocks, preemption) in [(1000, Preemption::Recompute), (40, Preemption::Recompute), (40, SWAP)] {
@@ -101,7 +120,8 @@ fn closed_spans_give_what_single_steps_give_in_lanes() {
 
 /// Micro-batches one by one: each enters when the one before has left the first stage, takes its own sequences and what waits, and
 /// its sequences come back with it. Returns mean seconds to the first token and per further token.
-fn one_by_one(requests: &Requests, n_stages: usize, tokens_max: u32) -> [f64; 2] {
+fn one_by_one(requests: &Requests, n_stages: usize, token_s: f64) -> [f64; 2] {
+    let tokens_max = 64;
     let arrival = |index: usize| requests.list[index].arrival.as_ns() as f64 / 1e9;
     let n = requests.len();
     let (mut first, mut last) = (vec![f64::NAN; n], vec![f64::NAN; n]);
@@ -135,7 +155,7 @@ fn one_by_one(requests: &Requests, n_stages: usize, tokens_max: u32) -> [f64; 2]
             done.push(head.0);
             waiting.pop_front();
         }
-        let stage_s = (STEP_S + f64::from(tokens_max - left) * TOKEN_S) / n_stages as f64;
+        let stage_s = (STEP_S + f64::from(tokens_max - left) * token_s) / n_stages as f64;
         let mut at = now;
         for free in &mut free {
             *free = free.max(at) + stage_s;
@@ -157,9 +177,11 @@ fn one_by_one(requests: &Requests, n_stages: usize, tokens_max: u32) -> [f64; 2]
 
 #[test]
 fn rounds_come_near_micro_batches_that_come_and_go_one_by_one() {
-    for (n_stages, per_s) in [(2, 100.0), (2, 400.0), (4, 100.0), (4, 400.0)] {
+    // Prompts that cost as much as a few tokens, and prompts that cost as much as ten.
+    let loads = [(TOKEN_S, 100.0), (TOKEN_S, 400.0), (1e-4, 50.0), (1e-4, 150.0), (1e-4, 250.0)];
+    for (n_stages, (token_s, per_s)) in [2, 4].into_iter().flat_map(|n| loads.map(|load| (n, load))) {
         let requests = requests(3000, per_s, 17, false);
-        let mut engine = laned(stages(n_stages));
+        let mut engine = with_token_s(stages(n_stages), token_s);
         engine.limits.sequences_max = 64;
         let served = run(&requests, &engine);
         let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len() as f64;
@@ -169,10 +191,12 @@ fn rounds_come_near_micro_batches_that_come_and_go_one_by_one() {
             (seconds(at.finished()) - seconds(at.first_token())) / f64::from(r.output.max(2) - 1)
         };
         let tpot = mean(records().map(tpot).collect());
-        let [first, per_token] = one_by_one(&requests, n_stages as usize, 64);
+        let [first, per_token] = one_by_one(&requests, n_stages as usize, token_s);
         println!("{n_stages} stages, {per_s}/s: TTFT {ttft} to {first}, TPOT {tpot} to {per_token}");
-        assert!((tpot / per_token - 1.0).abs() < 0.1, "{n_stages} stages, {per_s}/s: {tpot} to {per_token}");
-        // A newcomer waits for a round and not for a micro-batch: half a passage at most on average.
-        assert!((ttft - first).abs() < 0.6 * per_token, "{n_stages} stages, {per_s}/s: {ttft} to {first}");
+        assert!(
+            (-0.01..0.15).contains(&(tpot / per_token - 1.0)),
+            "{n_stages} stages, {per_s}/s: {tpot} to {per_token}"
+        );
+        assert!((-0.05..0.25).contains(&(ttft / first - 1.0)), "{n_stages} stages, {per_s}/s: {ttft} to {first}");
     }
 }

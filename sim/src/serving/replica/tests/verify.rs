@@ -64,3 +64,46 @@ fn every_sequence_ends_with_its_own_tokens_whatever_happens_to_its_blocks() {
     // Draws belong to requests, not to the order in which an engine serves them.
     assert!(by_batcher.windows(2).all(|pair| pair[0] == pair[1]), "{by_batcher:?}");
 }
+
+#[test]
+fn every_kind_of_engine_keeps_its_books() {
+    use crate::serving::host::{EngineLoop, Host};
+    use crate::serving::step_cost::lanes::Lanes;
+    let host = |engine_loop| Host::new(engine_loop, Seconds::new(1e-3), Seconds::ZERO, Seconds::new(1e-4));
+    for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
+        for (kv_blocks, preemption) in [(2000, Preemption::Recompute), (52, Preemption::Recompute), (52, SWAP)] {
+            for (stages, ranks) in [(1, 1), (1, 2), (2, 1), (3, 2)] {
+                for engine_loop in [EngineLoop::Serial, EngineLoop::Asynchronous] {
+                    for drafts in [None, Some(speculation(3, 0.7))] {
+                        let mut engine = engine(batcher, kv_blocks, preemption, Spans::Closed);
+                        engine.table = engine.table.in_lanes(Lanes { stages, ranks }, 64).hosted(host(engine_loop));
+                        if let Some(drafts) = &drafts {
+                            engine.table = engine.table.speculating(drafts);
+                        }
+                        let requests = requests(300, 300.0, 11, kv_blocks == 52);
+                        let served = run(&requests, &engine);
+                        let at = format!(
+                            "{batcher}, {kv_blocks}, {preemption:?}, {stages}x{ranks}, {engine_loop:?}, {drafts:?}"
+                        );
+                        assert_eq!(
+                            (served.n_refused, served.counts[0].output_tokens),
+                            (0, requests.tokens().1),
+                            "{at}"
+                        );
+                        for (request, record) in requests.list.iter().zip(&served.records.list) {
+                            let moments = (record.scheduled(), record.first_token(), record.finished());
+                            let (Some(scheduled), Some(first), Some(last)) = moments else {
+                                panic!("{at}: {record:?}")
+                            };
+                            assert!(
+                                request.arrival <= scheduled && scheduled < first && first <= last,
+                                "{at}: {record:?}"
+                            );
+                            assert!(request.output == 1 || first < last, "{at}: {record:?}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Fits the law of decode attention (`sim/src/cost/decode.rs`) to measured launches, alone and beside a prompt's chunk.
+
+use sim::cost::decode::{DecodeLaw, HEADS, MixedLaw};
+use sim::cost::profile::Residuals;
+
+use super::non_negative::{Robust, non_negative};
+use super::residuals;
+
+/// Folds of the cross-validation.
+const FOLDS: usize = 5;
+/// Rounds in which rows far off lose weight.
+const ROBUST: Robust = Robust { rounds: 10, off: 0.03 };
+
+/// A measured launch over sequences of one length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Launch {
+    /// Decoding sequences times their query heads on this device.
+    pub heads: f64,
+    /// Seconds to read their keys and values at the datasheet's bandwidth.
+    pub read_s: f64,
+    /// Seconds of the chunk by itself; 0 where there is none.
+    pub chunk_s: f64,
+    /// Measured.
+    pub seconds: f64,
+}
+
+impl Launch {
+    /// Terms over the measured time, which coefficients should add up to 1 together with the chunk's share.
+    fn terms(&self, start: bool) -> Vec<f64> {
+        let terms = [if start { 1.0 } else { 0.0 }, self.heads / HEADS, self.read_s];
+        // What the chunk leaves is what the sequences take; errors count relative to the whole launch.
+        terms.iter().map(|term| term / self.seconds).collect()
+    }
+}
+
+/// Coefficients, and measured over predicted of every launch by a fit without its fold.
+fn fitted(launches: &[Launch], start: bool) -> (Vec<f64>, Vec<f64>) {
+    let solve = |launches: &[&Launch]| {
+        let rows: Vec<Vec<f64>> = launches.iter().map(|launch| launch.terms(start)).collect();
+        let wanted: Vec<f64> = launches.iter().map(|launch| 1.0 - launch.chunk_s / launch.seconds).collect();
+        non_negative(&rows, &wanted, ROBUST)
+    };
+    let mut ratios = Vec::with_capacity(launches.len());
+    for fold in 0..FOLDS {
+        let parts = launches.iter().enumerate().partition::<Vec<_>, _>(|(index, _)| index % FOLDS == fold);
+        let seen: Vec<&Launch> = parts.1.into_iter().map(|(_, launch)| launch).collect();
+        let c = solve(&seen);
+        ratios.extend(parts.0.into_iter().map(|(_, launch)| {
+            let share: f64 = launch.terms(start).iter().zip(&c).map(|(x, c)| x * c).sum();
+            1.0 / (share + launch.chunk_s / launch.seconds)
+        }));
+    }
+    (solve(&launches.iter().collect::<Vec<_>>()), ratios)
+}
+
+fn errors(ratios: &[f64]) -> Residuals {
+    Residuals { n_fit: ratios.len(), ..residuals(ratios, ratios.len()) }
+}
+
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().expect("a number that was just written")
+}
+
+/// The law of launches without and with a chunk; `None` with fewer than ten of the former.
+#[must_use]
+pub fn law(alone: &[Launch], mixed: &[Launch]) -> Option<DecodeLaw> {
+    if alone.len() < 10 {
+        return None;
+    }
+    let (c, ratios) = fitted(alone, true);
+    let mixed = (mixed.len() >= 10).then(|| {
+        let (c, ratios) = fitted(mixed, false);
+        MixedLaw { per_sequence_s: rounded(c[1]), reached: rounded(1.0 / c[2].max(1e-3)), residuals: errors(&ratios) }
+    });
+    Some(DecodeLaw {
+        start_s: rounded(c[0]),
+        per_sequence_s: rounded(c[1]),
+        reached: rounded(1.0 / c[2].max(1e-3)),
+        residuals: errors(&ratios),
+        mixed,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_law_is_found_again_alone_and_beside_a_chunk() {
+        let launch = |n: u32, read_s: f64, chunk_s: f64| {
+            let (heads, n) = (f64::from(n) * 16.0, f64::from(n));
+            let own = if chunk_s > 0.0 { n * 4e-7 + read_s / 0.4 } else { 9e-6 + n * 5e-8 + read_s / 0.8 };
+            Launch { heads, read_s, chunk_s, seconds: own + chunk_s }
+        };
+        let sizes = || (0..8_u32).flat_map(|n| (0..8_u32).map(move |keys| (1 << n, f64::from(1 << keys))));
+        let alone: Vec<Launch> = sizes().map(|(n, keys)| launch(n, f64::from(n) * keys * 1e-7, 0.0)).collect();
+        let mixed: Vec<Launch> = sizes().map(|(n, keys)| launch(n, f64::from(n) * keys * 1e-7, 4e-5)).collect();
+        let law = law(&alone, &mixed).expect("enough rows");
+        let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 0.01, "{found} of {wanted}");
+        near(law.start_s, 9e-6);
+        near(law.per_sequence_s, 1e-7);
+        near(law.reached, 0.8);
+        let mixed = law.mixed.expect("enough rows");
+        near(mixed.per_sequence_s, 8e-7);
+        near(mixed.reached, 0.4);
+        assert!(mixed.residuals.p90_error < 0.01);
+    }
+}

@@ -1,0 +1,20 @@
+//! The cost model of a machine, as the kinds of long prompts, shared memory and sparse weights use it.
+
+use hw::Cluster;
+use sim::CostModel;
+use sim::cost::profile::Profile;
+use sim::cost::profiled::Profiled;
+use sim::cost::roofline::Roofline;
+use sim::cost::sustained::Sustained;
+
+/// Its profile or the datasheet roofline, with products held to a share of the peak where that is below 1.
+pub fn cost_model(cluster: &Cluster, profile: Option<&Profile>, sustained_flops_ratio: f64) -> Box<dyn CostModel> {
+    let model: Box<dyn CostModel + Send> = match profile {
+        Some(profile) => Box::new(Profiled::new(profile, cluster)),
+        None => Box::new(Roofline::new(cluster)),
+    };
+    if sustained_flops_ratio < 1.0 {
+        return Box::new(Sustained::new(model, &cluster.gpu, sustained_flops_ratio));
+    }
+    model
+}

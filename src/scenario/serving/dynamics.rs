@@ -1,0 +1,191 @@
+//! What changes a fleet and what is between its groups: `[fleet.group.scaling]`, `[fleet.group.failures]`, `[[fleet.outage]]`, `[[fleet.link]]`.
+
+use hw::{Seconds, Span, Time};
+use sim::serving::decode_attention::kv_bytes_per_token;
+use sim::serving::fleet::Link;
+use sim::serving::fleet::dynamics::{Failures, Outage, Scaling};
+use sim::serving::replica::Role;
+
+use super::{Serving, ServingChoice, ServingGroup};
+use crate::diagnostic::Finding;
+use crate::scenario::reader::{Place, Reader, Section, unknown};
+
+/// Bytes of a number in keys and values.
+const KV_ELEMENT_BYTES: u64 = 2;
+
+/// A link between two groups, by name.
+#[derive(Clone, Debug)]
+pub struct ServingLink {
+    from: String,
+    to: String,
+    at: Place,
+    gb_per_s: Option<f64>,
+    latency_s: f64,
+    wire_ratio: f64,
+}
+
+/// A replica that is lost, by the name of its group.
+#[derive(Clone, Debug)]
+pub struct ServingOutage {
+    group: String,
+    at: Place,
+    replica: u32,
+    at_s: f64,
+    notice_s: f64,
+    back_after_s: Option<f64>,
+}
+
+fn small(n: u64) -> u32 {
+    u32::try_from(n).expect("ranges keep counts below 2^32")
+}
+
+fn needed(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
+    let least = *range.start();
+    let found = section.number(key, -1.0, range);
+    if found < 0.0 {
+        section.missing(key, help);
+    }
+    found.max(least)
+}
+
+fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
+    let name = section.text(key).map(|(name, _)| name);
+    if name.is_none() {
+        section.missing(key, "the name of a `[[fleet.group]]`");
+    }
+    name.unwrap_or_default()
+}
+
+/// `scaling` of a group with at most so many replicas.
+pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<Scaling> {
+    let mut table = section.table("scaling")?;
+    let replicas_min = small(table.count("min", Some(1), 1..=u64::from(most)).0);
+    let scaling = Scaling {
+        replicas_min,
+        replicas_first: small(table.count("first", Some(replicas_min.into()), 1..=u64::from(most)).0),
+        target: needed(&mut table, "target", 1e-3..=1e6, "requests in the system per replica"),
+        interval: Seconds::new(table.number("interval_s", 15.0, 1e-3..=1e6)),
+        start_up: Seconds::new(needed(&mut table, "start_up_s", 0.0..=1e6, "seconds until a new replica serves")),
+        window: small(table.count("window", Some(20), 1..=100_000).0),
+    };
+    table.finish();
+    Some(scaling)
+}
+
+/// `failures` of a group.
+pub fn failures(section: &mut Section<'_>) -> Option<Failures> {
+    let mut table = section.table("failures")?;
+    let mut mean = |key, help| Seconds::new(needed(&mut table, key, 1e-3..=1e9, help));
+    let (mtbf, mttr) =
+        (mean("mtbf_s", "mean seconds until a replica fails"), mean("mttr_s", "mean seconds until it is back"));
+    table.finish();
+    Some(Failures { mtbf, mttr, seed: 0 })
+}
+
+/// `[[fleet.link]]`.
+pub fn link(mut section: Section<'_>) -> ServingLink {
+    let link = ServingLink {
+        from: group_name(&mut section, "from"),
+        to: group_name(&mut section, "to"),
+        at: section.at(),
+        gb_per_s: Some(section.number("gb_per_s", 0.0, 1e-6..=1e6)).filter(|rate| *rate > 0.0),
+        latency_s: section.number("latency_us", 0.0, 0.0..=1e9) / 1e6,
+        wire_ratio: section.number("wire_ratio", 1.0, 0.01..=1.0),
+    };
+    section.finish();
+    link
+}
+
+/// `[[fleet.outage]]`.
+pub fn outage(mut section: Section<'_>) -> ServingOutage {
+    let outage = ServingOutage {
+        group: group_name(&mut section, "group"),
+        at: section.at(),
+        replica: small(section.count("replica", Some(0), 0..=100_000).0),
+        at_s: needed(&mut section, "at_s", 0.0..=8e6, "seconds after the start"),
+        notice_s: section.number("notice_s", 0.0, 0.0..=1e6),
+        back_after_s: Some(section.number("back_after_s", -1.0, 0.0..=8e6)).filter(|after| *after >= 0.0),
+    };
+    section.finish();
+    outage
+}
+
+/// Names stand for groups, and every prefill group of a choice has somebody who decodes.
+pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    let names: Vec<&str> = serving.groups.iter().map(|group| group.name.as_str()).collect();
+    let ends = serving.links.iter().flat_map(|link| [(&link.from, &link.at), (&link.to, &link.at)]);
+    let lost = serving.outages.iter().map(|outage| (&outage.group, &outage.at));
+    let nowhere = None;
+    let chosen = serving.choices.iter().flat_map(|choice| choice.groups.iter().map(|name| (name, &nowhere)));
+    for (name, at) in ends.chain(lost).chain(chosen) {
+        if !names.contains(&name.as_str()) {
+            let what = format!("unknown group `{name}`");
+            reader.find(unknown("S042", what, name, names.iter().copied(), at.clone()));
+        }
+    }
+    for outage in &serving.outages {
+        let group = serving.groups.iter().find(|group| group.name == outage.group);
+        if let Some(group) = group.filter(|group| outage.replica >= group.n_replicas) {
+            let what =
+                format!("`fleet.outage.replica` = {}, group `{}` has {}", outage.replica, group.name, group.n_replicas);
+            reader.find(Finding::error("S042", outage.at.clone(), what).help("replicas count from 0"));
+        }
+    }
+    for choice in &serving.choices {
+        let has = |role| serving.groups_of(choice).iter().any(|group| group.role == role);
+        let missing = match (has(Role::Prefill), has(Role::Decode)) {
+            (true, false) => "computes prompts that no group decodes; add one with `role = \"decode\"`",
+            (false, true) => "decodes what no group prefills; add one with `role = \"prefill\"`",
+            _ => continue,
+        };
+        reader.find(Finding::error("S043", None, format!("`{}` {missing}", choice.name)));
+    }
+}
+
+/// Bytes of keys and values of a token, each once.
+pub fn kv_bytes(serving: &Serving) -> f64 {
+    hw::Bytes(kv_bytes_per_token(&serving.model, 1, KV_ELEMENT_BYTES)).as_f64()
+}
+
+/// Links between the groups of a choice. Packing reads what memory holds and writes what goes over the wire, unpacking the other way
+/// round, both at the memory bandwidth of the replica's GPUs: the least that it can take.
+pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
+    let groups = serving.groups_of(choice);
+    let position = |name: &str| groups.iter().position(|group| group.name == name);
+    let pack = |group: &ServingGroup, ratio: f64| {
+        let n_gpus = f64::from(serving.deployment_of(choice, group).n_gpus());
+        kv_bytes(serving) * (1.0 + ratio) / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
+    };
+    let link = |link: &ServingLink| {
+        let (from, to) = (position(&link.from)?, position(&link.to)?);
+        let ratio = link.wire_ratio;
+        let pack = if ratio < 1.0 { pack(groups[from], ratio) + pack(groups[to], ratio) } else { 0.0 };
+        Some(Link {
+            from,
+            to,
+            bytes_per_s: link.gb_per_s.map(|rate| rate * 1e9),
+            latency_s: link.latency_s,
+            wire_ratio: ratio,
+            pack_s_per_token: pack,
+        })
+    };
+    serving.links.iter().filter_map(link).collect()
+}
+
+/// Outages of the groups of a choice.
+pub fn outages(serving: &Serving, choice: &ServingChoice) -> Vec<Outage> {
+    let groups = serving.groups_of(choice);
+    let outage = |outage: &ServingOutage| {
+        let group = groups.iter().position(|group| group.name == outage.group)?;
+        // A choice with larger replicas has fewer of them.
+        let replica = outage.replica.min(serving.replicas_of(choice, groups[group]).saturating_sub(1));
+        Some(Outage {
+            group,
+            replica,
+            at: Time::ZERO + Span::from_seconds(Seconds::new(outage.at_s)),
+            notice: Seconds::new(outage.notice_s),
+            back_after: outage.back_after_s.map(Seconds::new),
+        })
+    };
+    serving.outages.iter().filter_map(outage).collect()
+}
