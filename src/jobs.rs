@@ -8,6 +8,8 @@ pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
 pub mod rental;
+pub mod phases;
+pub mod pool;
 pub mod serving;
 pub mod sparse_decode;
 
@@ -122,14 +124,25 @@ pub static KINDS: &[Kind] = &[
             boxed(scenario::sparse_decode::read(reader, source, folder, overrides))
         },
     },
+    Kind {
+        name: "pool",
+        about: "which layers of one model go to which nodes of a mixed pool, and how requests travel through them",
+        read: |reader, source, folder, overrides| boxed(scenario::pool::read(reader, source, folder, overrides)),
+    },
+    Kind {
+        name: "phases",
+        about: "whether prefill and decode go to different groups of a mixed pool, and which",
+        read: |reader, source, folder, overrides| boxed(scenario::phases::read(reader, source, folder, overrides)),
+    },
 ];
 
-/// Names that scenarios of long prompts, shared memory and sparse weights may use for policies, with what they do.
+/// Names that scenarios of long prompts, shared memory, sparse weights and pools may use for policies, with what they do.
 pub fn policies() -> impl Iterator<Item = (&'static str, &'static str)> {
     let long_prompt = scenario::long_prompt::POLICIES.map(|(name, _, about)| (name, about));
     let kv_sharing = scenario::kv_sharing::POLICIES.map(|(name, _, about)| (name, about));
     let sparse_decode = scenario::sparse_decode::POLICIES.map(|(name, _, about)| (name, about));
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(move |(name, _)| long_prompt.iter().all(|(known, _)| known != name));
-    long_prompt.into_iter().chain(kv_sharing).chain(other)
+    let pools = pool::policies().into_iter().chain(phases::policies());
+    long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools)
 }

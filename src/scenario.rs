@@ -12,7 +12,9 @@ pub mod kv_sharing;
 pub mod long_prompt;
 mod model;
 mod parallel;
+pub mod phases;
 mod policies;
+pub mod pool;
 pub mod reader;
 pub mod rental;
 mod run_list;
@@ -140,6 +142,10 @@ pub struct Overrides {
 
 /// Scenarios that are shipped with the program.
 pub static EMBEDDED: &[(&str, &str)] = &[
+    ("cloud/helix-24", include_str!("../scenarios/cloud/helix-24.toml")),
+    ("cloud/helix-24-30b", include_str!("../scenarios/cloud/helix-24-30b.toml")),
+    ("cloud/thunderserve-4x4", include_str!("../scenarios/cloud/thunderserve-4x4.toml")),
+    ("cloud/thunderserve-4x4-conversation", include_str!("../scenarios/cloud/thunderserve-4x4-conversation.toml")),
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("cloud/hetero-6gpu", include_str!("../scenarios/cloud/hetero-6gpu.toml")),
     ("cloud/milp-example", include_str!("../scenarios/cloud/milp-example.toml")),

@@ -20,6 +20,7 @@ pub mod long_prompt;
 mod measured;
 pub mod metrics;
 pub mod partial_attention;
+pub mod pool;
 pub mod records;
 pub mod replica;
 pub mod request;

@@ -5,14 +5,21 @@
 //! placement is a maximum flow (`helix/flow.rs`), an upper bound on what any schedule of requests reaches on it. Placements come from the
 //! baselines (`helix/layouts.rs`), a descent from them, and the paper's program (`helix/program.rs`) started at the best of them.
 //!
-//! Two bounds: all work over all nodes, F·M <= Σ_i max_k k·thr_i(k), and the program's own. Units: tokens per second, layers.
+//! `replay.rs` makes a placement what the simulator plays, `typical.rs` has the rates from times of layers. Two bounds: all work over all nodes, F·M <= Σ_i max_k k·thr_i(k), and the program's own. Units: tokens per second, layers.
 
 mod flow;
 mod layouts;
+mod policies;
 mod program;
+mod replay;
+pub mod tables;
+mod typical;
 
 pub use flow::{Flow, max_flow};
 pub use layouts::{chain, petals, separate, swarm};
+pub use policies::{POLICIES, Placement, PoolPolicy, Scheduling};
+pub use replay::{Fill, Link, Machines, Member, Network};
+pub use typical::{Typical, rates};
 
 use super::{Proof, RentalError, RunnerUp};
 use crate::milp::Budget;
@@ -128,18 +135,20 @@ impl Cluster {
     }
 }
 
+/// The baselines and a descent from each, with their flows.
+fn tried(cluster: &Cluster) -> Vec<(f64, Vec<Range>)> {
+    let starts = [petals(cluster), swarm(cluster), separate(cluster), chain(cluster)];
+    let both = starts.into_iter().flat_map(|start| [layouts::descend(cluster, start.clone()), start]);
+    both.map(|ranges| (max_flow(cluster, &ranges).tokens_per_s, ranges)).collect()
+}
+
 /// The best placement of the baselines and a descent from each; no solver.
 ///
 /// # Errors
 /// On figures without meaning, or when the nodes cannot hold the model or no token gets through.
 pub fn heuristic(cluster: &Cluster) -> Result<Placed, RentalError> {
     cluster.check()?;
-    let mut found: Vec<(f64, Vec<Range>)> = Vec::new();
-    for start in [petals(cluster), swarm(cluster), separate(cluster), chain(cluster)] {
-        let descended = layouts::descend(cluster, start.clone());
-        found.extend([start, descended].map(|ranges| (max_flow(cluster, &ranges).tokens_per_s, ranges)));
-    }
-    best(cluster, found, cluster.compute_bound(), Status::Heuristic)
+    best(cluster, tried(cluster), cluster.compute_bound(), Status::Heuristic)
 }
 
 /// The best placement: the program, started at the heuristic's.

@@ -8,15 +8,19 @@
 //! compression. Objective: the share of requests that meet both targets. Several details of the paper are not public; what is assumed here:
 //! mean waits of M/D/1 queues, a wire that a pair's largest machines share, and the constants below. Units: seconds, bytes per second.
 
+pub mod colocated;
 mod group;
+pub mod replay;
 mod search;
 mod transport;
 
+pub use colocated::Replica;
 pub use group::Stage;
 pub use transport::{Transport, solve as transport};
 
 use hw::Gpu;
 use sim::model::Model;
+use sim::serving::request::Request;
 
 use super::throughput::{LINK_REACHED, Lengths};
 use super::{Proof, RentalError};
@@ -240,23 +244,90 @@ pub fn stale(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalE
     search::kept(task, deployment)
 }
 
-/// Requests per second within the targets when every machine holds replicas that run both phases: the colocated baseline.
+/// Parts of the task's arrivals for which plans are made when the one that plays best is looked for.
+const LOADS: [f64; 7] = [1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12];
+
+/// A deployment, and the rate of arrivals that it was planned for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlayedBest {
+    /// Groups and routes.
+    pub deployment: Deployment,
+    /// Arrivals for which it was planned.
+    pub planned_for_per_s: f64,
+    /// Different deployments that were played.
+    pub n_played: usize,
+}
+
+/// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
+/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second.
 ///
 /// # Errors
-/// On figures without meaning.
-pub fn colocated(task: &Task) -> Result<f64, RentalError> {
+/// On figures without meaning, and when there is no plan for any load.
+pub fn plan_played(task: &Task, tabu: Tabu, requests: &[Request], share: f64) -> Result<PlayedBest, RentalError> {
+    let mut found: Vec<(f64, PlayedBest)> = Vec::new();
+    let mut why = None;
+    for load in LOADS {
+        let planned_for_per_s = load * task.requests_per_s;
+        match plan(&Task { requests_per_s: planned_for_per_s, ..task.clone() }, tabu) {
+            Ok(deployment) => {
+                if found.iter().any(|(_, known)| known.deployment.groups == deployment.groups) {
+                    continue;
+                }
+                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment), requests, share);
+                found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
+            }
+            Err(error) => why = Some(error),
+        }
+    }
+    let n_played = found.len();
+    let best = found.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a });
+    let none = || RentalError::Infeasible("no load has a plan".to_owned());
+    best.map(|(_, best)| PlayedBest { n_played, ..best }).ok_or_else(|| why.unwrap_or_else(none))
+}
+
+/// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the
+/// deployments that play best.
+///
+/// # Errors
+/// On figures without meaning, and when no machine holds both phases.
+pub fn within_machines(
+    task: &Task,
+    tabu: Tabu,
+    requests: &[Request],
+    share: f64,
+) -> Result<Vec<PlayedBest>, RentalError> {
     task.check()?;
-    let machine = |m: usize| {
-        let n = task.pool.machines[m].n_gpus;
-        let replicas = (1..=n).map(|size| {
-            let mut n_gpus = vec![0; task.pool.machines.len()];
-            n_gpus[m] = size;
-            let rates = group::layouts(task, &n_gpus).into_iter().map(|stages| group::colocated_rate(task, &stages));
-            f64::from(n / size) * rates.fold(0.0, f64::max)
-        });
-        replicas.fold(0.0, f64::max)
+    let alone = |m: usize| {
+        let mut task = task.clone();
+        let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != m);
+        others.for_each(|(_, machine)| machine.n_gpus = 0);
+        plan_played(&task, tabu, requests, share)
     };
-    Ok((0..task.pool.machines.len()).map(machine).sum())
+    let found: Vec<PlayedBest> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
+    if found.is_empty() {
+        return Err(RentalError::Infeasible(
+            "no machine alone holds the model in both phases within the targets".to_owned(),
+        ));
+    }
+    Ok(found)
+}
+
+/// Seconds to the first token and per further token of a mean request that is alone on a machine, with the layout that is best for either.
+///
+/// # Errors
+/// On figures without meaning, and when the machine does not hold the model.
+pub fn alone_s(task: &Task, machine: usize) -> Result<(f64, f64), RentalError> {
+    task.check()?;
+    let mut n_gpus = vec![0; task.pool.machines.len()];
+    n_gpus[machine] = task.pool.machines[machine].n_gpus;
+    let (input, output) = task.mean();
+    let times = group::layouts(task, &n_gpus).into_iter();
+    let times = times
+        .map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
+    let best = times.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
+    best.ok_or_else(|| {
+        RentalError::Infeasible(format!("`{}` alone does not hold the model", task.pool.machines[machine].name))
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Baseline placements, and a descent from them.
 //!
-//! Swarm: stages of equal size, nodes dealt to the stage with the least rate. Petals: fastest nodes first, each takes the interval that is
+//! Swarm: stages of equal size, nodes from fast to slow dealt to the stage with the least rate. Petals: fastest nodes first, each takes the interval that is
 //! weakest so far. Separate: one pipeline per type of node. Chain, ours: one pipeline over all nodes, each with as many layers as leave it a
 //! common rate, for the largest rate at which the layers suffice. The descent moves one node's range at a time, to where other ranges begin or
 //! end, and keeps a move that raises (flow, supply), where supply counts how much of a common rate the layers have.
@@ -58,10 +58,11 @@ pub fn petals(cluster: &Cluster) -> Vec<Range> {
     ranges
 }
 
-/// Swarm: stages of the size that the smallest node holds.
+/// Swarm: equal stages, the longest that the smallest node holds.
 #[must_use]
 pub fn swarm(cluster: &Cluster) -> Vec<Range> {
-    let size = (0..cluster.nodes.len()).map(|node| cluster.n_layers_max(node)).filter(|n| *n > 0).min().unwrap_or(1);
+    let least = (0..cluster.nodes.len()).map(|node| cluster.n_layers_max(node)).filter(|n| *n > 0).min().unwrap_or(1);
+    let size = (1..=least).rev().find(|&size| cluster.n_layers.is_multiple_of(size)).unwrap_or(1);
     stages(cluster, &fastest_first(cluster), size)
 }
 

@@ -101,6 +101,53 @@ fn the_artefacts_placement_has_the_artefacts_flow() {
     assert!((max_flow(&cluster, &ranges(PUBLISHED_PETALS)).tokens_per_s - 531.7026).abs() < 1e-3);
 }
 
+/// The 24 nodes with the published times of a model.
+fn machines24(table: usize) -> Machines {
+    let link = Link { bytes_per_s: 1e9, latency_s: 1e-3 };
+    let types = tables::published()[table].types.clone();
+    let of = |letter: char| "ALT".find(letter).expect("a type");
+    Machines {
+        n_layers: [80, 60][table],
+        activation_bytes: [16_384.0, 13_312.0][table],
+        members: TYPES.chars().map(|letter| Member { of: of(letter), region: 0 }).collect(),
+        types,
+        network: Network { within: link, between: link, card_bytes_per_s: 1e10 },
+        typical: Typical { prompt: 750.0, output: 240.0, cache_ratio: 0.3 },
+        hand_over: HandOver::Strict,
+        copy_bytes_per_s: 1e9 / (1.0 / 4.0 + 1.0 / 5.0),
+        prompt_tokens_max: 2048,
+        context_per_decode: 1000,
+    }
+}
+
+#[test]
+fn rates_from_the_published_times_are_the_artefacts() {
+    let cluster = machines24(0).cluster(Fill::Planned);
+    for (i, node) in cluster24(HandOver::Strict).nodes.iter().enumerate() {
+        assert_eq!(node.tokens_per_s.len(), cluster.nodes[i].tokens_per_s.len());
+        for (known, found) in node.tokens_per_s.iter().zip(&cluster.nodes[i].tokens_per_s) {
+            assert!((found / known - 1.0).abs() < 1e-4, "{}: {found}, published {known}", node.name);
+        }
+    }
+}
+
+#[test]
+fn a_placement_becomes_a_pool_with_the_flow_as_weights() {
+    let machines = machines24(0);
+    let placed = machines.place(&Placement::Given(ranges(PUBLISHED))).expect("a placement");
+    let pool = machines.pool(&placed.ranges, Some(&placed.flow)).expect("a pool");
+    let out: f64 = pool.hops.iter().filter(|hop| hop.from.is_none()).map(|hop| hop.weight).sum();
+    assert!((out - placed.flow.tokens_per_s).abs() < 1e-6, "{out}");
+    assert!(pool.nodes.len() <= 24 && pool.nodes.iter().all(|node| node.end <= 80));
+    // The authors' separate pipelines: 20 layers on an A100, 10 on an L4, at most 7 on a T4.
+    let separate = machines.place(&Placement::Separate).expect("a placement");
+    let most = |name: &str| {
+        let of = separate.ranges.iter().zip(&machines.members).filter(|(_, m)| machines.types[m.of].name == name);
+        of.map(|(range, _)| range.end - range.first).max().unwrap_or(0)
+    };
+    assert_eq!(["A100", "L4", "T4"].map(most), [20, 10, 7]);
+}
+
 #[test]
 fn no_baseline_of_the_24_nodes_beats_the_search_nor_the_search_the_bound() {
     for hand_over in [HandOver::Strict, HandOver::Partial] {

@@ -83,22 +83,43 @@ fn prefill_slowest_s(task: &Task, stages: &[Stage], input: f64) -> f64 {
     stages.iter().map(|stage| stage_s(task, stage, input, input / 2.0, input)).fold(0.0, f64::max)
 }
 
+/// Seconds that a prompt takes in the slowest stage, and in all of them.
+pub(super) fn read_s(task: &Task, stages: &[Stage], input: f64) -> (f64, f64) {
+    let all: f64 = stages.iter().map(|stage| stage_s(task, stage, input, input / 2.0, input)).sum();
+    (prefill_slowest_s(task, stages, input), all + hand_over_s(task, stages, input))
+}
+
 /// Seconds of a decode step of `batch` requests.
-fn step_s(task: &Task, stages: &[Stage], batch: f64, context: f64) -> f64 {
+pub(super) fn step_s(task: &Task, stages: &[Stage], batch: f64, context: f64) -> f64 {
     let n = f(stages.len() as u64);
     let part = batch / n;
     let slowest = stages.iter().map(|stage| stage_s(task, stage, part, context, part * context)).fold(0.0, f64::max);
     n * slowest + hand_over_s(task, stages, part)
 }
 
-/// Requests whose keys and values fit beside the weights.
-fn batch_max(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
+/// Requests that a group generates for at a time, at most.
+pub(super) const RUNNING_MAX: usize = 256;
+
+/// Tokens whose keys and values fit beside the weights.
+pub(super) fn cache_tokens(task: &Task, stages: &[Stage]) -> f64 {
     let room = |stage: &Stage| {
         let layers = f(stage.layers);
-        (usable(task, stage) - layers * layer_bytes(task)) / (layers * kv_layer_bytes(task) * tokens)
+        (usable(task, stage) - layers * layer_bytes(task)) / (layers * kv_layer_bytes(task))
     };
     let fits = stages.iter().filter(|stage| stage.layers > 0).map(room).fold(f64::INFINITY, f64::min);
-    fits.floor().clamp(0.0, BATCH_MAX)
+    if fits.is_finite() { fits.max(0.0) } else { 0.0 }
+}
+
+/// Requests whose keys and values fit beside the weights.
+fn batch_max(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
+    (cache_tokens(task, stages) / tokens).floor().clamp(0.0, BATCH_MAX)
+}
+
+/// Machine that holds most layers of a group.
+pub(super) fn home(stages: &[Stage]) -> usize {
+    let of = |machine: usize| stages.iter().filter(|s| s.machine == machine).map(|s| s.layers).sum::<u64>();
+    let machines = stages.iter().map(|stage| stage.machine).max().map_or(0, |most| most + 1);
+    (0..machines).rev().max_by_key(|&machine| of(machine)).unwrap_or(0)
 }
 
 /// Largest load of a server with fixed service time whose mean wait and service stay within a target (M/D/1: ρ·s / (2·(1 - ρ))).
@@ -124,6 +145,17 @@ pub(super) fn speed(task: &Task, stages: &[Stage], phase: Phase) -> Speed {
             let step_s = step_s(task, stages, batch.max(1.0), context);
             Speed { rate: batch / (output * step_s), step_s }
         }
+    }
+}
+
+/// Share of the requests whose prompt a group reads in time when it waits for no other; 1 for groups that generate.
+pub(super) fn in_time(task: &Task, stages: &[Stage], phase: Phase) -> f64 {
+    match phase {
+        Phase::Prefill => {
+            let meets = |lengths: &super::Lengths| prefill_s(task, stages, lengths.input) <= task.ttft_s;
+            task.classes.iter().filter(|(lengths, _)| meets(lengths)).map(|(_, share)| share).sum()
+        }
+        Phase::Decode => 1.0,
     }
 }
 

@@ -34,9 +34,14 @@ impl<'a> Known<'a> {
     fn group(&mut self, key: &Key) -> Group {
         let task = self.task;
         let stages = self.best.entry(key.clone()).or_insert_with(|| {
-            let all = group::layouts(task, &key.0).into_iter().map(|s| (group::speed(task, &s, key.1).rate, s));
+            // What arrives is all that a group can serve, and a fast pipeline that is late with long prompts serves less of it.
+            let worth = |s: &[Stage]| {
+                let (rate, in_time) = (group::speed(task, s, key.1).rate, group::in_time(task, s, key.1));
+                (rate.min(task.requests_per_s) * in_time, rate * in_time)
+            };
+            let all = group::layouts(task, &key.0).into_iter().map(|s| (worth(&s), s));
             let best = all.reduce(|a, b| if b.0 > a.0 { b } else { a });
-            best.filter(|(rate, _)| *rate > 0.0).map_or_else(Vec::new, |(_, stages)| stages)
+            best.filter(|(worth, _)| worth.1 > 0.0).map_or_else(Vec::new, |(_, stages)| stages)
         });
         Group { n_gpus: key.0.clone(), phase: key.1, stages: stages.clone() }
     }
@@ -57,15 +62,9 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Machine that holds most layers of a group.
-fn home(group: &Group) -> usize {
-    let of = |machine: usize| group.stages.iter().filter(|s| s.machine == machine).map(|s| s.layers).sum::<u64>();
-    (0..group.n_gpus.len()).rev().max_by_key(|&machine| of(machine)).unwrap_or(0)
-}
-
 /// Share of requests that meet both targets on a pair without waiting.
 fn met(task: &Task, prefill: &Group, decode: &Group, step_s: f64) -> f64 {
-    let bandwidth = task.pool.bandwidth(home(prefill), home(decode));
+    let bandwidth = task.pool.bandwidth(group::home(&prefill.stages), group::home(&decode.stages));
     let meets = |(lengths, _): &&(super::Lengths, f64)| {
         let wire = task.pool.start_s + task.wire_bytes(lengths.input.as_f64()) / bandwidth;
         let first = group::prefill_s(task, &prefill.stages, lengths.input);
@@ -87,7 +86,7 @@ fn program(task: &Task, groups: &[Group]) -> (Vec<usize>, Vec<usize>, Transport)
     let mut wires: BTreeMap<(usize, usize), Wire> = BTreeMap::new();
     for (i, &a) in prefill.iter().enumerate() {
         for (j, &b) in decode.iter().enumerate() {
-            let link = (home(&groups[a]), home(&groups[b]));
+            let link = (group::home(&groups[a].stages), group::home(&groups[b].stages));
             let busy = task.requests_per_s * task.wire_bytes(input) / task.pool.bandwidth(link.0, link.1);
             wires.entry(link).or_default().push((i, j, busy));
         }

@@ -94,7 +94,8 @@ fn four_a40_and_four_3090ti_gain_from_the_split() {
         let found = plan(&task, Tabu::default()).expect("a deployment");
         check(&task, &found);
         println!("{gbit_per_s} Gb/s: {:?}, {}", placement(&found), found.proof.binding);
-        found.requests_per_s / colocated(&task).expect("meaning")
+        let replicas = colocated::per_machine(&task).expect("meaning");
+        found.requests_per_s / replicas.iter().map(|replica| replica.requests_per_s).sum::<f64>()
     };
     let (fast, slow) = (ratio(40.0), ratio(5.0));
     println!("split over colocated: {fast:.2} and {slow:.2}");
@@ -228,4 +229,74 @@ fn bad_tasks_have_a_named_reason() {
         spoil(&mut task);
         assert_eq!(plan(&task, Tabu::default()).expect_err(message).to_string(), message);
     }
+}
+
+/// Requests of one shape, one per second on average.
+fn arrivals(n: usize, input: u32, output: u32) -> Vec<sim::serving::request::Request> {
+    use sim::serving::arrivals::{Arrivals, lay};
+    use sim::serving::request::{Request, Requests};
+    let mut requests = Requests::of(vec![Request::new(hw::Time::ZERO, input, output); n]);
+    lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, 3);
+    requests.list
+}
+
+#[test]
+fn a_request_alone_takes_the_planned_times() {
+    let task = four_and_four(5.0, 1024, 64, 1.0);
+    let found = plan(&task, Tabu::default()).expect("a deployment");
+    let fleet = replay::Fleet::of(&found);
+    let played = replay::play(&task, &fleet, &arrivals(1, 1024, 64));
+    let (prompt, tokens, _) = fleet.pairs[0];
+    let read = group::prefill_s(&task, &fleet.groups[prompt], Tokens(1024));
+    assert!((played.ttft_s - read).abs() < 1e-6, "{} for {read}", played.ttft_s);
+    // 63 steps at the context when it ends, and the wire before them.
+    let step = group::step_s(&task, &fleet.groups[tokens], 1.0, 1088.0);
+    let link = task.pool.bandwidth(group::home(&fleet.groups[prompt]), group::home(&fleet.groups[tokens]));
+    let wire = task.pool.start_s + task.wire_bytes(1024.0) / link;
+    assert!((played.tpot_s - step - wire / 63.0).abs() < 1e-6, "{} for {step} and {wire}", played.tpot_s);
+}
+
+#[test]
+fn prompts_of_one_length_wait_as_in_m_d_1() {
+    // One stage, so that the slowest stage is all of them: wait ρ·s / (2·(1 - ρ)).
+    let task = small(1024, 1, 1.0);
+    let stage = Stage { machine: 0, tp: 2, layers: task.model.n_layers };
+    let fleet = replay::Fleet { groups: vec![vec![stage.clone()], vec![stage]], pairs: vec![(0, 1, 1.0)] };
+    let (service, _) = group::read_s(&task, &fleet.groups[0], 1024.0);
+    let load = 0.6;
+    let mut requests = arrivals(40_000, 1024, 1);
+    for request in &mut requests {
+        let at = (request.arrival - hw::Time::ZERO).to_seconds().get() * service / load;
+        request.arrival = hw::Time::ZERO + hw::Span::from_seconds(hw::Seconds::new(at));
+    }
+    let played = replay::play(&task, &fleet, &requests);
+    let theory = service + load * service / (2.0 * (1.0 - load));
+    assert!((played.ttft_s / theory - 1.0).abs() < 0.03, "{} for {theory}", played.ttft_s);
+}
+
+#[test]
+fn the_partition_over_machines_is_no_worse_than_machines_alone() {
+    for task in [four_and_four(40.0, 512, 128, 20.0), four_and_four(5.0, 1024, 64, 20.0), small(512, 128, 10.0)] {
+        let sum = |replicas: Vec<Replica>| replicas.iter().map(|replica| replica.requests_per_s).sum::<f64>();
+        let (alone, mixed) =
+            (colocated::per_machine(&task).expect("meaning"), colocated::mixed(&task).expect("meaning"));
+        for (m, machine) in task.pool.machines.iter().enumerate() {
+            let used: u32 = mixed.iter().flat_map(|r| &r.stages).filter(|s| s.machine == m).map(|s| s.tp).sum();
+            assert!(used <= machine.n_gpus);
+        }
+        let (alone, mixed) = (sum(alone), sum(mixed));
+        assert!(mixed >= alone - 1e-9, "{mixed} below {alone}");
+    }
+}
+
+#[test]
+fn a_slower_rate_meets_more_targets() {
+    let task = four_and_four(40.0, 512, 128, 20.0);
+    let found = plan(&task, Tabu::default()).expect("a deployment");
+    let fleet = replay::Fleet::of(&found);
+    let requests = arrivals(400, 512, 128);
+    let (rate, played) = replay::goodput(&task, &fleet, &requests, 0.9);
+    assert!(rate > 0.0 && played.attainment >= 0.9, "{rate}: {played:?}");
+    let (strict, _) = replay::goodput(&task, &fleet, &requests, 0.99);
+    assert!(strict <= rate);
 }

@@ -1,0 +1,92 @@
+//! Replicas that run both phases: what the split is compared with.
+//!
+//! Of one machine (vLLM): as many equal replicas as it holds. Over machines (HexGen, arXiv:2311.11514): any groups of GPUs with stages of
+//! their own degree; the best partition by dynamic programming over the GPUs that are left, where HexGen searches by mutation. Units: requests
+//! per second within the targets.
+
+use std::collections::BTreeMap;
+
+use super::group::{self, Stage};
+use super::{Machine, RentalError, Task};
+
+/// A replica that runs both phases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replica {
+    /// Stages in order.
+    pub stages: Vec<Stage>,
+    /// Requests per second within the targets.
+    pub requests_per_s: f64,
+}
+
+/// Vectors of GPUs left that the partition looks at, at most.
+const LEFT_MAX: usize = 20_000;
+
+fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
+    let all = group::layouts(task, n_gpus).into_iter();
+    let rated = all.map(|stages| Replica { requests_per_s: group::colocated_rate(task, &stages), stages });
+    let best = rated.reduce(|a, b| if b.requests_per_s > a.requests_per_s { b } else { a });
+    best.filter(|replica| replica.requests_per_s > 0.0)
+}
+
+/// Equal replicas on every machine by itself.
+///
+/// # Errors
+/// On figures without meaning.
+pub fn per_machine(task: &Task) -> Result<Vec<Replica>, RentalError> {
+    task.check()?;
+    let mut all = Vec::new();
+    for m in 0..task.pool.machines.len() {
+        let n = task.pool.machines[m].n_gpus;
+        let equal = (1..=n).filter_map(|size| {
+            let mut n_gpus = vec![0; task.pool.machines.len()];
+            n_gpus[m] = size;
+            best(task, &n_gpus).map(|replica| (f64::from(n / size) * replica.requests_per_s, n / size, replica))
+        });
+        if let Some((_, count, replica)) = equal.reduce(|a, b| if b.0 > a.0 { b } else { a }) {
+            all.extend((0..count).map(|_| replica.clone()));
+        }
+    }
+    Ok(all)
+}
+
+/// Replicas over any GPUs; those of single machines where the pool is too large to look at every partition.
+///
+/// # Errors
+/// On figures without meaning.
+pub fn mixed(task: &Task) -> Result<Vec<Replica>, RentalError> {
+    task.check()?;
+    let all: Vec<u32> = task.pool.machines.iter().map(|machine: &Machine| machine.n_gpus).collect();
+    let n_left: usize = all.iter().map(|&n| n as usize + 1).fold(1, usize::saturating_mul);
+    if n_left > LEFT_MAX {
+        return per_machine(task);
+    }
+    // Vectors of GPUs by their code; the code of a part is below that of the whole.
+    let vector = |mut code: usize| -> Vec<u32> {
+        let digit = |&n: &u32| {
+            let digit = code % (n as usize + 1);
+            code /= n as usize + 1;
+            u32::try_from(digit).expect("at most the GPUs")
+        };
+        all.iter().map(digit).collect()
+    };
+    let rated: BTreeMap<usize, Replica> =
+        (1..n_left).filter_map(|code| best(task, &vector(code)).map(|replica| (code, replica))).collect();
+    let mut value = vec![(0.0_f64, 0_usize); n_left];
+    for code in 1..n_left {
+        let left = vector(code);
+        for (&part, replica) in rated.range(..=code) {
+            if vector(part).iter().zip(&left).all(|(part, left)| part <= left) {
+                let with = value[code - part].0 + replica.requests_per_s;
+                if with > value[code].0 {
+                    value[code] = (with, part);
+                }
+            }
+        }
+    }
+    let (mut code, mut found) = (n_left - 1, Vec::new());
+    while value[code].1 > 0 {
+        found.push(rated[&value[code].1].clone());
+        code -= value[code].1;
+    }
+    Ok(found)
+}

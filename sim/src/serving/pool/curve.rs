@@ -1,0 +1,60 @@
+//! Time of a layer by the size of a batch: straight lines between measured points.
+//!
+//! Units: tokens on one axis, seconds on the other. Before the first point a line comes from (0, 0); beyond the last the last line goes on.
+
+/// Measured points.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curve {
+    points: Vec<(f64, f64)>,
+}
+
+impl Curve {
+    /// Points of (tokens, seconds) with rising tokens.
+    ///
+    /// # Errors
+    /// Says what is wrong with the points.
+    pub fn new(points: Vec<(f64, f64)>) -> Result<Self, String> {
+        if points.is_empty() {
+            return Err("a curve needs a point".to_owned());
+        }
+        let bad = |(tokens, seconds): &(f64, f64)| {
+            !(tokens.is_finite() && *tokens > 0.0 && seconds.is_finite() && *seconds > 0.0)
+        };
+        if let Some((tokens, seconds)) = points.iter().find(|point| bad(point)) {
+            return Err(format!("tokens and times must be above 0, found ({tokens}, {seconds})"));
+        }
+        if let Some(pair) = points.windows(2).find(|pair| pair[1].0 <= pair[0].0) {
+            return Err(format!("tokens must rise, found {} after {}", pair[1].0, pair[0].0));
+        }
+        Ok(Self { points })
+    }
+
+    /// Seconds for that many tokens; 0 for none.
+    #[must_use]
+    pub fn at(&self, tokens: f64) -> f64 {
+        let above = self.points.partition_point(|point| point.0 < tokens).min(self.points.len() - 1);
+        let high = self.points[above];
+        let low = if above == 0 { (0.0, 0.0) } else { self.points[above - 1] };
+        (low.1 + (high.1 - low.1) * (tokens - low.0) / (high.0 - low.0)).max(0.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_points_time_is_linear_and_beyond_them_it_goes_on() {
+        let curve = Curve::new(vec![(10.0, 2.0), (20.0, 3.0)]).expect("rising");
+        let at = [0.0, 5.0, 10.0, 15.0, 20.0, 40.0].map(|tokens| curve.at(tokens));
+        assert_eq!(at, [0.0, 1.0, 2.0, 2.5, 3.0, 5.0]);
+    }
+
+    #[test]
+    fn points_without_meaning_are_named() {
+        let why = |points: &[(f64, f64)]| Curve::new(points.to_vec()).expect_err("no meaning");
+        assert_eq!(why(&[]), "a curve needs a point");
+        assert_eq!(why(&[(1.0, 0.0)]), "tokens and times must be above 0, found (1, 0)");
+        assert_eq!(why(&[(2.0, 1.0), (2.0, 1.0)]), "tokens must rise, found 2 after 2");
+    }
+}

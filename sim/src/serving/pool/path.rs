@@ -1,0 +1,29 @@
+//! How a request gets its path through a pool: the seam, and a file per way to choose.
+
+pub mod flow;
+pub mod random;
+pub mod swarm;
+
+pub use flow::Flow;
+pub use random::Random;
+pub use swarm::Swarm;
+
+/// Chooses paths.
+pub trait Paths {
+    /// Hops from the coordinator over all layers and back, for a prompt of so many tokens; `None` while there is none.
+    fn path(&mut self, prompt: u32) -> Option<Vec<usize>>;
+
+    /// A generated token goes along a path again.
+    fn again(&mut self, _path: &[usize]) {}
+
+    /// A request needed so many seconds for a hop and the node at its end.
+    fn crossed(&mut self, _hop: usize, _seconds: f64) {}
+
+    /// A request with such a prompt has ended and leaves its path.
+    fn left(&mut self, _path: &[usize], _prompt: u32) {}
+
+    /// Share of the fullest layer's cache that requests are expected to need.
+    fn filled_ratio(&self) -> f64 {
+        0.0
+    }
+}

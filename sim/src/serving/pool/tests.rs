@@ -1,0 +1,246 @@
+//! Two nodes in closed form, tokens that are conserved, weights that are realised, and layers at once against layer by layer.
+
+use hw::{Seconds, Span, Time};
+use proptest::prelude::*;
+
+use super::path::flow::Expected;
+use super::path::{Flow, Paths, Random, Swarm};
+use super::*;
+
+fn node(first: u32, end: u32, ms_per_prompt_token: f64, decode_ms: f64) -> Node {
+    let curve = |points: Vec<(f64, f64)>| Curve::new(points).expect("rising");
+    Node {
+        name: format!("{first}..{end}"),
+        first,
+        end,
+        prompt: curve(vec![(1000.0, ms_per_prompt_token)]),
+        decode: curve(vec![(1.0, decode_ms * 1e-3), (101.0, 2.0 * decode_ms * 1e-3)]),
+        room: Room { layers: end - first, kv_tokens: 100_000, prompts: 2, decodes: 64 },
+    }
+}
+
+/// Nodes with hops wherever the next layer follows; weights 1, 1e6 bytes per second, 2 ms.
+fn pool(nodes: Vec<Node>) -> Pool {
+    let n_layers = nodes.iter().map(|node| node.end).max().unwrap_or(0);
+    let hop = |from, to| Hop { from, to, weight: 1.0, bytes_per_s: 1e6, latency: Span::from_ns(2_000_000) };
+    let mut hops = Vec::new();
+    for (i, a) in nodes.iter().enumerate() {
+        if a.first == 0 {
+            hops.push(hop(None, Some(i)));
+        }
+        if a.end == n_layers {
+            hops.push(hop(Some(i), None));
+        }
+        let onward = nodes.iter().enumerate().filter(|(_, b)| b.first == a.end);
+        hops.extend(onward.map(|(j, _)| hop(Some(i), Some(j))));
+    }
+    Pool {
+        n_layers,
+        nodes,
+        hops,
+        activation_bytes: 98.0,
+        token_bytes: 2.0,
+        copy_bytes_per_s: 98e6,
+        prompt_tokens_max: 2048,
+        context_per_decode: 1000,
+    }
+}
+
+fn requests(shapes: &[(u32, u32)]) -> Vec<Request> {
+    shapes.iter().map(|&(prompt, output)| Request::new(Time::ZERO, prompt, output)).collect()
+}
+
+fn seconds(at: f64) -> Time {
+    Time::ZERO + Span::from_seconds(Seconds::new(at))
+}
+
+/// Everything counts; where requests are not replaced, everything can end.
+fn all(requests: &[Request], load: Load) -> Run<'_> {
+    let until = if load == Load::Open { 1e6 } else { 60.0 };
+    Run { requests, load, warm_up: Time::ZERO, until: seconds(until) }
+}
+
+fn as_s(ns: u64) -> f64 {
+    Span::from_ns(ns).to_seconds().get()
+}
+
+#[test]
+fn a_chain_of_two_nodes_is_the_sum_of_its_parts() {
+    // 500 prompt tokens. Coordinator to node: 1,000 bytes at 1 MB/s = 1 ms; node to node 50,000 bytes = 50 ms; 2 ms of latency for each of
+    // three hops. Copying 49,000 bytes at 98 MB/s = 0.5 ms at either node. Node 0: 2 layers of 500 x 4 us = 4 s; node 1: 3 layers of 1 s = 3 s.
+    let pool = pool(vec![node(0, 2, 4.0, 10.0), node(2, 5, 2.0, 20.0)]);
+    let list = requests(&[(500, 4)]);
+    let outcome = run(&pool, &mut Random::new(&pool, 0), &all(&list, Load::Open));
+    let prompt_s = 0.001 + 0.050 + 0.001 + 3.0 * 0.002 + 2.0 * 0.0005 + 2.0 * 2.0 + 3.0 * 1.0;
+    assert_eq!(outcome.prompt_ns.len(), 1);
+    assert!((as_s(outcome.prompt_ns[0]) - prompt_s).abs() < 1e-7, "{:?}", outcome.prompt_ns);
+    // A token: 2 bytes, 100 bytes and 2 bytes, 1 us of copying at either node, 2 layers of 10 ms and 3 of 20 ms.
+    let decode_s = 104e-6 + 3.0 * 0.002 + 2e-6 + 0.020 + 0.060;
+    assert_eq!(outcome.decode_ns.len(), 3);
+    assert!(outcome.decode_ns.iter().all(|&ns| (as_s(ns) - decode_s).abs() < 1e-7), "{:?}", outcome.decode_ns);
+    // The cache holds 500 + 3 tokens in 2 and in 3 layers.
+    assert_eq!(outcome.kv_peak, [1006, 1509]);
+}
+
+#[test]
+fn requests_that_wait_for_a_node_are_batched() {
+    // One node, one layer. Two requests decode together from the second round on: 10.1 ms for two against 10 ms for one.
+    let pool = pool(vec![node(0, 1, 1.0, 10.0)]);
+    let list = requests(&[(10, 2000), (10, 2000)]);
+    let run_s = |load| {
+        let asked = Run { requests: &list, load, warm_up: seconds(2.0), until: seconds(12.0) };
+        hw::Tokens(run(&pool, &mut Random::new(&pool, 0), &asked).decode_tokens).as_f64() / 10.0
+    };
+    let (one, two) = (run_s(Load::Closed { in_flight: 1 }), run_s(Load::Closed { in_flight: 2 }));
+    // A round is 10 ms of work and 4 ms of latency; two requests alternate between both, or share batches.
+    assert!((one - 1.0 / 0.014_006).abs() < 1.0, "{one}");
+    assert!(two > 1.3 * one && two <= 2.0 * one, "{two} after {one}");
+}
+
+#[test]
+fn weights_are_realised_within_two_percent() {
+    let mut pool = pool(vec![node(0, 1, 0.1, 1.0), node(0, 1, 0.1, 1.0), node(1, 2, 0.1, 1.0), node(1, 2, 0.1, 1.0)]);
+    // 3 to 1 at the entrance; from the first node 1 to 2, from the second all to the last.
+    let weight = |from: Option<usize>, to: Option<usize>| match (from, to) {
+        (None, Some(0)) => 3.0,
+        (Some(0), Some(3)) => 2.0,
+        (Some(1), Some(2)) => 0.0,
+        _ => 1.0,
+    };
+    pool.hops.iter_mut().for_each(|hop| hop.weight = weight(hop.from, hop.to));
+    let shapes: Vec<(u32, u32)> = (0..2000).map(|i| (10 + i * 37 % 400, 1 + i * 13 % 50)).collect();
+    let list = requests(&shapes);
+    let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
+    let outcome = run(&pool, &mut Flow::new(&pool, expected), &all(&list, Load::Closed { in_flight: 20 }));
+    let tokens = |from, to| {
+        let hop = pool.hops.iter().position(|hop| (hop.from, hop.to) == (from, to)).expect("a hop");
+        hw::Tokens(outcome.hop_tokens[hop]).as_f64()
+    };
+    let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 0.02;
+    assert!(near(tokens(None, Some(0)) / tokens(None, Some(1)), 3.0));
+    assert!(near(tokens(Some(0), Some(3)) / tokens(Some(0), Some(2)), 2.0));
+    assert_eq!(tokens(Some(1), Some(2)), 0.0);
+}
+
+#[test]
+fn a_cache_that_would_overflow_makes_requests_wait() {
+    let mut small = node(0, 1, 0.1, 1.0);
+    small.room.kv_tokens = 1000;
+    let pool = pool(vec![small]);
+    let list = requests(&[(300, 50); 40]);
+    let expected = Expected { output_tokens: 50.0, high_water_ratio: 0.9 };
+    let mut paths = Flow::new(&pool, expected);
+    let outcome = run(&pool, &mut paths, &all(&list, Load::Open));
+    // Two requests of 350 tokens fit below 900, three do not.
+    assert_eq!((outcome.n_ended, outcome.n_waiting), (40, 0));
+    assert!(outcome.kv_peak[0] <= 700, "{:?}", outcome.kv_peak);
+    assert_eq!(paths.filled_ratio(), 0.0);
+    // A prompt that no cache takes waits for ever.
+    let list = requests(&[(950, 5)]);
+    let outcome = run(&pool, &mut Flow::new(&pool, expected), &all(&list, Load::Open));
+    assert_eq!((outcome.n_ended, outcome.n_waiting), (0, 1));
+}
+
+#[test]
+fn a_filled_load_keeps_the_cache_near_its_level() {
+    let pool = pool(vec![node(0, 1, 0.01, 1.0), node(1, 2, 0.01, 1.0)]);
+    let list = requests(&[(400, 300); 10]);
+    let expected = Expected { output_tokens: 300.0, high_water_ratio: 0.85 };
+    let load = Load::Filled { start: 20, level_ratio: 0.8 };
+    let asked = Run { requests: &list, load, warm_up: seconds(30.0), until: seconds(90.0) };
+    let outcome = run(&pool, &mut Flow::new(&pool, expected), &asked);
+    // 0.8 of 100,000 tokens are 114 requests of 700.
+    let at_once = outcome.n_issued - outcome.n_ended;
+    assert!((114..=122).contains(&at_once), "{at_once}");
+}
+
+#[test]
+fn swarm_sends_less_to_slow_nodes() {
+    let pool = pool(vec![node(0, 1, 0.01, 1.0), node(1, 2, 0.01, 10.0), node(1, 2, 0.01, 30.0)]);
+    let list = requests(&[(10, 20); 300]);
+    let outcome = run(&pool, &mut Swarm::new(&pool), &all(&list, Load::Closed { in_flight: 1 }));
+    let tokens = |to| {
+        let hop = pool.hops.iter().position(|hop| (hop.from, hop.to) == (Some(0), Some(to))).expect("a hop");
+        hw::Tokens(outcome.hop_tokens[hop]).as_f64()
+    };
+    // Ways are taken in inverse proportion to 12 and 32 ms.
+    let ratio = tokens(1) / tokens(2);
+    assert!((2.0..3.4).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn layers_at_once_are_the_same_as_layer_by_layer() {
+    // A hop into the middle of both nodes, which no one takes, makes them go layer by layer.
+    let whole = pool(vec![node(0, 4, 0.3, 2.0), node(4, 9, 0.2, 3.0)]);
+    let mut stepped = whole.clone();
+    stepped.nodes.push(node(0, 3, 1.0, 1.0));
+    stepped.nodes.push(node(0, 6, 1.0, 1.0));
+    let hop = |from, to| Hop { from: Some(from), to: Some(to), weight: 0.0, bytes_per_s: 1e6, latency: Span::ZERO };
+    stepped.hops.extend([hop(2, 0), hop(3, 1)]);
+    let shapes: Vec<(u32, u32)> = (0..60).map(|i| (1 + i * 97 % 900, 1 + i * 31 % 40)).collect();
+    let list = requests(&shapes);
+    let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
+    let asked = all(&list, Load::Open);
+    let a = run(&whole, &mut Flow::new(&whole, expected), &asked);
+    let b = run(&stepped, &mut Flow::new(&stepped, expected), &asked);
+    assert_eq!((a.n_ended, a.prompt_ns.len(), a.decode_tokens), (60, 60, b.decode_tokens));
+    // A sum of roundings to nanoseconds differs from the rounding of a sum, and a message may then just miss a batch.
+    let mean = |ns: &[u64]| as_s(ns.iter().sum()) / hw::Tokens(ns.len() as u64).as_f64();
+    assert!((mean(&a.prompt_ns) / mean(&b.prompt_ns) - 1.0).abs() < 1e-3);
+    assert!((mean(&a.decode_ns) / mean(&b.decode_ns) - 1.0).abs() < 1e-3);
+}
+
+#[test]
+fn who_enters_between_layers_joins_the_batch_there() {
+    // Node 1 holds layers 1 to 4; requests that come from node 2 have done layer 1 already, and do three layers there.
+    let mut mixed = pool(vec![node(0, 1, 0.01, 1.0), node(1, 5, 0.01, 1.0), node(0, 2, 0.01, 1.0)]);
+    let inner = Hop { from: Some(2), to: Some(1), ..mixed.hops[0].clone() };
+    mixed.hops.push(inner);
+    let inner = mixed.hops.len() - 1;
+    assert_eq!(mixed.layers_done(inner), 3);
+    let list = requests(&[(100, 30); 50]);
+    let outcome = run(&mixed, &mut Random::new(&mixed, 3), &all(&list, Load::Closed { in_flight: 8 }));
+    assert!(outcome.n_ended >= 50 && outcome.hop_tokens[inner] > 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn tokens_are_conserved_and_nothing_is_faster_than_alone(
+        shapes in prop::collection::vec((1_u32..600, 1_u32..40), 1..40),
+        cuts in prop::collection::vec(1_u32..5, 2..4),
+        copies in 1_usize..3,
+        seed in 0_u64..100,
+    ) {
+        let mut nodes = Vec::new();
+        let mut first = 0;
+        for n in cuts {
+            nodes.extend((0..copies).map(|_| node(first, first + n, 0.05, 1.5)));
+            first += n;
+        }
+        let pool = pool(nodes);
+        let list = requests(&shapes);
+        let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
+        let mut ways: [Box<dyn Paths>; 3] =
+            [Box::new(Random::new(&pool, seed)), Box::new(Swarm::new(&pool)), Box::new(Flow::new(&pool, expected))];
+        for paths in &mut ways {
+            let outcome = run(&pool, paths.as_mut(), &all(&list, Load::Open));
+            let total: u64 = shapes.iter().map(|(prompt, output)| u64::from(prompt + output - 1)).sum();
+            let over = |from: Option<usize>| -> u64 { pool.ways(from).iter().map(|&hop| outcome.hop_tokens[hop]).sum() };
+            let into = |to: Option<usize>| -> u64 {
+                (0..pool.hops.len()).filter(|&hop| pool.hops[hop].to == to).map(|hop| outcome.hop_tokens[hop]).sum()
+            };
+            prop_assert_eq!(outcome.n_ended, shapes.len() as u64);
+            prop_assert_eq!(outcome.prompt_tokens + outcome.decode_tokens, total);
+            prop_assert_eq!((over(None), into(None)), (total, total));
+            for node in 0..pool.nodes.len() {
+                prop_assert_eq!(over(Some(node)), into(Some(node)));
+            }
+            // Alone, a token takes 1.5 ms in every layer and 2 ms on every hop.
+            let least = 1.5e-3 * f64::from(first) + 2e-3 * 3.0;
+            prop_assert!(outcome.decode_ns.iter().all(|&ns| as_s(ns) >= least - 1e-9));
+            prop_assert!(outcome.prompt_ns.len() == shapes.len());
+        }
+    }
+}

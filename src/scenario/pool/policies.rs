@@ -1,0 +1,121 @@
+//! `[policies]` of a pool: policies by name, and variants with a placement and a load of their own.
+
+use planner::rental::helix::{POLICIES, Placement, PoolPolicy, Range};
+use toml_span::value::ValueInner;
+
+use super::PoolChoice;
+use super::load::{self, Load};
+use crate::diagnostic::Finding;
+use crate::scenario::reader::{Place, Section, place_of, unknown};
+
+fn named(name: &str) -> Option<&'static PoolPolicy> {
+    POLICIES.iter().find(|policy| policy.name == name)
+}
+
+fn choice(policy: &PoolPolicy, load: &Load) -> PoolChoice {
+    PoolChoice {
+        name: policy.name.to_owned(),
+        placement: policy.placement.clone(),
+        scheduling: policy.scheduling,
+        load: load.clone(),
+        decodes_max: None,
+    }
+}
+
+fn unknown_policy(found: &str, at: Place, variants: &[PoolChoice]) -> Finding {
+    let names = POLICIES.iter().map(|policy| policy.name).chain(variants.iter().map(|choice| choice.name.as_str()));
+    unknown("S027", format!("unknown policy `{found}`"), found, names, at)
+}
+
+/// Reads the section: the choices in order, and the baseline.
+pub fn policies(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> (Vec<PoolChoice>, String) {
+    let mut variants = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, load, n_nodes, n_layers)));
+    let mut chosen: Vec<PoolChoice> = Vec::new();
+    match section.take("run") {
+        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
+            for item in &items {
+                let (name, at) = (item.as_str().unwrap_or_default(), place_of(item));
+                let variant = variants.iter().find(|choice| choice.name == name).cloned();
+                match variant.or_else(|| named(name).map(|policy| choice(policy, load))) {
+                    Some(choice) => chosen.push(choice),
+                    None => section.find(unknown_policy(name, at, &variants)),
+                }
+            }
+        }
+        _ => {
+            section
+                .missing("run", "for example `run = [\"helix\", \"separate\"]`; `skrull-sim list policies` shows all");
+        }
+    }
+    let baseline = section.text("baseline");
+    let first = chosen.first().map_or_else(String::new, |choice| choice.name.clone());
+    let baseline = baseline.map_or(first, |(name, at)| {
+        if !chosen.iter().any(|choice| choice.name == name) {
+            let known: Vec<&str> = chosen.iter().map(|choice| choice.name.as_str()).collect();
+            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
+        }
+        name
+    });
+    section.finish();
+    (chosen, baseline)
+}
+
+/// `[[policies.variant]]`: a policy under a name of its own.
+fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<PoolChoice> {
+    let name = section.text("name").map(|(name, _)| name);
+    if name.is_none() {
+        section.missing("name", "the name that results show");
+    }
+    let policy = of_key(&mut section, "policy");
+    if policy.is_none() && section.at().is_some() {
+        section.missing("policy", "a policy of pools, for example `helix`");
+    }
+    let placement = of_key(&mut section, "placement").map(|policy| policy.placement.clone());
+    let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
+    let ranges = ranges(&mut section, n_nodes, n_layers);
+    let load = load::variant(&mut section, load);
+    let decodes_max = super::small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
+    let decodes_max = (decodes_max > 0).then_some(decodes_max);
+    section.finish();
+    let (name, policy) = (name?, policy?);
+    let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.placement.clone());
+    if let Placement::Searched { solver_s: seconds } = &mut placement {
+        *seconds = solver_s;
+    }
+    Some(PoolChoice { name, placement, scheduling: policy.scheduling, load, decodes_max })
+}
+
+fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
+    let (name, at) = section.text(key)?;
+    let found = named(&name);
+    if found.is_none() {
+        section.find(unknown_policy(&name, at, &[]));
+    }
+    found
+}
+
+/// A layer range for every node, in the order of `[[pool.nodes]]`; an empty list is no layers.
+fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Vec<Range>> {
+    let (value, at) = section.take("ranges")?;
+    let range = |value: &toml_span::Value<'_>| {
+        let pair = value.as_array()?;
+        let bound = |at: usize| pair.get(at)?.as_integer().and_then(|n| u32::try_from(n).ok());
+        match pair.len() {
+            0 => Some(Range::default()),
+            2 => Some(Range { first: bound(0)?, end: bound(1)? }).filter(|r| r.first < r.end && r.end <= n_layers),
+            _ => None,
+        }
+    };
+    let found = match &value {
+        ValueInner::Array(items) => items.iter().map(range).collect::<Option<Vec<Range>>>(),
+        _ => None,
+    };
+    let found = found.filter(|ranges| ranges.len() == n_nodes);
+    if found.is_none() && n_nodes > 0 {
+        let what = format!("`ranges` must be a list of {n_nodes} pairs, one for each node");
+        let help = format!("a pair is [first layer, one beyond the last], from 0 to {n_layers}; [] holds none");
+        section.find(Finding::error("S134", at, what).help(help));
+    }
+    found
+}
