@@ -107,7 +107,7 @@ pub struct ExecuteArgs {
     /// Device: cpu, cpu:THREADS or cuda:N
     #[arg(long, default_value = "cpu")]
     pub device: String,
-    /// Runs of a step whose median counts
+    /// Runs of a step whose lower quartile counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
     /// Directory for output [default: that of the plan]
@@ -133,7 +133,7 @@ pub struct ValidateArgs {
     /// Fit the profile again with what every other plan measured; the error on the rest, before and after
     #[arg(long)]
     pub refit: bool,
-    /// Runs of a step whose median counts
+    /// Runs of a step whose lower quartile counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
     /// Exit 1 unless the figures hold: step_error<=0.08, operator_error<=0.1, tau>=0.8

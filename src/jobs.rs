@@ -7,9 +7,9 @@ mod costs;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
-pub mod rental;
 pub mod phases;
 pub mod pool;
+pub mod rental;
 pub mod serving;
 pub mod sparse_decode;
 

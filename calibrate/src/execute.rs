@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::campaign::SLOW;
 use crate::device::{Device, DeviceError};
-use crate::sample;
+use crate::sample::{self, UNDISTURBED};
 
 /// Why a plan was not executed.
 #[derive(Debug, Error)]
@@ -41,12 +41,12 @@ pub enum ExecuteError {
     Stuck(usize),
 }
 
-/// Runs of a step whose median counts, after one to warm up.
+/// Runs of a step, after one to warm up.
 pub const RUNS: usize = 3;
 /// A step may take so many times what is predicted, and this much more, before the watchdog gives up.
 const PATIENCE: (f64, Duration) = (50.0, Duration::from_secs(60));
 
-/// Executes a graph `runs` times and takes medians.
+/// Executes a graph `runs` times and takes lower quartiles.
 ///
 /// # Errors
 /// When the device fails or the plan does not fit.
@@ -65,7 +65,7 @@ pub fn execute(
 }
 
 /// A graph that is run as often as wanted. Several can take turns on a device, so that a while in which it is slow meets one run of each
-/// and no median.
+/// and no result.
 pub struct Running<'a> {
     graph: &'a TaskGraph,
     /// Whether the device can run a task.
@@ -139,7 +139,7 @@ impl<'a> Running<'a> {
         self.runs.iter().flat_map(|run| run.reference).fold(f64::INFINITY, f64::min)
     }
 
-    /// Medians over the runs beside which the device was steady, or over those of the lesser half of slowdowns where it never was.
+    /// Lower quartiles over the runs beside which the device was steady, or over those of the lesser half of slowdowns where it never was.
     ///
     /// # Errors
     /// When tasks wait for each other.
@@ -156,7 +156,7 @@ impl<'a> Running<'a> {
                 }
                 let times: Vec<f64> =
                     passes.iter().map(|pass| hw::Bytes(pass.end[task] - pass.start[task]).as_f64()).collect();
-                Span::from_ns(hw::Bytes::from_f64(quantile(&times, 0.5)).0)
+                Span::from_ns(hw::Bytes::from_f64(quantile(&times, UNDISTURBED)).0)
             })
             .collect();
         let spans = shared(graph, spans);
@@ -220,7 +220,7 @@ struct Pass {
 /// Times of each operation, one per launch.
 type Times<'a> = BTreeMap<&'a Op, Vec<f64>>;
 
-/// Medians over all launches of some runs.
+/// Lower quartiles over all launches of some runs.
 fn parts(runs: &[Run<'_>]) -> Vec<PartTime> {
     let mut all: Times<'_> = BTreeMap::new();
     for (op, times) in runs.iter().flat_map(|run| &run.times) {
@@ -228,7 +228,7 @@ fn parts(runs: &[Run<'_>]) -> Vec<PartTime> {
     }
     let part = |(op, times): (&Op, Vec<f64>)| {
         let n = (times.len() / runs.len().max(1)) as u64;
-        PartTime { op: op.clone(), seconds: quantile(&times, 0.5), n }
+        PartTime { op: op.clone(), seconds: quantile(&times, UNDISTURBED), n }
     };
     all.into_iter().map(part).collect()
 }
@@ -317,11 +317,11 @@ fn shared(graph: &TaskGraph, mut spans: Vec<Span>) -> Vec<Span> {
     spans
 }
 
-/// Starts and ends of the run in the middle of all by length.
+/// Starts and ends of the run at the lower quartile of all by length.
 fn live(timeline: &mut Timeline, passes: &[&Pass]) {
     let mut order = passes.to_vec();
     order.sort_by_key(|pass| pass.end.iter().max().copied());
-    let Some(pass) = order.get(order.len() / 2) else { return };
+    let Some(pass) = order.get(order.len() / 4) else { return };
     timeline.start = pass.start.iter().map(|&ns| Time::from_ns(ns)).collect();
     timeline.end = pass.end.iter().map(|&ns| Time::from_ns(ns)).collect();
 }

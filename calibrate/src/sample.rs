@@ -7,12 +7,15 @@ use std::time::{Duration, Instant};
 use hw::{Dtype, GroupShape};
 use serde::{Deserialize, Serialize};
 use sim::task::{Collective, CopyKind, Document, Op, Pass, Stream};
-use statrs::statistics::{Data, OrderStatistics};
+use sim::validation::quantile;
 
 use crate::device::{Device, DeviceError, Facts};
 use crate::family::Family;
 
-/// Launches that a median is taken of, at least and at most.
+/// Quantile of times that counts, of launches as of runs: others that use the machine only make it slower, for a while at a time, and a
+/// quiet machine has hardly another median than lower quartile.
+pub const UNDISTURBED: f64 = 0.25;
+/// Launches of a sample, at least and at most.
 const LAUNCHES: (f64, f64) = (5.0, 60.0);
 /// Seconds from which a kernel is long: its start no longer matters, and few launches do.
 const LONG: f64 = 0.2;
@@ -30,9 +33,9 @@ const MAD_TO_SIGMA: f64 = 1.4826;
 pub struct Sample {
     /// What ran.
     pub op: Op,
-    /// Median of its launches, seconds.
+    /// Lower quartile of its launches, seconds.
     pub seconds: f64,
-    /// Standard error of the median over it.
+    /// Its relative standard error.
     pub spread: f64,
     /// Time of the reference kernel around it over its best: 1.1 and above is a device that throttles, or is shared.
     pub slowdown: f64,
@@ -52,11 +55,11 @@ pub const fn stream_of(op: &Op) -> Stream {
 /// What launches of an operation took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Timed {
-    /// Median, seconds.
+    /// Lower quartile, seconds.
     pub seconds: f64,
-    /// Standard error of the median over it.
+    /// Its relative standard error.
     pub spread: f64,
-    /// Median of the reference kernel in between, seconds; none on other streams than that of compute.
+    /// Lower quartile of the reference kernel in between, seconds; none on other streams than that of compute.
     pub reference_s: Option<f64>,
 }
 
@@ -84,10 +87,10 @@ pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
     let n = hw::Bytes::from_f64((SECONDS / each).clamp(least, LAUNCHES.1)).0;
     let (times, references): (Vec<f64>, Vec<Option<f64>>) = launches(device, op, n)?.into_iter().unzip();
     let references: Option<Vec<f64>> = references.into_iter().collect();
-    let median = Data::new(times.clone()).median();
-    let off: Vec<f64> = times.iter().map(|time| (time - median).abs()).collect();
-    let spread = MAD_TO_SIGMA * Data::new(off).median() / median.max(1e-12) / hw::Tokens(n).as_f64().sqrt();
-    Ok(Timed { seconds: median, spread, reference_s: references.map(|references| Data::new(references).median()) })
+    let seconds = quantile(&times, UNDISTURBED);
+    let off: Vec<f64> = times.iter().map(|time| (time - seconds).abs()).collect();
+    let spread = MAD_TO_SIGMA * quantile(&off, 0.5) / seconds.max(1e-12) / hw::Tokens(n).as_f64().sqrt();
+    Ok(Timed { seconds, spread, reference_s: references.map(|references| quantile(&references, UNDISTURBED)) })
 }
 
 /// Seconds of launches, with those of the reference kernel before each where it ran.

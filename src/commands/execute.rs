@@ -33,7 +33,7 @@ pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let mut how: BTreeMap<How, usize> = BTreeMap::new();
     execution.how.iter().for_each(|one| *how.entry(*one).or_default() += 1);
     print(&format!(
-        "{}: step of {:.3} ms by `{}` on {}, median of {} runs ({})\n",
+        "{}: step of {:.3} ms by `{}` on {}, lower quartile of {} runs ({})\n",
         path.display(),
         execution.timeline.span().to_seconds().get() * 1e3,
         planned.policy,

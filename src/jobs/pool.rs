@@ -64,10 +64,10 @@ impl Job for PoolScenario {
 const COLUMNS: [(&str, &str); 6] = [
     ("decode_tokens_per_s", "decode tok/s"),
     ("tokens_per_s", "all tok/s"),
-    ("max_flow_tokens_per_s", "max flow tok/s"),
-    ("prompt_latency_s.mean", "prompt latency"),
-    ("decode_latency_s.mean", "token latency"),
-    ("kv_peak_ratio", "cache peak"),
+    ("max_flow_tokens_per_s", "max flow"),
+    ("prompt_latency_s.mean", "prompt"),
+    ("decode_latency_s.mean", "token"),
+    ("kv_peak_ratio", "cache"),
 ];
 
 fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
