@@ -16,8 +16,8 @@ pub fn render(capacity: &Capacity) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Capacity of {name} – skrull-sim</title>\n<style>{STYLE}td:nth-child(2){{text-align:right}}td:last-child{{text-align:left}}</style>\n</head>\n<body>\n<main>\n\
-         <header>\n<h1>Capacity of {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n</header>\n<section>\n<h2>Answer</h2>\n",
+         <title>Capacity: {name} – skrull-sim</title>\n<style>{STYLE}td:nth-child(2){{text-align:right}}td:last-child{{text-align:left}}</style>\n</head>\n<body>\n<main>\n\
+         <header>\n<h1>Capacity: {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n</header>\n<section>\n<h2>Answer</h2>\n",
         escape(&capacity.version)
     );
     for (index, sentence) in capacity.lead().iter().enumerate() {

@@ -7,7 +7,7 @@ use super::{Capacity, Rows, changes, fleets};
 /// Renders the report.
 #[must_use]
 pub fn render(capacity: &Capacity) -> String {
-    let mut out = format!("# Capacity of {}\n\n", capacity.scenario);
+    let mut out = format!("# Capacity: {}\n\n", capacity.scenario);
     for sentence in capacity.lead() {
         let _ = writeln!(out, "{sentence}");
     }
