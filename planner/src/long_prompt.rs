@@ -234,9 +234,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused_with_its_figures() {
-        with(1, 8.0, &|question| {
+        with(1, 6.0, &|question| {
             let why = best(question).expect_err("14.8 GB of weights over eight GPUs and 25.8 GB of keys");
-            assert!(why.contains("8.0 GiB may be used") && why.contains("keys and values 3.0"), "{why}");
+            assert!(why.contains("6.0 GiB may be used") && why.contains("keys and values 3.0"), "{why}");
         });
     }
 }
