@@ -72,7 +72,9 @@ pub struct Timed {
 /// When the device fails.
 pub fn time(device: &mut dyn Device, op: &Op) -> Result<Timed, DeviceError> {
     device.reserve(op)?;
-    device.reserve(&device.facts().reference.clone())?;
+    if stream_of(op) == Stream::Compute {
+        device.reserve(&device.facts().reference.clone())?;
+    }
     let once = |device: &mut dyn Device| {
         let begun = Instant::now();
         let seconds = launches(device, op, 1)?[0].0.max(1e-7);
