@@ -13,9 +13,10 @@ pub mod rental;
 pub mod serving;
 pub mod sparse_decode;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use reports::RunResult;
+use reports::{Column, PolicyResult, RunResult};
 
 use crate::diagnostic::Source;
 use crate::scenario::expect::Expectation;
@@ -61,7 +62,7 @@ impl Planned {
     ///
     /// # Errors
     /// The row's reason where nothing was decided.
-    fn of_row(row: &reports::PolicyResult) -> Result<Self, String> {
+    fn of_row(row: &PolicyResult) -> Result<Self, String> {
         if row.status != "ok" {
             return Err(format!("{}: {}", row.status, row.why));
         }
@@ -70,6 +71,33 @@ impl Planned {
         let words = std::iter::once(row.why.clone()).chain(facts.notes).collect::<Vec<_>>().join("\n");
         Ok(Self { json, words })
     }
+}
+
+/// A result with nothing in it yet but whose it is.
+fn head(name: &str, seed: u64, baseline: &str) -> RunResult {
+    RunResult {
+        schema: reports::SCHEMA.to_owned(),
+        scenario: name.to_owned(),
+        seed,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        baseline: baseline.to_owned(),
+        ..RunResult::default()
+    }
+}
+
+/// Metrics that a table shows, with their headings.
+fn columns(columns: &[(&str, &str)]) -> Vec<Column> {
+    columns.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
+}
+
+/// What every row is worth over what the baseline is; rows without a worth are left out.
+fn gains(
+    results: &[PolicyResult],
+    baseline: &str,
+    worth: impl Fn(&PolicyResult) -> Option<f64>,
+) -> BTreeMap<String, f64> {
+    let base = results.iter().find(|row| row.policy == baseline).and_then(&worth);
+    results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect()
 }
 
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use reports::{Column, CostModelFacts, Measured, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use sim::cost::Source;
 
 use super::Job;
@@ -42,15 +42,8 @@ impl Job for Endpoints {
             })
             .collect();
         let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
-        let base = results.iter().find(|row| row.policy == self.baseline).and_then(worth);
-        let gain = |row: &PolicyResult| Some((row.policy.clone(), worth(row)? / base?));
-        let speedup_ratio = results.iter().filter_map(gain).collect();
-        let column = |(key, heading): (&str, &str)| Column { key: key.to_owned(), heading: heading.to_owned() };
+        let speedup_ratio = super::gains(&results, &self.baseline, worth);
         RunResult {
-            schema: reports::SCHEMA.to_owned(),
-            scenario: self.name.clone(),
-            seed: self.seed,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
             cost_model: CostModelFacts {
                 profile: "published/serving".to_owned(),
                 source: Source::Published.name().to_owned(),
@@ -60,10 +53,10 @@ impl Job for Endpoints {
                 )],
                 ..CostModelFacts::default()
             },
-            columns: COLUMNS.map(column).to_vec(),
+            columns: super::columns(&COLUMNS),
             results,
-            baseline: self.baseline.clone(),
             speedup_ratio,
+            ..super::head(&self.name, self.seed, &self.baseline)
         }
     }
 }

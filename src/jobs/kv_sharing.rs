@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use rayon::prelude::*;
-use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::cost::Source;
 use sim::engine::Case;
 use sim::serving::decode_attention::kv_bytes_per_token;
@@ -66,31 +66,25 @@ fn name_runner_up(results: &mut [PolicyResult]) {
 
 fn result(scenario: &KvSharing, mut results: Vec<PolicyResult>, source: Source) -> RunResult {
     name_runner_up(&mut results);
-    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(rate);
-    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), rate(row)? / base?))).collect();
-    let column = |key: &str, heading: &str| Column { key: key.to_owned(), heading: heading.to_owned() };
+    let speedup_ratio = super::gains(&results, &scenario.baseline, rate);
     RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
             profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
             source: source.name().to_owned(),
             outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
-        columns: vec![
-            column("served_tokens_per_s", "tokens/s"),
-            column("makespan_s", "makespan"),
-            column("n_refused", "refused"),
-            column("context_max_tokens", "context"),
-            column("ttft_s.p50", "TTFT p50"),
-            column("debt_max_bytes", "lent at most"),
-        ],
+        columns: super::columns(&[
+            ("served_tokens_per_s", "tokens/s"),
+            ("makespan_s", "makespan"),
+            ("n_refused", "refused"),
+            ("context_max_tokens", "context"),
+            ("ttft_s.p50", "TTFT p50"),
+            ("debt_max_bytes", "lent at most"),
+        ]),
         results,
-        baseline: scenario.baseline.clone(),
         speedup_ratio,
+        ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
     }
 }
 

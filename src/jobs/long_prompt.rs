@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use planner::long_prompt::{Best, Judged, Question, Way, best};
 use rayon::prelude::*;
-use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::cost::Source;
 use sim::engine::Case;
 use sim::serving::long_prompt::chunks::{ChunkLaw, Cut, sizes};
@@ -54,7 +54,6 @@ fn result(scenario: &LongPrompt, rows: Vec<(PolicyResult, Source)>) -> RunResult
     let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
     let results: Vec<PolicyResult> = rows.into_iter().map(|(row, _)| row).collect();
     let speedup_ratio = gains(scenario, &results);
-    let column = |key: &str, heading: &str| Column { key: key.to_owned(), heading: heading.to_owned() };
     let mut free_parameters = scenario.free_parameters.clone();
     let mut kernels: Vec<&str> = scenario.choices.iter().map(|(_, choice)| choice.kernel.name).collect();
     kernels.sort_unstable();
@@ -65,10 +64,6 @@ fn result(scenario: &LongPrompt, rows: Vec<(PolicyResult, Source)>) -> RunResult
         )
     }));
     RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
             profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
             source: source.name().to_owned(),
@@ -76,17 +71,17 @@ fn result(scenario: &LongPrompt, rows: Vec<(PolicyResult, Source)>) -> RunResult
             outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
-        columns: vec![
-            column("ttft_s.mean", "TTFT"),
-            column("prompt_tokens_per_s", "tokens/s"),
-            column("n_chunks", "chunks"),
-            column("attention_ratio", "attention"),
-            column("bubble_ratio", "bubble"),
-            column("peak_memory_bytes", "memory"),
-        ],
+        columns: super::columns(&[
+            ("ttft_s.mean", "TTFT"),
+            ("prompt_tokens_per_s", "tokens/s"),
+            ("n_chunks", "chunks"),
+            ("attention_ratio", "attention"),
+            ("bubble_ratio", "bubble"),
+            ("peak_memory_bytes", "memory"),
+        ]),
         results,
-        baseline: scenario.baseline.clone(),
         speedup_ratio,
+        ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
     }
 }
 

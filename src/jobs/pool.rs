@@ -9,7 +9,7 @@ use std::time::Instant;
 use planner::rental::RentalError;
 use planner::rental::helix::{POLICIES, Placed, Placement, Range, Scheduling};
 use rayon::prelude::*;
-use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::serving::arrivals::{self, Arrivals};
 use sim::serving::pool::path::{Flow, Paths, Random, Swarm};
 use sim::serving::pool::{self, Outcome, Pool, Run};
@@ -81,24 +81,18 @@ fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         })
         .collect();
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
-    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(worth);
-    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect();
-    let column = |(key, heading): (&str, &str)| Column { key: key.to_owned(), heading: heading.to_owned() };
+    let speedup_ratio = super::gains(&results, &scenario.baseline, worth);
     RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
             profile: "times of a layer by batch size".to_owned(),
             source: scenario.times.clone(),
             free_parameters: scenario.free_parameters.clone(),
             ..CostModelFacts::default()
         },
-        columns: COLUMNS.map(column).to_vec(),
+        columns: super::columns(&COLUMNS),
         results,
-        baseline: scenario.baseline.clone(),
         speedup_ratio,
+        ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
     }
 }
 

@@ -240,7 +240,7 @@ fn columns(is_simulated: bool) -> Vec<Column> {
     } else {
         &[("makespan_s", "makespan"), ("cost_usd_per_hour", "per hour"), ("n_replicas", "replicas"), ("n_gpus", "GPUs")]
     };
-    all.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
+    super::columns(all)
 }
 
 fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunResult {
@@ -258,10 +258,6 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
     };
     let speedup_ratio = results.iter().zip(&scenario.choices).filter_map(gain).collect();
     RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
             profile: asked.profile.clone(),
             source: asked.source.clone(),
@@ -270,8 +266,8 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
         },
         columns,
         results,
-        baseline: scenario.baseline.clone(),
         speedup_ratio,
+        ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
     }
 }
 

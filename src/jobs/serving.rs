@@ -9,17 +9,15 @@ use std::time::Instant;
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use sim::cost::Source;
-use sim::cost::profiled::Profiled;
-use sim::cost::roofline::Roofline;
-use sim::cost::sustained::Sustained;
 use sim::engine::Case;
+use sim::serving;
 use sim::serving::fleet::{Fleet, Group};
 use sim::serving::metrics;
 use sim::serving::replica::{Engine, Spans};
 use sim::serving::speculation::Speculation;
 use sim::serving::step_cost::StepTable;
-use sim::{CostModel, serving};
 
+use super::costs::cost_model;
 use super::{Job, capacity};
 use crate::scenario::expect::Expectation;
 use crate::scenario::serving::{Serving, ServingChoice, ServingGroup, dynamics};
@@ -37,19 +35,6 @@ const WITH_INTERVAL: [&str; 8] = [
 ];
 /// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
 const BACKLOG: f64 = 0.1;
-
-/// Cost model of a group's machine.
-fn cost_model(scenario: &Serving, group: &ServingGroup) -> Box<dyn CostModel> {
-    let cluster = &group.cluster;
-    let model: Box<dyn CostModel + Send> = match &group.profile {
-        Some(profile) => Box::new(Profiled::new(profile, cluster)),
-        None => Box::new(Roofline::new(cluster)),
-    };
-    if scenario.sustained_flops_ratio < 1.0 {
-        return Box::new(Sustained::new(model, &cluster.gpu, scenario.sustained_flops_ratio));
-    }
-    model
-}
 
 impl Job for Serving {
     fn name(&self) -> &str {
@@ -91,23 +76,17 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
         row.metrics.get(key).copied()
     };
-    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(worth);
-    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect();
+    let speedup_ratio = super::gains(&results, &scenario.baseline, worth);
     RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
             profile: profiles(scenario),
             source: source.name().to_owned(),
             free_parameters: scenario.free_parameters.clone(),
             ..CostModelFacts::default()
         },
-        columns: Vec::new(),
         results,
-        baseline: scenario.baseline.clone(),
         speedup_ratio,
+        ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
     }
 }
 
@@ -128,7 +107,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
     let mut source = Source::Measured;
     let group = |group: &ServingGroup| {
         let limits = scenario.limits(choice, group);
-        let cost = cost_model(scenario, group);
+        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
         let deployment = scenario.deployment_of(choice, group);
         let drafts = choice.operation.drafts.as_ref();
         let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());

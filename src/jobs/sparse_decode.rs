@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use planner::sparse_decode::{Best, Decoding, Question, best, every_choice};
 use rayon::prelude::*;
-use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
@@ -48,16 +48,10 @@ impl Job for SparseDecode {
 
 fn result(scenario: &SparseDecode, results: Vec<PolicyResult>) -> RunResult {
     let rate = |row: &PolicyResult| row.metrics.get("tokens_per_s_per_gpu").copied();
-    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(rate);
-    let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), rate(row)? / base?))).collect();
+    let speedup_ratio = super::gains(&results, &scenario.baseline, rate);
     let outside = |row: &PolicyResult| row.metrics.get("outside_hull_ratio").copied().unwrap_or(0.0);
     let outside_hull_ratio = results.iter().map(outside).fold(0.0, f64::max);
-    let column = |key: &str, heading: &str| Column { key: key.to_owned(), heading: heading.to_owned() };
     RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
         cost_model: CostModelFacts {
             profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
             source: sim::cost::Source::Published.name().to_owned(),
@@ -69,17 +63,17 @@ fn result(scenario: &SparseDecode, results: Vec<PolicyResult>) -> RunResult {
             },
             free_parameters: scenario.free_parameters.clone(),
         },
-        columns: vec![
-            column("tokens_per_s_per_gpu", "tokens/s/GPU"),
-            column("n_gpus", "GPUs"),
-            column("batch_sequences", "batch"),
-            column("step_s", "step"),
-            column("weights_bytes", "weights"),
-            column("peak_memory_bytes", "memory"),
-        ],
+        columns: super::columns(&[
+            ("tokens_per_s_per_gpu", "tokens/s/GPU"),
+            ("n_gpus", "GPUs"),
+            ("batch_sequences", "batch"),
+            ("step_s", "step"),
+            ("weights_bytes", "weights"),
+            ("peak_memory_bytes", "memory"),
+        ]),
         results,
-        baseline: scenario.baseline.clone(),
         speedup_ratio,
+        ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
     }
 }
 
