@@ -89,8 +89,10 @@ pub fn run(
 /// Rounds over the runs that are wanted, at most.
 const PATIENCE: u64 = 2;
 
-/// Runs first steps of several plans on a device, taking turns, until each has so many runs beside which the device was steady. What ran before the device failed comes back, with the policy at which
-/// it failed; plans behind the first that did not even begin are not there.
+/// Runs first steps of several plans on a device, taking turns, until each has so many runs beside which the device was steady.
+///
+/// What ran before the device failed comes back, with the policy at which it failed; plans behind the first that did not even
+/// begin are not there.
 pub fn run_in_turn(
     planned: &[&Planned],
     device: &mut dyn Device,

@@ -3,7 +3,6 @@
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
 pub mod capacity;
-mod costs;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
@@ -16,9 +15,11 @@ pub mod sparse_decode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rayon::prelude::*;
 use reports::{Column, PolicyResult, RunResult};
+use sim::cost::Source;
 
-use crate::diagnostic::Source;
+use crate::diagnostic;
 use crate::scenario::expect::Expectation;
 use crate::scenario::reader::Reader;
 use crate::scenario::{self, Overrides};
@@ -85,6 +86,29 @@ fn head(name: &str, seed: u64, baseline: &str) -> RunResult {
     }
 }
 
+/// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes.
+fn rows<C: Sync, R: Send>(
+    choices: &[C],
+    name: impl Fn(&C) -> &str + Sync,
+    done: &(dyn Fn(&str) + Sync),
+    row: impl Fn(&C) -> R + Sync,
+) -> Vec<R> {
+    choices
+        .par_iter()
+        .map(|choice| {
+            let row = row(choice);
+            done(name(choice));
+            row
+        })
+        .collect()
+}
+
+/// Rows apart from the sources of their costs, of which the weakest counts.
+fn weakest(rows: Vec<(PolicyResult, Source)>) -> (Vec<PolicyResult>, Source) {
+    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
+    (rows.into_iter().map(|(row, _)| row).collect(), source)
+}
+
 /// Metrics that a table shows, with their headings.
 fn columns(columns: &[(&str, &str)]) -> Vec<Column> {
     columns.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
@@ -101,7 +125,7 @@ fn gains(
 }
 
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.
-type Read = fn(&mut Reader<'_>, &Source, &Path, &Overrides) -> Option<Box<dyn Job>>;
+type Read = fn(&mut Reader<'_>, &diagnostic::Source, &Path, &Overrides) -> Option<Box<dyn Job>>;
 
 /// A row of the table of kinds.
 pub struct Kind {
@@ -164,13 +188,17 @@ pub static KINDS: &[Kind] = &[
     },
 ];
 
-/// Names that scenarios of long prompts, shared memory, sparse weights and pools may use for policies, with what they do.
-pub fn policies() -> impl Iterator<Item = (&'static str, &'static str)> {
+/// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
+#[must_use]
+pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let long_prompt = scenario::long_prompt::POLICIES.map(|(name, _, about)| (name, about));
     let kv_sharing = scenario::kv_sharing::POLICIES.map(|(name, _, about)| (name, about));
     let sparse_decode = scenario::sparse_decode::POLICIES.map(|(name, _, about)| (name, about));
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
-    let other = sparse_decode.into_iter().filter(move |(name, _)| long_prompt.iter().all(|(known, _)| known != name));
+    let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
     let pools = pool::policies().into_iter().chain(phases::policies());
-    long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools)
+    let of_serving = |(name, about)| ("serving policy", name, about);
+    let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
+    serving::policies().into_iter().map(of_serving).chain(rental).chain(others.map(of_serving)).collect()
 }

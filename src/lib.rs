@@ -2,6 +2,7 @@
 
 pub mod cli;
 pub mod commands;
+mod costs;
 pub mod diagnostic;
 mod gate;
 pub mod hardware;

@@ -10,13 +10,11 @@ use planner::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::cost::profiled::Profiled;
-use sim::cost::roofline::Roofline;
-use sim::cost::sustained::Sustained;
 use sim::engine::{Case, Machine};
 use sim::metrics::{self, Played, causes};
 use sim::{CostModel, Outcome, Problem, Source, TaskGraph, Timeline};
 
+use crate::costs;
 use crate::scenario::{PolicyChoice, Scenario};
 
 /// A finished run.
@@ -30,15 +28,7 @@ pub struct Run {
 /// Cost model of a scenario.
 #[must_use]
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
-    let cluster = &scenario.problem.cluster;
-    let model: Box<dyn CostModel + Send> = match &scenario.profile {
-        Some(profile) => Box::new(Profiled::new(profile, cluster)),
-        None => Box::new(Roofline::new(cluster)),
-    };
-    if scenario.sustained_flops_ratio < 1.0 {
-        return Box::new(Sustained::new(model, &cluster.gpu, scenario.sustained_flops_ratio));
-    }
-    model
+    costs::cost_model(&scenario.problem.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio)
 }
 
 /// Runs every policy of a scenario; `done` is called as each finishes.

@@ -57,6 +57,12 @@ impl Stream {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
+    /// An exponential draw of mean 1.
+    pub fn exponential(&mut self) -> f64 {
+        // 1 − u lies in (0, 1], so the logarithm is finite.
+        -libm::log(1.0 - self.unit())
+    }
+
     /// Fisher-Yates shuffle in place.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {

@@ -13,9 +13,8 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
             let training = planner::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
-            let rows = training.chain(crate::jobs::serving::policies());
-            let rows = rows.chain(crate::jobs::rental::policies()).chain(crate::jobs::policies());
-            rows.map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
+            let others = crate::jobs::policies().into_iter().map(|(_, name, about)| (name, about));
+            training.chain(others).map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
         Kind::Routers => {
             sim::serving::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect()
@@ -130,11 +129,9 @@ pub fn show(name: &str) -> Result<(), Failure> {
     if let Some(about) = table(name) {
         return print(&format!("workload {name}\n{about}\n"));
     }
-    let serving = crate::jobs::serving::policies().into_iter().chain(crate::jobs::policies());
-    let serving = serving.map(|row| ("serving policy", row));
-    let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", (router.name, router.about)));
-    let rental = crate::jobs::rental::policies().into_iter().map(|row| ("rental policy", row));
-    if let Some((kind, (_, about))) = serving.chain(rental).chain(routers).find(|(_, (known, _))| *known == name) {
+    let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", router.name, router.about));
+    let policies = crate::jobs::policies();
+    if let Some((kind, _, about)) = policies.iter().copied().chain(routers).find(|(_, known, _)| *known == name) {
         return print(&format!("{kind} {name}\n{about}\n"));
     }
     if calibrate::profiles::embedded(name).is_some() {
@@ -146,9 +143,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
     names.extend(sim::model::embedded_names());
     names.extend(distribution::names());
     names.extend(lengths::names());
-    names.extend(crate::jobs::serving::policies().iter().map(|(name, _)| *name));
-    names.extend(crate::jobs::rental::policies().iter().map(|(name, _)| *name));
-    names.extend(crate::jobs::policies().map(|(name, _)| name));
+    names.extend(policies.iter().map(|(_, name, _)| *name));
     names.extend(sim::serving::router::ROUTERS.iter().map(|router| router.name));
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));
     let near = nearest(name, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));

@@ -32,15 +32,7 @@ impl Job for Endpoints {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let results: Vec<PolicyResult> = self
-            .list
-            .iter()
-            .map(|endpoint| {
-                let row = row(self, endpoint);
-                done(&endpoint.name);
-                row
-            })
-            .collect();
+        let results = super::rows(&self.list, |endpoint| &endpoint.name, done, |endpoint| row(self, endpoint));
         let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
         let speedup_ratio = super::gains(&results, &self.baseline, worth);
         RunResult {

@@ -3,23 +3,19 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::cost::Source;
 use sim::engine::Case;
 use sim::serving::decode_attention::kv_bytes_per_token;
 use sim::serving::kv_sharing::Exchange;
 use sim::serving::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};
-use sim::serving::metrics::quantile;
-use sim::serving::step_cost::{StepLoad, StepTable, TICKS_PER_NS, ticks_of};
+use sim::serving::metrics;
+use sim::serving::step_cost::{SECONDS_PER_TICK, StepLoad, StepTable, TICKS_PER_NS, ticks_of};
 
 use super::Job;
-use super::costs::cost_model;
+use crate::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::kv_sharing::{KvSharing, Policy};
-
-/// Seconds of a tick.
-const SECONDS_PER_TICK: f64 = 1.0 / 1024e9;
 
 impl Job for KvSharing {
     fn name(&self) -> &str {
@@ -35,17 +31,9 @@ impl Job for KvSharing {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let rows: Vec<(PolicyResult, Source)> = self
-            .choices
-            .par_iter()
-            .map(|(name, policy)| {
-                let row = row(self, name, *policy);
-                done(name);
-                row
-            })
-            .collect();
-        let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
-        result(self, rows.into_iter().map(|(row, _)| row).collect(), source)
+        let rows = super::rows(&self.choices, |(name, _)| name, done, |(name, policy)| row(self, name, *policy));
+        let (results, source) = super::weakest(rows);
+        result(self, results, source)
     }
 }
 
@@ -186,15 +174,12 @@ fn metrics(scenario: &KvSharing, cluster: &Cluster<'_>, outcome: &Outcome) -> BT
         let first = outcome.first[index]?;
         Some(count(first - requests[index].arrival.as_ns() * TICKS_PER_NS) * SECONDS_PER_TICK)
     };
-    let waits = |is_long: bool| {
+    let waits = |is_long: bool| -> Vec<f64> {
         let chosen = (0..requests.len()).filter(|&index| (requests[index].prompt >= scenario.long_tokens) == is_long);
-        let mut waits: Vec<f64> = chosen.filter_map(wait).collect();
-        waits.sort_by(f64::total_cmp);
-        waits
+        chosen.filter_map(wait).collect()
     };
-    let (short, long) = (waits(false), waits(true));
     let counts = &outcome.counts;
-    let mut metrics: BTreeMap<String, f64> = [
+    let mut figures: BTreeMap<String, f64> = [
         ("served_tokens_per_s", if makespan_s > 0.0 { count(tokens) / makespan_s } else { 0.0 }),
         ("output_tokens_per_s", if makespan_s > 0.0 { count(outputs) / makespan_s } else { 0.0 }),
         ("makespan_s", makespan_s),
@@ -211,15 +196,9 @@ fn metrics(scenario: &KvSharing, cluster: &Cluster<'_>, outcome: &Outcome) -> BT
     .into_iter()
     .map(|(key, value)| (key.to_owned(), value))
     .collect();
-    for (name, waits) in [("ttft_s", &short), ("long_ttft_s", &long)] {
-        if !waits.is_empty() {
-            metrics.insert(format!("{name}.mean"), waits.iter().sum::<f64>() / count(waits.len() as u64));
-            for (part, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
-                metrics.insert(format!("{name}.{part}"), quantile(waits, share));
-            }
-        }
-    }
-    metrics
+    metrics::spread(&mut figures, "ttft_s", waits(false));
+    metrics::spread(&mut figures, "long_ttft_s", waits(true));
+    figures
 }
 
 /// No schedule of the served requests ends sooner: every token passes the products of some instance at the best rate of any batch, and the

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::long_prompt::{Best, Judged, Question, Way, best};
-use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::cost::Source;
 use sim::engine::Case;
@@ -13,8 +12,8 @@ use sim::serving::long_prompt::cost::{Attention, SparseAttention, StageCost};
 use sim::serving::long_prompt::{PromptChunk, laid, play};
 use sim::serving::step_cost::{Deployment, StepTable};
 
-use super::costs::cost_model;
 use super::{Job, Planned};
+use crate::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::long_prompt::{LongPrompt, Policy, PromptChoice};
 
@@ -32,16 +31,9 @@ impl Job for LongPrompt {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let rows: Vec<(PolicyResult, Source)> = self
-            .choices
-            .par_iter()
-            .map(|(name, choice)| {
-                let row = row(self, name, choice);
-                done(name);
-                row
-            })
-            .collect();
-        result(self, rows)
+        let rows = super::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(self, name, choice));
+        let (results, source) = super::weakest(rows);
+        result(self, results, source)
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
@@ -50,9 +42,7 @@ impl Job for LongPrompt {
     }
 }
 
-fn result(scenario: &LongPrompt, rows: Vec<(PolicyResult, Source)>) -> RunResult {
-    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
-    let results: Vec<PolicyResult> = rows.into_iter().map(|(row, _)| row).collect();
+fn result(scenario: &LongPrompt, results: Vec<PolicyResult>, source: Source) -> RunResult {
     let speedup_ratio = gains(scenario, &results);
     let mut free_parameters = scenario.free_parameters.clone();
     let mut kernels: Vec<&str> = scenario.choices.iter().map(|(_, choice)| choice.kernel.name).collect();

@@ -7,7 +7,6 @@ use std::time::Instant;
 use planner::rental::RentalError;
 use planner::rental::thunderserve::replay::{Fleet, goodput};
 use planner::rental::thunderserve::{self, Phase, PlayedBest, Replica, Stage, Task, colocated};
-use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 use super::Job;
@@ -43,15 +42,7 @@ const COLUMNS: [(&str, &str); 6] = [
 ];
 
 fn run(scenario: &PhasesScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let results: Vec<PolicyResult> = scenario
-        .choices
-        .par_iter()
-        .map(|choice| {
-            let row = policy(scenario, choice);
-            done(&choice.name);
-            row
-        })
-        .collect();
+    let results = super::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
     let speedup_ratio = super::gains(&results, &scenario.baseline, worth);
     RunResult {

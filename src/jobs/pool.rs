@@ -8,7 +8,6 @@ use std::time::Instant;
 
 use planner::rental::RentalError;
 use planner::rental::helix::{POLICIES, Placed, Placement, Range, Scheduling};
-use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::serving::arrivals::{self, Arrivals};
 use sim::serving::pool::path::{Flow, Paths, Random, Swarm};
@@ -71,15 +70,7 @@ const COLUMNS: [(&str, &str); 6] = [
 ];
 
 fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let results: Vec<PolicyResult> = scenario
-        .choices
-        .par_iter()
-        .map(|choice| {
-            let row = policy(scenario, choice);
-            done(&choice.name);
-            row
-        })
-        .collect();
+    let results = super::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
     let speedup_ratio = super::gains(&results, &scenario.baseline, worth);
     RunResult {

@@ -14,7 +14,6 @@ use planner::rental::cost_efficiency::{self, Assignment, Form, Options};
 use planner::rental::mixing::{self, Decide, Settled};
 use planner::rental::simulated::{self, Replay};
 use planner::rental::{Answer, Plan, Problem, Proof, RentalError};
-use rayon::prelude::*;
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 use super::{Job, Planned};
@@ -41,15 +40,7 @@ impl Job for Rental {
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         let asked = rates::ask(self);
-        let rows: Vec<PolicyResult> = self
-            .choices
-            .par_iter()
-            .map(|choice| {
-                let row = row(self, choice, &asked);
-                done(&choice.name);
-                row
-            })
-            .collect();
+        let rows = super::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &asked));
         result(self, &asked, rows)
     }
 

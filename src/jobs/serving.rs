@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use sim::cost::Source;
 use sim::engine::Case;
@@ -17,8 +16,8 @@ use sim::serving::replica::{Engine, Spans};
 use sim::serving::speculation::Speculation;
 use sim::serving::step_cost::StepTable;
 
-use super::costs::cost_model;
 use super::{Job, capacity};
+use crate::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::serving::{Serving, ServingChoice, ServingGroup, dynamics};
 
@@ -60,17 +59,8 @@ impl Job for Serving {
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let rows: Vec<(PolicyResult, Source)> = scenario
-        .choices
-        .par_iter()
-        .map(|choice| {
-            let row = policy(scenario, choice);
-            done(&choice.name);
-            row
-        })
-        .collect();
-    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
-    let results: Vec<PolicyResult> = rows.into_iter().map(|(row, _)| row).collect();
+    let rows = super::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
+    let (results, source) = super::weakest(rows);
     let worth = |row: &PolicyResult| {
         let key =
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;

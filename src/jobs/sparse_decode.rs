@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::sparse_decode::{Best, Decoding, Question, best, every_choice};
-use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
-use super::costs::cost_model;
 use super::{Job, Planned};
+use crate::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::sparse_decode::{DecodeChoice, Policy, SparseDecode};
 
@@ -28,15 +27,7 @@ impl Job for SparseDecode {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let results: Vec<PolicyResult> = self
-            .choices
-            .par_iter()
-            .map(|(name, choice)| {
-                let row = row(self, name, choice);
-                done(name);
-                row
-            })
-            .collect();
+        let results = super::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(self, name, choice));
         result(self, results)
     }
 

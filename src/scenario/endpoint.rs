@@ -6,9 +6,9 @@ use hw::Gpu;
 use sim::Model;
 use sim::serving::endpoint::{Format, Laws, Setting};
 
+use super::Overrides;
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, unknown};
-use super::{Overrides, sections};
 use crate::diagnostic::{Finding, Source};
 
 const SECTIONS: [&str; 2] = ["endpoints", "expect"];
@@ -59,9 +59,7 @@ pub struct Endpoints {
 /// Reads every section.
 pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides: &Overrides) -> Option<Endpoints> {
     let mut top = reader.top(&SECTIONS);
-    let name = sections::name(&mut top, source);
-    top.word("kind", 0, &super::kinds());
-    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+    let (name, seed) = super::sections::head(&mut top, source, overrides);
     top.finish();
     let laws = Laws::parse(calibrate::profiles::serving()).expect("the shipped coefficients are held by a test");
     let mut section = reader.section("endpoints");
@@ -88,7 +86,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides:
         name
     });
     let expectations = expect::read(reader.section("expect"));
-    Some(Endpoints { name, seed: overrides.seed.unwrap_or(seed), laws, list, baseline, expectations })
+    Some(Endpoints { name, seed, laws, list, baseline, expectations })
 }
 
 fn endpoint(mut section: Section<'_>, laws: &Laws) -> Option<Endpoint> {

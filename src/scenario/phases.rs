@@ -12,6 +12,7 @@ use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};
 use super::reader::{Place, Reader, Section, place_of, unknown};
+use super::run_list::baseline;
 use super::{Overrides, model};
 use crate::diagnostic::{Finding, Source};
 
@@ -94,11 +95,8 @@ const N_CLASSES: usize = 64;
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<PhasesScenario> {
     let mut top = reader.top(&SECTIONS);
-    let name = super::sections::name(&mut top, source);
-    top.word("kind", 0, &super::kinds());
-    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+    let (name, seed) = super::sections::head(&mut top, source, overrides);
     top.finish();
-    let seed = overrides.seed.unwrap_or(seed);
     let model = model::model(reader.section("model"), folder);
     let pool = pool(reader.section("pool"));
     let requests = requests(reader.section("requests"), seed);
@@ -345,15 +343,7 @@ fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<PhasesChoice>
         }
         _ => section.missing("run", "for example `run = [\"colocated\", \"thunderserve\"]`"),
     }
-    let baseline = section.text("baseline");
-    let first = names.first().cloned().unwrap_or_default();
-    let baseline = baseline.map_or(first, |(name, at)| {
-        if !names.contains(&name) {
-            let what = format!("baseline `{name}` is not in `policies.run`");
-            section.find(unknown("S029", what, &name, names.iter().map(String::as_str), at));
-        }
-        name
-    });
+    let baseline = baseline(&mut section, names.iter().map(String::as_str).collect());
     section.finish();
     (chosen, baseline)
 }

@@ -9,6 +9,7 @@ use sim::layout::ContextExchange;
 use sim::problem::Recompute;
 
 use super::reader::{Section, place_of, unknown};
+use super::run_list::baseline;
 use super::{PolicyChoice, parallel};
 use crate::diagnostic::Finding;
 
@@ -61,7 +62,6 @@ pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
             (Vec::new(), section.at())
         }
     };
-    let baseline = section.text("baseline");
     let mut own: std::collections::BTreeMap<&str, _> = names
         .iter()
         .filter_map(|name| match section.take(name)?.0 {
@@ -86,17 +86,7 @@ pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
             section.find(unknown("S027", format!("unknown policy `{name}`"), &name, known, place_of(item)));
         }
     }
-    let first = chosen.first().map_or_else(String::new, |choice| choice.name.clone());
-    let baseline = match baseline {
-        None => first,
-        Some((name, at)) => {
-            if !chosen.iter().any(|choice| choice.name == name) {
-                let known: Vec<&str> = chosen.iter().map(|choice| choice.name.as_str()).collect();
-                section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
-            }
-            name
-        }
-    };
+    let baseline = baseline(&mut section, chosen.iter().map(|choice| choice.name.as_str()).collect());
     section.finish();
     (chosen, baseline)
 }

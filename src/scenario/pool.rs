@@ -77,11 +77,8 @@ fn means(requests: &[Request]) -> (f64, f64) {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<PoolScenario> {
     let mut top = reader.top(&SECTIONS);
-    let name = super::sections::name(&mut top, source);
-    top.word("kind", 0, &super::kinds());
-    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+    let (name, seed) = super::sections::head(&mut top, source, overrides);
     top.finish();
-    let seed = overrides.seed.unwrap_or(seed);
     let model = model::model(reader.section("model"), folder);
     let (requests, typical) = requests(reader.section("requests"), seed);
     let load = load::load(reader.section("load"));

@@ -17,6 +17,7 @@ use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, place_of, unknown};
+use super::run_list::baseline;
 use super::{Overrides, model};
 use crate::diagnostic::{Finding, Source};
 pub use given::GivenPlan;
@@ -127,9 +128,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (mut offers, mut models, mut demands) = (Vec::new(), Vec::new(), Vec::new());
     let (mut given, mut plans) = (Vec::new(), Vec::new());
     let mut top = reader.top(&SECTIONS);
-    let name = super::sections::name(&mut top, source);
-    top.word("kind", 0, &super::kinds());
-    let seed = overrides.seed.unwrap_or(top.count("seed", Some(0), 0..=u64::MAX >> 1).0);
+    let (name, seed) = super::sections::head(&mut top, source, overrides);
     top.each_table("offers", &mut |section| offers.extend(offer(section)));
     top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
     top.each_table("demands", &mut |section| demands.push(given::demand(section)));
@@ -247,14 +246,7 @@ fn policies(mut section: Section<'_>, plans: &[GivenPlan], budgets: &[f64]) -> (
         _ => section.missing("run", "for example `run = [\"homogeneous\", \"cost-efficiency\"]`"),
     }
     let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
-    let first = deciders.first().map_or_else(String::new, |(name, _)| name.clone());
-    let baseline = section.text("baseline").map_or(first, |(name, at)| {
-        if !deciders.iter().any(|(known, _)| *known == name) {
-            let known: Vec<&str> = deciders.iter().map(|(name, _)| name.as_str()).collect();
-            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
-        }
-        name
-    });
+    let baseline = baseline(&mut section, deciders.iter().map(|(name, _)| name.as_str()).collect());
     section.finish();
     let row = |(name, decider): &(String, Decider), usd: f64| RentalChoice {
         name: if budgets.len() > 1 { format!("{name}@{usd}") } else { name.clone() },

@@ -35,13 +35,17 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
             section.missing("run", &format!("a list of {}", names.join(", ")));
         }
     }
-    let first = choices.first().map_or_else(String::new, |(name, _)| name.clone());
-    let baseline = section.text("baseline").map_or(first, |(name, at)| {
-        if !choices.iter().any(|(known, _)| *known == name) {
-            let known: Vec<&str> = choices.iter().map(|(known, _)| known.as_str()).collect();
-            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
+    let baseline = baseline(section, choices.iter().map(|(name, _)| name.as_str()).collect());
+    RunList { choices, baseline }
+}
+
+/// `baseline`: one of the names that run, or the first of them.
+pub fn baseline(section: &mut Section<'_>, running: Vec<&str>) -> String {
+    let first = running.first().copied().unwrap_or_default().to_owned();
+    section.text("baseline").map_or(first, |(name, at)| {
+        if !running.contains(&name.as_str()) {
+            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, running, at));
         }
         name
-    });
-    RunList { choices, baseline }
+    })
 }

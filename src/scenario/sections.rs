@@ -17,8 +17,16 @@ const SECTIONS: [&str; 11] = [
     "expect",
 ];
 
+/// Name and seed, which every kind has at its top, and `kind` itself, which was looked at before.
+pub fn head(top: &mut Section<'_>, source: &Source, overrides: &Overrides) -> (String, u64) {
+    let name = name(top, source);
+    top.word("kind", 0, &super::kinds());
+    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+    (name, overrides.seed.unwrap_or(seed))
+}
+
 /// The scenario's name: given, or that of its file.
-pub fn name(top: &mut Section<'_>, source: &Source) -> String {
+fn name(top: &mut Section<'_>, source: &Source) -> String {
     let stem =
         Path::new(&source.path).file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy().into_owned());
     let stem = stem.trim_end_matches(" (shipped)").to_owned();
@@ -28,11 +36,8 @@ pub fn name(top: &mut Section<'_>, source: &Source) -> String {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let mut top = reader.top(&SECTIONS);
-    let name = name(&mut top, source);
-    top.word("kind", 0, &super::kinds());
-    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+    let (name, seed) = head(&mut top, source, overrides);
     top.finish();
-    let seed = overrides.seed.unwrap_or(seed);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));

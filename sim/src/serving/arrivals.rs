@@ -52,7 +52,7 @@ pub fn lay_schedule(requests: &mut Requests, schedule: &Schedule, seed: u64) {
     let (mut piece, mut turn_s, mut now_s) = (0, 0.0, 0.0);
     for request in &mut requests.list {
         let is_poisson = (schedule.cv - 1.0).abs() < f64::EPSILON;
-        let mut left = if is_poisson { exponential(&mut stream) } else { gamma(&mut stream, shape) / shape };
+        let mut left = if is_poisson { stream.exponential() } else { gamma(&mut stream, shape) / shape };
         loop {
             let per_s = schedule.pieces[piece].1;
             let next = schedule.pieces.get(piece + 1).map(|(from_s, _)| *from_s).or(schedule.repeat_s);
@@ -83,7 +83,7 @@ pub fn lay(requests: &mut Requests, arrivals: Arrivals, seed: u64) {
         let at_s = match arrivals {
             Arrivals::Poisson { per_s } => {
                 assert!(per_s > 0.0, "a rate is positive, found {per_s}");
-                now_s += exponential(&mut stream) / per_s;
+                now_s += stream.exponential() / per_s;
                 now_s
             }
             Arrivals::Gamma { per_s, cv } => {
@@ -102,15 +102,9 @@ pub fn lay(requests: &mut Requests, arrivals: Arrivals, seed: u64) {
     }
 }
 
-/// An exponential draw of mean 1.
-fn exponential(stream: &mut Stream) -> f64 {
-    // 1 − u lies in (0, 1], so the logarithm is finite.
-    -libm::log(1.0 - stream.unit())
-}
-
 /// A standard normal draw (Box-Muller; one of the pair is enough here).
 fn normal(stream: &mut Stream) -> f64 {
-    let radius = libm::sqrt(2.0 * exponential(stream));
+    let radius = libm::sqrt(2.0 * stream.exponential());
     radius * libm::cos(std::f64::consts::TAU * stream.unit())
 }
 

@@ -60,8 +60,8 @@ pub fn latencies<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterato
     })
 }
 
-/// Mean, p50, p90 and p99.
-fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>) {
+/// Mean, p50, p90 and p99 of some values, under keys `name.mean` and so on; nothing where there are none.
+pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>) {
     if values.is_empty() {
         return;
     }

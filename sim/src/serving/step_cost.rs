@@ -29,6 +29,9 @@ use writer::Writer;
 /// Ticks of a nanosecond.
 pub const TICKS_PER_NS: u64 = 1024;
 
+/// Seconds of a tick.
+pub const SECONDS_PER_TICK: f64 = 1.0 / 1024e9;
+
 /// Ticks of a duration.
 #[must_use]
 pub fn ticks_of(seconds: Seconds) -> u64 {

@@ -4,11 +4,8 @@ use planner::rental::simulated;
 use planner::rental::throughput::{Parallel, Replica};
 use planner::rental::{Configuration, Demand};
 use rayon::prelude::*;
-use sim::CostModel;
 use sim::cost::Source;
 use sim::cost::profile::Profile;
-use sim::cost::profiled::Profiled;
-use sim::cost::roofline::Roofline;
 use sim::engine::Case;
 use sim::serving::batcher;
 use sim::serving::replica::{Engine, Spans};
@@ -140,10 +137,7 @@ fn engine(scenario: &Rental, deployed: Deployed, profiles: &[Option<Profile>]) -
     let offered = &scenario.offers[deployed.offer];
     let gpu = offered.gpu.as_ref().expect("the reader keeps types of the catalogue");
     let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_node);
-    let cost: Box<dyn CostModel> = match &profiles[deployed.offer] {
-        Some(profile) => Box::new(Profiled::new(profile, &cluster)),
-        None => Box::new(Roofline::new(&cluster)),
-    };
+    let cost = crate::costs::cost_model(&cluster, profiles[deployed.offer].as_ref(), 1.0);
     let deployment = scenario.replica.deployment(&scenario.models[deployed.model], &cluster, deployed.parallel);
     let limits = scenario.replica.limits(&deployment).expect("the reader keeps what fits");
     let table = StepTable::new(&deployment, (limits.tokens_max, limits.sequences_max), cost.as_ref(), Case::Expected);

@@ -7,6 +7,7 @@ use super::PoolChoice;
 use super::load::{self, Load};
 use crate::diagnostic::Finding;
 use crate::scenario::reader::{Place, Section, place_of, unknown};
+use crate::scenario::run_list::baseline;
 
 fn named(name: &str) -> Option<&'static PoolPolicy> {
     POLICIES.iter().find(|policy| policy.name == name)
@@ -48,15 +49,7 @@ pub fn policies(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers:
                 .missing("run", "for example `run = [\"helix\", \"separate\"]`; `skrull-sim list policies` shows all");
         }
     }
-    let baseline = section.text("baseline");
-    let first = chosen.first().map_or_else(String::new, |choice| choice.name.clone());
-    let baseline = baseline.map_or(first, |(name, at)| {
-        if !chosen.iter().any(|choice| choice.name == name) {
-            let known: Vec<&str> = chosen.iter().map(|choice| choice.name.as_str()).collect();
-            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
-        }
-        name
-    });
+    let baseline = baseline(&mut section, chosen.iter().map(|choice| choice.name.as_str()).collect());
     section.finish();
     (chosen, baseline)
 }

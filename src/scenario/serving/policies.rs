@@ -9,6 +9,7 @@ use super::engine::EngineSection;
 use super::operation::operation;
 use crate::diagnostic::Finding;
 use crate::scenario::reader::{Place, Section, place_of, unknown};
+use crate::scenario::run_list::baseline;
 
 /// A router by a key of a section.
 pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static RouterKind> {
@@ -57,15 +58,7 @@ pub fn policies(
         _ => section
             .missing("run", "for example `run = [\"vllm-v1\", \"vllm-v0\"]`; `skrull-sim list policies` shows all"),
     }
-    let baseline = section.text("baseline");
-    let first = chosen.first().map_or_else(String::new, |choice| choice.name.clone());
-    let baseline = baseline.map_or(first, |(name, at)| {
-        if !chosen.iter().any(|choice| choice.name == name) {
-            let known: Vec<&str> = chosen.iter().map(|choice| choice.name.as_str()).collect();
-            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, known, at));
-        }
-        name
-    });
+    let baseline = baseline(&mut section, chosen.iter().map(|choice| choice.name.as_str()).collect());
     section.finish();
     (chosen, baseline)
 }

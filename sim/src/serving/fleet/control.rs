@@ -173,9 +173,9 @@ impl Control {
     }
 }
 
-/// An exponential draw around a mean.
+/// Ticks until what happens once per `mean`, drawn.
 fn exponential(stream: &mut Stream, mean: Seconds) -> u64 {
-    ticks(-libm::log(1.0 - stream.unit()) * mean.get())
+    ticks(stream.exponential() * mean.get())
 }
 
 impl Run<'_, '_> {

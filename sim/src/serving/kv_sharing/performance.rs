@@ -5,10 +5,7 @@
 //! one with most room, as many as admit further waiting requests, whenever the modelled sum of all rates rises.
 
 use super::Exchange;
-use crate::serving::step_cost::StepTable;
-
-/// Seconds of a tick.
-const SECONDS_PER_TICK: f64 = 1.0 / 1024e9;
+use crate::serving::step_cost::{SECONDS_PER_TICK, StepTable};
 
 fn f(n: u64) -> f64 {
     hw::Tokens(n).as_f64()

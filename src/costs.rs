@@ -1,4 +1,4 @@
-//! The cost model of a machine, as the kinds of long prompts, shared memory and sparse weights use it.
+//! The cost model of a machine, one for training and for serving.
 
 use hw::Cluster;
 use sim::CostModel;
@@ -8,6 +8,7 @@ use sim::cost::roofline::Roofline;
 use sim::cost::sustained::Sustained;
 
 /// Its profile or the datasheet roofline, with products held to a share of the peak where that is below 1.
+#[must_use]
 pub fn cost_model(cluster: &Cluster, profile: Option<&Profile>, sustained_flops_ratio: f64) -> Box<dyn CostModel> {
     let model: Box<dyn CostModel + Send> = match profile {
         Some(profile) => Box::new(Profiled::new(profile, cluster)),
