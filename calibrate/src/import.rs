@@ -52,6 +52,25 @@ pub struct Provenance {
     pub date: String,
 }
 
+impl Provenance {
+    /// A profile that says where it comes from and holds nothing yet.
+    pub(crate) fn profile(&self) -> Profile {
+        Profile {
+            schema: SCHEMA.to_owned(),
+            name: self.name.clone(),
+            gpu: self.gpu.clone(),
+            source: self.source.clone(),
+            date: self.date.clone(),
+            device: None,
+            operators: BTreeMap::new(),
+            memory: BTreeMap::new(),
+            collectives: Vec::new(),
+            links: Vec::new(),
+            decode_attention: None,
+        }
+    }
+}
+
 /// Fits the operator tables below `dir` (`gemm/`, `attention/`, `comm/`, each with framework and version folders).
 ///
 /// # Errors
@@ -73,17 +92,10 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         })
         .collect();
     Ok(Profile {
-        schema: SCHEMA.to_owned(),
-        name: provenance.name.clone(),
-        gpu: provenance.gpu.clone(),
-        source: provenance.source.clone(),
-        date: provenance.date.clone(),
-        device: None,
-        memory: BTreeMap::new(),
         operators: operators?.into_iter().flatten().collect(),
         collectives: [collectives(dir)?, serving::all_reduce(dir)?].concat(),
-        links: Vec::new(),
         decode_attention: serving::decode(dir, &cluster)?,
+        ..provenance.profile()
     })
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use hw::{Cluster, Dtype};
 use sim::Model;
 use sim::cost::law::{AttentionLaw, Law};
-use sim::cost::profile::{Operator, Profile, SCHEMA};
+use sim::cost::profile::{Operator, Profile};
 use sim::cost::profiled::attention_point;
 use sim::cost::roofline::Roofline;
 use sim::cost::surface::Axis;
@@ -132,17 +132,10 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         ("attention-128", law::operator(&rows.prefill, &[Law::Attention(AttentionLaw::default())], names)),
     ];
     Ok(Profile {
-        schema: SCHEMA.to_owned(),
-        name: provenance.name.clone(),
-        gpu: provenance.gpu.clone(),
-        source: provenance.source.clone(),
-        date: provenance.date.clone(),
-        device: None,
         operators: operators.into_iter().filter_map(|(name, operator)| Some((name.to_owned(), operator?))).collect(),
         memory,
-        collectives: Vec::new(),
-        links: Vec::new(),
         decode_attention: decode::law(&rows.alone, &rows.mixed),
+        ..provenance.profile()
     })
 }
 

@@ -10,7 +10,7 @@ use crate::svg::{escape, gantt, length_histogram, lost_bars, memory_lines, rank_
 use crate::table::{cells, footer, headings, headline};
 use crate::{Picture, PolicyResult, RunResult, serving, shown};
 
-pub(crate) const STYLE: &str = "\
+const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
 @media(prefers-color-scheme:dark){:root{--ground:#16181b;--ink:#e8e8e8;--faint:#a0a0a0;--line:#3c4046;--accent:#56b4e9}}\
 body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\
@@ -28,18 +28,21 @@ figure{margin:1.2rem 0}figure svg{max-width:100%;height:auto;display:block}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600;max-width:20rem}dd{margin:0}\
 .failed{border-left:4px solid #d55e00;padding-left:.8rem}";
 
-/// Renders the report; policies without a picture get their section in words.
-#[must_use]
-pub fn render(run: &RunResult, pictures: &[Picture<'_>]) -> String {
-    let mut out = String::new();
-    let _ = write!(
-        out,
+/// A page up to its first section: nothing may be loaded, and `style` comes after what all pages share.
+pub(crate) fn page(title: &str, style: &str) -> String {
+    format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{} – skrull-sim report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n",
-        escape(&run.scenario)
-    );
+         <title>{}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n",
+        escape(title)
+    )
+}
+
+/// Renders the report; policies without a picture get their section in words.
+#[must_use]
+pub fn render(run: &RunResult, pictures: &[Picture<'_>]) -> String {
+    let mut out = page(&format!("{} – skrull-sim report", run.scenario), "");
     summary(&mut out, run);
     lengths(&mut out, pictures);
     for result in &run.results {

@@ -8,7 +8,7 @@ use serde::Serialize;
 use sim::validation::{How, Pair, Point, Ranking, Validation, classes};
 
 use crate::Picture;
-use crate::html::{STYLE, figure};
+use crate::html::{figure, page};
 use crate::quantity::{duration, percent, ratio};
 use crate::svg::{escape, gantt_until, scatter};
 
@@ -288,12 +288,10 @@ fn html_table(out: &mut String, caption: &str, rows: &Rows) {
 /// `validation.html`: one file that loads nothing.
 #[must_use]
 pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
-    let mut out = format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{0} – predicted against measured</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
-         <header>\n<h1>{0}</h1>\n<p class=\"faint\">predicted against measured · {1} · seed {2} · skrull-sim {3}</p>\n</header>\n\
+    let mut out = page(&format!("{} – predicted against measured", report.scenario), "");
+    let _ = write!(
+        out,
+        "<header>\n<h1>{}</h1>\n<p class=\"faint\">predicted against measured · {} · seed {} · skrull-sim {}</p>\n</header>\n\
          <section>\n<h2>Summary</h2>\n",
         escape(&report.scenario),
         escape(&report.device),

@@ -3,21 +3,18 @@
 use std::fmt::Write as _;
 
 use super::{Capacity, Rows, changes, fleets};
-use crate::html::{STYLE, figure};
+use crate::html::{figure, page};
 use crate::svg::{escape, front, load_lines};
 
 /// Renders the report.
 #[must_use]
 pub fn render(capacity: &Capacity) -> String {
     let name = escape(&capacity.scenario);
-    let mut out = String::new();
+    let style = "td:nth-child(2){text-align:right}td:last-child{text-align:left}";
+    let mut out = page(&format!("Capacity: {} – skrull-sim", capacity.scenario), style);
     let _ = write!(
         out,
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>Capacity: {name} – skrull-sim</title>\n<style>{STYLE}td:nth-child(2){{text-align:right}}td:last-child{{text-align:left}}</style>\n</head>\n<body>\n<main>\n\
-         <header>\n<h1>Capacity: {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n</header>\n<section>\n<h2>Answer</h2>\n",
+        "<header>\n<h1>Capacity: {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n</header>\n<section>\n<h2>Answer</h2>\n",
         escape(&capacity.version)
     );
     for (index, sentence) in capacity.lead().iter().enumerate() {
