@@ -130,8 +130,21 @@ pub fn run_in_turn(
         }
     }
     let best = best(&running);
-    let finished = running.into_iter().zip(&machines).take_while(|(running, _)| running.n_runs() > 0);
-    (finished.filter_map(|(running, machine)| running.finish(machine, best).ok()).collect(), failed)
+    let mut executions = Vec::with_capacity(running.len());
+    for ((running, machine), planned) in running.into_iter().zip(&machines).zip(planned) {
+        if running.n_runs() == 0 {
+            break;
+        }
+        match running.finish(machine, best) {
+            Ok(execution) => executions.push(execution),
+            // Executions are in the order of plans, so none behind it may take its place.
+            Err(error) => {
+                failed = failed.or(Some((planned.policy.clone(), error)));
+                break;
+            }
+        }
+    }
+    (executions, failed)
 }
 
 /// Prediction under a cost model against what a device did.

@@ -304,14 +304,18 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
 /// `fleet.replicas` equal replicas that fit the cluster.
 fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection) {
     let tensor_degree = serving.engine.tensor_degree;
-    let (tp, n_gpus) = (u64::from(serving.engine.n_gpus(tensor_degree)), u64::from(serving.cluster.n_gpus()));
+    let per_replica = u64::from(serving.engine.n_gpus(tensor_degree));
+    let n_gpus = u64::from(serving.cluster.n_gpus());
     divides(reader, serving, tensor_degree);
-    let n_replicas = if fleet.n_replicas == 0 { n_gpus / tp } else { fleet.n_replicas };
-    if n_replicas * tp > n_gpus || n_replicas == 0 {
-        let what = format!("{} replicas of {tp} GPUs, the cluster has {n_gpus} GPUs", n_replicas.max(1));
-        reader.find(
-            Finding::error("S040", None, what).help(format!("`fleet.replicas = {}` would use them all", n_gpus / tp)),
-        );
+    let n_fit = n_gpus / per_replica;
+    let n_replicas = if fleet.n_replicas == 0 { n_fit } else { fleet.n_replicas };
+    if n_replicas > n_fit || n_replicas == 0 {
+        let what = format!("{} replicas of {per_replica} GPUs, the cluster has {n_gpus} GPUs", n_replicas.max(1));
+        let help = match n_fit {
+            0 => "take more nodes, or a lower `engine.tp`, `engine.pp` or `engine.ep`".to_owned(),
+            _ => format!("`fleet.replicas = {n_fit}` would use them all"),
+        };
+        reader.find(Finding::error("S040", None, what).help(help));
     }
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
