@@ -361,3 +361,6 @@ impl Machines {
         self.types[of].room(layers).filter(|_| layers > 0).map_or(0, |room| room.kv_tokens * u64::from(layers))
     }
 }
+
+#[cfg(test)]
+mod tests;
