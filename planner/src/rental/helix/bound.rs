@@ -20,7 +20,8 @@
 //! into the middle of nodes, all caches over M layers). This holds in the long run while no cache is overfilled.
 //!
 //! For any placement the rows of nodes are added up per type, in layers times tokens: all P·M and D·M are done somewhere. A node with k
-//! layers has the cache of k layers, and the layers held are at least M. A token makes at least ⌈M / longest range⌉ + 1 hops.
+//! layers has the cache of k layers, and the layers held are at least M. A token makes at least ⌈M / longest range⌉ + 1 hops,
+//! the first over a node's link with the coordinator.
 //!
 //! Units: tokens per second; times in seconds per token and layer; the program's flows are in units of the fastest node.
 
@@ -28,6 +29,7 @@ use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
 use hw::Tokens;
 use sim::serving::pool::{Curve, Pool, Room};
 
+use super::replay::TOKEN_BYTES;
 use super::{HandOver, Held, Holding, Machines, Traffic};
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::policy::Status;
@@ -341,6 +343,10 @@ impl Machines {
             }
         }
         constraints.push(constraint!(n_held >= n_layers));
+        // Every token comes to a first node over a link of its own with the coordinator.
+        let border = self.network.within.bytes_per_s.max(self.network.between.bytes_per_s) / TOKEN_BYTES;
+        let n_nodes = Tokens(self.members.len() as u64).as_f64();
+        constraints.push(constraint!(columns.total <= n_nodes * border / unit));
         let hops = f64::from(self.n_layers.div_ceil(kept.iter().map(|&of| longest(of)).max().unwrap_or(1))) + 1.0;
         let latency_s = hops * self.network.within.latency_s.min(self.network.between.latency_s);
         let read: Expression = reads.iter().map(|&read| Expression::from(read)).sum();
