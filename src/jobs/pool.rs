@@ -78,8 +78,8 @@ impl Job for PoolScenario {
 const COLUMNS: [(&str, &str); 7] = [
     ("decode_tokens_per_s", "decode tok/s"),
     ("tokens_per_s", "all tok/s"),
-    ("max_flow_tokens_per_s", "planned flow"),
     ("bound_tokens_per_s", "bound"),
+    ("max_flow_tokens_per_s", "planned flow"),
     ("prompt_latency_s.mean", "prompt"),
     ("decode_latency_s.mean", "token"),
     ("kv_peak_ratio", "cache"),
