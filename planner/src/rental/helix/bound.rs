@@ -14,10 +14,12 @@
 //!   adds up to at most N·T (Little). Prompts of n tokens take at least n·a per layer. Large batches are cheap for nodes and slow for
 //!   requests; the program weighs both.
 //!
-//! What a run did meets all rows, so max P + D at the same mix of P and D is no less than what it passed. No fairness, order or waiting is
-//! assumed; that is why real schedulers stay below. Instead of N the caches may be what is limited: a generated token whose request
-//! holds h tokens takes h of the memory as long as it takes, all requests together at most what the nodes of one layer have (or, with hops
-//! into the middle of nodes, all caches over M layers). This holds in the long run while no cache is overfilled.
+//! What a run did meets all rows, so max P + D at the same mix of P and D is no less than what it passed (to the nanoseconds to which a
+//! run rounds its events). No fairness, order or waiting is assumed; that is why real schedulers stay below.
+//!
+//! Instead of N the caches may be what is limited: a generated token whose request holds h tokens takes h of the memory as long as it
+//! takes, all requests together at most what the nodes of one layer have (or, with hops into the middle of nodes, all caches over M
+//! layers). This holds in the long run while no cache is overfilled.
 //!
 //! For any placement the rows of nodes are added up per type, in layers times tokens: all P·M and D·M are done somewhere. A node with k
 //! layers has the cache of k layers, and the layers held are at least M. A token makes at least ⌈M / longest range⌉ + 1 hops,
