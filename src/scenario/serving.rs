@@ -7,6 +7,7 @@ mod fleet;
 mod operation;
 mod policies;
 pub(super) mod requests;
+pub(crate) mod scaling;
 
 use std::path::Path;
 

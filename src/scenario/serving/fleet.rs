@@ -4,12 +4,13 @@
 use hw::{Bytes, Cluster};
 use sim::cost::profile::Profile;
 use sim::serving::assignment::{Assignment, TypeCentre, nearest_types};
-use sim::serving::fleet::dynamics::{Failures, Scaling};
+use sim::serving::fleet::dynamics::Failures;
 use sim::serving::replica::Role;
 use sim::serving::router::RouterKind;
 use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
+use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies};
 use crate::diagnostic::Finding;
 use crate::scenario::cluster;
@@ -44,7 +45,7 @@ pub struct ServingGroup {
     /// Bytes per second that one GPU of a replica sends, and as many that it receives.
     pub port_bytes_per_s: f64,
     /// How many replicas run as load changes; `n_replicas` is then the most.
-    pub scaling: Option<Scaling>,
+    pub scaling: Option<ServingScaling>,
     /// How replicas fail.
     pub failures: Option<Failures>,
 }
@@ -66,7 +67,7 @@ struct Read {
     shares: Option<Vec<f64>>,
     role: Role,
     port_gb_per_s: f64,
-    scaling: Option<Scaling>,
+    scaling: Option<ServingScaling>,
     failures: Option<Failures>,
 }
 
@@ -172,7 +173,7 @@ fn group(mut section: Section<'_>) -> Read {
         shares: shares(&mut section),
         role: Role::ALL[role].1,
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
-        scaling: dynamics::scaling(&mut section, n_replicas),
+        scaling: scaling::scaling(&mut section, n_replicas),
         failures: dynamics::failures(&mut section),
     };
     section.finish();
@@ -236,6 +237,8 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection
     }
     (serving.links, serving.outages) = (fleet.links, fleet.outages);
     dynamics::check(reader, serving);
+    scaling::check(reader, serving);
+    serving.free_parameters.extend(scaling::free_parameters(serving));
 }
 
 fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
@@ -260,7 +263,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             kv_blocks: read.kv_blocks,
             role: read.role,
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
-            scaling: read.scaling,
+            scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.seed, ..failures }),
         });
         divides(reader, serving, tp);
