@@ -190,6 +190,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("serving/mixed-fleet", include_str!("../scenarios/serving/mixed-fleet.toml")),
     ("serving/routers", include_str!("../scenarios/serving/routers.toml")),
     ("serving/silicon", include_str!("../scenarios/serving/silicon.toml")),
+    ("serving/sla-planner", include_str!("../scenarios/serving/sla-planner.toml")),
     ("serving/speculation", include_str!("../scenarios/serving/speculation.toml")),
     ("skrull/case-study", include_str!("../scenarios/skrull/case-study.toml")),
     ("skrull/qwen-0.5b-chatqa2", include_str!("../scenarios/skrull/qwen-0.5b-chatqa2.toml")),

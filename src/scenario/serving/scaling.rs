@@ -173,7 +173,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         found.extend(wrong.map(|(what, help)| (first.at.clone(), format!("`{}`: {what}", choice.name), help)));
     }
     for (at, what, help) in found {
-        reader.find(Finding::error("S044", at, what).help(help));
+        reader.find(Finding::error("S049", at, what).help(help));
     }
 }
 
