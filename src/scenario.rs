@@ -179,6 +179,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/capacity", include_str!("../scenarios/serving/capacity.toml")),
+    ("serving/capacity-mixed", include_str!("../scenarios/serving/capacity-mixed.toml")),
     ("serving/azure-conv", include_str!("../scenarios/serving/azure-conv.toml")),
     ("serving/bench-rtx4090", include_str!("../scenarios/serving/bench-rtx4090.toml")),
     ("serving/bench-rtxpro6000", include_str!("../scenarios/serving/bench-rtxpro6000.toml")),

@@ -251,7 +251,7 @@ pub fn loads(service: &Service, traffic: &Traffic, k_prefill: f64, k_decode: f64
     let target = service.rules.itl_s / k_decode;
     let decode_tokens_per_s = decode_rate(service, target, context).ok_or_else(|| {
         RentalError::Infeasible(format!(
-            "no profiled rate keeps {target:.4} s between tokens at a context of {context}"
+            "no profiled rate keeps {target:.4} s between tokens at a context of {context:.0}"
         ))
     })?;
     let rates = sorted(service.prefill.iter().map(|row| (row.input, row.tokens_per_s)).collect());

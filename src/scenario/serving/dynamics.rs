@@ -115,7 +115,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     }
     for outage in &serving.outages {
         let group = serving.groups.iter().find(|group| group.name == outage.group);
-        if let Some(group) = group.filter(|group| outage.replica >= group.n_replicas) {
+        if let Some(group) = group.filter(|group| group.n_replicas > 0 && outage.replica >= group.n_replicas) {
             let what =
                 format!("`fleet.outage.replica` = {}, group `{}` has {}", outage.replica, group.name, group.n_replicas);
             reader.find(Finding::error("S042", outage.at.clone(), what).help("replicas count from 0"));
