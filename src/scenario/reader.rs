@@ -212,7 +212,8 @@ impl Section<'_> {
         self.at.clone()
     }
 
-    fn full(&self, key: &str) -> String {
+    /// A key with the path of its section.
+    pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 

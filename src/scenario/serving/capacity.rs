@@ -181,7 +181,7 @@ fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64], least: 
         _ => None,
     };
     found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
-        let what = format!("`capacity.{key}` is no list of counts");
+        let what = format!("`{}` is no list of counts", section.full(key));
         let help = format!("allowed are whole numbers from {least} to 10000, at least one");
         section.find(Finding::error("S011", at, what).help(help));
         default.to_vec()
