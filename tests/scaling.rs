@@ -38,7 +38,7 @@ fn every_way_has_a_bound_a_gap_a_limit_and_a_runner_up() {
             let gap = 1.0 - figure("cost_bound_usd") / figure("cost_usd");
             assert!((figure("cost_gap_ratio") - gap).abs() < 1e-9, "{name}");
             let served = figure("slo_attainment_ratio") * figure("n_requests");
-            assert!((figure("cost_usd_per_1000_met") - 1000.0 * figure("cost_usd") / served).abs() < 1e-9, "{name}");
+            assert!((figure("cost_usd_per_mreq_met") * served / 1e6 - figure("cost_usd")).abs() < 1e-9, "{name}");
             let notes = row.planner.as_ref().expect("facts").notes.join("; ");
             for words in ["what holds it back: ", "runner-up", "with hindsight"] {
                 assert!(notes.contains(words), "{name} says nothing of {words}: {notes}");

@@ -21,16 +21,16 @@ use crate::scenario::serving::scaling::{self, Planned, Planner};
 use crate::scenario::serving::{Serving, ServingChoice};
 
 /// Requests that a price is given for.
-const PER_REQUESTS: f64 = 1000.0;
+const PER_REQUESTS: f64 = 1e6;
 
 /// Metrics that the table of a planned scenario shows.
 pub const COLUMNS: [(&str, &str); 6] = [
-    ("cost_usd_per_1000_met", "per 1000 met"),
+    ("cost_usd_per_mreq_met", "per 1M met"),
     ("slo_attainment_ratio", "in limits"),
     ("cost_usd", "cost"),
     ("cost_gap_ratio", "gap to bound"),
-    ("ttft_s.p99", "TTFT p99"),
-    ("tpot_s.p99", "TPOT p99"),
+    ("ttft_s.p90", "TTFT p90"),
+    ("tpot_s.p90", "TPOT p90"),
 ];
 
 /// What a fleet deploys, for planners; `None` where it has not one group for both phases or one for each.
@@ -166,7 +166,7 @@ pub fn hold(
     if let Some((usd, met)) = usd.zip(met) {
         let served = met * hw::Tokens(scenario.requests.len() as u64).as_f64();
         if served > 0.0 {
-            values.insert("cost_usd_per_1000_met".to_owned(), usd / served * PER_REQUESTS);
+            values.insert("cost_usd_per_mreq_met".to_owned(), usd / served * PER_REQUESTS);
         }
     }
     if let Some(decisions) = decisions {
