@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use planner::rental::RentalError;
 use planner::rental::helix::{POLICIES, Placed, Placement, Range, Scheduling};
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::serving::arrivals::{self, Arrivals};
 use sim::serving::pool::path::{Flow, Paths, Random, Swarm};
 use sim::serving::pool::{self, Outcome, Pool, Run};
@@ -49,12 +49,16 @@ impl Job for PoolScenario {
                 })
                 .collect();
             let flow = placed.flow.edges.iter();
-            let flow: Vec<serde_json::Value> =
-                flow.map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate })).collect();
-            Planned {
-                json: serde_json::json!({ "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": placed.flow.tokens_per_s }),
-                words: notes(self, &placed).join("\n"),
-            }
+            let flow: Vec<serde_json::Value> = flow
+                .map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate }))
+                .collect();
+            let facts = facts(self, &placed);
+            let words: Vec<String> = std::iter::once(facts.words(0.0)).chain(facts.notes.clone()).collect();
+            let max_flow = placed.flow.tokens_per_s;
+            let json = serde_json::json!({
+                "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": max_flow, "plan": facts,
+            });
+            Planned { json, words: words.join("\n") }
         }))
     }
 }
@@ -111,25 +115,31 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
     metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
-    let bound = placed.proof.bound;
-    let mut notes = notes(scenario, &placed);
-    notes.push(format!("{flow:.0} tokens/s by maximum flow, no placement has more than {bound:.0}"));
     PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
         why: words(&parts, &outcomes, choice),
         metrics,
-        planner: Some(PlannerFacts {
-            status: placed.proof.status.name().to_owned(),
-            notes,
-            figures: BTreeMap::from([
-                ("max_flow_tokens_per_s".to_owned(), flow),
-                ("bound_tokens_per_s".to_owned(), bound),
-            ]),
-            ..PlannerFacts::default()
-        }),
+        planner: Some(facts(scenario, &placed)),
         measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()
+    }
+}
+
+/// What is known of a placement; its objective is the maximum flow.
+fn facts(scenario: &PoolScenario, placed: &Placed) -> PlannerFacts {
+    let (flow, proof) = (placed.flow.tokens_per_s, &placed.proof);
+    PlannerFacts {
+        objective: Some(flow),
+        aim: Aim::TokensPerS,
+        bound: Some(proof.bound),
+        gap_ratio: Some(proof.gap).filter(|gap| gap.is_finite()),
+        status: proof.status.name().to_owned(),
+        notes: notes(scenario, placed),
+        figures: BTreeMap::from([
+            ("max_flow_tokens_per_s".to_owned(), flow),
+            ("bound_tokens_per_s".to_owned(), proof.bound),
+        ]),
     }
 }
 
