@@ -37,8 +37,9 @@ impl Job for KvSharing {
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
-        let (name, policy) = self.choices.iter().find(|(name, _)| name == choice)?;
-        Some(Planned::of_row(&row(self, name, *policy).0))
+        // All of them, so that the plan knows which one is next.
+        let results = self.run(&|_| {}).results;
+        results.iter().find(|row| row.policy == choice).map(Planned::of_row)
     }
 }
 

@@ -326,7 +326,7 @@ fn notes(scenario: &PoolScenario, placed: &Placed) -> Vec<String> {
     }
     let mut notes = vec![format!("layers on {}", ranges.join("; "))];
     if !placed.proof.binding.is_empty() {
-        notes.push(placed.proof.binding.clone());
+        notes.push(format!("what holds it back: {}", placed.proof.binding));
     }
     if let Some(other) = &placed.proof.runner_up {
         notes.push(format!("runner-up: {}", other.about));

@@ -185,7 +185,8 @@ impl Seen {
         let bound = bound.max(best.attainment);
         let status = if bound - best.attainment < CLOSED { Status::Optimal } else { Status::Heuristic };
         let binding = binding(task, &best);
-        let runner_up = self.second.map(|second| runner_up(task, &second, second.attainment));
+        let second = self.second.filter(|second| second.attainment > 0.0);
+        let runner_up = second.map(|second| runner_up(task, &second, second.attainment));
         best.proof = Proof { binding, runner_up, ..Proof::new(best.attainment, bound, status) };
         Ok(best)
     }
