@@ -1,25 +1,26 @@
 //! Requests per second within the targets that no deployment on a pool is planned above, whatever its groups, phases, stages and routes.
 //!
-//! Every step below gives something up in the plan's favour. L layers, t_m(D) the time of one layer on D GPUs of machine m.
+//! Every step below gives something up in the plan's favour. L layers, t(D) the time of one layer of a mean prompt on a stage of D GPUs.
 //!
-//! 1. Layers need not be whole. A stage with l layers on D GPUs holds a prompt for l·t(D) <= S, the time of the slowest stage, so that a group
-//!    with load ρ reads r = ρ/S <= ρ/(l·t(D)), or r·l <= ρ/t(D). The sum over its stages is r·L <= ρ·Σ_stages 1/t(D).
-//! 2. Tensor parallelism is free. D·t(D) >= t(1), since GPUs that share a layer only add messages: r <= ρ·P with P = Σ_GPUs 1/(L·t(1)), S >= 1/P.
-//! 3. Stages hand over at once and every layer lies where it is fastest: latency Λ >= L·min_m,D t_m(D). With the slack w = TTFT - Λ the load
-//!    ρ = 2w/(S + 2w) rises with P, so that r <= P·2wP/(1 + 2wP).
-//! 4. All GPUs of a phase form one group: that is superadditive in P, so no set of groups reads more than their sum of P.
-//! 5. Decoding has the same sum, r·output·L <= Σ_GPUs x/t(1, x), where a step runs in k parts of x = b/k requests. It rises with x, which is
-//!    the same for all and at most the batch b: b·tokens·L·κ <= memory - L·weights summed over stages, b <= the batch limit, and
-//!    L·min_m,D t_m(D, x) <= k·(slowest stage) <= the step's share of the token target. More GPUs raise each of these limits. Where groups need
-//!    several stages that is far too kind, so that a second bound, in which k, D and every group's own weights count, is taken where it is lower:
-//!    the linear program of `bound/stages.rs`.
+//! 1. Layers need not be whole, and stages hand over at once. A group with load ρ reads r = ρ/S, where S is the time of its slowest stage; a
+//!    stage with l layers is busy for v = r·l·t(D) <= ρ. The sum over its stages is r·L = Σ v/t(D), and the latency is Λ = Σ l·t(D).
+//! 2. The planner's mean wait is ρ·S/(2(1 - ρ)) <= TTFT - Λ, which times r is r·TTFT - Σ v >= h(ρ) = ρ²/(2(1 - ρ)).
+//! 3. All GPUs that read form one group: groups add up to R = Σ r, R·TTFT - Σ v >= Σ h >= h(max ρ), v <= max ρ.
+//! 4. For any price μ >= 0 of that inequality R <= max_ρ A·ρ - μ·h(ρ) with A = Σ_GPUs max_D ((1 + μ·TTFT)/(L·t(D)) - μ)/D, the best degree of every
+//!    GPU; the maximum is at 1 - ρ = (1 + 2A/μ)^-1/2 and is μ/2·(√(1 + 2A/μ) - 1)². The price that makes it least counts.
+//! 5. Decoding: a stage passes a group's r requests per second with output tokens each in steps of k parts of x = b/k requests, so that
+//!    r·output·l <= x/t(D, x). D·t(D) >= t(1), since GPUs that share a layer only add messages, and r·output·L <= Σ_GPUs x/t(1, x). It rises with x,
+//!    which is at most the batch b: b·tokens·L·κ <= memory - L·weights summed over stages, b <= the batch limit, and L·min_D t(D, x) <= k·(slowest
+//!    stage) <= the step's share of the token target. More GPUs raise each of these limits. Where groups need several stages that is far
+//!    too kind, so that a second bound, in which k, D and every group's own weights count, is taken where it is lower: the linear program of
+//!    `bound/stages.rs`.
 //! 6. Routes are limited by the links together, Σ r <= Σ_ab bandwidth_ab / bytes over machines a with GPUs that read and b with GPUs that
 //!    generate; and a request meets its targets if the fastest stages and the fastest of these links could meet them.
 //! 7. GPUs are whole: of every type some read and the rest generate, and all splits are looked at. On pools with too many, GPUs are shared out
-//!    in fractions by the linear program itself, with the load ρ that all GPUs would have.
+//!    in fractions by the linear program itself; what reads is then linear, at the price that suits all GPUs, since step 4 is convex in A.
 //!
-//! Degrees are powers of two, as the planner's. Replicas of both phases: in steps 1 and 2 a request holds a stage for l·(t_prompt + output·t_step(x)/x), and the token target holds for
-//! step + b·prompt/output, which is the plan's stalled step. Units: requests per second, seconds, layers.
+//! Degrees are powers of two, as the planner's. Replicas of both phases: a request holds a stage for l·(t_prompt + output·t_step(x)/x), and the
+//! token target holds for step + b·prompt/output, which is the plan's stalled step. Units: requests per second, seconds, layers.
 
 mod stages;
 
@@ -32,8 +33,10 @@ use stages::Law;
 
 /// Splits into whole GPUs that are looked at, at most.
 const SPLITS_MAX: usize = 100;
-/// Halvings of an interval of batches: more than a float can tell apart.
+/// Halvings of an interval of batches, and cuts of one of prices by a third: as close as matters.
 const HALVINGS: usize = 60;
+/// Prices of waiting, requests per second.
+const PRICES: (f64, f64) = (1e-9, 1e9);
 
 /// GPUs of one type, on whatever machines.
 struct Type {
@@ -95,13 +98,13 @@ impl<'a> Relaxed<'a> {
         (0..u32::BITS).map(|power| 1 << power).take_while(move |tp| *tp <= most)
     }
 
-    /// Passes of all layers per second over all GPUs, each by itself (steps 1 and 2), where a layer takes `seconds`.
+    /// Passes of all layers per second over all GPUs, each by itself, where a layer takes `seconds`.
     fn passes_per_s(&self, counts: &[u32], seconds: &dyn Fn(&Stage) -> f64) -> f64 {
         let of = |(of, &n): (usize, &u32)| f64::from(n) / seconds(&self.layer(of, 1));
         counts.iter().enumerate().map(of).sum::<f64>() / self.n_layers()
     }
 
-    /// Seconds of all layers where they are fastest (step 3); infinite without GPUs.
+    /// Seconds of all layers where they are fastest; infinite without GPUs.
     fn least_s(&self, counts: &[u32], seconds: &dyn Fn(&Stage) -> f64) -> f64 {
         let of = |(of, &n): (usize, &u32)| {
             self.degrees(of, n).map(|tp| seconds(&self.layer(of, tp))).fold(f64::INFINITY, f64::min)
@@ -133,15 +136,36 @@ impl<'a> Relaxed<'a> {
         highest(most, |part| self.least_s(counts, &|stage| (law.pass_s)(stage, part)) <= law.target_s)
     }
 
-    /// Prompts per second (steps 1 to 4).
+    /// Prompts per second that a GPU of each type adds when so many read (steps 1 to 4); their sum is what no groups exceed.
+    fn reading(&self, counts: &[u32]) -> Vec<f64> {
+        let whole = group::whole_tokens(self.input).as_f64();
+        let seconds = |of: usize, tp: u32| {
+            let at = |input: f64| self.n_layers() * self.prompt_s(&self.layer(of, tp), input);
+            (f64::from(tp), at(self.input), at(whole))
+        };
+        let of_type = |(of, &n): (usize, &u32)| self.degrees(of, n).map(|tp| seconds(of, tp)).collect();
+        let degrees: Vec<Vec<(f64, f64, f64)>> = counts.iter().enumerate().map(of_type).collect();
+        // Latencies are of whole tokens, rates of the mean.
+        let worth = |price: f64| -> Vec<f64> {
+            let of = |&(tp, mean_s, whole_s): &(f64, f64, f64)| {
+                ((1.0 + price * self.task.ttft_s) / mean_s - price * whole_s / mean_s) / tp
+            };
+            degrees.iter().map(|all| all.iter().map(of).fold(0.0, f64::max)).collect()
+        };
+        let sum = |worth: &[f64]| worth.iter().zip(counts).map(|(worth, &n)| worth * f64::from(n)).sum::<f64>();
+        let most = |price: f64| price / 2.0 * ((1.0 + 2.0 * sum(&worth(price)) / price).sqrt() - 1.0).powi(2);
+        let price = cheapest(most);
+        let worth = worth(price);
+        let scale = most(price) / sum(&worth).max(f64::MIN_POSITIVE);
+        worth.into_iter().map(|worth| worth * scale).collect()
+    }
+
+    /// Prompts per second; 0 where the GPUs do not hold the model.
     fn read_per_s(&self, counts: &[u32]) -> f64 {
         if self.room_tokens(counts) < 0.0 {
             return 0.0;
         }
-        let alone = self.passes_per_s(counts, &|stage| self.prompt_s(stage, self.input));
-        let whole = group::whole_tokens(self.input).as_f64();
-        let latency_s = self.least_s(counts, &|stage| self.prompt_s(stage, whole));
-        alone * group::load_within(1.0 / alone, latency_s, self.task.ttft_s)
+        self.reading(counts).iter().zip(counts).map(|(rate, &n)| rate * f64::from(n)).sum()
     }
 
     /// Requests per second that a law allows: of all GPUs by themselves at the largest part, and of stages in groups.
@@ -244,11 +268,8 @@ impl<'a> Relaxed<'a> {
 
     /// GPUs shared out in fractions.
     fn shared_out(&self, all: &[u32]) -> f64 {
-        let alone = self.passes_per_s(all, &|stage| self.prompt_s(stage, self.input));
-        let load = self.read_per_s(all) / alone;
-        let phases = self.generating(|law| {
-            stages::served_per_s(self, all, law, Some(&|stage| load / self.prompt_s(stage, self.input)))
-        });
+        let reading = self.reading(all);
+        let phases = self.generating(|law| stages::served_per_s(self, all, law, Some(&reading)));
         self.within_targets(phases, all, all)
     }
 }
@@ -260,6 +281,17 @@ enum Detail {
     Gpus,
     /// Stages in groups, too.
     Stages,
+}
+
+/// The price of least value, which falls and then rises with the price; any other is a bound, too.
+fn cheapest(value: impl Fn(f64) -> f64) -> f64 {
+    let (mut low, mut high) = PRICES;
+    for _ in 0..HALVINGS {
+        // Thirds of the interval of exponents.
+        let ratio = (high / low).cbrt();
+        if value(low * ratio) < value(high / ratio) { high /= ratio } else { low *= ratio }
+    }
+    low
 }
 
 /// Smallest figure up to `most` above which a condition does not hold, from above; the condition holds below and breaks once.

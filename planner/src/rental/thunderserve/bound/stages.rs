@@ -47,14 +47,9 @@ fn parts() -> Vec<(f64, f64)> {
     all
 }
 
-/// Requests per second of all stages on these GPUs, or with `reading`, the prompts per second of one layer on one GPU, of those that do not
+/// Requests per second of all stages on these GPUs, or with `reading`, the prompts per second of a GPU of each type, of those that do not
 /// read prompts for them; 0 where the GPUs do not hold the model, infinite where the solver gives up.
-pub(super) fn served_per_s(
-    relaxed: &Relaxed<'_>,
-    counts: &[u32],
-    law: &Law<'_>,
-    reading: Option<&dyn Fn(&Stage) -> f64>,
-) -> f64 {
+pub(super) fn served_per_s(relaxed: &Relaxed<'_>, counts: &[u32], law: &Law<'_>, reading: Option<&[f64]>) -> f64 {
     let n_layers = relaxed.n_layers();
     let weights = n_layers * group::layer_bytes(relaxed.task);
     let request = n_layers * group::kv_layer_bytes(relaxed.task) * (relaxed.input + relaxed.output);
@@ -84,12 +79,12 @@ pub(super) fn served_per_s(
         constraints.extend([constraint!(memory >= n), constraint!(batch <= n), constraint!(time >= 0.0)]);
     }
     let read = reading.map(|reading| {
-        let of = |(of, used): (usize, &mut Expression)| {
+        let of = |(used, rate): (&mut Expression, &f64)| {
             let n = variables.add(variable().min(0.0));
             *used += n;
-            reading(&relaxed.layer(of, 1)) / unit * n
+            rate * n_layers / unit * n
         };
-        gpus.iter_mut().enumerate().map(of).sum::<Expression>()
+        gpus.iter_mut().zip(reading).map(of).sum::<Expression>()
     });
     constraints.extend(gpus.into_iter().zip(counts).map(|(used, &n)| constraint!(used <= f64::from(n))));
     constraints.push(constraint!(groups >= 1.0));
