@@ -130,7 +130,7 @@ fn written(scenario: &PhasesScenario, choice: &PhasesChoice, plan: &Plan) -> Pla
         "ttft_s": choice.task.ttft_s, "tpot_s": choice.task.tpot_s,
         "groups": plan.fleet.groups.iter().enumerate().map(group).collect::<Vec<_>>(),
         "routes": plan.fleet.pairs.iter().map(route).collect::<Vec<_>>(),
-        "limit": plan.why, "plan": facts,
+        "why": plan.why, "plan": facts,
     });
     let words: Vec<String> = [plan.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect();
     Planned { json, words: words.join("\n") }
