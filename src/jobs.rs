@@ -69,7 +69,7 @@ impl Planned {
         }
         let facts = row.planner.clone().unwrap_or_default();
         let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
-        let words = std::iter::once(row.why.clone()).chain(facts.notes).collect::<Vec<_>>().join("\n");
+        let words = [row.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect::<Vec<_>>().join("\n");
         Ok(Self { json, words })
     }
 }

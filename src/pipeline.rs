@@ -214,6 +214,7 @@ fn facts(decision: &Decision) -> PlannerFacts {
         status: decision.status.name().to_owned(),
         notes: decision.notes.clone(),
         figures: decision.figures.clone(),
+        ..PlannerFacts::default()
     }
 }
 

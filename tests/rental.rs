@@ -48,6 +48,71 @@ fn a_plan_file_says_what_to_rent_and_what_holds_it_back() {
 }
 
 #[test]
+fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
+    for (name, policy, limit, bound, second) in [
+        (
+            "cloud/milp-example",
+            "cost-efficiency@8",
+            "what holds it back: budget of 8 $/h",
+            "no plan ends before",
+            "runner-up",
+        ),
+        (
+            "cloud/milp-example",
+            "cost-efficiency-bisection@8",
+            "what holds it back: budget",
+            "no plan ends before",
+            "runner-up",
+        ),
+        ("cloud/milp-example", "melange@8", "what holds it back: budget of 8 $/h", "no plan ends before", "runner-up"),
+        ("cloud/thunderserve-4x4", "thunderserve", "limit: rate of the prefill groups", "at most", "runner-up"),
+        ("cloud/thunderserve-4x4", "distserve", "limit: rate of the prefill groups", "at most", "looked at"),
+        ("cloud/thunderserve-4x4", "hexgen", "limit: the target per token", "at most", "both phases on"),
+        ("cloud/helix-24", "helix", "what holds it back: cut through node", "at most", "runner-up"),
+        ("serving/distkv", "distkv-llm", "limited by memory", "at least", "runner-up"),
+        ("serving/distkv", "infinite-llm", "limited by time", "at least", "fewer tokens per second than distkv-llm"),
+        ("serving/qwen-1m", "best", "limited by attention", "at least", "runner-up"),
+        ("serving/flash-llm", "flash-llm", "limited by the largest batch", "at most", "runner-up"),
+    ] {
+        let job = checked(name, &[]).job.expect("a good scenario");
+        let planned = job.plan(policy).expect("a decision").expect("a plan");
+        for words in [limit, bound, second, "gap"] {
+            assert!(planned.words.contains(words), "{name} {policy}: no `{words}` in\n{}", planned.words);
+        }
+        let figure = |of: &serde_json::Value, key: &str| of[key].as_f64().expect("a figure");
+        let gap = if name == "cloud/milp-example" {
+            assert!(figure(&planned.json, "bound_s") <= figure(&planned.json, "makespan_s") * (1.0 + 1e-9));
+            figure(&planned.json, "gap_ratio")
+        } else {
+            let facts = &planned.json["plan"];
+            let over = figure(facts, "bound") / figure(facts, "objective");
+            // Rates have their bound above, seconds below.
+            assert!(if facts["aim"].is_string() { over >= 1.0 } else { over <= 1.0 }, "{name} {policy}: {over}");
+            figure(facts, "gap_ratio")
+        };
+        assert!((0.0..10.0).contains(&gap), "{name} {policy}: {gap}");
+    }
+}
+
+#[test]
+fn a_plan_of_phases_lists_groups_and_routes() {
+    let job = checked("cloud/thunderserve-4x4", &[]).job.expect("a good scenario");
+    for (policy, n_phases) in [("colocated", 2), ("thunderserve", 1)] {
+        let planned = job.plan(policy).expect("a decision").expect("a plan");
+        let groups = planned.json["groups"].as_array().expect("a list");
+        assert!(groups.iter().all(|group| group["phases"].as_array().is_some_and(|all| all.len() == n_phases)));
+        let layers = |group: &serde_json::Value| -> u64 {
+            group["stages"].as_array().into_iter().flatten().filter_map(|stage| stage["layers"].as_u64()).sum()
+        };
+        assert!(groups.iter().all(|group| layers(group) == 60));
+        let routes = planned.json["routes"].as_array().expect("a list");
+        let shares: f64 = routes.iter().filter_map(|route| route["share_ratio"].as_f64()).sum();
+        assert!((shares - 1.0).abs() < 1e-9);
+        assert!(planned.words.contains("requests/s, at most"), "{}", planned.words);
+    }
+}
+
+#[test]
 fn what_is_wrong_is_named_with_what_is_allowed() {
     for (name, set, expected) in [
         ("cloud/milp-example", "policies.run=['cost-eficiency']", "did you mean `cost-efficiency`?"),

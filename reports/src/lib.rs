@@ -2,6 +2,7 @@
 //!
 //! Each format is a function of a `RunResult`; measured wall times stand under the key `measured` alone.
 
+mod aim;
 pub mod capacity;
 pub mod compared;
 pub mod comparison;
@@ -20,6 +21,8 @@ pub mod trace;
 pub mod validation;
 
 use std::collections::BTreeMap;
+
+pub use aim::Aim;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -50,10 +53,13 @@ pub struct PlannerFacts {
     /// Policy's own objective.
     #[serde(skip_serializing_if = "is_no_figure", default)]
     pub objective: Option<f64>,
-    /// Lower bound on it.
+    /// What it counts, and so which way is better.
+    #[serde(skip_serializing_if = "Aim::is_seconds", default)]
+    pub aim: Aim,
+    /// No plan is better: a lower bound on seconds, an upper bound on rates.
     #[serde(skip_serializing_if = "is_no_figure", default)]
     pub bound: Option<f64>,
-    /// (objective − bound) / objective.
+    /// |objective − bound| / objective.
     #[serde(skip_serializing_if = "is_no_figure", default)]
     pub gap_ratio: Option<f64>,
     /// `optimal`, `feasible` or `heuristic`.

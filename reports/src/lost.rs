@@ -3,7 +3,7 @@
 use sim::metrics::causes::Cause;
 
 use crate::PolicyResult;
-use crate::quantity::{duration, percent, plain};
+use crate::quantity::{duration, percent};
 
 /// Causes that are named.
 const N_NAMED: usize = 5;
@@ -34,27 +34,14 @@ pub(crate) fn words(result: &PolicyResult) -> Option<String> {
     Some(format!("no schedule is below {}{gap}{lost}", duration(bound, None)))
 }
 
-/// `heuristic plan in 18.2 µs; its own objective 0.131 s, at least 0.120 s (gap 8.4 %)`.
+/// What the planner knows of its plan, with its time.
 pub(crate) fn planner(result: &PolicyResult) -> Option<String> {
-    let planner = result.planner.as_ref()?;
-    let mut words = plain(&planner.status) + " plan";
-    if result.measured.planner_wall_s > 0.0 {
-        words = format!("{words} in {}", duration(result.measured.planner_wall_s, None));
-    }
-    if let Some(objective) = planner.objective {
-        words = format!("{words}; its own objective {}", duration(objective, None));
-        if let Some(bound) = planner.bound {
-            let gap = planner.gap_ratio.map_or_else(String::new, |gap| format!(" (gap {})", percent(gap)));
-            words = format!("{words}, at least {}{gap}", duration(bound, None));
-        }
-    }
-    Some(words)
+    result.planner.as_ref().map(|planner| planner.words(result.measured.planner_wall_s))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Measured, PlannerFacts};
 
     #[test]
     fn the_five_largest_causes_are_named_in_order() {
@@ -74,20 +61,5 @@ mod tests {
                         efficiency 200.0 ms, recompute 150.0 ms, imbalance between ranks 100.0 ms, offload stalls 100.0 ms";
         assert_eq!(words(&result).as_deref(), Some(expected));
         assert_eq!(words(&PolicyResult::default()), None);
-    }
-
-    #[test]
-    fn a_plan_is_shown_with_its_time_and_what_is_known_of_it() {
-        let facts = PlannerFacts {
-            objective: Some(2.0),
-            bound: Some(1.5),
-            gap_ratio: Some(0.25),
-            status: "feasible".to_owned(),
-            ..PlannerFacts::default()
-        };
-        let measured = Measured { planner_wall_s: 0.002, ..Measured::default() };
-        let result = PolicyResult { planner: Some(facts), measured, ..PolicyResult::default() };
-        let expected = "feasible plan in 2.000 ms; its own objective 2.000 s, at least 1.500 s (gap 25.0 %)";
-        assert_eq!(planner(&result).as_deref(), Some(expected));
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn float_of(n: usize) -> f64 {
 }
 
 /// Four significant digits, scientific outside 0.001..1,000,000.
-fn significant(value: f64) -> String {
+pub(crate) fn significant(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if size == 0.0 => "0".to_owned(),

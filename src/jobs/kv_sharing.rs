@@ -12,7 +12,7 @@ use sim::serving::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};
 use sim::serving::metrics;
 use sim::serving::step_cost::{SECONDS_PER_TICK, StepLoad, StepTable, TICKS_PER_NS, ticks_of};
 
-use super::Job;
+use super::{Job, Planned};
 use crate::costs::cost_model;
 use crate::scenario::expect::Expectation;
 use crate::scenario::kv_sharing::{KvSharing, Policy};
@@ -35,21 +35,36 @@ impl Job for KvSharing {
         let (results, source) = super::weakest(rows);
         result(self, results, source)
     }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        // All of them, so that the plan knows which one is next.
+        let results = self.run(&|_| {}).results;
+        results.iter().find(|row| row.policy == choice).map(Planned::of_row)
+    }
 }
 
 fn rate(row: &PolicyResult) -> Option<f64> {
     row.metrics.get("served_tokens_per_s").copied()
 }
 
-/// The best row says which one is next.
+/// The best row says which one is next, the others how far they are behind.
 fn name_runner_up(results: &mut [PolicyResult]) {
     let mut ranked: Vec<usize> = (0..results.len()).filter(|&index| results[index].status == "ok").collect();
     let of = |index: &usize| rate(&results[*index]).unwrap_or(0.0);
     ranked.sort_by(|a, b| of(b).total_cmp(&of(a)).then(a.cmp(b)));
     let [best, next, ..] = ranked[..] else { return };
-    let less = (1.0 - of(&next) / of(&best)) * 100.0;
-    let note = format!("best of {}; runner-up, {less:.1} % fewer tokens: {}", ranked.len(), results[next].policy);
-    results[best].planner.get_or_insert_default().notes.push(note);
+    let less = |index: usize| (1.0 - of(&index) / of(&best)) * 100.0;
+    let best_name = results[best].policy.clone();
+    let note = |index: usize| match index {
+        _ if index == best => {
+            format!("best of {}; runner-up, {:.1} % fewer tokens: {}", ranked.len(), less(next), results[next].policy)
+        }
+        _ => format!("{:.1} % fewer tokens per second than {best_name}, the best of {}", less(index), ranked.len()),
+    };
+    let notes: Vec<(usize, String)> = ranked.iter().map(|&index| (index, note(index))).collect();
+    for (index, note) in notes {
+        results[index].planner.get_or_insert_default().notes.push(note);
+    }
 }
 
 fn result(scenario: &KvSharing, mut results: Vec<PolicyResult>, source: Source) -> RunResult {

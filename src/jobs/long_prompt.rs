@@ -125,6 +125,9 @@ fn by_law(scenario: &LongPrompt, choice: &PromptChoice, law: &ChunkLaw, row: Pol
     let makespan_s = played.makespan().to_seconds().get();
     let ends: f64 = played.ends.iter().map(|end| end.to_seconds().get()).sum();
     let n = f64::from(scenario.n_prompts);
+    // A stage computes every prompt, in one chunk at best, and the last chunk still passes the stages behind it.
+    let behind = f64::from(choice.degrees.pipeline) - 1.0;
+    let bound_s = n * law.time(0, choice.tokens).get() + behind * law.time(0, 0).get();
     let metrics = [
         ("ttft_s.mean", ends / n),
         ("makespan_s", makespan_s),
@@ -138,6 +141,8 @@ fn by_law(scenario: &LongPrompt, choice: &PromptChoice, law: &ChunkLaw, row: Pol
         metrics: metrics.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
         planner: Some(PlannerFacts {
             objective: Some(makespan_s),
+            bound: Some(bound_s),
+            gap_ratio: Some(((makespan_s - bound_s) / makespan_s).max(0.0)),
             status: "heuristic".to_owned(),
             figures: chunk_figures(&sizes),
             ..PlannerFacts::default()
@@ -297,5 +302,6 @@ fn facts(found: &Best, bound_s: f64, choice: &PromptChoice) -> PlannerFacts {
         status: if choice.policy == Policy::Best { "feasible" } else { "heuristic" }.to_owned(),
         notes,
         figures: chunk_figures(&found.best.sizes),
+        ..PlannerFacts::default()
     }
 }

@@ -4,12 +4,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::rental::RentalError;
+use planner::policy::Status;
 use planner::rental::thunderserve::replay::{Fleet, goodput};
-use planner::rental::thunderserve::{self, Phase, PlayedBest, Replica, Stage, Task, colocated};
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use planner::rental::thunderserve::{self, Phase, PlayedBest, Stage, Task, bound, colocated};
+use planner::rental::{Proof, RentalError};
+use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use serde_json::json;
 
-use super::Job;
+use super::{Job, Planned};
 use crate::scenario::expect::Expectation;
 use crate::scenario::phases::{METHODS, Method, PhasesChoice, PhasesScenario};
 
@@ -29,7 +31,16 @@ impl Job for PhasesScenario {
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         run(self, done)
     }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        let choice = self.choices.iter().find(|known| known.name == choice)?;
+        let plan = planned(self, choice).map_err(|why| why.to_string());
+        Some(plan.map(|plan| written(self, choice, &plan)))
+    }
 }
+
+/// Schema of the plan's file.
+const SCHEMA: &str = "skrull-sim/phases/1";
 
 /// What the table shows.
 const COLUMNS: [(&str, &str); 6] = [
@@ -62,12 +73,67 @@ fn run(scenario: &PhasesScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
 /// What is played, and what is known of it.
 struct Plan {
     fleet: Fleet,
+    /// For the load that it was planned for.
     planned_per_s: f64,
+    /// What it would serve of all arrivals: the objective.
+    most_per_s: f64,
+    /// No deployment of the same kind would serve more.
+    bound_per_s: f64,
     n_prefill_gpus: u32,
     n_decode_gpus: u32,
-    facts: PlannerFacts,
+    notes: Vec<String>,
     why: String,
     wall_s: f64,
+}
+
+/// Distance to the bound that rounding explains, relative.
+const CLOSED: f64 = 1e-9;
+
+impl Plan {
+    /// The objective counts means, as the planner does; what is played is below that.
+    fn facts(&self) -> PlannerFacts {
+        let bound = self.bound_per_s.max(self.most_per_s);
+        let is_closed = bound - self.most_per_s <= CLOSED * bound;
+        let status = if is_closed { Status::Optimal } else { Status::Heuristic };
+        let proof = Proof::new(self.most_per_s, bound, status);
+        let gap = Some(proof.gap).filter(|gap| gap.is_finite());
+        let figures = [("bound_requests_per_s", Some(bound)), ("gap_ratio", gap)];
+        PlannerFacts {
+            objective: Some(self.most_per_s),
+            aim: Aim::RequestsPerS,
+            bound: Some(bound),
+            gap_ratio: gap,
+            status: status.name().to_owned(),
+            notes: self.notes.clone(),
+            figures: figures.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect(),
+        }
+    }
+}
+
+/// `plan.json` and its words.
+fn written(scenario: &PhasesScenario, choice: &PhasesChoice, plan: &Plan) -> Planned {
+    let machine = |index: usize| &choice.task.pool.machines[index].name;
+    let stage = |s: &Stage| json!({ "machine": s.machine, "gpu": machine(s.machine), "tp": s.tp, "layers": s.layers });
+    let group = |(g, stages): (usize, &Vec<Stage>)| {
+        let (reads, generates) =
+            plan.fleet.pairs.iter().fold((false, false), |(r, d), pair| (r || pair.0 == g, d || pair.1 == g));
+        let phases: Vec<&str> =
+            [(reads, "prefill"), (generates, "decode")].into_iter().filter(|of| of.0).map(|of| of.1).collect();
+        json!({ "phases": phases, "stages": stages.iter().map(stage).collect::<Vec<_>>() })
+    };
+    let total: f64 = plan.fleet.pairs.iter().map(|pair| pair.2).sum();
+    let route =
+        |&(i, j, share): &(usize, usize, f64)| json!({ "prefill": i, "decode": j, "share_ratio": share / total });
+    let facts = plan.facts();
+    let json = json!({
+        "schema": SCHEMA, "scenario": scenario.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
+        "ttft_s": choice.task.ttft_s, "tpot_s": choice.task.tpot_s,
+        "groups": plan.fleet.groups.iter().enumerate().map(group).collect::<Vec<_>>(),
+        "routes": plan.fleet.pairs.iter().map(route).collect::<Vec<_>>(),
+        "why": plan.why, "plan": facts,
+    });
+    let words: Vec<String> = [plan.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect();
+    Planned { json, words: words.join("\n") }
 }
 
 fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {
@@ -100,12 +166,13 @@ fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     );
+    let facts = plan.facts();
     PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
         why: plan.why,
         metrics,
-        planner: Some(plan.facts),
+        planner: Some(facts),
         measured: Measured { planner_wall_s: plan.wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
         ..PolicyResult::default()
     }
@@ -122,22 +189,34 @@ fn planned(scenario: &PhasesScenario, choice: &PhasesChoice) -> Result<Plan, Ren
     let (some, share) = (&scenario.requests[..scenario.requests.len().div_ceil(3)], scenario.attainment_ratio);
     let best = |task: &Task| thunderserve::plan_played(task, scenario.tabu, some, share);
     match choice.method {
-        Method::Colocated => Ok(of_replicas(&after, &colocated::per_machine(&after)?, wall_s())),
-        Method::HexGen => Ok(of_replicas(&after, &colocated::mixed(&after)?, wall_s())),
+        Method::Colocated => {
+            let most = bound::by_machine(&after, bound::colocated);
+            of_replicas(&after, colocated::per_machine, most, wall_s)
+        }
+        Method::HexGen => of_replicas(&after, colocated::mixed, bound::colocated(&after), wall_s),
         Method::DistServe => {
             let found = thunderserve::within_machines(&after, scenario.tabu, some, share)?;
-            Ok(of_deployments(&after, found, wall_s()))
+            let most = bound::by_machine(&after, bound::split);
+            Ok(of_deployments(&after, found, most, wall_s()))
         }
-        Method::ThunderServe => Ok(of_deployments(&after, vec![best(&after)?], wall_s())),
+        Method::ThunderServe => {
+            let found = best(&after)?;
+            let most = found.loaded.proof.bound * after.requests_per_s;
+            Ok(of_deployments(&after, vec![found], most, wall_s()))
+        }
         Method::Stale | Method::Flip => {
             let before = best(task)?;
+            let loaded = after.clone();
             after.requests_per_s = before.planned_for_per_s;
             // Only what happens after the loss counts.
             let begun = Instant::now();
             let again = if choice.method == Method::Flip { thunderserve::replan } else { thunderserve::stale };
             let deployment = again(&after, &before.deployment)?;
             let wall_s = begun.elapsed().as_secs_f64();
-            Ok(of_deployments(&after, vec![PlayedBest { deployment, n_played: 0, ..before }], wall_s))
+            let loaded = thunderserve::stale(&loaded, &deployment)?;
+            let most = loaded.proof.bound * choice.task.requests_per_s;
+            let found = vec![PlayedBest { deployment, loaded, n_played: 0, runner_up: None, ..before }];
+            Ok(of_deployments(task, found, most, wall_s))
         }
     }
 }
@@ -151,26 +230,38 @@ fn n_gpus(stages: &[Stage]) -> u32 {
     stages.iter().map(|stage| stage.tp).sum()
 }
 
-fn of_replicas(task: &Task, replicas: &[Replica], wall_s: f64) -> Plan {
+fn of_replicas(
+    task: &Task,
+    way: colocated::Way,
+    bound_per_s: f64,
+    wall_s: impl Fn() -> f64,
+) -> Result<Plan, RentalError> {
+    let replicas = way(task)?;
+    let wall_s = wall_s();
     let notes = replicas.iter().map(|r| format!("both phases on {}", stages_words(task, &r.stages))).collect();
     let n = replicas.len();
-    Plan {
-        fleet: Fleet::colocated(replicas),
-        planned_per_s: replicas.iter().map(|replica| replica.requests_per_s).sum(),
+    let limit = colocated::binding(task, way)?;
+    let planned_per_s = replicas.iter().map(|replica| replica.requests_per_s).sum();
+    Ok(Plan {
+        planned_per_s,
+        most_per_s: planned_per_s,
+        fleet: Fleet::colocated(&replicas),
+        bound_per_s,
         n_prefill_gpus: 0,
         n_decode_gpus: 0,
-        facts: PlannerFacts { status: "heuristic".to_owned(), notes, ..PlannerFacts::default() },
-        why: format!("{n} replicas that read and generate, so that prompts hold up tokens"),
+        notes,
+        why: format!("{n} replicas that read and generate, so that prompts hold up tokens; limit: {limit}"),
         wall_s,
-    }
+    })
 }
 
 /// Deployments beside each other as one.
-fn of_deployments(task: &Task, found: Vec<PlayedBest>, wall_s: f64) -> Plan {
+fn of_deployments(task: &Task, found: Vec<PlayedBest>, bound_per_s: f64, wall_s: f64) -> Plan {
     let mut fleet = Fleet { groups: Vec::new(), pairs: Vec::new() };
     let mut notes = Vec::new();
-    let (mut planned_per_s, mut gpus) = (0.0, [0, 0]);
-    for PlayedBest { deployment, planned_for_per_s, .. } in &found {
+    let (mut planned_per_s, mut most_per_s, mut gpus) = (0.0, 0.0, [0, 0]);
+    for PlayedBest { deployment, planned_for_per_s, loaded, .. } in &found {
+        most_per_s += loaded.attainment * task.requests_per_s;
         let (own, offset) = (Fleet::of(deployment), fleet.groups.len());
         fleet.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
         fleet.groups.extend(own.groups);
@@ -180,24 +271,40 @@ fn of_deployments(task: &Task, found: Vec<PlayedBest>, wall_s: f64) -> Plan {
             gpus[at] += n_gpus(&group.stages);
             notes.push(format!("{} on {}", ["prefill", "decode"][at], stages_words(task, &group.stages)));
         }
-        notes.extend(deployment.proof.runner_up.iter().map(|other| format!("runner-up: {}", other.about)));
     }
-    for PlayedBest { deployment, planned_for_per_s, n_played } in &found {
-        let n = deployment.n_evaluated;
-        notes.push(format!(
-            "planned for {planned_for_per_s:.2} requests/s, {n} deployments looked at, best of {n_played} played"
-        ));
-    }
-    let bindings: Vec<&str> = found.iter().map(|best| best.deployment.proof.binding.as_str()).collect();
+    notes.extend(found.iter().flat_map(looked_at));
+    let bindings: Vec<&str> = found.iter().map(|best| best.loaded.proof.binding.as_str()).collect();
     Plan {
         fleet,
         planned_per_s,
+        most_per_s,
+        bound_per_s,
         n_prefill_gpus: gpus[0],
         n_decode_gpus: gpus[1],
-        facts: PlannerFacts { status: "heuristic".to_owned(), notes, ..PlannerFacts::default() },
+        notes,
         why: format!("limit: {}", bindings.join("; ")),
         wall_s,
     }
+}
+
+/// For which load a deployment was planned, and the second choices of the search and of playing.
+fn looked_at(best: &PlayedBest) -> Vec<String> {
+    let (load, n, n_played) = (best.planned_for_per_s, best.deployment.n_evaluated, best.n_played);
+    let played = match n_played {
+        0 => String::new(),
+        _ => format!(", best of {n_played} played"),
+    };
+    let mut notes = vec![format!("planned for {load:.2} requests/s, {n} deployments looked at{played}")];
+    let second = best.deployment.proof.runner_up.iter();
+    notes.extend(second.map(|other| {
+        let planned = other.objective * load;
+        format!("runner-up of those looked at, planned for {planned:.3} requests/s: {}", other.about)
+    }));
+    notes.extend(best.runner_up.iter().map(|other| {
+        let rate = other.objective;
+        format!("runner-up of those played, which meets the targets at {rate:.3} requests/s: {}", other.about)
+    }));
+    notes
 }
 
 /// Names that a scenario of phases may use for policies, with what they do.

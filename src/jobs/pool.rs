@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use planner::rental::RentalError;
 use planner::rental::helix::{POLICIES, Placed, Placement, Range, Scheduling};
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::serving::arrivals::{self, Arrivals};
 use sim::serving::pool::path::{Flow, Paths, Random, Swarm};
 use sim::serving::pool::{self, Outcome, Pool, Run};
@@ -57,19 +57,13 @@ impl Job for PoolScenario {
             let flow: Vec<serde_json::Value> = flow
                 .map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate }))
                 .collect();
-            let mut words = notes(self, &placed);
-            words.extend([planned(&placed), bound.words]);
-            Planned {
-                json: serde_json::json!({
-                    "nodes": nodes,
-                    "flow": flow,
-                    "max_flow_tokens_per_s": placed.flow.tokens_per_s,
-                    "max_flow_bound_tokens_per_s": placed.proof.bound,
-                    "placement_bound_tokens_per_s": bound.placement_tokens_per_s,
-                    "pool_bound_tokens_per_s": bound.pool_tokens_per_s,
-                }),
-                words: words.join("\n"),
-            }
+            let facts = facts(self, &placed, &Ok(bound));
+            let words: Vec<String> = std::iter::once(facts.words(0.0)).chain(facts.notes.clone()).collect();
+            let max_flow = placed.flow.tokens_per_s;
+            let json = serde_json::json!({
+                "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": max_flow, "plan": facts,
+            });
+            Planned { json, words: words.join("\n") }
         }))
     }
 }
@@ -128,42 +122,55 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
     metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
-    let mut notes = notes(scenario, &placed);
-    notes.push(planned(&placed));
-    let mut figures = BTreeMap::from([
-        ("max_flow_tokens_per_s".to_owned(), flow),
-        ("max_flow_bound_tokens_per_s".to_owned(), placed.proof.bound),
-    ]);
-    let unproved = |why: RentalError| format!("no bound on runs: {why}");
-    match bound::of_plan(scenario, &parts) {
-        Ok(bound) => {
-            figures.insert("placement_bound_tokens_per_s".to_owned(), bound.placement_tokens_per_s);
-            figures.insert("pool_bound_tokens_per_s".to_owned(), bound.pool_tokens_per_s);
-            notes.push(bound.words);
-        }
-        Err(why) => notes.push(unproved(why)),
-    }
+    let mut facts = facts(scenario, &placed, &bound::of_plan(scenario, &parts));
     match bound::of_run(scenario, &choice.load, &parts, &outcomes) {
         Ok((bounds, words)) => {
             metrics.extend(bounds);
-            notes.push(words);
+            facts.notes.push(words);
         }
-        Err(why) => notes.push(unproved(why)),
+        Err(why) => facts.notes.push(unproved(&why)),
     }
     PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
         why: words(&parts, &outcomes, choice),
         metrics,
-        planner: Some(PlannerFacts {
-            status: placed.proof.status.name().to_owned(),
-            notes,
-            figures,
-            ..PlannerFacts::default()
-        }),
+        planner: Some(facts),
         measured: Measured { planner_wall_s, simulate_wall_s },
         ..PolicyResult::default()
     }
+}
+
+/// What is known of a placement; its objective is the maximum flow at planned batches, beside which stands what no run passes.
+fn facts(scenario: &PoolScenario, placed: &Placed, bound: &Result<bound::Planned, RentalError>) -> PlannerFacts {
+    let (flow, proof) = (placed.flow.tokens_per_s, &placed.proof);
+    let mut notes = notes(scenario, placed);
+    notes.push(planned(placed));
+    let mut figures = BTreeMap::from([
+        ("max_flow_tokens_per_s".to_owned(), flow),
+        ("max_flow_bound_tokens_per_s".to_owned(), proof.bound),
+    ]);
+    match bound {
+        Ok(bound) => {
+            figures.insert("placement_bound_tokens_per_s".to_owned(), bound.placement_tokens_per_s);
+            figures.insert("pool_bound_tokens_per_s".to_owned(), bound.pool_tokens_per_s);
+            notes.push(bound.words.clone());
+        }
+        Err(why) => notes.push(unproved(why)),
+    }
+    PlannerFacts {
+        objective: Some(flow),
+        aim: Aim::TokensPerS,
+        bound: Some(proof.bound),
+        gap_ratio: Some(proof.gap).filter(|gap| gap.is_finite()),
+        status: proof.status.name().to_owned(),
+        notes,
+        figures,
+    }
+}
+
+fn unproved(why: &RentalError) -> String {
+    format!("no bound on runs: {why}")
 }
 
 /// Where layers lie: decided by flow, or by playing what the search looks at.
@@ -355,7 +362,7 @@ fn notes(scenario: &PoolScenario, placed: &Placed) -> Vec<String> {
     }
     let mut notes = vec![format!("layers on {}", ranges.join("; "))];
     if !placed.proof.binding.is_empty() {
-        notes.push(placed.proof.binding.clone());
+        notes.push(format!("what holds it back: {}", placed.proof.binding));
     }
     if let Some(other) = &placed.proof.runner_up {
         notes.push(format!("runner-up: {}", other.about));

@@ -93,8 +93,8 @@ fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Dec
         let Settled { answer, problem, mixing, n_rounds, .. } = settled;
         Decided { answer, problem, mixing, n_rounds }
     };
-    if policy.name == "cost-efficiency" {
-        decided.answer = cost_efficiency::explained(&decided.problem, decided.answer, options);
+    if let Some(explain) = policy.explain {
+        decided.answer = explain(&decided.problem, decided.answer, options);
     }
     Ok(decided)
 }
@@ -118,7 +118,8 @@ fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
             Plan { replicas: plan.replicas.clone(), n_gpus, usd_per_hour, shares: shares.clone(), makespan_s }
         }
     };
-    let proof = Proof::new(plan.makespan_s, plan.makespan_s, Status::Heuristic);
+    let bound_s = cost_efficiency::bound_s(&problem)?.min(plan.makespan_s);
+    let proof = Proof::new(plan.makespan_s, bound_s, Status::Heuristic);
     let mixing = vec![1.0; problem.configurations.len()];
     Ok(Decided { answer: Answer { plan, proof }, problem, mixing, n_rounds: 0 })
 }
@@ -214,6 +215,7 @@ fn facts(decided: &Decided) -> PlannerFacts {
         status: proof.status.name().to_owned(),
         notes: words::notes(decided),
         figures,
+        ..PlannerFacts::default()
     }
 }
 

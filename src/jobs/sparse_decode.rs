@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::sparse_decode::{Best, Decoding, Question, best, every_choice};
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
@@ -143,15 +143,14 @@ fn metrics(way: &Decoding) -> BTreeMap<String, f64> {
 
 fn facts(scenario: &SparseDecode, choice: &DecodeChoice, found: &Best) -> PlannerFacts {
     let way = &found.best;
-    // GPU time of a token: a lower bound on it is an upper bound on tokens per GPU.
-    let objective = 1.0 / way.tokens_per_s_per_gpu();
+    let objective = way.tokens_per_s_per_gpu();
     let mut notes = vec![format!(
         "best of {} ways that fit, {} do not; all were tried, so the bound is the answer",
         found.all.len(),
         found.n_too_large
     )];
     if let Some(other) = &found.runner_up {
-        let less = (1.0 - other.tokens_per_s_per_gpu() * objective) * 100.0;
+        let less = (1.0 - other.tokens_per_s_per_gpu() / objective) * 100.0;
         notes.push(format!("runner-up, {less:.1} % fewer tokens per GPU: {}", other.words()));
     }
     for ((product, m, k), sparse) in products(&scenario.model, way.n_gpus).into_iter().zip(way.sparse) {
@@ -174,6 +173,7 @@ fn facts(scenario: &SparseDecode, choice: &DecodeChoice, found: &Best) -> Planne
     }
     PlannerFacts {
         objective: Some(objective),
+        aim: Aim::TokensPerSPerGpu,
         bound: Some(objective),
         gap_ratio: Some(0.0),
         status: "optimal".to_owned(),

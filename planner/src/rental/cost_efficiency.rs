@@ -106,6 +106,16 @@ pub fn solve(problem: &Problem, options: Options) -> Result<Answer, RentalError>
     }
 }
 
+/// Seconds before which no plan ends, by the relaxation of the program.
+///
+/// # Errors
+/// As `solve`.
+pub fn bound_s(problem: &Problem) -> Result<f64, RentalError> {
+    problem.check()?;
+    serviceable(problem)?;
+    relaxed(problem)
+}
+
 /// Every demand has a configuration that can be rented at all.
 fn serviceable(problem: &Problem) -> Result<(), RentalError> {
     for (w, demand) in problem.demands.iter().enumerate().filter(|(_, demand)| demand.requests > 0.0) {

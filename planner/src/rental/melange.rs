@@ -11,7 +11,7 @@
 
 mod budget;
 
-pub use budget::under_budget;
+pub use budget::{explained, under_budget};
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 

@@ -6,8 +6,10 @@
 //!
 //! The hand-over of a prompt's keys and values takes start + tokens·bytes·(bits/16) / bandwidth; 4 bits on the wire is the paper's
 //! compression. Objective: the share of requests that meet both targets. Several details of the paper are not public; what is assumed here:
-//! mean waits of M/D/1 queues, a wire that a pair's largest machines share, and the constants below. Units: seconds, bytes per second.
+//! mean waits of M/D/1 queues, a wire that a pair's largest machines share, and the constants below. `thunderserve/bound.rs` has what no
+//! deployment is planned above. Units: seconds, bytes per second.
 
+pub mod bound;
 pub mod colocated;
 mod group;
 pub mod replay;
@@ -24,7 +26,7 @@ use sim::serving::request::Request;
 
 use super::roofline::LINK_REACHED;
 use super::throughput::Lengths;
-use super::{Proof, RentalError};
+use super::{Proof, RentalError, RunnerUp};
 
 /// Part of the per-token target that a decode step may take; the rest is for the hand-over.
 const DECODE_SHARE: f64 = 0.9;
@@ -119,7 +121,7 @@ pub struct Deployment {
     pub requests_per_s: f64,
     /// Deployments that the search looked at.
     pub n_evaluated: usize,
-    /// What is known: no deployment attains more than all.
+    /// What is known; the objective is the attainment, its bound that of `bound.rs` over the arrivals.
     pub proof: Proof,
 }
 
@@ -154,6 +156,14 @@ impl Task {
     /// Tokens of the longest request.
     fn longest(&self) -> f64 {
         self.classes.iter().map(|(lengths, _)| (lengths.input + lengths.output).as_f64()).fold(0.0, f64::max)
+    }
+
+    /// The same with one machine only.
+    fn alone(&self, machine: usize) -> Self {
+        let mut task = self.clone();
+        let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != machine);
+        others.for_each(|(_, other)| other.n_gpus = 0);
+        task
     }
 
     /// Bytes of a prompt's keys and values on the wire.
@@ -255,8 +265,12 @@ pub struct PlayedBest {
     pub deployment: Deployment,
     /// Arrivals for which it was planned.
     pub planned_for_per_s: f64,
+    /// The same groups with routes for all arrivals of the task: what they serve at most by the planner's means, its bound and its limit.
+    pub loaded: Deployment,
     /// Different deployments that were played.
     pub n_played: usize,
+    /// The second of these; the objective is the requests per second of which enough met both targets when it was played.
+    pub runner_up: Option<RunnerUp>,
 }
 
 /// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
@@ -265,25 +279,30 @@ pub struct PlayedBest {
 /// # Errors
 /// On figures without meaning, and when there is no plan for any load.
 pub fn plan_played(task: &Task, tabu: Tabu, requests: &[Request], share: f64) -> Result<PlayedBest, RentalError> {
-    let mut found: Vec<(f64, PlayedBest)> = Vec::new();
+    let mut found: Vec<(f64, f64, Deployment)> = Vec::new();
     let mut why = None;
     for load in LOADS {
         let planned_for_per_s = load * task.requests_per_s;
         match plan(&Task { requests_per_s: planned_for_per_s, ..task.clone() }, tabu) {
             Ok(deployment) => {
-                if found.iter().any(|(_, known)| known.deployment.groups == deployment.groups) {
+                if found.iter().any(|(_, _, known)| known.groups == deployment.groups) {
                     continue;
                 }
                 let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment), requests, share);
-                found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
+                found.push((rate, planned_for_per_s, deployment));
             }
             Err(error) => why = Some(error),
         }
     }
     let n_played = found.len();
-    let best = found.into_iter().reduce(|a, b| if b.0 > a.0 { b } else { a });
+    // The first of equals is the one for the heavier load.
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut found = found.into_iter();
     let none = || RentalError::Infeasible("no load has a plan".to_owned());
-    best.map(|(_, best)| PlayedBest { n_played, ..best }).ok_or_else(|| why.unwrap_or_else(none))
+    let (_, planned_for_per_s, deployment) = found.next().ok_or_else(|| why.unwrap_or_else(none))?;
+    let runner_up = found.next().map(|(rate, _, other)| search::runner_up(task, &other, rate));
+    let loaded = search::kept(task, &deployment)?;
+    Ok(PlayedBest { deployment, planned_for_per_s, loaded, n_played, runner_up })
 }
 
 /// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the
@@ -298,12 +317,7 @@ pub fn within_machines(
     share: f64,
 ) -> Result<Vec<PlayedBest>, RentalError> {
     task.check()?;
-    let alone = |m: usize| {
-        let mut task = task.clone();
-        let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != m);
-        others.for_each(|(_, machine)| machine.n_gpus = 0);
-        plan_played(&task, tabu, requests, share)
-    };
+    let alone = |machine: usize| plan_played(&task.alone(machine), tabu, requests, share);
     let found: Vec<PlayedBest> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
     if found.is_empty() {
         return Err(RentalError::Infeasible(

@@ -4,10 +4,10 @@
 //! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration, the smallest
 //! that serves every type of request, and a plan is for one model.
 
-use super::{Load, solve};
+use super::{Load, solve, words};
 use crate::policy::Status;
 use crate::rental::cost_efficiency::Options;
-use crate::rental::{Answer, Offer, Plan, Problem, Proof, RentalError};
+use crate::rental::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
 
 /// Slices of a type's work; the paper's suggestion.
 const N_SLICES: u32 = 4;
@@ -27,7 +27,7 @@ pub fn under_budget(problem: &Problem, options: Options) -> Result<Answer, Renta
     if asked.iter().any(|&w| problem.demands[w].model != model) {
         return Err(RentalError::Infeasible("Mélange plans one model, and the work asks for several".to_owned()));
     }
-    let of: Vec<Option<usize>> = (0..problem.offers.len()).map(|offer| smallest(problem, offer, &asked)).collect();
+    let of = chosen(problem, &asked);
     let work = |c: usize| asked.iter().filter_map(|&w| problem.seconds(c, w)).sum::<f64>();
     // One replica of any type ends by then.
     let slowest = of.iter().flatten().map(|&c| work(c)).fold(0.0, f64::max);
@@ -54,6 +54,46 @@ pub fn under_budget(problem: &Problem, options: Options) -> Result<Answer, Renta
     }
     let proof = Proof::new(best.makespan_s, below.min(best.makespan_s), Status::Heuristic);
     Ok(Answer { plan: best, proof })
+}
+
+/// An answer with what keeps it from ending sooner, and the cheapest other mix that ends as soon, whatever it costs.
+#[must_use]
+pub fn explained(problem: &Problem, mut answer: Answer, options: Options) -> Answer {
+    let asked: Vec<usize> = (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0).collect();
+    let of = chosen(problem, &asked);
+    let makespan_s = answer.plan.makespan_s;
+    // Slices of the plan itself fit this load in spite of rounding; the sooner one is beyond what the search can tell apart.
+    let as_soon = load(problem, &of, &asked, makespan_s * (1.0 + 1e-9));
+    let sooner = load(problem, &of, &asked, makespan_s * (1.0 - 2.0 * WIDTH));
+    let budget = problem.budget_usd_per_hour;
+    answer.proof.binding = match solve(&sooner, None, options.budget) {
+        Ok(rented) => format!(
+            "budget of {budget} $/h: to end sooner the cheapest mix, {}, costs {:.4} $/h",
+            words(&sooner, &rented.replicas),
+            rented.usd_per_hour
+        ),
+        Err(why) => format!("availability: to end sooner, {why}"),
+    };
+    let taken: Vec<u32> = of.iter().map(|c| c.map_or(0, |c| answer.plan.replicas[c])).collect();
+    answer.proof.runner_up = solve(&as_soon, Some(&taken), options.budget).ok().map(|other| {
+        let rented = plan(problem, &of, &asked, &other.replicas, &other.slices);
+        RunnerUp {
+            about: format!(
+                "{}: {:.3} s for {:.4} $/h",
+                problem.words(&rented.replicas),
+                rented.makespan_s,
+                rented.usd_per_hour
+            ),
+            objective: rented.makespan_s,
+            replicas: rented.replicas,
+        }
+    });
+    answer
+}
+
+/// The configuration of every type.
+fn chosen(problem: &Problem, asked: &[usize]) -> Vec<Option<usize>> {
+    (0..problem.offers.len()).map(|offer| smallest(problem, offer, asked)).collect()
 }
 
 /// The configuration of a type alone with the fewest GPUs that serves everything; the first of equals.
@@ -137,6 +177,11 @@ mod tests {
         let answer = under_budget(&problem, Options::default()).expect("a plan");
         assert_eq!(answer.plan.replicas, [1, 2, 0, 0]);
         assert!((answer.plan.makespan_s - 325.0 / 9.0).abs() < 1e-6, "{:?}", answer.plan);
+        // All of t1 would end it sooner, with more of t2 or t3 beside one of them, for more than 8 $/h; which is cheapest is the program's.
+        let said = explained(&problem, answer, Options::default()).proof;
+        assert!(said.binding.starts_with("budget of 8 $/h: to end sooner the cheapest mix, "), "{}", said.binding);
+        let second = said.runner_up.expect("another mix");
+        assert!(second.objective <= 325.0 / 9.0 + 1e-6 && second.replicas != [1, 2, 0, 0], "{second:?}");
         problem.demands[1].model = 1;
         assert!(matches!(under_budget(&problem, Options::default()), Err(RentalError::Infeasible(_))));
     }

@@ -20,6 +20,8 @@ pub struct Replica {
 
 /// Vectors of GPUs left that the partition looks at, at most.
 const LEFT_MAX: usize = 20_000;
+/// A target that limits nothing, seconds.
+const LIFTED_S: f64 = 1e9;
 
 fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
     let all = group::layouts(task, n_gpus).into_iter();
@@ -47,6 +49,36 @@ pub fn per_machine(task: &Task) -> Result<Vec<Replica>, RentalError> {
         }
     }
     Ok(all)
+}
+
+/// How the requests per second of a task are found; `per_machine` or `mixed`.
+pub type Way = fn(&Task) -> Result<Vec<Replica>, RentalError>;
+
+fn rate(replicas: &[Replica]) -> f64 {
+    replicas.iter().map(|replica| replica.requests_per_s).sum()
+}
+
+/// The limit whose lifting would help most, in words.
+///
+/// # Errors
+/// On figures without meaning.
+pub fn binding(task: &Task, of: Way) -> Result<String, RentalError> {
+    let now = rate(&of(task)?);
+    let mut roomy = task.clone();
+    roomy.pool.machines.iter_mut().for_each(|machine| machine.gpu.memory.0 *= 2);
+    let lifted = [
+        ("the target per token: without it", Task { tpot_s: LIFTED_S, ..task.clone() }),
+        ("the target to the first token: without it", Task { ttft_s: LIFTED_S, ..task.clone() }),
+        ("memory: with twice as much", roomy),
+    ];
+    let mut most = (now * (1.0 + 1e-6), "no single limit: targets or memory alone would not help".to_owned());
+    for (words, task) in lifted {
+        let with = rate(&of(&task)?);
+        if with > most.0 {
+            most = (with, format!("{words} {with:.2} requests/s and not {now:.2}"));
+        }
+    }
+    Ok(most.1)
 }
 
 /// Replicas over any GPUs; those of single machines where the pool is too large to look at every partition.

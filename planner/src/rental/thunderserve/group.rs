@@ -33,21 +33,23 @@ fn f(count: u64) -> f64 {
     Tokens(count).as_f64()
 }
 
-fn layer_bytes(task: &Task) -> f64 {
+/// Weights of one layer in 16 bits.
+pub(super) fn layer_bytes(task: &Task) -> f64 {
     Layer::of(&task.model).weight_bytes
 }
 
-/// Keys and values of one token in one layer.
-fn kv_layer_bytes(task: &Task) -> f64 {
+/// Keys and values of one token in one layer, in 16 bits.
+pub(super) fn kv_layer_bytes(task: &Task) -> f64 {
     Layer::of(&task.model).kv_bytes
 }
 
-fn usable(task: &Task, stage: &Stage) -> f64 {
+/// Memory of a stage for weights, keys and values.
+pub(super) fn usable(task: &Task, stage: &Stage) -> f64 {
     MEMORY_USED * task.pool.machines[stage.machine].gpu.memory.as_f64() * f64::from(stage.tp)
 }
 
 /// Time of a stage for that many new tokens, each of which attends to `context` others.
-fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
+pub(super) fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
     let gpu = &task.pool.machines[stage.machine].gpu;
     let pass = Pass { tokens, attended: context, read: cached };
     f(stage.layers) * Layer::of(&task.model).seconds(gpu, f64::from(stage.tp), pass)
@@ -112,8 +114,13 @@ pub(super) fn home(stages: &[Stage]) -> usize {
     (0..machines).rev().max_by_key(|&machine| of(machine)).unwrap_or(0)
 }
 
+/// A mean length in whole tokens.
+pub(super) fn whole_tokens(mean: f64) -> Tokens {
+    Tokens(hw::Bytes::from_f64(mean).0)
+}
+
 /// Largest load of a server with fixed service time whose mean wait and service stay within a target (M/D/1: ρ·s / (2·(1 - ρ))).
-fn load_within(service_s: f64, latency_s: f64, target_s: f64) -> f64 {
+pub(super) fn load_within(service_s: f64, latency_s: f64, target_s: f64) -> f64 {
     let slack = (target_s - latency_s) / service_s;
     if slack <= 0.0 { 0.0 } else { 2.0 * slack / (1.0 + 2.0 * slack) }
 }
@@ -124,7 +131,7 @@ pub(super) fn speed(task: &Task, stages: &[Stage], phase: Phase) -> Speed {
     match phase {
         Phase::Prefill => {
             let slowest = prefill_slowest_s(task, stages, input);
-            let latency = prefill_s(task, stages, Tokens(hw::Bytes::from_f64(input).0));
+            let latency = prefill_s(task, stages, whole_tokens(input));
             Speed { rate: load_within(slowest, latency, task.ttft_s) / slowest, step_s: 0.0 }
         }
         Phase::Decode => {
@@ -168,7 +175,7 @@ pub(super) fn colocated_rate(task: &Task, stages: &[Stage]) -> f64 {
     let (input, output) = task.mean();
     let context = input + output / 2.0;
     let prefill = prefill_slowest_s(task, stages, input);
-    let latency = prefill_s(task, stages, Tokens(hw::Bytes::from_f64(input).0));
+    let latency = prefill_s(task, stages, whole_tokens(input));
     let most = batch_max(task, stages, input + output);
     let rate_of = |batch: f64| {
         let step = step_s(task, stages, batch, context);

@@ -9,12 +9,14 @@ use sim::random::{self, Stream};
 
 use super::group::{self, Speed, Stage};
 use super::transport::{self, Transport};
-use super::{Deployment, Group, Phase, Tabu, Task};
+use super::{Deployment, Group, Phase, Tabu, Task, bound};
 use crate::policy::Status;
 use crate::rental::{Proof, RentalError, RunnerUp};
 use crate::stop;
 
 type Key = (Vec<u32>, Phase);
+/// Distance to the bound that rounding explains.
+const CLOSED: f64 = 1e-9;
 /// Pairs of a link with the part of its time that all requests would take.
 type Wire = Vec<(usize, usize, f64)>;
 
@@ -109,7 +111,8 @@ fn value(task: &Task, groups: Vec<Group>) -> Deployment {
         row.iter().enumerate().for_each(|(j, &share)| routes[prefill[i]][decode[j]] = share);
     }
     let requests_per_s = shares.iter().flatten().sum::<f64>() * task.requests_per_s;
-    let proof = Proof::new(attainment, 1.0_f64.max(attainment), Status::Heuristic);
+    // What is known of it is worked out for the best one alone.
+    let proof = Proof::new(attainment, f64::INFINITY, Status::Heuristic);
     Deployment { groups, routes, attainment, requests_per_s, n_evaluated: 1, proof }
 }
 
@@ -137,12 +140,19 @@ fn binding(task: &Task, deployment: &Deployment) -> String {
     }
 }
 
-fn words(groups: &[Group]) -> String {
+fn words(task: &Task, groups: &[Group]) -> String {
+    let stage = |s: &Stage| format!("{} x {} for {} layers", s.tp, task.pool.machines[s.machine].name, s.layers);
     let group = |g: &Group| {
-        let stages = g.stages.iter().map(|s| format!("tp {} of machine {} for {} layers", s.tp, s.machine, s.layers));
-        format!("{:?} on {}", g.phase, stages.collect::<Vec<_>>().join(" then ")).to_lowercase()
+        let phase = if g.phase == Phase::Prefill { "prefill" } else { "decode" };
+        format!("{phase} on {}", g.stages.iter().map(stage).collect::<Vec<_>>().join(", then "))
     };
     groups.iter().filter(|g| !g.stages.is_empty()).map(group).collect::<Vec<_>>().join("; ")
+}
+
+/// Another deployment as the second choice.
+pub(super) fn runner_up(task: &Task, other: &Deployment, objective: f64) -> RunnerUp {
+    let is_busy = |group: &Group| u32::from(!group.stages.is_empty());
+    RunnerUp { about: words(task, &other.groups), replicas: other.groups.iter().map(is_busy).collect(), objective }
 }
 
 /// The best that was seen and the second best that is another deployment.
@@ -170,12 +180,14 @@ impl Seen {
         let found = self.best.filter(|best| best.attainment > 0.0);
         let mut best = found.ok_or_else(|| RentalError::Infeasible(nothing.to_owned()))?;
         best.n_evaluated = self.n;
-        best.proof.binding = binding(task, &best);
-        best.proof.runner_up = self.second.map(|second| RunnerUp {
-            about: words(&second.groups),
-            replicas: second.groups.iter().map(|g| u32::from(!g.stages.is_empty())).collect(),
-            objective: second.attainment,
-        });
+        // Rounding alone puts an attainment above the bound.
+        let bound = if best.attainment > 1.0 - CLOSED { 1.0 } else { bound::split(task) / task.requests_per_s };
+        let bound = bound.max(best.attainment);
+        let status = if bound - best.attainment < CLOSED { Status::Optimal } else { Status::Heuristic };
+        let binding = binding(task, &best);
+        let second = self.second.filter(|second| second.attainment > 0.0);
+        let runner_up = second.map(|second| runner_up(task, &second, second.attainment));
+        best.proof = Proof { binding, runner_up, ..Proof::new(best.attainment, bound, status) };
         Ok(best)
     }
 }
@@ -356,15 +368,27 @@ pub(super) fn flips(task: &Task, deployment: &Deployment) -> Result<Deployment, 
     seen.end(task)
 }
 
-/// The best of every partition into groups and every phase, for small pools: the tests' truth.
+/// The best of every partition into groups and every phase, for small pools, with the stages that the search takes: the tests' truth.
 #[cfg(test)]
 pub(super) fn exhaustive(task: &Task) -> f64 {
-    let all: Vec<u32> = task.pool.machines.iter().map(|machine| machine.n_gpus).collect();
     let mut known = Known::new(task);
+    every_partition(task, &mut |key| vec![known.group(key)])
+}
+
+/// The same with all stages that a group may have.
+#[cfg(test)]
+pub(super) fn exhaustive_stages(task: &Task) -> f64 {
+    let group = |key: &Key, stages| Group { n_gpus: key.0.clone(), phase: key.1, stages };
+    every_partition(task, &mut |key| group::layouts(task, &key.0).into_iter().map(|s| group(key, s)).collect())
+}
+
+#[cfg(test)]
+fn every_partition(task: &Task, groups: &mut dyn FnMut(&Key) -> Vec<Group>) -> f64 {
+    let all: Vec<u32> = task.pool.machines.iter().map(|machine| machine.n_gpus).collect();
     let mut best = 0.0_f64;
-    let mut open: Vec<(Vec<Key>, Vec<u32>)> = vec![(Vec::new(), all)];
+    let mut open: Vec<(Vec<Group>, Vec<u32>)> = vec![(Vec::new(), all)];
     while let Some((state, left)) = open.pop() {
-        best = best.max(value(task, known.groups(&state)).attainment);
+        best = best.max(value(task, state.clone()).attainment);
         let sizes: Vec<usize> = left.iter().map(|&n| n as usize + 1).collect();
         for code in 1..sizes.iter().product::<usize>() {
             let mut code = code;
@@ -377,8 +401,9 @@ pub(super) fn exhaustive(task: &Task) -> f64 {
             for phase in [Phase::Prefill, Phase::Decode] {
                 let key = (n_gpus.clone(), phase);
                 // Groups in order, and only those that hold the model: every state once.
-                if state.last().is_none_or(|last| *last <= key) && !known.group(&key).stages.is_empty() {
-                    open.push(([state.as_slice(), &[key]].concat(), rest.clone()));
+                if state.last().is_none_or(|last| (&last.n_gpus, last.phase) <= (&key.0, key.1)) {
+                    let holding = groups(&key).into_iter().filter(|group| !group.stages.is_empty());
+                    open.extend(holding.map(|group| ([state.as_slice(), &[group]].concat(), rest.clone())));
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! Small pools against every deployment, re-planning, compression, and the pool of four A40 and four 3090 Ti.
+//! Small pools against every deployment, the bound, re-planning, compression, and the pool of four A40 and four 3090 Ti.
 
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Tokens};
+use proptest::prelude::*;
 
 use super::*;
 
@@ -299,4 +300,145 @@ fn a_slower_rate_meets_more_targets() {
     assert!(rate > 0.0 && played.attainment >= 0.9, "{rate}: {played:?}");
     let (strict, _) = replay::goodput(&task, &fleet, &requests, 0.99);
     assert!(strict <= rate);
+}
+
+/// A pool of up to three machines with small GPUs, 2 to 5 in all, and links from slow to fast; Llama-3-8B takes 16 GB.
+fn any_pool() -> impl Strategy<Value = Task> {
+    let kinds = [gpu("a", 24.0, 1008.0, 80.0), gpu("b", 48.0, 696.0, 150.0), gpu("c", 20.0, 600.0, 60.0)];
+    let counts = prop::collection::vec((0..3_usize, 1..=3_u32), 1..=3)
+        .prop_filter("2 to 5 GPUs", |all| (2..=5).contains(&all.iter().map(|(_, n)| n).sum::<u32>()));
+    let lengths = (prop::sample::select(vec![64_u64, 512, 2048]), prop::sample::select(vec![8_u64, 64, 512]));
+    let targets = (0.05..4.0_f64, 0.015..0.2_f64);
+    (counts, lengths.clone(), lengths, targets, 0.02..20.0_f64, prop::sample::select(vec![1.0, 8.0, 100.0])).prop_map(
+        move |(counts, a, b, (ttft_s, tpot_s), link_gb_per_s, requests_per_s)| {
+            let machine = |(m, (kind, n_gpus)): (usize, &(usize, u32))| Machine {
+                name: format!("m{m}"),
+                gpu: kinds[*kind].clone(),
+                n_gpus: *n_gpus,
+            };
+            let n = counts.len();
+            let class = |(input, output)| (Lengths { input: Tokens(input), output: Tokens(output) }, 0.5);
+            Task {
+                pool: Pool {
+                    machines: counts.iter().enumerate().map(machine).collect(),
+                    links: vec![vec![link_gb_per_s * 1e9; n]; n],
+                    start_s: 1e-3,
+                },
+                classes: vec![class(a), class(b)],
+                requests_per_s,
+                ttft_s,
+                tpot_s,
+                ..small(1, 1, 1.0)
+            }
+        },
+    )
+}
+
+fn per_s(replicas: &[Replica]) -> f64 {
+    replicas.iter().map(|replica| replica.requests_per_s).sum()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_deployment_exceeds_the_bound_and_gpus_never_lower_it(task in any_pool()) {
+        let bound = bound::split(&task);
+        let best = search::exhaustive_stages(&task) * task.requests_per_s;
+        prop_assert!(best <= bound * (1.0 + 1e-9) + 1e-9, "{best} above {bound}");
+        if let Ok(found) = plan(&task, Tabu::default()) {
+            prop_assert!(found.attainment * task.requests_per_s <= best * (1.0 + 1e-9) + 1e-9);
+            prop_assert!(found.proof.bound >= found.attainment && found.proof.gap.is_finite());
+        }
+        let (mixed, both) = (per_s(&colocated::mixed(&task).expect("meaning")), bound::colocated(&task));
+        prop_assert!(mixed <= both * (1.0 + 1e-9), "{mixed} above {both}");
+        let alone = per_s(&colocated::per_machine(&task).expect("meaning"));
+        prop_assert!(alone <= bound::by_machine(&task, bound::colocated) * (1.0 + 1e-9));
+        // GPUs that are shared out in fractions give more away.
+        prop_assert!(bound::split_within(&task, 1) >= bound * (1.0 - 1e-5), "{} below {bound}", bound::split_within(&task, 1));
+        for m in 0..task.pool.machines.len() {
+            let mut more = task.clone();
+            more.pool.machines[m].n_gpus += 1;
+            prop_assert!(bound::split(&more) >= bound * (1.0 - 1e-5), "{bound} before one more on machine {m}");
+            prop_assert!(bound::colocated(&more) >= both * (1.0 - 1e-5));
+        }
+    }
+}
+
+#[test]
+fn the_bound_is_the_plan_where_nothing_is_relaxed() {
+    // Two GPUs of different machines, one for each phase: no stages to balance, no messages between GPUs, one group each. The token target is loose, so that
+    // memory limits the batch, and the better phase of either is taken by both.
+    let machine = |name, gpu| Machine { name: String::from(name), gpu, n_gpus: 1 };
+    let machines = vec![machine("a", gpu("a", 24.0, 1008.0, 80.0)), machine("b", gpu("b", 48.0, 696.0, 150.0))];
+    for (input, output) in [(512, 64), (2048, 16), (64, 512)] {
+        let mut task = small(input, output, 1e4);
+        task.pool = Pool { machines: machines.clone(), links: vec![vec![1e12; 2]; 2], start_s: 1e-6 };
+        task.tpot_s = 10.0;
+        let found = plan(&task, Tabu::default()).expect("a deployment");
+        assert!((found.proof.gap).abs() < 1e-6, "{} of {}", found.attainment, found.proof.bound);
+        // By hand: the larger of the two assignments, each the smaller of its phases.
+        let stages = |machine| vec![Stage { machine, tp: 1, layers: task.model.n_layers }];
+        let rate = |machine, phase| group::speed(&task, &stages(machine), phase).rate;
+        let of = |a, b| rate(a, Phase::Prefill).min(rate(b, Phase::Decode));
+        let by_hand = of(0, 1).max(of(1, 0));
+        assert!((bound::split(&task) / by_hand - 1.0).abs() < 1e-9, "{} for {by_hand}", bound::split(&task));
+    }
+    // One GPU for both phases.
+    let mut task = small(512, 64, 1e4);
+    task.pool = Pool { machines: machines[..1].to_vec(), links: vec![vec![0.0]], start_s: 0.0 };
+    task.tpot_s = 10.0;
+    let alone = per_s(&colocated::per_machine(&task).expect("meaning"));
+    assert!((bound::colocated(&task) / alone - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn a_light_load_is_proved_to_be_served_at_best() {
+    let found = plan(&small(512, 128, 0.5), Tabu::default()).expect("a deployment");
+    assert_eq!((found.attainment, found.proof.status), (1.0, crate::policy::Status::Optimal));
+    assert_eq!((found.proof.bound, found.proof.gap), (1.0, 0.0));
+}
+
+#[test]
+fn the_bound_is_near_the_best_of_four_and_four() {
+    for (gbit_per_s, input, output, ttft_s, tpot_s) in [
+        (40.0, 1024, 128, 10.0, 1.0),
+        (40.0, 512, 128, 2.0, 0.15),
+        (40.0, 512, 128, 1.0, 0.045),
+        (5.0, 890, 28, 1.17, 0.083),
+    ] {
+        let task = Task { ttft_s, tpot_s, ..four_and_four(gbit_per_s, input, output, 20.0) };
+        let best = search::exhaustive(&task) * task.requests_per_s;
+        let bound = bound::split(&task);
+        let both = (per_s(&colocated::mixed(&task).expect("meaning")), bound::colocated(&task));
+        println!(
+            "{gbit_per_s} Gb/s {input}+{output}: {best:.3} of {bound:.3}, both phases {:.3} of {:.3}",
+            both.0, both.1
+        );
+        assert!(best <= bound && bound < 1.5 * best, "{best} of {bound}");
+    }
+}
+
+#[test]
+fn a_pool_of_any_size_has_a_bound() {
+    // 32 GPUs of four types on eight machines, then 256 of six types: too many splits, so GPUs are shared out.
+    let types = [("a40", 48.0, 696.0, 150.0), ("3090ti", 24.0, 1008.0, 80.0), ("a6000", 48.0, 768.0, 155.0)];
+    let more = [("a5000", 24.0, 768.0, 111.0), ("l4", 24.0, 300.0, 121.0), ("a100", 80.0, 2039.0, 312.0)];
+    for (n_types, n_machines, n_gpus) in [(4, 8, 4), (6, 64, 4)] {
+        let machine = |m: usize| {
+            let (name, memory, bandwidth, peak) = types.iter().chain(&more).copied().nth(m % n_types).expect("six");
+            Machine { name: name.to_owned(), gpu: gpu(name, memory, bandwidth, peak), n_gpus }
+        };
+        let mut task = four_and_four(40.0, 512, 128, 1e6);
+        task.pool.machines = (0..n_machines).map(machine).collect();
+        task.pool.links = vec![vec![5e9; n_machines]; n_machines];
+        let bound = bound::split(&task);
+        assert!(bound.is_finite() && bound > 10.0, "{bound}");
+        if n_machines == 8 {
+            let tabu = Tabu { steps: 4, neighbours: 10, restarts: 0, ..Tabu::default() };
+            let found = plan(&task, tabu).expect("a deployment");
+            println!("{:.2} of {bound:.2}", found.requests_per_s);
+            assert!(found.attainment * task.requests_per_s <= bound);
+        }
+    }
 }
