@@ -15,6 +15,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     let (fixed, list) = (section.count("tokens", Some(0), 0..=distribution::LENGTH_MAX).0, list(&mut section));
     let (named, file) = (section.text("lengths"), section.text("file"));
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
+    let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
     let n = usize::try_from((training.batch_size * training.steps).min(10_000_000)).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");
     let lengths = match (named, file) {
@@ -52,6 +53,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
             },
         },
         (Some((name, at)), None) => match distribution::named(&name) {
+            Some(distribution) if is_cut => Some((distribution.sample_cut(n, max_tokens, seed), name)),
             Some(distribution) => Some((distribution.sample(n, max_tokens, seed), name)),
             None => {
                 section.find(unknown("S026", format!("unknown workload `{name}`"), &name, distribution::names(), at));

@@ -383,11 +383,13 @@ impl Builder<'_> {
         tasks
     }
 
-    /// Backward of a stage, whole or one of its halves; the last one of a chunk in pieces, behind which gradients are reduced.
+    /// Backward of a stage, whole or one of its halves; one whose gradients are reduced in pieces, behind which that runs.
     fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, is_last: bool) {
         let problem = self.problem;
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
-        let in_pieces = is_last && makes_gradients && problem.execution.gradient_sync == GradientSync::Overlapped;
+        let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
+        let in_pieces =
+            (early || is_last && makes_gradients) && problem.execution.gradient_sync == GradientSync::Overlapped;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         if kind != PassKind::Weight {
@@ -398,7 +400,7 @@ impl Builder<'_> {
         // What streams back starts with the backward, not before the slots ahead of it have ended.
         let begun: Vec<Vec<TaskId>> = column.lanes.iter().map(|&lane| self.tail(lane)).collect();
         let mut first = Vec::new();
-        for (index, piece) in frame.stage.pieces(buckets).iter().enumerate() {
+        for (index, piece) in (0_u32..).zip(&frame.stage.pieces(buckets)) {
             let begun = self.backward_piece(frame, column, piece, kind, if index == 0 { &gathered } else { &[] });
             if index == 0 {
                 first = begun;
@@ -407,6 +409,8 @@ impl Builder<'_> {
                 if is_last && makes_gradients {
                     let end = self.last[lane.index()].expect("the piece has just computed");
                     self.pieces[lane.index()][frame.slot.chunk as usize].push(end);
+                } else if early {
+                    self.reduce_early(frame, lane, piece, index);
                 }
             }
         }
@@ -538,18 +542,27 @@ impl Builder<'_> {
         tasks
     }
 
-    /// With ZeRO 3 the parameters of the stage, first layer and rest, gathered at most one pass ahead.
+    /// With ZeRO 3 the parameters of the stage, first layer (with the embedding in forward, with the head in backward) and rest, gathered
+    /// at most one pass ahead.
     fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
         let layout = &self.problem.layout;
         if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
             return Vec::new();
         }
-        let (shared, experts) = memory::stage_parameters(self.problem, &frame.stage);
-        let bytes = hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0;
         let n_layers = frame.stage.n_layers().max(1);
+        let bytes = |stage: &Stage| {
+            let (shared, experts) = memory::stage_parameters(self.problem, stage);
+            hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0
+        };
+        let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
+        let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
+        let all = bytes(&frame.stage);
+        let end = bytes(&Stage { n_dense: 0, n_expert: 0, first, last });
+        let lead = if n_layers == 1 { all } else { all.min(layer + end) };
+        let rest = (all - lead) / u64::from((n_layers - 1).max(1));
         let members = self.shard_group(layout.position(column.ranks[0]));
-        let ops =
-            [1, n_layers - 1].map(|n| self.collective(Collective::AllGather, bytes / u64::from(n_layers), &members, n));
+        let ops = [(lead, 1), (rest, n_layers - 1)]
+            .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
         let group = self.graph.add_group(&members);
         let lanes = column.lanes.clone();
         let mut tasks = Vec::with_capacity(lanes.len());
