@@ -187,7 +187,7 @@ fn ulysses_bytes(problem: &Problem, tokens: u64, count: u32) -> (u64, u64) {
 
 /// Copies of an exchange of heads: what is sent is made contiguous by rank, or what has come by head, one read and one write of every element
 /// each way (`single_all_to_all` of DeepSpeed-Ulysses, arXiv:2309.14509, and of FlexSP). They block the rank as the exchange does.
-fn transposes(problem: &Problem, share: &Share) -> Ops {
+pub(super) fn transposes(problem: &Problem, share: &Share) -> Ops {
     let tokens: u64 = share.sharded.iter().map(|document| document.queries).sum();
     if tokens == 0 {
         return Vec::new();

@@ -255,3 +255,6 @@ impl Builder<'_> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
