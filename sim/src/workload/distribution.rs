@@ -199,11 +199,7 @@ impl Distribution {
     /// trains on the same tokens.
     #[must_use]
     pub fn sample_cut(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
-        let cut = |length: u64| {
-            let whole = usize::try_from(length / max_tokens).expect("a document has few parts");
-            std::iter::repeat_n(max_tokens, whole).chain((length % max_tokens > 0).then_some(length % max_tokens))
-        };
-        self.draws(seed).flat_map(cut).take(n).collect()
+        cut(self.draws(seed), max_tokens).take(n).collect()
     }
 
     /// Endless lengths, at least 1.
@@ -212,6 +208,15 @@ impl Distribution {
         let mut stream = random::stream(seed, "lengths");
         std::iter::repeat_with(move || (self.quantile(stream.unit()).round() as u64).max(1))
     }
+}
+
+/// Documents as sequences: one longer than `max_tokens` becomes sequences of that length and a rest.
+pub fn cut(documents: impl Iterator<Item = u64>, max_tokens: u64) -> impl Iterator<Item = u64> {
+    documents.flat_map(move |length| {
+        let whole = usize::try_from(length / max_tokens).expect("a document has few parts");
+        let rest = length % max_tokens;
+        std::iter::repeat_n(max_tokens, whole).chain((rest > 0).then_some(rest))
+    })
 }
 
 /// A line of a length file that is not a length.
