@@ -9,7 +9,7 @@
 
 use hw::Rank;
 
-use super::{Builder, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
 use crate::layout::{Position, Zero};
 use crate::lower::layer;
 use crate::memory;
@@ -240,6 +240,45 @@ impl Builder<'_> {
                 self.ahead[lane.index()][chunk] = gathered.last().copied();
             }
         }
+    }
+
+    /// With ZeRO 3 the parameters of the stage, first layer (with the embedding in forward, with the head in backward) and rest, gathered
+    /// at most one pass ahead.
+    pub(super) fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
+        let layout = &self.problem.layout;
+        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
+            return Vec::new();
+        }
+        let n_layers = frame.stage.n_layers().max(1);
+        let bytes = |stage: &Stage| {
+            let (shared, experts) = memory::stage_parameters(self.problem, stage);
+            hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0
+        };
+        let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
+        let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
+        let all = bytes(&frame.stage);
+        let end = bytes(&Stage { n_dense: 0, n_expert: 0, first, last });
+        let lead = if n_layers == 1 { all } else { all.min(layer + end) };
+        let rest = (all - lead) / u64::from((n_layers - 1).max(1));
+        let members = self.shard_group(layout.position(column.ranks[0]));
+        let ops = [(lead, 1), (rest, n_layers - 1)]
+            .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
+        let group = self.graph.add_group(&members);
+        let lanes = column.lanes.clone();
+        let mut tasks = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let tail = self.tail(lane);
+            let mut part = first_part;
+            tasks.push(ops.map(|op| {
+                let role = Role::ParameterGather;
+                let meeting = self.meeting(MeetingKey { role, group, position: frame.position, part });
+                part += 1;
+                let micro_batch =
+                    if frame.content.shares[0].tokens == 0 { NO_MICRO_BATCH } else { frame.slot.micro_batch };
+                self.join(meeting, op, lane, role, micro_batch, &tail)
+            }));
+        }
+        tasks
     }
 
     fn gather_chunk(&mut self, lane: LaneId, chunk: usize, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
