@@ -4,8 +4,8 @@
 //! hold the same parameters; experts have groups of their own. All ranks enter the reductions in one order: chunks from the
 //! end of the path, pieces as backward makes them.
 //!
-//! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone
-//! (arXiv:1910.02054, section 5.2; PyTorch FSDP and DeepSpeed do so without `no_sync`).
+//! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone (arXiv:1910.02054,
+//! section 5.2; PyTorch FSDP without `no_sync`). With ZeRO 2 some frameworks do so too; here the last one alone is reduced.
 
 use hw::Rank;
 
