@@ -100,8 +100,9 @@ fn a_longer_context_adds_its_keys_values_and_gradients() {
     assert!((found - gib(262_144 - 65_536)).abs() < 0.02, "{found}");
 }
 
-/// ByteScale, throughput per doubling of the context at fixed GPUs and about as many tokens: half for the static mesh, 1/1.23 and 1/1.08 in the
-/// paper for the pool in order of arrival and balanced; 6.2 to 7.9 times the static mesh at 2M.
+/// ByteScale, throughput per doubling of the context at fixed GPUs and the same tokens: half for the static mesh, 1/1.23 and 1/1.08 in the paper for
+/// the pool in order of arrival and balanced; 6.2 to 7.9 times the static mesh at 2M. No schedule of the published token shares loses less than
+/// the certified bound does.
 #[test]
 fn a_longer_context_halves_the_static_mesh_and_not_the_pool() {
     let n_batches = 4;
@@ -114,13 +115,16 @@ fn a_longer_context_halves_the_static_mesh_and_not_the_pool() {
             format!("parallel.dp={}", 1024 / cp),
         ];
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
-        let mut mean = [0.0; 3];
+        let mut mean = [0.0; 4];
         for seed in 0..n_batches {
             let run = pipeline::run(&job("long-context/bytescale-7b-2m", seed, &set), &|_| {}).result;
             for (sum, policy) in mean.iter_mut().zip(["static", "naive", "bytescale"]) {
                 let row = run.results.iter().find(|row| row.policy == policy).expect("it has run");
                 *sum += row.metrics["tokens_per_s"] / n_batches as f64;
             }
+            let of = &run.results[0].metrics;
+            let tokens = of["tokens_per_s"] * of["iteration_time_s"];
+            mean[3] += tokens / of["iteration_time_bound_s"] / n_batches as f64;
         }
         mean
     };
@@ -128,8 +132,9 @@ fn a_longer_context_halves_the_static_mesh_and_not_the_pool() {
     let per_doubling: Vec<f64> = short.iter().zip(long).map(|(short, long)| (short / long).cbrt()).collect();
     assert!((1.7..2.2).contains(&per_doubling[0]), "static: {per_doubling:?}");
     assert!((1.05..1.45).contains(&per_doubling[1]), "naive: {per_doubling:?}");
-    assert!((1.0..1.4).contains(&per_doubling[2]), "balanced: {per_doubling:?}");
-    assert!((4.0..9.0).contains(&(long[2] / long[0])), "at 2M: {long:?}");
+    assert!((1.0..1.45).contains(&per_doubling[2]), "balanced: {per_doubling:?}");
+    assert!((1.1..per_doubling[2]).contains(&per_doubling[3]), "bound: {per_doubling:?}");
+    assert!((4.0..10.0).contains(&(long[2] / long[0])), "at 2M: {long:?}");
 }
 
 /// ByteScale, offload: at 256K all of it is hidden by the computation that just hides half at 64K.

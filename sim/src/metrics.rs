@@ -77,6 +77,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("comm_exposed_ratio", shares.exposed);
     put("wait_ratio", shares.waiting());
     put("all_to_all_ratio", shares.all_to_all);
+    put("all_to_all_mean_ratio", shares.all_to_all_mean);
     for ((_, _, key), share) in EXPOSABLE.iter().zip(shares.exposed_by) {
         put(key, share);
     }

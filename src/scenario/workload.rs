@@ -15,6 +15,8 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
     let (fixed, list) = (section.count("tokens", Some(0), 0..=distribution::LENGTH_MAX).0, list(&mut section));
     let (named, file) = (section.text("lengths"), section.text("file"));
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
+    // Whether a document above `max_tokens` makes room for another draw (a file's is shortened), or becomes several sequences.
+    let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
     let n = usize::try_from((training.batch_size * training.steps).min(10_000_000)).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");
     let lengths = match (named, file) {
@@ -35,6 +37,9 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
                 None
             }
             Ok(text) => match distribution::parse_lengths(&text) {
+                Ok(lengths) if is_cut => {
+                    Some((distribution::cut(lengths.iter().copied().cycle(), max_tokens).take(n).collect(), path))
+                }
                 Ok(lengths) => {
                     Some((lengths.iter().copied().cycle().take(n).map(|l| l.min(max_tokens)).collect(), path))
                 }
@@ -52,6 +57,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
             },
         },
         (Some((name, at)), None) => match distribution::named(&name) {
+            Some(distribution) if is_cut => Some((distribution.sample_cut(n, max_tokens, seed), name)),
             Some(distribution) => Some((distribution.sample(n, max_tokens, seed), name)),
             None => {
                 section.find(unknown("S026", format!("unknown workload `{name}`"), &name, distribution::names(), at));

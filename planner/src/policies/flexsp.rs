@@ -6,8 +6,8 @@
 //! 2. Lengths are put into Q buckets, each counted at its upper length, with the least total excess (`flexsp/buckets.rs`).
 //! 3. For a micro-batch every division of the ranks into powers of two is tried (`flexsp/divisions.rs`; neighbours of the best equal ones in
 //!    large pools); sequences go, longest first, to the group that would end first and has room, then moves and swaps even out the
-//!    slowest group. The equal divisions are among those tried, so the result is never worse than the best of them (`groups = "same"`,
-//!    the paper's BatchAda). `planner = "milp"` solves the paper's program from there (`flexsp/formulation.rs`).
+//!    slowest group. The equal divisions are among those tried, so the result is never worse than the best of them (`groups = "same"`).
+//!    `groups = "batch"` keeps one degree for the whole step, the paper's BatchAda. `planner = "milp"` solves the paper's program from there (`flexsp/formulation.rs`).
 //!
 //! All data and context ranks are one pool: `dp = 1`, `exchange = "ulysses"`. Costs are in `flexsp/costs.rs`.
 
@@ -44,8 +44,8 @@ const CARD: Card = Card {
             name: "groups",
             unit: "word",
             default: "mixed",
-            allowed: Allowed::Words(&["mixed", "same"]),
-            about: "groups of mixed degree, or one degree per micro-batch",
+            allowed: Allowed::Words(&["mixed", "same", "batch"]),
+            about: "groups of mixed degree, one degree per micro-batch, or one degree for the whole batch (BatchAda)",
         },
         Parameter {
             name: "planner",
@@ -105,10 +105,14 @@ impl Policy for FlexSp {
         // All-to-all gives every rank heads of its own.
         let heads = problem.model.n_heads / u64::from(layout.tp);
         let widest = layout.cp.min(1 << heads.trailing_zeros());
-        let is_same = context.word("groups", "mixed") == "same";
-        let small = if is_same { Some(divisions::same(layout.cp, widest)) } else { None };
-        let every = || (layout.cp <= divisions::ALL_MAX).then(|| divisions::all(layout.cp, widest));
-        let planner = Planner { problem, context, widest, divisions: small.or_else(every), is_same };
+        let groups = context.word("groups", "mixed");
+        let equal = || divisions::same(layout.cp, widest);
+        let choices = match groups {
+            "same" => vec![Some(equal())],
+            "batch" => equal().into_iter().map(|division| Some(vec![division])).collect(),
+            _ => vec![(layout.cp <= divisions::ALL_MAX).then(|| divisions::all(layout.cp, widest))],
+        };
+        let planner = Planner { problem, context, widest, choices, is_same: groups != "mixed" };
         let mut planned = Vec::with_capacity(problem.workload.n_steps());
         for index in 0..problem.workload.n_steps() {
             planned.push(planner.step(problem.workload.step(index).collect())?);
@@ -121,8 +125,8 @@ struct Planner<'a> {
     problem: &'a Problem,
     context: &'a PlanContext<'a>,
     widest: u32,
-    /// What is tried; `None` for a pool that is too large to try all.
-    divisions: Option<Vec<Division>>,
+    /// Divisions among which the micro-batches of a step choose, one set for the whole step; `None` for a pool that is too large to try all.
+    choices: Vec<Option<Vec<Division>>>,
     is_same: bool,
 }
 
@@ -148,26 +152,8 @@ impl Planner<'_> {
         let fitted = costs::published(self.context.word("coefficients", "own"));
         let uppers = buckets::buckets(&lengths, n_buckets);
         let costs = Costs::of(self.problem, self.context.cost, fitted, uppers, self.widest);
-        let capacity = costs.capacity * u64::from(self.n_ranks());
-        let least = lengths.iter().sum::<u64>().div_ceil(capacity.max(1));
-        let least = usize::try_from(least).expect("few micro-batches").max(1);
-        let mut best: Option<(Vec<Planned>, f64)> = None;
-        let mut n_tried = 0;
-        for n in least..=sequences.len() {
-            let parts = blaster::cut(&lengths, n);
-            let planned: Option<Vec<Planned>> =
-                parts.into_iter().map(|part| self.micro_batch(&sequences[part], &costs)).collect();
-            let Some(planned) = planned else { continue };
-            let seconds: f64 = planned.iter().map(|planned| planned.seconds).sum();
-            if best.as_ref().is_none_or(|(_, least)| seconds < *least) {
-                best = Some((planned, seconds));
-            }
-            n_tried += 1;
-            if n_tried == MICRO_BATCHES_TRIED {
-                break;
-            }
-        }
-        let (planned, _) = best.ok_or_else(|| {
+        let best = self.choices.iter().filter_map(|choice| self.among(choice.as_deref(), &sequences, &lengths, &costs));
+        let (planned, _) = best.min_by(|a, b| a.1.total_cmp(&b.1)).ok_or_else(|| {
             let room = costs.capacity * u64::from(self.widest);
             PlanError::Infeasible(format!(
                 "the longest sequence has {} tokens, the widest group holds {room}",
@@ -180,14 +166,41 @@ impl Planner<'_> {
         Ok(planned)
     }
 
+    /// The best number of micro-batches with these divisions, and the seconds of all together.
+    fn among(
+        &self,
+        divisions: Option<&[Division]>,
+        sequences: &[Sequence],
+        lengths: &[u64],
+        costs: &Costs,
+    ) -> Option<(Vec<Planned>, f64)> {
+        // One that cannot hold the longest sequence holds it in no number of micro-batches.
+        let widest = divisions.map_or(self.widest, |all| all.iter().flatten().copied().max().unwrap_or(1));
+        if lengths[0] > costs.capacity * u64::from(widest) {
+            return None;
+        }
+        let capacity = costs.capacity * u64::from(self.n_ranks());
+        let least = usize::try_from(lengths.iter().sum::<u64>().div_ceil(capacity.max(1))).expect("few micro-batches");
+        let planned = (least.max(1)..=sequences.len()).filter_map(|n| {
+            let parts = blaster::cut(lengths, n).into_iter();
+            let planned: Option<Vec<Planned>> =
+                parts.map(|part| self.micro_batch(divisions, &sequences[part], costs)).collect();
+            planned.map(|planned| {
+                let seconds: f64 = planned.iter().map(|planned| planned.seconds).sum();
+                (planned, seconds)
+            })
+        });
+        planned.take(MICRO_BATCHES_TRIED).min_by(|a, b| a.1.total_cmp(&b.1))
+    }
+
     /// The division whose slowest group ends first; `None` when some sequence has no room in any.
-    fn micro_batch(&self, sequences: &[Sequence], costs: &Costs) -> Option<Planned> {
+    fn micro_batch(&self, divisions: Option<&[Division]>, sequences: &[Sequence], costs: &Costs) -> Option<Planned> {
         let total: u64 = sequences.iter().map(|(_, tokens)| tokens).sum();
         if total > costs.capacity * u64::from(self.n_ranks()) {
             return None;
         }
         let buckets: Vec<usize> = sequences.iter().map(|(_, tokens)| costs.bucket(*tokens)).collect();
-        let (division, assigned) = match &self.divisions {
+        let (division, assigned) = match divisions {
             Some(all) => best_of(all, None, sequences, &buckets, costs),
             None => self.climb(sequences, &buckets, costs),
         }?;

@@ -21,7 +21,9 @@ pub(super) const EXPOSABLE: [(Role, &str, &str); 5] = [
 pub(super) struct Shares {
     pub(super) busy: f64,
     pub(super) exposed: f64,
+    /// All-to-all on the rank that computes most.
     pub(super) all_to_all: f64,
+    pub(super) all_to_all_mean: f64,
     pub(super) dp_imbalance: f64,
     pub(super) rank_imbalance: f64,
     /// Exposed share by role, for the roles that can be exposed.
@@ -46,6 +48,7 @@ impl Shares {
             busy: mean(&Lanes::busy_ns),
             exposed: mean(&|lane: &Lanes| lane.exposed_ns(None)),
             all_to_all: f64_ns(critical) / span,
+            all_to_all_mean: mean(&|lane: &Lanes| lane.all_to_all_ns),
             dp_imbalance: dp_imbalance(step, &lanes),
             rank_imbalance: rank_imbalance(step, &lanes),
             exposed_by: EXPOSABLE.map(|(role, _, _)| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)))),
@@ -60,6 +63,7 @@ impl Shares {
             busy: mean(&|s| s.busy),
             exposed: mean(&|s| s.exposed),
             all_to_all: mean(&|s| s.all_to_all),
+            all_to_all_mean: mean(&|s| s.all_to_all_mean),
             dp_imbalance: mean(&|s| s.dp_imbalance),
             rank_imbalance: mean(&|s| s.rank_imbalance),
             exposed_by: std::array::from_fn(|index| mean(&|s| s.exposed_by[index])),

@@ -48,8 +48,9 @@ const ROWS: &[Row] = &[
     dense("llama-32b", Family::Llama, false, [60, 6656, 64, 64, 104, 17_920, 30_592, 32_768]),
     dense("mistral-7b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768]),
     dense("gpt-7b", Family::Gpt, true, [32, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
-    // All-to-all over 64 ranks, as in arXiv:2412.01523, takes 64 heads.
-    dense("gpt-7b-64-heads", Family::Gpt, true, [32, 4096, 64, 64, 64, 16_384, 51_200, 2048]),
+    // All-to-all over 64 ranks, as in arXiv:2412.01523, takes 64 heads. Its table of positions is as long as the context; with it and a head
+    // of its own the model has the 7.85 · 2^30 parameters of AFDWang/Hetu-Galvatron @ flexsp, gpt_hf/train_dist.py.
+    dense("gpt-7b-64-heads", Family::Gpt, false, [32, 4096, 64, 64, 64, 16_384, 50_257, 384_000]),
     dense("gpt-13b", Family::Gpt, true, [40, 5120, 40, 40, 128, 20_480, 51_200, 2048]),
     dense("gpt-30b", Family::Gpt, true, [60, 6656, 52, 52, 128, 26_624, 51_200, 2048]),
     // Shapes of arXiv:2104.04473 table 1 and arXiv:2205.05198 table 3.

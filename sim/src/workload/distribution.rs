@@ -6,7 +6,7 @@
 use crate::random;
 
 /// Draws above `max_tokens` before the limit itself is taken.
-const REDRAWS_MAX: u32 = 1000;
+const REDRAWS_MAX: usize = 1000;
 
 /// A length distribution.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,49 +103,58 @@ static DISTRIBUTIONS: [Distribution; 7] = [
     },
     Distribution {
         name: "github-like",
-        source: "within one point of arXiv:2502.21231: 16.2 % of tokens in sequences above 128K, 9.8 % above 256K; body is a choice",
+        source: "token shares of arXiv:2502.21231 figure 4 by doublings from 4K: 34.0 % below, 10.7, 10.4, 10.2, 9.5, 8.8 up to 128K, 6.4, 4.5; the 5.3 % above 512K as 3.1 and 2.2; below 4K a choice",
         points: &[
             (0.0, 64.0),
-            (0.25, 400.0),
-            (0.5, 1000.0),
-            (0.75, 3000.0),
-            (0.9, 9000.0),
-            (0.97, 32_768.0),
-            (0.99, 65_536.0),
-            (0.9974, 131_072.0),
-            (0.9992, 262_144.0),
-            (0.9999, 786_432.0),
+            (0.1688, 700.0),
+            (0.422, 1800.0),
+            (0.6753, 3000.0),
+            (0.8441, 4096.0),
+            (0.9255, 8192.0),
+            (0.965_07, 16_384.0),
+            (0.984_47, 32_768.0),
+            (0.993_51, 65_536.0),
+            (0.997_693, 131_072.0),
+            (0.999_215, 262_144.0),
+            (0.999_750, 524_288.0),
+            (0.999_935, 1_048_576.0),
             (1.0, 2_097_152.0),
         ],
     },
     Distribution {
         name: "commoncrawl-like",
-        source: "shape of the wikipedia table with a longer tail (arXiv:2412.01523 orders GitHub, CommonCrawl, Wikipedia by tail); a choice",
+        source: "arXiv:2412.01523: of 512 sequences the shortest 379 and the next 109, 12, 9, 3 hold about 1/6, 1/3, 1/6, 1/6, 1/6 of the tokens (figure 5b, table 3), 1.5 to 2.3 M tokens in all; shape within these groups a choice, nothing known above 384K",
         points: &[
             (0.0, 32.0),
-            (0.25, 220.0),
-            (0.5, 520.0),
-            (0.75, 1300.0),
-            (0.9, 3200.0),
-            (0.95, 5600.0),
-            (0.99, 18_000.0),
-            (0.999, 70_000.0),
-            (0.9999, 220_000.0),
-            (1.0, 1_048_576.0),
+            (0.25, 350.0),
+            (0.5, 1100.0),
+            (0.74, 2800.0),
+            (0.9, 6500.0),
+            (0.953, 15_000.0),
+            (0.9775, 30_000.0),
+            (0.994, 50_000.0),
+            (0.9985, 120_000.0),
+            (1.0, 384_000.0),
         ],
     },
     Distribution {
         name: "byted-like",
-        source: "within five points of arXiv:2502.21231: 80 % of samples up to 4K, 1 % from 128K with 44.3 % of tokens; body is a choice",
+        source: "token shares of arXiv:2502.21231 figure 4 by doublings from 4K: 14.2 % below, 11.4, 7.6 four times up to 128K, 7.3, 7.6, 7.6, 9.7, 12.1 from 2M; below 4K and above 2M a choice",
         points: &[
             (0.0, 64.0),
-            (0.3, 1024.0),
-            (0.8, 4096.0),
-            (0.9, 24_000.0),
-            (0.97, 90_000.0),
-            (0.99, 131_072.0),
-            (0.996, 262_144.0),
-            (0.9995, 2_097_152.0),
+            (0.1418, 700.0),
+            (0.3546, 1800.0),
+            (0.5673, 3000.0),
+            (0.7092, 4096.0),
+            (0.8837, 8192.0),
+            (0.9418, 16_384.0),
+            (0.9709, 32_768.0),
+            (0.985_46, 65_536.0),
+            (0.992_736, 131_072.0),
+            (0.996_228, 262_144.0),
+            (0.998_045, 524_288.0),
+            (0.998_954, 1_048_576.0),
+            (0.999_534, 2_097_152.0),
             (1.0, 2_621_440.0),
         ],
     },
@@ -179,14 +188,35 @@ impl Distribution {
 
     /// Draws `n` lengths; longer ones than `max_tokens` are drawn again.
     #[must_use]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "table values are small and positive")]
     pub fn sample(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
-        let mut stream = random::stream(seed, "lengths");
-        let mut draw = || (self.quantile(stream.unit()).round() as u64).max(1);
-        (0..n)
-            .map(|_| (0..REDRAWS_MAX).map(|_| draw()).find(|&length| length <= max_tokens).unwrap_or(max_tokens))
-            .collect()
+        let mut draws = self.draws(seed);
+        let mut fitting =
+            || draws.by_ref().take(REDRAWS_MAX).find(|&length| length <= max_tokens).unwrap_or(max_tokens);
+        (0..n).map(|_| fitting()).collect()
     }
+
+    /// The first `n` sequences of drawn documents; one longer than `max_tokens` is cut into sequences of that length and a rest, so every limit
+    /// trains on the same tokens.
+    #[must_use]
+    pub fn sample_cut(&self, n: usize, max_tokens: u64, seed: u64) -> Vec<u64> {
+        cut(self.draws(seed), max_tokens).take(n).collect()
+    }
+
+    /// Endless lengths, at least 1.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "table values are small and positive")]
+    fn draws(&self, seed: u64) -> impl Iterator<Item = u64> {
+        let mut stream = random::stream(seed, "lengths");
+        std::iter::repeat_with(move || (self.quantile(stream.unit()).round() as u64).max(1))
+    }
+}
+
+/// Documents as sequences: one longer than `max_tokens` becomes sequences of that length and a rest.
+pub fn cut(documents: impl Iterator<Item = u64>, max_tokens: u64) -> impl Iterator<Item = u64> {
+    documents.flat_map(move |length| {
+        let whole = usize::try_from(length / max_tokens).expect("a document has few parts");
+        let rest = length % max_tokens;
+        std::iter::repeat_n(max_tokens, whole).chain((rest > 0).then_some(rest))
+    })
 }
 
 /// A line of a length file that is not a length.
@@ -249,6 +279,53 @@ mod tests {
                 assert!((found - share).abs() < 0.01, "{}: {found} below {tokens}, table {share}", distribution.name);
             }
         }
+    }
+
+    /// Shares of tokens by length, counted on draws, against the labels of arXiv:2502.21231 figure 4 and the facts of its section 3.1.
+    #[test]
+    fn published_token_shares_come_out_of_the_tables() {
+        let share = |name: &str, from: u64, to: u64| {
+            let table = named(name).expect("listed");
+            // Strata instead of draws: a single sequence of 2M would move a share by a tenth of a point.
+            let lengths: Vec<f64> = (0..400_000).map(|at| table.quantile((f64::from(at) + 0.5) / 400_000.0)).collect();
+            let (from, to) = (hw::Tokens(from).as_f64(), hw::Tokens(to).as_f64());
+            let within: f64 = lengths.iter().filter(|&&length| from <= length && length < to).sum();
+            100.0 * within / lengths.iter().sum::<f64>()
+        };
+        let k = 1024;
+        let rows = [
+            ("github-like", 128 * k, u64::MAX, 16.2),
+            ("github-like", 256 * k, u64::MAX, 9.8),
+            ("github-like", 0, 4 * k, 34.0),
+            ("byted-like", 128 * k, u64::MAX, 44.3),
+            ("byted-like", 256 * k, u64::MAX, 37.0),
+            ("byted-like", 2048 * k, u64::MAX, 12.1),
+        ];
+        for (name, from, to, published) in rows {
+            let found = share(name, from, to);
+            assert!((found - published).abs() < 0.5, "{name} {from}..{to}: {found} %, published {published}");
+        }
+        // Sixths of the tokens of arXiv:2412.01523, figure 5b: 379, 109, 12 and 12 of 512 sequences.
+        let edges = [0, 2800, 15_000, 30_000, u64::MAX];
+        for (pair, sixths) in edges.windows(2).zip([1.0, 2.0, 1.0, 2.0]) {
+            let found = share("commoncrawl-like", pair[0], pair[1]);
+            assert!((found - 100.0 * sixths / 6.0).abs() < 3.0, "{pair:?}: {found} %");
+        }
+    }
+
+    #[test]
+    fn cut_documents_keep_their_tokens() {
+        let table = named("github-like").expect("listed");
+        let whole = table.sample_cut(20_000, u64::MAX, 4);
+        let parts = table.sample_cut(25_000, 8192, 4);
+        assert!(parts.iter().all(|&length| (1..=8192).contains(&length)));
+        // The same documents in the same order: sums of whole documents agree where both have them.
+        let mut rest = parts.iter().copied();
+        for &document in &whole[..10_000] {
+            let n_parts = usize::try_from(document.div_ceil(8192)).expect("few");
+            assert_eq!(rest.by_ref().take(n_parts).sum::<u64>(), document);
+        }
+        assert_eq!(table.sample_cut(500, u64::MAX, 9), table.sample(500, u64::MAX, 9));
     }
 
     #[test]

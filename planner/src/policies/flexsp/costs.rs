@@ -114,7 +114,7 @@ impl Costs {
             seconds: uppers.iter().map(row).collect(),
             uppers,
             fixed_s: fitted.map_or(0.0, |fitted| fitted.0.beta1_ms * 1e-3),
-            floor_s: if fitted.is_some() { 0.0 } else { gathers_s(problem, cost) },
+            floor_s: if fitted.is_some() { 0.0 } else { states_s(problem, cost) },
             capacity: fitted
                 .map_or(problem.bucket_tokens, |fitted| fitted.capacity(problem.layout.cp).min(problem.bucket_tokens)),
         }
@@ -168,16 +168,20 @@ fn over(problem: &Problem, cost: &dyn CostModel, kind: Collective, bytes: u64, n
     cost.estimate(&Op::Collective { kind, bytes, shape: problem.cluster.shape_of(&members) }).time.get()
 }
 
-/// Gathers of all parameters for forward and backward under ZeRO 3.
-fn gathers_s(problem: &Problem, cost: &dyn CostModel) -> f64 {
+/// Gathers of all parameters for forward and backward and the reduction of gradients under ZeRO 3.
+fn states_s(problem: &Problem, cost: &dyn CostModel) -> f64 {
     if problem.layout.zero < Zero::Parameters || problem.layout.n_shards() < 2 {
         return 0.0;
     }
     let stages = sim::stage::stages(problem);
     let parameters = stages.iter().map(|stage| sim::memory::stage_parameters(problem, stage).0);
-    let element = hw::Bytes(problem.dtype.bytes()).as_f64();
-    let bytes = hw::Bytes::from_f64(parameters.sum::<f64>() * element).0;
-    2.0 * over(problem, cost, Collective::AllGather, bytes, problem.layout.cp)
+    let parameters = parameters.sum::<f64>();
+    let moved = |kind, element: u64| {
+        let bytes = hw::Bytes::from_f64(parameters * hw::Bytes(element).as_f64()).0;
+        over(problem, cost, kind, bytes, problem.layout.cp)
+    };
+    2.0 * moved(Collective::AllGather, problem.dtype.bytes())
+        + moved(Collective::ReduceScatter, problem.execution.gradient_dtype.bytes())
 }
 
 #[cfg(test)]

@@ -87,6 +87,19 @@ proptest! {
 }
 
 #[test]
+fn batch_ada_keeps_one_degree_for_the_whole_step() {
+    // 30,000 tokens need four ranks of 8,000; the rest would be faster alone.
+    let problem = pool(vec![30_000, 7_000, 7_000, 7_000, 7_000, 900, 800, 700, 600, 500], 8, 8_000);
+    let names = |word: &str| plan(&problem, &[("groups", word)]).expect("everything fits").notes.join(" ");
+    let degrees = |notes: &str| -> std::collections::BTreeSet<String> {
+        notes.split('<').skip(1).map(|part| part.split('>').next().expect("closed").to_owned()).collect()
+    };
+    let batch = names("batch");
+    assert_eq!(degrees(&batch).len(), 1, "{batch}");
+    assert!(batch.contains("<4x2>") || batch.contains("<8>"), "{batch}");
+}
+
+#[test]
 fn a_pool_of_a_thousand_ranks_is_planned_by_climbing() {
     let lengths = sim::workload::distribution::named("commoncrawl-like").expect("listed").sample(256, 131_072, 3);
     let problem = pool(lengths, 1024, 6_000);

@@ -8,7 +8,8 @@ use hw::Rank;
 use super::{Builder, Column, Content, Frame, Ring, Share};
 use crate::layout::ContextExchange;
 use crate::lower::layer::{self, Ops};
-use crate::task::{Collective, Document, OpId, Pass, Role, TaskId};
+use crate::problem::Problem;
+use crate::task::{Collective, Document, Op, OpId, Pass, Role, TaskId};
 
 /// A sequence that `count` ranks share, as the attention kernel of one of them sees it.
 pub(super) fn sharded_document(exchange: ContextExchange, count: u32, from: u64, tokens: u64) -> Document {
@@ -153,29 +154,46 @@ impl Builder<'_> {
     /// Tokens for heads before attention and back after it (arXiv:2309.14509).
     fn ulysses_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
-        // All heads for a share of the tokens, or a share of the heads for all of them; queries alone one way.
-        let bytes = |ring: &Ring| {
-            let (model, n) = (&problem.model, u64::from(ring.count));
-            let rows = ring.tokens.div_ceil(n) * problem.dtype.bytes();
-            let cut = u64::from(problem.layout.tp);
-            let heads = rows * model.n_heads.div_ceil(cut) * model.head_dim;
-            (heads, heads + rows * 2 * model.n_kv_heads.div_ceil(cut).max(n) * model.head_dim)
-        };
         let n_layers = frame.n_layers;
         let exchange_of = |is_in: bool| {
             move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-                let (heads, all) = bytes(ring);
+                let (heads, all) = ulysses_bytes(problem, ring.tokens, ring.count);
                 let bytes = if (pass == Pass::Forward) == is_in { all } else { heads };
                 builder.collective(Collective::AllToAll, bytes, members, n_layers)
             }
         };
         let entered = self.exchange(frame, exchange_of(true), leads);
         self.attend(frame, |share| layer::attention(problem, &share.local, 1, pass), &[]);
-        let sharded = |share: &Share| layer::attention(problem, &share.sharded, u64::from(share.ring.max(1)), pass);
+        let sharded = |share: &Share| {
+            let mut ops = layer::attention(problem, &share.sharded, u64::from(share.ring.max(1)), pass);
+            ops.extend(transposes(problem, share));
+            ops
+        };
         let attended = self.attend(frame, sharded, &entered);
         let left = self.exchange(frame, exchange_of(false), &attended);
         behind(&left)
     }
+}
+
+/// Bytes that a rank puts into the exchange of heads for tokens of sequences of so many tokens on `count` ranks: all heads for a share of the
+/// tokens, or a share of the heads for all of them. Queries (or outputs) alone, and with keys and values.
+fn ulysses_bytes(problem: &Problem, tokens: u64, count: u32) -> (u64, u64) {
+    let (model, n) = (&problem.model, u64::from(count));
+    let rows = tokens.div_ceil(n) * problem.dtype.bytes();
+    let cut = u64::from(problem.layout.tp);
+    let heads = rows * model.n_heads.div_ceil(cut) * model.head_dim;
+    (heads, heads + rows * 2 * model.n_kv_heads.div_ceil(cut).max(n) * model.head_dim)
+}
+
+/// Copies of an exchange of heads: what is sent is made contiguous by rank, or what has come by head, one read and one write of every element
+/// each way (`single_all_to_all` of DeepSpeed-Ulysses, arXiv:2309.14509, and of FlexSP). They block the rank as the exchange does.
+pub(super) fn transposes(problem: &Problem, share: &Share) -> Ops {
+    let tokens: u64 = share.sharded.iter().map(|document| document.queries).sum();
+    if tokens == 0 {
+        return Vec::new();
+    }
+    let (heads, all) = ulysses_bytes(problem, tokens, share.ring.max(1));
+    vec![(Op::Elementwise { bytes: 2 * (heads + all) }, 1)]
 }
 
 /// What the attention functions share.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hw::Span;
 
-use super::{Content, Share, chains, contents, exchange, mixed, pass, stage_index};
+use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
@@ -183,6 +183,9 @@ fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, k
     let heads = if problem.layout.exchange == ContextExchange::Ulysses { u64::from(share.ring.max(1)) } else { 1 };
     let sharded = layer::attention(problem, &share.sharded, heads, pass);
     ops.extend(layer::repeated(&sharded, n_layers * hops));
+    if problem.layout.exchange == ContextExchange::Ulysses {
+        ops.extend(layer::repeated(&attention::transposes(problem, share), n_layers));
+    }
     ops.extend(after(stage, kind));
     ops.extend(blocking(problem, load, stage, share.tokens, kind));
     ops

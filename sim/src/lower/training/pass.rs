@@ -6,8 +6,8 @@
 use hw::Rank;
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, Share};
-use crate::layout::{Position, Zero};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share};
+use crate::layout::Position;
 use crate::lower::layer::{self, Ops};
 use crate::memory;
 use crate::problem::{GradientSync, Problem, Recompute};
@@ -383,11 +383,13 @@ impl Builder<'_> {
         tasks
     }
 
-    /// Backward of a stage, whole or one of its halves; the last one of a chunk in pieces, behind which gradients are reduced.
+    /// Backward of a stage, whole or one of its halves; one whose gradients are reduced in pieces, behind which that runs.
     fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, is_last: bool) {
         let problem = self.problem;
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
-        let in_pieces = is_last && makes_gradients && problem.execution.gradient_sync == GradientSync::Overlapped;
+        let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
+        let in_pieces =
+            (early || is_last && makes_gradients) && problem.execution.gradient_sync == GradientSync::Overlapped;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         if kind != PassKind::Weight {
@@ -398,7 +400,7 @@ impl Builder<'_> {
         // What streams back starts with the backward, not before the slots ahead of it have ended.
         let begun: Vec<Vec<TaskId>> = column.lanes.iter().map(|&lane| self.tail(lane)).collect();
         let mut first = Vec::new();
-        for (index, piece) in frame.stage.pieces(buckets).iter().enumerate() {
+        for (index, piece) in (0_u32..).zip(&frame.stage.pieces(buckets)) {
             let begun = self.backward_piece(frame, column, piece, kind, if index == 0 { &gathered } else { &[] });
             if index == 0 {
                 first = begun;
@@ -407,6 +409,8 @@ impl Builder<'_> {
                 if is_last && makes_gradients {
                     let end = self.last[lane.index()].expect("the piece has just computed");
                     self.pieces[lane.index()][frame.slot.chunk as usize].push(end);
+                } else if early {
+                    self.reduce_early(frame, lane, piece, index);
                 }
             }
         }
@@ -534,36 +538,6 @@ impl Builder<'_> {
                 weight_ops(builder.problem, piece, tokens, |stage, kind| builder.after_attention(stage, tokens, kind))
             });
             tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
-        }
-        tasks
-    }
-
-    /// With ZeRO 3 the parameters of the stage, first layer and rest, gathered at most one pass ahead.
-    fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
-        let layout = &self.problem.layout;
-        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
-            return Vec::new();
-        }
-        let (shared, experts) = memory::stage_parameters(self.problem, &frame.stage);
-        let bytes = hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0;
-        let n_layers = frame.stage.n_layers().max(1);
-        let members = self.shard_group(layout.position(column.ranks[0]));
-        let ops =
-            [1, n_layers - 1].map(|n| self.collective(Collective::AllGather, bytes / u64::from(n_layers), &members, n));
-        let group = self.graph.add_group(&members);
-        let lanes = column.lanes.clone();
-        let mut tasks = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            let tail = self.tail(lane);
-            let mut part = first_part;
-            tasks.push(ops.map(|op| {
-                let role = Role::ParameterGather;
-                let meeting = self.meeting(MeetingKey { role, group, position: frame.position, part });
-                part += 1;
-                let micro_batch =
-                    if frame.content.shares[0].tokens == 0 { NO_MICRO_BATCH } else { frame.slot.micro_batch };
-                self.join(meeting, op, lane, role, micro_batch, &tail)
-            }));
         }
         tasks
     }

@@ -3,10 +3,13 @@
 //! Gradients of a chunk are reduced in pieces, each behind the part of the last backward that made it, over the ranks that
 //! hold the same parameters; experts have groups of their own. All ranks enter the reductions in one order: chunks from the
 //! end of the path, pieces as backward makes them.
+//!
+//! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone (arXiv:1910.02054,
+//! section 5.2; PyTorch FSDP without `no_sync`). With ZeRO 2 some frameworks do so too; here the last one alone is reduced.
 
 use hw::Rank;
 
-use super::{Builder, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
 use crate::layout::{Position, Zero};
 use crate::lower::layer;
 use crate::memory;
@@ -19,6 +22,21 @@ struct Held {
     parameters: f64,
     members: Vec<Rank>,
     is_expert: bool,
+}
+
+/// Which exchange of a role it is: equal on all ranks that take part.
+#[derive(Clone, Copy)]
+struct Turn {
+    position: u32,
+    part: u32,
+    micro_batch: u32,
+}
+
+impl Turn {
+    /// An exchange at the end of the step; slot positions of ZeRO 3 gathers stay far below its part.
+    const fn at_end(position: u32) -> Self {
+        Self { position, part: 1000, micro_batch: NO_MICRO_BATCH }
+    }
 }
 
 impl Builder<'_> {
@@ -95,7 +113,7 @@ impl Builder<'_> {
                     let behind = self.problem.execution.gradient_sync == GradientSync::Overlapped;
                     let preds = made.filter(|_| behind).map_or_else(|| end.clone(), |task| vec![task]);
                     let chunk = u32::try_from(chunk).expect("chunks fit u32");
-                    synced.extend(self.reduce(lane, &piece, chunk * GRADIENT_BUCKETS + index, &preds));
+                    synced.extend(self.reduce(lane, &piece, Turn::at_end(chunk * GRADIENT_BUCKETS + index), &preds));
                 }
             }
             synced.extend(self.sync_tied(lane, &end));
@@ -103,8 +121,20 @@ impl Builder<'_> {
         }
     }
 
+    /// Whether each micro-batch's gradients are reduced, because no rank holds them whole.
+    pub(super) fn reduces_each_micro_batch(&self) -> bool {
+        self.problem.layout.zero >= Zero::Parameters && self.has_peers
+    }
+
+    /// Reductions of what a piece of a micro-batch's backward has just made.
+    pub(super) fn reduce_early(&mut self, frame: &Frame<'_>, lane: LaneId, piece: &Stage, index: u32) {
+        let made = self.last[lane.index()].expect("the piece has just computed");
+        let turn = Turn { position: frame.position, part: 2000 + 2 * index, micro_batch: frame.slot.micro_batch };
+        self.reduce(lane, piece, turn, &[made]);
+    }
+
     /// Reductions of a piece's gradients.
-    fn reduce(&mut self, lane: LaneId, piece: &Stage, position: u32, preds: &[TaskId]) -> Vec<TaskId> {
+    fn reduce(&mut self, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
         let kind =
             if self.problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
         let element = hw::Bytes(self.problem.execution.gradient_dtype.bytes()).as_f64();
@@ -113,7 +143,7 @@ impl Builder<'_> {
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
             .map(|held| {
                 let bytes = hw::Bytes::from_f64(held.parameters * element).0;
-                self.together(lane, Role::GradientSync, kind, bytes, position, &held, preds)
+                self.together(lane, Role::GradientSync, kind, bytes, turn, &held, preds)
             })
             .collect()
     }
@@ -125,16 +155,16 @@ impl Builder<'_> {
         role: Role,
         kind: Collective,
         bytes: u64,
-        position: u32,
+        turn: Turn,
         held: &Held,
         preds: &[TaskId],
     ) -> TaskId {
         let op = self.collective(kind, bytes, &held.members, 1);
         let group = self.graph.add_group(&held.members);
-        // Slot positions of ZeRO 3 gathers stay far below these parts.
-        let part = 1000 + u32::from(held.is_expert);
+        let Turn { position, part, micro_batch } = turn;
+        let part = part + u32::from(held.is_expert);
         let meeting = self.meeting(MeetingKey { role, group, position, part });
-        self.join(meeting, op, lane, role, NO_MICRO_BATCH, preds)
+        self.join(meeting, op, lane, role, micro_batch, preds)
     }
 
     /// Gradients of a table that the first and the last pipeline rank share.
@@ -155,7 +185,15 @@ impl Builder<'_> {
         let element = hw::Bytes(self.problem.execution.gradient_dtype.bytes()).as_f64();
         let bytes = hw::Bytes::from_f64(parameters * element).0;
         let held = Held { parameters, members, is_expert: false };
-        Some(self.together(lane, Role::GradientSync, Collective::AllReduce, bytes, u32::MAX, &held, preds))
+        Some(self.together(
+            lane,
+            Role::GradientSync,
+            Collective::AllReduce,
+            bytes,
+            Turn::at_end(u32::MAX),
+            &held,
+            preds,
+        ))
     }
 
     /// Adam on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
@@ -204,16 +242,58 @@ impl Builder<'_> {
         }
     }
 
+    /// With ZeRO 3 the parameters of the stage, first layer (with the embedding in forward, with the head in backward) and rest, gathered
+    /// at most one pass ahead.
+    pub(super) fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
+        let layout = &self.problem.layout;
+        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
+            return Vec::new();
+        }
+        let n_layers = frame.stage.n_layers().max(1);
+        let bytes = |stage: &Stage| {
+            let (shared, experts) = memory::stage_parameters(self.problem, stage);
+            hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0
+        };
+        let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
+        let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
+        let all = bytes(&frame.stage);
+        let end = bytes(&Stage { n_dense: 0, n_expert: 0, first, last });
+        let lead = if n_layers == 1 { all } else { all.min(layer + end) };
+        let rest = (all - lead) / u64::from((n_layers - 1).max(1));
+        let members = self.shard_group(layout.position(column.ranks[0]));
+        let ops = [(lead, 1), (rest, n_layers - 1)]
+            .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
+        let group = self.graph.add_group(&members);
+        let lanes = column.lanes.clone();
+        let mut tasks = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let tail = self.tail(lane);
+            let mut part = first_part;
+            tasks.push(ops.map(|op| {
+                let role = Role::ParameterGather;
+                let meeting = self.meeting(MeetingKey { role, group, position: frame.position, part });
+                part += 1;
+                let micro_batch =
+                    if frame.content.shares[0].tokens == 0 { NO_MICRO_BATCH } else { frame.slot.micro_batch };
+                self.join(meeting, op, lane, role, micro_batch, &tail)
+            }));
+        }
+        tasks
+    }
+
     fn gather_chunk(&mut self, lane: LaneId, chunk: usize, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
         let element = hw::Bytes(self.problem.dtype.bytes()).as_f64();
-        let position = u32::try_from(chunk).expect("chunks fit u32");
+        let turn = Turn::at_end(u32::try_from(chunk).expect("chunks fit u32"));
         let held = self.held(lane, stage);
         held.into_iter()
             .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
             .map(|held| {
                 let bytes = hw::Bytes::from_f64(held.parameters * element).0;
-                self.together(lane, Role::ParameterGather, Collective::AllGather, bytes, position, &held, preds)
+                self.together(lane, Role::ParameterGather, Collective::AllGather, bytes, turn, &held, preds)
             })
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
