@@ -1,9 +1,12 @@
 //! Times on the device: events on streams, and what lies between two of them.
 
+use std::time::Instant;
+
 use cudarc::driver::{result, sys};
 
 use super::driver::{Driver, lost};
 use crate::device::DeviceError;
+use crate::sample::WATCHDOG;
 
 /// Two events around something.
 pub struct Timer {
@@ -33,11 +36,9 @@ impl Timer {
     }
 
     /// Milliseconds since `begin`, after waiting for the end.
-    pub fn end(&self, stream: sys::CUstream) -> Result<f32, DeviceError> {
+    pub fn end(&self, driver: &Driver, stream: sys::CUstream) -> Result<f32, DeviceError> {
         self.stop(stream)?;
-        #[expect(unsafe_code, reason = "waits for an event of our own")]
-        // SAFETY: both events live and were recorded.
-        unsafe { result::event::synchronize(self.end) }.map_err(lost("wait"))?;
+        driver.reach(self.end, "a product", Instant::now(), WATCHDOG)?;
         self.ms()
     }
 

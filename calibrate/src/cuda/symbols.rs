@@ -33,7 +33,6 @@ const DRIVER: &[&str] = &[
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",
-    "cuEventSynchronize",
     "cuEventElapsedTime_v2",
     "cuEventDestroy_v2",
     "cuModuleLoadData",
@@ -54,6 +53,7 @@ const COMPILER: &[&str] = &[
     "nvrtcGetCUBINSize",
     "nvrtcGetCUBIN",
     "nvrtcDestroyProgram",
+    "nvrtcVersion",
 ];
 
 /// Functions of the library of products.

@@ -8,8 +8,12 @@
 //
 // Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level
 // cache), STANDIN_SHARED (bytes of shared memory that a block may have); STANDIN_LAZY: work runs as late as a GPU may
-// run it, so that a missing wait shows; STANDIN_HANG and STANDIN_FAULT: the kernel of this name never ends, or touches
-// an illegal address.
+// run it, so that a missing wait shows; STANDIN_HANG, STANDIN_FAULT and STANDIN_WRONG: the kernel of this name never
+// ends, touches an illegal address, or gives zeros; STANDIN_FAULT_AFTER: so does any kernel after so many launches;
+// STANDIN_EFFORT: a launch of more threads, or a product of more multiplications, gives zeros and takes no time here.
+//
+// Times of events are those of a machine that does not exist: every stream has a clock, which work moves by a start and
+// by what it does at a fixed rate. So they are the same in every run, whatever else uses this computer.
 #include "kernel.h"
 #include "machine.h"
 
@@ -17,7 +21,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <string>
@@ -27,6 +31,10 @@ namespace standin {
 constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500,
               NOT_READY = 600, ILLEGAL_ADDRESS = 700;
 constexpr uint8_t RED = 0xa5;
+// What sending costs the host and starting the device; bytes of device memory and of the host's link, and threads, in a
+// millisecond.
+constexpr double SEND_MS = 0.002, START_MS = 0.003, DEVICE_BYTES_PER_MS = 2e9, LINK_BYTES_PER_MS = 5e7,
+                 THREADS_PER_MS = 1e8;
 constexpr size_t SHARED_MAX = 232448, SHARED_PLAIN = 48 * 1024;
 
 std::vector<Kernel>& kernels() {
@@ -40,9 +48,16 @@ struct Memory {
   int device;  // -1 for the host.
 };
 
+struct Work {
+  double sent_ms, takes_ms;
+  std::function<void()> run;
+};
+
 struct Stream {
-  std::deque<std::function<void()>> work;
+  std::deque<Work> work;
   bool hung = false;
+  double clock_ms = 0;
+  int device = 0;
 };
 
 struct Event {
@@ -60,8 +75,9 @@ struct Function {
 struct World {
   std::map<uint8_t*, Memory> memory;
   std::map<void*, Stream*> streams;
-  size_t used = 0;
+  size_t used = 0, launched = 0;
   int sticky = 0;
+  double host_ms = 0;
   const char* running = "nothing";
 };
 
@@ -128,31 +144,44 @@ static const Memory* holder(const void* address, size_t bytes) {
 
 static Stream* stream_of(void* handle) {
   static Stream plain[16];
-  if (!handle) return &plain[current < 0 ? 0 : current];
+  if (!handle) {
+    Stream* own = &plain[current < 0 ? 0 : current];
+    return own->device = std::max(current, 0), own;
+  }
   auto found = world().streams.find(handle);
   if (found == world().streams.end()) standin_wrong("a stream that was never made");
   return found->second;
 }
 
+// A stream that this thread's device can be told to do something on.
+static Stream* own_stream(void* handle) {
+  Stream* stream = stream_of(handle);
+  if (stream->device != current) standin_wrong("a stream of another device");
+  return stream;
+}
+
 static bool step(Stream* stream) {
   if (stream->hung || stream->work.empty() || world().sticky) return false;
-  auto work = std::move(stream->work.front());
+  const Work work = std::move(stream->work.front());
   stream->work.pop_front();
-  work();
+  stream->clock_ms = std::max(stream->clock_ms, work.sent_ms) + work.takes_ms;
+  work.run();
   return true;
 }
 static void flush(Stream* stream) {
   while (step(stream)) {
   }
   if (stream->hung) standin_wrong("a wait for a stream that never ends");
+  world().host_ms = std::max(world().host_ms, stream->clock_ms);
 }
 static void flush_all() {
   flush(stream_of(nullptr));
   for (auto& [handle, stream] : world().streams) flush(stream);
   check_all();
 }
-static void submit(Stream* stream, std::function<void()> work) {
-  stream->work.push_back(std::move(work));
+static void submit(Stream* stream, double takes_ms, std::function<void()> work) {
+  world().host_ms += takes_ms > 0 ? SEND_MS : 0;
+  stream->work.push_back({world().host_ms, takes_ms, std::move(work)});
   if (!lazy())
     while (step(stream)) {
     }
@@ -160,11 +189,6 @@ static void submit(Stream* stream, std::function<void()> work) {
 static void reach(Event* event) {
   while (event->pending > 0 && step(event->on)) {
   }
-}
-
-static double now_ms() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
 static void on_fault(int, siginfo_t* info, void*) {
@@ -179,12 +203,25 @@ static int ready() {
   return current < 0 ? INVALID_CONTEXT : 0;
 }
 
+// Zeros from where a kernel would have written to the end of the memory, unless something is there already.
+static void blank(const Kernel& kernel, const std::vector<uint64_t>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!kernel.parameters[i].written || words[i] == 0) continue;
+    auto* at = reinterpret_cast<uint8_t*>(words[i]);
+    const Memory* memory = holder(at, 1);
+    uint8_t* begin = memory->end - (memory->bytes + 255) / 256 * 256;
+    if (*at == 0xff) std::memset(at, 0, size_t(begin + memory->bytes - at));
+  }
+}
+
 static void launch(Function* function, dim3 grid, int threads, size_t shared, std::vector<uint64_t> words) {
   const Kernel& kernel = *function->kernel;
-  if (is_named("STANDIN_FAULT", kernel.name)) {
+  if (is_named("STANDIN_FAULT", kernel.name) || ++world().launched > setting("STANDIN_FAULT_AFTER", SIZE_MAX)) {
     world().sticky = ILLEGAL_ADDRESS;
     return;
   }
+  const size_t all = size_t(grid.x) * grid.y * grid.z * size_t(threads);
+  if (is_named("STANDIN_WRONG", kernel.name) || all > setting("STANDIN_EFFORT", SIZE_MAX)) return blank(kernel, words);
   std::vector<void*> arguments;
   for (uint64_t& word : words) arguments.push_back(&word);
   world().running = kernel.name;
@@ -195,7 +232,9 @@ static void launch(Function* function, dim3 grid, int threads, size_t shared, st
 
 using namespace standin;
 
-void standin_submit(void* stream, std::function<void()> work) { submit(stream_of(stream), std::move(work)); }
+void standin_submit(void* stream, double takes_ms, std::function<void()> work) {
+  submit(stream_of(stream), START_MS + takes_ms, std::move(work));
+}
 
 extern "C" {
 
@@ -203,6 +242,7 @@ void standin_wrong(const char* what) {
   std::fprintf(stderr, "standin: %s\n", what);
   std::_Exit(3);
 }
+int standin_device_of(void* stream) { return stream_of(stream)->device; }
 void standin_range(const char* what, const void* at, size_t bytes) {
   const Memory* memory = holder(at, bytes);
   if (!memory || (memory->device >= 0 && memory->device != current))
@@ -231,7 +271,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
                                     {75, 9},
                                     {76, 0},
                                     {97, int(setting("STANDIN_SHARED", SHARED_MAX))},
-                                    {115, 0}};
+                                    {115, 1}};
   const auto found = known.find(attribute);
   if (found == known.end()) return INVALID_VALUE;
   return *value = found->second, 0;
@@ -280,8 +320,8 @@ int cuMemFreeHost(void* address) {
   return 0;
 }
 
-static int copy(void* to, const void* from, size_t bytes, void* stream) {
-  submit(stream_of(stream), [=] { std::memmove(to, from, bytes); });
+static int copy(void* to, const void* from, size_t bytes, double bytes_per_ms, void* stream) {
+  submit(stream_of(stream), START_MS + double(bytes) / bytes_per_ms, [=] { std::memmove(to, from, bytes); });
   return world().sticky;
 }
 static void* device_side(const char* what, uint64_t address, size_t bytes) {
@@ -303,7 +343,8 @@ int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
   const auto* first = static_cast<const uint8_t*>(host_side("copy to the device", from));
   std::vector<uint8_t> staged(first, first + bytes);
   flush(stream_of(nullptr));
-  submit(stream_of(nullptr), [to, staged] { std::memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size()); });
+  submit(stream_of(nullptr), START_MS + double(bytes) / LINK_BYTES_PER_MS,
+         [to, staged] { std::memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size()); });
   return world().sticky;
 }
 int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
@@ -318,22 +359,22 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stre
   if (int wrong = ready()) return wrong;
   device_side("copy to the device", to, bytes);
   if (!holder(from, bytes)) standin_wrong("copy to the device: not from pinned memory, so not at once with others");
-  return copy(reinterpret_cast<void*>(to), host_side("copy to the device", from), bytes, stream);
+  return copy(reinterpret_cast<void*>(to), host_side("copy to the device", from), bytes, LINK_BYTES_PER_MS, stream);
 }
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
   if (int wrong = ready()) return wrong;
   if (!holder(to, bytes)) standin_wrong("copy from the device: not to pinned memory, so not at once with others");
   host_side("copy from the device", to);
-  return copy(to, device_side("copy from the device", from, bytes), bytes, stream);
+  return copy(to, device_side("copy from the device", from, bytes), bytes, LINK_BYTES_PER_MS, stream);
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
   if (int wrong = ready()) return wrong;
-  return copy(device_side("copy", to, bytes), device_side("copy", from, bytes), bytes, stream);
+  return copy(device_side("copy", to, bytes), device_side("copy", from, bytes), bytes, DEVICE_BYTES_PER_MS / 2, stream);
 }
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void* stream) {
   if (int wrong = ready()) return wrong;
   void* at = device_side("memset", to, bytes);
-  submit(stream_of(stream), [=] { std::memset(at, value, bytes); });
+  submit(stream_of(stream), START_MS + double(bytes) / DEVICE_BYTES_PER_MS, [=] { std::memset(at, value, bytes); });
   return world().sticky;
 }
 
@@ -341,6 +382,7 @@ int cuStreamCreate(void** stream, unsigned flags) {
   if (int wrong = ready()) return wrong;
   if (flags != 1) standin_wrong("a stream that waits for the default stream");
   auto* made = new Stream;
+  made->device = current;
   world().streams[made] = made;
   return *stream = made, 0;
 }
@@ -348,7 +390,11 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (int wrong = ready()) return wrong;
   auto* waited = static_cast<Event*>(event);
   if (!waited->recorded) standin_wrong("a wait for an event that was never recorded does nothing");
-  submit(stream_of(stream), [waited] { reach(waited); });
+  Stream* waiting = stream_of(stream);
+  submit(waiting, 0, [=] {
+    reach(waited);
+    waiting->clock_ms = std::max(waiting->clock_ms, waited->at);
+  });
   return world().sticky;
 }
 int cuStreamDestroy_v2(void* stream) {
@@ -372,16 +418,18 @@ int cuEventCreate(void** event, unsigned) {
 int cuEventRecord(void* event, void* stream) {
   if (int wrong = ready()) return wrong;
   auto* recorded = static_cast<Event*>(event);
-  recorded->on = stream_of(stream), recorded->recorded = true;
+  recorded->on = own_stream(stream), recorded->recorded = true;
   ++recorded->pending;
-  submit(recorded->on, [recorded] { recorded->at = now_ms(), --recorded->pending; });
+  submit(recorded->on, 0, [recorded] { recorded->at = recorded->on->clock_ms, --recorded->pending; });
   return world().sticky;
 }
 int cuEventQuery(void* event) {
   if (int wrong = ready()) return wrong;
   reach(static_cast<Event*>(event));
   if (world().sticky) return world().sticky;
-  return static_cast<Event*>(event)->pending > 0 ? NOT_READY : 0;
+  if (static_cast<Event*>(event)->pending > 0) return NOT_READY;
+  world().host_ms = std::max(world().host_ms, static_cast<Event*>(event)->at);
+  return 0;
 }
 int cuEventSynchronize(void* event) {
   const int asked = cuEventQuery(event);
@@ -456,9 +504,12 @@ int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
     standin_range(kernel.name, reinterpret_cast<void*>(words[i]), 1);
     if (words[i] % alignment != 0) wrong("a pointer that is not aligned");
   }
-  Stream* on = stream_of(stream);
+  Stream* on = own_stream(stream);
   if (is_named("STANDIN_HANG", kernel.name)) on->hung = true;
-  submit(on, [=] { launch(function, dim3(gx, gy, gz), int(bx), shared, words); });
+  // The one kernel that is told how long it shall take is told in nanoseconds.
+  const double work_ms = std::string(kernel.name) == "spin" ? double(words[0]) / 1e6
+                                                            : double(gx) * gy * gz * bx / THREADS_PER_MS;
+  submit(on, START_MS + work_ms, [=] { launch(function, dim3(gx, gy, gz), int(bx), shared, words); });
   return world().sticky == ILLEGAL_ADDRESS ? 0 : world().sticky;
 }
 
