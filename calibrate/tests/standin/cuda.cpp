@@ -6,10 +6,11 @@
 // gets must lie in an allocation of its device and be aligned as the source wants. A mistake of the caller ends the
 // program with a line.
 //
-// Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level
-// cache), STANDIN_SHARED (bytes of shared memory that a block may have); STANDIN_LAZY: work runs as late as a GPU may
-// run it, so that a missing wait shows; STANDIN_HANG, STANDIN_FAULT and STANDIN_WRONG: the kernel of this name never
-// ends, touches an illegal address, or gives zeros; STANDIN_FAULT_AFTER: so does any kernel after so many launches;
+// Settings, all from the environment: STANDIN_VERSION (of CUDA, 13000 for 13.0), STANDIN_DEVICES, STANDIN_NAME (of
+// each), STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level cache), STANDIN_SHARED (bytes of shared memory
+// that a block may have); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows;
+// STANDIN_HANG, STANDIN_FAULT and STANDIN_WRONG: the kernel of this name never ends, touches an illegal address, or
+// gives zeros; STANDIN_FAULT_AFTER: so many launches go well, and the next one touches an illegal address;
 // STANDIN_EFFORT: a launch of more threads, or a product of more multiplications, gives zeros and takes no time here.
 //
 // Times of events are those of a machine that does not exist: every stream has a clock, which work moves by a start and
@@ -257,13 +258,14 @@ int cuInit(unsigned) {
   sigaction(SIGBUS, &action, nullptr);
   return 0;
 }
-int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDriverGetVersion(int* version) { return *version = int(setting("STANDIN_VERSION", 13000)), 0; }
 int cuDeviceGetCount(int* count) { return *count = int(setting("STANDIN_DEVICES", 1)), 0; }
 int cuDeviceGet(int* device, int ordinal) {
   if (ordinal < 0 || ordinal >= int(setting("STANDIN_DEVICES", 1))) return INVALID_DEVICE;
   return *device = ordinal, 0;
 }
-int cuDeviceGetName(char* name, int length, int) { return std::snprintf(name, size_t(length), "Stand-in H200"), 0; }
+int cuDeviceGetName(char* name, int length, int) { const char* own = std::getenv("STANDIN_NAME");
+  return std::snprintf(name, size_t(length), "%s", own ? own : "Stand-in H200"), 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   const std::map<int, int> known = {{13, 1980000},
                                     {16, 132},
