@@ -11,7 +11,8 @@
 // that a block may have); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows;
 // STANDIN_HANG, STANDIN_FAULT and STANDIN_WRONG: the kernel of this name never ends, touches an illegal address, or
 // gives zeros; STANDIN_FAULT_AFTER: so many launches go well, and the next one touches an illegal address;
-// STANDIN_EFFORT: a launch of more threads, or a product of more multiplications, gives zeros and takes no time here.
+// STANDIN_EFFORT: after so many launches of a kernel, or four times as many products, and for a large product, results
+// are zeros and take no time here.
 //
 // Times of events are those of a machine that does not exist: every stream has a clock, which work moves by a start and
 // by what it does at a fixed rate. So they are the same in every run, whatever else uses this computer.
@@ -70,7 +71,7 @@ struct Event {
 
 struct Function {
   const Kernel* kernel;
-  size_t shared_max = SHARED_PLAIN;
+  size_t shared_max = SHARED_PLAIN, launched = 0;
 };
 
 struct World {
@@ -221,8 +222,8 @@ static void launch(Function* function, dim3 grid, int threads, size_t shared, st
     world().sticky = ILLEGAL_ADDRESS;
     return;
   }
-  const size_t all = size_t(grid.x) * grid.y * grid.z * size_t(threads);
-  if (is_named("STANDIN_WRONG", kernel.name) || all > setting("STANDIN_EFFORT", SIZE_MAX)) return blank(kernel, words);
+  const bool is_wrong = is_named("STANDIN_WRONG", kernel.name);
+  if (is_wrong || ++function->launched > setting("STANDIN_EFFORT", SIZE_MAX)) return blank(kernel, words);
   std::vector<void*> arguments;
   for (uint64_t& word : words) arguments.push_back(&word);
   world().running = kernel.name;
