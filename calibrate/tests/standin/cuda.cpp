@@ -11,8 +11,7 @@
 // that a block may have); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows;
 // STANDIN_HANG, STANDIN_FAULT and STANDIN_WRONG: the kernel of this name never ends, touches an illegal address, or
 // gives zeros; STANDIN_FAULT_AFTER: so many launches go well, and the next one touches an illegal address;
-// STANDIN_EFFORT: after so many launches of a kernel, or four times as many products, and for a large product, results
-// are zeros and take no time here.
+// STANDIN_EFFORT: after so many launches and products, and for a large product, results are zeros and take no time here.
 //
 // Times of events are those of a machine that does not exist: every stream has a clock, which work moves by a start and
 // by what it does at a fixed rate. So they are the same in every run, whatever else uses this computer.
@@ -71,13 +70,13 @@ struct Event {
 
 struct Function {
   const Kernel* kernel;
-  size_t shared_max = SHARED_PLAIN, launched = 0;
+  size_t shared_max = SHARED_PLAIN;
 };
 
 struct World {
   std::map<uint8_t*, Memory> memory;
   std::map<void*, Stream*> streams;
-  size_t used = 0, launched = 0;
+  size_t used = 0, launched = 0, emulated = 0;
   int sticky = 0;
   double host_ms = 0;
   const char* running = "nothing";
@@ -205,6 +204,14 @@ static int ready() {
   return current < 0 ? INVALID_CONTEXT : 0;
 }
 
+// Milliseconds of a launch: by bytes where the arguments say how many, else by threads.
+static double work(const std::string& name, const std::vector<uint64_t>& words, double threads) {
+  if (name == "spin") return double(words[0]) / 1e6;
+  if (name == "add") return double(words[3]) * 6 / DEVICE_BYTES_PER_MS;
+  if (name == "gather_rows") return double(words[3]) * double(words[4]) * 32 / DEVICE_BYTES_PER_MS;
+  return threads / THREADS_PER_MS;
+}
+
 // Zeros from where a kernel would have written to the end of the memory, unless something is there already.
 static void blank(const Kernel& kernel, const std::vector<uint64_t>& words) {
   for (size_t i = 0; i < words.size(); ++i) {
@@ -223,7 +230,7 @@ static void launch(Function* function, dim3 grid, int threads, size_t shared, st
     return;
   }
   const bool is_wrong = is_named("STANDIN_WRONG", kernel.name);
-  if (is_wrong || ++function->launched > setting("STANDIN_EFFORT", SIZE_MAX)) return blank(kernel, words);
+  if (is_wrong || !standin_emulates()) return blank(kernel, words);
   std::vector<void*> arguments;
   for (uint64_t& word : words) arguments.push_back(&word);
   world().running = kernel.name;
@@ -244,6 +251,7 @@ void standin_wrong(const char* what) {
   std::fprintf(stderr, "standin: %s\n", what);
   std::_Exit(3);
 }
+bool standin_emulates() { return world().emulated++ < setting("STANDIN_EFFORT", SIZE_MAX); }
 int standin_device_of(void* stream) { return stream_of(stream)->device; }
 void standin_range(const char* what, const void* at, size_t bytes) {
   const Memory* memory = holder(at, bytes);
@@ -509,9 +517,7 @@ int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
   }
   Stream* on = own_stream(stream);
   if (is_named("STANDIN_HANG", kernel.name)) on->hung = true;
-  // The one kernel that is told how long it shall take is told in nanoseconds.
-  const double work_ms = std::string(kernel.name) == "spin" ? double(words[0]) / 1e6
-                                                            : double(gx) * gy * gz * bx / THREADS_PER_MS;
+  const double work_ms = work(kernel.name, words, double(gx) * gy * gz * bx);
   submit(on, START_MS + work_ms, [=] { launch(function, dim3(gx, gy, gz), int(bx), shared, words); });
   return world().sticky == ILLEGAL_ADDRESS ? 0 : world().sticky;
 }

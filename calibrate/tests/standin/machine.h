@@ -9,6 +9,8 @@ extern "C" {
 void standin_range(const char* what, const void* at, size_t bytes);
 // Number of the device that a stream is of.
 int standin_device_of(void* stream);
+// Whether the next launch is worth its time here; each call counts as one.
+bool standin_emulates();
 // Ends the program: whoever calls the driver made a mistake.
 [[noreturn]] void standin_wrong(const char* what);
 }
