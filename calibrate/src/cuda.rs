@@ -379,8 +379,8 @@ impl Device for Cuda {
         self.check_all()
     }
 
-    fn speeds(&mut self) -> Result<Vec<String>, DeviceError> {
-        self.measure_speeds()
+    fn speeds(&mut self, say: &mut dyn FnMut(String)) -> Result<(), DeviceError> {
+        self.measure_speeds(say)
     }
 }
 

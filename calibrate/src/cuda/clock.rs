@@ -5,6 +5,7 @@ use std::time::Instant;
 use cudarc::driver::{result, sys};
 
 use super::driver::{Driver, lost};
+use super::symbols;
 use crate::device::DeviceError;
 use crate::sample::WATCHDOG;
 
@@ -77,7 +78,10 @@ pub fn record(event: sys::CUevent, stream: sys::CUstream) -> Result<(), DeviceEr
 
 /// Milliseconds between two events that have happened.
 pub fn elapsed(from: sys::CUevent, to: sys::CUevent) -> Result<f32, DeviceError> {
+    let clock = symbols::elapsed().ok_or_else(|| DeviceError::Lost("the driver has no clock".to_owned()))?;
+    let mut ms = 0.0;
     #[expect(unsafe_code, reason = "two recorded events of our own")]
     // SAFETY: both were recorded and have happened.
-    unsafe { result::event::elapsed(from, to) }.map_err(lost("event"))
+    unsafe { clock(&mut ms, from, to) }.result().map_err(lost("event"))?;
+    Ok(ms)
 }

@@ -139,10 +139,10 @@ pub struct Driver {
     functions: RefCell<BTreeMap<&'static str, Rc<Function>>>,
 }
 
-/// A kernel, and the bytes of its parameters as the driver knows them.
+/// A kernel, and the bytes of its parameters where the driver tells them.
 struct Function {
     handle: sys::CUfunction,
-    parameters: Vec<usize>,
+    parameters: Option<Vec<usize>>,
     /// Dynamic shared memory that it may have; more must be asked for once.
     shared: Cell<u32>,
 }
@@ -391,9 +391,9 @@ impl Driver {
         stream: sys::CUstream,
     ) -> Result<(), DeviceError> {
         let function = self.function(name)?;
-        let given = args.iter().map(|arg| arg.len());
-        if !given.eq(function.parameters.iter().copied()) {
-            let parameters = &function.parameters;
+        let mut given = args.iter().map(|arg| arg.len());
+        if let Some(parameters) = function.parameters.as_ref().filter(|known| !given.by_ref().eq(known.iter().copied()))
+        {
             return Err(DeviceError::Lost(format!("{name} takes parameters of {parameters:?} bytes, not {args:?}")));
         }
         let mut words: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
@@ -430,8 +430,11 @@ fn matching() -> Result<i32, String> {
     Ok(driver)
 }
 
-/// Bytes of a kernel's parameters.
-fn parameters(function: sys::CUfunction) -> Vec<usize> {
+/// Bytes of a kernel's parameters; `None` where the driver is too old to tell.
+fn parameters(function: sys::CUfunction) -> Option<Vec<usize>> {
+    if !symbols::has_parameters() {
+        return None;
+    }
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
@@ -440,7 +443,7 @@ fn parameters(function: sys::CUfunction) -> Vec<usize> {
         let asked = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
         // Beyond the last one the index is an invalid value.
         if asked != sys::CUresult::CUDA_SUCCESS {
-            return sizes;
+            return Some(sizes);
         }
         sizes.push(size);
     }

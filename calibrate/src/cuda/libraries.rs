@@ -94,13 +94,18 @@ fn installed() -> Vec<PathBuf> {
     let mut versions = below(Path::new("/usr/local"), "cuda-");
     versions.reverse();
     let usual = ["/usr/local/cuda", "/opt/cuda"].map(PathBuf::from);
-    usual.into_iter().chain(versions).chain([PathBuf::from("/usr/local/nvidia"), PathBuf::from("/usr/lib/wsl")]).collect()
+    usual
+        .into_iter()
+        .chain(versions)
+        .chain([PathBuf::from("/usr/local/nvidia"), PathBuf::from("/usr/lib/wsl")])
+        .collect()
 }
 
 /// Folders of NVIDIA's packages for a Python below this prefix.
 fn packages(prefix: &Path) -> Vec<PathBuf> {
     let pythons = ["lib", "lib64"].into_iter().flat_map(|lib| below(&prefix.join(lib), "python3"));
-    let sites = pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name).join("nvidia")));
+    let sites =
+        pythons.flat_map(|python| ["site-packages", "dist-packages"].map(|name| python.join(name).join("nvidia")));
     sites.flat_map(|site| below(&site, "")).map(|package| package.join("lib")).collect()
 }
 

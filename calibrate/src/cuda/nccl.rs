@@ -150,13 +150,7 @@ impl Peers {
 }
 
 /// Makes a buffer as long as this; its driver's context is current.
-fn grow(
-    driver: &Driver,
-    buffer: &mut Option<Buffer>,
-    len: usize,
-    stream: Stream,
-    op: &str,
-) -> Result<(), DeviceError> {
+fn grow(driver: &Driver, buffer: &mut Option<Buffer>, len: usize, stream: Stream, op: &str) -> Result<(), DeviceError> {
     if buffer.as_ref().is_none_or(|held| held.len < len) {
         // The old one goes first: both together might not fit.
         *buffer = None;

@@ -163,23 +163,18 @@ const SECTIONS: [(&str, Section); 12] = [
 ];
 
 impl Cuda {
-    /// Times the kernels; one line each.
-    pub(super) fn measure_speeds(&mut self) -> Result<Vec<String>, DeviceError> {
+    /// Times the kernels; one line each. A device that fails measures no more.
+    pub(super) fn measure_speeds(&mut self, say: &mut dyn FnMut(String)) -> Result<(), DeviceError> {
         let driver = std::rc::Rc::clone(&self.driver);
         let sizes = if driver.memory()?.1 < LARGE { &SMALL } else { &FULL };
         let (on, other) = (driver.stream()?, driver.stream()?);
         let mut bench = Bench { driver: &driver, gemm: &mut self.gemm, peers: &mut self.peers, sizes, on, other };
-        let mut lines = Vec::new();
         for (name, section) in SECTIONS {
             match section(&mut bench) {
-                Ok(some) => lines.extend(some),
+                Ok(lines) => lines.into_iter().for_each(&mut *say),
                 // The others may fit.
-                Err(error @ DeviceError::OutOfMemory { .. }) => lines.push(format!("{name}: {error}")),
-                // What was measured is worth keeping; a device that is lost measures no more.
-                Err(error) => {
-                    lines.push(format!("{name}: the table ends here: {error}"));
-                    return Ok(lines);
-                }
+                Err(error @ DeviceError::OutOfMemory { .. }) => say(format!("{name}: {error}")),
+                Err(error) => return Err(error),
             }
         }
         for stream in [on, other] {
@@ -187,6 +182,6 @@ impl Cuda {
             // SAFETY: nothing is under way on them, and each goes once.
             unsafe { cudarc::driver::result::stream::destroy(stream) }.map_err(lost("stream"))?;
         }
-        Ok(lines)
+        Ok(())
     }
 }

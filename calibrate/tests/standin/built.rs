@@ -1,7 +1,7 @@
 //! The libraries of the stand-in CUDA machine, compiled into the folder for test outputs unless they are newer than all sources.
 //!
 //! `standin/` has the three that every machine has, under the names that the loader finds; `standin/python` is the prefix of a Python whose
-//! packages have the versioned ones and NCCL; `standin/lacking` has a library of products without the product.
+//! packages have the versioned ones and NCCL; `standin/lacking` has a library of products without the product, `standin/old` an old driver.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -58,8 +58,7 @@ pub fn libraries(calibrate: &Path) -> PathBuf {
     std::fs::create_dir_all(&folder).expect("a folder for test outputs");
     let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|data| data.modified()).ok();
     let (sources, kernels) = (calibrate.join("tests/standin"), calibrate.join("kernels"));
-    let all =
-        [sources.clone(), kernels.join("emulate"), kernels].iter().flat_map(|one| files(one)).collect::<Vec<_>>();
+    let all = [sources.clone(), kernels.join("emulate"), kernels].iter().flat_map(|one| files(one)).collect::<Vec<_>>();
     let newest: Option<SystemTime> = all.iter().filter_map(changed).max();
     let last = folder.join("libcublasLt.so");
     if changed(&last).is_some_and(|time| newest < Some(time)) {
@@ -101,5 +100,8 @@ fn driver(sources: &Path, folder: &Path) {
     let cuda = sources.join("cuda.cpp");
     let objects: Vec<PathBuf> = units.iter().map(|unit| object(unit)).collect();
     let paths: Vec<&Path> = std::iter::once(cuda.as_path()).chain(objects.iter().map(PathBuf::as_path)).collect();
-    compile(&["-shared", "-Wl,-soname,libcuda.so"], &paths, &folder.join("libcuda.so"));
+    let shared = ["-shared", "-Wl,-soname,libcuda.so"];
+    compile(&shared, &paths, &folder.join("libcuda.so"));
+    std::fs::create_dir_all(folder.join("old")).expect("a folder for test outputs");
+    compile(&[&shared[..], &["-DSTANDIN_OLD"]].concat(), &paths, &folder.join("old/libcuda.so"));
 }

@@ -447,6 +447,10 @@ int cuEventSynchronize(void* event) {
   if (asked == NOT_READY) standin_wrong("a wait for an event that never comes");
   return asked;
 }
+// STANDIN_OLD: a driver of CUDA 12.2.
+#ifdef STANDIN_OLD
+#define cuEventElapsedTime_v2 cuEventElapsedTime
+#endif
 int cuEventElapsedTime_v2(float* ms, void* from, void* to) {
   if (int wrong = ready()) return wrong;
   auto *first = static_cast<Event*>(from), *second = static_cast<Event*>(to);
@@ -482,6 +486,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
       return *function = new Function{&kernel}, 0;
   return NOT_FOUND;
 }
+#ifndef STANDIN_OLD
 int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* size) {
   const auto& parameters = static_cast<Function*>(function)->kernel->parameters;
   if (index >= parameters.size()) return INVALID_VALUE;
@@ -494,6 +499,7 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* siz
   if (size) *size = parameters[index].size;
   return 0;
 }
+#endif
 int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute != 8 || value < 0 || size_t(value) > setting("STANDIN_SHARED", SHARED_MAX)) return INVALID_VALUE;
   return static_cast<Function*>(function)->shared_max = size_t(value), 0;

@@ -111,7 +111,13 @@ impl Nccl {
     }
 
     /// Sums of all ranks, `n` of them for each.
-    pub fn reduce_scatter(&self, call: Call, from: *const c_void, to: *mut c_void, n: usize) -> Result<(), DeviceError> {
+    pub fn reduce_scatter(
+        &self,
+        call: Call,
+        from: *const c_void,
+        to: *mut c_void,
+        n: usize,
+    ) -> Result<(), DeviceError> {
         #[expect(unsafe_code, reason = "exchanges between devices")]
         // SAFETY: callers give `n` values per rank and room for `n`, on the rank's device, and a stream of it.
         self.good("reduce-scatter", unsafe { (self.reduce_scatter)(from, to, n, BF16, SUM, call.comm, call.stream) })
