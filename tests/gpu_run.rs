@@ -148,9 +148,6 @@ fn the_whole_script_passes_and_leaves_what_its_header_promises() {
             serde_json::from_str(&run.text(&format!("{folder}/validation.json"))).expect("JSON");
         let ran = report["plans"].as_array().expect("plans");
         assert_eq!(ran.len(), plans, "{folder}: {report}");
-        // On a machine whose times follow from sizes, what was measured on some plans holds for others.
-        let error = report["refit"]["after"]["step_mean"].as_f64().expect("a figure");
-        assert!(error < 0.1, "{folder}: after a second fit steps are off by {error}");
         for plan in ran {
             let policy = plan["policy"].as_str().expect("a name");
             run.text(&format!("{folder}/plan-{policy}.json"));
@@ -158,6 +155,10 @@ fn the_whole_script_passes_and_leaves_what_its_header_promises() {
         }
         assert!(run.text("summary.txt").contains(&format!("{folder}/table.txt")));
     }
+    // On a machine whose times follow from sizes, what was measured on half of the plans holds for the others.
+    let report: serde_json::Value = serde_json::from_str(&run.text("cpu-small/validation.json")).expect("JSON");
+    let error = report["refit"]["after"]["step_mean"].as_f64().expect("a figure");
+    assert!(error < 0.03, "after a second fit steps are off by {error}");
     assert!(run.text("offload/table.txt").contains(" % of the copies are hidden"), "{}", run.text("offload/table.txt"));
     let failed: Vec<String> = std::fs::read_dir(&run.out)
         .expect("a folder")
