@@ -171,9 +171,15 @@ fn the_whole_script_passes_and_leaves_what_its_header_promises() {
 
 #[test]
 fn a_wrong_kernel_is_named_and_the_rest_is_measured() {
-    // A GPU that the catalogue does not know is planned for as another one.
-    let settings =
-        [("STANDIN_WRONG", "swiglu_forward"), ("STANDIN_NAME", "NVIDIA X1"), ("SCENARIOS", "validate/cpu-small")];
+    // Four GPUs that the catalogue does not know are planned for as another one; they exchange by NCCL.
+    let python = built::folder().join("python");
+    let settings = [
+        ("STANDIN_WRONG", "swiglu_forward"),
+        ("STANDIN_NAME", "NVIDIA X1"),
+        ("STANDIN_DEVICES", "4"),
+        ("VIRTUAL_ENV", &*python.to_string_lossy()),
+        ("SCENARIOS", "validate/cpu-small"),
+    ];
     let Some(run) = run("wrong", &settings) else { return };
     assert_eq!(run.output.status.code(), Some(1), "{}", built::said(&run.output));
     let failed = run.lines("FAILED");
@@ -182,7 +188,10 @@ fn a_wrong_kernel_is_named_and_the_rest_is_measured() {
     assert!(failed[0].contains("swiglu") && failed[0].contains("against a float64 reference"), "{failed:?}");
     assert_eq!(run.lines("ok ").len(), 3, "{}", run.text("summary.txt"));
     assert!(run.text("gpu.toml").contains("--unchecked"), "the profile says that a kernel was wrong");
-    assert!(!run.text("cpu-small/validation.json").is_empty());
+    let profile = run.text("gpu.toml");
+    assert!(profile.contains("NCCL 2.28.3") && profile.contains("[[collectives]]"), "{profile}");
+    let report = run.text("cpu-small/validation.json");
+    assert!(report.contains("\"collective\"") && !report.contains("\"modelled\""), "exchanges are measured");
 }
 
 #[test]
