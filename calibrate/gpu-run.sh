@@ -4,7 +4,7 @@
 #   bash calibrate/gpu-run.sh [BINARY] [OUT] [DEVICE]
 #
 # BINARY is a prebuilt `skrull-sim` (default: target/release/skrull-sim), OUT the folder for everything that is found (default:
-# $OUT, else gpu-out), DEVICE the GPU (default: cuda:0). What fails is printed with its cause, and the rest goes on; the exit code
+# $OUT, else gpu-out), both from the root of the repository, DEVICE the GPU (default: cuda:0). What fails is printed with its cause, and the rest goes on; the exit code
 # is 0 when nothing failed, 1 when something did, and 2 when there is no such program. OUT then has
 #
 #   machine.txt              what the driver says of the GPU
@@ -37,7 +37,8 @@ say() { echo "$@" | tee -a "$out/summary.txt"; }
 # Why a command ended, in a line: the first one that says `error`, else the last one.
 cause() {
   case "$2" in
-    124 | 137) echo "stopped at its limit of $3 s" ;;
+    124) echo "stopped at its limit of $3 s" ;;
+    137) echo "killed: it did not end at its limit of $3 s, or there was no memory for it" ;;
     127) echo "no such program" ;;
     *) grep -m 1 '^error' "$1" || tail -n 1 "$1" ;;
   esac
