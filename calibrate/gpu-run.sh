@@ -4,8 +4,8 @@
 #   bash calibrate/gpu-run.sh [BINARY] [OUT] [DEVICE]
 #
 # BINARY is a prebuilt `skrull-sim` (default: target/release/skrull-sim), OUT the folder for everything that is found (default:
-# $OUT, else gpu-out), both from the root of the repository, DEVICE the GPU (default: cuda:0). What fails is printed with its cause, and the rest goes on; the exit code
-# is 0 when nothing failed, 1 when something did, and 2 when there is no such program. OUT then has
+# $OUT, else gpu-out), both from the root of the repository, DEVICE the GPU (default: cuda:0). What fails is printed with its cause,
+# and the rest goes on; the exit code is 0 when nothing failed, 1 when something did, and 2 when there is no such program. OUT then has
 #
 #   machine.txt              what the driver says of the GPU
 #   kernels.txt              every kernel against its float64 reference, then rates and bandwidths
