@@ -10,6 +10,7 @@ mod driver;
 mod gemm;
 mod kernels;
 mod launch;
+mod libraries;
 mod nccl;
 mod operands;
 mod sources;
@@ -75,10 +76,12 @@ impl Cuda {
     pub fn open(name: &str, ordinal: usize) -> Result<Self, DeviceError> {
         guarded(name, || {
             let driver = Driver::open(name, ordinal)?;
-            let peers = Peers::find(ordinal);
+            let peers = Peers::find(&driver, ordinal);
             // Opening the other GPUs made theirs the context of this thread.
             driver.bind()?;
-            let facts = facts(&driver, peers.as_ref().map_or(1, Peers::len))?;
+            let facts = facts(&driver, &peers)?;
+            // Without them the GPU still measures all but exchanges; the facts say why.
+            let peers = peers.unwrap_or_default();
             let gemm = Gemm::open(&driver)?;
             let operands = random(&driver, arena_min(&driver), "random_bf16", "the first operation")?;
             Ok(Self {
@@ -171,7 +174,7 @@ impl Cuda {
             }
             Op::Collective { kind, bytes, shape } => {
                 if let Some(peers) = &mut self.peers {
-                    peers.reserve(*kind, size(bytes.div_ceil(2)), shape.n_ranks)?;
+                    peers.reserve(*kind, size(bytes.div_ceil(2)), shape.n_ranks, &words)?;
                 }
             }
             _ => {}
@@ -215,48 +218,67 @@ impl Cuda {
     }
 }
 
-fn facts(driver: &Driver, n_devices: u32) -> Result<Facts, DeviceError> {
+fn facts(driver: &Driver, peers: &Result<Option<Peers>, String>) -> Result<Facts, DeviceError> {
     use sys::CUdevice_attribute::{CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
     let context = &driver.context;
     let name = context.name().map_err(lost("name"))?;
-    let mut version = 0;
-    #[expect(unsafe_code, reason = "asks for a number")]
-    // SAFETY: the pointer is to an integer of our own.
-    unsafe { sys::cuDriverGetVersion(&mut version) }.result().map_err(lost("version"))?;
+    let version = driver.version;
+    let exchanges = match peers {
+        Ok(None) => String::new(),
+        Ok(Some(peers)) => format!(", {}", peers.words()),
+        Err(why) => format!(", no exchanges: {why}"),
+    };
     let attribute = |which| context.attribute(which).unwrap_or(0);
     let slots = u64::try_from(attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)).unwrap_or(1).max(1);
     let (_, memory) = driver.memory()?;
     Ok(Facts {
         gpu: catalogue_name(&name, memory),
         name,
-        driver: format!("CUDA {}.{}, compute capability {}", version / 1000, version % 1000 / 10, driver.capability),
+        driver: format!(
+            "CUDA {}.{}, compute capability {}{exchanges}",
+            version / 1000,
+            version % 1000 / 10,
+            driver.capability
+        ),
         clocks: format!("at most {} MHz", attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000),
         memory,
         tile: (128, 128, slots),
-        n_devices,
+        n_devices: peers.as_ref().ok().and_then(Option::as_ref).map_or(1, Peers::len),
         reference: Op::Gemm { m: 4096, n: 4096, k: 4096, dtype: Dtype::Bf16 },
     })
 }
 
-/// Entry of the catalogue that a device name means.
+/// Entry of the catalogue that a device name means. Words are whole: an L40 is no L4 and a GH200 no H200.
 fn catalogue_name(name: &str, memory: Bytes) -> Option<String> {
     let large = memory.as_f64() > 60e9;
-    let table: [(&str, &str); 13] = [
-        ("GB200", "gb200"),
-        ("B200", "b200"),
-        ("H200", "h200-sxm"),
-        ("H100 PCIe", "h100-pcie"),
-        ("H100", "h100-sxm"),
-        ("A100-PCIE", "a100-pcie-80g"),
-        ("A100", if large { "a100-sxm-80g" } else { "a100-sxm-40g" }),
-        ("L40S", "l40s"),
-        ("L4", "l4"),
-        ("A10G", "a10g"),
-        ("A30", "a30"),
-        ("RTX 4090", "rtx-4090"),
-        ("RTX 3090", "rtx-3090"),
-    ];
-    table.iter().find(|(part, _)| name.contains(part)).map(|(_, entry)| (*entry).to_owned())
+    let words: Vec<&str> = name.split([' ', '-']).collect();
+    let has = |word: &str| words.contains(&word);
+    // Other boards of a chip, parts of one, and those of laptops have other rates.
+    if ["NVL", "Laptop", "D", "Ti", "MIG"].into_iter().any(has) {
+        return None;
+    }
+    let is_card = has("PCIe") || has("PCIE");
+    let entry = words.iter().find_map(|word| match *word {
+        "GB200" => Some("gb200"),
+        "B200" => Some("b200"),
+        "H200" => Some("h200-sxm"),
+        "H100" => Some(if is_card { "h100-pcie" } else { "h100-sxm" }),
+        "H20" => Some("h20"),
+        "A100" if is_card => large.then_some("a100-pcie-80g"),
+        "A100" => Some(if large { "a100-sxm-80g" } else { "a100-sxm-40g" }),
+        "L40S" => Some("l40s"),
+        "L4" => Some("l4"),
+        "A6000" => Some("a6000"),
+        "A40" => Some("a40"),
+        "A30" => Some("a30"),
+        "A10G" => Some("a10g"),
+        "6000" if has("PRO") => Some("rtx-pro-6000"),
+        "5090" => Some("rtx-5090"),
+        "4090" => Some("rtx-4090"),
+        "3090" => Some("rtx-3090"),
+        _ => None,
+    });
+    entry.map(str::to_owned)
 }
 
 impl Device for Cuda {
@@ -357,7 +379,37 @@ impl Device for Cuda {
         self.check_all()
     }
 
-    fn speeds(&mut self) -> Result<Vec<String>, DeviceError> {
-        self.measure_speeds()
+    fn speeds(&mut self, say: &mut dyn FnMut(String)) -> Result<(), DeviceError> {
+        self.measure_speeds(say)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices_are_entries_of_the_catalogue_or_none() {
+        let named = |name, gb: u64| catalogue_name(name, Bytes(gb * 1_000_000_000));
+        for (name, gb, entry) in [
+            ("NVIDIA H200", 141, Some("h200-sxm")),
+            ("NVIDIA H200 NVL", 141, None),
+            ("NVIDIA GH200 480GB", 96, None),
+            ("NVIDIA H100 80GB HBM3", 80, Some("h100-sxm")),
+            ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", 10, None),
+            ("NVIDIA H100 PCIe", 80, Some("h100-pcie")),
+            ("NVIDIA A100-SXM4-40GB", 40, Some("a100-sxm-40g")),
+            ("NVIDIA A100 80GB PCIe", 80, Some("a100-pcie-80g")),
+            ("NVIDIA A100-PCIE-40GB", 40, None),
+            ("NVIDIA L40", 48, None),
+            ("NVIDIA L40S", 48, Some("l40s")),
+            ("NVIDIA L4", 24, Some("l4")),
+            ("NVIDIA GeForce RTX 4090", 24, Some("rtx-4090")),
+            ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, None),
+            ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 96, Some("rtx-pro-6000")),
+        ] {
+            assert_eq!(named(name, gb).as_deref(), entry, "{name}");
+            assert!(entry.is_none_or(|entry| hw::catalog::gpu(entry).is_some()), "{name}");
+        }
     }
 }

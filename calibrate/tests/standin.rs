@@ -4,19 +4,25 @@
 //!
 //! A machine without a C++ compiler named `c++` says so and skips.
 
+#[path = "standin/built.rs"]
+mod built;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::time::{Duration, SystemTime};
+use std::process::Command;
+use std::time::Duration;
 
 use calibrate::device::{self, Device, DeviceError, Mark};
-use hw::Dtype;
-use sim::task::{CopyKind, Document, Op, Pass, Stream};
+use hw::{Dtype, GroupShape};
+use sim::task::{Collective, CopyKind, Document, Op, Pass, Stream};
 
 /// Set in the process that runs with the libraries.
 const INSIDE: &str = "SKRULL_STANDIN";
 /// Among the settings, a folder whose libraries come before those that were built.
 const FIRST: &str = "SKRULL_STANDIN_FIRST";
+const LIBRARIES: [&str; 3] = ["libcuda.so", "libnvrtc.so", "libcublasLt.so"];
+/// Among the settings, the only folder whose libraries are found, below the one that was built.
+const ONLY: &str = "SKRULL_STANDIN_ONLY";
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// The test harness captures `println!`; a skipped check must be seen.
@@ -24,93 +30,25 @@ fn aloud(line: &str) {
     writeln!(std::io::stderr(), "{line}").expect("a line on stderr");
 }
 
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin")
-}
-
-fn built() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("standin")
-}
-
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("a folder of sources");
-    let mut files: Vec<PathBuf> =
-        entries.map(|entry| entry.expect("an entry").path()).filter(|p| p.is_file()).collect();
-    files.sort();
-    files
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-fn compile(arguments: &[&str], paths: &[&Path], to: &Path) {
-    let part = to.with_extension("part");
-    let mut command = Command::new("c++");
-    command
-        .args(["-std=c++17", "-O2", "-fno-strict-aliasing", "-fPIC"])
-        .args(paths)
-        .args(arguments)
-        .arg("-o")
-        .arg(&part);
-    let output = command.output().expect("the compiler starts");
-    assert!(output.status.success(), "{}", said(&output));
-    // Under another name first: a compilation that is broken off must not look like a finished one.
-    std::fs::rename(&part, to).expect("a file of our own");
-}
-
-/// Compiles the libraries unless they are newer than all sources; one test at a time does that.
-fn libraries() -> PathBuf {
-    static ONCE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _alone = ONCE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let folder = built();
-    std::fs::create_dir_all(&folder).expect("a folder for test outputs");
-    let changed = |path: &PathBuf| std::fs::metadata(path).and_then(|data| data.modified()).ok();
-    let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
-    let all = [sources(), kernels.join("emulate"), kernels].iter().flat_map(|folder| files(folder)).collect::<Vec<_>>();
-    let newest: Option<SystemTime> = all.iter().filter_map(changed).max();
-    let last = folder.join("libcublasLt.so");
-    if changed(&last).is_some_and(|time| newest < Some(time)) {
-        return folder;
-    }
-    let units: Vec<PathBuf> =
-        files(&sources()).into_iter().filter(|path| path.to_string_lossy().contains("/kernels_")).collect();
-    let object = |path: &Path| folder.join(path.file_name().expect("a file")).with_extension("o");
-    std::thread::scope(|scope| {
-        for half in units.chunks(units.len().div_ceil(2)) {
-            scope.spawn(move || half.iter().for_each(|unit| compile(&["-c"], &[unit], &object(unit))));
-        }
-    });
-    let cuda = sources().join("cuda.cpp");
-    let objects: Vec<PathBuf> = units.iter().map(|unit| object(unit)).collect();
-    let paths: Vec<&Path> = std::iter::once(cuda.as_path()).chain(objects.iter().map(PathBuf::as_path)).collect();
-    compile(&["-shared", "-Wl,-soname,libcuda.so"], &paths, &folder.join("libcuda.so"));
-    compile(&["-shared"], &[&sources().join("nvrtc.cpp")], &folder.join("libnvrtc.so"));
-    let driver = folder.join("libcuda.so");
-    let lacking = folder.join("lacking");
-    std::fs::create_dir_all(&lacking).expect("a folder for test outputs");
-    let products = sources().join("cublaslt.cpp");
-    compile(&["-shared", "-DSTANDIN_WITHOUT_PRODUCT"], &[&products, &driver], &lacking.join("libcublasLt.so"));
-    compile(&["-shared"], &[&products, &driver], &last);
-    folder
-}
-
 /// Whether the caller is done: it ran again in a process that finds the libraries and these settings, or cannot run here.
 fn ran_inside(test: &str, settings: &[(&str, &str)], without: Option<&str>) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return false;
     }
-    if !Command::new("c++").arg("--version").output().is_ok_and(|output| output.status.success()) {
+    if !built::has_compiler() {
         aloud("skipped: the stand-in of a CUDA machine needs a C++ compiler named c++");
         return true;
     }
-    let mut folder = libraries();
+    let mut folder = built::libraries(Path::new(env!("CARGO_MANIFEST_DIR")));
     if let Some(missing) = without {
         folder = folder.join(format!("without-{missing}"));
         std::fs::create_dir_all(&folder).expect("a folder for test outputs");
-        for name in ["libcuda.so", "libnvrtc.so", "libcublasLt.so"].into_iter().filter(|name| *name != missing) {
-            std::fs::copy(built().join(name), folder.join(name)).expect("a library that was built");
+        for name in LIBRARIES.into_iter().filter(|name| *name != missing) {
+            std::fs::copy(built::folder().join(name), folder.join(name)).expect("a library that was built");
         }
+    }
+    if let Some((_, only)) = settings.iter().find(|(name, _)| *name == ONLY) {
+        folder = folder.join(only);
     }
     let mut path = folder.into_os_string();
     if let Some((_, first)) = settings.iter().find(|(name, _)| *name == FIRST) {
@@ -120,7 +58,7 @@ fn ran_inside(test: &str, settings: &[(&str, &str)], without: Option<&str>) -> b
     let mut command = Command::new(exe);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).envs(settings.iter().copied());
     let output = command.env(INSIDE, "1").env("LD_LIBRARY_PATH", path).output().expect("it starts");
-    let text = said(&output);
+    let text = built::said(&output);
     print!("{text}");
     assert!(output.status.success(), "{test}: {}\n{text}", output.status);
     true
@@ -251,17 +189,34 @@ fn kernels_that_want_more_shared_memory_than_there_is_are_left_out() {
     assert!(lines.iter().any(|line| line.contains("left out")), "{lines:?}");
 }
 
+fn speeds(device: &mut dyn Device) -> Vec<String> {
+    let mut lines = Vec::new();
+    device.speeds(&mut |line| lines.push(line)).unwrap_or_else(|error| panic!("{error}"));
+    lines
+}
+
+#[test]
+fn a_device_that_is_lost_keeps_the_speeds_before() {
+    let settings = [("STANDIN_FAULT", "decode_merge")];
+    if ran_inside("a_device_that_is_lost_keeps_the_speeds_before", &settings, None) {
+        return;
+    }
+    let (mut lines, mut device) = (Vec::new(), open());
+    let error = device.speeds(&mut |line| lines.push(line)).expect_err("decoding is lost").to_string();
+    assert!(
+        error.starts_with("device lost: ") && lines.iter().any(|line| line.starts_with("gemm")),
+        "{error} {lines:?}"
+    );
+}
+
 #[test]
 fn every_speed_is_measured() {
     if ran_inside("every_speed_is_measured", &[("STANDIN_LAZY", "1")], None) {
         return;
     }
-    let lines = open().speeds().unwrap_or_else(|error| panic!("{error}"));
+    let lines = speeds(open().as_mut());
     lines.iter().for_each(|line| println!("{line}"));
-    assert!(
-        lines.len() >= 24 && lines.iter().all(|line| !line.contains("inf") && !line.contains("ends here")),
-        "{lines:?}"
-    );
+    assert!(lines.len() >= 24 && lines.iter().all(|line| !line.contains("inf")), "{lines:?}");
 }
 
 #[test]
@@ -331,36 +286,162 @@ fn why_not(name: &str) -> String {
 }
 
 fn one_line_with(text: &str, part: &str) {
-    assert!(text.contains(part) && text.lines().count() == 1 && text.len() < 200, "{text}");
+    assert!(text.contains(part) && text.lines().count() == 1 && text.len() < 300, "{text}");
 }
 
 #[test]
 fn a_missing_driver_is_named() {
     if !ran_inside("a_missing_driver_is_named", &[], Some("libcuda.so")) {
-        one_line_with(&why_not("cuda:0"), "the CUDA driver (libcuda) was not found");
+        one_line_with(&why_not("cuda:0"), "the CUDA driver was not found: no libcuda.so, libcuda.so.1 by the loader");
     }
 }
 
 #[test]
 fn a_missing_compiler_is_named() {
     if !ran_inside("a_missing_compiler_is_named", &[], Some("libnvrtc.so")) {
-        one_line_with(&why_not("cuda:0"), "NVRTC (libnvrtc) was not found");
+        one_line_with(&why_not("cuda:0"), "NVRTC was not found: no libnvrtc.so, libnvrtc.so.13, libnvrtc.so.12 by");
     }
 }
 
 #[test]
 fn a_missing_library_of_products_is_named() {
     if !ran_inside("a_missing_library_of_products_is_named", &[], Some("libcublasLt.so")) {
-        one_line_with(&why_not("cuda:0"), "cuBLASLt (libcublasLt) was not found");
+        one_line_with(&why_not("cuda:0"), "cuBLASLt was not found: no libcublasLt.so, libcublasLt.so.13");
     }
 }
 
 #[test]
 fn a_missing_symbol_is_named() {
-    let lacking = built().join("lacking");
+    let lacking = built::folder().join("lacking");
     if !ran_inside("a_missing_symbol_is_named", &[(FIRST, &lacking.to_string_lossy())], None) {
         one_line_with(&why_not("cuda:0"), "cuBLASLt is too old or too new: it has no `cublasLtMatmul`");
     }
+}
+
+#[test]
+fn a_compiler_that_is_newer_than_the_driver_is_named() {
+    if !ran_inside("a_compiler_that_is_newer_than_the_driver_is_named", &[("STANDIN_VERSION", "12040")], None) {
+        one_line_with(&why_not("cuda:0"), "NVRTC 13.0 makes code for newer drivers than this one (CUDA 12.4)");
+    }
+}
+
+#[test]
+fn an_older_driver_is_enough() {
+    let old = built::folder().join("old");
+    let settings = [(FIRST, &*old.to_string_lossy()), ("STANDIN_VERSION", "12020"), ("STANDIN_NVRTC", "12")];
+    if ran_inside("an_older_driver_is_enough", &settings, None) {
+        return;
+    }
+    let mut device = open();
+    assert!(device.facts().driver.starts_with("CUDA 12.2"), "{:?}", device.facts());
+    let timed = calibrate::sample::time(device.as_mut(), &Op::Copy { kind: CopyKind::DeviceToHost, bytes: 1000 });
+    assert!(timed.as_ref().is_ok_and(|timed| timed.seconds > 0.0), "{timed:?}");
+    device.check_finite(&Op::Elementwise { bytes: 6000 }).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// Prefix of a Python whose packages have the libraries under their versioned names, and NCCL.
+fn python() -> String {
+    built::folder().join("python").to_string_lossy().into_owned()
+}
+
+#[test]
+fn libraries_of_python_packages_are_found() {
+    let test = "libraries_of_python_packages_are_found";
+    // The driver is where the loader looks; the compiler is not, and products neither.
+    if std::env::var_os(INSIDE).is_none() && built::has_compiler() {
+        let built = built::libraries(Path::new(env!("CARGO_MANIFEST_DIR")));
+        let only = built.join("only-driver");
+        std::fs::create_dir_all(&only).expect("a folder for test outputs");
+        std::fs::copy(built.join("libcuda.so"), only.join("libcuda.so")).expect("a library that was built");
+    }
+    let settings = [("VIRTUAL_ENV", &*python()), (ONLY, "only-driver")];
+    if !ran_inside(test, &settings, None) {
+        let gemm = Op::Gemm { m: 64, n: 64, k: 64, dtype: Dtype::Bf16 };
+        open().check_finite(&gemm).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+const EXCHANGES: [Collective; 6] = [
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::AllReduce,
+    Collective::AllToAll,
+    Collective::RingShift,
+    Collective::SendRecv,
+];
+
+#[test]
+fn several_gpus_exchange_what_plain_loops_say() {
+    let test = "several_gpus_exchange_what_plain_loops_say";
+    let settings = [("VIRTUAL_ENV", &*python()), ("STANDIN_DEVICES", "4"), ("STANDIN_LAZY", "1")];
+    if ran_inside(test, &settings, None) {
+        return;
+    }
+    // Not the first one: ranks and devices differ in their numbers.
+    let mut device = device::open("cuda:2").unwrap_or_else(|error| panic!("{error}"));
+    assert!(device.facts().n_devices == 4 && device.facts().driver.contains("NCCL 2.28.3"), "{:?}", device.facts());
+    let lines = device.check_kernels().unwrap_or_else(|error| panic!("{error}"));
+    let exact = |end: &str| lines.iter().filter(|line| line.ends_with(end)).count();
+    assert_eq!((exact("on 2 GPUs: exact"), exact("on 4 GPUs: exact")), (12, 12), "{lines:?}");
+    // Beside other work, on streams that are waited for.
+    for (kind, n_ranks) in EXCHANGES.iter().flat_map(|kind| [2, 3, 4].map(|n| (*kind, n))) {
+        let op = Op::Collective { kind, bytes: 40_000, shape: GroupShape { n_ranks, n_nodes: 1 } };
+        let work = Op::Elementwise { bytes: 60_000 };
+        assert!(device.runs(&op));
+        device.reserve(&op).and_then(|()| device.reserve(&work)).expect("they fit");
+        device.launch(&work, Stream::Compute).expect("a stream");
+        let ready = device.mark(Stream::Compute).expect("a stream");
+        device.wait(Stream::IntraNode, ready).expect("a stream");
+        device.launch(&op, Stream::IntraNode).expect("a stream");
+        let done = device.mark(Stream::IntraNode).expect("a stream");
+        let times = device.finish(LIMIT).expect("ends");
+        assert!(times[ready.0] < times[done.0], "{times:?}");
+        let timed = calibrate::sample::time(device.as_mut(), &op).expect("it runs");
+        assert!(timed.seconds > 1e-6 && timed.seconds < 1e-3, "{timed:?}");
+    }
+    let beyond = Op::Collective { kind: Collective::AllReduce, bytes: 8, shape: GroupShape { n_ranks: 5, n_nodes: 1 } };
+    assert!(!device.runs(&beyond));
+    let lines = speeds(device.as_mut());
+    assert_eq!(lines.iter().filter(|line| line.contains("bytes on 4 GPUs: ")).count(), 5, "{lines:?}");
+}
+
+#[test]
+fn an_exchange_that_is_wrong_is_named() {
+    let settings = [("VIRTUAL_ENV", &*python()), ("STANDIN_DEVICES", "2"), ("STANDIN_WRONG", "ncclReduceScatter")];
+    if ran_inside("an_exchange_that_is_wrong_is_named", &settings, None) {
+        return;
+    }
+    let error = open().check_kernels().expect_err("one kind moves nothing").to_string();
+    assert!(error.contains("reduce-scatter of 1 on 2 GPUs") && !error.contains("all-reduce"), "{error}");
+}
+
+#[test]
+fn gpus_without_nccl_measure_all_but_exchanges() {
+    if ran_inside("gpus_without_nccl_measure_all_but_exchanges", &[("STANDIN_DEVICES", "2")], None) {
+        return;
+    }
+    let device = open();
+    let facts = device.facts();
+    if facts.driver.contains(", NCCL ") {
+        aloud("skipped: this machine has an NCCL of its own");
+        return;
+    }
+    assert!(facts.n_devices == 1 && facts.driver.contains("no exchanges: NCCL was not found"), "{facts:?}");
+}
+
+#[test]
+fn a_device_that_is_lost_while_a_product_is_prepared_is_not_a_missing_kernel() {
+    let test = "a_device_that_is_lost_while_a_product_is_prepared_is_not_a_missing_kernel";
+    // The first launch makes operands; the second one is lost, behind which the product comes.
+    if ran_inside(test, &[("STANDIN_FAULT_AFTER", "1")], None) {
+        return;
+    }
+    let mut device = open();
+    let error = device.check_finite(&Op::Elementwise { bytes: 600 }).expect_err("lost").to_string();
+    assert!(error.starts_with("device lost: "), "{error}");
+    let gemm = Op::Gemm { m: 64, n: 64, k: 64, dtype: Dtype::Bf16 };
+    let error = device.reserve(&gemm).expect_err("lost").to_string();
+    assert!(error.contains("ILLEGAL_ADDRESS"), "{error}");
 }
 
 #[test]

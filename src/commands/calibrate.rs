@@ -19,15 +19,11 @@ const QUICK: Duration = Duration::from_secs(20);
 /// Runs the verb.
 pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let mut device = open(&args.device.device)?;
-    if args.check || !args.device.unchecked {
-        let checked = device.check_kernels().map_err(|error| failed(&error))?;
-        if args.check {
-            print(&(checked.join("\n") + "\n"))?;
-        }
-    }
     if args.check {
-        let speeds = device.speeds().map_err(|error| failed(&error))?;
-        return if speeds.is_empty() { Ok(()) } else { print(&(speeds.join("\n") + "\n")) };
+        return check(device.as_mut());
+    }
+    if !args.device.unchecked {
+        device.check_kernels().map_err(|error| failed(&error))?;
     }
     let facts = device.facts().clone();
     let name = args.name.clone().unwrap_or_else(|| slug(&facts.name));
@@ -49,6 +45,19 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
         campaign.ended,
         samples.display()
     ))
+}
+
+/// Kernels against their references, then rates: also where a kernel is wrong, and as far as the device comes.
+fn check(device: &mut dyn Device) -> Result<(), Failure> {
+    let checked = device.check_kernels();
+    let mut lines = checked.clone().unwrap_or_default();
+    let ended = match &checked {
+        Ok(_) | Err(DeviceError::Wrong { .. }) => device.speeds(&mut |line| lines.push(line)),
+        // What does not run at all has no rates.
+        Err(_) => Ok(()),
+    };
+    print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    checked.map(drop).and(ended).map_err(|error| failed(&error))
 }
 
 /// Opens a device; there being none is a failure of the machine.

@@ -5,6 +5,7 @@
 
 mod attention;
 mod decode;
+mod exchanges;
 mod experts;
 mod layers;
 mod products;
@@ -180,6 +181,9 @@ impl Cuda {
         decode::all(&mut check)?;
         layers::all(&mut check)?;
         experts::all(&mut check)?;
+        if let Some(peers) = &mut self.peers {
+            exchanges::all(&mut check, peers)?;
+        }
         match &check.wrong[..] {
             [] => Ok(check.lines),
             [(first, error, allowed), others @ ..] => {

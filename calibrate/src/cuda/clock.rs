@@ -1,9 +1,13 @@
 //! Times on the device: events on streams, and what lies between two of them.
 
+use std::time::Instant;
+
 use cudarc::driver::{result, sys};
 
 use super::driver::{Driver, lost};
+use super::symbols;
 use crate::device::DeviceError;
+use crate::sample::WATCHDOG;
 
 /// Two events around something.
 pub struct Timer {
@@ -33,11 +37,9 @@ impl Timer {
     }
 
     /// Milliseconds since `begin`, after waiting for the end.
-    pub fn end(&self, stream: sys::CUstream) -> Result<f32, DeviceError> {
+    pub fn end(&self, driver: &Driver, stream: sys::CUstream) -> Result<f32, DeviceError> {
         self.stop(stream)?;
-        #[expect(unsafe_code, reason = "waits for an event of our own")]
-        // SAFETY: both events live and were recorded.
-        unsafe { result::event::synchronize(self.end) }.map_err(lost("wait"))?;
+        driver.reach(self.end, "a product", Instant::now(), WATCHDOG)?;
         self.ms()
     }
 
@@ -76,7 +78,10 @@ pub fn record(event: sys::CUevent, stream: sys::CUstream) -> Result<(), DeviceEr
 
 /// Milliseconds between two events that have happened.
 pub fn elapsed(from: sys::CUevent, to: sys::CUevent) -> Result<f32, DeviceError> {
+    let clock = symbols::elapsed().ok_or_else(|| DeviceError::Lost("the driver has no clock".to_owned()))?;
+    let mut ms = 0.0;
     #[expect(unsafe_code, reason = "two recorded events of our own")]
     // SAFETY: both were recorded and have happened.
-    unsafe { result::event::elapsed(from, to) }.map_err(lost("event"))
+    unsafe { clock(&mut ms, from, to) }.result().map_err(lost("event"))?;
+    Ok(ms)
 }

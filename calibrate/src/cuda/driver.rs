@@ -15,7 +15,7 @@ use cudarc::driver::{CudaContext, result, sys};
 use cudarc::nvrtc;
 use hw::Bytes;
 
-use super::{sources, symbols};
+use super::{libraries, sources, symbols};
 use crate::device::DeviceError;
 
 /// Dynamic shared memory that every kernel may have.
@@ -129,6 +129,8 @@ pub struct Driver {
     pub context: Arc<CudaContext>,
     /// Compute capability, 90 for 9.0.
     pub capability: u32,
+    /// CUDA version of the driver, 13000 for 13.0.
+    pub version: i32,
     /// Bytes of its second-level cache.
     pub cache: usize,
     /// Bytes of shared memory that a block may ask for.
@@ -137,10 +139,10 @@ pub struct Driver {
     functions: RefCell<BTreeMap<&'static str, Rc<Function>>>,
 }
 
-/// A kernel, and the bytes of its parameters as the driver knows them.
+/// A kernel, and the bytes of its parameters where the driver tells them.
 struct Function {
     handle: sys::CUfunction,
-    parameters: Vec<usize>,
+    parameters: Option<Vec<usize>>,
     /// Dynamic shared memory that it may have; more must be asked for once.
     shared: Cell<u32>,
 }
@@ -171,21 +173,13 @@ impl Driver {
     /// When there is no driver, no such device, or no run-time compiler.
     pub fn open(name: &str, ordinal: usize) -> Result<Rc<Self>, DeviceError> {
         let missing = |why: String| DeviceError::Missing { device: name.to_owned(), why };
-        #[expect(unsafe_code, reason = "only looks for libraries")]
-        // SAFETY: loading a library of this name runs its initialisers only.
-        let found = unsafe {
-            [
-                ("the CUDA driver (libcuda)", sys::is_culib_present()),
-                ("NVRTC (libnvrtc)", nvrtc::sys::is_culib_present()),
-                ("cuBLASLt (libcublasLt)", cudarc::cublaslt::sys::is_culib_present()),
-            ]
-        };
-        if let Some((library, _)) = found.iter().find(|(_, is_there)| !is_there) {
-            return Err(missing(format!("{library} was not found")));
+        for library in [libraries::DRIVER, libraries::COMPILER, libraries::PRODUCTS] {
+            libraries::keep(library).map_err(missing)?;
         }
         symbols::check().map_err(missing)?;
         let count = result::init().and_then(|()| CudaContext::device_count());
         let count = count.map_err(|error| missing(format!("the driver does not start: {error}")))?;
+        let version = matching().map_err(missing)?;
         if ordinal >= usize::try_from(count).unwrap_or(0) {
             return Err(missing(format!("this machine has {count} CUDA devices")));
         }
@@ -199,7 +193,16 @@ impl Driver {
         let cache = usize::try_from(cache).unwrap_or(0);
         let shared = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = context.attribute(shared).ok().and_then(|bytes| u32::try_from(bytes).ok()).unwrap_or(SHARED_PLAIN);
-        Ok(Rc::new(Self { context, capability, cache, shared, silent: Rc::default(), functions: RefCell::default() }))
+        let (silent, functions) = (Rc::default(), RefCell::default());
+        Ok(Rc::new(Self { context, capability, version, cache, shared, silent, functions }))
+    }
+
+    /// Another GPU of this machine, which falls silent together with this one: memory, streams and copies, but no kernels.
+    pub fn beside(&self, ordinal: usize) -> Result<Rc<Self>, DeviceError> {
+        let context = CudaContext::new(ordinal).map_err(lost("another GPU"))?;
+        let Self { capability, version, cache, shared, .. } = *self;
+        let (silent, functions) = (Rc::clone(&self.silent), RefCell::default());
+        Ok(Rc::new(Self { context, capability, version, cache, shared, silent, functions }))
     }
 
     /// Makes its context that of this thread, after others were opened.
@@ -388,9 +391,9 @@ impl Driver {
         stream: sys::CUstream,
     ) -> Result<(), DeviceError> {
         let function = self.function(name)?;
-        let given = args.iter().map(|arg| arg.len());
-        if !given.eq(function.parameters.iter().copied()) {
-            let parameters = &function.parameters;
+        let mut given = args.iter().map(|arg| arg.len());
+        if let Some(parameters) = function.parameters.as_ref().filter(|known| !given.by_ref().eq(known.iter().copied()))
+        {
             return Err(DeviceError::Lost(format!("{name} takes parameters of {parameters:?} bytes, not {args:?}")));
         }
         let mut words: Vec<u64> = args.iter().map(|arg| arg.word()).collect();
@@ -411,8 +414,27 @@ impl Driver {
     }
 }
 
-/// Bytes of a kernel's parameters.
-fn parameters(function: sys::CUfunction) -> Vec<usize> {
+/// Version of the driver, 13000 for 13.0; or that the run-time compiler makes code that it cannot load.
+fn matching() -> Result<i32, String> {
+    let (mut driver, mut major, mut minor) = (0, 0, 0);
+    #[expect(unsafe_code, reason = "asks for numbers")]
+    // SAFETY: the pointers are to integers of our own.
+    unsafe {
+        sys::cuDriverGetVersion(&mut driver).result().map_err(|error| format!("no version of the driver: {error}"))?;
+        nvrtc::sys::nvrtcVersion(&mut major, &mut minor).result().map_err(|error| format!("no version: {error}"))?;
+    }
+    if major > driver / 1000 {
+        let has = format!("{}.{}", driver / 1000, driver % 1000 / 10);
+        return Err(format!("NVRTC {major}.{minor} makes code for newer drivers than this one (CUDA {has})"));
+    }
+    Ok(driver)
+}
+
+/// Bytes of a kernel's parameters; `None` where the driver is too old to tell.
+fn parameters(function: sys::CUfunction) -> Option<Vec<usize>> {
+    if !symbols::has_parameters() {
+        return None;
+    }
     let mut sizes = Vec::new();
     loop {
         let (mut offset, mut size) = (0, 0);
@@ -421,7 +443,7 @@ fn parameters(function: sys::CUfunction) -> Vec<usize> {
         let asked = unsafe { sys::cuFuncGetParamInfo(function, sizes.len(), &mut offset, &mut size) };
         // Beyond the last one the index is an invalid value.
         if asked != sys::CUresult::CUDA_SUCCESS {
-            return sizes;
+            return Some(sizes);
         }
         sizes.push(size);
     }

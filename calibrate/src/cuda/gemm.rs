@@ -68,11 +68,14 @@ impl Gemm {
         let mut best: Option<(f32, Plan)> = None;
         for algorithm in self.suggestions(descriptor, layouts)? {
             let plan = Plan { descriptor, layouts, algorithm };
-            // What the library suggests may still be refused; then the next one counts.
-            let Ok(seconds) = self.time(&plan, on, stream) else { continue };
+            let Some(seconds) = self.time(&plan, on, stream)? else { continue };
             if best.as_ref().is_none_or(|(least, _)| seconds < *least) {
                 best = Some((seconds, plan));
             }
+        }
+        if best.is_none() {
+            // A device that is lost refuses everything as well.
+            self.driver.synchronize()?;
         }
         let (m, n, k, dtype) = size;
         let none = || DeviceError::Lost(format!("cuBLASLt has no kernel for {m} × {n} × {k} {dtype:?}"));
@@ -117,13 +120,15 @@ impl Gemm {
         .map_err(wrong("product"))
     }
 
-    /// Milliseconds of the second of two runs.
-    fn time(&self, plan: &Plan, on: Operands, stream: Stream) -> Result<f32, DeviceError> {
-        self.run(plan, on, stream)?;
+    /// Milliseconds of the second of two runs; `None` where the library refuses what it suggested.
+    fn time(&self, plan: &Plan, on: Operands, stream: Stream) -> Result<Option<f32>, DeviceError> {
+        if self.run(plan, on, stream).is_err() {
+            return Ok(None);
+        }
         let timer = super::clock::Timer::new(&self.driver)?;
         timer.begin(stream)?;
         self.run(plan, on, stream)?;
-        timer.end(stream)
+        timer.end(&self.driver, stream).map(Some)
     }
 
     fn suggestions(

@@ -1,55 +1,72 @@
 //! Collectives among the GPUs of this machine by NCCL: one communicator per group size, one stream and two buffers per GPU.
 //!
-//! Rank 0 is the device that was opened, on the stream that asks, so its events time the exchange.
+//! Rank 0 is the device that was opened, on the stream that asks, so its events time the exchange. Buffers come from plain allocations:
+//! memory of a stream-ordered pool is not open to other GPUs unless one asks for it. A GPU that does not answer makes all of them silent.
+
+mod library;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::rc::Rc;
 
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DevicePtrMut};
-use cudarc::nccl::{result, sys};
+use cudarc::driver::CudaContext;
 use sim::task::Collective;
 
+use super::driver::{Address, Buffer, Driver};
 use super::gemm::Stream;
 use crate::device::DeviceError;
+use crate::sample::WATCHDOG;
+use library::{Call, Comm, Nccl};
+
+/// Byte that operands are made of: as bf16 0.0115, of which many can be added.
+const OPERAND: u8 = 0x3c;
 
 /// The other end of an exchange: a GPU with a stream and buffers.
 struct Peer {
-    context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
-    sent: CudaSlice<u16>,
-    received: CudaSlice<u16>,
+    driver: Rc<Driver>,
+    ordinal: i32,
+    stream: Stream,
+    sent: Option<Buffer>,
+    received: Option<Buffer>,
 }
 
 /// GPUs of this machine that exchange.
 pub struct Peers {
+    nccl: Nccl,
     peers: Vec<Peer>,
-    groups: BTreeMap<u32, Vec<sys::ncclComm_t>>,
-    first: usize,
+    groups: BTreeMap<u32, Vec<Comm>>,
 }
 
-fn wrong(what: &str) -> impl Fn(result::NcclError) -> DeviceError + '_ {
-    move |error| DeviceError::Lost(format!("NCCL, {what}: {:?}", error.0))
+/// Bytes that a rank gives and takes for so many elements as a kind counts them.
+fn bytes(kind: Collective, elements: usize, n: usize) -> [usize; 2] {
+    let (sent, received) = crate::cpu::exchange_sizes(kind, elements, n);
+    [2 * sent, 2 * received]
 }
 
 impl Peers {
-    /// All GPUs, the one of this number first; `None` where there is one GPU only, or no NCCL.
-    pub fn find(first: usize) -> Option<Self> {
-        #[expect(unsafe_code, reason = "only looks for a library")]
-        // SAFETY: loading a library of this name runs its initialisers only.
-        let is_there = unsafe { sys::is_culib_present() };
-        let n = usize::try_from(CudaContext::device_count().ok()?).ok()?;
-        if n < 2 || !is_there {
-            return None;
+    /// All GPUs, the one that was opened first; `None` where there is no other.
+    ///
+    /// # Errors
+    /// Why they cannot exchange, in words.
+    pub fn find(driver: &Rc<Driver>, first: usize) -> Result<Option<Self>, String> {
+        let n = CudaContext::device_count().map_err(|error| error.to_string())?;
+        let n = usize::try_from(n).unwrap_or(0);
+        if n < 2 {
+            return Ok(None);
         }
+        let nccl = Nccl::open()?;
         let order = std::iter::once(first).chain((0..n).filter(|ordinal| *ordinal != first));
-        let peers = order.map(|ordinal| {
-            let context = CudaContext::new(ordinal).ok()?;
-            let stream = context.new_stream().ok()?;
-            let buffer = || stream.alloc_zeros::<u16>(1).ok();
-            Some(Peer { sent: buffer()?, received: buffer()?, stream, context })
-        });
-        Some(Self { peers: peers.collect::<Option<Vec<Peer>>>()?, groups: BTreeMap::new(), first })
+        let peer = |ordinal: usize| {
+            let driver = if ordinal == first { Rc::clone(driver) } else { driver.beside(ordinal)? };
+            driver.bind()?;
+            let stream = driver.stream()?;
+            let ordinal = i32::try_from(ordinal).unwrap_or(0);
+            Ok(Peer { driver, ordinal, stream, sent: None, received: None })
+        };
+        let peers: Result<Vec<Peer>, DeviceError> = order.map(peer).collect();
+        let peers = Self { nccl, peers: peers.map_err(|error| error.to_string())?, groups: BTreeMap::new() };
+        peers.bind_first().map_err(|error| error.to_string())?;
+        Ok(Some(peers))
     }
 
     /// How many they are.
@@ -57,97 +74,121 @@ impl Peers {
         u32::try_from(self.peers.len()).unwrap_or(1)
     }
 
+    /// What moves the data, with its version.
+    pub fn words(&self) -> String {
+        format!("NCCL {}", self.nccl.version())
+    }
+
     /// Makes room and a communicator for an exchange of so many elements as its kind counts them.
-    pub fn reserve(&mut self, kind: Collective, elements: usize, n: u32) -> Result<(), DeviceError> {
-        let (sent, received) = crate::cpu::exchange_sizes(kind, elements, n as usize);
+    pub fn reserve(&mut self, kind: Collective, elements: usize, n: u32, op: &str) -> Result<(), DeviceError> {
+        let [sent, received] = bytes(kind, elements, n as usize);
         for peer in self.peers.iter_mut().take(n as usize) {
-            let failed = |error: cudarc::driver::DriverError| DeviceError::Lost(format!("buffer of a peer: {error}"));
-            peer.context.bind_to_thread().map_err(failed)?;
-            if peer.sent.len() < sent {
-                peer.sent = peer.stream.alloc_zeros(sent).map_err(failed)?;
-            }
-            if peer.received.len() < received {
-                peer.received = peer.stream.alloc_zeros(received).map_err(failed)?;
-            }
+            peer.driver.bind()?;
+            let stream = peer.stream;
+            grow(&peer.driver, &mut peer.sent, sent, stream, op)?;
+            grow(&peer.driver, &mut peer.received, received, stream, op)?;
         }
         if !self.groups.contains_key(&n) {
-            let ordinals: Vec<i32> = self
-                .peers
-                .iter()
-                .take(n as usize)
-                .map(|peer| i32::try_from(peer.context.ordinal()).unwrap_or(0))
-                .collect();
-            let mut group: Vec<sys::ncclComm_t> = vec![std::ptr::null_mut(); n as usize];
-            let count = i32::try_from(n).unwrap_or(0);
-            #[expect(unsafe_code, reason = "makes communicators")]
-            // SAFETY: both arrays have `n` entries.
-            unsafe { result::comm_init_all(group.as_mut_ptr(), count, ordinals.as_ptr()) }.map_err(wrong("start"))?;
-            self.groups.insert(n, group);
+            let devices: Vec<i32> = self.peers.iter().take(n as usize).map(|peer| peer.ordinal).collect();
+            self.groups.insert(n, self.nccl.start(&devices)?);
         }
         self.bind_first()
     }
 
     /// Runs an exchange of the first `n` GPUs; the first of them on `stream`.
     pub fn launch(&mut self, kind: Collective, elements: usize, n: u32, stream: Stream) -> Result<(), DeviceError> {
-        let Some(group) = self.groups.get(&n).cloned() else {
-            return Err(DeviceError::Lost("an exchange that was not reserved".to_owned()));
-        };
-        result::group_start().map_err(wrong("group"))?;
-        for (rank, (peer, comm)) in self.peers.iter_mut().zip(group).enumerate() {
-            let on = if rank == 0 { stream } else { peer.stream.cu_stream() };
-            let own = Arc::clone(&peer.stream);
-            let (sent, _held) = peer.sent.device_ptr(&own);
-            let (received, _kept) = peer.received.device_ptr_mut(&own);
-            call(kind, elements, (rank, n as usize), (sent, received), comm, on)?;
-        }
-        result::group_end().map_err(wrong("group"))?;
+        let not_reserved = || DeviceError::Lost("an exchange that was not reserved".to_owned());
+        let group = self.groups.get(&n).ok_or_else(not_reserved)?;
+        let [sent, received] = bytes(kind, elements, n as usize);
+        self.nccl.group(|| {
+            for (rank, (peer, comm)) in self.peers.iter().zip(group).enumerate() {
+                let place = |buffer: &Option<Buffer>, len: usize| {
+                    buffer.as_ref().filter(|buffer| buffer.len >= len).map(|buffer| buffer.at).ok_or_else(not_reserved)
+                };
+                let call = Call { comm: *comm, stream: if rank == 0 { stream } else { peer.stream } };
+                let places = [place(&peer.sent, sent)?, place(&peer.received, received)?];
+                ask(&self.nccl, kind, elements, (rank, group.len()), places, call)?;
+            }
+            Ok(())
+        })?;
         self.bind_first()
     }
 
+    /// Runs an exchange of these inputs, one per rank, and waits; what each rank has then, where it was all ones before.
+    pub fn exchange(
+        &mut self,
+        kind: Collective,
+        elements: usize,
+        inputs: &[Vec<u16>],
+    ) -> Result<Vec<Vec<u16>>, DeviceError> {
+        let n = u32::try_from(inputs.len()).unwrap_or(0);
+        self.reserve(kind, elements, n, "a check")?;
+        let [_, received] = bytes(kind, elements, inputs.len());
+        for (peer, input) in self.peers.iter().zip(inputs) {
+            peer.driver.bind()?;
+            if let (Some(sent), Some(room)) = (&peer.sent, &peer.received) {
+                peer.driver.write(sent.at, input)?;
+                peer.driver.fill(room.at, 0xff, received, peer.stream)?;
+                peer.driver.watch(peer.stream, "fill", WATCHDOG)?;
+            }
+        }
+        self.bind_first()?;
+        self.launch(kind, elements, n, self.peers[0].stream)?;
+        let mut found = Vec::new();
+        for peer in self.peers.iter().take(inputs.len()) {
+            peer.driver.bind()?;
+            peer.driver.watch(peer.stream, "an exchange", WATCHDOG)?;
+            let at = peer.received.as_ref().map_or(0, |buffer| buffer.at);
+            found.push(peer.driver.read(at, received / 2)?);
+        }
+        self.bind_first().map(|()| found)
+    }
+
     fn bind_first(&self) -> Result<(), DeviceError> {
-        let bound = self.peers[0].context.bind_to_thread();
-        bound.map_err(|error| DeviceError::Lost(format!("device {}: {error}", self.first)))
+        self.peers[0].driver.bind()
     }
 }
 
+/// Makes a buffer as long as this; its driver's context is current.
+fn grow(driver: &Driver, buffer: &mut Option<Buffer>, len: usize, stream: Stream, op: &str) -> Result<(), DeviceError> {
+    if buffer.as_ref().is_none_or(|held| held.len < len) {
+        // The old one goes first: both together might not fit.
+        *buffer = None;
+        let made = driver.allocate(len, "exchange buffer", op)?;
+        driver.fill(made.at, OPERAND, made.len, stream)?;
+        // The exchange may be on another stream.
+        driver.watch(stream, "fill", WATCHDOG)?;
+        *buffer = Some(made);
+    }
+    Ok(())
+}
+
 /// One rank's part of an exchange, inside a group.
-fn call(
+fn ask(
+    nccl: &Nccl,
     kind: Collective,
     elements: usize,
     (rank, n): (usize, usize),
-    (sent, received): (u64, u64),
-    comm: sys::ncclComm_t,
-    stream: Stream,
+    [sent, received]: [Address; 2],
+    call: Call,
 ) -> Result<(), DeviceError> {
-    use sys::ncclDataType_t::ncclBfloat16 as bf16;
     let piece = elements.div_ceil(n);
     let from = |index: usize| (sent + 2 * (index * piece) as u64) as *const c_void;
     let to = |index: usize| (received + 2 * (index * piece) as u64) as *mut c_void;
-    let (sum, stream) = (sys::ncclRedOp_t::ncclSum, stream.cast());
-    let peer = |rank: usize| i32::try_from(rank).unwrap_or(0);
-    #[expect(unsafe_code, reason = "exchanges between devices")]
-    // SAFETY: buffers of every rank hold what `reserve` counted for this kind; the stream is of this rank's device.
-    unsafe {
-        match kind {
-            Collective::AllGather => result::all_gather(from(0), to(0), piece, bf16, comm, stream).map(drop),
-            Collective::ReduceScatter => {
-                result::reduce_scatter(from(0), to(0), piece, bf16, sum, comm, stream).map(drop)
-            }
-            Collective::AllReduce => result::all_reduce(from(0), to(0), piece * n, bf16, sum, comm, stream).map(drop),
-            Collective::AllToAll => (0..n).try_for_each(|other| {
-                result::send(from(other), piece, bf16, peer(other), comm, stream)?;
-                result::recv(to(other), piece, bf16, peer(other), comm, stream).map(drop)
-            }),
-            Collective::RingShift => {
-                let next = result::send(from(0), elements, bf16, peer((rank + 1) % n), comm, stream);
-                next.and_then(|_| result::recv(to(0), elements, bf16, peer((rank + n - 1) % n), comm, stream)).map(drop)
-            }
-            Collective::SendRecv if rank == 0 => {
-                result::send(from(0), elements, bf16, peer(n - 1), comm, stream).map(drop)
-            }
-            Collective::SendRecv if rank + 1 == n => result::recv(to(0), elements, bf16, 0, comm, stream).map(drop),
-            Collective::SendRecv => Ok(()),
+    match kind {
+        Collective::AllGather => nccl.all_gather(call, from(0), to(0), piece),
+        Collective::ReduceScatter => nccl.reduce_scatter(call, from(0), to(0), piece),
+        Collective::AllReduce => nccl.all_reduce(call, from(0), to(0), piece * n),
+        Collective::AllToAll => (0..n).try_for_each(|other| {
+            nccl.send(call, from(other), piece, other)?;
+            nccl.receive(call, to(other), piece, other)
+        }),
+        Collective::RingShift => {
+            nccl.send(call, from(0), elements, (rank + 1) % n)?;
+            nccl.receive(call, to(0), elements, (rank + n - 1) % n)
         }
+        Collective::SendRecv if rank == 0 => nccl.send(call, from(0), elements, n - 1),
+        Collective::SendRecv if rank + 1 == n => nccl.receive(call, to(0), elements, 0),
+        Collective::SendRecv => Ok(()),
     }
-    .map_err(wrong("exchange"))
 }

@@ -4,6 +4,7 @@
 //! second-level cache. A device with little memory gets small sizes, whose numbers mean nothing but that everything runs.
 
 mod attention;
+mod exchanges;
 mod memory;
 mod products;
 
@@ -16,6 +17,7 @@ use super::attention::Heads;
 use super::clock::Timer;
 use super::driver::{Buffer, Driver, lost};
 use super::gemm::Gemm;
+use super::nccl::Peers;
 use super::operands::{free_grid, long};
 use crate::device::DeviceError;
 use crate::sample::WATCHDOG;
@@ -73,6 +75,7 @@ const SMALL: Sizes = Sizes {
 struct Bench<'a> {
     driver: &'a Driver,
     gemm: &'a mut Gemm,
+    peers: &'a mut Option<Peers>,
     sizes: &'static Sizes,
     on: CUstream,
     other: CUstream,
@@ -144,7 +147,7 @@ fn giga(bytes: usize, seconds: f64) -> String {
 /// A part of the table.
 type Section = fn(&mut Bench<'_>) -> Result<Vec<String>, DeviceError>;
 
-const SECTIONS: [(&str, Section); 11] = [
+const SECTIONS: [(&str, Section); 12] = [
     ("gemm", products::dense),
     ("attention", attention::packed),
     ("decode", attention::decode),
@@ -156,26 +159,22 @@ const SECTIONS: [(&str, Section); 11] = [
     ("host link", memory::link),
     ("launch", memory::launches),
     ("overlap", products::overlap),
+    ("exchanges", exchanges::all),
 ];
 
 impl Cuda {
-    /// Times the kernels; one line each.
-    pub(super) fn measure_speeds(&mut self) -> Result<Vec<String>, DeviceError> {
+    /// Times the kernels; one line each. A device that fails measures no more.
+    pub(super) fn measure_speeds(&mut self, say: &mut dyn FnMut(String)) -> Result<(), DeviceError> {
         let driver = std::rc::Rc::clone(&self.driver);
         let sizes = if driver.memory()?.1 < LARGE { &SMALL } else { &FULL };
         let (on, other) = (driver.stream()?, driver.stream()?);
-        let mut bench = Bench { driver: &driver, gemm: &mut self.gemm, sizes, on, other };
-        let mut lines = Vec::new();
+        let mut bench = Bench { driver: &driver, gemm: &mut self.gemm, peers: &mut self.peers, sizes, on, other };
         for (name, section) in SECTIONS {
             match section(&mut bench) {
-                Ok(some) => lines.extend(some),
+                Ok(lines) => lines.into_iter().for_each(&mut *say),
                 // The others may fit.
-                Err(error @ DeviceError::OutOfMemory { .. }) => lines.push(format!("{name}: {error}")),
-                // What was measured is worth keeping; a device that is lost measures no more.
-                Err(error) => {
-                    lines.push(format!("{name}: the table ends here: {error}"));
-                    return Ok(lines);
-                }
+                Err(error @ DeviceError::OutOfMemory { .. }) => say(format!("{name}: {error}")),
+                Err(error) => return Err(error),
             }
         }
         for stream in [on, other] {
@@ -183,6 +182,6 @@ impl Cuda {
             // SAFETY: nothing is under way on them, and each goes once.
             unsafe { cudarc::driver::result::stream::destroy(stream) }.map_err(lost("stream"))?;
         }
-        Ok(lines)
+        Ok(())
     }
 }

@@ -6,10 +6,15 @@
 // gets must lie in an allocation of its device and be aligned as the source wants. A mistake of the caller ends the
 // program with a line.
 //
-// Settings, all from the environment: STANDIN_DEVICES, STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level
-// cache), STANDIN_SHARED (bytes of shared memory that a block may have); STANDIN_LAZY: work runs as late as a GPU may
-// run it, so that a missing wait shows; STANDIN_HANG and STANDIN_FAULT: the kernel of this name never ends, or touches
-// an illegal address.
+// Settings, all from the environment: STANDIN_VERSION (of CUDA, 13000 for 13.0), STANDIN_DEVICES, STANDIN_NAME (of
+// each), STANDIN_MEMORY (bytes), STANDIN_L2 (bytes of the second-level cache), STANDIN_SHARED (bytes of shared memory
+// that a block may have); STANDIN_LAZY: work runs as late as a GPU may run it, so that a missing wait shows;
+// STANDIN_HANG, STANDIN_FAULT and STANDIN_WRONG: the kernel of this name never ends, touches an illegal address, or
+// gives zeros; STANDIN_FAULT_AFTER: so many launches go well, and the next one touches an illegal address;
+// STANDIN_EFFORT: after so many launches and products, and for a large product, results are zeros and take no time here.
+//
+// Times of events are those of a machine that does not exist: every stream has a clock, which work moves by a start and
+// by what it does at a fixed rate. So they are the same in every run, whatever else uses this computer.
 #include "kernel.h"
 #include "machine.h"
 
@@ -17,7 +22,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <string>
@@ -27,6 +32,10 @@ namespace standin {
 constexpr int INVALID_VALUE = 1, OUT_OF_MEMORY = 2, INVALID_DEVICE = 101, INVALID_CONTEXT = 201, NOT_FOUND = 500,
               NOT_READY = 600, ILLEGAL_ADDRESS = 700;
 constexpr uint8_t RED = 0xa5;
+// What sending costs the host and starting the device; bytes of device memory and of the host's link, and threads, in a
+// millisecond.
+constexpr double SEND_MS = 0.002, START_MS = 0.003, DEVICE_BYTES_PER_MS = 2e9, LINK_BYTES_PER_MS = 5e7,
+                 THREADS_PER_MS = 1e8;
 constexpr size_t SHARED_MAX = 232448, SHARED_PLAIN = 48 * 1024;
 
 std::vector<Kernel>& kernels() {
@@ -40,9 +49,16 @@ struct Memory {
   int device;  // -1 for the host.
 };
 
+struct Work {
+  double sent_ms, takes_ms;
+  std::function<void()> run;
+};
+
 struct Stream {
-  std::deque<std::function<void()>> work;
+  std::deque<Work> work;
   bool hung = false;
+  double clock_ms = 0;
+  int device = 0;
 };
 
 struct Event {
@@ -60,8 +76,9 @@ struct Function {
 struct World {
   std::map<uint8_t*, Memory> memory;
   std::map<void*, Stream*> streams;
-  size_t used = 0;
+  size_t used = 0, launched = 0, emulated = 0;
   int sticky = 0;
+  double host_ms = 0;
   const char* running = "nothing";
 };
 
@@ -128,31 +145,44 @@ static const Memory* holder(const void* address, size_t bytes) {
 
 static Stream* stream_of(void* handle) {
   static Stream plain[16];
-  if (!handle) return &plain[current < 0 ? 0 : current];
+  if (!handle) {
+    Stream* own = &plain[current < 0 ? 0 : current];
+    return own->device = std::max(current, 0), own;
+  }
   auto found = world().streams.find(handle);
   if (found == world().streams.end()) standin_wrong("a stream that was never made");
   return found->second;
 }
 
+// A stream that this thread's device can be told to do something on.
+static Stream* own_stream(void* handle) {
+  Stream* stream = stream_of(handle);
+  if (stream->device != current) standin_wrong("a stream of another device");
+  return stream;
+}
+
 static bool step(Stream* stream) {
   if (stream->hung || stream->work.empty() || world().sticky) return false;
-  auto work = std::move(stream->work.front());
+  const Work work = std::move(stream->work.front());
   stream->work.pop_front();
-  work();
+  stream->clock_ms = std::max(stream->clock_ms, work.sent_ms) + work.takes_ms;
+  work.run();
   return true;
 }
 static void flush(Stream* stream) {
   while (step(stream)) {
   }
   if (stream->hung) standin_wrong("a wait for a stream that never ends");
+  world().host_ms = std::max(world().host_ms, stream->clock_ms);
 }
 static void flush_all() {
   flush(stream_of(nullptr));
   for (auto& [handle, stream] : world().streams) flush(stream);
   check_all();
 }
-static void submit(Stream* stream, std::function<void()> work) {
-  stream->work.push_back(std::move(work));
+static void submit(Stream* stream, double takes_ms, std::function<void()> work) {
+  world().host_ms += takes_ms > 0 ? SEND_MS : 0;
+  stream->work.push_back({world().host_ms, takes_ms, std::move(work)});
   if (!lazy())
     while (step(stream)) {
     }
@@ -160,11 +190,6 @@ static void submit(Stream* stream, std::function<void()> work) {
 static void reach(Event* event) {
   while (event->pending > 0 && step(event->on)) {
   }
-}
-
-static double now_ms() {
-  using namespace std::chrono;
-  return duration<double, std::milli>(steady_clock::now().time_since_epoch()).count();
 }
 
 static void on_fault(int, siginfo_t* info, void*) {
@@ -179,12 +204,33 @@ static int ready() {
   return current < 0 ? INVALID_CONTEXT : 0;
 }
 
+// Milliseconds of a launch: by bytes where the arguments say how many, else by threads.
+static double work(const std::string& name, const std::vector<uint64_t>& words, double threads) {
+  if (name == "spin") return double(words[0]) / 1e6;
+  if (name == "add") return double(words[3]) * 6 / DEVICE_BYTES_PER_MS;
+  if (name == "gather_rows") return double(words[3]) * double(words[4]) * 32 / DEVICE_BYTES_PER_MS;
+  return threads / THREADS_PER_MS;
+}
+
+// Zeros from where a kernel would have written to the end of the memory, unless something is there already.
+static void blank(const Kernel& kernel, const std::vector<uint64_t>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!kernel.parameters[i].written || words[i] == 0) continue;
+    auto* at = reinterpret_cast<uint8_t*>(words[i]);
+    const Memory* memory = holder(at, 1);
+    uint8_t* begin = memory->end - (memory->bytes + 255) / 256 * 256;
+    if (*at == 0xff) std::memset(at, 0, size_t(begin + memory->bytes - at));
+  }
+}
+
 static void launch(Function* function, dim3 grid, int threads, size_t shared, std::vector<uint64_t> words) {
   const Kernel& kernel = *function->kernel;
-  if (is_named("STANDIN_FAULT", kernel.name)) {
+  if (is_named("STANDIN_FAULT", kernel.name) || ++world().launched > setting("STANDIN_FAULT_AFTER", SIZE_MAX)) {
     world().sticky = ILLEGAL_ADDRESS;
     return;
   }
+  const bool is_wrong = is_named("STANDIN_WRONG", kernel.name);
+  if (is_wrong || !standin_emulates()) return blank(kernel, words);
   std::vector<void*> arguments;
   for (uint64_t& word : words) arguments.push_back(&word);
   world().running = kernel.name;
@@ -195,7 +241,9 @@ static void launch(Function* function, dim3 grid, int threads, size_t shared, st
 
 using namespace standin;
 
-void standin_submit(void* stream, std::function<void()> work) { submit(stream_of(stream), std::move(work)); }
+void standin_submit(void* stream, double takes_ms, std::function<void()> work) {
+  submit(stream_of(stream), START_MS + takes_ms, std::move(work));
+}
 
 extern "C" {
 
@@ -203,6 +251,8 @@ void standin_wrong(const char* what) {
   std::fprintf(stderr, "standin: %s\n", what);
   std::_Exit(3);
 }
+bool standin_emulates() { return world().emulated++ < setting("STANDIN_EFFORT", SIZE_MAX); }
+int standin_device_of(void* stream) { return stream_of(stream)->device; }
 void standin_range(const char* what, const void* at, size_t bytes) {
   const Memory* memory = holder(at, bytes);
   if (!memory || (memory->device >= 0 && memory->device != current))
@@ -217,13 +267,14 @@ int cuInit(unsigned) {
   sigaction(SIGBUS, &action, nullptr);
   return 0;
 }
-int cuDriverGetVersion(int* version) { return *version = 13000, 0; }
+int cuDriverGetVersion(int* version) { return *version = int(setting("STANDIN_VERSION", 13000)), 0; }
 int cuDeviceGetCount(int* count) { return *count = int(setting("STANDIN_DEVICES", 1)), 0; }
 int cuDeviceGet(int* device, int ordinal) {
   if (ordinal < 0 || ordinal >= int(setting("STANDIN_DEVICES", 1))) return INVALID_DEVICE;
   return *device = ordinal, 0;
 }
-int cuDeviceGetName(char* name, int length, int) { return std::snprintf(name, size_t(length), "Stand-in H200"), 0; }
+int cuDeviceGetName(char* name, int length, int) { const char* own = std::getenv("STANDIN_NAME");
+  return std::snprintf(name, size_t(length), "%s", own ? own : "Stand-in H200"), 0; }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
   const std::map<int, int> known = {{13, 1980000},
                                     {16, 132},
@@ -231,7 +282,7 @@ int cuDeviceGetAttribute(int* value, int attribute, int) {
                                     {75, 9},
                                     {76, 0},
                                     {97, int(setting("STANDIN_SHARED", SHARED_MAX))},
-                                    {115, 0}};
+                                    {115, 1}};
   const auto found = known.find(attribute);
   if (found == known.end()) return INVALID_VALUE;
   return *value = found->second, 0;
@@ -280,8 +331,8 @@ int cuMemFreeHost(void* address) {
   return 0;
 }
 
-static int copy(void* to, const void* from, size_t bytes, void* stream) {
-  submit(stream_of(stream), [=] { std::memmove(to, from, bytes); });
+static int copy(void* to, const void* from, size_t bytes, double bytes_per_ms, void* stream) {
+  submit(stream_of(stream), START_MS + double(bytes) / bytes_per_ms, [=] { std::memmove(to, from, bytes); });
   return world().sticky;
 }
 static void* device_side(const char* what, uint64_t address, size_t bytes) {
@@ -303,7 +354,8 @@ int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t bytes) {
   const auto* first = static_cast<const uint8_t*>(host_side("copy to the device", from));
   std::vector<uint8_t> staged(first, first + bytes);
   flush(stream_of(nullptr));
-  submit(stream_of(nullptr), [to, staged] { std::memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size()); });
+  submit(stream_of(nullptr), START_MS + double(bytes) / LINK_BYTES_PER_MS,
+         [to, staged] { std::memcpy(reinterpret_cast<void*>(to), staged.data(), staged.size()); });
   return world().sticky;
 }
 int cuMemcpyDtoH_v2(void* to, uint64_t from, size_t bytes) {
@@ -318,22 +370,22 @@ int cuMemcpyHtoDAsync_v2(uint64_t to, const void* from, size_t bytes, void* stre
   if (int wrong = ready()) return wrong;
   device_side("copy to the device", to, bytes);
   if (!holder(from, bytes)) standin_wrong("copy to the device: not from pinned memory, so not at once with others");
-  return copy(reinterpret_cast<void*>(to), host_side("copy to the device", from), bytes, stream);
+  return copy(reinterpret_cast<void*>(to), host_side("copy to the device", from), bytes, LINK_BYTES_PER_MS, stream);
 }
 int cuMemcpyDtoHAsync_v2(void* to, uint64_t from, size_t bytes, void* stream) {
   if (int wrong = ready()) return wrong;
   if (!holder(to, bytes)) standin_wrong("copy from the device: not to pinned memory, so not at once with others");
   host_side("copy from the device", to);
-  return copy(to, device_side("copy from the device", from, bytes), bytes, stream);
+  return copy(to, device_side("copy from the device", from, bytes), bytes, LINK_BYTES_PER_MS, stream);
 }
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void* stream) {
   if (int wrong = ready()) return wrong;
-  return copy(device_side("copy", to, bytes), device_side("copy", from, bytes), bytes, stream);
+  return copy(device_side("copy", to, bytes), device_side("copy", from, bytes), bytes, DEVICE_BYTES_PER_MS / 2, stream);
 }
 int cuMemsetD8Async(uint64_t to, unsigned char value, size_t bytes, void* stream) {
   if (int wrong = ready()) return wrong;
   void* at = device_side("memset", to, bytes);
-  submit(stream_of(stream), [=] { std::memset(at, value, bytes); });
+  submit(stream_of(stream), START_MS + double(bytes) / DEVICE_BYTES_PER_MS, [=] { std::memset(at, value, bytes); });
   return world().sticky;
 }
 
@@ -341,6 +393,7 @@ int cuStreamCreate(void** stream, unsigned flags) {
   if (int wrong = ready()) return wrong;
   if (flags != 1) standin_wrong("a stream that waits for the default stream");
   auto* made = new Stream;
+  made->device = current;
   world().streams[made] = made;
   return *stream = made, 0;
 }
@@ -348,7 +401,11 @@ int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (int wrong = ready()) return wrong;
   auto* waited = static_cast<Event*>(event);
   if (!waited->recorded) standin_wrong("a wait for an event that was never recorded does nothing");
-  submit(stream_of(stream), [waited] { reach(waited); });
+  Stream* waiting = stream_of(stream);
+  submit(waiting, 0, [=] {
+    reach(waited);
+    waiting->clock_ms = std::max(waiting->clock_ms, waited->at);
+  });
   return world().sticky;
 }
 int cuStreamDestroy_v2(void* stream) {
@@ -372,22 +429,28 @@ int cuEventCreate(void** event, unsigned) {
 int cuEventRecord(void* event, void* stream) {
   if (int wrong = ready()) return wrong;
   auto* recorded = static_cast<Event*>(event);
-  recorded->on = stream_of(stream), recorded->recorded = true;
+  recorded->on = own_stream(stream), recorded->recorded = true;
   ++recorded->pending;
-  submit(recorded->on, [recorded] { recorded->at = now_ms(), --recorded->pending; });
+  submit(recorded->on, 0, [recorded] { recorded->at = recorded->on->clock_ms, --recorded->pending; });
   return world().sticky;
 }
 int cuEventQuery(void* event) {
   if (int wrong = ready()) return wrong;
   reach(static_cast<Event*>(event));
   if (world().sticky) return world().sticky;
-  return static_cast<Event*>(event)->pending > 0 ? NOT_READY : 0;
+  if (static_cast<Event*>(event)->pending > 0) return NOT_READY;
+  world().host_ms = std::max(world().host_ms, static_cast<Event*>(event)->at);
+  return 0;
 }
 int cuEventSynchronize(void* event) {
   const int asked = cuEventQuery(event);
   if (asked == NOT_READY) standin_wrong("a wait for an event that never comes");
   return asked;
 }
+// STANDIN_OLD: a driver of CUDA 12.2.
+#ifdef STANDIN_OLD
+#define cuEventElapsedTime_v2 cuEventElapsedTime
+#endif
 int cuEventElapsedTime_v2(float* ms, void* from, void* to) {
   if (int wrong = ready()) return wrong;
   auto *first = static_cast<Event*>(from), *second = static_cast<Event*>(to);
@@ -423,6 +486,7 @@ int cuModuleGetFunction(void** function, void* module, const char* name) {
       return *function = new Function{&kernel}, 0;
   return NOT_FOUND;
 }
+#ifndef STANDIN_OLD
 int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* size) {
   const auto& parameters = static_cast<Function*>(function)->kernel->parameters;
   if (index >= parameters.size()) return INVALID_VALUE;
@@ -435,6 +499,7 @@ int cuFuncGetParamInfo(void* function, size_t index, size_t* offset, size_t* siz
   if (size) *size = parameters[index].size;
   return 0;
 }
+#endif
 int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute != 8 || value < 0 || size_t(value) > setting("STANDIN_SHARED", SHARED_MAX)) return INVALID_VALUE;
   return static_cast<Function*>(function)->shared_max = size_t(value), 0;
@@ -456,9 +521,10 @@ int cuLaunchKernel(void* handle, unsigned gx, unsigned gy, unsigned gz, unsigned
     standin_range(kernel.name, reinterpret_cast<void*>(words[i]), 1);
     if (words[i] % alignment != 0) wrong("a pointer that is not aligned");
   }
-  Stream* on = stream_of(stream);
+  Stream* on = own_stream(stream);
   if (is_named("STANDIN_HANG", kernel.name)) on->hung = true;
-  submit(on, [=] { launch(function, dim3(gx, gy, gz), int(bx), shared, words); });
+  const double work_ms = work(kernel.name, words, double(gx) * gy * gz * bx);
+  submit(on, START_MS + work_ms, [=] { launch(function, dim3(gx, gy, gz), int(bx), shared, words); });
   return world().sticky == ILLEGAL_ADDRESS ? 0 : world().sticky;
 }
 

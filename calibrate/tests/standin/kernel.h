@@ -12,6 +12,7 @@ namespace standin {
 
 struct Parameter {
   size_t size, alignment;  // Alignment of what a pointer points to; 0 for a value.
+  bool written;            // Whether the kernel may write there.
 };
 
 struct Kernel {
@@ -25,8 +26,9 @@ std::vector<Kernel>& kernels();
 
 template <typename T>
 constexpr Parameter parameter() {
-  if constexpr (std::is_pointer_v<T>) return {sizeof(T), alignof(std::remove_pointer_t<T>)};
-  else return {sizeof(T), 0};
+  if constexpr (std::is_pointer_v<T>) 
+    return {sizeof(T), alignof(std::remove_pointer_t<T>), !std::is_const_v<std::remove_pointer_t<T>>};
+  else return {sizeof(T), 0, false};
 }
 
 template <typename... T, size_t... I>
