@@ -10,6 +10,9 @@ use crate::diagnostic::{Finding, nearest};
 /// Position that `--set` values carry; no file is that long.
 const FROM_COMMAND_LINE: usize = usize::MAX;
 
+/// Longest name: with an ending it is still a file's name everywhere.
+const NAME_BYTES_MAX: usize = 100;
+
 /// A file being read.
 pub struct Reader<'f> {
     root: Table<'static>,
@@ -269,6 +272,28 @@ impl Section<'_> {
                 self.wrong_type(key, &other, "a string", at);
                 None
             }
+        }
+    }
+
+    /// `name`, which results and files show; a finding where there is none.
+    pub fn name(&mut self) -> Option<String> {
+        let Some((name, at)) = self.text("name") else {
+            self.missing("name", "the name that results show");
+            return None;
+        };
+        self.plain_name(&name, at);
+        Some(name)
+    }
+
+    /// Refuses a name that cannot be part of a file's name.
+    pub fn plain_name(&mut self, name: &str, at: Place) {
+        let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '/' | '\\');
+        if name.is_empty() || name.starts_with('.') || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+            let what = format!("`{}` is not a name that a file can have", self.full("name"));
+            let help = format!(
+                "allowed are 1 to {NAME_BYTES_MAX} bytes without `/`, `\\` and control characters, not starting with `.`"
+            );
+            self.find(Finding::error("S015", at, what).help(help));
         }
     }
 
