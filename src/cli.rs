@@ -78,8 +78,14 @@ pub struct DeviceArgs {
     #[arg(long)]
     pub unchecked: bool,
     /// Stop when every predicted time is known within this width of its 90 % interval
-    #[arg(long, default_value = "0.05")]
+    #[arg(long, default_value = "0.05", allow_negative_numbers = true, value_parser = width)]
     pub width: f64,
+}
+
+/// A width of an interval, as a share of the time.
+fn width(text: &str) -> Result<f64, String> {
+    let width = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.001..=1.0).contains(&width) { Ok(width) } else { Err("allowed are numbers from 0.001 to 1".to_owned()) }
 }
 
 /// Arguments of `calibrate`.

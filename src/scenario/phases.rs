@@ -197,7 +197,7 @@ fn search(mut section: Section<'_>, seed: u64) -> Tabu {
 
 /// `[requests]`, arriving once per second.
 fn requests(mut section: Section<'_>, seed: u64) -> Requests {
-    let n = usize::try_from(section.count("requests", Some(2000), 1..=1_000_000).0).expect("bounded");
+    let n = usize::try_from(section.count("requests", Some(2000), 1..=100_000).0).expect("bounded");
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
     let mut list = Vec::new();
