@@ -10,6 +10,7 @@ use crate::text_file;
 
 /// Reads the section.
 pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    section.alternatives(&["name", "config"]);
     let (name, config) = (section.text("name"), section.text("config"));
     let model = match (name, config) {
         (None, None) => {

@@ -13,7 +13,7 @@ use crate::text_file;
 
 /// Reads the section.
 pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, seed: u64) -> Option<Workload> {
-    let given: Vec<&str> = ["lengths", "file", "tokens", "list"].into_iter().filter(|key| section.has(key)).collect();
+    let given = section.alternatives(&["lengths", "file", "tokens", "list"]);
     let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
     let n = usize::try_from((training.batch_size * training.steps).min(10_000_000)).expect("bounded");
     let batch_size = usize::try_from(training.batch_size).expect("bounded");

@@ -25,6 +25,7 @@ struct Taken {
 /// Reads the section: the requests, and where they come from.
 pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, String)> {
     let n = usize::try_from(section.count("requests", Some(0), 1..=100_000_000).0).expect("bounded");
+    section.alternatives(&["lengths", "file"]);
     let (named, file) = (section.text("lengths"), section.text("file"));
     let names = Format::ALL.map(|(name, _)| name);
     let format = section.text("format");
