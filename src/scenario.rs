@@ -233,7 +233,7 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
     if let Some(text) = shipped(name) {
         return Ok((Source { path: format!("{name} (shipped)"), text: text.to_owned() }, PathBuf::new()));
     }
-    if path.is_file() {
+    if path.exists() {
         return Err(format!("cannot read scenario `{name}`: {why}"));
     }
     let names = EMBEDDED.iter().map(|(name, _)| *name);

@@ -60,13 +60,16 @@ fn play(scenario: &Scenario, fold: Fold) -> (TaskGraph, Timeline) {
 
 type Intervals = Vec<(u64, u64, Role, u32)>;
 
-/// What every lane's streams do, under the rank that stands for it.
+/// What takes time on every lane's streams, under the rank that stands for it. Passes of an empty micro-batch are no work, and when a lane
+/// comes past them is not the same with ranks folded.
 fn by_rank(graph: &TaskGraph, timeline: &Timeline) -> BTreeMap<(Rank, Stream), Intervals> {
     let mut all: BTreeMap<(Rank, Stream), Intervals> = BTreeMap::new();
     for (index, task) in graph.tasks.iter().enumerate() {
         let rank = graph.lanes[task.lane.index()].rank;
         let (start, end) = (timeline.start[index].as_ns(), timeline.end[index].as_ns());
-        all.entry((rank, task.stream)).or_default().push((start, end, task.role, task.micro_batch));
+        if start < end {
+            all.entry((rank, task.stream)).or_default().push((start, end, task.role, task.micro_batch));
+        }
     }
     all
 }
