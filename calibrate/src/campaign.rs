@@ -1,10 +1,10 @@
 //! Measuring a device within a budget, and the profile that comes of it.
 //!
 //! Every family starts with a few places that fill its region; then, as long as the budget lasts, the family that is least sure
-//! measures the operation that it knows least of. A reference kernel is repeated every few seconds: samples taken while it is more
-//! than a tenth slower than its best are marked, and left out of the fit where enough others are there. The last fifth of the budget goes
-//! to samples that took far longer than their neighbours say; of two samples of one operation the faster counts, because whatever
-//! else uses a machine only adds time.
+//! measures the operation that it knows least of. A reference kernel runs in between: samples taken while it is more than a tenth
+//! slower than its lower quartile are marked, and left out of the fit where enough others are there; what is left of its changes is taken
+//! out of products and attention. The last fifth of the budget goes to samples that took far longer than their neighbours say; of two samples
+//! of one operation the faster counts, because whatever else uses a machine only adds time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use sim::cost::law::{AttentionLaw, GemmLaw, Law};
 use sim::cost::profile::{self, CollectiveCurve, Profile, SCHEMA, collective_name};
 use sim::task::Op;
+use sim::validation::quantile;
 use thiserror::Error;
 
 use crate::design::{self, Next};
@@ -19,7 +20,7 @@ use crate::device::{Device, DeviceError, Facts};
 use crate::family::{Domain, Family, Region};
 use crate::fit;
 use crate::fit::law::Row;
-use crate::sample::{self, Log, Sample, Timed};
+use crate::sample::{self, Log, Sample, Timed, UNDISTURBED};
 
 /// How much to measure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -53,7 +54,7 @@ pub struct Campaign {
 
 /// Seconds between two runs of the reference kernel.
 const REFERENCE_EVERY: Duration = Duration::from_secs(4);
-/// A reference slower than its best by this factor marks samples.
+/// A reference slower than usual by this factor marks samples.
 pub const SLOW: f64 = 1.1;
 /// Share of the budget after which only suspects are looked at.
 const FIRST_LOOK: f64 = 0.8;
@@ -83,8 +84,8 @@ pub fn measure(
     let begun = Instant::now();
     let reference = device.facts().reference.clone();
     let seconds = sample::time(device, &reference)?.seconds;
-    let mut clock = Clock { reference, best: seconds, last: seconds, at: Instant::now(), bests: Vec::new() };
-    let mut states = states(device, domain, effort, clock.reference.flops() / clock.best);
+    let mut clock = Clock { reference, last: seconds, at: Instant::now(), seen: vec![seconds], beside: Vec::new() };
+    let mut states = states(device, domain, effort, clock.reference.flops() / seconds);
     let n_earlier = earlier.len();
     let mut samples = Vec::new();
     for sample in earlier {
@@ -125,9 +126,10 @@ pub fn measure(
         log.append(&sample)?;
         samples.push(sample);
     }
-    // The best time of the reference kernel may have come late.
-    for (sample, best) in samples[n_earlier..].iter_mut().zip(&clock.bests) {
-        sample.slowdown *= best / clock.best;
+    // What is usual is known at the end.
+    let usual = clock.usual();
+    for (sample, reference) in samples[n_earlier..].iter_mut().zip(&clock.beside) {
+        sample.slowdown = reference / usual;
     }
     Ok(Campaign { samples, seconds: begun.elapsed().as_secs_f64(), ended })
 }
@@ -179,17 +181,23 @@ fn suspects(states: &[State]) -> Vec<Op> {
 /// The reference kernel over time.
 struct Clock {
     reference: Op,
-    best: f64,
     last: f64,
     at: Instant,
-    /// Best time as it was known when each sample was taken.
-    bests: Vec<f64>,
+    /// All times.
+    seen: Vec<f64>,
+    /// The time beside each sample.
+    beside: Vec<f64>,
 }
 
 impl Clock {
     fn see(&mut self, seconds: f64) {
         self.last = seconds;
-        self.best = self.best.min(seconds);
+        self.seen.push(seconds);
+    }
+
+    /// What others on the machine leave undisturbed.
+    fn usual(&self) -> f64 {
+        quantile(&self.seen, UNDISTURBED)
     }
 }
 
@@ -201,8 +209,8 @@ fn sampled(device: &mut dyn Device, op: &Op, clock: &mut Clock) -> Result<Sample
     }
     let Timed { seconds, spread, reference_s } = sample::time(device, op)?;
     reference_s.into_iter().for_each(|seconds| clock.see(seconds));
-    clock.bests.push(clock.best);
-    Ok(Sample { op: op.clone(), seconds, spread, slowdown: clock.last / clock.best })
+    clock.beside.push(clock.last);
+    Ok(Sample { op: op.clone(), seconds, spread, slowdown: clock.last / clock.usual() })
 }
 
 /// What is known of a family while it is measured.
@@ -229,7 +237,7 @@ impl State {
     }
 
     fn add(&mut self, sample: &Sample) {
-        let row = Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.seconds };
+        let row = Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.steady_s() };
         if sample.seconds > self.longest {
             // Nothing larger in every dimension is measured after one that took too long.
             let larger = |op: &Op| Family::point(op).iter().zip(&row.point).all(|(at, than)| at >= than);
@@ -298,7 +306,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
     let mut fastest: BTreeMap<&Op, &Sample> = BTreeMap::new();
     for sample in samples {
         let known = fastest.entry(&sample.op).or_insert(sample);
-        if sample.seconds < known.seconds {
+        if sample.steady_s() < known.steady_s() {
             *known = sample;
         }
     }
@@ -339,7 +347,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
 
 fn add(profile: &mut Profile, family: Family, samples: &[&Sample], facts: &Facts) {
     let row =
-        |sample: &&Sample| Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.seconds };
+        |sample: &&Sample| Row { op: sample.op.clone(), point: Family::point(&sample.op), seconds: sample.steady_s() };
     let rows: Vec<Row> = samples.iter().map(row).collect();
     let shapes = shapes(family, Some(facts));
     if !shapes.is_empty() {

@@ -291,14 +291,12 @@ impl<'a> Sent<'a> {
         }
         let start = device.mark(task.stream)?;
         let mut last = start;
-        for (op, times) in elementary(&graph.ops[task.op.0 as usize]).into_iter().filter(|_| runs) {
-            for _ in 0..times {
-                device.launch(op, task.stream)?;
-                if detail {
-                    let next = device.mark(task.stream)?;
-                    self.parts.push((op, last.0, next.0));
-                    last = next;
-                }
+        for op in layer_by_layer(&elementary(&graph.ops[task.op.0 as usize])).into_iter().filter(|_| runs) {
+            device.launch(op, task.stream)?;
+            if detail {
+                let next = device.mark(task.stream)?;
+                self.parts.push((op, last.0, next.0));
+                last = next;
             }
         }
         let end = device.mark(task.stream)?;
@@ -306,6 +304,17 @@ impl<'a> Sent<'a> {
         self.tasks.push((id.0 as usize, start.0, end.0));
         Ok(())
     }
+}
+
+/// Launches of parts that run so many times each: in turn, as layers follow each other, and not each part by itself.
+fn layer_by_layer<'a>(parts: &[(&'a Op, u32)]) -> Vec<&'a Op> {
+    let n_rounds = u64::from(parts.iter().map(|(_, times)| *times).max().unwrap_or(0));
+    // Parts that run less often than the rest are spread evenly.
+    let runs = |times: u32, round: u64| (round + 1) * u64::from(times) / n_rounds - round * u64::from(times) / n_rounds;
+    (0..n_rounds)
+        .flat_map(|round| parts.iter().filter(move |(_, times)| runs(*times, round) > 0))
+        .map(|(op, _)| *op)
+        .collect()
 }
 
 /// Every member of a meeting takes the time of the one that ran it.

@@ -37,8 +37,20 @@ pub struct Sample {
     pub seconds: f64,
     /// Its relative standard error.
     pub spread: f64,
-    /// Time of the reference kernel around it over its best: 1.1 and above is a device that throttles, or is shared.
+    /// Time of the reference kernel beside it over its lower quartile: 1.1 and above is a device that throttles, or is shared.
     pub slowdown: f64,
+}
+
+impl Sample {
+    /// Seconds at the usual speed of the device. Products and attention follow the reference product, which is limited by the same units
+    /// and clocks; the time of what is limited by memory or a link is left as it is.
+    #[must_use]
+    pub fn steady_s(&self) -> f64 {
+        match self.op {
+            Op::Gemm { .. } | Op::Attention { .. } => self.seconds / self.slowdown,
+            _ => self.seconds,
+        }
+    }
 }
 
 /// Stream that an operation is measured on.
@@ -197,7 +209,8 @@ fn sizes(op: &Op) -> Option<(String, Vec<u64>)> {
 
 impl Line {
     fn sample(&self) -> Option<Sample> {
-        let valid = self.seconds.is_finite() && self.seconds > 0.0;
+        let is_positive = |value: f64| value.is_finite() && value > 0.0;
+        let valid = is_positive(self.seconds) && is_positive(self.slowdown);
         let op = self.op().filter(|_| valid)?;
         Some(Sample { op, seconds: self.seconds, spread: self.spread, slowdown: self.slowdown })
     }

@@ -95,6 +95,19 @@ fn throttled_samples_are_marked_and_left_out() {
 }
 
 #[test]
+fn what_moves_the_reference_kernel_is_taken_out_of_products_and_not_out_of_copies() {
+    let sample = |op: Op, slowdown: f64| Sample { seconds: truth(&op) * slowdown, op, spread: 0.0, slowdown };
+    let product = |m| Op::Gemm { m, n: 512, k: 512, dtype: Dtype::Bf16 };
+    // All within a tenth, so that none is left out.
+    let samples: Vec<Sample> =
+        (1..=60_u32).map(|i| sample(product(16 * u64::from(i)), 0.92 + 0.17 * f64::from(i % 7) / 6.0)).collect();
+    let profile = profile(&samples, &Fake::facts_of("fake"), &header());
+    assert!(profile.operators["gemm"].residuals.p90_error < 0.01, "{:?}", profile.operators["gemm"].residuals);
+    let kernel = sample(Op::Elementwise { bytes: 1 << 20 }, 1.05);
+    assert!((kernel.steady_s() - kernel.seconds).abs() < 1e-15);
+}
+
+#[test]
 fn directions_of_attention_are_families_of_their_own() {
     let forward = Family::Attention { pass: Pass::Forward, wide: false };
     assert_eq!(forward.name(), "attention-64");

@@ -124,3 +124,17 @@ fn an_operand_that_does_not_fit_names_its_operation() {
     let error = run(&maker.graph, 100).expect_err("it does not fit").to_string();
     assert!(error.starts_with("out of device memory: operands of elementwise kernel"), "{error}");
 }
+
+#[test]
+fn parts_of_a_sequence_take_turns_as_layers_do() {
+    let part = |ns| Op::Host { ns };
+    let (norm, product, gather) = (part(1), part(2), part(3));
+    let order = |parts: &[(&Op, u32)]| -> Vec<u64> {
+        let ns = |op: &Op| if let Op::Host { ns } = op { *ns } else { 0 };
+        layer_by_layer(parts).into_iter().map(ns).collect()
+    };
+    assert_eq!(order(&[(&norm, 3), (&product, 3)]), [1, 2, 1, 2, 1, 2]);
+    assert_eq!(order(&[(&norm, 4), (&gather, 2)]), [1, 1, 3, 1, 1, 3]);
+    assert_eq!(order(&[(&norm, 1), (&product, 2), (&gather, 0)]), [2, 1, 2]);
+    assert!(order(&[]).is_empty());
+}
