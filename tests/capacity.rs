@@ -63,3 +63,43 @@ fn what_is_wrong_is_named() {
     }
     assert!(commands::capacity_of("serving/azure-conv", &[]).is_err(), "it asks nothing");
 }
+
+#[test]
+fn a_mixed_fleet_is_varied_by_group() {
+    const SMALL: [&str; 2] = ["trace.requests=1500", "capacity.attainment_ratio=0.9"];
+    let found = commands::capacity_of("serving/capacity-mixed", &SMALL).expect("a report");
+    // Three numbers of reserved replicas times five of those on demand, without the fleet of none.
+    assert_eq!(found.points.len() + found.left_out.len(), 3 * 5 - 1, "{:?}", found.left_out);
+    let of = |name: &str| found.points.iter().find(|point| point.name == name).expect(name);
+    // 2.25 and 1.39 dollars per hour, all of the time.
+    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6 * expected, "{found}, {expected}");
+    near(of("1 x reserved + 2 x on-demand").usd_per_hour, 1.39 + 2.0 * 2.25);
+    near(of("2 x reserved").usd_per_hour, 2.0 * 1.39);
+    // The same fleet by hand.
+    let run = |set: &[&str]| {
+        let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
+        let set = SMALL.iter().chain(set).map(|text| (*text).to_owned()).collect();
+        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let job = checked.job.unwrap_or_else(|| panic!("{}", diagnostic::render(&checked.source, &checked.findings)));
+        job.run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
+    };
+    let by_hand = run(&["fleet.group.reserved.replicas=1", "fleet.group.on-demand.replicas=2"]);
+    assert_eq!(of("1 x reserved + 2 x on-demand").attainment_ratio, by_hand);
+    let changes: Vec<&str> = found.sensitivity.iter().map(|row| row.change.as_str()).collect();
+    assert!(
+        changes.contains(&"price of reserved +20 %") && changes.contains(&"price of on-demand -20 %"),
+        "{changes:?}"
+    );
+    for (set, expected) in [
+        (&["capacity.group=[{name='reservd',replicas=[1]}]"][..], "did you mean `reserved`?"),
+        (&["capacity={group=[]}"], "the fleet has groups, and `[capacity]` names none"),
+        (&["capacity.replicas=[1,2]"], "keys of equal replicas too"),
+        (&["capacity.group=[{name='reserved'}]"], "key `capacity.group.replicas` is missing"),
+    ] {
+        let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
+        let set = set.iter().map(|text| (*text).to_owned()).collect();
+        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let text = diagnostic::render(&checked.source, &checked.findings);
+        assert!(checked.job.is_none() && text.contains(expected), "{expected}:\n{text}");
+    }
+}

@@ -10,6 +10,7 @@ mod long_serving;
 mod paper;
 mod parallelism;
 mod rental;
+mod scaling;
 mod scenarios;
 mod serving;
 mod tidy;

@@ -3,18 +3,20 @@
 //! A problem offers GPU types at a price and in a number, lists configurations (the GPUs of one replica and how many requests of each
 //! type it serves per second when its batch is full) and asks for an amount of work under a budget. A paper is a file:
 //! `cost_efficiency.rs` (arXiv:2502.00722), `melange.rs` (arXiv:2404.14527), `helix.rs` (arXiv:2406.01566), `thunderserve.rs`
-//! (arXiv:2502.09334), `dynamo.rs` (NVIDIA Dynamo's planner); `policies.rs` names those that
+//! (arXiv:2502.09334), `dynamo.rs` (NVIDIA Dynamo's planner), `hindsight.rs` (what its schedules are held against); `policies.rs` names those that
 //! scenarios may use. Rates come from the serving simulator (`simulated.rs`, and under the mix of a plan `mixing.rs`) or from the roofline of
-//! `throughput.rs`.
+//! `throughput.rs`; `roofline.rs` is the time of a layer that it shares with the planners of pools.
 //!
 //! Units: dollars per hour, requests, requests per second, seconds. Invariant: bad input is a named reason, never a panic.
 
 pub mod cost_efficiency;
 pub mod dynamo;
 pub mod helix;
+pub mod hindsight;
 pub mod melange;
 pub mod mixing;
 pub mod policies;
+mod roofline;
 pub mod simulated;
 pub mod throughput;
 pub mod thunderserve;

@@ -20,15 +20,41 @@ const NEAR: f64 = 2.0;
 /// Share of blocks in use from which on memory counts as full.
 const FULL: f64 = 0.98;
 
-/// A GPU type and its price.
+/// What has a price of its own, and that price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Quoted {
-    /// Type of the catalogue.
-    pub gpu: String,
+    /// Type of the catalogue, or group of the fleet.
+    pub name: String,
     /// Dollars per GPU and hour.
     pub usd_per_gpu_hour: f64,
     /// Provider and date, in words.
     pub quote: String,
+}
+
+/// Replicas with one price.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Position among what is quoted.
+    pub quoted: usize,
+    /// Group of the fleet; `None` where the fleet is one group.
+    pub group: Option<String>,
+    /// Replicas.
+    pub n_replicas: u64,
+    /// GPUs of each.
+    pub gpus_per_replica: u64,
+}
+
+/// A fleet to be tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What it is, in words.
+    pub name: String,
+    /// Its GPU type; `mixed` where there are several groups.
+    pub gpu: String,
+    /// Keys that make the scenario this fleet.
+    pub keys: Vec<String>,
+    /// What is paid.
+    pub parts: Vec<Part>,
 }
 
 /// The busiest part of a trace.
@@ -49,14 +75,10 @@ pub struct Peak {
 pub struct Question {
     /// Policy that batches.
     pub policy: String,
-    /// Numbers of replicas.
-    pub replicas: Vec<u64>,
-    /// Tensor degrees.
-    pub tensor_degrees: Vec<u64>,
-    /// GPU types.
-    pub gpus: Vec<Quoted>,
-    /// GPUs of a node.
-    pub n_gpus_per_node: u64,
+    /// What has a price.
+    pub quoted: Vec<Quoted>,
+    /// Fleets to try.
+    pub candidates: Vec<Candidate>,
     /// Share of requests that have to meet every limit.
     pub target_ratio: f64,
     /// Limits by key of `[slo]`, seconds.
@@ -68,18 +90,82 @@ pub struct Question {
 /// Serves the scenario with keys laid over it; the row, or why there is none.
 pub type Judge<'a> = dyn Fn(&[String]) -> Result<PolicyResult, String> + Sync + 'a;
 
-/// A fleet to be tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Candidate {
-    gpu: usize,
-    tp: u64,
-    n: u64,
+/// What was found of a fleet.
+struct Tried<'q> {
+    candidate: &'q Candidate,
+    point: Point,
+    /// Dollars per hour of each part.
+    usd_per_hour: Vec<f64>,
 }
 
-/// What was found of a fleet.
-struct Tried {
-    candidate: Candidate,
-    point: Point,
+/// Fleets of equal replicas: every number of replicas with every tensor degree on every type.
+#[must_use]
+pub fn uniform(replicas: &[u64], tensor_degrees: &[u64], gpus: &[Quoted], n_gpus_per_node: u64) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for (index, quoted) in gpus.iter().enumerate() {
+        for &tp in tensor_degrees {
+            for &n in replicas {
+                let degree = if tensor_degrees == [1] { String::new() } else { format!(" tp {tp}") };
+                let per_node = n_gpus_per_node.max(tp);
+                // Replicas do not straddle nodes.
+                let nodes = n.div_ceil((per_node / tp).max(1));
+                let keys = vec![
+                    format!("cluster.gpu='{}'", quoted.name),
+                    format!("cluster.nodes={nodes}"),
+                    format!("cluster.gpus_per_node={per_node}"),
+                    format!("engine.tp={tp}"),
+                    format!("fleet.replicas={n}"),
+                    format!("fleet.usd_per_gpu_hour={}", quoted.usd_per_gpu_hour),
+                ];
+                let part = Part { quoted: index, group: None, n_replicas: n, gpus_per_replica: tp };
+                let name = format!("{n} x {}{degree}", quoted.name);
+                all.push(Candidate { name, gpu: quoted.name.clone(), keys, parts: vec![part] });
+            }
+        }
+    }
+    all
+}
+
+/// A group of a mixed fleet with the numbers of replicas to try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Varied {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Numbers of replicas; 0 leaves it out.
+    pub replicas: Vec<u64>,
+    /// GPUs of each.
+    pub gpus_per_replica: u64,
+}
+
+/// Mixed fleets: all combinations of the numbers of every group but those without any replica. The groups are quoted in order.
+#[must_use]
+pub fn mixed(groups: &[Varied]) -> Vec<Candidate> {
+    let mut counts: Vec<Vec<u64>> = vec![Vec::new()];
+    for group in groups {
+        let with = |before: &Vec<u64>| {
+            let before = before.clone();
+            group.replicas.iter().map(move |&n| [before.as_slice(), &[n]].concat()).collect::<Vec<_>>()
+        };
+        counts = counts.iter().flat_map(with).collect();
+    }
+    counts.into_iter().filter(|counts| counts.iter().any(|&n| n > 0)).map(|counts| mix(groups, &counts)).collect()
+}
+
+fn mix(groups: &[Varied], counts: &[u64]) -> Candidate {
+    let used = || groups.iter().zip(counts).enumerate().filter(|(_, (_, n))| **n > 0);
+    let names: Vec<String> = used().map(|(_, (group, n))| format!("{n} x {}", group.name)).collect();
+    let part = |(quoted, (group, &n)): (usize, (&Varied, &u64))| Part {
+        quoted,
+        group: Some(group.name.clone()),
+        n_replicas: n,
+        gpus_per_replica: group.gpus_per_replica,
+    };
+    Candidate {
+        name: names.join(" + "),
+        gpu: "mixed".to_owned(),
+        keys: groups.iter().zip(counts).map(|(group, n)| format!("fleet.group.{}.replicas={n}", group.name)).collect(),
+        parts: used().map(part).collect(),
+    }
 }
 
 fn attainment(row: &PolicyResult) -> (f64, [f64; 2]) {
@@ -89,61 +175,42 @@ fn attainment(row: &PolicyResult) -> (f64, [f64; 2]) {
 }
 
 impl Question {
-    fn candidates(&self) -> Vec<Candidate> {
-        let mut all = Vec::new();
-        for gpu in 0..self.gpus.len() {
-            for &tp in &self.tensor_degrees {
-                all.extend(self.replicas.iter().map(|&n| Candidate { gpu, tp, n }));
-            }
-        }
-        all
+    fn serve(&self, judge: &Judge<'_>, candidate: &Candidate, more: &[String]) -> Result<PolicyResult, String> {
+        let policy = [format!("policies.run=['{}']", self.policy), format!("policies.baseline='{}'", self.policy)];
+        judge(&[candidate.keys.as_slice(), &policy, more].concat())
     }
 
-    fn name(&self, candidate: Candidate) -> String {
-        let degree = if self.tensor_degrees == [1] { String::new() } else { format!(" tp {}", candidate.tp) };
-        format!("{} x {}{degree}", candidate.n, self.gpus[candidate.gpu].gpu)
+    /// Dollars per hour of a part: all its replicas, or in a mixed fleet those that were paid, as groups may scale or fail.
+    fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &PolicyResult) -> f64 {
+        let figure = |key: &str| row.metrics.get(key).copied();
+        let hours = figure("makespan_s").map(|seconds| seconds / 3600.0).filter(|hours| *hours > 0.0);
+        let paid = part.group.as_ref().and_then(|group| {
+            let key =
+                if candidate.parts.len() == 1 { "replica_hours" } else { &format!("group_replica_hours.{group}") };
+            Some(figure(key)? / hours?)
+        });
+        let n = paid.unwrap_or_else(|| hw::Tokens(part.n_replicas).as_f64());
+        n * hw::Tokens(part.gpus_per_replica).as_f64() * self.quoted[part.quoted].usd_per_gpu_hour
     }
 
-    /// Keys that make the scenario this fleet.
-    fn keys(&self, candidate: Candidate) -> Vec<String> {
-        let Candidate { gpu, tp, n } = candidate;
-        let quoted = &self.gpus[gpu];
-        let per_node = self.n_gpus_per_node.max(tp);
-        // Replicas do not straddle nodes.
-        let nodes = n.div_ceil((per_node / tp).max(1));
-        vec![
-            format!("cluster.gpu='{}'", quoted.gpu),
-            format!("cluster.nodes={nodes}"),
-            format!("cluster.gpus_per_node={per_node}"),
-            format!("engine.tp={tp}"),
-            format!("fleet.replicas={n}"),
-            format!("fleet.usd_per_gpu_hour={}", quoted.usd_per_gpu_hour),
-            format!("policies.run=['{}']", self.policy),
-            format!("policies.baseline='{}'", self.policy),
-        ]
-    }
-
-    fn serve(&self, judge: &Judge<'_>, candidate: Candidate, more: &[String]) -> Result<PolicyResult, String> {
-        judge(&[self.keys(candidate), more.to_vec()].concat())
-    }
-
-    fn point(&self, candidate: Candidate, row: &PolicyResult) -> Point {
-        let quoted = &self.gpus[candidate.gpu];
+    fn tried<'q>(&self, candidate: &'q Candidate, row: &PolicyResult) -> Tried<'q> {
         let figure = |key: &str| row.metrics.get(key).copied().unwrap_or(0.0);
         let (attainment_ratio, attainment_interval) = attainment(row);
         let usd_per_mtok = figure("cost_usd_per_mtok");
-        let n_gpus = candidate.n * candidate.tp;
-        Point {
-            name: self.name(candidate),
-            gpu: quoted.gpu.clone(),
-            n_gpus,
-            usd_per_hour: quoted.usd_per_gpu_hour * hw::Tokens(n_gpus).as_f64(),
+        let of = |part: &Part| self.usd_per_hour(candidate, part, row);
+        let usd_per_hour: Vec<f64> = candidate.parts.iter().map(of).collect();
+        let point = Point {
+            name: candidate.name.clone(),
+            gpu: candidate.gpu.clone(),
+            n_gpus: candidate.parts.iter().map(|part| part.n_replicas * part.gpus_per_replica).sum(),
+            usd_per_hour: usd_per_hour.iter().sum(),
             usd_per_mtok,
             usd_per_mtok_interval: row.interval.get("cost_usd_per_mtok").copied().unwrap_or([usd_per_mtok; 2]),
             attainment_ratio,
             attainment_interval,
             is_on_front: false,
-        }
+        };
+        Tried { candidate, point, usd_per_hour }
     }
 
     /// The limits in words.
@@ -162,31 +229,28 @@ impl Question {
 /// Answers a question. `more` are sentences about where figures come from.
 #[must_use]
 pub fn answer(scenario: &str, question: &Question, more: Vec<String>, judge: &Judge<'_>) -> Capacity {
-    let tried: Vec<(Candidate, Result<PolicyResult, String>)> = question
-        .candidates()
-        .into_par_iter()
-        .map(|candidate| (candidate, question.serve(judge, candidate, &[])))
-        .collect();
+    let tried: Vec<(&Candidate, Result<PolicyResult, String>)> =
+        question.candidates.par_iter().map(|candidate| (candidate, question.serve(judge, candidate, &[]))).collect();
     let (mut all, mut left_out) = (Vec::new(), Vec::new());
     for (candidate, row) in tried {
         match row {
-            Ok(row) => all.push(Tried { point: question.point(candidate, &row), candidate }),
-            Err(why) => left_out.push((question.name(candidate), why)),
+            Ok(row) => all.push(question.tried(candidate, &row)),
+            Err(why) => left_out.push((candidate.name.clone(), why)),
         }
     }
     all.sort_by(|a, b| {
-        let by = |tried: &Tried| (tried.point.usd_per_mtok, tried.point.usd_per_hour);
+        let by = |tried: &Tried<'_>| (tried.point.usd_per_mtok, tried.point.usd_per_hour);
         by(a).0.total_cmp(&by(b).0).then(by(a).1.total_cmp(&by(b).1))
     });
     mark_front(&mut all);
     let target = question.target_ratio;
-    let usd = |tried: &Tried| tried.point.usd_per_hour;
+    let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
     let chosen = cheapest(&all, &usd, &|tried| tried.point.attainment_ratio >= target);
     let safe = cheapest(&all, &usd, &|tried| tried.point.attainment_interval[0] >= target);
     let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate));
     let sensitivity = chosen.map_or_else(Vec::new, |index| sensitivity(question, judge, &all, index));
-    let quotes = question.gpus.iter().filter(|quoted| !quoted.quote.is_empty());
-    let quote = |quoted: &Quoted| format!("{}: {} $ per hour ({})", quoted.gpu, quoted.usd_per_gpu_hour, quoted.quote);
+    let quotes = question.quoted.iter().filter(|quoted| !quoted.quote.is_empty());
+    let quote = |quoted: &Quoted| format!("{}: {} $ per hour ({})", quoted.name, quoted.usd_per_gpu_hour, quoted.quote);
     Capacity {
         schema: SCHEMA.to_owned(),
         scenario: scenario.to_owned(),
@@ -204,7 +268,7 @@ pub fn answer(scenario: &str, question: &Question, more: Vec<String>, judge: &Ju
 }
 
 /// The cheapest fleet that passes; of equals the one that meets more.
-fn cheapest(all: &[Tried], usd: &dyn Fn(&Tried) -> f64, passes: &dyn Fn(&Tried) -> bool) -> Option<usize> {
+fn cheapest(all: &[Tried<'_>], usd: &dyn Fn(&Tried<'_>) -> f64, passes: &dyn Fn(&Tried<'_>) -> bool) -> Option<usize> {
     let open = (0..all.len()).filter(|&index| passes(&all[index]));
     open.min_by(|&a, &b| {
         let more = all[b].point.attainment_ratio.total_cmp(&all[a].point.attainment_ratio);
@@ -213,7 +277,7 @@ fn cheapest(all: &[Tried], usd: &dyn Fn(&Tried) -> f64, passes: &dyn Fn(&Tried) 
 }
 
 /// Fleets are in order of price; one is on the front when it meets more than every cheaper one.
-fn mark_front(all: &mut [Tried]) {
+fn mark_front(all: &mut [Tried<'_>]) {
     let mut best = f64::NEG_INFINITY;
     for tried in all {
         tried.point.is_on_front = tried.point.attainment_ratio > best;
@@ -222,7 +286,7 @@ fn mark_front(all: &mut [Tried]) {
 }
 
 /// Brackets the highest load within the target, and says what breaks above it.
-fn headroom(question: &Question, judge: &Judge<'_>, candidate: Candidate) -> Headroom {
+fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> Headroom {
     let mut loads: Vec<Load> = Vec::new();
     let keys = |factor: f64| [question.peak_keys(), vec![format!("trace.load={factor}")]].concat();
     let mut meets = |factor: f64| {
@@ -266,7 +330,7 @@ fn headroom(question: &Question, judge: &Judge<'_>, candidate: Candidate) -> Hea
 }
 
 /// Which limit fails first under a load, and why.
-fn breaks(question: &Question, judge: &Judge<'_>, candidate: Candidate, load: &[String]) -> String {
+fn breaks(question: &Question, judge: &Judge<'_>, candidate: &Candidate, load: &[String]) -> String {
     // Each limit alone: the others are far away.
     let alone = |key: &'static str| {
         let others = question.limits.iter().filter(|(other, _)| *other != key);
@@ -309,32 +373,36 @@ fn cause(key: &str, metrics: &BTreeMap<String, f64>) -> String {
 }
 
 /// What other prices and loads would change.
-fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried], chosen: usize) -> Vec<Sensitivity> {
+fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen: usize) -> Vec<Sensitivity> {
     let target = question.target_ratio;
     let today = all[chosen].point.attainment_ratio;
     let mut rows = Vec::new();
-    for (gpu, quoted) in question.gpus.iter().enumerate() {
+    for (index, quoted) in question.quoted.iter().enumerate() {
         for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
-            let times = |tried: &Tried| if tried.candidate.gpu == gpu { factor } else { 1.0 };
-            let usd = |tried: &Tried| tried.point.usd_per_hour * times(tried);
+            let usd = |tried: &Tried<'_>| {
+                let parts = tried.candidate.parts.iter().zip(&tried.usd_per_hour);
+                parts.map(|(part, usd)| if part.quoted == index { factor * usd } else { *usd }).sum::<f64>()
+            };
+            let times = |tried: &Tried<'_>| usd(tried) / tried.point.usd_per_hour;
             let best = cheapest(all, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &all[index]);
             rows.push(Sensitivity {
-                change: format!("price of {} {sign}{:.0} %", quoted.gpu, CHANGE * 100.0),
+                change: format!("price of {} {sign}{:.0} %", quoted.name, CHANGE * 100.0),
                 cheapest: best.map_or_else(String::new, |tried| tried.point.name.clone()),
                 usd_per_mtok: best.map(|tried| tried.point.usd_per_mtok * times(tried)),
                 attainment_ratio: Some(today),
             });
         }
     }
-    let near: Vec<&Tried> =
+    let near: Vec<&Tried<'_>> =
         all.iter().filter(|tried| tried.point.usd_per_hour <= NEAR * all[chosen].point.usd_per_hour).collect();
     for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
-        let serve = |tried: &&Tried| {
-            let row = question.serve(judge, tried.candidate, &[format!("trace.load={factor}")]).ok()?;
-            Some(Tried { point: question.point(tried.candidate, &row), candidate: tried.candidate })
+        let serve = |tried: &&Tried<'_>| -> Option<PolicyResult> {
+            question.serve(judge, tried.candidate, &[format!("trace.load={factor}")]).ok()
         };
-        let again: Vec<Tried> = near.par_iter().filter_map(serve).collect();
-        let usd = |tried: &Tried| tried.point.usd_per_hour;
+        let served: Vec<Option<PolicyResult>> = near.par_iter().map(serve).collect();
+        let again: Vec<Tried<'_>> =
+            near.iter().zip(served).filter_map(|(tried, row)| Some(question.tried(tried.candidate, &row?))).collect();
+        let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
         let best = cheapest(&again, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);
         let same = again.iter().find(|tried| tried.candidate == all[chosen].candidate);
         rows.push(Sensitivity {
@@ -351,19 +419,23 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried], chosen: us
 mod tests {
     use super::*;
 
-    fn question() -> Question {
-        let quoted =
-            |gpu: &str, usd_per_gpu_hour| Quoted { gpu: gpu.to_owned(), usd_per_gpu_hour, quote: String::new() };
+    fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
+        Quoted { name: name.to_owned(), usd_per_gpu_hour, quote: String::new() }
+    }
+
+    fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
         Question {
             policy: "vllm-v1".to_owned(),
-            replicas: vec![1, 2, 4],
-            tensor_degrees: vec![1],
-            gpus: vec![quoted("a", 1.0), quoted("b", 3.0)],
-            n_gpus_per_node: 8,
+            candidates: uniform(replicas, &[1], &quoted, 8),
+            quoted,
             target_ratio: 0.9,
             limits: vec![("ttft_s", 1.0)],
             peak: Peak { from_s: 0.0, to_s: 10.0, requests_per_s: 2.0, is_whole: true },
         }
+    }
+
+    fn question() -> Question {
+        of(&[1, 2, 4], vec![quoted("a", 1.0), quoted("b", 3.0)])
     }
 
     /// A replica of `a` takes 1 load and one of `b` 2.5; above, attainment falls as capacity over load.
@@ -409,8 +481,52 @@ mod tests {
 
     #[test]
     fn nothing_is_chosen_where_nothing_suffices() {
-        let question = Question { replicas: vec![1], gpus: vec![question().gpus[0].clone()], ..question() };
+        let question = of(&[1], vec![quoted("a", 1.0)]);
         let capacity = answer("s", &question, Vec::new(), &judge);
         assert!(capacity.chosen.is_none() && capacity.headroom.is_none() && capacity.sensitivity.is_empty());
+    }
+
+    fn varied(name: &str, replicas: &[u64]) -> Varied {
+        Varied { name: name.to_owned(), replicas: replicas.to_vec(), gpus_per_replica: 2 }
+    }
+
+    #[test]
+    fn mixed_fleets_are_all_combinations_and_paid_by_group() {
+        let groups = [varied("base", &[0, 1]), varied("burst", &[0, 2, 3])];
+        let candidates = mixed(&groups);
+        let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
+        assert_eq!(names, ["2 x burst", "3 x burst", "1 x base", "1 x base + 2 x burst", "1 x base + 3 x burst"]);
+        assert_eq!(candidates[0].keys, ["fleet.group.base.replicas=0", "fleet.group.burst.replicas=2"]);
+        // A base replica takes 1 load, one of the bursts 0.5 but is there half of the time, and paid so. Two GPUs each at 1 and 2 dollars.
+        let judge = |keys: &[String]| -> Result<PolicyResult, String> {
+            let n = |group: &str| -> f64 {
+                let start = format!("fleet.group.{group}.replicas=");
+                keys.iter().find_map(|key| key.strip_prefix(&start)).expect("a count").parse().expect("a number")
+            };
+            let (base, burst) = (n("base"), n("burst"));
+            let mut row = PolicyResult::default();
+            let mut add = |key: &str, value: f64| row.metrics.insert(key.to_owned(), value);
+            add("makespan_s", 7200.0);
+            add("slo_attainment_ratio", ((base + 0.5 * burst) / 2.0).min(1.0));
+            add("cost_usd_per_mtok", base + burst);
+            add("replica_hours", 2.0 * base + burst);
+            add("group_replica_hours.base", 2.0 * base);
+            add("group_replica_hours.burst", burst);
+            Ok(row)
+        };
+        let quoted = vec![quoted("base", 1.0), quoted("burst", 2.0)];
+        let question = Question { candidates, quoted, ..question() };
+        let capacity = answer("s", &question, Vec::new(), &judge);
+        let usd = |name: &str| capacity.points.iter().find(|point| point.name == name).expect(name).usd_per_hour;
+        assert_eq!([usd("1 x base"), usd("3 x burst"), usd("1 x base + 2 x burst")], [2.0, 6.0, 6.0]);
+        let chosen = &capacity.points[capacity.chosen.expect("one suffices")];
+        assert_eq!((chosen.name.as_str(), chosen.n_gpus), ("1 x base + 2 x burst", 6));
+        let changes: Vec<&str> = capacity.sensitivity.iter().map(|row| row.change.as_str()).collect();
+        assert_eq!(
+            changes[..4],
+            ["price of base +20 %", "price of base -20 %", "price of burst +20 %", "price of burst -20 %"]
+        );
+        // 2 of 6 dollars rise by a fifth: the price per token by a fifteenth.
+        assert!((capacity.sensitivity[0].usd_per_mtok.expect("chosen") - 3.0 * (6.4 / 6.0)).abs() < 1e-12);
     }
 }

@@ -1,7 +1,9 @@
 //! From a checked scenario of a pool to a result: place the layers, play the requests, measure, for every policy in parallel.
 //!
 //! Pipelines of one type without a common plan are run one by one, each with requests of its own, and added up. Results are collected by
-//! index, so the number of threads changes nothing outside `measured`.
+//! index, so the number of threads changes nothing outside `measured`. `pool/bound.rs` has what no run passes.
+
+mod bound;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -37,8 +39,11 @@ impl Job for PoolScenario {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
-        let placed = placed(self, choice).map_err(|why| why.to_string());
-        Some(placed.map(|placed| {
+        let placed = placed(self, choice).and_then(|placed| {
+            let bound = bound::of_plan(self, &parts(self, choice, &placed)?)?;
+            Ok((placed, bound))
+        });
+        Some(placed.map_err(|why| why.to_string()).map(|(placed, bound)| {
             let nodes: Vec<serde_json::Value> = placed
                 .ranges
                 .iter()
@@ -49,21 +54,32 @@ impl Job for PoolScenario {
                 })
                 .collect();
             let flow = placed.flow.edges.iter();
-            let flow: Vec<serde_json::Value> =
-                flow.map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate })).collect();
+            let flow: Vec<serde_json::Value> = flow
+                .map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate }))
+                .collect();
+            let mut words = notes(self, &placed);
+            words.extend([planned(&placed), bound.words]);
             Planned {
-                json: serde_json::json!({ "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": placed.flow.tokens_per_s }),
-                words: notes(self, &placed).join("\n"),
+                json: serde_json::json!({
+                    "nodes": nodes,
+                    "flow": flow,
+                    "max_flow_tokens_per_s": placed.flow.tokens_per_s,
+                    "max_flow_bound_tokens_per_s": placed.proof.bound,
+                    "placement_bound_tokens_per_s": bound.placement_tokens_per_s,
+                    "pool_bound_tokens_per_s": bound.pool_tokens_per_s,
+                }),
+                words: words.join("\n"),
             }
         }))
     }
 }
 
 /// What the table shows.
-const COLUMNS: [(&str, &str); 6] = [
+const COLUMNS: [(&str, &str); 7] = [
     ("decode_tokens_per_s", "decode tok/s"),
     ("tokens_per_s", "all tok/s"),
-    ("max_flow_tokens_per_s", "max flow"),
+    ("bound_tokens_per_s", "bound"),
+    ("max_flow_tokens_per_s", "planned flow"),
     ("prompt_latency_s.mean", "prompt"),
     ("decode_latency_s.mean", "token"),
     ("kv_peak_ratio", "cache"),
@@ -106,14 +122,34 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
     };
     let begun = Instant::now();
     let outcomes: Vec<Outcome> = parts.iter().enumerate().map(|(at, part)| play(scenario, choice, part, at)).collect();
+    let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut metrics = metrics(choice, &parts, &outcomes);
     let flow = placed.flow.tokens_per_s;
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
     metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
-    let bound = placed.proof.bound;
     let mut notes = notes(scenario, &placed);
-    notes.push(format!("{flow:.0} tokens/s by maximum flow, no placement has more than {bound:.0}"));
+    notes.push(planned(&placed));
+    let mut figures = BTreeMap::from([
+        ("max_flow_tokens_per_s".to_owned(), flow),
+        ("max_flow_bound_tokens_per_s".to_owned(), placed.proof.bound),
+    ]);
+    let unproved = |why: RentalError| format!("no bound on runs: {why}");
+    match bound::of_plan(scenario, &parts) {
+        Ok(bound) => {
+            figures.insert("placement_bound_tokens_per_s".to_owned(), bound.placement_tokens_per_s);
+            figures.insert("pool_bound_tokens_per_s".to_owned(), bound.pool_tokens_per_s);
+            notes.push(bound.words);
+        }
+        Err(why) => notes.push(unproved(why)),
+    }
+    match bound::of_run(scenario, &choice.load, &parts, &outcomes) {
+        Ok((bounds, words)) => {
+            metrics.extend(bounds);
+            notes.push(words);
+        }
+        Err(why) => notes.push(unproved(why)),
+    }
     PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
@@ -122,13 +158,10 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
         planner: Some(PlannerFacts {
             status: placed.proof.status.name().to_owned(),
             notes,
-            figures: BTreeMap::from([
-                ("max_flow_tokens_per_s".to_owned(), flow),
-                ("bound_tokens_per_s".to_owned(), bound),
-            ]),
+            figures,
             ..PlannerFacts::default()
         }),
-        measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
+        measured: Measured { planner_wall_s, simulate_wall_s },
         ..PolicyResult::default()
     }
 }
@@ -257,7 +290,7 @@ fn metrics(choice: &PoolChoice, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMa
         [
             ("decode_tokens_per_s", decode / counted_s),
             ("tokens_per_s", (decode + sum(|outcome| outcome.prompt_tokens)) / counted_s),
-            ("tokens_from_start_per_s", sum(|outcome| outcome.all_tokens) / until_s),
+            ("tokens_from_start_per_s", sum(|outcome| outcome.from_start.tokens()) / until_s),
             ("prompt_latency_s.mean", mean_s(&prompts)),
             ("prompt_latency_s.p99", p99_s(prompts)),
             ("decode_latency_s.mean", mean_s(&tokens)),
@@ -298,6 +331,12 @@ fn words(parts: &[Pool], outcomes: &[Outcome], choice: &PoolChoice) -> String {
         text += &format!("; {n_over} nodes are asked for more cache than they have, so a real pool would be slower");
     }
     text
+}
+
+/// The planned flow in words.
+fn planned(placed: &Placed) -> String {
+    let (flow, most) = (placed.flow.tokens_per_s, placed.proof.bound);
+    format!("{flow:.0} tokens/s by maximum flow at planned batches, at which no placement has more than {most:.0}")
 }
 
 /// The placement in words.

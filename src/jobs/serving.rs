@@ -3,6 +3,8 @@
 //! Results are collected by index, so the number of threads changes nothing outside `measured`. Intervals come from serving the same
 //! requests with every cost at its low and at its high end.
 
+mod scaling;
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -60,8 +62,15 @@ impl Job for Serving {
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let rows = super::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
-    let (results, source) = super::weakest(rows);
+    let (mut results, source) = super::weakest(rows);
+    let is_planned = crate::scenario::serving::scaling::first(scenario).is_some();
+    if is_planned {
+        scaling::runners_up(&mut results);
+    }
     let worth = |row: &PolicyResult| {
+        if let Some(usd) = row.metrics.get(scaling::COLUMNS[0].0).filter(|_| is_planned) {
+            return Some(1.0 / usd);
+        }
         let key =
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
         row.metrics.get(key).copied()
@@ -74,6 +83,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             free_parameters: scenario.free_parameters.clone(),
             ..CostModelFacts::default()
         },
+        columns: if is_planned { super::columns(&scaling::COLUMNS) } else { Vec::new() },
         results,
         speedup_ratio,
         ..super::head(&scenario.name, scenario.seed, &scenario.baseline)
@@ -115,18 +125,19 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
             usd_per_gpu_hour: group.usd_per_gpu_hour,
             role: group.role,
             port_bytes_per_s: Some(group.port_bytes_per_s * f64::from(n_gpus)),
-            scaling: group.scaling,
+            scaling: group.scaling.as_ref().map(|found| found.scaling.clone()),
             failures: group.failures,
         }
     };
     let groups = scenario.groups_of(choice).into_iter().map(group).collect();
-    let fleet = Fleet {
+    let mut fleet = Fleet {
         groups,
         assignment: scenario.assignment_of(choice),
         links: dynamics::links(scenario, choice),
         kv_bytes_per_token: dynamics::kv_bytes(scenario),
         outages: dynamics::outages(scenario, choice),
     };
+    scaling::timetable(scenario, choice, &mut fleet);
     (fleet, source)
 }
 
@@ -135,12 +146,18 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
     let figures = |case| {
         let (fleet, source) = fleet(scenario, choice, case);
         let mut router = (choice.router.make)(scenario.seed);
-        let served = fleet.serve(&scenario.requests, router.as_mut());
+        let mut planner = scaling::planner(scenario, choice, &fleet);
+        let served = match &mut planner {
+            Some(planner) => fleet.serve_planned(&scenario.requests, router.as_mut(), planner),
+            None => fleet.serve(&scenario.requests, router.as_mut()),
+        };
         let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
         metrics::fleet::add(&mut values, &fleet, &served);
-        (values, source)
+        let decisions = planner.as_ref().map(|planner| planner.decisions.as_slice());
+        let facts = scaling::hold(scenario, &fleet, decisions, &mut values);
+        (values, source, facts)
     };
-    let (values, source) = figures(Case::Expected);
+    let (values, source, planner) = figures(Case::Expected);
     let ends = [figures(Case::Low).0, figures(Case::High).0];
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
@@ -155,7 +172,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
         why: words(scenario, choice, &values),
         metrics: values,
         interval,
-        planner: None,
+        planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
     };
     (row, source)

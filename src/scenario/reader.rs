@@ -89,7 +89,13 @@ impl<'f> Reader<'f> {
             }
             let parts: Vec<&str> = path.trim().split('.').collect();
             forget_places(&mut value);
-            insert(&mut self.root, &parts, value);
+            if !insert(&mut self.root, &parts, value) {
+                let what = format!("`--set {path}`: no table of that list has that name");
+                self.findings.push(
+                    Finding::error("S002", None, what)
+                        .help("lists are entered by name, for example `--set fleet.group.decode.replicas=4`"),
+                );
+            }
         }
     }
 
@@ -166,20 +172,43 @@ fn forget_places(value: &mut ValueInner<'static>) {
     }
 }
 
-fn insert(table: &mut Table<'static>, path: &[&str], inner: ValueInner<'static>) {
+/// Lays a value over a key; a list of tables is entered by the name of one. Whether there was a place for it.
+fn insert(table: &mut Table<'static>, path: &[&str], inner: ValueInner<'static>) -> bool {
     let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);
     let key = || toml_span::value::Key { name: path[0].to_owned().into(), span };
     if path.len() == 1 {
         table.remove(path[0]);
         table.insert(key(), Value::with_span(inner, span));
-        return;
+        return true;
+    }
+    if let Some(value) = table.get_mut(path[0]).filter(|value| value.as_array().is_some()) {
+        let span = value.span;
+        let ValueInner::Array(mut items) = value.take() else { return false };
+        let is_placed = path.len() > 2 && insert_named(&mut items, path, inner);
+        *value = Value::with_span(ValueInner::Array(items), span);
+        return is_placed;
     }
     let mut child = match table.remove(path[0]).map(|mut value| value.take()) {
         Some(ValueInner::Table(child)) => child,
         _ => Table::new(),
     };
-    insert(&mut child, &path[1..], inner);
+    let is_placed = insert(&mut child, &path[1..], inner);
     table.insert(key(), Value::with_span(ValueInner::Table(child), span));
+    is_placed
+}
+
+/// Lays a value over a key of the table with that name.
+fn insert_named(items: &mut [Value<'static>], path: &[&str], inner: ValueInner<'static>) -> bool {
+    let name = |item: &Value<'static>| -> Option<String> {
+        let table = item.as_table()?;
+        table.get("name").or_else(|| table.get("gpu"))?.as_str().map(str::to_owned)
+    };
+    let Some(item) = items.iter_mut().find(|item| name(item).as_deref() == Some(path[1])) else { return false };
+    let span = item.span;
+    let ValueInner::Table(mut table) = item.take() else { return false };
+    let is_placed = insert(&mut table, &path[2..], inner);
+    *item = Value::with_span(ValueInner::Table(table), span);
+    is_placed
 }
 
 impl Section<'_> {
@@ -188,7 +217,8 @@ impl Section<'_> {
         self.at.clone()
     }
 
-    fn full(&self, key: &str) -> String {
+    /// A key with the path of its section.
+    pub fn full(&self, key: &str) -> String {
         if self.name.is_empty() { key.to_owned() } else { format!("{}.{key}", self.name) }
     }
 

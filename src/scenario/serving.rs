@@ -7,6 +7,7 @@ mod fleet;
 mod operation;
 mod policies;
 pub(super) mod requests;
+pub(crate) mod scaling;
 
 use std::path::Path;
 
@@ -50,6 +51,13 @@ pub struct ServingChoice {
     pub operation: Operation,
     /// Names of the groups that serve; empty where all do.
     pub groups: Vec<String>,
+}
+
+impl ServingChoice {
+    /// Whether a group serves; one without replicas does not.
+    fn serves(&self, group: &ServingGroup) -> bool {
+        group.n_replicas > 0 && (self.groups.is_empty() || self.groups.contains(&group.name))
+    }
 }
 
 /// A checked serving scenario.
@@ -103,16 +111,14 @@ impl Serving {
     /// Groups that serve under a choice.
     #[must_use]
     pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
-        let serves = |group: &&ServingGroup| choice.groups.is_empty() || choice.groups.contains(&group.name);
-        self.groups.iter().filter(serves).collect()
+        self.groups.iter().filter(|group| choice.serves(group)).collect()
     }
 
     /// Shares of the groups that serve under a choice.
     #[must_use]
     pub fn assignment_of(&self, choice: &ServingChoice) -> Assignment {
-        let serves = |group: &ServingGroup| choice.groups.is_empty() || choice.groups.contains(&group.name);
         let kept = |row: &Vec<f64>| {
-            self.groups.iter().zip(row).filter(|(group, _)| serves(group)).map(|(_, share)| *share).collect()
+            self.groups.iter().zip(row).filter(|(group, _)| choice.serves(group)).map(|(_, share)| *share).collect()
         };
         Assignment { shares: self.assignment.shares.iter().map(kept).collect(), ..self.assignment.clone() }
     }
@@ -207,11 +213,13 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         warm_up,
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
-        capacity,
+        capacity: None,
         expectations,
     };
     let before = reader.n_errors();
+    let has_groups = fleet.has_groups();
     fleet::build(reader, &mut serving, fleet, &cost);
+    serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
     if reader.n_errors() == before {
         operation::check(reader, &serving);
     }

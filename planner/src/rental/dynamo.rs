@@ -5,10 +5,19 @@
 //!
 //! n_p = ceil(N·ISL/Δ·min(1, k_p) / thr_p / g_p);  n_d = ceil(N·OSL/Δ / thr_d / g_d),
 //!
-//! where thr_d is the largest profiled rate with ITL <= ITL*/k_d at the context ISL + OSL/2. The next interval is taken to be like the last
-//! one. Known limits, kept: means only, so that mixed lengths miss targets unseen; no term for start-up time.
+//! where thr_d is the largest profiled rate with ITL <= ITL*/k_d at the context ISL + OSL/2. N, ISL and OSL of the next interval are forecast
+//! (`dynamo/forecast.rs`); profiles come from an engine's iteration times (`dynamo/profile.rs`), replicas that do both phases are in
+//! `dynamo/colocated.rs`, and `dynamo/online.rs` plans a fleet that serves. Known limits, kept: means only, so that mixed lengths miss
+//! targets unseen; no term for start-up time.
 //!
 //! Units: seconds, tokens per second and GPU. The objective of the proof is GPUs; its bound is the load without rounding up.
+
+pub mod colocated;
+pub mod forecast;
+pub mod online;
+pub mod profile;
+
+use sim::serving::fleet::scaler::GroupSeen;
 
 use super::{Proof, RentalError, RunnerUp, whole};
 use crate::policy::Status;
@@ -38,17 +47,9 @@ pub struct Decode {
     pub tokens_per_s: f64,
 }
 
-/// What is deployed, and how well it must serve.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Service {
-    /// Rows by prompt length.
-    pub prefill: Vec<Prefill>,
-    /// Rows by context, and in each context by rate.
-    pub decode: Vec<Decode>,
-    /// GPUs of a prefill replica.
-    pub prefill_gpus: u32,
-    /// GPUs of a decode replica.
-    pub decode_gpus: u32,
+/// What holds for every decision.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rules {
     /// Target of the time to the first token, seconds.
     pub ttft_s: f64,
     /// Target of the time between tokens, seconds.
@@ -61,19 +62,52 @@ pub struct Service {
     pub change_max: u32,
 }
 
-/// Averages of an interval.
+/// What is deployed, and how well it must serve.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Service {
+    /// Rows by prompt length.
+    pub prefill: Vec<Prefill>,
+    /// Rows by context, and in each context by rate.
+    pub decode: Vec<Decode>,
+    /// GPUs of a prefill replica.
+    pub prefill_gpus: u32,
+    /// GPUs of a decode replica.
+    pub decode_gpus: u32,
+    /// Targets and limits.
+    pub rules: Rules,
+}
+
+/// Requests of an interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Observed {
-    /// Requests that arrived.
+pub struct Traffic {
+    /// Requests that arrive.
     pub requests: f64,
     /// Mean tokens of a prompt.
     pub input: f64,
     /// Mean tokens of an answer.
     pub output: f64,
+}
+
+/// Averages of an interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observed {
+    /// What arrived.
+    pub traffic: Traffic,
     /// Mean time to the first token, seconds; `None` before anything was served.
     pub ttft_s: Option<f64>,
     /// Mean time between tokens, seconds; `None` before anything was served.
     pub itl_s: Option<f64>,
+}
+
+/// What traffic needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Loads {
+    /// GPUs of prefill replicas.
+    pub prefill: f64,
+    /// GPUs of decode replicas.
+    pub decode: f64,
+    /// Rate of a GPU that decoding is planned with, tokens per second.
+    pub decode_tokens_per_s: f64,
 }
 
 /// Replicas of the next interval.
@@ -91,9 +125,38 @@ pub struct Replicas {
     pub proof: Proof,
 }
 
-fn check(service: &Service, observed: &Observed) -> Result<(), RentalError> {
+fn positive(value: f64) -> bool {
+    value.is_finite() && value > 0.0
+}
+
+impl Rules {
+    /// Names the first figure that has no meaning, of these and of what was observed and forecast.
+    fn check(&self, observed: &Observed, next: &Traffic) -> Result<(), RentalError> {
+        let named = [("ttft_s", self.ttft_s), ("itl_s", self.itl_s), ("interval_s", self.interval_s)];
+        let of =
+            |traffic: &Traffic| [("input", traffic.input), ("output", traffic.output), ("requests", traffic.requests)];
+        let seen = [("observed ttft_s", observed.ttft_s), ("observed itl_s", observed.itl_s)];
+        let seen = seen.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
+        let mut all = named.into_iter().chain(of(&observed.traffic)).chain(of(next)).chain(seen);
+        match all.find(|(_, value)| !positive(*value)) {
+            Some((name, value)) => Err(RentalError::Input(format!("`{name}` must be above 0, found {value}"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A count within the change that a decision may make.
+    fn slow(&self, to: u32, from: u32) -> u32 {
+        to.clamp(from.saturating_sub(self.change_max).max(1), from.saturating_add(self.change_max))
+    }
+}
+
+/// Replicas for a load in GPUs.
+fn count(load: f64, gpus: u32) -> u32 {
+    whole((load / f64::from(gpus) - 1e-9).ceil().max(1.0))
+}
+
+fn check(service: &Service) -> Result<(), RentalError> {
     let input = |message: String| Err(RentalError::Input(message));
-    let positive = |value: f64| value.is_finite() && value > 0.0;
     if service.prefill.is_empty() || service.decode.is_empty() {
         return input("a profile has no row: both phases need one".to_owned());
     }
@@ -105,14 +168,7 @@ fn check(service: &Service, observed: &Observed) -> Result<(), RentalError> {
     if service.prefill_gpus == 0 || service.decode_gpus == 0 {
         return input("a replica has 1 GPU or more, found 0".to_owned());
     }
-    let named = [("ttft_s", service.ttft_s), ("itl_s", service.itl_s), ("interval_s", service.interval_s)];
-    let lengths = [("input", observed.input), ("output", observed.output), ("requests", observed.requests)];
-    let seen = [("observed ttft_s", observed.ttft_s), ("observed itl_s", observed.itl_s)];
-    let seen = seen.into_iter().filter_map(|(name, value)| value.map(|value| (name, value)));
-    match named.into_iter().chain(lengths).chain(seen).find(|(_, value)| !positive(*value)) {
-        Some((name, value)) => input(format!("`{name}` must be above 0, found {value}")),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// Linear between the neighbours of x, the border's value outside; rows are sorted by their first figure.
@@ -145,12 +201,18 @@ fn contexts(service: &Service) -> Vec<(f64, Vec<&Decode>)> {
     all
 }
 
+/// Largest profiled rate of a GPU at a context: what a full batch gives.
+fn decode_rate_max(service: &Service, context: f64) -> f64 {
+    let most = |rows: Vec<&Decode>| rows.iter().map(|row| row.tokens_per_s).fold(0.0, f64::max);
+    between(&contexts(service).into_iter().map(|(at, rows)| (at, most(rows))).collect::<Vec<_>>(), context)
+}
+
 /// Largest profiled rate of a GPU within a time between tokens at a context, between the rows the inverse of `itl_s`; `None` where even the
 /// least is slower. Times between tokens rise with the rate.
 #[must_use]
 pub fn decode_rate(service: &Service, target_s: f64, context: f64) -> Option<f64> {
-    let rates = service.decode.iter().map(|row| row.tokens_per_s);
-    let (mut low, mut high) = rates.fold((f64::INFINITY, 0.0_f64), |(low, high), rate| (low.min(rate), high.max(rate)));
+    let mut low = service.decode.iter().map(|row| row.tokens_per_s).fold(f64::INFINITY, f64::min);
+    let mut high = decode_rate_max(service, context).max(low);
     let holds = |rate: f64| itl_s(service, rate, context) <= target_s * (1.0 + 1e-9);
     if service.decode.is_empty() || !holds(low) {
         return None;
@@ -179,47 +241,66 @@ pub fn itl_s(service: &Service, tokens_per_s: f64, context: f64) -> f64 {
     between(&at.collect::<Vec<_>>(), context)
 }
 
-/// Replicas for an interval like the last one; `now` are the replicas that served it, `None` at the start.
+/// What traffic needs under the target between tokens, where everything takes `k_decode` times as long between tokens as profiled and prompts
+/// count `k_prefill` times.
+///
+/// # Errors
+/// Where no profiled rate meets the target between tokens.
+pub fn loads(service: &Service, traffic: &Traffic, k_prefill: f64, k_decode: f64) -> Result<Loads, RentalError> {
+    let context = traffic.input + traffic.output / 2.0;
+    let target = service.rules.itl_s / k_decode;
+    let decode_tokens_per_s = decode_rate(service, target, context).ok_or_else(|| {
+        RentalError::Infeasible(format!(
+            "no profiled rate keeps {target:.4} s between tokens at a context of {context:.0}"
+        ))
+    })?;
+    let rates = sorted(service.prefill.iter().map(|row| (row.input, row.tokens_per_s)).collect());
+    let per_s = traffic.requests / service.rules.interval_s;
+    let prefill = per_s * traffic.input * k_prefill / between(&rates, traffic.input);
+    Ok(Loads { prefill, decode: per_s * traffic.output / decode_tokens_per_s, decode_tokens_per_s })
+}
+
+/// TTFT and ITL observed over expected; prompts count at most once, as a longer TTFT is put down to queues.
+fn corrections(service: &Service, observed: &Observed, now: Option<[GroupSeen; 2]>) -> (f64, f64) {
+    let Traffic { requests, input, output } = observed.traffic;
+    let ttft = sorted(service.prefill.iter().map(|row| (row.input, row.ttft_s)).collect());
+    let k_prefill = observed.ttft_s.map_or(1.0, |seen| seen / between(&ttft, input));
+    let k_decode = match (observed.itl_s, now) {
+        (Some(seen), Some([_, decode])) => {
+            let carried = requests * output / service.rules.interval_s;
+            let per_gpu = carried / f64::from(decode.up.max(1)) / f64::from(service.decode_gpus);
+            seen / itl_s(service, per_gpu, input + output / 2.0)
+        }
+        _ => 1.0,
+    };
+    (k_prefill.min(1.0), k_decode)
+}
+
+/// Replicas for an interval of that traffic after the one that was observed; `now` are the prefill and decode replicas, `None` at the start.
 ///
 /// # Errors
 /// On figures without meaning, where no profiled rate meets the target between tokens, or where the GPUs do not suffice for one replica of
 /// each phase.
-pub fn plan(service: &Service, observed: &Observed, now: Option<&Replicas>) -> Result<Replicas, RentalError> {
-    check(service, observed)?;
-    let context = observed.input + observed.output / 2.0;
-    let ttft = sorted(service.prefill.iter().map(|row| (row.input, row.ttft_s)).collect());
-    let rates = sorted(service.prefill.iter().map(|row| (row.input, row.tokens_per_s)).collect());
-    let prefill_rate = between(&rates, observed.input);
-    let k_prefill = observed.ttft_s.map_or(1.0, |seen| seen / between(&ttft, observed.input));
-    let k_decode = match (observed.itl_s, now) {
-        (Some(seen), Some(now)) => {
-            let carried = observed.requests * observed.output / service.interval_s;
-            let per_gpu = carried / f64::from(now.decode.max(1)) / f64::from(service.decode_gpus);
-            seen / itl_s(service, per_gpu, context)
-        }
-        _ => 1.0,
-    };
-    let target = service.itl_s / k_decode;
-    let decode_rate = decode_rate(service, target, context).ok_or_else(|| {
-        RentalError::Infeasible(format!(
-            "no profiled rate keeps {target:.4} s between tokens at a context of {context}"
-        ))
-    })?;
-    let prefill_load = observed.requests * observed.input / service.interval_s * k_prefill.min(1.0) / prefill_rate;
-    let decode_load = observed.requests * observed.output / service.interval_s / decode_rate;
-    let count = |load: f64, gpus: u32| whole((load / f64::from(gpus) - 1e-9).ceil().max(1.0));
-    let mut prefill = count(prefill_load, service.prefill_gpus);
-    let mut decode = count(decode_load, service.decode_gpus);
-    let mut binding = binding_load(service, prefill_load, decode_load);
-    if let Some(now) = now {
-        let slow = |to: u32, from: u32| {
-            to.clamp(from.saturating_sub(service.change_max).max(1), from.saturating_add(service.change_max))
-        };
+pub fn plan(
+    service: &Service,
+    observed: &Observed,
+    next: &Traffic,
+    now: Option<[GroupSeen; 2]>,
+) -> Result<Replicas, RentalError> {
+    check(service)?;
+    service.rules.check(observed, next)?;
+    let (k_prefill, k_decode) = corrections(service, observed, now);
+    let loads = loads(service, next, k_prefill, k_decode)?;
+    let mut prefill = count(loads.prefill, service.prefill_gpus);
+    let mut decode = count(loads.decode, service.decode_gpus);
+    let mut binding = binding_load(service, loads.prefill, loads.decode);
+    if let Some([of_prefill, of_decode]) = now {
         let asked = (prefill, decode);
-        (prefill, decode) = (slow(prefill, now.prefill), slow(decode, now.decode));
+        (prefill, decode) =
+            (service.rules.slow(prefill, of_prefill.current), service.rules.slow(decode, of_decode.current));
         if asked != (prefill, decode) {
-            binding =
-                format!("change of {} replicas at most: {} and {} were asked", service.change_max, asked.0, asked.1);
+            let most = service.rules.change_max;
+            binding = format!("change of {most} replicas at most: {} and {} were asked", asked.0, asked.1);
         }
     }
     if let Some(words) = fit(service, &mut prefill, &mut decode)? {
@@ -230,9 +311,10 @@ pub fn plan(service: &Service, observed: &Observed, now: Option<&Replicas>) -> R
     };
     let (low, high) = lengths(&mut service.prefill.iter().map(|row| row.input));
     let (near, far) = lengths(&mut service.decode.iter().map(|row| row.context));
-    let is_outside = observed.input < low || observed.input > high || context < near || context > far;
-    let proof = proof(service, (prefill, decode), (prefill_load, decode_load), binding);
-    Ok(Replicas { prefill, decode, decode_tokens_per_s: decode_rate, is_outside, proof })
+    let context = next.input + next.output / 2.0;
+    let is_outside = next.input < low || next.input > high || context < near || context > far;
+    let proof = proof(service, (prefill, decode), (loads.prefill, loads.decode), binding);
+    Ok(Replicas { prefill, decode, decode_tokens_per_s: loads.decode_tokens_per_s, is_outside, proof })
 }
 
 fn binding_load(service: &Service, prefill_load: f64, decode_load: f64) -> String {
@@ -246,7 +328,7 @@ fn binding_load(service: &Service, prefill_load: f64, decode_load: f64) -> Strin
 fn fit(service: &Service, prefill: &mut u32, decode: &mut u32) -> Result<Option<String>, RentalError> {
     let gpus =
         |p: u32, d: u32| u64::from(p) * u64::from(service.prefill_gpus) + u64::from(d) * u64::from(service.decode_gpus);
-    let most = u64::from(service.n_gpus_max);
+    let most = u64::from(service.rules.n_gpus_max);
     if gpus(1, 1) > most {
         let least = gpus(1, 1);
         return Err(RentalError::Infeasible(format!(
@@ -257,7 +339,7 @@ fn fit(service: &Service, prefill: &mut u32, decode: &mut u32) -> Result<Option<
     if asked <= most {
         return Ok(None);
     }
-    let part = f64::from(service.n_gpus_max) / hw::Tokens(asked).as_f64();
+    let part = f64::from(service.rules.n_gpus_max) / hw::Tokens(asked).as_f64();
     *prefill = whole((f64::from(*prefill) * part).floor().max(1.0));
     // What one replica of prefill at least takes must not come on top.
     let left = most.saturating_sub(gpus(*prefill, 0)) / u64::from(service.decode_gpus);
@@ -309,16 +391,22 @@ mod tests {
             ],
             prefill_gpus: 1,
             decode_gpus: 2,
-            ttft_s: 0.5,
-            itl_s: 0.02,
-            interval_s: 100.0,
-            n_gpus_max: 1000,
-            change_max: 100,
+            rules: Rules { ttft_s: 0.5, itl_s: 0.02, interval_s: 100.0, n_gpus_max: 1000, change_max: 100 },
         }
     }
 
+    fn ruled(rules: impl Fn(Rules) -> Rules) -> Service {
+        Service { rules: rules(service().rules), ..service() }
+    }
+
+    /// The next interval is taken to be like the last one.
+    fn constant(service: &Service, seen: &Observed, now: Option<&Replicas>) -> Result<Replicas, RentalError> {
+        let all = |n| GroupSeen { up: n, current: n };
+        plan(service, seen, &seen.traffic, now.map(|now| [all(now.prefill), all(now.decode)]))
+    }
+
     fn observed(requests: f64, input: f64, output: f64) -> Observed {
-        Observed { requests, input, output, ttft_s: None, itl_s: None }
+        Observed { traffic: Traffic { requests, input, output }, ttft_s: None, itl_s: None }
     }
 
     #[test]
@@ -326,12 +414,12 @@ mod tests {
         // 400 requests of 2,000 + 200 tokens in 100 s: 8,000 prompt tokens/s over 9,000 per GPU is one replica. At a context of 2,100 a token
         // takes 0.0155·(1 + x) s with x = (rate - 100)/300, which is 0.02 s at x = 0.2903: 187.1 per GPU; 800 tokens/s take 4.276 GPUs,
         // three replicas of two.
-        let found = plan(&service(), &observed(400.0, 2000.0, 200.0), None).expect("replicas");
+        let found = constant(&service(), &observed(400.0, 2000.0, 200.0), None).expect("replicas");
         assert_eq!((found.prefill, found.decode), (1, 3));
         assert!((found.decode_tokens_per_s - (100.0 + 300.0 * 9.0 / 31.0)).abs() < 1e-6);
         assert_eq!(found.proof.binding, "decode load: 4.276 GPUs");
         assert!(!found.is_outside && found.proof.bound < 6.0);
-        assert!(plan(&service(), &observed(400.0, 5000.0, 200.0), None).is_ok_and(|found| found.is_outside));
+        assert!(constant(&service(), &observed(400.0, 5000.0, 200.0), None).is_ok_and(|found| found.is_outside));
     }
 
     #[test]
@@ -347,7 +435,7 @@ mod tests {
                 seen.itl_s = Some(1.2 * itl_s(&service, per_gpu, 2100.0));
                 seen.ttft_s = Some(0.2);
             }
-            let next = plan(&service, &seen, replicas.as_ref()).expect("replicas");
+            let next = constant(&service, &seen, replicas.as_ref()).expect("replicas");
             counts.push((next.prefill, next.decode));
             replicas = Some(next);
         }
@@ -359,21 +447,21 @@ mod tests {
     fn means_hide_the_long_requests_of_a_mixed_load() {
         // Half of the requests have a context of 1,100 and half of 3,000: planned for the mean, the long half waits longer than the target.
         let service = service();
-        let found = plan(&service, &observed(4000.0, 1950.0, 200.0), None).expect("replicas");
+        let found = constant(&service, &observed(4000.0, 1950.0, 200.0), None).expect("replicas");
         let per_gpu = 4000.0 * 200.0 / 100.0 / f64::from(found.decode * 2);
-        assert!(itl_s(&service, per_gpu, 2050.0) <= service.itl_s);
-        assert!(itl_s(&service, per_gpu, 3000.0) > service.itl_s);
+        assert!(itl_s(&service, per_gpu, 2050.0) <= service.rules.itl_s);
+        assert!(itl_s(&service, per_gpu, 3000.0) > service.rules.itl_s);
     }
 
     #[test]
     fn the_budget_and_the_change_are_kept_and_named() {
-        let tight = Service { n_gpus_max: 6, ..service() };
-        let found = plan(&tight, &observed(4000.0, 2000.0, 200.0), None).expect("replicas");
+        let tight = ruled(|rules| Rules { n_gpus_max: 6, ..rules });
+        let found = constant(&tight, &observed(4000.0, 2000.0, 200.0), None).expect("replicas");
         assert!(found.prefill + 2 * found.decode <= 6 && found.prefill >= 1 && found.decode >= 1, "{found:?}");
         assert!(found.proof.binding.starts_with("budget of 6 GPUs: the load asks for"), "{}", found.proof.binding);
-        let slow = Service { change_max: 2, ..service() };
-        let first = plan(&slow, &observed(400.0, 2000.0, 200.0), None).expect("replicas");
-        let next = plan(&slow, &observed(40_000.0, 2000.0, 200.0), Some(&first)).expect("replicas");
+        let slow = ruled(|rules| Rules { change_max: 2, ..rules });
+        let first = constant(&slow, &observed(400.0, 2000.0, 200.0), None).expect("replicas");
+        let next = constant(&slow, &observed(40_000.0, 2000.0, 200.0), Some(&first)).expect("replicas");
         assert_eq!((next.prefill, next.decode), (first.prefill + 2, first.decode + 2));
         assert!(next.proof.binding.starts_with("change of 2 replicas at most"), "{}", next.proof.binding);
     }
@@ -383,19 +471,23 @@ mod tests {
         let load = observed(400.0, 2000.0, 200.0);
         let cases = [
             (Service { prefill: Vec::new(), ..service() }, load, "a profile has no row: both phases need one"),
-            (Service { itl_s: 0.0, ..service() }, load, "`itl_s` must be above 0, found 0"),
+            (ruled(|rules| Rules { itl_s: 0.0, ..rules }), load, "`itl_s` must be above 0, found 0"),
             (Service { decode_gpus: 0, ..service() }, load, "a replica has 1 GPU or more, found 0"),
             (service(), observed(0.0, 2000.0, 200.0), "`requests` must be above 0, found 0"),
             (service(), observed(f64::NAN, 2000.0, 200.0), "`requests` must be above 0, found NaN"),
             (
-                Service { itl_s: 0.001, ..service() },
+                ruled(|rules| Rules { itl_s: 0.001, ..rules }),
                 load,
                 "no profiled rate keeps 0.0010 s between tokens at a context of 2100",
             ),
-            (Service { n_gpus_max: 2, ..service() }, load, "one replica of each phase takes 3 GPUs, 2 are allowed"),
+            (
+                ruled(|rules| Rules { n_gpus_max: 2, ..rules }),
+                load,
+                "one replica of each phase takes 3 GPUs, 2 are allowed",
+            ),
         ];
         for (service, observed, message) in cases {
-            assert_eq!(plan(&service, &observed, None).expect_err(message).to_string(), message);
+            assert_eq!(constant(&service, &observed, None).expect_err(message).to_string(), message);
         }
     }
 }

@@ -2,23 +2,29 @@
 //!
 //! Every node holds a range of layers, s_i to e_i, and takes thr_i(k) tokens per second with k layers. A token goes from i to j where j goes
 //! on with the next layer: e_i = s_j, or s_j <= e_i < e_j where nodes may skip layers that are done (partial inference). The flow of a
-//! placement is a maximum flow (`helix/flow.rs`), an upper bound on what any schedule of requests reaches on it. Placements come from the
-//! baselines (`helix/layouts.rs`), a descent from them, and the paper's program (`helix/program.rs`) started at the best of them.
+//! placement is a maximum flow (`helix/flow.rs`), what any schedule of requests reaches on it at the batches that thr_i(k) is planned for.
+//! Placements come from the baselines (`helix/layouts.rs`), a descent from them, and the paper's program (`helix/program.rs`) started at
+//! the best of them. Two bounds on the flow: all work over all nodes, F·M <= Σ_i max_k k·thr_i(k), and the program's own.
 //!
-//! `replay.rs` makes a placement what the simulator plays, `typical.rs` has the rates from times of layers. Two bounds: all work over all nodes, F·M <= Σ_i max_k k·thr_i(k), and the program's own. Units: tokens per second, layers.
+//! `replay.rs` makes a placement what the simulator plays, `typical.rs` has the rates from times of layers. Runs have other batches than
+//! planned ones; `bound.rs` has what no run passes, and `traffic.rs` what it is asked for. Units: tokens per second, layers.
 
+mod bound;
 mod flow;
 mod layouts;
 mod policies;
 mod program;
 mod replay;
 pub mod tables;
+mod traffic;
 mod typical;
 
+pub use bound::{Bound, on_pool};
 pub use flow::{Flow, max_flow};
 pub use layouts::{chain, petals, separate, swarm};
 pub use policies::{POLICIES, Placement, PoolPolicy, Scheduling};
 pub use replay::{Fill, Link, Machines, Member, Network};
+pub use traffic::{Held, Holding, Traffic};
 pub use typical::{Typical, rates};
 
 use super::{Proof, RentalError, RunnerUp};

@@ -1,31 +1,19 @@
 //! Saturated requests per second of a replica from datasheet figures: the simple roofline where no table was measured.
 //!
 //! A replica of tp x pp equal GPUs works on a full batch of b requests at once, b = memory left beside the weights / KV bytes of a request.
-//! A stage's time is max(operations / (η_c·peak), bytes / (η_m·bandwidth)) plus two all-reduces per layer over tp GPUs; the batch is cut
-//! into pp parts that follow each other through the stages, so that a token of every request takes pp times a stage's time. Then
+//! A stage's time is that of its layers (`roofline.rs`); the batch is cut into pp parts that follow each other through the stages, so that
+//! a token of every request takes pp times a stage's time. Then
 //!
 //! h = b / (b·t_prefill(input) + output·t_decode(b, input + output/2))
 //!
 //! which is a served batch over the time that its prompts and its decode steps take. Units: bytes, seconds, requests per second. An
 //! approximation: no interference, no queueing, attention of the prompt at the matrix rate. Compare plans with it, not absolute figures.
 
-use hw::{Dtype, Gpu, Tokens};
+use hw::{Gpu, Tokens};
 use sim::model::Model;
 
 use super::Configuration;
-
-/// Share of the tensor peak that prompts reach; assumption, of the order of published model utilisation.
-pub(super) const COMPUTE_REACHED: f64 = 0.6;
-/// Share of memory bandwidth; aiconfigurator's correction.
-pub(super) const BANDWIDTH_REACHED: f64 = 0.8;
-/// Share of a link's bandwidth; as `sim::cost::roofline`.
-pub(super) const LINK_REACHED: f64 = 0.75;
-/// Start-up of a message inside a node, seconds; aiconfigurator's correction.
-pub(super) const LINK_START_S: f64 = 10e-6;
-/// Share of memory that weights and cache may take; the common default of serving engines.
-pub(super) const MEMORY_USED: f64 = 0.9;
-/// Requests of a batch at most; the common default of serving engines.
-pub(super) const BATCH_MAX: f64 = 256.0;
+use super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
 
 /// Lengths of a request type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,8 +60,7 @@ impl Replica<'_> {
     /// Bytes of keys and values of one token in all layers.
     #[must_use]
     pub fn kv_bytes(&self) -> f64 {
-        let width = self.model.latent.map_or(2 * self.model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
-        2.0 * f(self.model.n_layers * width)
+        f(self.model.n_layers) * Layer::of(self.model).kv_bytes
     }
 
     /// Requests in the batch when the cache is full; 0 where not one fits.
@@ -84,29 +71,18 @@ impl Replica<'_> {
         (room / request.max(1.0)).floor().clamp(0.0, BATCH_MAX)
     }
 
-    /// All-reduces of one stage for that many tokens.
-    fn exchange_s(&self, tokens: f64) -> f64 {
-        let tp = f64::from(self.parallel.tp);
+    /// Seconds of one of the equal stages.
+    fn stage_s(&self, pass: Pass) -> f64 {
         let layers = f(self.model.n_layers) / f64::from(self.parallel.pp);
-        let share = tokens * f(self.model.hidden) * 2.0 / (tp * LINK_REACHED * self.gpu.intra_node_bandwidth.get());
-        4.0 * layers * (tp - 1.0) * (LINK_START_S + share)
-    }
-
-    /// Seconds that all stages of one pipeline slot take together over the number of stages.
-    fn stage_s(&self, flops: f64, bytes: f64, tokens: f64) -> f64 {
-        let n = self.n_gpus();
-        let compute = flops / (n * COMPUTE_REACHED * self.gpu.peak(Dtype::Bf16).get());
-        let memory = bytes / (n * BANDWIDTH_REACHED * self.gpu.memory_bandwidth.get());
-        compute.max(memory) + self.exchange_s(tokens)
+        layers * Layer::of(self.model).seconds(self.gpu, f64::from(self.parallel.tp), pass)
     }
 
     /// Seconds of pipeline occupancy that one prompt takes.
     #[must_use]
     pub fn prefill_s(&self, input: Tokens) -> f64 {
-        let s = input.as_f64();
-        // Causal attention: half of the 4·s²·width products.
-        let attention = 2.0 * s * s * f(self.model.n_layers * self.model.n_heads * self.model.head_dim);
-        self.stage_s(2.0 * f(self.model.active_parameters()) * s + attention, self.weight_bytes(), s)
+        let tokens = input.as_f64();
+        // Causal attention: half of the prompt on average, and what is read was just written.
+        self.stage_s(Pass { tokens, attended: tokens / 2.0, read: 0.0 })
     }
 
     /// Seconds until every request of a batch has one token more, at a context.
@@ -114,8 +90,8 @@ impl Replica<'_> {
     pub fn decode_s(&self, batch: f64, context: f64) -> f64 {
         let pp = f64::from(self.parallel.pp);
         let part = batch / pp;
-        let flops = 2.0 * f(self.model.active_parameters()) * part;
-        pp * self.stage_s(flops, self.weight_bytes() + part * context * self.kv_bytes(), part)
+        // Attention waits for memory here, so its operations are left out.
+        pp * self.stage_s(Pass { tokens: part, attended: 0.0, read: part * context })
     }
 
     /// Saturated requests per second; 0 where no request fits.

@@ -22,7 +22,8 @@ use hw::Gpu;
 use sim::model::Model;
 use sim::serving::request::Request;
 
-use super::throughput::{LINK_REACHED, Lengths};
+use super::roofline::LINK_REACHED;
+use super::throughput::Lengths;
 use super::{Proof, RentalError};
 
 /// Part of the per-token target that a decode step may take; the rest is for the hand-over.

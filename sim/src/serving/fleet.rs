@@ -1,13 +1,15 @@
 //! Groups of replicas behind a router: what a fleet is, and what serving with it gives.
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
-//! prefill to decode replicas in `fleet/split.rs`, failures and autoscaling in `fleet/control.rs`. A request that no replica could ever
+//! prefill to decode replicas in `fleet/split.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
 mod control;
 pub mod dynamics;
 mod ends;
 mod run;
+pub mod scaler;
 mod split;
 
 use crate::serving::assignment::Assignment;
@@ -15,8 +17,9 @@ use crate::serving::records::Records;
 use crate::serving::replica::{Counts, Engine, Role};
 use crate::serving::request::Requests;
 use crate::serving::router::Router;
-use dynamics::{Failures, Outage, Scaling};
+use dynamics::{Failures, Outage, Rule, Scaling};
 use run::Run;
+use scaler::Scaler;
 
 /// Equal replicas.
 #[derive(Clone, Debug)]
@@ -170,19 +173,46 @@ impl Fleet {
         !self.outages.is_empty() || self.groups.iter().any(changes)
     }
 
-    /// Serves all requests to the end.
+    /// Time between decisions of a planner of the fleet: that of its first planned group; `None` where nothing is planned.
+    #[must_use]
+    pub fn planned_every(&self) -> Option<hw::Seconds> {
+        self.groups.iter().find_map(|group| match group.scaling.as_ref()?.rule {
+            Rule::Planned { interval } => Some(interval),
+            _ => None,
+        })
+    }
+
+    /// Serves all requests to the end; groups that wait for a planner keep the replicas that they have.
     ///
     /// # Panics
     /// When there is no replica.
     #[must_use]
     pub fn serve(&self, requests: &Requests, router: &mut dyn Router) -> Served {
+        self.play(requests, router, None)
+    }
+
+    /// Serves all requests to the end, with a planner for the groups that wait for one.
+    ///
+    /// # Panics
+    /// When there is no replica.
+    #[must_use]
+    pub fn serve_planned(&self, requests: &Requests, router: &mut dyn Router, scaler: &mut dyn Scaler) -> Served {
+        self.play(requests, router, Some(scaler))
+    }
+
+    fn play<'p>(
+        &'p self,
+        requests: &Requests,
+        router: &'p mut dyn Router,
+        scaler: Option<&'p mut (dyn Scaler + 'p)>,
+    ) -> Served {
         let of_group = |(index, group): (usize, &'_ Group)| {
             let index = u32::try_from(index).expect("few groups");
             std::iter::repeat_n(index, group.n_replicas as usize)
         };
         let group_of: Vec<u32> = self.groups.iter().enumerate().flat_map(of_group).collect();
         let engines: Vec<&Engine> = group_of.iter().map(|group| &self.groups[*group as usize].engine).collect();
-        Run::new(requests, &engines, group_of, self, router).play()
+        Run::new(requests, &engines, group_of, self, router).planned_by(scaler).play()
     }
 }
 

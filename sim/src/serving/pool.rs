@@ -148,6 +148,13 @@ impl Pool {
         hop.from.map_or(0, |from| self.nodes[from].end).max(self.nodes[to].first)
     }
 
+    /// Bytes of a token's message over a hop: its identity, and between nodes its activations.
+    #[must_use]
+    pub const fn message_bytes(&self, hop: &Hop) -> f64 {
+        let inner = if hop.from.is_some() && hop.to.is_some() { self.activation_bytes } else { 0.0 };
+        self.token_bytes + inner
+    }
+
     /// Layers that a request does on the node at the end of a hop; none at the coordinator.
     #[must_use]
     pub fn layers_done(&self, hop: usize) -> u64 {
@@ -192,6 +199,29 @@ pub struct Run<'r> {
     pub until: Time,
 }
 
+/// What went through a pool in a span of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Passed {
+    /// Tokens of prompts that came back.
+    pub prompt_tokens: u64,
+    /// Generated tokens that came back, without the first of each request.
+    pub decode_tokens: u64,
+    /// Nanoseconds that requests had a path, of all together: over the span, the mean number in flight.
+    pub in_flight_ns: u64,
+}
+
+impl Passed {
+    /// Prompt and generated tokens.
+    #[must_use]
+    pub const fn tokens(&self) -> u64 {
+        self.prompt_tokens + self.decode_tokens
+    }
+
+    fn add(&mut self, is_prompt: bool, tokens: u32) {
+        *(if is_prompt { &mut self.prompt_tokens } else { &mut self.decode_tokens }) += u64::from(tokens);
+    }
+}
+
 /// What a run gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
@@ -207,8 +237,10 @@ pub struct Outcome {
     pub prompt_tokens: u64,
     /// Generated tokens counted, without the first of each request, which is the prompt's.
     pub decode_tokens: u64,
-    /// Prompt and generated tokens from the start on, counted or not.
-    pub all_tokens: u64,
+    /// All that was done from the start on, counted or not.
+    pub from_start: Passed,
+    /// Of what is counted the rounds that began after the warm-up too, so that all work on them lies in the counted time.
+    pub within: Passed,
     /// From issue to first token, nanoseconds, of each counted prompt.
     pub prompt_ns: Vec<u64>,
     /// From token to token, nanoseconds, of each counted generated token.

@@ -1,32 +1,58 @@
 //! `[capacity]`: fleets that `skrull-sim capacity` tries, and the share of requests that has to meet every limit.
+//!
+//! Fleets of equal replicas are numbers of replicas and tensor degrees on types of GPUs; where the scenario's fleet has groups, fleets are
+//! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
 
 use hw::Time;
 use sim::serving::metrics::Slo;
 use sim::serving::request::Requests;
 use toml_span::value::ValueInner;
 
+use super::{Serving, ServingGroup};
 use crate::diagnostic::Finding;
-use crate::jobs::capacity::{Peak, Question, Quoted};
-use crate::scenario::reader::{Section, unknown};
+use crate::jobs::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
+use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// Length of the busiest part that headroom is about, seconds.
 const PEAK_S: f64 = 3600.0;
+/// Fleets that are tried at most.
+const FLEETS_MAX: usize = 1000;
+
+/// What the section says.
+pub struct CapacitySection {
+    at: Place,
+    /// Without fleets yet.
+    question: Question,
+    replicas: Vec<u64>,
+    tensor_degrees: Vec<u64>,
+    n_gpus_per_node: u64,
+    groups: Vec<(String, Place, Vec<u64>)>,
+}
 
 /// Reads the section; `None` where the scenario has none. `policies` are names of its choices.
-pub fn capacity(mut section: Section<'_>, policies: &[&str], slo: &Slo, requests: &Requests) -> Option<Question> {
+pub fn capacity(
+    mut section: Section<'_>,
+    policies: &[&str],
+    slo: &Slo,
+    requests: &Requests,
+) -> Option<CapacitySection> {
     if !section.is_given() {
         return None;
     }
     let at = section.at();
-    let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8]);
-    let tensor_degrees = counts(&mut section, "tp", &[1]);
+    let is_uniform = ["replicas", "tp", "gpus_per_node", "gpu"].into_iter().any(|key| section.has(key));
+    let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8], 1);
+    let tensor_degrees = counts(&mut section, "tp", &[1], 1);
     let target_ratio = section.number("attainment_ratio", 0.99, 0.01..=1.0);
     let peak_s = section.number("peak_s", PEAK_S, 1.0..=1e7);
     let n_gpus_per_node = section.count("gpus_per_node", Some(8), 1..=1024).0;
-    let mut gpus = Vec::new();
-    section.each_table("gpu", &mut |table| gpus.extend(quoted(table)));
-    if gpus.is_empty() {
-        section.missing("gpu", "write `[[capacity.gpu]]` with `name` and `usd_per_gpu_hour` for each type to try");
+    let (mut quoted, mut groups) = (Vec::new(), Vec::new());
+    section.each_table("gpu", &mut |table| quoted.extend(self::quoted(table)));
+    section.each_table("group", &mut |table| groups.extend(group(table)));
+    if is_uniform && !groups.is_empty() {
+        let what = "`capacity.group` varies groups of the fleet, and the section has keys of equal replicas too";
+        section
+            .find(Finding::error("S036", at.clone(), what).help("no `replicas`, `tp`, `gpus_per_node` or `gpu` then"));
     }
     let first = policies.first().map_or_else(String::new, |name| (*name).to_owned());
     let policy = section.text("policy").map_or(first, |(name, at)| {
@@ -41,24 +67,123 @@ pub fn capacity(mut section: Section<'_>, policies: &[&str], slo: &Slo, requests
         given.into_iter().filter_map(|(key, limit)| Some((key, limit?.get()))).collect();
     if limits.is_empty() {
         let what = "`[capacity]` asks for attainment, and `[slo]` has no limit";
-        section.find(Finding::error("S120", at, what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
+        section.find(Finding::error("S120", at.clone(), what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
     }
     section.finish();
     let peak = busiest(requests, peak_s);
-    Some(Question { policy, replicas, tensor_degrees, gpus, n_gpus_per_node, target_ratio, limits, peak })
+    let question = Question { policy, quoted, candidates: Vec::new(), target_ratio, limits, peak };
+    Some(CapacitySection { at, question, replicas, tensor_degrees, n_gpus_per_node, groups })
 }
 
-fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64]) -> Vec<u64> {
+/// The question with its fleets, once the groups of the scenario are known; `has_groups` where it wrote them itself.
+pub fn question(
+    reader: &mut Reader<'_>,
+    asked: CapacitySection,
+    serving: &Serving,
+    has_groups: bool,
+) -> Option<Question> {
+    let CapacitySection { at, question, replicas, tensor_degrees, n_gpus_per_node, groups } = asked;
+    let mut find = |code, what: String, at: &Place, help: &str| {
+        reader.find(Finding::error(code, at.clone(), what).help(help));
+        None
+    };
+    let question = if groups.is_empty() {
+        if has_groups {
+            let what = "the fleet has groups, and `[capacity]` names none to try".to_owned();
+            return find(
+                "S122",
+                what,
+                &at,
+                "write `[[capacity.group]]` with `name` and `replicas`, for example [0, 2, 4]",
+            );
+        }
+        if question.quoted.is_empty() {
+            let help = "write `[[capacity.gpu]]` with `name` and `usd_per_gpu_hour` for each type to try";
+            return find("S013", "key `capacity.gpu` is missing".to_owned(), &at, help);
+        }
+        Question { candidates: uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node), ..question }
+    } else {
+        of_groups(reader, question, &groups, serving)?
+    };
+    let n = question.candidates.len();
+    if n > FLEETS_MAX {
+        let what = format!("`[capacity]` asks for {n} fleets, at most {FLEETS_MAX} are tried");
+        reader.find(Finding::error("S122", at, what).help("fewer numbers of replicas"));
+    }
+    Some(question)
+}
+
+/// Every group that serves, with the numbers that are asked or its own.
+fn of_groups(
+    reader: &mut Reader<'_>,
+    question: Question,
+    asked: &[(String, Place, Vec<u64>)],
+    serving: &Serving,
+) -> Option<Question> {
+    let choice = serving.choices.iter().find(|choice| choice.name == question.policy)?;
+    let groups: Vec<&ServingGroup> =
+        serving.groups.iter().filter(|group| choice.groups.is_empty() || choice.groups.contains(&group.name)).collect();
+    for (name, at, _) in asked {
+        if !groups.iter().any(|group| group.name == *name) {
+            let what = format!("unknown group `{name}` of `{}`", choice.name);
+            let names = groups.iter().map(|group| group.name.as_str());
+            reader.find(unknown("S042", what, name, names, at.clone()));
+        }
+    }
+    let (mut varied, mut quoted) = (Vec::new(), Vec::new());
+    for group in groups {
+        let numbers = asked.iter().find(|(name, ..)| *name == group.name);
+        let Some(usd_per_gpu_hour) = group.usd_per_gpu_hour else {
+            let what = format!("`[capacity]` compares dollars, and group `{}` has no price", group.name);
+            reader
+                .find(Finding::error("S122", None, what).help("write `usd_per_gpu_hour` in `[fleet]` or in the group"));
+            continue;
+        };
+        varied.push(Varied {
+            name: group.name.clone(),
+            replicas: numbers.map_or_else(|| vec![group.n_replicas.into()], |(.., numbers)| numbers.clone()),
+            gpus_per_replica: serving.deployment_of(choice, group).n_gpus().into(),
+        });
+        quoted.push(Quoted { name: group.name.clone(), usd_per_gpu_hour, quote: String::new() });
+    }
+    // Checked before they are made: combinations multiply.
+    let n = varied.iter().map(|group| group.replicas.len()).fold(1, usize::saturating_mul);
+    if n > FLEETS_MAX {
+        let what = format!("`[[capacity.group]]` asks for {n} combinations, at most {FLEETS_MAX} are tried");
+        reader.find(Finding::error("S122", None, what).help("fewer groups or fewer numbers of replicas"));
+        return None;
+    }
+    Some(Question { candidates: mixed(&varied), quoted, ..question })
+}
+
+/// `[[capacity.group]]`.
+fn group(mut section: Section<'_>) -> Option<(String, Place, Vec<u64>)> {
+    let name = section.text("name");
+    if name.is_none() {
+        section.missing("name", "the name of a `[[fleet.group]]`");
+    }
+    if !section.has("replicas") {
+        section.missing("replicas", "numbers of replicas to try, for example [0, 2, 4]; 0 leaves the group out");
+    }
+    let replicas = counts(&mut section, "replicas", &[1], 0);
+    section.finish();
+    let (name, at) = name?;
+    Some((name, at, replicas))
+}
+
+/// A list of counts from `least` on.
+fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64], least: u64) -> Vec<u64> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let count =
-        |item: &toml_span::Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|n| (1..=10_000).contains(n));
+        |item: &toml_span::Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|n| (least..=10_000).contains(n));
     let found: Option<Vec<u64>> = match &value {
         ValueInner::Array(items) => items.iter().map(count).collect(),
         _ => None,
     };
     found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
-        let what = format!("`capacity.{key}` is no list of counts");
-        section.find(Finding::error("S011", at, what).help("allowed are whole numbers from 1 to 10000, at least one"));
+        let what = format!("`{}` is no list of counts", section.full(key));
+        let help = format!("allowed are whole numbers from {least} to 10000, at least one");
+        section.find(Finding::error("S011", at, what).help(help));
         default.to_vec()
     })
 }
@@ -79,7 +204,7 @@ fn quoted(mut section: Section<'_>) -> Option<Quoted> {
         section.find(unknown("S023", format!("unknown GPU `{gpu}`"), gpu, hw::catalog::gpu_names(), at.clone()));
     }
     section.finish();
-    Some(Quoted { gpu: name?.0, usd_per_gpu_hour, quote: quote.join(", ") })
+    Some(Quoted { name: name?.0, usd_per_gpu_hour, quote: quote.join(", ") })
 }
 
 /// The window of that length with most arrivals, among those that begin with an arrival.

@@ -1,9 +1,10 @@
-//! What changes a fleet and what is between its groups: `[fleet.group.scaling]`, `[fleet.group.failures]`, `[[fleet.outage]]`, `[[fleet.link]]`.
+//! What changes a fleet and what is between its groups: `[fleet.group.failures]`, `[[fleet.outage]]`, `[[fleet.link]]`; `scaling.rs` reads
+//! `[fleet.group.scaling]`.
 
 use hw::{Seconds, Span, Time};
 use sim::serving::decode_attention::kv_bytes_per_token;
 use sim::serving::fleet::Link;
-use sim::serving::fleet::dynamics::{Failures, Outage, Scaling};
+use sim::serving::fleet::dynamics::{Failures, Outage};
 use sim::serving::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
@@ -35,11 +36,16 @@ pub struct ServingOutage {
     back_after_s: Option<f64>,
 }
 
-fn small(n: u64) -> u32 {
+pub(super) fn small(n: u64) -> u32 {
     u32::try_from(n).expect("ranges keep counts below 2^32")
 }
 
-fn needed(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
+pub(super) fn needed(
+    section: &mut Section<'_>,
+    key: &'static str,
+    range: std::ops::RangeInclusive<f64>,
+    help: &str,
+) -> f64 {
     let least = *range.start();
     let found = section.number(key, -1.0, range);
     if found < 0.0 {
@@ -58,22 +64,6 @@ fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
         section.find(Finding::error("S042", at, format!("`{key}` names no group")).help(HELP));
     }
     name
-}
-
-/// `scaling` of a group with at most so many replicas.
-pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<Scaling> {
-    let mut table = section.table("scaling")?;
-    let replicas_min = small(table.count("min", Some(1), 1..=u64::from(most)).0);
-    let scaling = Scaling {
-        replicas_min,
-        replicas_first: small(table.count("first", Some(replicas_min.into()), 1..=u64::from(most)).0),
-        target: needed(&mut table, "target", 1e-3..=1e6, "requests in the system per replica"),
-        interval: Seconds::new(table.number("interval_s", 15.0, 1e-3..=1e6)),
-        start_up: Seconds::new(needed(&mut table, "start_up_s", 0.0..=1e6, "seconds until a new replica serves")),
-        window: small(table.count("window", Some(20), 1..=100_000).0),
-    };
-    table.finish();
-    Some(scaling)
 }
 
 /// `failures` of a group.
@@ -130,7 +120,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     }
     for outage in &serving.outages {
         let group = serving.groups.iter().find(|group| group.name == outage.group);
-        if let Some(group) = group.filter(|group| outage.replica >= group.n_replicas) {
+        if let Some(group) = group.filter(|group| group.n_replicas > 0 && outage.replica >= group.n_replicas) {
             let what =
                 format!("`fleet.outage.replica` = {}, group `{}` has {}", outage.replica, group.name, group.n_replicas);
             reader.find(Finding::error("S042", outage.at.clone(), what).help("replicas count from 0"));

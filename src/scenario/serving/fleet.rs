@@ -4,12 +4,13 @@
 use hw::{Bytes, Cluster};
 use sim::cost::profile::Profile;
 use sim::serving::assignment::{Assignment, TypeCentre, nearest_types};
-use sim::serving::fleet::dynamics::{Failures, Scaling};
+use sim::serving::fleet::dynamics::Failures;
 use sim::serving::replica::Role;
 use sim::serving::router::RouterKind;
 use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
+use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies};
 use crate::diagnostic::Finding;
 use crate::scenario::cluster;
@@ -44,7 +45,7 @@ pub struct ServingGroup {
     /// Bytes per second that one GPU of a replica sends, and as many that it receives.
     pub port_bytes_per_s: f64,
     /// How many replicas run as load changes; `n_replicas` is then the most.
-    pub scaling: Option<Scaling>,
+    pub scaling: Option<ServingScaling>,
     /// How replicas fail.
     pub failures: Option<Failures>,
 }
@@ -66,7 +67,7 @@ struct Read {
     shares: Option<Vec<f64>>,
     role: Role,
     port_gb_per_s: f64,
-    scaling: Option<Scaling>,
+    scaling: Option<ServingScaling>,
     failures: Option<Failures>,
 }
 
@@ -81,6 +82,13 @@ pub struct FleetSection {
     types: Vec<TypeCentre>,
     links: Vec<ServingLink>,
     outages: Vec<ServingOutage>,
+}
+
+impl FleetSection {
+    /// Whether the scenario has `[[fleet.group]]`.
+    pub const fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
@@ -154,7 +162,8 @@ fn group(mut section: Section<'_>) -> Read {
     };
     let (tensor_degree, sequences_max) = (limit("tp", 1024), limit("max_sequences", 65_536));
     let (tokens_max, kv_blocks) = (limit("max_tokens", 1 << 20), limit("kv_blocks", 1_000_000_000));
-    let n_replicas = small(section.count("replicas", Some(1), 1..=100_000).0);
+    // 0 leaves the group out, so that fleets with and without it are one scenario.
+    let n_replicas = small(section.count("replicas", Some(1), 0..=100_000).0);
     let role = section.word("role", 0, &Role::ALL.map(|(name, _)| name));
     let read = Read {
         name,
@@ -172,7 +181,7 @@ fn group(mut section: Section<'_>) -> Read {
         shares: shares(&mut section),
         role: Role::ALL[role].1,
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
-        scaling: dynamics::scaling(&mut section, n_replicas),
+        scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
     };
     section.finish();
@@ -235,7 +244,17 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection
         several_groups(reader, serving, &fleet, cost);
     }
     (serving.links, serving.outages) = (fleet.links, fleet.outages);
+    for choice in &serving.choices {
+        let is_named = |name: &String| serving.groups.iter().any(|group| group.name == *name);
+        // Names that are unknown are found below.
+        if serving.groups_of(choice).is_empty() && choice.groups.iter().all(is_named) {
+            let what = format!("no group of `{}` has a replica", choice.name);
+            reader.find(Finding::error("S040", None, what).help("write `replicas` from 1 on in at least one group"));
+        }
+    }
     dynamics::check(reader, serving);
+    scaling::check(reader, serving);
+    serving.free_parameters.extend(scaling::free_parameters(serving));
 }
 
 fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
@@ -260,7 +279,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             kv_blocks: read.kv_blocks,
             role: read.role,
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
-            scaling: read.scaling,
+            scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.seed, ..failures }),
         });
         divides(reader, serving, tp);
@@ -291,7 +310,7 @@ fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) 
         None => serving.cluster.clone(),
         Some((name, at)) => {
             let gpu = known_gpu(reader, name, at)?;
-            let n_nodes = (read.n_replicas * serving.engine.n_gpus(tp)).div_ceil(read.gpus_per_node);
+            let n_nodes = (read.n_replicas.max(1) * serving.engine.n_gpus(tp)).div_ceil(read.gpus_per_node);
             hw::catalog::cluster(&gpu, n_nodes, read.gpus_per_node)
         }
     };

@@ -66,7 +66,7 @@ pub struct Machines {
 }
 
 /// Bytes of a token's identity; the artefact's.
-const TOKEN_BYTES: f64 = 2.0;
+pub(super) const TOKEN_BYTES: f64 = 2.0;
 
 /// How many layers a node may be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

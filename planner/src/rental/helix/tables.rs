@@ -4,12 +4,12 @@
 
 use std::sync::LazyLock;
 
-use hw::{Dtype, Gpu, Tokens};
+use hw::Gpu;
 use serde::Deserialize;
 use sim::model::Model;
 use sim::serving::pool::{Curve, NodeType, Room};
 
-use crate::rental::throughput::{BANDWIDTH_REACHED, BATCH_MAX, COMPUTE_REACHED, MEMORY_USED};
+use crate::rental::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
 
 /// Schema of a file of tables.
 const SCHEMA: &str = "skrull-sim/published-helix/1";
@@ -104,20 +104,13 @@ const WEIGHTS_RATIO: f64 = 0.5;
 /// Batch sizes at which a datasheet's curve has a point: powers of two up to this one.
 const TOKENS_LOG2: u32 = 13;
 
-/// A type of node with one GPU from datasheet figures, in bf16: a layer takes max(operations / (η_c·peak), bytes / (η_m·bandwidth)).
+/// A type of node with one GPU from datasheet figures, in 16 bits, with the times of `rental/roofline.rs`.
 /// `context` is the cached tokens of a decoding request; `None` where not one layer fits.
 #[must_use]
 pub fn datasheet(gpu: &Gpu, model: &Model, context: f64) -> Option<NodeType> {
-    let f = |count: u64| Tokens(count).as_f64();
-    let layers = f(model.n_layers);
-    let (weights, active) = (2.0 * f(model.n_parameters()) / layers, f(model.active_parameters()) / layers);
-    let cached = 4.0 * f(model.kv_width());
-    let width = f(model.n_heads * model.head_dim);
-    let seconds = |tokens: f64, attended: f64, read: f64| {
-        let flops = tokens * (2.0 * active + 4.0 * attended * width);
-        let compute = flops / (COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
-        compute.max((weights + read * cached) / (BANDWIDTH_REACHED * gpu.memory_bandwidth.get()))
-    };
+    let layer = Layer::of(model);
+    let (weights, cached) = (layer.weight_bytes, layer.kv_bytes);
+    let seconds = |tokens: f64, attended: f64, read: f64| layer.seconds(gpu, 1.0, Pass { tokens, attended, read });
     let sizes = || (0..=TOKENS_LOG2).map(|power| f64::from(1_u32 << power));
     // Causal attention: half of the prompt on average.
     let prompt = Curve::new(sizes().map(|s| (s, seconds(s, s / 2.0, s))).collect()).ok()?;

@@ -1,15 +1,12 @@
 //! A group of GPUs that holds one replica: its stages, and its speed in either phase.
 //!
-//! Stages: equal tensor-parallel GPUs of one machine; layers may be uneven. A layer of a stage on D GPUs takes
-//! max(operations / (D·η_c·peak), bytes / (D·η_m·bandwidth)) + 4·(D-1)·(α + tokens·H·2 / (D·β)); hand-over between stages of different
-//! machines takes α + tokens·H·2 / β. Prompts are prefilled one by one: the slowest stage sets the rate, the sum the latency. A decode step
-//! of b requests runs in as many parts as there are stages. Units: seconds, bytes, layers.
+//! Stages: equal tensor-parallel GPUs of one machine; layers may be uneven. A layer of a stage takes what `rental/roofline.rs` says;
+//! hand-over between stages of different machines takes α + tokens·H·2 / β. Prompts are prefilled one by one: the slowest stage sets the
+//! rate, the sum the latency. A decode step of b requests runs in as many parts as there are stages. Units: seconds, bytes, layers.
 
 use hw::{Dtype, Tokens};
 
-use super::super::throughput::{
-    BANDWIDTH_REACHED, BATCH_MAX, COMPUTE_REACHED, LINK_REACHED, LINK_START_S, MEMORY_USED,
-};
+use super::super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
 use super::{Phase, Task};
 
 /// GPUs of one machine that hold some layers.
@@ -37,12 +34,12 @@ fn f(count: u64) -> f64 {
 }
 
 fn layer_bytes(task: &Task) -> f64 {
-    2.0 * f(task.model.n_parameters()) / f(task.model.n_layers)
+    Layer::of(&task.model).weight_bytes
 }
 
-/// Keys and values of one token in one layer, in 16 bits.
+/// Keys and values of one token in one layer.
 fn kv_layer_bytes(task: &Task) -> f64 {
-    4.0 * f(task.model.kv_width())
+    Layer::of(&task.model).kv_bytes
 }
 
 fn usable(task: &Task, stage: &Stage) -> f64 {
@@ -52,15 +49,8 @@ fn usable(task: &Task, stage: &Stage) -> f64 {
 /// Time of a stage for that many new tokens, each of which attends to `context` others.
 fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
     let gpu = &task.pool.machines[stage.machine].gpu;
-    let d = f64::from(stage.tp);
-    let width = f(task.model.n_heads * task.model.head_dim);
-    let active = f(task.model.active_parameters()) / f(task.model.n_layers);
-    let flops = tokens * (2.0 * active + 4.0 * context * width);
-    let bytes = layer_bytes(task) + cached * kv_layer_bytes(task);
-    let compute = flops / (d * COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
-    let memory = bytes / (d * BANDWIDTH_REACHED * gpu.memory_bandwidth.get());
-    let message = tokens * f(task.model.hidden) * 2.0 / (d * LINK_REACHED * gpu.intra_node_bandwidth.get());
-    f(stage.layers) * (compute.max(memory) + 4.0 * (d - 1.0) * (LINK_START_S + message))
+    let pass = Pass { tokens, attended: context, read: cached };
+    f(stage.layers) * Layer::of(&task.model).seconds(gpu, f64::from(stage.tp), pass)
 }
 
 /// Activations from stage to stage.

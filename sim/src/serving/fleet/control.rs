@@ -8,8 +8,9 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use hw::Seconds;
 
-use super::dynamics::{Scaling, Wishes};
+use super::dynamics::{Rule, Scaling, Wishes};
 use super::run::{Run, Waiter};
+use super::scaler::{GroupSeen, Watch};
 use super::{Changes, Fleet};
 use crate::random::{self, Stream};
 use crate::serving::replica::{Lost, Role};
@@ -51,6 +52,10 @@ struct Place {
 enum Event {
     /// The autoscaler of a group decides.
     Decide { group: usize },
+    /// The planner of the fleet decides.
+    Plan,
+    /// A timetable says how many replicas a group has.
+    Set { group: usize, replicas: u32 },
     /// A replica serves from now on, if nothing happened meanwhile.
     Up { replica: u32, epoch: u32 },
     /// A replica takes no more requests.
@@ -71,6 +76,8 @@ pub(super) struct Control {
     pub(super) backlog: VecDeque<Waiter>,
     /// By group: wishes, and requests in the system integrated up to the last decision with its tick.
     scalers: Vec<(Wishes, u128, u64)>,
+    /// What the planner of the fleet has not seen yet.
+    watch: Watch,
     pub(super) changes: Changes,
 }
 
@@ -78,7 +85,8 @@ impl Control {
     pub(super) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
         let place = |(index, group): (usize, &u32)| {
             let group = fleet.groups.get(*group as usize);
-            let first = group.and_then(|group| group.scaling).map_or(u32::MAX, |scaling| scaling.replicas_first);
+            let first =
+                group.and_then(|group| group.scaling.as_ref()).map_or(u32::MAX, |scaling| scaling.replicas_first);
             let nth = group_of[..index].iter().rev().take_while(|other| **other == group_of[index]).count();
             let is_up = u32::try_from(nth).is_ok_and(|nth| nth < first.max(1));
             let stream =
@@ -100,6 +108,7 @@ impl Control {
             n_events: 0,
             backlog: VecDeque::new(),
             scalers: fleet.groups.iter().map(|_| (Wishes::default(), 0, 0)).collect(),
+            watch: Watch::default(),
             changes: Changes::default(),
         };
         if is_active {
@@ -121,8 +130,21 @@ impl Control {
             let back_after = outage.back_after.map(|span| ticks(span.get()));
             self.at(at + ticks(outage.notice.get()), Event::Lose { replica, back_after });
         }
-        for (group, scaling) in fleet.groups.iter().enumerate().filter_map(|(at, group)| Some((at, group.scaling?))) {
-            self.at(ticks(scaling.interval.get()), Event::Decide { group });
+        for (group, scaling) in
+            fleet.groups.iter().enumerate().filter_map(|(at, group)| Some((at, group.scaling.as_ref()?)))
+        {
+            match &scaling.rule {
+                Rule::Concurrency(rule) => self.at(ticks(rule.interval.get()), Event::Decide { group }),
+                Rule::Timetable(rows) => {
+                    let set =
+                        |&(at, replicas): &(hw::Time, u32)| (at.as_ns() * TICKS_PER_NS, Event::Set { group, replicas });
+                    rows.iter().map(set).for_each(|(at, event)| self.at(at, event));
+                }
+                Rule::Planned { .. } => {}
+            }
+        }
+        if let Some(interval) = fleet.planned_every() {
+            self.at(ticks(interval.get()), Event::Plan);
         }
         for replica in 0..u32::try_from(group_of.len()).expect("fewer than 2^32 replicas") {
             self.await_failure(fleet, group_of, replica, 0);
@@ -213,6 +235,8 @@ impl Run<'_, '_> {
             let is_of = |replica: u32, epoch: u32| self.control.places[replica as usize].epoch == epoch;
             match event {
                 Event::Decide { group } => self.decide(group, now),
+                Event::Plan => self.plan(now),
+                Event::Set { group, replicas } => self.resize(group, replicas, now),
                 Event::Up { replica, epoch } if is_of(replica, epoch) => self.come_up(replica, now),
                 Event::Notice { replica } if self.is_in(replica, &[State::Up, State::Starting, State::Draining]) => {
                     self.control.set(replica, State::Noticed, now);
@@ -317,32 +341,65 @@ impl Run<'_, '_> {
 
     /// The autoscaler of a group.
     fn decide(&mut self, group: usize, now: u64) {
-        let Some(scaling) = self.fleet.groups[group].scaling else { return };
-        let (first, most) = (self.fleet.first_of(group), self.fleet.groups[group].n_replicas);
-        let all = first..first + most;
-        let ticks_now: u128 = all.clone().map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
+        let of = &self.fleet.groups[group];
+        let Some(Rule::Concurrency(rule)) = of.scaling.as_ref().map(|scaling| &scaling.rule) else { return };
+        let all = self.of_group(group);
+        let ticks_now: u128 = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
+        let current = self.current(group);
         let (wishes, before, since) = &mut self.control.scalers[group];
         let f = |ticks: u128| hw::Tokens(u64::try_from(ticks).unwrap_or(u64::MAX)).as_f64();
         let mean = f(ticks_now - *before) / f(u128::from(now - *since).max(1));
         (*before, *since) = (ticks_now, now);
-        let waiting = if self.fleet.groups[group].role == Role::Decode {
-            self.split.held.len()
-        } else {
-            self.control.backlog.len()
+        let waiting = if of.role == Role::Decode { self.split.held.len() } else { self.control.backlog.len() };
+        let wish = rule.wanted(mean + hw::Tokens(waiting as u64).as_f64()).min(of.n_replicas);
+        let decided = wishes.decide(rule.window, wish, current);
+        self.resize(group, decided, now);
+        self.control.at(now + ticks(rule.interval.get()).max(1), Event::Decide { group });
+    }
+
+    /// The planner of the fleet.
+    fn plan(&mut self, now: u64) {
+        let (Some(scaler), Some(interval)) = (self.scaler.take(), self.fleet.planned_every()) else { return };
+        let count = |group: usize, states: &[State]| {
+            let is = |replica: &u32| self.is_in(*replica, states);
+            u32::try_from(self.of_group(group).filter(is).count()).expect("fewer than 2^32 replicas")
         };
-        let wish = scaling.wanted(mean + hw::Tokens(waiting as u64).as_f64(), most);
-        let places = &self.control.places;
-        let is = |replica: &u32, states: &[State]| states.contains(&places[*replica as usize].state);
-        let current = all.clone().filter(|replica| is(replica, &[State::Up, State::Starting])).count();
-        let current = u32::try_from(current).expect("fewer than 2^32 replicas");
-        let decided = wishes.decide(&scaling, wish, current);
-        for _ in current..decided {
-            self.start_one(all.clone(), &scaling, now);
+        let seen = |group| GroupSeen { up: count(group, &[State::Up]), current: self.current(group) };
+        let groups: Vec<GroupSeen> = (0..self.fleet.groups.len()).map(seen).collect();
+        let wishes = scaler.decide(&self.control.watch.look(self.requests, &self.records, now, groups));
+        self.scaler = Some(scaler);
+        for (group, wish) in wishes.into_iter().enumerate().take(self.fleet.groups.len()) {
+            let rule = self.fleet.groups[group].scaling.as_ref().map(|scaling| &scaling.rule);
+            if matches!(rule, Some(Rule::Planned { .. })) {
+                self.resize(group, wish, now);
+            }
         }
-        for _ in decided..current {
-            self.stop_one(all.clone(), now);
+        self.control.at(now + ticks(interval.get()).max(1), Event::Plan);
+    }
+
+    /// Replicas of a group.
+    fn of_group(&self, group: usize) -> std::ops::Range<u32> {
+        let first = self.fleet.first_of(group);
+        first..first + self.fleet.groups[group].n_replicas
+    }
+
+    /// Replicas of a group that serve or will.
+    fn current(&self, group: usize) -> u32 {
+        let serves = |replica: &u32| self.is_in(*replica, &[State::Up, State::Starting]);
+        u32::try_from(self.of_group(group).filter(serves).count()).expect("fewer than 2^32 replicas")
+    }
+
+    /// Starts or stops replicas until a group has so many, within its limits.
+    fn resize(&mut self, group: usize, wish: u32, now: u64) {
+        let of = &self.fleet.groups[group];
+        let Some(scaling) = &of.scaling else { return };
+        let (current, wanted) = (self.current(group), scaling.within(wish, of.n_replicas));
+        for _ in current..wanted {
+            self.start_one(self.of_group(group), scaling, now);
         }
-        self.control.at(now + ticks(scaling.interval.get()).max(1), Event::Decide { group });
+        for _ in wanted..current {
+            self.stop_one(self.of_group(group), now);
+        }
     }
 
     /// Starts a replica, first one that was to stop.

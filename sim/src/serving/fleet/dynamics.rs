@@ -33,33 +33,62 @@ pub struct Failures {
     pub seed: u64,
 }
 
+/// How many replicas of a group run as time goes on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scaling {
+    /// Fewest replicas; at least 1.
+    pub replicas_min: u32,
+    /// Replicas at the start.
+    pub replicas_first: u32,
+    /// Time until a started replica is loaded and serves.
+    pub start_up: Seconds,
+    /// Who decides.
+    pub rule: Rule,
+}
+
+/// Who decides how many replicas a group has.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Rule {
+    /// The group itself, by the requests in its system.
+    Concurrency(Concurrency),
+    /// Nobody: from each moment on so many, start-up included; moments ascend.
+    Timetable(Vec<(Time, u32)>),
+    /// A planner of the whole fleet (`scaler.rs`), once per interval.
+    Planned {
+        /// Time between decisions.
+        interval: Seconds,
+    },
+}
+
 /// An autoscaler: as many replicas as keep the requests in the system of each at a target.
 ///
 /// Every interval it takes the mean number of requests in the system over the interval, those that wait at the router included, divides by the
 /// target and rounds up. More are started at once; fewer are kept only when none of the last intervals wanted more (the rule
 /// and the stabilization window of Kubernetes' horizontal autoscaler, on the metric of Knative's concurrency target).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scaling {
-    /// Fewest replicas; at least 1.
-    pub replicas_min: u32,
-    /// Replicas at the start.
-    pub replicas_first: u32,
+pub struct Concurrency {
     /// Requests in the system per replica; above 0.
     pub target: f64,
     /// Time between decisions.
     pub interval: Seconds,
-    /// Time until a started replica is loaded and serves.
-    pub start_up: Seconds,
     /// Intervals whose largest wish counts before replicas are stopped.
     pub window: u32,
 }
 
-impl Scaling {
-    /// Replicas that so many requests want, between the fewest and `most`.
+impl Concurrency {
+    /// Replicas that so many requests want.
     #[must_use]
-    pub fn wanted(&self, requests: f64, most: u32) -> u32 {
+    pub fn wanted(&self, requests: f64) -> u32 {
         let wanted = hw::Bytes::from_f64((requests / self.target).ceil().max(0.0)).0;
-        u32::try_from(wanted).unwrap_or(u32::MAX).clamp(self.replicas_min.max(1).min(most), most)
+        u32::try_from(wanted).unwrap_or(u32::MAX)
+    }
+}
+
+impl Scaling {
+    /// A wish between the fewest and `most`.
+    #[must_use]
+    pub fn within(&self, wish: u32, most: u32) -> u32 {
+        wish.clamp(self.replicas_min.max(1).min(most), most)
     }
 }
 
@@ -70,10 +99,10 @@ pub(super) struct Wishes {
 }
 
 impl Wishes {
-    /// Adds a wish; returns how many replicas there should be where there are `current`.
-    pub(super) fn decide(&mut self, scaling: &Scaling, wish: u32, current: u32) -> u32 {
+    /// Adds a wish; returns how many replicas there should be where there are `current` and the last `window` wishes count.
+    pub(super) fn decide(&mut self, window: u32, wish: u32, current: u32) -> u32 {
         self.last.push_back(wish);
-        while self.last.len() > scaling.window.max(1) as usize {
+        while self.last.len() > window.max(1) as usize {
             self.last.pop_front();
         }
         let largest = self.last.iter().copied().max().unwrap_or(wish);
@@ -87,21 +116,17 @@ mod tests {
 
     #[test]
     fn more_at_once_and_fewer_after_the_window() {
-        let scaling = Scaling {
-            replicas_min: 1,
-            replicas_first: 1,
-            target: 10.0,
-            interval: Seconds::new(1.0),
-            start_up: Seconds::ZERO,
-            window: 3,
-        };
-        assert_eq!([0.0, 10.0, 10.1, 95.0, 1e12].map(|requests| scaling.wanted(requests, 8)), [1, 1, 2, 8, 8]);
+        let rule = Concurrency { target: 10.0, interval: Seconds::new(1.0), window: 3 };
+        let scaling =
+            Scaling { replicas_min: 1, replicas_first: 1, start_up: Seconds::ZERO, rule: Rule::Concurrency(rule) };
+        let wanted = |requests| scaling.within(rule.wanted(requests), 8);
+        assert_eq!([0.0, 10.0, 10.1, 95.0, 1e12].map(wanted), [1, 1, 2, 8, 8]);
         let mut wishes = Wishes::default();
         let mut current = 1;
         let decided: Vec<u32> = [3, 2, 2, 2, 1, 2, 1, 1, 1]
             .into_iter()
             .map(|wish| {
-                current = wishes.decide(&scaling, wish, current);
+                current = wishes.decide(rule.window, wish, current);
                 current
             })
             .collect();

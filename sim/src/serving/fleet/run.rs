@@ -7,6 +7,7 @@
 
 use super::control::Control;
 use super::ends::{Ends, IDLE};
+use super::scaler::Scaler;
 use super::split::Split;
 use super::{Fleet, Served};
 use crate::serving::records::Records;
@@ -25,13 +26,15 @@ pub(super) struct Waiter {
 
 /// A simulation under way.
 pub(super) struct Run<'a, 'r> {
-    requests: &'a Requests,
+    pub(super) requests: &'a Requests,
     pub(super) fleet: &'r Fleet,
     pub(super) replicas: Vec<Replica<'a>>,
     pub(super) group_of: Vec<u32>,
     /// Replicas that take requests which arrive, and those that take requests from prefill replicas; ascending.
     pub(super) candidates: [Vec<u32>; 2],
     router: &'r mut dyn Router,
+    /// Who plans the groups that wait for a planner.
+    pub(super) scaler: Option<&'r mut dyn Scaler>,
     pub(super) records: Records,
     pub(super) ends: Ends,
     pub(super) n_refused: u64,
@@ -58,6 +61,7 @@ impl<'a, 'r> Run<'a, 'r> {
             fleet,
             candidates: [Vec::new(), Vec::new()],
             router,
+            scaler: None,
             records: Records::new(requests.len()),
             ends: Ends::new(replicas.len()),
             n_refused: 0,
@@ -70,6 +74,11 @@ impl<'a, 'r> Run<'a, 'r> {
         run.find_candidates();
         run.find_side();
         run
+    }
+
+    /// The same with a planner of the fleet.
+    pub(super) fn planned_by(self, scaler: Option<&'r mut dyn Scaler>) -> Self {
+        Self { scaler, ..self }
     }
 
     /// Serves everything.

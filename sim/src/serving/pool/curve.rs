@@ -37,11 +37,27 @@ impl Curve {
         let low = if above == 0 { (0.0, 0.0) } else { self.points[above - 1] };
         (low.1 + (high.1 - low.1) * (tokens - low.0) / (high.0 - low.0)).max(0.0)
     }
+
+    /// Least seconds per token of batches of up to so many tokens: on a straight line it is at an end.
+    #[must_use]
+    pub fn least_s_per_token(&self, tokens_max: u32) -> f64 {
+        let most = f64::from(tokens_max.max(1));
+        let inner = self.points.iter().map(|point| point.0).filter(|tokens| *tokens < most);
+        inner.chain([most]).map(|tokens| self.at(tokens) / tokens).fold(f64::INFINITY, f64::min)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_time_per_token_is_that_of_the_best_batch() {
+        let curve = Curve::new(vec![(10.0, 2.0), (20.0, 3.0), (30.0, 6.0)]).expect("rising");
+        // 0.2 s up to 10 tokens, then less, 0.15 s at 20, and more again; beyond the last point it goes towards 0.3 s.
+        let least = [1, 10, 15, 20, 1000].map(|most| curve.least_s_per_token(most));
+        assert_eq!(least, [0.2, 0.2, 2.5 / 15.0, 0.15, 0.15]);
+    }
 
     #[test]
     fn between_points_time_is_linear_and_beyond_them_it_goes_on() {

@@ -24,6 +24,8 @@ struct Active {
     /// Hops done of this round.
     at: usize,
     is_prompt: bool,
+    /// When it got its path.
+    issued: Time,
     /// When this round began.
     begun: Time,
     /// When its last message began to leave.
@@ -110,6 +112,9 @@ pub fn run(pool: &Pool, paths: &mut dyn Paths, asked: &Run<'_>) -> Outcome {
         all.handle(event.slot as usize, event.at);
     }
     all.outcome.n_waiting = all.waiting.len() as u64;
+    let still: Vec<Time> =
+        all.active.iter().filter(|active| !active.path.is_empty()).map(|active| active.issued).collect();
+    still.into_iter().for_each(|issued| all.flown(issued, asked.until));
     all.outcome
 }
 
@@ -147,6 +152,7 @@ impl Loop<'_> {
             path: Vec::new(),
             at: 0,
             is_prompt: true,
+            issued: begun,
             begun,
             sent: begun,
         });
@@ -192,6 +198,7 @@ impl Loop<'_> {
             self.waiting.pop_front();
             self.outcome.n_issued += 1;
             self.active[request].path = path;
+            self.active[request].issued = now;
             self.leave(request, now);
         }
     }
@@ -210,8 +217,7 @@ impl Loop<'_> {
         let Some(request) = self.wires[hop].waiting.pop_front() else { return };
         let way = &self.pool.hops[hop];
         let tokens = self.active[request as usize].tokens();
-        let inner = if way.from.is_some() && way.to.is_some() { self.pool.activation_bytes } else { 0.0 };
-        let bytes = f64::from(tokens) * (self.pool.token_bytes + inner);
+        let bytes = f64::from(tokens) * self.pool.message_bytes(way);
         let left = now + Span::from_seconds(Seconds::new(bytes / way.bytes_per_s));
         self.wires[hop].is_busy = true;
         self.active[request as usize].sent = now;
@@ -326,7 +332,10 @@ impl Loop<'_> {
         let active = &mut self.active[request];
         let (was_prompt, tokens) = (active.is_prompt, active.tokens());
         let took = (now - active.begun).as_ns();
-        self.outcome.all_tokens += u64::from(tokens);
+        self.outcome.from_start.add(was_prompt, tokens);
+        if active.begun >= self.asked.warm_up {
+            self.outcome.within.add(was_prompt, tokens);
+        }
         if now >= self.asked.warm_up {
             if was_prompt {
                 self.outcome.prompt_tokens += u64::from(tokens);
@@ -358,13 +367,22 @@ impl Loop<'_> {
         }
     }
 
+    /// A request had a path from one moment to another.
+    fn flown(&mut self, issued: Time, ended: Time) {
+        let warm_up = self.asked.warm_up;
+        self.outcome.from_start.in_flight_ns += (ended - issued).as_ns();
+        self.outcome.within.in_flight_ns += (ended.max(warm_up) - issued.max(warm_up)).as_ns();
+    }
+
     /// A request leaves the pool, and others may find a path.
     fn end(&mut self, request: usize, now: Time) {
         let active = &mut self.active[request];
         let (path, prompt) = (std::mem::take(&mut active.path), active.prompt);
+        let (context, issued) = (active.context, active.issued);
+        self.flown(issued, now);
         for &hop in &path {
             if let Some(node) = self.pool.hops[hop].to {
-                self.stations[node].cached -= u64::from(active.context) * self.pool.layers_done(hop);
+                self.stations[node].cached -= u64::from(context) * self.pool.layers_done(hop);
             }
         }
         self.outcome.n_ended += 1;

@@ -80,6 +80,15 @@ fn a_chain_of_two_nodes_is_the_sum_of_its_parts() {
     assert!(outcome.decode_ns.iter().all(|&ns| (as_s(ns) - decode_s).abs() < 1e-7), "{:?}", outcome.decode_ns);
     // The cache holds 500 + 3 tokens in 2 and in 3 layers.
     assert_eq!(outcome.kv_peak, [1006, 1509]);
+    // It was in flight for the prompt and three tokens. When the warm-up ends in the middle of the prompt, that counts, but only the tokens
+    // lie within what is counted.
+    let (passed, whole_s) = (outcome.from_start, prompt_s + 3.0 * decode_s);
+    assert_eq!((passed.prompt_tokens, passed.decode_tokens, passed.tokens()), (500, 3, 503));
+    assert!((as_s(passed.in_flight_ns) - whole_s).abs() < 1e-7 && outcome.within == passed, "{outcome:?}");
+    let late = Run { warm_up: seconds(1.0), ..all(&list, Load::Open) };
+    let outcome = run(&pool, &mut Random::new(&pool, 0), &late);
+    assert_eq!((outcome.prompt_tokens, outcome.within.prompt_tokens, outcome.within.decode_tokens), (500, 0, 3));
+    assert!((as_s(outcome.within.in_flight_ns) - (whole_s - 1.0)).abs() < 1e-7, "{outcome:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use hw::{Seconds, Span, Time};
 
 use super::split::check_books;
 use super::{Arrivals, close, engine, lay, named, requests};
-use crate::serving::fleet::dynamics::{Failures, Outage, Scaling};
+use crate::serving::fleet::dynamics::{Concurrency, Failures, Outage, Rule, Scaling};
 use crate::serving::fleet::{Fleet, Group, Link, Served};
 use crate::serving::host::{EngineLoop, Host};
 use crate::serving::replica::{Engine, Role, Spans};
@@ -180,13 +180,12 @@ fn nobody_is_lost_whatever_the_engine_does() {
 
 fn scaled(first: u32, most: u32, window: u32) -> Fleet {
     let mut fleet = fleet(most);
+    let rule = Concurrency { target: 4.0, interval: Seconds::new(5.0), window };
     fleet.groups[0].scaling = Some(Scaling {
         replicas_min: 1,
         replicas_first: first,
-        target: 4.0,
-        interval: Seconds::new(5.0),
         start_up: Seconds::new(20.0),
-        window,
+        rule: Rule::Concurrency(rule),
     });
     fleet
 }
@@ -233,7 +232,8 @@ fn replicas_follow_a_peak_and_are_paid_from_their_start() {
     close(figures["cost_usd"], 2.0 * figures["replica_hours"], 1e-9, "dollars are replica hours times price");
     // A start-up of 20 s costs first tokens: without it the peak waits less.
     let mut ready = fleet.clone();
-    ready.groups[0].scaling = fleet.groups[0].scaling.map(|scaling| Scaling { start_up: Seconds::ZERO, ..scaling });
+    ready.groups[0].scaling =
+        fleet.groups[0].scaling.clone().map(|scaling| Scaling { start_up: Seconds::ZERO, ..scaling });
     let wait = |fleet: &Fleet| {
         let served = fleet.serve(&requests, named("least-loaded").as_mut());
         metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO)["ttft_s.mean"]

@@ -1,0 +1,228 @@
+//! `scaling` of a `[[fleet.group]]`: who decides how many of its replicas run, and whether that fits the groups it serves with.
+
+use hw::Seconds;
+use planner::rental::dynamo::Rules;
+use planner::rental::dynamo::forecast::Forecast;
+use sim::serving::fleet::dynamics::{Concurrency, Rule, Scaling};
+use sim::serving::replica::Role;
+
+use super::dynamics::{needed, small};
+use super::{Serving, ServingChoice, ServingGroup};
+use crate::diagnostic::Finding;
+use crate::scenario::reader::{Place, Reader, Section};
+
+/// How many replicas of a group run as time goes on.
+#[derive(Clone, Debug)]
+pub struct ServingScaling {
+    /// Fewest, first and start-up; the rule of a group that is planned says only when.
+    pub scaling: Scaling,
+    /// What a planner or hindsight is asked.
+    pub planned: Option<Planned>,
+    at: Place,
+}
+
+/// Who plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planner {
+    /// Dynamo's SLA planner, interval by interval.
+    Sla,
+    /// The cheapest schedule of those who know what comes.
+    Hindsight,
+}
+
+/// What a planner is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Planned {
+    /// Who plans.
+    pub planner: Planner,
+    /// Time between decisions.
+    pub interval_s: f64,
+    /// How the next interval is forecast.
+    pub forecast: Forecast,
+    /// Targets, where they are not the limits of `[slo]`.
+    ttft_s: Option<f64>,
+    tpot_s: Option<f64>,
+    /// Replicas of a phase that a decision may add or take away.
+    change_max: u32,
+    /// GPUs of all phases at most, where they are fewer than the groups have.
+    gpus_max: Option<u32>,
+}
+
+/// Seconds between decisions where a scenario says nothing (`adjustment_interval` there).
+const INTERVAL_S: f64 = 180.0;
+/// Replicas that a decision changes at most where a scenario says nothing.
+const CHANGE_MAX: u64 = 8;
+/// Limits that nobody breaks, where only one of the two is given.
+const NO_LIMIT_S: f64 = 1e6;
+
+/// Reads `scaling` of a group with at most so many replicas.
+pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<ServingScaling> {
+    let mut table = section.table("scaling")?;
+    let at = table.at();
+    let rule = table.word("rule", 0, &["concurrency", "sla", "hindsight"]);
+    let replicas_min = small(table.count("min", Some(1), 1..=u64::from(most)).0);
+    let (rule, planned) = match rule {
+        0 => (Rule::Concurrency(concurrency(&mut table)), None),
+        1 => {
+            let planned = planned(&mut table, Planner::Sla);
+            (Rule::Planned { interval: Seconds::new(planned.interval_s) }, Some(planned))
+        }
+        _ => (Rule::Timetable(Vec::new()), Some(planned(&mut table, Planner::Hindsight))),
+    };
+    // Who knows what comes knows how many are first.
+    let is_hindsight = planned.is_some_and(|planned| planned.planner == Planner::Hindsight);
+    let mut first = || small(table.count("first", Some(replicas_min.into()), 1..=u64::from(most)).0);
+    let replicas_first = if is_hindsight { replicas_min } else { first() };
+    let start_up = Seconds::new(needed(&mut table, "start_up_s", 0.0..=1e6, "seconds until a new replica serves"));
+    table.finish();
+    let scaling = Scaling { replicas_min, replicas_first, start_up, rule };
+    Some(ServingScaling { scaling, planned, at })
+}
+
+fn concurrency(table: &mut Section<'_>) -> Concurrency {
+    Concurrency {
+        target: needed(table, "target", 1e-3..=1e6, "requests in the system per replica"),
+        interval: Seconds::new(table.number("interval_s", 15.0, 1e-3..=1e6)),
+        window: small(table.count("window", Some(20), 1..=100_000).0),
+    }
+}
+
+fn planned(table: &mut Section<'_>, planner: Planner) -> Planned {
+    let mut target = |key| Some(table.number(key, 0.0, 1e-6..=1e6)).filter(|seconds| *seconds > 0.0);
+    let (ttft_s, tpot_s) = (target("ttft_s"), target("tpot_s"));
+    let interval_s = table.number("interval_s", INTERVAL_S, 1.0..=1e6);
+    let mut planned = Planned {
+        planner,
+        interval_s,
+        forecast: Forecast::Constant,
+        ttft_s,
+        tpot_s,
+        change_max: u32::MAX,
+        gpus_max: None,
+    };
+    if planner == Planner::Sla {
+        planned.forecast = forecast(table);
+        planned.change_max = small(table.count("change_max", Some(CHANGE_MAX), 1..=100_000).0);
+        planned.gpus_max = Some(small(table.count("gpus_max", Some(0), 1..=1_000_000).0)).filter(|n| *n > 0);
+    }
+    planned
+}
+
+/// `forecast`, and `forecast_intervals` where it takes some.
+fn forecast(table: &mut Section<'_>) -> Forecast {
+    let kind = table.word("forecast", 0, &["constant", "moving-average", "kalman", "seasonal"]);
+    let mut intervals = |default| {
+        let n = table.count("forecast_intervals", default, 1..=100_000).0;
+        usize::try_from(n).expect("a bounded count")
+    };
+    match kind {
+        0 => Forecast::Constant,
+        1 => Forecast::MovingAverage(intervals(Some(5))),
+        2 => Forecast::Kalman,
+        _ => Forecast::Seasonal(intervals(None)),
+    }
+}
+
+impl Planned {
+    /// Targets and limits of a planner over so many GPUs.
+    #[must_use]
+    pub fn rules(&self, serving: &Serving, n_gpus: u32) -> Rules {
+        let slo = of_slo(serving, self.interval_s);
+        Rules {
+            ttft_s: self.ttft_s.unwrap_or(slo.ttft_s),
+            itl_s: self.tpot_s.unwrap_or(slo.itl_s),
+            n_gpus_max: self.gpus_max.unwrap_or(n_gpus).min(n_gpus),
+            change_max: self.change_max,
+            ..slo
+        }
+    }
+}
+
+/// The limits of `[slo]` as targets, with all the GPUs in the world.
+#[must_use]
+pub fn of_slo(serving: &Serving, interval_s: f64) -> Rules {
+    let limit = |limit: Option<Seconds>| limit.map_or(NO_LIMIT_S, Seconds::get);
+    Rules {
+        ttft_s: limit(serving.slo.ttft),
+        itl_s: limit(serving.slo.tpot),
+        interval_s,
+        n_gpus_max: u32::MAX,
+        change_max: u32::MAX,
+    }
+}
+
+/// Groups of the phases, where a fleet has one group of both phases or one of each: positions in the choice's groups.
+#[must_use]
+pub fn phases(roles: &[Role]) -> Option<Vec<usize>> {
+    let at = |role: Role| roles.iter().position(|found| *found == role);
+    match roles {
+        [Role::Both] => Some(vec![0]),
+        [_, _] => Some(vec![at(Role::Prefill)?, at(Role::Decode)?]),
+        _ => None,
+    }
+}
+
+/// Groups that are planned serve alone or as a pair, have targets, and are planned alike.
+pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    let mut found: Vec<(Place, String, &str)> = Vec::new();
+    for choice in &serving.choices {
+        let groups = serving.groups_of(choice);
+        let planned: Vec<(&ServingScaling, Planned)> = groups.iter().filter_map(|group| of(group)).collect();
+        let Some((first, asked)) = planned.first() else { continue };
+        let wrong = misfit(serving, choice, &groups, asked, &planned);
+        found.extend(wrong.map(|(what, help)| (first.at.clone(), format!("`{}`: {what}", choice.name), help)));
+    }
+    for (at, what, help) in found {
+        reader.find(Finding::error("S049", at, what).help(help));
+    }
+}
+
+fn of(group: &ServingGroup) -> Option<(&ServingScaling, Planned)> {
+    let scaling = group.scaling.as_ref()?;
+    Some((scaling, scaling.planned?))
+}
+
+/// What is wrong with the planned groups of a choice, and what to do.
+fn misfit(
+    serving: &Serving,
+    choice: &ServingChoice,
+    groups: &[&ServingGroup],
+    asked: &Planned,
+    planned: &[(&ServingScaling, Planned)],
+) -> Option<(String, &'static str)> {
+    let roles: Vec<Role> = groups.iter().map(|group| group.role).collect();
+    if phases(&roles).is_none() || planned.len() != groups.len() {
+        let what = "a planner decides for one group of both roles, or for one prefill and one decode group".to_owned();
+        return Some((what, "write `groups` of the variant so, with the same `scaling.rule` in each"));
+    }
+    if planned.iter().any(|(_, other)| other != asked) {
+        let what = "prefill and decode are planned together, and `scaling` differs in more than replicas and start-up";
+        return Some((what.to_owned(), "write the same rule, interval, targets, forecast and limits in both groups"));
+    }
+    if choice.operation.drafts.is_some() {
+        let what = "a planner's profile knows no drafted tokens".to_owned();
+        return Some((what, "no `speculation` where `scaling.rule` is `sla` or `hindsight`"));
+    }
+    if asked.rules(serving, 1).itl_s >= NO_LIMIT_S {
+        let what = "a planner has no target between tokens".to_owned();
+        return Some((what, "write `tpot_s` in `[slo]` or in `scaling`"));
+    }
+    None
+}
+
+/// What the scenario's planners are asked, the first one's where they differ: its intervals and start-up are those of the bound.
+#[must_use]
+pub fn first(serving: &Serving) -> Option<(Planned, f64)> {
+    let (scaling, planned) = serving.groups.iter().find_map(of)?;
+    Some((planned, scaling.scaling.start_up.get()))
+}
+
+/// Parameters that nobody measured, as sentences.
+#[must_use]
+pub fn free_parameters(serving: &Serving) -> Vec<String> {
+    let words = |group: &ServingGroup| {
+        let start_up_s = group.scaling.as_ref()?.scaling.start_up.get();
+        Some(format!("`{}.scaling.start_up_s` = {start_up_s}: assumed, not measured", group.name))
+    };
+    first(serving).map_or_else(Vec::new, |_| serving.groups.iter().filter_map(words).collect())
+}
