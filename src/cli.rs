@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// Simulate and plan training of large models before paying for the GPUs.
+/// Simulate and plan training and serving of large models before paying for the GPUs.
 #[derive(Debug, Parser)]
 #[command(
     name = "skrull-sim",
     version,
-    after_help = "Examples:\n  skrull-sim run                          the shipped quickstart\n  skrull-sim run my.toml --set training.batch_size=512\n  skrull-sim list policies"
+    after_help = "Examples:\n  skrull-sim run                          the shipped quickstart\n  skrull-sim init my                      a scenario of your own: edit my.toml\n  skrull-sim run my.toml --set training.batch_size=512\n  skrull-sim list scenarios               training, serving, renting: one to start from"
 )]
 pub struct Cli {
     /// What to do.
@@ -25,24 +25,22 @@ pub enum Command {
     /// Only decide: write plan.json
     Plan(PlanArgs),
     /// What a fleet costs that keeps the limits of a serving scenario: price against attainment, headroom, what breaks first
+    #[command(mut_arg("scenario", |arg| arg.default_value("serving/capacity")))]
     Capacity(CapacityArgs),
     /// Policies side by side over seeded batches, or results against the first; gates for CI
     Compare(CompareArgs),
-    /// Show what is known: policies, schedules, gpus, clusters, models, workloads, profiles, scenarios
+    /// Show what is known: policies, routers, schedules, gpus, clusters, models, workloads, profiles, scenarios
     List {
         /// Kind of thing.
         kind: Kind,
     },
-    /// Show one policy, schedule, GPU, model, workload or shipped scenario
+    /// Show one of them, by its name
     Show {
         /// Its name.
         name: String,
     },
     /// Write a commented scenario to start from
-    Init {
-        /// Name of the scenario; the file is NAME.toml.
-        name: String,
-    },
+    Init(InitArgs),
     /// Turn measured operator tables into a profile
     Import(ImportArgs),
     /// Measure this machine and fit a profile
@@ -50,7 +48,18 @@ pub enum Command {
     /// Run a plan on real hardware: plan.json to timeline.json
     Execute(ExecuteArgs),
     /// Calibrate, plan, predict, execute, and show the error term by term
+    #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
+}
+
+/// Arguments of `init`.
+#[derive(Args, Debug)]
+pub struct InitArgs {
+    /// Name of the scenario; the file is NAME.toml
+    pub name: String,
+    /// Shipped scenario to start from (`skrull-sim list scenarios`)
+    #[arg(long, value_name = "SCENARIO", default_value = crate::scenario::STARTER)]
+    pub from: String,
 }
 
 /// What is measured, and for how long.
@@ -69,8 +78,14 @@ pub struct DeviceArgs {
     #[arg(long)]
     pub unchecked: bool,
     /// Stop when every predicted time is known within this width of its 90 % interval
-    #[arg(long, default_value = "0.05")]
+    #[arg(long, default_value = "0.05", allow_negative_numbers = true, value_parser = width)]
     pub width: f64,
+}
+
+/// A width of an interval, as a share of the time.
+fn width(text: &str) -> Result<f64, String> {
+    let width = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.001..=1.0).contains(&width) { Ok(width) } else { Err("allowed are numbers from 0.001 to 1".to_owned()) }
 }
 
 /// Arguments of `calibrate`.
@@ -150,14 +165,14 @@ pub struct ValidateArgs {
 /// Where a scenario comes from and what is laid over it.
 #[derive(Args, Debug)]
 pub struct ScenarioArgs {
-    /// Scenario file, or the name of a shipped one
-    #[arg(default_value = "quickstart")]
+    /// Scenario file, `-` for standard input, or the name of a shipped one
+    #[arg(default_value = crate::scenario::STARTER)]
     pub scenario: String,
     /// Override a key, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
     /// Seed of every random choice
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     pub seed: Option<u64>,
     /// Directory for output; by default out/NAME of the scenario
     #[arg(long, value_name = "DIR")]
@@ -166,8 +181,8 @@ pub struct ScenarioArgs {
     #[arg(long)]
     pub strict_hull: bool,
     /// Threads [default: all]
-    #[arg(long)]
-    pub jobs: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
 }
 
 /// Arguments of `run`.
@@ -225,7 +240,7 @@ pub struct CompareArgs {
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub seeds: u64,
     /// First seed
-    #[arg(long, default_value = "0")]
+    #[arg(long, default_value = "0", allow_negative_numbers = true)]
     pub seed: u64,
     /// Exit 1 unless a ratio to the baseline holds: metric<=1.02, or policy:metric<=0.9
     #[arg(long, value_name = "GATE")]
@@ -249,8 +264,8 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     /// Threads [default: all]
-    #[arg(long)]
-    pub jobs: Option<usize>,
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
 }
 
 /// Arguments of `import`.

@@ -45,7 +45,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::List { kind } => list::list(kind),
         Command::Show { name } => list::show(&name),
-        Command::Init { name } => init::init(&name),
+        Command::Init(args) => init::init(&args),
         Command::Import(args) => import::import(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Execute(args) => execute::execute(&args),
@@ -142,9 +142,9 @@ fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
 }
 
 /// Uses so many threads.
-fn threads(jobs: Option<usize>) -> Result<(), Failure> {
+fn threads(jobs: Option<u16>) -> Result<(), Failure> {
     let Some(jobs) = jobs else { return Ok(()) };
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build_global();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs.into()).build_global();
     pool.map_err(|error| Failure::Machine(format!("error: cannot start {jobs} threads: {error}")))
 }
 

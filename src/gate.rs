@@ -28,11 +28,8 @@ impl Gate {
     /// # Errors
     /// What is wrong with it and what is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| {
-            format!(
-                "gate `{text}`: {why}; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`, ratios to the baseline"
-            )
-        };
+        let wrong =
+            |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`");
         let (left, relation, right) = match (text.split_once("<="), text.split_once(">=")) {
             (Some((left, right)), _) => (left, Relation::AtMost, right),
             (_, Some((left, right))) => (left, Relation::AtLeast, right),
@@ -79,7 +76,7 @@ impl Gate {
     /// When the comparison has no such policy or metric.
     pub fn cases(&self, comparison: &Comparison) -> Result<Vec<Case>, String> {
         let about =
-            |entry: &&Entry| !entry.is_baseline && self.policy.as_ref().is_none_or(|policy| entry.policy == *policy);
+            |entry: &&Entry| !entry.is_baseline && self.policy.as_ref().is_none_or(|policy| is_of(entry, policy));
         let entries: Vec<&Entry> = comparison.entries.iter().filter(about).collect();
         let hint = |found: &str, names: Vec<&str>| {
             nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
@@ -91,6 +88,9 @@ impl Gate {
                 self.text,
                 hint(policy, names)
             ));
+        }
+        if entries.is_empty() {
+            return Err(format!("gate `{}`: there is nothing besides the baseline", self.text));
         }
         let known: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
         if !known.is_empty() && !known.contains(&self.metric.as_str()) {
@@ -113,6 +113,11 @@ impl Gate {
         };
         Case { suite: entry.scenario.clone(), name: format!("{}: {}", entry.policy, self.text), failure }
     }
+}
+
+/// Whether a row is of a policy; where files are compared, the file stands behind it in brackets.
+fn is_of(entry: &Entry, policy: &str) -> bool {
+    entry.policy.strip_prefix(policy).is_some_and(|rest| rest.is_empty() || rest.starts_with(" ("))
 }
 
 #[cfg(test)]

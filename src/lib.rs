@@ -9,3 +9,4 @@ pub mod hardware;
 pub mod jobs;
 pub mod pipeline;
 pub mod scenario;
+mod text_file;

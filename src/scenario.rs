@@ -39,10 +39,11 @@ use sim::schedule::Schedule;
 
 use crate::diagnostic::{Finding, Severity, Source};
 use crate::jobs::{self, Job};
+use crate::text_file;
 use expect::Expectation;
 
 /// A policy that a scenario runs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PolicyChoice {
     /// Name in results: the policy's own, or the variant's.
     pub name: String,
@@ -205,18 +206,37 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("skrull/qwen-7b-wikipedia", include_str!("../scenarios/skrull/qwen-7b-wikipedia.toml")),
 ];
 
-/// Finds a scenario: a file, or a shipped one by name.
+/// The scenario that a newcomer starts from.
+pub const STARTER: &str = "quickstart";
+
+/// A shipped scenario by name.
+#[must_use]
+pub fn shipped(name: &str) -> Option<&'static str> {
+    EMBEDDED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
+}
+
+/// Finds a scenario: a file, standard input (`-`), or a shipped one by name.
 ///
 /// # Errors
 /// A sentence when there is neither.
 pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
-    let path = Path::new(name);
-    if let Ok(text) = std::fs::read_to_string(path) {
-        let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
-        return Ok((Source { path: name.to_owned(), text }, folder));
+    if name == "-" {
+        let text = text_file::text(std::io::stdin()).map_err(|why| format!("cannot read standard input: {why}"))?;
+        return Ok((Source { path: "stdin".to_owned(), text }, PathBuf::new()));
     }
-    if let Some((name, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
-        return Ok((Source { path: format!("{name} (shipped)"), text: (*text).to_owned() }, PathBuf::new()));
+    let path = Path::new(name);
+    let why = match text_file::read(path) {
+        Ok(text) => {
+            let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+            return Ok((Source { path: name.to_owned(), text }, folder));
+        }
+        Err(why) => why,
+    };
+    if let Some(text) = shipped(name) {
+        return Ok((Source { path: format!("{name} (shipped)"), text: text.to_owned() }, PathBuf::new()));
+    }
+    if path.exists() {
+        return Err(format!("cannot read scenario `{name}`: {why}"));
     }
     let names = EMBEDDED.iter().map(|(name, _)| *name);
     let hint = crate::diagnostic::nearest(name, names).map_or_else(
@@ -235,9 +255,13 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
         Ok(value) => {
             let mut reader = reader::Reader::new(value, &mut findings);
             reader.lay_over(&overrides.set);
-            let kind = jobs::KINDS.iter().find(|kind| reader.peek("kind") == Some(kind.name));
-            match kind {
+            let asked = reader.peek("kind").map(str::to_owned);
+            match jobs::KINDS.iter().find(|kind| asked.as_deref() == Some(kind.name)) {
                 Some(kind) => job = (kind.read)(&mut reader, &source, folder, overrides),
+                // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
+                None if asked.as_deref().is_some_and(|kind| kind != "training") => {
+                    reader.top(&[]).word("kind", 0, &kinds());
+                }
                 None => scenario = sections::read(&mut reader, &source, folder, overrides),
             }
         }

@@ -30,6 +30,15 @@ fn the_command_line_is_checked_like_the_file() {
 }
 
 #[test]
+fn another_source_of_lengths_on_the_command_line_stands_for_that_of_the_file() {
+    let (source, folder) = scenario::find("quickstart").expect("shipped");
+    let set = vec!["workload.tokens=4096".to_owned()];
+    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let lengths = checked.scenario.expect("a scenario").problem.workload.lengths;
+    assert!(lengths.iter().all(|length| *length == 4096));
+}
+
+#[test]
 fn exit_codes_are_those_of_the_contract() {
     let run = |args: &[&str]| {
         let out = std::env::temp_dir().join(format!("skrull-sim-{}", std::process::id()));

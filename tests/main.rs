@@ -4,6 +4,7 @@ mod capacity;
 mod compare;
 mod determinism;
 mod errors;
+mod hostile;
 mod long_context;
 mod long_serving;
 mod paper;

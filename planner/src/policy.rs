@@ -19,6 +19,8 @@ pub enum Value {
 pub enum Allowed {
     /// A number in this closed range.
     Range(f64, f64),
+    /// A whole number in this closed range.
+    Count(f64, f64),
     /// One of these words.
     Words(&'static [&'static str]),
 }

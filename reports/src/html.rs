@@ -24,7 +24,7 @@ caption{text-align:left;color:var(--faint);font-size:.9rem;padding-bottom:.4rem}
 th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid var(--line)}\
 td{white-space:nowrap}th:nth-child(-n+2),td:nth-child(2){text-align:left}\
 th[scope=row]{font-weight:600;min-width:8rem}tr.best th,tr.best td{color:var(--accent);font-weight:600}\
-figure{margin:1.2rem 0}figure svg{max-width:100%;height:auto;display:block}\
+figure{margin:1.2rem 0}figure svg{max-width:100%;min-width:680px;height:auto;display:block}\
 dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600;max-width:20rem}dd{margin:0}\
 .failed{border-left:4px solid #d55e00;padding-left:.8rem}";
 
@@ -133,13 +133,14 @@ const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± t
      alone. Peak memory: the fullest rank.";
 
 fn table(out: &mut String, run: &RunResult) {
-    out.push_str("<h3>Results</h3>\n<div class=\"scroll\">\n<table>\n<caption>");
+    // Not a caption of the table: on a narrow screen it would scroll away with it.
+    out.push_str("<h3>Results</h3>\n<p class=\"faint\" id=\"columns\">");
     out.push_str(match run.columns.is_empty() {
         false => shown::CAPTION,
         true if serving::is_serving(run) => serving::CAPTION,
         true => CAPTION,
     });
-    out.push_str("</caption>\n<thead><tr>");
+    out.push_str("</p>\n<div class=\"scroll\">\n<table aria-describedby=\"columns\">\n<thead><tr>");
     headings(run).iter().for_each(|heading| {
         let _ = write!(out, "<th scope=\"col\">{}</th>", escape(heading));
     });

@@ -34,6 +34,10 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     }
     let domain = family::general(args.max_len, facts.n_devices);
     let campaign = measure(device.as_mut(), &domain, &args.device, &samples, args.no_progress)?;
+    if campaign.samples.is_empty() {
+        let budget = humantime::format_duration(args.device.budget);
+        return Err(Failure::Input(format!("error[S084]: nothing was measured in {budget}; give a longer `--budget`")));
+    }
     let profile = fit(&campaign, device.as_ref(), &name);
     write(&out, &profile.to_toml())?;
     print(&format!(

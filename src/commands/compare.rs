@@ -108,9 +108,14 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
 /// Earlier results, each against the first.
 fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
     let mut runs = Vec::new();
-    for path in &args.inputs {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Failure::Input(format!("error[S082]: cannot read `{path}`: {error}")))?;
+    for (index, path) in args.inputs.iter().enumerate() {
+        if args.inputs[..index].contains(path) {
+            return Err(Failure::Input(format!(
+                "error[S082]: `{path}` is given twice, and has nothing to differ from"
+            )));
+        }
+        let text = crate::text_file::read(std::path::Path::new(path))
+            .map_err(|why| Failure::Input(format!("error[S082]: cannot read `{path}`: {why}")))?;
         let run: RunResult = serde_json::from_str(&text)
             .map_err(|error| Failure::Input(format!("error[S082]: `{path}` is no result of a run: {error}")))?;
         if run.schema != reports::SCHEMA {

@@ -1,10 +1,13 @@
 //! `init`: a commented scenario to start from.
 
 use super::{Failure, print, write};
-use crate::scenario::EMBEDDED;
+use crate::cli::InitArgs;
+use crate::diagnostic::nearest;
+use crate::scenario::{EMBEDDED, shipped};
 
 /// Runs the verb.
-pub fn init(name: &str) -> Result<(), Failure> {
+pub fn init(args: &InitArgs) -> Result<(), Failure> {
+    let name = &args.name;
     let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
     if name.is_empty() || !plain {
         return Err(Failure::Input(format!(
@@ -15,6 +18,14 @@ pub fn init(name: &str) -> Result<(), Failure> {
     if path.exists() {
         return Err(Failure::Input(format!("error[S005]: `{}` is there already", path.display())));
     }
-    write(&path, EMBEDDED[0].1)?;
+    let Some(text) = shipped(&args.from) else {
+        let near = nearest(&args.from, EMBEDDED.iter().map(|(name, _)| *name))
+            .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        return Err(Failure::Input(format!(
+            "error[S004]: no shipped scenario is called `{}`{near}\n  = `skrull-sim list scenarios` shows all",
+            args.from
+        )));
+    };
+    write(&path, text)?;
     print(&format!("{}: edit it, then `skrull-sim run {}`\n", path.display(), path.display()))
 }

@@ -6,7 +6,7 @@ use sim::workload::distribution;
 use super::{Failure, print};
 use crate::cli::Kind;
 use crate::diagnostic::nearest;
-use crate::scenario::EMBEDDED;
+use crate::scenario::{EMBEDDED, STARTER, shipped};
 
 /// Runs `list`.
 pub fn list(kind: Kind) -> Result<(), Failure> {
@@ -35,7 +35,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
         Kind::Profiles => {
             calibrate::profiles::names().into_iter().map(|name| (name.to_owned(), profile(name))).collect()
         }
-        Kind::Scenarios => EMBEDDED.iter().map(|(name, text)| ((*name).to_owned(), first_line(text))).collect(),
+        Kind::Scenarios => scenarios(),
     };
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
     print(&rows.iter().map(|(name, about)| format!("{name:width$}  {about}\n")).collect::<String>())
@@ -50,8 +50,20 @@ fn table(name: &str) -> Option<String> {
     ))
 }
 
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().trim_start_matches("# ").to_owned()
+/// Shipped scenarios: the one to start from, then by name, each with the question that it asks.
+fn scenarios() -> Vec<(String, String)> {
+    let mut rows: Vec<(String, String)> =
+        EMBEDDED.iter().map(|(name, text)| ((*name).to_owned(), question(text))).collect();
+    rows.sort_by_key(|(name, _)| (name != STARTER, name.clone()));
+    rows
+}
+
+/// The first sentence of the comment at a scenario's top.
+fn question(text: &str) -> String {
+    let comment: Vec<&str> = text.lines().map_while(|line| line.strip_prefix('#')).map(str::trim).collect();
+    let comment = comment.join(" ");
+    let end = [". ", "? "].iter().filter_map(|stop| comment.find(stop)).min();
+    end.map_or(comment.as_str(), |end| &comment[..=end]).to_owned()
 }
 
 fn gpu(name: &str) -> String {
@@ -109,7 +121,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
             schedule.name, schedule.about, schedule.source, schedule.placement, schedule.n_chunks
         ));
     }
-    if let Some((_, text)) = EMBEDDED.iter().find(|(known, _)| *known == name) {
+    if let Some(text) = shipped(name) {
         return print(text);
     }
     if hw::catalog::gpu(name).is_some() {
@@ -156,6 +168,8 @@ pub fn show(name: &str) -> Result<(), Failure> {
 fn allowed(parameter: &planner::Parameter) -> String {
     match parameter.allowed {
         planner::policy::Allowed::Words(words) => words.join(" | "),
-        planner::policy::Allowed::Range(low, high) => format!("{low} to {high} {}", parameter.unit),
+        planner::policy::Allowed::Range(low, high) | planner::policy::Allowed::Count(low, high) => {
+            format!("{low} to {high} {}", parameter.unit)
+        }
     }
 }

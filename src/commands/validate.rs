@@ -256,14 +256,14 @@ const FIGURES: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
 
 fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
     let gate = |text: &String| {
-        let gate = Gate::parse(text)?;
+        let gate = Gate::parse(text).map_err(|why| format!("{why}; figures are {}", FIGURES.join(", ")))?;
         if FIGURES.contains(&gate.metric()) {
             return Ok(gate);
         }
         Err(format!("gate `{text}`: no figure `{}`; allowed are {}", gate.metric(), FIGURES.join(", ")))
     };
     let gates = texts.iter().map(gate).collect::<Result<Vec<Gate>, String>>();
-    gates.map_err(|why| Failure::Input(format!("error[S040]: {why}")))
+    gates.map_err(|why| Failure::Input(format!("error[S080]: {why}")))
 }
 
 /// Holds the gates against the report.

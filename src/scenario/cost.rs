@@ -80,8 +80,12 @@ fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Optio
         }
         Some((name, at)) => match calibrate::profiles::embedded(&name) {
             Some(text) => (Some(text.to_owned()), name, at),
-            None => match std::fs::read_to_string(folder.join(&name)) {
+            None => match crate::text_file::read(&folder.join(&name)) {
                 Ok(text) => (Some(text), name, at),
+                Err(why) if folder.join(&name).exists() => {
+                    section.find(Finding::error("S034", at, format!("cannot read profile `{name}`: {why}")));
+                    (None, name, None)
+                }
                 Err(_) => {
                     let names = calibrate::profiles::names().into_iter().chain(["roofline"]);
                     section.find(unknown(

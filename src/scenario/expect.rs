@@ -34,27 +34,15 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
     for (key, mut value) in section.rest() {
         let at = place_of(&value);
         let name = key.name.into_owned();
-        let number = |value: &toml_span::Value<'_>| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
-        let holds = match value.take() {
-            ValueInner::Array(items) if name == "order" => {
-                Some(Holds::Order(items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()))
-            }
-            ValueInner::Table(table) => {
-                let get = |key: &str| table.get(key).and_then(number);
-                let status = table.get("status").and_then(|value| value.as_str().map(str::to_owned));
-                match (get("near").zip(get("within")), get("exact"), (get("min"), get("max")), status) {
-                    (Some((near, within)), ..) => Some(Holds::Between(near - within, near + within)),
-                    (_, Some(exact), ..) => Some(Holds::Between(exact, exact)),
-                    (_, _, _, Some(status)) => Some(Holds::Status(status)),
-                    (_, _, (None, None), _) => None,
-                    (_, _, (min, max), _) => {
-                        Some(Holds::Between(min.unwrap_or(f64::NEG_INFINITY), max.unwrap_or(f64::INFINITY)))
-                    }
-                }
-            }
-            _ => None,
-        };
-        match holds {
+        let kinds = ["metrics.", "planner.", "speedup_ratio.", "status."];
+        if name != "order" && !kinds.iter().any(|kind| name.starts_with(kind)) {
+            let what = format!("expectation `{name}` is about nothing that a result has");
+            section.find(Finding::error("S050", at, what).help(
+                "keys are \"metrics.POLICY.METRIC\", \"planner.POLICY.FIGURE\", \"speedup_ratio.POLICY\", \"status.POLICY\" and order",
+            ));
+            continue;
+        }
+        match holds(&name, value.take()) {
             Some(holds) => expectations.push(Expectation { key: name, holds }),
             None => section.find(
                 Finding::error("S050", at, format!("expectation `{name}` cannot be read"))
@@ -64,6 +52,31 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
     }
     section.finish();
     expectations
+}
+
+/// What a value asks; `None` where it is not one of the forms, with all of its keys and no other.
+fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
+    if name == "order" {
+        let ValueInner::Array(items) = value else { return None };
+        return items.iter().map(|item| item.as_str().map(str::to_owned)).collect::<Option<_>>().map(Holds::Order);
+    }
+    let ValueInner::Table(table) = value else { return None };
+    let number = |key: &str| {
+        let value = table.get(key)?;
+        value.as_float().or_else(|| value.as_integer().map(|n| n as f64)).filter(|number| number.is_finite())
+    };
+    let mut keys: Vec<&str> = table.keys().map(|key| key.name.as_ref()).collect();
+    keys.sort_unstable();
+    let (low, high) = match (keys[..].as_ref(), name.starts_with("status.")) {
+        (["status"], true) => return table.get("status")?.as_str().map(|status| Holds::Status(status.to_owned())),
+        (["near", "within"], false) => (number("near")? - number("within")?, number("near")? + number("within")?),
+        (["exact"], false) => (number("exact")?, number("exact")?),
+        (["max", "min"], false) => (number("min")?, number("max")?),
+        (["min"], false) => (number("min")?, f64::INFINITY),
+        (["max"], false) => (f64::NEG_INFINITY, number("max")?),
+        _ => return None,
+    };
+    (low <= high).then_some(Holds::Between(low, high))
 }
 
 /// What a result misses, one sentence each.

@@ -209,10 +209,7 @@ fn policies(mut section: Section<'_>, base: PromptChoice) -> super::run_list::Ru
 
 /// `[[policies.variant]]`: a policy under a name of its own, with settings of its own.
 fn variant(mut section: Section<'_>, base: PromptChoice) -> Option<(String, PromptChoice)> {
-    let name = section.text("name").map(|(name, _)| name);
-    if name.is_none() {
-        section.missing("name", "the name that results show");
-    }
+    let name = section.name();
     let words = POLICIES.map(|(name, ..)| name);
     let policy = POLICIES[section.word("policy", 0, &words)].1;
     let tensor = small(section.count("tp", Some(base.degrees.tensor.into()), 1..=1024).0);

@@ -6,9 +6,11 @@ use sim::Model;
 
 use super::reader::{Section, unknown};
 use crate::diagnostic::Finding;
+use crate::text_file;
 
 /// Reads the section.
 pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    section.alternatives(&["name", "config"]);
     let (name, config) = (section.text("name"), section.text("config"));
     let model = match (name, config) {
         (None, None) => {
@@ -18,7 +20,11 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
             );
             None
         }
-        (_, Some((path, at))) => match std::fs::read_to_string(folder.join(&path)) {
+        (Some(_), Some((_, at))) => {
+            section.find(Finding::error("S036", at, "`name` and `config` of a model exclude each other"));
+            None
+        }
+        (None, Some((path, at))) => match text_file::read(&folder.join(&path)) {
             Err(error) => {
                 section.find(Finding::error("S020", at, format!("cannot read `{path}`: {error}")));
                 None

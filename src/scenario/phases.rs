@@ -8,11 +8,10 @@ use planner::rental::thunderserve::{Machine, Pool, Tabu, Task, alone_s};
 use sim::serving::arrivals::{self, Arrivals};
 use sim::serving::lengths;
 use sim::serving::request::{Request, Requests};
-use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};
-use super::reader::{Place, Reader, Section, place_of, unknown};
-use super::run_list::baseline;
+use super::reader::{Reader, Section, unknown};
+use super::run_list::{RunList, run_list};
 use super::{Overrides, model};
 use crate::diagnostic::{Finding, Source};
 
@@ -198,7 +197,7 @@ fn search(mut section: Section<'_>, seed: u64) -> Tabu {
 
 /// `[requests]`, arriving once per second.
 fn requests(mut section: Section<'_>, seed: u64) -> Requests {
-    let n = usize::try_from(section.count("requests", Some(2000), 1..=1_000_000).0).expect("bounded");
+    let n = usize::try_from(section.count("requests", Some(2000), 1..=100_000).0).expect("bounded");
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
     let mut list = Vec::new();
@@ -310,50 +309,27 @@ fn named(name: &str) -> Option<Method> {
     METHODS.iter().find(|(known, ..)| *known == name).map(|(_, method, _)| *method)
 }
 
-fn unknown_policy(found: &str, at: Place, variants: &[String]) -> Finding {
-    let names = METHODS.iter().map(|(name, ..)| *name).chain(variants.iter().map(String::as_str));
-    unknown("S027", format!("unknown policy `{found}`"), found, names, at)
-}
-
 /// `[policies]`: the choices in order, and the baseline; no choices without a task.
 fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<PhasesChoice>, String) {
     let mut variants: Vec<(String, Option<PhasesChoice>)> = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, task)));
-    let known: Vec<String> = variants.iter().map(|(name, _)| name.clone()).collect();
-    let (mut chosen, mut names) = (Vec::new(), Vec::new());
-    match section.take("run") {
-        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
-            for item in &items {
-                let (name, at) = (item.as_str().unwrap_or_default(), place_of(item));
-                if let Some((_, choice)) = variants.iter().find(|(known, _)| known == name) {
-                    chosen.extend(choice.clone());
-                } else if let Some(method) = named(name) {
-                    chosen.extend(task.map(|task| PhasesChoice {
-                        name: name.to_owned(),
-                        method,
-                        task: task.clone(),
-                        lost: vec![0; task.pool.machines.len()],
-                    }));
-                } else {
-                    section.find(unknown_policy(name, at, &known));
-                    continue;
-                }
-                names.push(name.to_owned());
-            }
-        }
-        _ => section.missing("run", "for example `run = [\"colocated\", \"thunderserve\"]`"),
-    }
-    let baseline = baseline(&mut section, names.iter().map(String::as_str).collect());
+    let plain = |name: &str, method: Method| {
+        task.map(|task| PhasesChoice {
+            name: name.to_owned(),
+            method,
+            task: task.clone(),
+            lost: vec![0; task.pool.machines.len()],
+        })
+    };
+    let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
+    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
     section.finish();
-    (chosen, baseline)
+    (choices.into_iter().filter_map(|(_, choice)| choice).collect(), baseline)
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
 fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Option<PhasesChoice>)> {
-    let name = section.text("name").map(|(name, _)| name);
-    if name.is_none() {
-        section.missing("name", "the name that results show");
-    }
+    let name = section.name();
     let method = match section.text("policy") {
         None => {
             section.missing("policy", "a policy, for example `thunderserve`");
@@ -362,7 +338,8 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
         Some((name, at)) => {
             let found = named(&name);
             if found.is_none() {
-                section.find(unknown_policy(&name, at, &[]));
+                let names = METHODS.iter().map(|(name, ..)| *name);
+                section.find(unknown("S027", format!("unknown policy `{name}`"), &name, names, at));
             }
             found
         }

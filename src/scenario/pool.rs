@@ -248,7 +248,7 @@ fn types(
         }
         return Some((table.types.clone(), "published".to_owned()));
     }
-    let text = match std::fs::read_to_string(folder.join(&name)) {
+    let text = match crate::text_file::read(&folder.join(&name)) {
         Ok(text) => text,
         Err(error) => {
             let names: Vec<&str> = tables::published().iter().map(|table| table.name.as_str()).collect();

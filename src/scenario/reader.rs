@@ -10,6 +10,9 @@ use crate::diagnostic::{Finding, nearest};
 /// Position that `--set` values carry; no file is that long.
 const FROM_COMMAND_LINE: usize = usize::MAX;
 
+/// Longest name: with an ending it is still a file's name everywhere.
+const NAME_BYTES_MAX: usize = 100;
+
 /// A file being read.
 pub struct Reader<'f> {
     root: Table<'static>,
@@ -22,6 +25,8 @@ pub struct Section<'f> {
     at: Option<Range<usize>>,
     table: Table<'static>,
     asked: Vec<&'static str>,
+    /// Keys that were there when they were asked for.
+    given: Vec<&'static str>,
     findings: &'f mut Vec<Finding>,
 }
 
@@ -120,7 +125,7 @@ impl<'f> Reader<'f> {
             }
             None => (None, Table::new()),
         };
-        Section { name: name.to_owned(), at, table, asked: Vec::new(), findings: self.findings }
+        Section { name: name.to_owned(), at, table, asked: Vec::new(), given: Vec::new(), findings: self.findings }
     }
 
     /// The keys before the first section.
@@ -133,7 +138,7 @@ impl<'f> Reader<'f> {
             }
         }
         let asked = sections.to_vec();
-        Section { name: String::new(), at: None, table, asked, findings: self.findings }
+        Section { name: String::new(), at: None, table, asked, given: Vec::new(), findings: self.findings }
     }
 
     /// Adds a finding.
@@ -232,10 +237,25 @@ impl Section<'_> {
         self.table.contains_key(key)
     }
 
+    /// Of keys that exclude each other, those that are there; one from the command line stands for those of the file.
+    pub fn alternatives(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
+        let given: Vec<&'static str> = keys.iter().copied().filter(|key| self.has(key)).collect();
+        let is_laid_over = |key: &&str| self.table.get(*key).is_some_and(|value| place(value.span).is_none());
+        let laid_over: Vec<&'static str> = given.iter().copied().filter(is_laid_over).collect();
+        if laid_over.is_empty() {
+            return given;
+        }
+        for key in given.into_iter().filter(|key| !laid_over.contains(key)) {
+            self.table.remove(key);
+        }
+        laid_over
+    }
+
     /// Takes a key's value.
     pub fn take(&mut self, key: &'static str) -> Option<(ValueInner<'static>, Place)> {
         self.asked.push(key);
         let mut value = self.table.remove(key)?;
+        self.given.push(key);
         let at = place(value.span);
         Some((value.take(), at))
     }
@@ -302,6 +322,28 @@ impl Section<'_> {
         }
     }
 
+    /// `name`, which results and files show; a finding where there is none.
+    pub fn name(&mut self) -> Option<String> {
+        let Some((name, at)) = self.text("name") else {
+            self.missing("name", "the name that results show");
+            return None;
+        };
+        self.plain_name(&name, at);
+        Some(name)
+    }
+
+    /// Refuses a name that cannot be part of a file's name.
+    pub fn plain_name(&mut self, name: &str, at: Place) {
+        let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '/' | '\\');
+        if name.is_empty() || name.starts_with('.') || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
+            let what = format!("`{}` is not a name that a file can have", self.full("name"));
+            let help = format!(
+                "allowed are 1 to {NAME_BYTES_MAX} bytes without `/`, `\\` and control characters, not starting with `.`"
+            );
+            self.find(Finding::error("S015", at, what).help(help));
+        }
+    }
+
     /// A flag.
     pub fn flag(&mut self, key: &'static str, default: bool) -> bool {
         match self.take(key) {
@@ -333,8 +375,11 @@ impl Section<'_> {
         default.unwrap_or_default()
     }
 
-    /// Says that a key is needed.
+    /// Says that a key is needed; what is wrong with one that is there was said when it was read.
     pub fn missing(&mut self, key: &str, help: &str) {
+        if self.given.contains(&key) {
+            return;
+        }
         let at = self.at.clone();
         let what = format!("key `{}` is missing", self.full(key));
         self.find(Finding::error("S013", at, what).help(help));
@@ -353,7 +398,14 @@ impl Section<'_> {
                 self.findings.push(Finding::error("S010", at, format!("`{name}` holds something that is no table")));
                 continue;
             };
-            read(Section { name: name.clone(), at, table, asked: Vec::new(), findings: self.findings });
+            read(Section {
+                name: name.clone(),
+                at,
+                table,
+                asked: Vec::new(),
+                given: Vec::new(),
+                findings: self.findings,
+            });
         }
     }
 
@@ -365,7 +417,7 @@ impl Section<'_> {
             self.wrong_type(key, &value, "a table", at);
             return None;
         };
-        Some(Section { name, at, table, asked: Vec::new(), findings: self.findings })
+        Some(Section { name, at, table, asked: Vec::new(), given: Vec::new(), findings: self.findings })
     }
 
     /// Remaining keys, taken as they are.

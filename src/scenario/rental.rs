@@ -16,8 +16,8 @@ use sim::Model;
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};
-use super::reader::{Reader, Section, place_of, unknown};
-use super::run_list::baseline;
+use super::reader::{Reader, Section};
+use super::run_list::{RunList, run_list};
 use super::{Overrides, model};
 use crate::diagnostic::{Finding, Source};
 pub use given::GivenPlan;
@@ -227,26 +227,10 @@ fn budgets(mut section: Section<'_>) -> Vec<f64> {
 
 /// `[policies]`: rows for every policy and budget, the baseline, the gap.
 fn policies(mut section: Section<'_>, plans: &[GivenPlan], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
-    let names = || POLICIES.iter().map(|policy| policy.name).chain(plans.iter().map(|plan| plan.name.as_str()));
-    let mut deciders: Vec<(String, Decider)> = Vec::new();
-    match section.take("run") {
-        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
-            for item in &items {
-                let name = item.as_str().unwrap_or_default();
-                let given = plans.iter().position(|plan| plan.name == name).map(Decider::Given);
-                let policy = || planner::rental::policies::named(name).map(Decider::Policy);
-                match given.or_else(policy) {
-                    Some(decider) => deciders.push((name.to_owned(), decider)),
-                    None => {
-                        section.find(unknown("S027", format!("unknown policy `{name}`"), name, names(), place_of(item)))
-                    }
-                }
-            }
-        }
-        _ => section.missing("run", "for example `run = [\"homogeneous\", \"cost-efficiency\"]`"),
-    }
+    let plain = POLICIES.iter().map(|policy| (policy.name, Decider::Policy(policy))).collect();
+    let given = plans.iter().enumerate().map(|(index, plan)| (plan.name.clone(), Decider::Given(index))).collect();
+    let RunList { choices: deciders, baseline } = run_list(&mut section, plain, given);
     let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
-    let baseline = baseline(&mut section, deciders.iter().map(|(name, _)| name.as_str()).collect());
     section.finish();
     let row = |(name, decider): &(String, Decider), usd: f64| RentalChoice {
         name: if budgets.len() > 1 { format!("{name}@{usd}") } else { name.clone() },

@@ -1,8 +1,9 @@
-//! `run` and `baseline` of a `[policies]` section whose policies are a table of names, with variants beside them.
+//! `run` and `baseline` of a `[policies]` section: policies of a table by name, and variants beside them.
 
 use toml_span::value::ValueInner;
 
-use super::reader::{Section, place_of, unknown};
+use super::reader::{Place, Section, place_of, unknown};
+use crate::diagnostic::Finding;
 
 /// What is compared, in order, each with its name; and the name of the baseline.
 pub struct RunList<T> {
@@ -15,35 +16,71 @@ pub struct RunList<T> {
 /// Reads `run` and `baseline`; `variants` come first where names are equal.
 pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, variants: Vec<(String, T)>) -> RunList<T> {
     let known = || variants.iter().map(|(name, _)| name.as_str()).chain(plain.iter().map(|(name, _)| *name));
-    let mut choices: Vec<(String, T)> = Vec::new();
-    match section.take("run") {
-        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
-            for item in &items {
-                let name = item.as_str().unwrap_or_default();
-                let variant = variants.iter().find(|(known, _)| known == name).map(|(_, choice)| choice);
-                match variant.or_else(|| plain.iter().find(|(known, _)| *known == name).map(|(_, choice)| choice)) {
-                    Some(choice) => choices.push((name.to_owned(), choice.clone())),
-                    None => {
-                        let what = format!("unknown policy `{name}`");
-                        section.find(unknown("S027", what, name, known(), place_of(item)));
-                    }
-                }
-            }
+    for (index, (name, _)) in variants.iter().enumerate() {
+        if variants[..index].iter().any(|(other, _)| other == name) {
+            let what = format!("two variants are called `{name}`");
+            let at = section.at();
+            section.find(Finding::error("S028", at, what).help("results go by name; give each variant its own"));
         }
-        _ => {
-            let names: Vec<&str> = known().collect();
-            section.missing("run", &format!("a list of {}", names.join(", ")));
+    }
+    let mut choices: Vec<(String, T)> = Vec::new();
+    for (name, at) in asked(section, &known().collect::<Vec<_>>()) {
+        let variant = variants.iter().find(|(known, _)| *known == name).map(|(_, choice)| choice);
+        match variant.or_else(|| plain.iter().find(|(known, _)| *known == name).map(|(_, choice)| choice)) {
+            Some(_) if choices.iter().any(|(other, _)| *other == name) => {
+                let what = format!("`policies.run` names `{name}` twice");
+                section
+                    .find(Finding::error("S028", at, what).help("a variant runs the same policy under another name"));
+            }
+            Some(choice) => choices.push((name, choice.clone())),
+            None => {
+                let what = format!("unknown policy `{name}`");
+                section.find(unknown("S027", what, &name, known(), at));
+            }
         }
     }
     let baseline = baseline(section, choices.iter().map(|(name, _)| name.as_str()).collect());
     RunList { choices, baseline }
 }
 
+/// Names of `run` with their places.
+fn asked(section: &mut Section<'_>, known: &[&str]) -> Vec<(String, Place)> {
+    let help = format!("a list of some of {}", known.join(", "));
+    let items = match section.take("run") {
+        Some((ValueInner::Array(items), at)) => {
+            if items.is_empty() {
+                section.find(Finding::error("S028", at, "`policies.run` names no policy").help(help));
+            }
+            items
+        }
+        Some((_, at)) => {
+            section.find(Finding::error("S010", at, "`policies.run` is not a list of names").help(help));
+            Vec::new()
+        }
+        None => {
+            section.missing("run", &help);
+            Vec::new()
+        }
+    };
+    let mut names = Vec::with_capacity(items.len());
+    for item in &items {
+        match item.as_str() {
+            Some(name) => names.push((name.to_owned(), place_of(item))),
+            None => section.find(
+                Finding::error("S010", place_of(item), "`policies.run` holds something that is no name")
+                    .help("write names of policies, in quotation marks"),
+            ),
+        }
+    }
+    names
+}
+
 /// `baseline`: one of the names that run, or the first of them.
-pub fn baseline(section: &mut Section<'_>, running: Vec<&str>) -> String {
+fn baseline(section: &mut Section<'_>, running: Vec<&str>) -> String {
     let first = running.first().copied().unwrap_or_default().to_owned();
     section.text("baseline").map_or(first, |(name, at)| {
-        if !running.contains(&name.as_str()) {
+        // Without a policy that runs, the list itself is what is wrong.
+        if !running.is_empty() && !running.contains(&name.as_str()) {
             section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, running, at));
         }
         name

@@ -56,8 +56,12 @@ fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static sim::schedule::Sc
         return None;
     };
     let named = |item: &toml_span::Value<'_>| {
-        let name = item.as_str().unwrap_or_default().to_owned();
-        policies::schedule(section, &name, place_of(item))
+        let Some(name) = item.as_str() else {
+            let what = "`search.schedules` holds something that is no name";
+            section.find(Finding::error("S011", place_of(item), what).help("`skrull-sim list schedules` shows all"));
+            return None;
+        };
+        policies::schedule(section, name, place_of(item))
     };
     Some(items.iter().map(named).collect::<Vec<_>>().into_iter().flatten().collect())
 }

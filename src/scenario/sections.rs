@@ -30,7 +30,9 @@ fn name(top: &mut Section<'_>, source: &Source) -> String {
     let stem =
         Path::new(&source.path).file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy().into_owned());
     let stem = stem.trim_end_matches(" (shipped)").to_owned();
-    top.text("name").map_or(stem, |(name, _)| name)
+    let Some((name, at)) = top.text("name") else { return stem };
+    top.plain_name(&name, at);
+    name
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.

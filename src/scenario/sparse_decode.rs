@@ -181,10 +181,7 @@ fn policies(mut section: Section<'_>, base: &DecodeChoice) -> RunList<DecodeChoi
 
 /// `[[policies.variant]]`: a policy under a name of its own, on GPUs and with batches of its own.
 fn variant(mut section: Section<'_>, base: &DecodeChoice) -> Option<(String, DecodeChoice)> {
-    let name = section.text("name").map(|(name, _)| name);
-    if name.is_none() {
-        section.missing("name", "the name that results show");
-    }
+    let name = section.name();
     let policy = POLICIES[section.word("policy", 0, &POLICIES.map(|(name, ..)| name))].1;
     let choice = DecodeChoice {
         policy,

@@ -58,7 +58,7 @@ const CARD: Card = Card {
             name: "buckets",
             unit: "buckets",
             default: "16",
-            allowed: Allowed::Range(1.0, 1000.0),
+            allowed: Allowed::Count(1.0, 1000.0),
             about: "lengths that are told apart when times are estimated",
         },
         Parameter {

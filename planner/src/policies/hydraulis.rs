@@ -68,7 +68,7 @@ const CARD: Card = Card {
             name: "spans",
             unit: "spans",
             default: "32",
-            allowed: Allowed::Range(1.0, 1024.0),
+            allowed: Allowed::Count(1.0, 1024.0),
             about: "length spans of the histogram",
         },
         Parameter {

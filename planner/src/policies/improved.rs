@@ -32,7 +32,7 @@ const CARD: Card = Card {
         name: "tries",
         unit: "plans",
         default: "200",
-        allowed: Allowed::Range(0.0, 1e6),
+        allowed: Allowed::Count(0.0, 1e6),
         about: "changed plans that are simulated per step",
     }],
 };

@@ -5,7 +5,10 @@
 use hw::{Seconds, Span, Time};
 
 use crate::random::{self, Stream};
-use crate::serving::request::Requests;
+use crate::serving::request::{Request, Requests};
+
+/// Latest arrival, seconds after the start (92 days): a span of time holds it exactly, and what is served after it.
+pub const ARRIVAL_S_MAX: f64 = 8.0e6;
 
 /// How requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -41,19 +44,19 @@ pub struct Schedule {
 }
 
 /// Lays arrivals at a changing rate over requests: gaps of mean 1 in the time in which the rate is 1 (the time change of an inhomogeneous
-/// process).
+/// process). Requests that would arrive after `ARRIVAL_S_MAX` are dropped; says how many.
 ///
 /// # Panics
 /// When no piece has a rate above 0; the scenario reader holds that.
-pub fn lay_schedule(requests: &mut Requests, schedule: &Schedule, seed: u64) {
+pub fn lay_schedule(requests: &mut Requests, schedule: &Schedule, seed: u64) -> usize {
     let mut stream = random::stream(seed, "arrivals");
     let shape = 1.0 / (schedule.cv * schedule.cv);
     assert!(schedule.pieces.iter().any(|(_, per_s)| *per_s > 0.0), "somebody arrives");
     let (mut piece, mut turn_s, mut now_s) = (0, 0.0, 0.0);
-    for request in &mut requests.list {
+    lay_each(requests, |_| {
         let is_poisson = (schedule.cv - 1.0).abs() < f64::EPSILON;
         let mut left = if is_poisson { stream.exponential() } else { gamma(&mut stream, shape) / shape };
-        loop {
+        while now_s <= ARRIVAL_S_MAX {
             let per_s = schedule.pieces[piece].1;
             let next = schedule.pieces.get(piece + 1).map(|(from_s, _)| *from_s).or(schedule.repeat_s);
             let until_s = turn_s + next.unwrap_or(f64::INFINITY);
@@ -68,38 +71,51 @@ pub fn lay_schedule(requests: &mut Requests, schedule: &Schedule, seed: u64) {
                 (piece, turn_s) = (0, until_s);
             }
         }
-        request.arrival = Time::ZERO + Span::from_seconds(Seconds::new(now_s));
-    }
+        now_s
+    })
 }
 
-/// Lays arrivals over requests.
+/// Gives every request, in order, its arrival in seconds, and drops them from the first on that arrives after `ARRIVAL_S_MAX`; says how many.
+fn lay_each(requests: &mut Requests, mut arrival_s: impl FnMut(&Request) -> f64) -> usize {
+    let n = requests.list.len();
+    let mut n_kept = 0;
+    for request in &mut requests.list {
+        let at_s = arrival_s(request);
+        if at_s > ARRIVAL_S_MAX {
+            break;
+        }
+        request.arrival = Time::ZERO + Span::from_seconds(Seconds::new(at_s));
+        n_kept += 1;
+    }
+    requests.list.truncate(n_kept);
+    n - n_kept
+}
+
+/// Lays arrivals over requests. Those that would arrive after `ARRIVAL_S_MAX` are dropped; says how many.
 ///
 /// # Panics
 /// When a rate, a coefficient or a speed is not positive; the scenario reader holds the ranges.
-pub fn lay(requests: &mut Requests, arrivals: Arrivals, seed: u64) {
+pub fn lay(requests: &mut Requests, arrivals: Arrivals, seed: u64) -> usize {
     let mut stream = random::stream(seed, "arrivals");
     let mut now_s = 0.0;
-    for request in &mut requests.list {
-        let at_s = match arrivals {
-            Arrivals::Poisson { per_s } => {
-                assert!(per_s > 0.0, "a rate is positive, found {per_s}");
-                now_s += stream.exponential() / per_s;
-                now_s
-            }
-            Arrivals::Gamma { per_s, cv } => {
-                assert!(per_s > 0.0, "a rate is positive, found {per_s}");
-                assert!(cv > 0.0, "a coefficient of variation is positive, found {cv}");
-                let shape = 1.0 / (cv * cv);
-                now_s += gamma(&mut stream, shape) / (shape * per_s);
-                now_s
-            }
-            Arrivals::Replay { speed } => {
-                assert!(speed > 0.0, "a speed is positive, found {speed}");
-                (request.arrival - Time::ZERO).to_seconds().get() / speed
-            }
-        };
-        request.arrival = Time::ZERO + Span::from_seconds(Seconds::new(at_s));
-    }
+    lay_each(requests, |request| match arrivals {
+        Arrivals::Poisson { per_s } => {
+            assert!(per_s > 0.0, "a rate is positive, found {per_s}");
+            now_s += stream.exponential() / per_s;
+            now_s
+        }
+        Arrivals::Gamma { per_s, cv } => {
+            assert!(per_s > 0.0, "a rate is positive, found {per_s}");
+            assert!(cv > 0.0, "a coefficient of variation is positive, found {cv}");
+            let shape = 1.0 / (cv * cv);
+            now_s += gamma(&mut stream, shape) / (shape * per_s);
+            now_s
+        }
+        Arrivals::Replay { speed } => {
+            assert!(speed > 0.0, "a speed is positive, found {speed}");
+            (request.arrival - Time::ZERO).to_seconds().get() / speed
+        }
+    })
 }
 
 /// A standard normal draw (Box-Muller; one of the pair is enough here).
@@ -129,7 +145,19 @@ fn gamma(stream: &mut Stream, shape: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::serving::request::Request;
+
+    #[test]
+    fn requests_after_the_end_of_time_are_dropped_and_counted() {
+        // One in 4e6 seconds: the draws of the first few stay below 8e6 s, and none after them can be represented.
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); 50]);
+        let left_out = lay(&mut requests, Arrivals::Poisson { per_s: 2.5e-7 }, 3);
+        assert_eq!(left_out + requests.len(), 50);
+        assert!((1..20).contains(&requests.len()), "{}", requests.len());
+        // A rate of nearly nothing in every turn of a schedule ends all the same.
+        let schedule = Schedule { pieces: vec![(0.0, 1e-12)], repeat_s: Some(1.0), cv: 1.0 };
+        let mut requests = Requests::of(vec![Request::new(Time::ZERO, 1, 1); 2]);
+        assert_eq!(lay_schedule(&mut requests, &schedule, 3), 2);
+    }
 
     /// Mean and coefficient of variation of 100,000 gaps.
     fn gaps(arrivals: Arrivals) -> (f64, f64) {

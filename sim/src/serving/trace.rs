@@ -11,6 +11,7 @@ use std::io::BufRead;
 
 use hw::{Seconds, Span, Time};
 
+use crate::serving::arrivals::ARRIVAL_S_MAX;
 use crate::serving::request::{Request, Requests};
 use lines::Lines;
 
@@ -18,8 +19,6 @@ use lines::Lines;
 pub const LINE_BYTES_MAX: usize = 16 << 20;
 /// Faults that are kept one by one.
 pub const FAULTS_MAX: usize = 100;
-/// Latest arrival, seconds after the start: what a span holds exactly.
-const ARRIVAL_S_MAX: f64 = 8.0e6;
 /// Tokens per hash of a Mooncake trace.
 const MOONCAKE_BLOCK_TOKENS: u32 = 512;
 

@@ -6,8 +6,8 @@ use toml_span::value::ValueInner;
 use super::PoolChoice;
 use super::load::{self, Load};
 use crate::diagnostic::Finding;
-use crate::scenario::reader::{Place, Section, place_of, unknown};
-use crate::scenario::run_list::baseline;
+use crate::scenario::reader::{Section, unknown};
+use crate::scenario::run_list::{RunList, run_list};
 
 fn named(name: &str) -> Option<&'static PoolPolicy> {
     POLICIES.iter().find(|policy| policy.name == name)
@@ -23,43 +23,19 @@ fn choice(policy: &PoolPolicy, load: &Load) -> PoolChoice {
     }
 }
 
-fn unknown_policy(found: &str, at: Place, variants: &[PoolChoice]) -> Finding {
-    let names = POLICIES.iter().map(|policy| policy.name).chain(variants.iter().map(|choice| choice.name.as_str()));
-    unknown("S027", format!("unknown policy `{found}`"), found, names, at)
-}
-
 /// Reads the section: the choices in order, and the baseline.
 pub fn policies(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> (Vec<PoolChoice>, String) {
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, load, n_nodes, n_layers)));
-    let mut chosen: Vec<PoolChoice> = Vec::new();
-    match section.take("run") {
-        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
-            for item in &items {
-                let (name, at) = (item.as_str().unwrap_or_default(), place_of(item));
-                let variant = variants.iter().find(|choice| choice.name == name).cloned();
-                match variant.or_else(|| named(name).map(|policy| choice(policy, load))) {
-                    Some(choice) => chosen.push(choice),
-                    None => section.find(unknown_policy(name, at, &variants)),
-                }
-            }
-        }
-        _ => {
-            section
-                .missing("run", "for example `run = [\"helix\", \"separate\"]`; `skrull-sim list policies` shows all");
-        }
-    }
-    let baseline = baseline(&mut section, chosen.iter().map(|choice| choice.name.as_str()).collect());
+    let plain = POLICIES.iter().map(|policy| (policy.name, choice(policy, load))).collect();
+    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
     section.finish();
-    (chosen, baseline)
+    (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own.
-fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<PoolChoice> {
-    let name = section.text("name").map(|(name, _)| name);
-    if name.is_none() {
-        section.missing("name", "the name that results show");
-    }
+fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<(String, PoolChoice)> {
+    let name = section.name();
     let policy = of_key(&mut section, "policy");
     if policy.is_none() && section.at().is_some() {
         section.missing("policy", "a policy of pools, for example `helix`");
@@ -76,14 +52,15 @@ fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32)
     if let Placement::Searched { solver_s: seconds } = &mut placement {
         *seconds = solver_s;
     }
-    Some(PoolChoice { name, placement, scheduling: policy.scheduling, load, decodes_max })
+    Some((name.clone(), PoolChoice { name, placement, scheduling: policy.scheduling, load, decodes_max }))
 }
 
 fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
     let (name, at) = section.text(key)?;
     let found = named(&name);
     if found.is_none() {
-        section.find(unknown_policy(&name, at, &[]));
+        let names = POLICIES.iter().map(|policy| policy.name);
+        section.find(unknown("S027", format!("unknown policy `{name}`"), &name, names, at));
     }
     found
 }

@@ -55,11 +55,15 @@ pub(super) fn needed(
 }
 
 fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
-    let name = section.text(key).map(|(name, _)| name);
-    if name.is_none() {
-        section.missing(key, "the name of a `[[fleet.group]]`");
+    const HELP: &str = "the name of a `[[fleet.group]]`";
+    let Some((name, at)) = section.text(key) else {
+        section.missing(key, HELP);
+        return String::new();
+    };
+    if name.is_empty() {
+        section.find(Finding::error("S042", at, format!("`{key}` names no group")).help(HELP));
     }
-    name.unwrap_or_default()
+    name
 }
 
 /// `failures` of a group.
@@ -108,7 +112,8 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let nowhere = None;
     let chosen = serving.choices.iter().flat_map(|choice| choice.groups.iter().map(|name| (name, &nowhere)));
     for (name, at) in ends.chain(lost).chain(chosen) {
-        if !names.contains(&name.as_str()) {
+        // An empty name was refused where it was read.
+        if !name.is_empty() && !names.contains(&name.as_str()) {
             let what = format!("unknown group `{name}`");
             reader.find(unknown("S042", what, name, names.iter().copied(), at.clone()));
         }

@@ -8,8 +8,8 @@ use super::ServingChoice;
 use super::engine::EngineSection;
 use super::operation::operation;
 use crate::diagnostic::Finding;
-use crate::scenario::reader::{Place, Section, place_of, unknown};
-use crate::scenario::run_list::baseline;
+use crate::scenario::reader::{Section, unknown};
+use crate::scenario::run_list::{RunList, run_list};
 
 /// A router by a key of a section.
 pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static RouterKind> {
@@ -20,11 +20,6 @@ pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static R
         section.find(unknown("S095", format!("unknown router `{name}`"), &name, names, at));
     }
     found
-}
-
-fn unknown_policy(found: &str, at: Place, variants: &[ServingChoice]) -> Finding {
-    let names = BATCHERS.iter().map(|batcher| batcher.name()).chain(variants.iter().map(|choice| choice.name.as_str()));
-    unknown("S027", format!("unknown policy `{found}`"), found, names, at)
 }
 
 /// Reads the section: the choices in order, and the baseline.
@@ -43,24 +38,10 @@ pub fn policies(
         operation: engine.operation.clone(),
         groups: Vec::new(),
     };
-    let mut chosen: Vec<ServingChoice> = Vec::new();
-    match section.take("run") {
-        Some((ValueInner::Array(items), _)) if !items.is_empty() => {
-            for item in &items {
-                let (name, at) = (item.as_str().unwrap_or_default(), place_of(item));
-                let variant = variants.iter().find(|choice| choice.name == name).cloned();
-                match variant.or_else(|| batcher::named(name).map(plain)) {
-                    Some(choice) => chosen.push(choice),
-                    None => section.find(unknown_policy(name, at, &variants)),
-                }
-            }
-        }
-        _ => section
-            .missing("run", "for example `run = [\"vllm-v1\", \"vllm-v0\"]`; `skrull-sim list policies` shows all"),
-    }
-    let baseline = baseline(&mut section, chosen.iter().map(|choice| choice.name.as_str()).collect());
+    let plain = BATCHERS.iter().map(|batcher| (batcher.name(), plain(*batcher))).collect();
+    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
     section.finish();
-    (chosen, baseline)
+    (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
 }
 
 /// `groups` of a variant: those of the fleet that serve.
@@ -81,12 +62,13 @@ fn groups(section: &mut Section<'_>) -> Vec<String> {
 }
 
 /// `[[policies.variant]]`: a batching policy under a name of its own.
-fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static RouterKind) -> Option<ServingChoice> {
+fn variant(
+    mut section: Section<'_>,
+    engine: &EngineSection,
+    router: &'static RouterKind,
+) -> Option<(String, ServingChoice)> {
     let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
-    let name = section.text("name").map(|(name, _)| name);
-    if name.is_none() {
-        section.missing("name", "the name that results show");
-    }
+    let name = section.name();
     let batcher = match section.text("policy") {
         None => {
             section.missing("policy", "a batching policy, for example `vllm-v1`");
@@ -95,7 +77,8 @@ fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static Ro
         Some((name, at)) => {
             let found = batcher::named(&name);
             if found.is_none() {
-                section.find(unknown_policy(&name, at, &[]));
+                let names = BATCHERS.iter().map(|batcher| batcher.name());
+                section.find(unknown("S027", format!("unknown policy `{name}`"), &name, names, at));
             }
             found
         }
@@ -119,5 +102,6 @@ fn variant(mut section: Section<'_>, engine: &EngineSection, router: &'static Ro
     let groups = groups(&mut section);
     section.finish();
     let router = own_router.unwrap_or(router);
-    Some(ServingChoice { name: name?, batcher: batcher?, router, limits, operation, groups })
+    let (name, batcher) = (name?, batcher?);
+    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, groups }))
 }

@@ -25,6 +25,7 @@ struct Taken {
 /// Reads the section: the requests, and where they come from.
 pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, String)> {
     let n = usize::try_from(section.count("requests", Some(0), 1..=100_000_000).0).expect("bounded");
+    section.alternatives(&["lengths", "file"]);
     let (named, file) = (section.text("lengths"), section.text("file"));
     let names = Format::ALL.map(|(name, _)| name);
     let format = section.text("format");
@@ -131,7 +132,7 @@ struct Asked {
 }
 
 /// Latest second of a window.
-const WINDOW_S_MAX: f64 = 8e6;
+const WINDOW_S_MAX: f64 = arrivals::ARRIVAL_S_MAX;
 
 /// `[[trace.schedule]]`: rates that hold from some second on.
 fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
@@ -147,7 +148,7 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
         pieces.push((from_s, per_s));
         table.finish();
     });
-    let repeat_s = Some(section.number("repeat_s", 0.0, 1e-3..=WINDOW_S_MAX)).filter(|period| *period > 0.0);
+    let repeat_s = Some(section.number("repeat_s", 0.0, 1.0..=WINDOW_S_MAX)).filter(|period| *period > 0.0);
     let last = *pieces.last()?;
     if repeat_s.is_some_and(|period| period <= last.0) {
         wrong = Some((section.at(), "`trace.repeat_s` lies after the start of the last piece"));
@@ -176,6 +177,11 @@ fn asked(section: &mut Section<'_>) -> Asked {
     }
 }
 
+fn late(n: usize, at: Place) -> Finding {
+    let what = format!("{n} requests would arrive more than {WINDOW_S_MAX} s after the start");
+    Finding::error("S092", at, what).help("raise the rate, take fewer requests, or cut a window with `trace.to_s`")
+}
+
 /// Lays arrivals over the requests and cuts the window.
 fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Option<(Requests, String)> {
     let Taken { mut requests, has_arrivals, source } = taken;
@@ -197,9 +203,14 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
         1 => Arrivals::Gamma { per_s, cv },
         _ => Arrivals::Replay { speed },
     };
-    match &schedule {
+    let n_late = match &schedule {
         Some(schedule) => arrivals::lay_schedule(&mut requests, schedule, seed),
         None => arrivals::lay(&mut requests, arrivals, seed),
+    };
+    // Behind the end of a window nobody misses them.
+    if n_late > 0 && to >= WINDOW_S_MAX {
+        section.find(late(n_late, section.at()));
+        return None;
     }
     let at = |seconds: f64| Time::ZERO + Span::from_seconds(Seconds::new(seconds));
     let requests = if from > 0.0 || to < WINDOW_S_MAX { requests.window(at(from), at(to)) } else { requests };
@@ -209,7 +220,11 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
     }
     let mut requests = requests;
     if load != 1.0 {
-        arrivals::lay(&mut requests, Arrivals::Replay { speed: load }, seed);
+        let n_late = arrivals::lay(&mut requests, Arrivals::Replay { speed: load }, seed);
+        if n_late > 0 {
+            section.find(late(n_late, section.at()));
+            return None;
+        }
     }
     let words = match arrivals {
         _ if schedule.is_some() => format!("{source}, at rates of a schedule"),
