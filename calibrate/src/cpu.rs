@@ -47,7 +47,8 @@ struct Line {
 }
 
 impl Cpu {
-    /// Takes so many threads, or one per core.
+    /// Takes so many threads, or one per core but one: the system, the thread that keeps the queue and those of copies need one as well,
+    /// and a product that is cut over all cores waits for the slowest.
     ///
     /// # Errors
     /// When there are fewer cores, or the threads cannot be started.
@@ -55,7 +56,7 @@ impl Cpu {
         let missing = |why: String| DeviceError::Missing { device: name.to_owned(), why };
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let n_cores = cores.len().max(1);
-        let threads = threads.unwrap_or(n_cores);
+        let threads = threads.unwrap_or_else(|| n_cores.saturating_sub(1).max(1));
         if threads == 0 || threads > n_cores {
             return Err(missing(format!("{threads} threads were asked for, this machine has {n_cores} cores")));
         }
