@@ -1,5 +1,5 @@
 //! Planning time per global batch of every long-context system on pools of 64, 256 and 1,024 GPUs: eight sequences per GPU for data-parallel
-//! systems and FlexSP, about 200,000 tokens per 64 GPUs for Hydraulis. Estimate: a planner that runs beside a step of seconds has to stay
+//! systems and FlexSP, 150 per 64 GPUs (about 360,000 tokens) for Hydraulis. Estimate: a planner that runs beside a step of seconds has to stay
 //! below it; Skrull's runs in the data loader and has to stay below a millisecond for 256 sequences.
 //!
 //! Renting: six GPU types, nine request types, Llama-3 8B, 70B and both, to a gap of 1 %. Estimate: about 40 integers and 400 shares are
