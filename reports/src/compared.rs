@@ -40,7 +40,9 @@ fn with_interval(key: &str, spread: &Spread) -> String {
     let shown = figure(key, spread.mean, interval.map(|(low, high)| [low, high]));
     match interval {
         // Durations have it already.
-        Some((low, high)) if !shown.contains('±') => format!("{shown} ± {}", figure(key, (high - low) / 2.0, None)),
+        Some((low, high)) if !shown.contains(['±', '(']) => {
+            format!("{shown} ± {}", figure(key, (high - low) / 2.0, None))
+        }
         _ => shown,
     }
 }

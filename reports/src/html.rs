@@ -128,7 +128,7 @@ fn why(result: &PolicyResult) -> String {
     }
 }
 
-const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± the larger deviation of its interval. Imbalance: the \
+const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± the larger deviation of its interval, or its ends where that is larger still. Imbalance: the \
      busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for communication \
      alone. Peak memory: the fullest rank.";
 

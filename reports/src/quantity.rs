@@ -40,7 +40,8 @@ fn time_unit(seconds: f64) -> (f64, &'static str) {
     }
 }
 
-/// A duration, with the larger of its two deviations where an interval is known: `1.842 ± 0.092 s`.
+/// A duration, with the larger of its two deviations where an interval is known: `1.842 ± 0.092 s`. Where that is more than the duration,
+/// its ends say more: `24.3 (16.8 to 68.1) ms`.
 pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
     if !seconds.is_finite() {
         return ABSENT.to_owned();
@@ -51,6 +52,10 @@ pub(crate) fn duration(seconds: f64, interval: Option<[f64; 2]>) -> String {
         Some([low, high]) if low.is_finite() && high.is_finite() => {
             let deviation = (high - seconds).max(seconds - low).max(0.0);
             let digits = value.split('.').nth(1).filter(|rest| !rest.contains('e')).map_or(0, str::len);
+            if 0.0 <= low && low <= seconds && deviation > seconds {
+                let [low, high] = [low, high].map(|end| significant(end * factor));
+                return format!("{value} ({low} to {high}) {unit}");
+            }
             format!("{value} ± {:.digits$} {unit}", (deviation * factor).min(1e6))
         }
         _ => format!("{value} {unit}"),
@@ -154,6 +159,8 @@ mod tests {
     fn the_larger_deviation_is_shown_with_the_digits_of_the_value() {
         // 1.842 - 1.750 = 0.092 is more than 1.900 - 1.842 = 0.058.
         assert_eq!(duration(1.842, Some([1.75, 1.9])), "1.842 ± 0.092 s");
+        // ± 43.8 would reach below zero.
+        assert_eq!(duration(24.29e-3, Some([16.77e-3, 68.12e-3])), "24.29 (16.77 to 68.12) ms");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub(crate) const HEADINGS: [&str; 9] =
     ["policy", "status", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "goodput/s", "in limits", "gain"];
 
 /// Sentence above the table of the report.
-pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± the larger deviation of its interval. Goodput: \
+pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± the larger deviation of its interval, or its ends where that is larger still. Goodput: \
      requests per second that met every limit of the scenario; all completed ones where it has none.";
 
 /// Whether a run is of serving.

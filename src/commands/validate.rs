@@ -272,11 +272,16 @@ fn hold(gates: &[Gate], report: &Report) -> Result<(), Failure> {
     let found = |gate: &Gate| match gate.metric() {
         "step_error" => report.errors.step_mean,
         "operator_error" => report.errors.operator_median,
-        "tau" => ranking.map_or(1.0, |ranking| ranking.tau_apart),
-        _ => ranking.map_or(0.0, |ranking| ranking.regret),
+        // Where nothing was ranked there is no figure, and no gate holds.
+        "tau" => ranking.filter(|ranking| ranking.n_apart > 0).map_or(f64::NAN, |ranking| ranking.tau_apart),
+        _ => ranking.map_or(f64::NAN, |ranking| ranking.regret),
     };
     let missed = gates.iter().filter(|gate| !gate.holds(found(gate)));
-    let missed: Vec<String> = missed.map(|gate| format!("{}: found {:.3}", gate.text(), found(gate))).collect();
+    let words = |gate: &Gate| match found(gate) {
+        value if value.is_finite() => format!("{}: found {value:.3}", gate.text()),
+        _ => format!("{}: no plans to rank that differ", gate.text()),
+    };
+    let missed: Vec<String> = missed.map(words).collect();
     if missed.is_empty() {
         Ok(())
     } else {
