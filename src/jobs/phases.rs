@@ -152,20 +152,22 @@ fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {
     };
     let begun = Instant::now();
     let (rate, played) = goodput(&choice.task, &plan.fleet, &scenario.requests, scenario.attainment_ratio);
-    let metrics = BTreeMap::from(
-        [
-            ("goodput_requests_per_s", rate),
-            ("planned_requests_per_s", plan.planned_per_s),
-            ("planned_over_played_ratio", plan.planned_per_s / rate.max(1e-9)),
-            ("tokens_per_s", played.tokens_per_s),
-            ("attainment_ratio", played.attainment),
-            ("ttft_s", played.ttft_s),
-            ("tpot_s", played.tpot_s),
-            ("n_prefill_gpus", f64::from(plan.n_prefill_gpus)),
-            ("n_decode_gpus", f64::from(plan.n_decode_gpus)),
-        ]
-        .map(|(key, value)| (key.to_owned(), value)),
-    );
+    let metrics = [
+        ("goodput_requests_per_s", rate),
+        ("planned_requests_per_s", plan.planned_per_s),
+        ("planned_over_played_ratio", plan.planned_per_s / rate),
+        ("tokens_per_s", played.tokens_per_s),
+        ("attainment_ratio", played.attainment),
+        ("ttft_s", if rate > 0.0 { played.ttft_s } else { f64::NAN }),
+        ("tpot_s", if rate > 0.0 { played.tpot_s } else { f64::NAN }),
+        ("n_prefill_gpus", f64::from(plan.n_prefill_gpus)),
+        ("n_decode_gpus", f64::from(plan.n_decode_gpus)),
+    ]
+    // At no rate are the targets met: then there are no times and no ratio.
+    .into_iter()
+    .filter(|(_, value)| value.is_finite())
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect::<BTreeMap<String, f64>>();
     let facts = plan.facts();
     PolicyResult {
         policy: choice.name.clone(),
