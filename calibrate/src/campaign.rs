@@ -150,7 +150,8 @@ fn states(device: &dyn Device, domain: &Domain, effort: Effort, flops_per_s: f64
     domain.iter().map(state).collect()
 }
 
-/// Operations that took far longer than others of their kind say, the worst first: they are measured once more.
+/// Operations that are measured once more: those that took far longer than others of their kind say, the worst first, and then those of families
+/// that were sure after their first few, which all lie in one short while.
 fn suspects(states: &[State]) -> Vec<Op> {
     let mut found: Vec<(f64, &Op)> = Vec::new();
     for state in states {
@@ -175,7 +176,8 @@ fn suspects(states: &[State]) -> Vec<Op> {
         found.extend(ratios.filter(|(ratio, _)| *ratio > SUSPECT));
     }
     found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    found.into_iter().map(|(_, op)| op.clone()).collect()
+    let brief = states.iter().filter(|state| state.rows.len() <= FIRST).flat_map(|state| &state.rows);
+    found.into_iter().map(|(_, op)| op).chain(brief.map(|row| &row.op)).cloned().collect()
 }
 
 /// The reference kernel over time.

@@ -300,7 +300,7 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     );
     html_table(
         &mut out,
-        "Steps: predicted with the interval of the calibration, and measured. Steady: a reference kernel after the step over before.",
+        "Steps: predicted with the interval of the calibration, and measured. Steady: the reference kernel beside the runs that counted, at its slowest, over its best; 1 is steady.",
         &plan_rows(report),
     );
     out.push_str("<ul>\n");
