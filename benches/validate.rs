@@ -1,6 +1,6 @@
 //! Predicted against executed on this machine's CPU: the figures of `docs/validation.md`, to be run on an idle machine.
 //!
-//! `cargo bench --bench validate` takes about two minutes. A median operator error below 10 %, a mean step error below 8 % and a
+//! `cargo bench --bench validate` takes about five minutes. A median operator error below 10 %, a mean step error below 8 % and a
 //! Kendall's tau of at least 0.8 over plans that differ by 5 % or more are aimed at.
 
 use std::process::{Command, ExitCode};
