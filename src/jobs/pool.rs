@@ -40,7 +40,7 @@ impl Job for PoolScenario {
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
         let placed = placed(self, choice).and_then(|placed| {
-            let bound = bound::of_plan(self, &parts(self, choice, &placed)?)?;
+            let bound = bound::of_plan(bound::of_pool(self).as_ref(), &parts(self, choice, &placed)?)?;
             Ok((placed, bound))
         });
         Some(placed.map_err(|why| why.to_string()).map(|(placed, bound)| {
@@ -80,7 +80,8 @@ const COLUMNS: [(&str, &str); 7] = [
 ];
 
 fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let results = super::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
+    let pool = bound::of_pool(scenario);
+    let results = super::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice, &pool));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
     let speedup_ratio = super::gains(&results, &scenario.baseline, worth);
     RunResult {
@@ -97,7 +98,7 @@ fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     }
 }
 
-fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
+fn policy(scenario: &PoolScenario, choice: &PoolChoice, pool: &bound::OfPool) -> PolicyResult {
     let begun = Instant::now();
     let placed = placed(scenario, choice);
     let planner_wall_s = begun.elapsed().as_secs_f64();
@@ -122,7 +123,7 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice) -> PolicyResult {
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
     metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
-    let mut facts = facts(scenario, &placed, &bound::of_plan(scenario, &parts));
+    let mut facts = facts(scenario, &placed, &bound::of_plan(pool.as_ref(), &parts));
     match bound::of_run(scenario, &choice.load, &parts, &outcomes) {
         Ok((bounds, words)) => {
             metrics.extend(bounds);

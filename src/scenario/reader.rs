@@ -125,7 +125,7 @@ impl<'f> Reader<'f> {
             }
             None => (None, Table::new()),
         };
-        Section { name: name.to_owned(), at, table, asked: Vec::new(), given: Vec::new(), findings: self.findings }
+        Section::new(name.to_owned(), at, table, self.findings)
     }
 
     /// The keys before the first section.
@@ -138,7 +138,7 @@ impl<'f> Reader<'f> {
             }
         }
         let asked = sections.to_vec();
-        Section { name: String::new(), at: None, table, asked, given: Vec::new(), findings: self.findings }
+        Section { asked, ..Section::new(String::new(), None, table, self.findings) }
     }
 
     /// Adds a finding.
@@ -209,6 +209,13 @@ fn insert_named(items: &mut [Value<'static>], path: &[&str], inner: ValueInner<'
     let is_placed = insert(&mut table, &path[2..], inner);
     *item = Value::with_span(ValueInner::Table(table), span);
     is_placed
+}
+
+impl<'f> Section<'f> {
+    /// A section of which nothing was asked yet.
+    const fn new(name: String, at: Place, table: Table<'static>, findings: &'f mut Vec<Finding>) -> Self {
+        Self { name, at, table, asked: Vec::new(), given: Vec::new(), findings }
+    }
 }
 
 impl Section<'_> {
@@ -398,14 +405,7 @@ impl Section<'_> {
                 self.findings.push(Finding::error("S010", at, format!("`{name}` holds something that is no table")));
                 continue;
             };
-            read(Section {
-                name: name.clone(),
-                at,
-                table,
-                asked: Vec::new(),
-                given: Vec::new(),
-                findings: self.findings,
-            });
+            read(Section::new(name.clone(), at, table, self.findings));
         }
     }
 
@@ -417,7 +417,7 @@ impl Section<'_> {
             self.wrong_type(key, &value, "a table", at);
             return None;
         };
-        Some(Section { name, at, table, asked: Vec::new(), given: Vec::new(), findings: self.findings })
+        Some(Section::new(name, at, table, self.findings))
     }
 
     /// Remaining keys, taken as they are.

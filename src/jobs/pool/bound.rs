@@ -52,14 +52,27 @@ pub fn of_run(
     Ok((figures.map(|(key, value)| (key.to_owned(), value)).collect(), words))
 }
 
-/// What no run passes in the long run with the scenario's requests and caches that are never overfilled: on a placement, and on any.
+/// The scenario's requests and the bound on any placement; nothing where there are no requests.
+pub type OfPool = Result<Option<(Traffic, Bound)>, RentalError>;
+
+/// What no placement passes in the long run with the scenario's requests and caches that are never overfilled: it depends on the scenario alone,
+/// so all its policies share it.
 ///
 /// # Errors
 /// When a linear program is not solved.
-pub fn of_plan(scenario: &PoolScenario, parts: &[Pool]) -> Result<Planned, RentalError> {
-    let Some(traffic) = Traffic::of_requests(&scenario.requests) else { return Ok(Planned::default()) };
-    let on_parts = parts.iter().map(|pool| on_pool(pool, &traffic)).collect::<Result<Vec<Bound>, RentalError>>()?;
-    let any = scenario.machines.any_placement(&traffic)?;
+pub fn of_pool(scenario: &PoolScenario) -> OfPool {
+    let traffic = Traffic::of_requests(&scenario.requests);
+    let bounded = |traffic| scenario.machines.any_placement(&traffic).map(|bound| (traffic, bound));
+    traffic.map(bounded).transpose()
+}
+
+/// The same on a placement, beside that on any.
+///
+/// # Errors
+/// When a linear program is not solved.
+pub fn of_plan(pool: Result<&Option<(Traffic, Bound)>, &RentalError>, parts: &[Pool]) -> Result<Planned, RentalError> {
+    let Some((traffic, any)) = pool.map_err(Clone::clone)? else { return Ok(Planned::default()) };
+    let on_parts = parts.iter().map(|pool| on_pool(pool, traffic)).collect::<Result<Vec<Bound>, RentalError>>()?;
     let placement = on_parts.iter().map(|bound| bound.tokens_per_s).sum();
     let binding: Vec<&str> = on_parts.iter().map(|bound| bound.binding.as_str()).collect();
     Ok(Planned {

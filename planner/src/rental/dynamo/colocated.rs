@@ -197,7 +197,7 @@ impl Colocated<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use hw::Seconds;
     use sim::serving::replica::{Limits, Preemption, Spans};
     use sim::serving::step_cost::StepTable;
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     /// Iterations of 10 ms, 0.1 ms more per token, nothing for keys.
-    fn engine(sequences_max: u32) -> Engine {
+    pub fn engine(sequences_max: u32) -> Engine {
         let limits = Limits {
             sequences_max,
             tokens_max: 512,

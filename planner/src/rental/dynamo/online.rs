@@ -141,14 +141,12 @@ impl Scaler for SlaPlanner<'_> {
 #[cfg(test)]
 mod tests {
     use hw::{Seconds, Time};
-    use sim::serving::batcher;
     use sim::serving::fleet::dynamics::{Rule, Scaling};
     use sim::serving::fleet::{Fleet, Group, Served};
     use sim::serving::metrics::latencies;
-    use sim::serving::replica::{Engine, Limits, Preemption, Role, Spans};
+    use sim::serving::replica::{Engine, Limits, Role};
     use sim::serving::request::{Request, Requests};
     use sim::serving::router;
-    use sim::serving::step_cost::StepTable;
 
     use super::super::profile;
     use super::*;
@@ -156,20 +154,10 @@ mod tests {
 
     const RULES: Rules = Rules { ttft_s: 0.5, itl_s: 0.02, interval_s: 20.0, n_gpus_max: 64, change_max: 8 };
 
-    /// Iterations of 10 ms, 0.1 ms more per token, nothing for keys.
+    /// That of the colocated tests, with shorter contexts.
     fn engine() -> Engine {
-        let limits = Limits {
-            sequences_max: 200,
-            tokens_max: 512,
-            context_max: 1 << 12,
-            block_tokens: 16,
-            kv_blocks: 1 << 14,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
-            shares_prefixes: false,
-        };
-        let table = StepTable::linear(Seconds::new(0.01), Seconds::new(1e-4), Seconds::ZERO);
-        Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
+        let engine = super::super::colocated::tests::engine(200);
+        Engine { limits: Limits { context_max: 1 << 12, ..engine.limits }, ..engine }
     }
 
     fn group(name: &str, role: Role, first: u32) -> Group {
