@@ -257,7 +257,7 @@ impl Builder<'_> {
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
         let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
         let all = bytes(&frame.stage);
-        let end = bytes(&Stage { n_dense: 0, n_expert: 0, first, last });
+        let end = bytes(&Stage { first, last, ..Stage::default() });
         let lead = if n_layers == 1 { all } else { all.min(layer + end) };
         let rest = (all - lead) / u64::from((n_layers - 1).max(1));
         let members = self.shard_group(layout.position(column.ranks[0]));
