@@ -4,7 +4,7 @@
 
 use hw::{Bytes, Cluster, Dtype, Seconds};
 
-use crate::layout::Layout;
+use crate::layout::{Layout, Zero};
 use crate::model::Model;
 use crate::schedule::Schedule;
 use crate::workload::Workload;
@@ -40,10 +40,19 @@ impl Recompute {
 /// When gradients are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradientSync {
-    /// During the last micro-batch's backward, bucket by bucket.
+    /// During the last micro-batch's backward, bucket by bucket. With ZeRO 2 the exchanges of earlier micro-batches are left out though a
+    /// rank holds its part alone: the best that a ZeRO 2 could be.
     Overlapped,
+    /// During every micro-batch's backward, bucket by bucket (DeepSpeed's ZeRO 2; PyTorch DDP and FSDP without `no_sync`).
+    EachMicroBatch,
     /// After the last backward.
     AtEnd,
+}
+
+impl GradientSync {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("overlapped", Self::Overlapped), ("each_micro_batch", Self::EachMicroBatch), ("at_end", Self::AtEnd)];
 }
 
 /// How attention is computed.
@@ -184,6 +193,12 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Whether each micro-batch's gradients are reduced, so that no rank adds up whole ones.
+    #[must_use]
+    pub fn reduces_each_micro_batch(&self) -> bool {
+        self.layout.zero >= Zero::Parameters || self.execution.gradient_sync == GradientSync::EachMicroBatch
+    }
+
     /// Duration of one stage's pass under `UnitTimes`, nanoseconds.
     #[must_use]
     pub const fn unit_ns(&self, per_token: u64, tokens: u64) -> u64 {

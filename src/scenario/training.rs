@@ -30,8 +30,9 @@ pub fn training(mut section: Section<'_>) -> Training {
     let execution = Execution {
         recompute,
         recompute_layers: u32::try_from(recompute_layers).expect("the range is that of u32"),
-        gradient_sync: [GradientSync::Overlapped, GradientSync::AtEnd]
-            [section.word("gradient_sync", 0, &["overlapped", "at_end"])],
+        gradient_sync: GradientSync::WORDS
+            [section.word("gradient_sync", 0, &GradientSync::WORDS.map(|(word, _)| word))]
+        .1,
         gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],

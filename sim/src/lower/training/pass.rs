@@ -388,8 +388,7 @@ impl Builder<'_> {
         let problem = self.problem;
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
         let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
-        let in_pieces =
-            (early || is_last && makes_gradients) && problem.execution.gradient_sync == GradientSync::Overlapped;
+        let in_pieces = (early || is_last && makes_gradients) && problem.execution.gradient_sync != GradientSync::AtEnd;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         if kind != PassKind::Weight {
