@@ -6,6 +6,7 @@
 pub mod bound;
 pub mod check;
 pub mod cost;
+pub mod curriculum;
 pub mod engine;
 pub mod experts;
 pub mod layout;
