@@ -3,6 +3,7 @@
 //! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
 
 pub mod capacity;
+pub mod curriculum;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
@@ -186,6 +187,11 @@ pub static KINDS: &[Kind] = &[
         about: "whether prefill and decode go to different groups of a mixed pool, and which",
         read: |reader, source, folder, overrides| boxed(scenario::phases::read(reader, source, folder, overrides)),
     },
+    Kind {
+        name: "curriculum",
+        about: "which facts to fine-tune on in which stage, with how much replay, and what classifying them costs",
+        read: |reader, source, folder, overrides| boxed(scenario::curriculum::read(reader, source, folder, overrides)),
+    },
 ];
 
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
@@ -200,5 +206,7 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let of_serving = |(name, about)| ("serving policy", name, about);
     let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
     let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
-    serving::policies().into_iter().map(of_serving).chain(rental).chain(others.map(of_serving)).collect()
+    let curricula = scenario::curriculum::POLICIES.map(|(name, _, about)| ("curriculum", name, about));
+    let serving = serving::policies().into_iter().map(of_serving);
+    serving.chain(rental).chain(others.map(of_serving)).chain(curricula).collect()
 }

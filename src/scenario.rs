@@ -6,6 +6,7 @@
 mod checks;
 mod cluster;
 mod cost;
+pub mod curriculum;
 pub mod endpoint;
 pub mod expect;
 pub mod kv_sharing;
@@ -154,6 +155,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("quickstart", include_str!("../scenarios/quickstart.toml")),
     ("cloud/hetero-6gpu", include_str!("../scenarios/cloud/hetero-6gpu.toml")),
     ("cloud/milp-example", include_str!("../scenarios/cloud/milp-example.toml")),
+    ("curriculum/gradual-qwen2-7b", include_str!("../scenarios/curriculum/gradual-qwen2-7b.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/bytescale-70b-pipeline", include_str!("../scenarios/long-context/bytescale-70b-pipeline.toml")),

@@ -205,10 +205,11 @@ impl Choice {
         let mut recipes = vec![Recipe { n_stages: 0, first: TrainingSet::MaybeKnown, later: TrainingSet::Again }];
         for n_stages in 1..=self.stages_max.min(question.stages.len()) {
             for &first in &firsts {
-                let later = if n_stages == 1 { &later[..1] } else { &later };
-                // What a later stage does to facts that are not MaybeKnown is not given for a stage that trained on everything.
-                let later = later.iter().filter(|set| first == TrainingSet::MaybeKnown || **set != TrainingSet::Again || n_stages == 1);
-                recipes.extend(later.map(|&later| Recipe { n_stages, first, later }));
+                // What the same facts again do after a stage on all of them is not given.
+                let is_known = |set: &&TrainingSet| first == TrainingSet::MaybeKnown || **set != TrainingSet::Again;
+                let later: Vec<&TrainingSet> =
+                    if n_stages == 1 { later.iter().take(1).collect() } else { later.iter().filter(is_known).collect() };
+                recipes.extend(later.into_iter().map(|&later| Recipe { n_stages, first, later }));
             }
         }
         recipes

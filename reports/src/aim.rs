@@ -18,6 +18,8 @@ pub enum Aim {
     TokensPerS,
     /// Tokens per second and GPU; a bound is above.
     TokensPerSPerGpu,
+    /// Facts that a model has mastered; a bound is above.
+    Facts,
 }
 
 impl Aim {
@@ -31,13 +33,14 @@ impl Aim {
             Self::RequestsPerS => format!("{} requests/s", significant(value)),
             Self::TokensPerS => format!("{} tokens/s", significant(value)),
             Self::TokensPerSPerGpu => format!("{} tokens/s/GPU", significant(value)),
+            Self::Facts => format!("{} facts", significant(value)),
         }
     }
 
     const fn limit(self) -> &'static str {
         match self {
             Self::Seconds => "at least",
-            Self::RequestsPerS | Self::TokensPerS | Self::TokensPerSPerGpu => "at most",
+            Self::RequestsPerS | Self::TokensPerS | Self::TokensPerSPerGpu | Self::Facts => "at most",
         }
     }
 }
