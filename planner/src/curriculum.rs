@@ -196,21 +196,17 @@ pub struct Choice {
 impl Choice {
     /// Every recipe, shortest first.
     fn recipes(&self, question: &Question<'_>) -> Vec<Recipe> {
-        let kept = |upgraded| {
-            self.replay_ratios.iter().map(move |&replay_ratio| TrainingSet::Kept { upgraded, replay_ratio })
-        };
-        let later: Vec<TrainingSet> = std::iter::once(TrainingSet::Again).chain(kept(false)).chain(kept(true)).collect();
-        let everything = question.everything.map(|_| TrainingSet::Everything);
-        let firsts: Vec<TrainingSet> = std::iter::once(TrainingSet::MaybeKnown).chain(everything).collect();
-        let mut recipes = vec![Recipe { n_stages: 0, first: TrainingSet::MaybeKnown, later: TrainingSet::Again }];
+        let kept =
+            |upgraded| self.replay_ratios.iter().map(move |&replay_ratio| TrainingSet::Kept { upgraded, replay_ratio });
+        let later: Vec<TrainingSet> =
+            std::iter::once(TrainingSet::Again).chain(kept(false)).chain(kept(true)).collect();
+        let recipe = |n_stages, first, later| Recipe { n_stages, first, later };
+        let mut recipes = vec![recipe(0, TrainingSet::MaybeKnown, TrainingSet::Again)];
+        // What a second stage does after one on all facts is not given.
+        recipes.extend(question.everything.map(|_| recipe(1, TrainingSet::Everything, TrainingSet::Again)));
         for n_stages in 1..=self.stages_max.min(question.stages.len()) {
-            for &first in &firsts {
-                // What the same facts again do after a stage on all of them is not given.
-                let is_known = |set: &&TrainingSet| first == TrainingSet::MaybeKnown || **set != TrainingSet::Again;
-                let later: Vec<&TrainingSet> =
-                    if n_stages == 1 { later.iter().take(1).collect() } else { later.iter().filter(is_known).collect() };
-                recipes.extend(later.into_iter().map(|&later| Recipe { n_stages, first, later }));
-            }
+            let n_later = if n_stages == 1 { 1 } else { later.len() };
+            recipes.extend(later[..n_later].iter().map(|&later| recipe(n_stages, TrainingSet::MaybeKnown, later)));
         }
         recipes
     }
@@ -269,12 +265,18 @@ fn binding(best: &Plan, unlimited: &Plan, choice: &Choice) -> String {
     }
     let replay_max = choice.replay_ratios.iter().copied().fold(0.0, f64::max);
     match best.recipe.later {
-        _ if best.recipe.n_stages == 0 => "limited by training itself: every stage loses more than it brings".to_owned(),
+        _ if best.recipe.n_stages == 0 => {
+            "limited by training itself: every stage loses more than it brings".to_owned()
+        }
+        _ if best.recipe.first == TrainingSet::Everything => "limited by stages that no longer gain".to_owned(),
         _ if best.recipe.n_stages == choice.stages_max => {
             format!("limited by the stages that may be run, {}", choice.stages_max)
         }
         TrainingSet::Kept { replay_ratio, .. } if replay_ratio == replay_max && best.recipe.n_stages > 1 => {
-            format!("limited by stages that no longer gain, with the largest share of replay, {:.0} %", replay_max * 100.0)
+            format!(
+                "limited by stages that no longer gain, with the largest share of replay, {:.0} %",
+                replay_max * 100.0
+            )
         }
         _ => "limited by stages that no longer gain".to_owned(),
     }

@@ -90,7 +90,12 @@ struct Priced {
     words: [String; 2],
 }
 
-fn priced(scenario: &Curriculum, choice: &CurriculumChoice, cost: &dyn CostModel, case: Case) -> Result<Priced, String> {
+fn priced(
+    scenario: &Curriculum,
+    choice: &CurriculumChoice,
+    cost: &dyn CostModel,
+    case: Case,
+) -> Result<Priced, String> {
     let (engine, training) = (&scenario.engine, &scenario.training);
     let n_replicas = scenario.cluster.n_gpus() / engine.tensor;
     let deployment = Deployment {
@@ -163,8 +168,13 @@ fn judged(scenario: &Curriculum, choice: &CurriculumChoice, question: &Question<
         let (needed, budget) = (plan.total_s() / HOUR_S, scenario.search.budget_s / HOUR_S);
         notes.push(format!("takes {needed:.2} h of a budget of {budget:.2} h"));
     }
-    let binding = format!("limited by the policy: {} masters most", found.unlimited.recipe.words());
-    Judged { plan, bound: found.unlimited.mastered(), status: "heuristic", binding, notes }
+    let bound = found.unlimited.mastered().max(plan.mastered());
+    let binding = if bound > plan.mastered() {
+        format!("limited by the policy: {} masters most", found.unlimited.recipe.words())
+    } else {
+        "no other recipe masters more".to_owned()
+    };
+    Judged { plan, bound, status: "heuristic", binding, notes }
 }
 
 /// What the search saw.
@@ -206,8 +216,7 @@ fn row(scenario: &Curriculum, name: &str, choice: &CurriculumChoice) -> (PolicyR
     let why = format!("{}; {}; {}", plan.recipe.words(), dominant(plan), judged.binding);
     let planner = facts(&judged, &question, expected.words);
     let measured = Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 };
-    let row =
-        PolicyResult { status: "ok".to_owned(), why, metrics, interval, planner: Some(planner), measured, ..row };
+    let row = PolicyResult { status: "ok".to_owned(), why, metrics, interval, planner: Some(planner), measured, ..row };
     (row, expected.source)
 }
 
@@ -223,6 +232,9 @@ fn dominant(plan: &Plan) -> String {
         ("evaluation for early stopping", plan.evaluation_s),
     ];
     let (name, seconds) = parts.into_iter().fold(parts[0], |most, next| if next.1 > most.1 { next } else { most });
+    if plan.total_s() == 0.0 {
+        return "takes no time".to_owned();
+    }
     format!("{name} takes {:.0} % of {:.2} h", ratio(seconds, plan.total_s()) * 100.0, plan.total_s() / HOUR_S)
 }
 

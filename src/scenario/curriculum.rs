@@ -5,7 +5,7 @@ mod transitions;
 use std::path::Path;
 
 use hw::{Bytes, Cluster};
-use planner::curriculum::calibration::calibrated;
+use planner::curriculum::calibration::{calibrated, scaled};
 use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
 use sim::Model;
 use sim::cost::profile::Profile;
@@ -21,8 +21,19 @@ use crate::diagnostic::{Finding, Source};
 use transitions::Transitions;
 
 const SECTIONS: [&str; 13] = [
-    "model", "cluster", "facts", "classification", "engine", "training", "transitions", "calibrate", "search", "budget",
-    "policies", "cost", "expect",
+    "model",
+    "cluster",
+    "facts",
+    "classification",
+    "engine",
+    "training",
+    "transitions",
+    "calibrate",
+    "search",
+    "budget",
+    "policies",
+    "cost",
+    "expect",
 ];
 
 /// How facts are chosen.
@@ -458,6 +469,7 @@ fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoi
                 found.factor,
                 target * 100.0
             ));
+            scenario.everything = scenario.everything.map(|effect| scaled(&effect, found.factor));
             scenario.stages = found.stages;
         }
         Err(why) => reader.find(Finding::error("S163", None, format!("{what}: {why}"))),

@@ -20,14 +20,16 @@ pub struct Calibrated {
     pub factor: f64,
 }
 
-fn scaled(stages: &[Stage], factor: f64) -> Vec<Stage> {
+/// An effect whose probability that a trained MaybeKnown fact is mastered is scaled, up to 1.
+#[must_use]
+pub fn scaled(effect: &Effect, factor: f64) -> Effect {
     let (from, to) = (Class::MaybeKnown, Class::HighlyKnown);
-    let of = |stage: &Stage| {
-        let trained = stage.effect.trained;
-        let learned = (trained.probability(from, to) * factor).min(1.0);
-        Stage { effect: Effect { trained: trained.with(from, to, learned), ..stage.effect }, ..*stage }
-    };
-    stages.iter().map(of).collect()
+    let learned = (effect.trained.probability(from, to) * factor).min(1.0);
+    Effect { trained: effect.trained.with(from, to, learned), ..*effect }
+}
+
+fn scaled_stages(stages: &[Stage], factor: f64) -> Vec<Stage> {
+    stages.iter().map(|stage| Stage { effect: scaled(&stage.effect, factor), ..*stage }).collect()
 }
 
 /// Growth of mastered facts under a recipe, over those at the start.
@@ -42,7 +44,7 @@ pub fn growth_ratio(question: &Question<'_>, recipe: Recipe) -> f64 {
 /// A sentence with the growth at no learning and at the most when the ratio lies outside.
 pub fn calibrated(question: &Question<'_>, recipe: Recipe, target: f64) -> Result<Calibrated, String> {
     let growth = |factor| {
-        let stages = scaled(question.stages, factor);
+        let stages = scaled_stages(question.stages, factor);
         growth_ratio(&Question { stages: &stages, ..*question }, recipe)
     };
     let learned = |stage: &Stage| stage.effect.trained.probability(Class::MaybeKnown, Class::HighlyKnown);
@@ -67,5 +69,5 @@ pub fn calibrated(question: &Question<'_>, recipe: Recipe, target: f64) -> Resul
             high = middle;
         }
     }
-    Ok(Calibrated { stages: scaled(question.stages, high), factor: high })
+    Ok(Calibrated { stages: scaled_stages(question.stages, high), factor: high })
 }

@@ -84,7 +84,11 @@ impl Prompts {
 
     /// Examples that are computed once for a whole pass, per prompt and type of question.
     fn n_prefixes(&self) -> u64 {
-        if self.sharing == Sharing::Questions { u64::from(self.n_prompts) * u64::from(self.n_question_types) } else { 0 }
+        if self.sharing == Sharing::Questions {
+            u64::from(self.n_prompts) * u64::from(self.n_question_types)
+        } else {
+            0
+        }
     }
 
     /// Tokens whose keys and values are kept while so many answers are under way; questions come type by type.

@@ -7,7 +7,8 @@ const FACTS: Counts = [300.0, 400.0, 250.0, 650.0];
 
 /// A random row-stochastic matrix.
 fn matrix(stream: &mut random::Stream) -> Transition {
-    let rows = std::array::from_fn(|_| std::array::from_fn(|_| f64::from(u32::try_from(stream.below(1000)).expect("small"))));
+    let rows =
+        std::array::from_fn(|_| std::array::from_fn(|_| f64::from(u32::try_from(stream.below(1000)).expect("small"))));
     Transition::of_counts(rows).expect("a row of zeros is not drawn")
 }
 
@@ -65,7 +66,8 @@ fn training_that_does_nothing_gains_nothing_over_a_retest() {
 
 #[test]
 fn a_matrix_of_counts_gives_the_counts_back() {
-    let counts = [[280.0, 20.0, 0.0, 0.0], [50.0, 300.0, 30.0, 20.0], [5.0, 40.0, 180.0, 25.0], [1.0, 9.0, 100.0, 540.0]];
+    let counts =
+        [[280.0, 20.0, 0.0, 0.0], [50.0, 300.0, 30.0, 20.0], [5.0, 40.0, 180.0, 25.0], [1.0, 9.0, 100.0, 540.0]];
     let after = Transition::of_counts(counts).expect("every class is there").step(&FACTS);
     for (class, n) in after.iter().enumerate() {
         close(*n, counts.iter().map(|row| row[class]).sum());
@@ -79,7 +81,8 @@ fn a_stage_on_partly_known_facts_trains_on_them_alone_and_the_next_on_what_the_p
     let others = Transition::IDENTITY.with(Class::WeaklyKnown, Class::MaybeKnown, 0.5);
     let others = others.with(Class::HighlyKnown, Class::MaybeKnown, 0.1);
     let effect = Effect { trained, others };
-    let second = |set| course(&[100.0, 40.0, 20.0, 8.0], 0.0, &[(TrainingSet::MaybeKnown, effect), (set, effect)]).stages;
+    let second =
+        |set| course(&[100.0, 40.0, 20.0, 8.0], 0.0, &[(TrainingSet::MaybeKnown, effect), (set, effect)]).stages;
     let stages = second(TrainingSet::Kept { upgraded: true, replay_ratio: 0.5 });
     assert_eq!(stages[0].examples, [0.0, 40.0, 0.0, 0.0]);
     // 90 kept and 30 learned; 10 left of the trained, 10 upgraded and 10 forgotten, which nobody chooses.

@@ -1,0 +1,121 @@
+//! Curricula of fine-tuning through the shell: what dominates their cost, what is calibrated, what is planned within a budget.
+
+use reports::{PolicyResult, RunResult};
+use skrull_sim::diagnostic;
+use skrull_sim::scenario::{self, Overrides};
+
+const NAME: &str = "curriculum/gradual-qwen2-7b";
+
+fn checked(set: &[&str]) -> scenario::Checked {
+    let (source, folder) = scenario::find(NAME).expect("shipped");
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+}
+
+fn run(set: &[&str]) -> RunResult {
+    let checked = checked(set);
+    let messages = diagnostic::render(&checked.source, &checked.findings);
+    checked.job.unwrap_or_else(|| panic!("{set:?}:\n{messages}")).run(&|_| {})
+}
+
+fn row<'r>(run: &'r RunResult, policy: &str) -> &'r PolicyResult {
+    run.results.iter().find(|row| row.policy == policy).expect("a policy that ran")
+}
+
+fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {
+    let row = row(run, policy);
+    *row.metrics.get(key).unwrap_or_else(|| panic!("`{policy}` has no `{key}`: {} {}", row.status, row.why))
+}
+
+#[test]
+fn classification_dominates_exactly_where_its_answers_cost_more_than_the_epochs() {
+    // n_prompts · (1 + n_samples) · t_gen against epochs · examples per fact · c_train, from the run's own unit costs, without held-out facts.
+    for (prompts, samples, dominates) in [(10, 16, true), (1, 0, false)] {
+        let set = [
+            "policies.run=['gradual']".to_owned(),
+            "policies.baseline=gradual".to_owned(),
+            "training.held_out_ratio=0.0".to_owned(),
+            format!("classification.prompts={prompts}"),
+            format!("classification.samples={samples}"),
+        ];
+        let run = run(&set.each_ref().map(String::as_str));
+        let of = |key| metric(&run, "gradual", key);
+        assert_eq!(of("answers_per_fact"), f64::from(prompts * (1 + samples)));
+        let asked_s = of("n_classifications") * of("facts") * of("answers_per_fact") * of("answer_s");
+        assert!((of("classification_s") / asked_s - 1.0).abs() < 1e-9);
+        let figures = &row(&run, "gradual").planner.as_ref().expect("planned").figures;
+        let examples = |stage: u32| -> f64 {
+            let keys = ["highly_known", "maybe_known", "weakly_known", "unknown"];
+            keys.iter().map(|key| figures[&format!("stage_{stage}_{key}_examples")]).sum()
+        };
+        let trained_s = (8.0 * examples(1) + 2.0 * examples(2)) * of("example_epoch_s");
+        assert!((of("training_s") / trained_s - 1.0).abs() < 1e-9);
+        assert_eq!(asked_s > trained_s, dominates, "{asked_s} s of answers, {trained_s} s of epochs");
+        assert_eq!(of("classification_ratio") > 0.5, dominates);
+        assert_eq!(row(&run, "gradual").why.contains("classification takes"), dominates);
+    }
+}
+
+#[test]
+fn the_papers_growth_is_met_only_by_fitting_and_the_fit_is_named() {
+    let growth = |run: &RunResult| metric(run, "gradual", "mastered_growth_ratio");
+    let set = ["policies.run=['gradual']", "policies.baseline=gradual"];
+    for target in [0.1, 0.24, 0.3] {
+        let asked = format!("calibrate.mastered_growth_ratio={target}");
+        let run = run(&[set[0], set[1], &asked]);
+        assert!((growth(&run) - target).abs() < 1e-9, "{}", growth(&run));
+        assert!(run.cost_model.free_parameters.iter().any(|words| words.contains("not predicted")));
+    }
+    let bare = super::root().join(format!("scenarios/{NAME}.toml"));
+    let text = std::fs::read_to_string(bare).expect("a scenario");
+    let text = text.replace("[calibrate]\nmastered_growth_ratio = 0.24\n", "");
+    let source = diagnostic::Source { path: "bare.toml".to_owned(), text };
+    let checked = scenario::check(source, std::path::Path::new(""), &Overrides::default());
+    let run = checked.job.expect("the section may be absent").run(&|_| {});
+    assert!((growth(&run) - 0.24).abs() > 0.01, "{}", growth(&run));
+    assert!(run.cost_model.free_parameters.iter().all(|words| !words.contains("fitted so that")));
+}
+
+#[test]
+fn more_budget_never_masters_less_and_every_plan_keeps_its_own() {
+    let mut before = 0.0;
+    for hours in [0.001, 0.05, 0.1, 0.15, 0.18, 0.19, 100.0] {
+        let asked = format!("budget={{ usd_per_gpu_hour = 2.25, hours = {hours} }}");
+        let run = run(&["policies.run=['planned']", "policies.baseline=planned", &asked]);
+        assert!(metric(&run, "planned", "total_s") <= hours * 3600.0);
+        let mastered = metric(&run, "planned", "mastered_facts");
+        assert!(mastered >= before, "{hours} h: {mastered} after {before}");
+        before = mastered;
+        let planner = row(&run, "planned").planner.clone().expect("planned");
+        assert_eq!((planner.status.as_str(), planner.gap_ratio), ("optimal", Some(0.0)));
+        assert!(planner.notes.iter().any(|note| note.contains("runner-up")) || hours < 0.01);
+        assert!(row(&run, "planned").why.contains("limited by"));
+    }
+    // Dollars and hours are one budget: four GPUs at 2.25 dollars.
+    let of =
+        |set: &str| metric(&run(&["policies.run=['planned']", "policies.baseline=planned", set]), "planned", "total_s");
+    assert_eq!(of("budget={ hours = 0.125 }"), of("budget={ usd_per_gpu_hour = 2.25, usd = 1.125 }"));
+}
+
+#[test]
+fn no_policy_masters_more_than_its_bound_and_facts_are_conserved() {
+    let run = run(&[]);
+    for row in &run.results {
+        let planner = row.planner.as_ref().expect("every row is planned");
+        let (objective, bound) = (planner.objective.expect("facts"), planner.bound.expect("a bound"));
+        assert!(objective <= bound + 1e-9, "{}: {objective} of {bound}", row.policy);
+        assert!((row.metrics["facts"] - 18_000.0).abs() < 1e-6, "{}", row.policy);
+        let [low, high] = row.interval["mastered_facts"];
+        assert!(low <= objective && objective <= high, "{}", row.policy);
+        let [low, high] = row.interval["total_s"];
+        assert!(low <= row.metrics["total_s"] && row.metrics["total_s"] <= high, "{}", row.policy);
+    }
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_an_outcome_with_a_reason() {
+    let run = run(&["cluster.memory_gib=15.5", "policies.run=['gradual']", "policies.baseline=gradual"]);
+    let row = row(&run, "gradual");
+    assert_eq!(row.status, "infeasible");
+    assert!(row.why.contains("GiB"), "{}", row.why);
+}
