@@ -50,6 +50,23 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
+    /// What a code of an error or warning means, with examples; all codes without one
+    Explain(ExplainArgs),
+    /// Print a script that completes verbs, options and shipped names in a shell
+    Completions {
+        /// Shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Code as it stands in brackets, for example S036
+    pub code: Option<String>,
+    /// Everything about all codes as a Markdown page
+    #[arg(long, conflicts_with = "code")]
+    pub page: bool,
 }
 
 /// Arguments of `init`.

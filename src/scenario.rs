@@ -37,7 +37,7 @@ use sim::plan::Origin;
 use sim::problem::Recompute;
 use sim::schedule::Schedule;
 
-use crate::diagnostic::{Finding, Severity, Source};
+use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::jobs::{self, Job};
 use crate::text_file;
 use expect::Expectation;
@@ -267,7 +267,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
         }
         Err(error) => {
             let at = error.span.start..error.span.end.max(error.span.start + 1);
-            findings.push(Finding::error("S001", Some(at), format!("not valid TOML: {error}")));
+            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
         }
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);

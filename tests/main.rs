@@ -1,6 +1,7 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
 mod capacity;
+mod codes;
 mod compare;
 mod determinism;
 mod errors;

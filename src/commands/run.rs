@@ -1,6 +1,6 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,6 +8,7 @@ use reports::{Picture, RunResult};
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
+use crate::diagnostic::Code;
 use crate::jobs::Job;
 use crate::pipeline::{self, Run};
 use crate::scenario::Scenario;
@@ -102,10 +103,13 @@ fn hull(scenario: &Scenario, run: &Run, quiet: bool) -> Result<(), Failure> {
         facts.outside_hull.join(", ")
     );
     if scenario.strict_hull {
-        return Err(Failure::Input(format!("error[S060]: {share}")));
+        return Err(Failure::input(Code::OutsideHull, share));
     }
     if !quiet {
-        eprintln!("warning[S060]: {share}\n  = the interval is wide there; `--strict-hull` makes this an error\n");
+        let code = Code::OutsideHull;
+        let help = "the interval is wide there; `--strict-hull` makes this an error";
+        // Standard error may be closed; the report says it too.
+        let _ = writeln!(std::io::stderr(), "warning[{code}]: {share}\n  = {help}\n");
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use sim::problem::UnitTimes;
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, unknown};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// What the section says.
 pub struct Cost {
@@ -47,7 +47,7 @@ pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost 
 fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     let (value, at) = section.take("units")?;
     let ValueInner::Table(mut table) = value else {
-        section.find(Finding::error("S011", at, "`cost.units` is not a table"));
+        section.find(Finding::error(Code::WrongType, at, "`cost.units` is not a table"));
         return None;
     };
     let mut ns = |key: &'static str| {
@@ -62,7 +62,7 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
         _ => {
             let what = "`cost.units` needs exactly `forward_us`, `input_us` and `weight_us`, from 0 to 1e9";
             section.find(
-                Finding::error("S051", at, what)
+                Finding::error(Code::WrongUnits, at, what)
                     .help("durations of a pipeline rank's passes per token, in microseconds"),
             );
             None
@@ -83,13 +83,17 @@ fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Optio
             None => match crate::text_file::read(&folder.join(&name)) {
                 Ok(text) => (Some(text), name, at),
                 Err(why) if folder.join(&name).exists() => {
-                    section.find(Finding::error("S034", at, format!("cannot read profile `{name}`: {why}")));
+                    section.find(Finding::error(
+                        Code::UnknownProfile,
+                        at,
+                        format!("cannot read profile `{name}`: {why}"),
+                    ));
                     (None, name, None)
                 }
                 Err(_) => {
                     let names = calibrate::profiles::names().into_iter().chain(["roofline"]);
                     section.find(unknown(
-                        "S034",
+                        Code::UnknownProfile,
                         format!("no profile `{name}`, shipped or as a file"),
                         &name,
                         names,
@@ -107,7 +111,11 @@ fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Optio
     let profile = text.and_then(|text| {
         Profile::parse(&text)
             .map_err(|why| {
-                section.find(Finding::error("S035", at.clone(), format!("profile `{name}` cannot be used: {why}")))
+                section.find(Finding::error(
+                    Code::WrongProfile,
+                    at.clone(),
+                    format!("profile `{name}` cannot be used: {why}"),
+                ))
             })
             .ok()
     });

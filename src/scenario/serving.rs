@@ -27,7 +27,7 @@ use engine::EngineSection;
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::{Overrides, cost, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 use crate::jobs::capacity::Question;
 pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
@@ -270,9 +270,9 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
         let help =
             "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
         if n == serving.requests.len() {
-            reader.find(Finding::error("S097", None, what).help("no request could run"));
+            reader.find(Finding::error(Code::LongRequests, None, what).help("no request could run"));
         } else {
-            reader.find(Finding::warning("S097", None, what).help(help));
+            reader.find(Finding::warning(Code::LongRequests, None, what).help(help));
         }
     }
 }
