@@ -139,7 +139,7 @@ fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let overrides = Overrides { set: args.set.clone(), seed: args.seed, strict_hull: args.strict_hull };
+    let overrides = Overrides { set: args.set.clone(), seed: args.seed };
     let checked = scenario::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
     let training = checked.scenario.map(|scenario| Loaded::Training(Box::new(scenario)));

@@ -137,8 +137,6 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// Seed.
     pub seed: Option<u64>,
-    /// Whether a query outside the measured hull is an error.
-    pub strict_hull: bool,
 }
 
 /// Scenarios that are shipped with the program.

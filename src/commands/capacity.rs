@@ -14,8 +14,8 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let Loaded::Job(job) = load_any(&args.scenario)? else { return Err(nothing_asked(&args.scenario.scenario)) };
     let question = job.capacity().ok_or_else(|| nothing_asked(job.name()))?;
-    let ScenarioArgs { scenario, set, seed, strict_hull, .. } = &args.scenario;
-    let overrides = Overrides { set: set.clone(), seed: *seed, strict_hull: *strict_hull };
+    let ScenarioArgs { scenario, set, seed, .. } = &args.scenario;
+    let overrides = Overrides { set: set.clone(), seed: *seed };
     let found = of(scenario, &overrides, job.name(), question).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let dir = out_dir(&args.scenario, job.name())?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;

@@ -78,7 +78,6 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     set: [args.set.as_slice(), &variation.set].concat(),
                     seed: Some(args.seed + offset),
                     out: None,
-                    strict_hull: false,
                     jobs: None,
                 };
                 batches.push((variation.label(name), load_any(&scenario)?));

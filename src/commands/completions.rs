@@ -30,7 +30,13 @@ pub fn completions(shell: Shell) -> Result<(), Failure> {
     }
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "skrull-sim", &mut script);
-    print(&String::from_utf8_lossy(&script))
+    let script = String::from_utf8_lossy(&script);
+    // Labels of verbs do not match what they are compared with where a program's name has a hyphen: clap-rs/clap#6421.
+    print(&if shell == Shell::Bash {
+        script.replace("skrull__subcmd__sim", "skrull__sim")
+    } else {
+        script.into_owned()
+    })
 }
 
 /// Names that a script offers, in order and each once.

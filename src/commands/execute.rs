@@ -58,7 +58,7 @@ fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
     let Some(origin) = plan.origin.clone() else {
         return Err(unusable(path, "it does not carry its scenario; `skrull-sim plan` writes plans that do"));
     };
-    let overrides = Overrides { set: origin.set, seed: origin.seed, strict_hull: false };
+    let overrides = Overrides { set: origin.set, seed: origin.seed };
     let source = Source { path: origin.scenario, text: origin.text };
     let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
     let checked = scenario::check(source, &folder, &overrides);

@@ -127,6 +127,11 @@ pub fn show(name: &str) -> Result<(), Failure> {
     if hw::catalog::gpu(name).is_some() {
         return print(&format!("gpu {name}\n{}\n", gpu(name)));
     }
+    if let (Some(cluster), Some(source)) = (hw::catalog::cluster_named(name, 1), hw::catalog::cluster_source(name)) {
+        let (nic, gpu) = (cluster.nic_bandwidth.get() / 1e9, &cluster.gpu.name);
+        let node = format!("{} {gpu} a node, {nic} GB/s per GPU between nodes", cluster.gpus_per_node);
+        return print(&format!("cluster {name}\n{node}\n{source}\n"));
+    }
     if sim::model::embedded(name).is_some() {
         return print(&format!("model {name}\n{}\n", model(name)));
     }
@@ -161,6 +166,7 @@ pub fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
     names.extend(planner::orders::schedules().map(|schedule| schedule.name));
     names.extend(hw::catalog::gpu_names());
+    names.extend(hw::catalog::cluster_names());
     names.extend(sim::model::embedded_names());
     names.extend(distribution::names());
     names.extend(lengths::names());

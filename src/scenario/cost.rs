@@ -35,12 +35,19 @@ impl Cost {
     }
 }
 
-/// Reads the section.
+/// Reads the section of a training scenario.
 pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let units = units(&mut section);
+    let strict_hull = section.flag("strict_hull", false);
+    Cost { units, strict_hull, ..of_engine(section, folder, gpu) }
+}
+
+/// Reads the section of a scenario in which engines serve: no passes of a pipeline, and no share outside the hull.
+pub fn of_engine(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let sustained_flops_ratio = section.number("sustained_flops_ratio", 1.0, 0.01..=1.0);
-    let (profile, is_roofline, strict_hull) = profile(section, folder, gpu);
-    Cost { profile, is_roofline, strict_hull, sustained_flops_ratio, units }
+    let (profile, is_roofline) = profile(&mut section, folder, gpu);
+    section.finish();
+    Cost { profile, is_roofline, strict_hull: false, sustained_flops_ratio, units: None }
 }
 
 /// Durations per token and pipeline rank, in microseconds, kept in whole nanoseconds.
@@ -70,14 +77,10 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
-fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool, bool) {
+fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool) {
     let named = section.text("profile");
-    let strict = section.flag("strict_hull", false);
     let (text, name, at) = match named {
-        Some((name, _)) if name == "roofline" => {
-            section.finish();
-            return (None, true, strict);
-        }
+        Some((name, _)) if name == "roofline" => return (None, true),
         Some((name, at)) => match calibrate::profiles::embedded(&name) {
             Some(text) => (Some(text.to_owned()), name, at),
             None => match crate::text_file::read(&folder.join(&name)) {
@@ -119,6 +122,5 @@ fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Optio
             })
             .ok()
     });
-    section.finish();
-    (profile, false, strict)
+    (profile, false)
 }

@@ -109,7 +109,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let run = run_list(&mut section, plain, Vec::new());
     section.finish();
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved)), (mut requests, _)) = model.zip(cluster).zip(requests)?;
     long.lay(&mut requests, seed);

@@ -118,7 +118,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let base = PromptChoice { kernel: attention.kernel, ..base };
     let run = policies(reader.section("policies"), base);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     let room = Bytes::from_f64(cluster.gpu.memory.as_f64() * memory_ratio).0.saturating_sub(reserved.0);

@@ -187,7 +187,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let requests = requests::requests(reader.section("trace"), folder, seed);
     let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
     let asked = requests.as_ref().map(|(requests, _)| requests);

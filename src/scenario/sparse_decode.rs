@@ -94,7 +94,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (memory_ratio, other_us) = engine(reader.section("engine"));
     let run = policies(reader.section("policies"), &base);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     cross_checks(reader, &model, &cluster, &run);
