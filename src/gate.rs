@@ -30,6 +30,9 @@ impl Gate {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`");
+        if text.trim().is_empty() {
+            return Err("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`".to_owned());
+        }
         let (left, relation, right) = match (text.split_once("<="), text.split_once(">=")) {
             (Some((left, right)), _) => (left, Relation::AtMost, right),
             (_, Some((left, right))) => (left, Relation::AtLeast, right),

@@ -222,6 +222,9 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
         let text = text_file::text(std::io::stdin()).map_err(|why| format!("cannot read standard input: {why}"))?;
         return Ok((Source { path: "stdin".to_owned(), text }, PathBuf::new()));
     }
+    if name.is_empty() {
+        return Err("the name of the scenario is empty".to_owned());
+    }
     let path = Path::new(name);
     let why = match text_file::read(path) {
         Ok(text) => {

@@ -3,6 +3,7 @@
 mod capacity;
 mod codes;
 mod compare;
+mod completions;
 mod determinism;
 mod errors;
 mod hostile;

@@ -116,17 +116,34 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
             let what = format!("`{path}` is given twice, and has nothing to differ from");
             return Err(Failure::input(Code::NotComparable, what));
         }
-        let text = crate::text_file::read(std::path::Path::new(path))
-            .map_err(|why| Failure::input(Code::WrongResult, format!("cannot read `{path}`: {why}")))?;
-        let run: RunResult = serde_json::from_str(&text)
-            .map_err(|error| Failure::input(Code::WrongResult, format!("`{path}` is no result of a run: {error}")))?;
-        if run.schema != reports::SCHEMA {
-            let what = format!("`{path}` has schema `{}`, expected `{}`", run.schema, reports::SCHEMA);
-            return Err(Failure::input(Code::WrongResult, what));
-        }
+        let run = read_result(path).map_err(|why| Failure::input(Code::WrongResult, why))?;
         runs.push((path.clone(), run));
     }
     Ok(comparison::across(&runs))
+}
+
+/// A result of `run`, with what a file can get wrong beyond its form.
+fn read_result(path: &str) -> Result<RunResult, String> {
+    let text = crate::text_file::read(Path::new(path)).map_err(|why| format!("cannot read `{path}`: {why}"))?;
+    let run: RunResult =
+        serde_json::from_str(&text).map_err(|error| format!("`{path}` is no result of a run: {error}"))?;
+    if run.schema != reports::SCHEMA {
+        return Err(format!("`{path}` has schema `{}`, expected `{}`", run.schema, reports::SCHEMA));
+    }
+    for (index, row) in run.results.iter().enumerate() {
+        let (policy, status) = (&row.policy, &row.status);
+        if !reports::STATUSES.contains(&status.as_str()) {
+            let allowed = reports::STATUSES.join(", ");
+            return Err(format!("`{path}`: policy `{policy}` has status `{status}`; allowed are {allowed}"));
+        }
+        if run.results[..index].iter().any(|other| other.policy == *policy) {
+            return Err(format!("`{path}` has policy `{policy}` twice"));
+        }
+    }
+    if run.results.is_empty() {
+        return Err(format!("`{path}` has no policy"));
+    }
+    Ok(run)
 }
 
 fn progress(args: &CompareArgs, n: usize) -> ProgressBar {

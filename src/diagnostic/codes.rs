@@ -127,6 +127,8 @@ codes! {
     WrongExpectation = 50,
     /// Times of a pipeline's passes are incomplete.
     WrongUnits = 51,
+    /// A profile was measured on another GPU than the cluster has.
+    OtherGpu = 52,
     /// A policy has no replica to run on.
     NoReplica = 53,
     /// A group has another number of shares than there are types of requests.

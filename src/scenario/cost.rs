@@ -79,6 +79,7 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
 
 fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool) {
     let named = section.text("profile");
+    let is_named = named.is_some();
     let (text, name, at) = match named {
         Some((name, _)) if name == "roofline" => return (None, true),
         Some((name, at)) => match calibrate::profiles::embedded(&name) {
@@ -122,5 +123,18 @@ fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Opti
             })
             .ok()
     });
+    if let (Some(found), Some(gpu), true) = (&profile, gpu, is_named)
+        && !is_of(&found.gpu, gpu)
+    {
+        let what = format!("profile `{name}` was measured on `{}`, the cluster has `{gpu}`", found.gpu);
+        let help = "its times are taken as they are; `cost.profile = \"roofline\"` uses the datasheet instead";
+        section.find(Finding::warning(Code::OtherGpu, at, what).help(help));
+    }
     (profile, false)
+}
+
+/// Whether a profile of one GPU stands for another: the same one, or one of the same family.
+fn is_of(measured: &str, gpu: &str) -> bool {
+    let family = calibrate::profiles::of_gpu(gpu);
+    measured == gpu || (family.is_some() && family == calibrate::profiles::of_gpu(measured))
 }

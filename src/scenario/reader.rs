@@ -88,6 +88,12 @@ impl<'f> Reader<'f> {
                 value = ValueInner::String(text.to_owned().into());
             }
             let parts: Vec<&str> = path.trim().split('.').collect();
+            if parts.contains(&"") {
+                let what = format!("`--set {item}` has a key or a section without a name");
+                let help = "write `--set section.key=value`";
+                self.findings.push(Finding::error(Code::WrongOverride, None, what).help(help));
+                continue;
+            }
             forget_places(&mut value);
             if !insert(&mut self.root, &parts, value) {
                 let what = format!("`--set {path}`: no table of that list has that name");
