@@ -118,9 +118,18 @@ pub fn footer(codes: impl IntoIterator<Item = Code>) -> String {
     }
 }
 
-/// The nearest of `names`, when it is near enough to be meant.
+/// Fewest letters with which a name that begins so is meant.
+const BEGINNING: usize = 3;
+
+/// The nearest of `names`, when it is near enough to be meant: the shortest that begins so, as `h100-sxm` does with `h100`, else the one
+/// with the fewest letters to change.
 #[must_use]
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let names: Vec<&str> = names.into_iter().collect();
+    let begins = names.iter().copied().filter(|name| found.len() >= BEGINNING && name.starts_with(found));
+    if let Some(name) = begins.min_by_key(|name| name.len()) {
+        return Some(name);
+    }
     let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(found, name), name));
     scored
         .filter(|(distance, name)| *distance <= name.len().div_ceil(3))

@@ -97,7 +97,9 @@ impl Gate {
         }
         let known: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
         if !known.is_empty() && !known.contains(&self.metric.as_str()) {
-            return Err(format!("gate `{}`: no metric `{}`{}", self.text, self.metric, hint(&self.metric, known)));
+            let near = hint(&self.metric, known);
+            let near = if near.is_empty() { "; metrics are those of result.json".to_owned() } else { near };
+            return Err(format!("gate `{}`: no metric `{}`{near}", self.text, self.metric));
         }
         Ok(entries.into_iter().map(|entry| self.case(entry)).collect())
     }
