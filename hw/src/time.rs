@@ -136,6 +136,6 @@ mod tests {
         assert_eq!(ns(1.4e-9), 1);
         assert_eq!(ns(1.6e-9), 2);
         assert_eq!(ns(1.0), 1_000_000_000);
-        assert_eq!((ns(1e12), ns(f64::INFINITY)), (Span::LONGEST.as_ns(), Span::LONGEST.as_ns()));
+        assert_eq!(ns(1e12), Span::LONGEST.as_ns());
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::DecodeLaw;
-use crate::cost::law::Law;
+use crate::cost::law::{COEFFICIENT_S_MAX, Law};
 use crate::cost::profiled::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
 use crate::cost::surface::Surface;
 use crate::task::{Collective, CopyKind, Op};
@@ -211,9 +211,9 @@ impl Profile {
             checked.map_err(|why| format!("collective `{}` of {} ranks: {why}", curve.kind, curve.n_ranks))?;
         }
         for link in &profile.links {
-            let positive = |value: f64| value.is_finite() && value > 0.0;
+            let positive = |value: f64| (1e-9..=1e15).contains(&value);
             let has_bandwidths = positive(link.gb_per_s) && link.port_gb_per_s.is_none_or(positive);
-            if !(link.alpha_s >= 0.0 && link.alpha_s.is_finite() && has_bandwidths && positive(link.bytes_max)) {
+            if !((0.0..=COEFFICIENT_S_MAX).contains(&link.alpha_s) && has_bandwidths && positive(link.bytes_max)) {
                 return Err("a link needs `alpha_s` of at least 0, and positive bandwidths and `bytes_max`".to_owned());
             }
             check_residuals(&link.residuals).map_err(|why| format!("link: {why}"))?;
@@ -253,16 +253,16 @@ fn check_operator(name: &str, operator: &Operator) -> Result<(), String> {
     }
     operator.surface.check()?;
     check_residuals(&operator.residuals)?;
-    if !operator.start_s.is_finite() || operator.start_s < 0.0 {
-        return Err(format!("`start_s` is {}, must be at least 0", operator.start_s));
+    if !(0.0..=COEFFICIENT_S_MAX).contains(&operator.start_s) {
+        return Err(format!("`start_s` is {}, must be from 0 to {COEFFICIENT_S_MAX:e}", operator.start_s));
     }
     Ok(())
 }
 
 fn check_residuals(residuals: &Residuals) -> Result<(), String> {
     let (low, high) = (residuals.low, residuals.high);
-    if low.is_finite() && high.is_finite() && 0.0 < low && low <= 1.0 && high >= 1.0 {
+    if (1e-6..=1.0).contains(&low) && (1.0..=1e6).contains(&high) {
         return Ok(());
     }
-    Err(format!("residual quantiles must lie around 1, found {low} and {high}"))
+    Err(format!("residual quantiles must lie around 1, from 1e-6 to 1e6, found {low} and {high}"))
 }
