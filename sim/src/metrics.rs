@@ -115,16 +115,18 @@ fn f64_of(n: usize) -> f64 {
 /// Model operations of one forward over the whole workload: (all, layers only). Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
 fn forward_flops(problem: &Problem) -> (f64, f64) {
-    // Operations of the whole model: no cut, no padding, no experts but the visited ones.
+    // Operations of the whole model: no cut, no padding, no experts but the visited ones,
+    // each for every token.
     let mut whole = problem.clone();
     whole.layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
     whole.execution.attention = AttentionKernel::Flash;
+    whole.execution.experts.compression = None;
     let problem = &whole;
     let tokens: u64 = problem.workload.lengths.iter().sum();
     let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
     let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
     let number = |n: u64| hw::Tokens(n).as_f64();
-    let n_dense = problem.model.experts.map_or(problem.model.n_layers, |experts| experts.n_dense_layers);
+    let n_dense = problem.model.n_layers - problem.model.n_expert_layers();
     let after = |load| count(&layer::after_attention(problem, tokens, PassKind::Forward, load));
     let layers = number(problem.model.n_layers)
         * (count(&layer::before_attention(problem, tokens, PassKind::Forward))
