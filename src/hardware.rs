@@ -164,7 +164,7 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
     let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
         return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
     };
-    let mut problem = choice.problem(&scenario.problem);
+    let (mut problem, _) = pipeline::problem(scenario, choice).map_err(|why| why.to_string())?;
     problem.layout = plan.layout;
     sim::check::check(&problem, &plan).map_err(|findings| findings.join("; "))?;
     if plan.steps.is_empty() {

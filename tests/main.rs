@@ -2,6 +2,7 @@
 
 mod capacity;
 mod compare;
+mod compression;
 mod determinism;
 mod errors;
 mod hostile;

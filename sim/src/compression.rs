@@ -46,6 +46,12 @@ pub struct Compression {
 }
 
 impl Compression {
+    /// What a problem asks for, where experts lie on several ranks: without an exchange nothing is merged.
+    #[must_use]
+    pub fn of(problem: &Problem) -> Option<Self> {
+        problem.execution.experts.compression.filter(|_| problem.layout.ep > 1)
+    }
+
     /// Rows that travel for `rows` routed ones.
     #[must_use]
     pub const fn rows_sent(&self, rows: u64) -> u64 {

@@ -91,6 +91,12 @@ mod tests {
         let ratio = all_to_all_over_compute(312e12, 25e9 / 2.0, 2, 2, 768);
         assert!((ratio - 13.0 / 12.0).abs() < 1e-12, "{ratio}");
         assert!((ratio / (1.0 + ratio) - 0.52).abs() < 0.001);
+        // The share of the two moves by 3.6 points when four servers double, and not with layers, which the ratio does not know.
+        let share = |n_servers| {
+            let ratio = all_to_all_over_compute(312e12, 25e9 / 2.0, 2, n_servers, 768);
+            ratio / (1.0 + ratio)
+        };
+        assert!((share(8) - share(4) - 0.036).abs() < 0.001);
         // Flat when servers double.
         let doubled = all_to_all_over_compute(312e12, 25e9 / 2.0, 2, 8, 768)
             / all_to_all_over_compute(312e12, 25e9 / 2.0, 2, 4, 768);

@@ -115,12 +115,11 @@ fn f64_of(n: usize) -> f64 {
 /// Model operations of one forward over the whole workload: (all, layers only). Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
 fn forward_flops(problem: &Problem) -> (f64, f64) {
-    // Operations of the whole model: no cut, no padding, no experts but the visited ones,
-    // each for every token.
+    // Operations of the whole model: no cut, no padding, no experts but the visited ones, and
+    // these for every token: without expert ranks nothing is merged.
     let mut whole = problem.clone();
     whole.layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
     whole.execution.attention = AttentionKernel::Flash;
-    whole.execution.experts.compression = None;
     let problem = &whole;
     let tokens: u64 = problem.workload.lengths.iter().sum();
     let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();

@@ -9,7 +9,9 @@ use sim::problem::Execution;
 
 use super::checks::cross_checks;
 use super::reader::{Reader, Section};
-use super::{Overrides, Scenario, cluster, cost, expect, model, parallel, policies, search, training, workload};
+use super::{
+    Overrides, Scenario, cluster, compression, cost, expect, model, parallel, policies, search, training, workload,
+};
 use crate::diagnostic::Source;
 
 const SECTIONS: [&str; 11] = [
@@ -46,9 +48,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let lists = search::search(reader.section("search"));
     let training = training::training(reader.section("training"));
     let overlap = training::overlap(reader.section("overlap"));
-    let experts = training::experts(reader.section("experts"));
+    let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, seed);
-    let (policies, baseline) = policies::policies(reader.section("policies"));
+    let (policies, baseline) =
+        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question));
     let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
@@ -71,6 +74,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
+    if let Some(given) = &compressed {
+        compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
+    }
     let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
     let mut free_parameters = Vec::new();
     if training.host_us > 0.0 {
@@ -78,6 +84,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     }
     if cost.sustained_flops_ratio < 1.0 {
         free_parameters.push(free("cost.sustained_flops_ratio", cost.sustained_flops_ratio));
+    }
+    for question in policies.iter().filter_map(|choice| choice.compression.as_ref()) {
+        for (key, value) in compression::free_parameters(question) {
+            let words = free(&key, value);
+            if !free_parameters.contains(&words) {
+                free_parameters.push(words);
+            }
+        }
     }
     Some(Scenario {
         name,

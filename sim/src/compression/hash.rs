@@ -193,9 +193,8 @@ mod tests {
         let h = 6.0 / hw::Tokens(STEPS as u64).as_f64();
         let at = |index: usize| (hw::Tokens(index as u64).as_f64() + 0.5) * h;
         let scale = 1.0 / (2.0 * std::f64::consts::PI * (1.0 - r * r).sqrt());
-        let density = |x: f64, y: f64, r: f64| {
-            scale * libm::exp(-(x * x - 2.0 * r * x * y + y * y) / (2.0 * (1.0 - r * r)))
-        };
+        let density =
+            |x: f64, y: f64, r: f64| scale * libm::exp(-(x * x - 2.0 * r * x * y + y * y) / (2.0 * (1.0 - r * r)));
         // P(|u| < x, |v| < y) at cell borders: twice the mass of both quadrants, summed cell by cell.
         let cell = |i: usize, j: usize| 2.0 * h * h * (density(at(i), at(j), r) + density(at(i), at(j), -r));
         let mut above = vec![0.0; STEPS + 1];

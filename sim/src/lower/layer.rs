@@ -5,7 +5,7 @@
 
 use hw::{Bytes, GroupShape};
 
-use crate::compression;
+use crate::compression::{self, Compression};
 use crate::experts::ExpertLoad;
 use crate::model::Experts;
 use crate::problem::{AttentionKernel, Problem, Recompute};
@@ -165,7 +165,8 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
 }
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
-fn dispatched(problem: &Problem, experts: Experts, tokens: u64) -> u64 {
+#[must_use]
+pub fn dispatched(problem: &Problem, experts: Experts, tokens: u64) -> u64 {
     let layout = &problem.layout;
     let senders = if layout.expert_tp == 1 && layout.ep > 1 { u64::from(layout.tp) } else { 1 };
     (tokens * experts.top_k).div_ceil(senders)
@@ -182,7 +183,7 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let mut routed = (sent * load.permille).div_ceil(1000);
     writer.gemm(experts.n_routed, hidden);
     writer.traffic(2 * sent * hidden);
-    if let Some(compression) = problem.execution.experts.compression {
+    if let Some(compression) = Compression::of(problem) {
         writer.ops.extend(compression.work(problem, sent, writer.kind));
         routed = compression.rows_computed(routed);
     }
@@ -303,7 +304,7 @@ pub fn expert_exchange(
     let sent = (dispatched(problem, experts, tokens) * load.permille).div_ceil(1000);
     let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
     let row_bytes = problem.model.hidden * problem.dtype.bytes();
-    let Some(compression) = problem.execution.experts.compression else {
+    let Some(compression) = Compression::of(problem) else {
         return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
     };
     let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];

@@ -200,7 +200,14 @@ fn deepseek_v3() -> Model {
         qk_norm: false,
         max_positions: 163_840,
         latent: Some(latent),
-        experts: Some(Experts { n_routed: 256, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 3, every: 1 }),
+        experts: Some(Experts {
+            n_routed: 256,
+            top_k: 8,
+            n_shared: 1,
+            intermediate: 2048,
+            n_dense_layers: 3,
+            every: 1,
+        }),
     }
 }
 
@@ -212,7 +219,14 @@ fn kimi_k2() -> Model {
         n_kv_heads: 64,
         vocab: 163_840,
         max_positions: 131_072,
-        experts: Some(Experts { n_routed: 384, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 1, every: 1 }),
+        experts: Some(Experts {
+            n_routed: 384,
+            top_k: 8,
+            n_shared: 1,
+            intermediate: 2048,
+            n_dense_layers: 1,
+            every: 1,
+        }),
         ..deepseek_v3()
     }
 }
