@@ -27,8 +27,8 @@ pub struct Given {
 pub fn read(mut section: Section<'_>) -> Given {
     let at = section.at();
     let (hashes, rate) = hashes_and_rate(&mut section);
-    let error_max = section.has("error_max").then(|| section.number("error_max", 1.0, 0.0..=10.0));
-    let hash_width = section.has("hash_width").then(|| section.count("hash_width", Some(1), 1..=1_000_000).0);
+    let error_max = number_given(&mut section, "error_max", 0.0..=10.0);
+    let hash_width = count_given(&mut section, "hash_width", 1_000_000);
     let question = Question {
         hashes,
         rate,
@@ -46,10 +46,23 @@ pub fn read(mut section: Section<'_>) -> Given {
 
 /// `hashes` and `rate`, where they are there.
 fn hashes_and_rate(section: &mut Section<'_>) -> (Option<u32>, Option<f64>) {
-    let small = |n: u64| u32::try_from(n).expect("few hash functions");
-    let hashes = section.has("hashes").then(|| small(section.count("hashes", Some(1), 1..=u64::from(HASHES_MAX)).0));
-    let rate = section.has("rate").then(|| section.number("rate", 1.0, 0.001..=1.0));
-    (hashes, rate)
+    let hashes = count_given(section, "hashes", u64::from(HASHES_MAX));
+    let rate = number_given(section, "rate", 0.001..=1.0);
+    (hashes.map(|n| u32::try_from(n).expect("few hash functions")), rate)
+}
+
+/// A count from 1, if the key is there; either way it is known as one that may be.
+fn count_given(section: &mut Section<'_>, key: &'static str, most: u64) -> Option<u64> {
+    let is_given = section.has(key);
+    let count = section.count(key, Some(1), 1..=most).0;
+    is_given.then_some(count)
+}
+
+/// A number, if the key is there.
+fn number_given(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Option<f64> {
+    let is_given = section.has(key);
+    let number = section.number(key, *range.end(), range);
+    is_given.then_some(number)
 }
 
 /// Kind of hash function.
@@ -68,7 +81,7 @@ fn sample(section: &mut Section<'_>) -> Sample {
         clusters: section.count("clusters", Some(64), 1..=100_000).0,
         skew: section.number("skew", 1.0, 0.0..=10.0),
         spreads: spreads(section),
-        rows: section.has("rows").then(|| section.count("rows", Some(1), 1..=1_000_000).0),
+        rows: count_given(section, "rows", 1_000_000),
         expert_change: section.number("expert_change", 0.5, 0.0..=10.0),
     }
 }
@@ -100,6 +113,7 @@ fn spreads(section: &mut Section<'_>) -> Vec<f64> {
         match number(&item.take()) {
             Some(number) => spreads.push(number),
             None => {
+                spreads.push(0.0);
                 let what = "`experts.compression.spread` holds something out of range";
                 section.find(Finding::error("S011", at, what).help(allowed));
             }
