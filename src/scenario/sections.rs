@@ -8,7 +8,9 @@ use sim::plan::Origin;
 use sim::problem::Execution;
 
 use super::checks::cross_checks;
+use super::cost::Cost;
 use super::reader::{Reader, Section};
+use super::training::Training;
 use super::{
     Overrides, Scenario, cluster, compression, cost, expect, model, parallel, policies, search, training, workload,
 };
@@ -35,6 +37,25 @@ fn name(top: &mut Section<'_>, source: &Source) -> String {
     let Some((name, at)) = top.text("name") else { return stem };
     top.plain_name(&name, at);
     name
+}
+
+/// What was fitted or assumed and not measured, as sentences.
+fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) -> Vec<String> {
+    let mut free = Vec::new();
+    if training.host_us > 0.0 {
+        free.push(("training.host_overhead_per_layer_us".to_owned(), training.host_us));
+    }
+    if cost.sustained_flops_ratio < 1.0 {
+        free.push(("cost.sustained_flops_ratio".to_owned(), cost.sustained_flops_ratio));
+    }
+    for question in policies.iter().filter_map(|choice| choice.compression.as_ref()) {
+        for parameter in compression::free_parameters(question) {
+            if !free.contains(&parameter) {
+                free.push(parameter);
+            }
+        }
+    }
+    free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured")).collect()
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -77,22 +98,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if let Some(given) = &compressed {
         compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
     }
-    let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
-    let mut free_parameters = Vec::new();
-    if training.host_us > 0.0 {
-        free_parameters.push(free("training.host_overhead_per_layer_us", training.host_us));
-    }
-    if cost.sustained_flops_ratio < 1.0 {
-        free_parameters.push(free("cost.sustained_flops_ratio", cost.sustained_flops_ratio));
-    }
-    for question in policies.iter().filter_map(|choice| choice.compression.as_ref()) {
-        for (key, value) in compression::free_parameters(question) {
-            let words = free(&key, value);
-            if !free_parameters.contains(&words) {
-                free_parameters.push(words);
-            }
-        }
-    }
+    let free_parameters = free_parameters(&training, &cost, &policies);
     Some(Scenario {
         name,
         problem,
