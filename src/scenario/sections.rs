@@ -12,7 +12,8 @@ use super::cost::Cost;
 use super::reader::{Reader, Section};
 use super::training::Training;
 use super::{
-    Overrides, Scenario, cluster, compression, cost, expect, model, parallel, policies, search, training, workload,
+    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, parallel, policies, search, training,
+    workload,
 };
 use crate::diagnostic::Source;
 
