@@ -78,7 +78,7 @@ fn expert_rows(section: &mut Section<'_>) -> ExpertRows {
 /// Keys of the tokens that are drawn.
 fn sample(section: &mut Section<'_>) -> Sample {
     Sample {
-        clusters: section.count("clusters", Some(64), 1..=100_000).0,
+        clusters: section.count("clusters", Some(64), 1..=4096).0,
         skew: section.number("skew", 1.0, 0.0..=10.0),
         spreads: spreads(section),
         rows: count_given(section, "rows", 1_000_000),
