@@ -10,7 +10,7 @@ use toml_span::value::ValueInner;
 
 use super::PolicyChoice;
 use super::reader::{Place, Reader, Section, place_of};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// Keys of `[policies.<name>]` and of variants that are about compression.
 pub const POLICY_KEYS: [&str; 6] = ["compression", "hashes", "rate", "family", "compensation", "expert_rows"];
@@ -101,7 +101,9 @@ fn spreads(section: &mut Section<'_>) -> Vec<f64> {
     let ValueInner::Array(items) = value else {
         return number(&value).map_or_else(
             || {
-                section.find(Finding::error("S011", at, "`experts.compression.spread` is out of range").help(allowed));
+                section.find(
+                    Finding::error(Code::OutOfRange, at, "`experts.compression.spread` is out of range").help(allowed),
+                );
                 vec![0.1]
             },
             |number| vec![number],
@@ -115,7 +117,7 @@ fn spreads(section: &mut Section<'_>) -> Vec<f64> {
             None => {
                 spreads.push(0.0);
                 let what = "`experts.compression.spread` holds something out of range";
-                section.find(Finding::error("S011", at, what).help(allowed));
+                section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
             }
         }
     }
@@ -137,7 +139,10 @@ pub fn of_policy(section: &mut Section<'_>, given: Option<&Question>) -> Option<
     let Some(given) = given else {
         if asks {
             let what = "hash functions of a policy, but the scenario compresses nothing";
-            section.find(Finding::error("S052", at, what).help("`[experts.compression]` says what is merged and how"));
+            section.find(
+                Finding::error(Code::NoCompression, at, what)
+                    .help("`[experts.compression]` says what is merged and how"),
+            );
         }
         return None;
     };
@@ -162,7 +167,7 @@ pub fn cross_checks(
     policies: &[PolicyChoice],
 ) {
     let mut find = |what: String, help: &str| {
-        reader.find(Finding::error("S053", given.at.clone(), what).help(help.to_owned()));
+        reader.find(Finding::error(Code::WrongCompression, given.at.clone(), what).help(help.to_owned()));
     };
     let n_layers = problem.model.n_expert_layers();
     if problem.model.experts.is_none() {
