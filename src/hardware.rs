@@ -168,7 +168,7 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
     let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
         return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
     };
-    let mut problem = choice.problem(&scenario.problem);
+    let (mut problem, _) = pipeline::problem(scenario, choice).map_err(|why| why.to_string())?;
     if let Some(space) = &scenario.search {
         let candidates = space.candidates(&problem);
         let is_planned = |one: &&Candidate| one.layout == plan.layout && one.schedule.name == plan.schedule;

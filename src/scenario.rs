@@ -5,6 +5,7 @@
 
 mod checks;
 mod cluster;
+mod compression;
 mod cost;
 pub mod endpoint;
 pub mod expect;
@@ -29,6 +30,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use planner::Value;
+use planner::compression::Question;
 use planner::search::space::Space;
 use sim::Problem;
 use sim::cost::profile::Profile;
@@ -61,6 +63,8 @@ pub struct PolicyChoice {
     pub exchange: Option<ContextExchange>,
     /// Activation recompute, where it is not the scenario's.
     pub recompute: Option<Recompute>,
+    /// Merging of similar tokens before the all-to-all.
+    pub compression: Option<Question>,
     /// Layers of every stage that recompute, where it is not the scenario's.
     pub recompute_layers: Option<u32>,
 }
@@ -174,6 +178,9 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("megatron/gpt-530b-2520", include_str!("../scenarios/megatron/gpt-530b-2520.toml")),
     ("megatron/gpt-7.5b-128", include_str!("../scenarios/megatron/gpt-7.5b-128.toml")),
     ("moe/deepseek-v3", include_str!("../scenarios/moe/deepseek-v3.toml")),
+    ("moe/lsh-gpt-15b", include_str!("../scenarios/moe/lsh-gpt-15b.toml")),
+    ("moe/lsh-gpt-52b", include_str!("../scenarios/moe/lsh-gpt-52b.toml")),
+    ("moe/lsh-hashes", include_str!("../scenarios/moe/lsh-hashes.toml")),
     ("moe/mixtral-8x22b", include_str!("../scenarios/moe/mixtral-8x22b.toml")),
     ("pipeline/equal", include_str!("../scenarios/pipeline/equal.toml")),
     ("pipeline/optimal", include_str!("../scenarios/pipeline/optimal.toml")),

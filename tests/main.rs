@@ -4,6 +4,7 @@ mod capacity;
 mod codes;
 mod compare;
 mod completions;
+mod compression;
 mod determinism;
 mod errors;
 mod hostile;

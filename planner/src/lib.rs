@@ -3,6 +3,7 @@
 //! Read `policy.rs` (the trait and the card), then `policies.rs` (the table), then any file under `policies/`:
 //! a paper is a file. The solver lives behind `milp.rs` alone.
 
+pub mod compression;
 pub mod dacp;
 pub mod long_prompt;
 pub mod milp;

@@ -5,6 +5,7 @@
 
 pub mod bound;
 pub mod check;
+pub mod compression;
 pub mod cost;
 pub mod engine;
 pub mod experts;

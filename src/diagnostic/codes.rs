@@ -137,6 +137,10 @@ codes! {
     UnknownGroup = 55,
     /// Prompts are computed where nobody decodes, or the other way round.
     MissingRole = 57,
+    /// A policy has hash functions where the scenario compresses nothing.
+    NoCompression = 58,
+    /// Compression does not fit the model, the layout or itself.
+    WrongCompression = 59,
     /// Shapes lie outside what the profile measured.
     OutsideHull = 60,
     /// Measured tables cannot be turned into a profile.
