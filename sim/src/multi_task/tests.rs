@@ -1,0 +1,1 @@
+//! Claims about the checker and the played iteration: hand arithmetic on measured times.
