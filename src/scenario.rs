@@ -11,6 +11,7 @@ pub mod expect;
 pub mod kv_sharing;
 pub mod long_prompt;
 mod model;
+pub mod multi_task;
 mod parallel;
 pub mod phases;
 mod policies;

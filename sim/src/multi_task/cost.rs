@@ -70,7 +70,21 @@ pub fn sizes(training: &MultiTask, call: usize, cost: &dyn CostModel, case: Case
     found
 }
 
-/// A size, where the tensor group fits a node and the rest divides the batch.
+/// Whether a call can run on so many devices with some tensor degree.
+#[must_use]
+pub fn can_be_had(training: &MultiTask, call: usize, n_devices: u32) -> bool {
+    training.operator(call).tensor_degrees.iter().any(|&tensor| divides(training, call, (n_devices, tensor)))
+}
+
+/// Whether the tensor group fits a node, the rest divides the batch, and measured times reach so far.
+fn divides(training: &MultiTask, call: usize, (n_devices, tensor): (u32, u32)) -> bool {
+    tensor <= training.cluster.nvlink_island
+        && n_devices.is_multiple_of(tensor)
+        && training.batch(call).is_multiple_of(u64::from(n_devices / tensor))
+        && given(training, call, n_devices).is_none_or(|time| time.is_some())
+}
+
+/// A size, where it can be had.
 fn size(
     training: &MultiTask,
     call: usize,
@@ -78,10 +92,7 @@ fn size(
     cost: &dyn CostModel,
     case: Case,
 ) -> Option<Size> {
-    let can_be_had = tensor <= training.cluster.nvlink_island
-        && n_devices.is_multiple_of(tensor)
-        && training.batch(call).is_multiple_of(u64::from(n_devices / tensor));
-    if !can_be_had || given(training, call, n_devices).is_some_and(|time| time.is_none()) {
+    if !divides(training, call, (n_devices, tensor)) {
         return None;
     }
     let shape = GroupShape { n_ranks: tensor, n_nodes: 1 };
