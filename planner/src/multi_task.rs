@@ -12,6 +12,7 @@ pub mod optimus;
 pub mod place;
 pub mod sequential;
 pub mod spindle;
+pub mod traffic;
 pub mod waves;
 
 #[cfg(test)]

@@ -164,7 +164,10 @@ fn metrics(asked: &Asked, work: &Work, planned: &TaskPlan, played: &Played) -> B
         ("n_waves", count(planned.schedule.n_waves())),
         ("n_meta_ops", count(work.meta_ops.len())),
     ];
-    all.extend(asked.bound.as_ref().ok().map(|bound| ("iteration_time_bound_s", bound.seconds)));
+    if let Ok(bound) = &asked.bound {
+        let gap = 1.0 - bound.seconds / played.iteration_s;
+        all.extend([("iteration_time_bound_s", bound.seconds), ("bound_gap_ratio", gap)]);
+    }
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 

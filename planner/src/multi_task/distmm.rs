@@ -77,8 +77,7 @@ pub fn decide(work: &Work) -> Decided {
         levels.sort_unstable();
         levels.dedup();
         for level in levels {
-            let of_level: Vec<usize> =
-                of_task.iter().copied().filter(|&at| work.meta_ops[at].level == level).collect();
+            let of_level: Vec<usize> = of_task.iter().copied().filter(|&at| work.meta_ops[at].level == level).collect();
             for group in branches(work, &of_level) {
                 let start_s = makespan_s(work, &slots);
                 slots.extend(group.into_iter().map(|(meta_op, size)| {

@@ -91,7 +91,8 @@ fn lay(work: &Work, jobs: &[Job], running: &[usize], waiting: &[usize], free: u3
     let mut begin = |task: usize, start_s: f64, ends: &mut Vec<(f64, u32)>| {
         let mut at_s = start_s;
         for &meta_op in &jobs[task].meta_ops {
-            let size = work.curves[meta_op].within(jobs[task].devices()).expect("every part runs on the task's devices");
+            let size =
+                work.curves[meta_op].within(jobs[task].devices()).expect("every part runs on the task's devices");
             let wave = u32::try_from(slots.len()).expect("slots fit u32");
             let slot = Slot { meta_op, first: 0, n_layers: work.n_layers(meta_op), size, wave, start_s: at_s };
             at_s = slot.end_s(work);

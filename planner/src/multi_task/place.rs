@@ -2,8 +2,9 @@
 //!
 //! A slot that fits the free part of a node stays inside one: the node that already holds most of what it needs, then the one that holds most
 //! of its parameters, then the tightest. A wider one takes the freest nodes. Inside, each position of the batch goes to the device
-//! that holds most of its input. Devices without room are passed over; where that is not enough, everything is placed once more with
-//! the emptiest devices first, whatever has to travel.
+//! that holds most of its input. Devices without room are passed over. The whole plan is placed in a few ways that differ in which slots of a
+//! wave choose first, and the one whose exchanges take least is kept (the paper goes back to earlier waves instead); where none fits
+//! memory, once more with the emptiest devices first, whatever has to travel.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ use sim::multi_task::lower::memory_bytes;
 use sim::multi_task::schedule::{Piece, Schedule};
 use sim::random;
 
-use super::Slot;
+use super::{Slot, traffic};
 
 /// How devices are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +38,26 @@ pub const PLACEMENTS: [&str; 3] = ["local", "consecutive", "random"];
 /// Planned times are sums of floats.
 const TOLERANCE: f64 = 1e-9;
 
+/// Which slots of a wave choose first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum First {
+    /// Those that hear most, then the widest.
+    Heard,
+    /// The widest, then those that hear most.
+    Wide,
+    /// The emptiest devices are given, whoever chooses.
+    ByMemory,
+}
+
+/// Ways of each order that are tried: as it is, and with disturbed weights.
+const WAYS: u64 = 12;
+
 struct Placer<'a> {
     work: &'a Work,
     placement: Placement,
-    /// Emptiest devices first.
-    by_memory: bool,
+    first: First,
+    /// Whether weights are disturbed.
+    is_disturbed: bool,
     random: random::Stream,
     pieces: Vec<Piece>,
     /// Latest piece of each `MetaOp`.
@@ -56,26 +72,36 @@ struct Placer<'a> {
 /// Gives every slot its devices; a note where memory decided.
 #[must_use]
 pub fn place(work: &Work, slots: &[Slot], placement: Placement) -> (Schedule, Option<String>) {
-    let schedule = place_all(work, slots, placement, false);
     let fits = |schedule: &Schedule| memory_bytes(work, schedule).iter().all(|&bytes| bytes <= work.training.room().0);
-    if placement != Placement::Local || fits(&schedule) {
-        return (schedule, None);
+    match placement {
+        Placement::Local => {}
+        Placement::Consecutive => return (place_all(work, slots, placement, (First::Heard, 0)), None),
+        Placement::Random { seed } => return (place_all(work, slots, placement, (First::Heard, seed)), None),
     }
-    let balanced = place_all(work, slots, placement, true);
+    let ways = (0..WAYS).flat_map(|seed| [(First::Heard, seed), (First::Wide, seed)]);
+    let mut placed: Vec<(f64, Schedule)> = ways
+        .map(|way| place_all(work, slots, placement, way))
+        .map(|schedule| (traffic::seconds(work, &schedule), schedule))
+        .collect();
+    placed.sort_by(|a, b| a.0.total_cmp(&b.0));
+    if let Some(at) = placed.iter().position(|(_, schedule)| fits(schedule)) {
+        return (placed.swap_remove(at).1, None);
+    }
+    let balanced = place_all(work, slots, placement, (First::ByMemory, 0));
     if fits(&balanced) {
-        let note = "placed by free memory: the nearest devices have no room".to_owned();
-        return (balanced, Some(note));
+        return (balanced, Some("placed by free memory: the nearest devices have no room".to_owned()));
     }
-    (schedule, Some("no placement was found that fits memory".to_owned()))
+    (placed.swap_remove(0).1, Some("no placement was found that fits memory".to_owned()))
 }
 
-fn place_all(work: &Work, slots: &[Slot], placement: Placement, by_memory: bool) -> Schedule {
+/// Places in one way: who chooses first, and the seed of what is drawn; a local placement of seed 0 draws nothing.
+fn place_all(work: &Work, slots: &[Slot], placement: Placement, (first, seed): (First, u64)) -> Schedule {
     let n = work.n_devices() as usize;
-    let seed = if let Placement::Random { seed } = placement { seed } else { 0 };
     let mut placer = Placer {
         work,
         placement,
-        by_memory,
+        first,
+        is_disturbed: seed > 0 && placement == Placement::Local,
         random: random::stream(seed, "placement"),
         pieces: Vec::with_capacity(slots.len()),
         last: vec![None; work.meta_ops.len()],
@@ -86,13 +112,7 @@ fn place_all(work: &Work, slots: &[Slot], placement: Placement, by_memory: bool)
     let mut at = 0;
     while at < slots.len() {
         let together = slots[at..].iter().take_while(|slot| slot.start_s == slots[at].start_s).count();
-        let mut group = slots[at..at + together].to_vec();
-        if placement == Placement::Local {
-            // What hears most chooses first, then what is widest.
-            let heard = |slot: &Slot| sources(work, slot.meta_op, &placer.last).map(|(_, bytes)| bytes).sum::<u64>();
-            let width = |slot: &Slot| work.sizes[slot.meta_op][slot.size].n_devices;
-            group.sort_by_key(|slot| std::cmp::Reverse((heard(slot), width(slot))));
-        }
+        let group = placer.in_turn(&slots[at..at + together]);
         group.iter().for_each(|slot| placer.slot(slot));
         at += together;
     }
@@ -100,6 +120,25 @@ fn place_all(work: &Work, slots: &[Slot], placement: Placement, by_memory: bool)
 }
 
 impl Placer<'_> {
+    /// Slots of one start in the order in which they choose.
+    fn in_turn(&mut self, slots: &[Slot]) -> Vec<Slot> {
+        if self.placement != Placement::Local {
+            return slots.to_vec();
+        }
+        let mut weighted: Vec<([f64; 2], Slot)> = Vec::with_capacity(slots.len());
+        for slot in slots {
+            let heard: u64 = sources(self.work, slot.meta_op, &self.last).map(|(_, bytes)| bytes).sum();
+            let width = f64::from(self.work.sizes[slot.meta_op][slot.size].n_devices);
+            let draw = if self.is_disturbed { 0.5 + self.random.unit() } else { 1.0 };
+            let heard = hw::Bytes(heard).as_f64();
+            weighted
+                .push((if self.first == First::Wide { [width * draw, heard] } else { [heard * draw, width] }, *slot));
+        }
+        // Sorting is stable: equal slots stay in their order.
+        weighted.sort_by(|(a, _), (b, _)| b[0].total_cmp(&a[0]).then(b[1].total_cmp(&a[1])));
+        weighted.into_iter().map(|(_, slot)| slot).collect()
+    }
+
     fn slot(&mut self, slot: &Slot) {
         let size = self.work.sizes[slot.meta_op][slot.size];
         let needed = size.n_devices as usize;
@@ -170,7 +209,7 @@ impl Placer<'_> {
         let with_room: Vec<usize> =
             free.iter().copied().filter(|&device| self.taken[device] + self.more_bytes(slot, device) <= room).collect();
         let free = if with_room.len() >= needed { &with_room[..] } else { free };
-        if self.by_memory {
+        if self.first == First::ByMemory {
             let mut emptiest = free.to_vec();
             emptiest.sort_by_key(|&device| (self.taken[device], device));
             emptiest.truncate(needed);
@@ -202,7 +241,8 @@ impl Placer<'_> {
             .map(|node| (node, free.iter().copied().filter(|&device| node_of(device) == node).collect()))
             .collect();
         let usable = |devices: &Vec<usize>| devices.len() / tensor * tensor;
-        let heard = |node: usize| input.iter().filter(|(_, device, _)| node_of(*device) == node).map(|part| part.2).sum();
+        let heard =
+            |node: usize| input.iter().filter(|(_, device, _)| node_of(*device) == node).map(|part| part.2).sum();
         let known = |devices: &Vec<usize>| devices.iter().map(|&device| self.known(slot, device)).max().unwrap_or(0);
         let fits = |devices: &Vec<usize>| usable(devices) >= needed;
         if nodes.iter().any(|(_, devices)| fits(devices)) {

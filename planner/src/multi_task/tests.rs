@@ -44,7 +44,8 @@ const PAIRS: [(&str, &str); 10] = [
 
 fn cluster(n_gpus: u32) -> Cluster {
     let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
-    hw::catalog::cluster(&gpu, n_gpus.div_ceil(8), n_gpus.min(8))
+    let per_node = if n_gpus.is_multiple_of(8) { 8 } else { n_gpus };
+    hw::catalog::cluster(&gpu, n_gpus / per_node, per_node)
 }
 
 /// A call whose layer takes `law(n)` milliseconds.

@@ -160,8 +160,7 @@ fn transformer(problem: &Problem, documents: &[Document], shape: GroupShape) -> 
         ops.extend(layer::host(problem, 1));
         ops
     };
-    let (forward, mut backward) =
-        (pass(PassKind::Forward, Pass::Forward), pass(PassKind::Backward, Pass::Backward));
+    let (forward, mut backward) = (pass(PassKind::Forward, Pass::Forward), pass(PassKind::Backward, Pass::Backward));
     match problem.execution.recompute {
         Recompute::Off => {}
         Recompute::Selective => backward.extend(layer::selective_recompute(problem, tokens, documents, false)),
@@ -193,7 +192,9 @@ fn feed_forward(problem: &Problem, tokens: u64, intermediate: u64) -> [Ops; 2] {
 fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
     let operator = training.operator(call);
     let (n_heads, n_kv_heads, intermediate, gated) = match operator.body {
-        Body::Transformer { n_heads, n_kv_heads, intermediate, gated, .. } => (n_heads, n_kv_heads, intermediate, gated),
+        Body::Transformer { n_heads, n_kv_heads, intermediate, gated, .. } => {
+            (n_heads, n_kv_heads, intermediate, gated)
+        }
         Body::FeedForward { intermediate } => (1, 1, intermediate, false),
         Body::Given => (1, 1, 1, false),
     };

@@ -52,9 +52,8 @@ pub fn sources<'a>(
     let own = last[meta_op].map(|from| (from, training.inner_bytes(work.meta_ops[meta_op].call)));
     let is_first = own.is_none();
     let preds = work.meta_ops[meta_op].preds.iter().filter(move |_| is_first);
-    let others = preds.filter_map(move |&pred| {
-        Some((last[pred]?, training.output_bytes(work.meta_ops[pred].last_call)))
-    });
+    let others =
+        preds.filter_map(move |&pred| Some((last[pred]?, training.output_bytes(work.meta_ops[pred].last_call))));
     own.into_iter().chain(others)
 }
 

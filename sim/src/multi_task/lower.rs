@@ -12,9 +12,7 @@ use hw::Rank;
 use super::schedule::{Piece, Schedule};
 use super::{ELEMENT, Work, cost, flow};
 use crate::lower::layer::{self, repeated};
-use crate::task::{
-    Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId,
-};
+use crate::task::{Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId};
 
 /// Bytes of a parameter's 32-bit master copy and its two Adam moments.
 const OPTIMIZER_BYTES_PER_PARAMETER: f64 = 12.0;
@@ -51,7 +49,8 @@ fn holders(work: &Work, schedule: &Schedule) -> BTreeMap<(usize, u32), Holders> 
         let tensor = work.sizes[piece.meta_op][piece.size].tensor;
         for &layer in &meta_op.layers[piece.first as usize..(piece.first + piece.n_layers) as usize] {
             let of_layer = held.entry((operator, layer)).or_default();
-            of_layer.extend((0_u32..).zip(&piece.devices).map(|(at, &rank)| (rank, Shard { tensor, index: at % tensor })));
+            of_layer
+                .extend((0_u32..).zip(&piece.devices).map(|(at, &rank)| (rank, Shard { tensor, index: at % tensor })));
         }
     }
     for of_layer in held.values_mut() {
@@ -95,6 +94,21 @@ fn parameters(work: &Work, schedule: &Schedule) -> Parameters {
         }
     }
     found
+}
+
+impl Parameters {
+    /// Groups that reduce gradients together, with the bytes.
+    fn reductions(&self) -> impl Iterator<Item = (&Vec<Rank>, u64)> {
+        let bytes = |shared: f64| hw::Bytes::from_f64(shared * hw::Bytes(ELEMENT).as_f64()).0;
+        let groups = self.groups.iter().filter(|(members, _)| members.len() > 1);
+        groups.map(move |(members, shared)| (members, bytes(*shared)))
+    }
+}
+
+/// Groups of devices that reduce gradients together, with the bytes of each.
+#[must_use]
+pub fn gradient_groups(work: &Work, schedule: &Schedule) -> Vec<(Vec<Rank>, u64)> {
+    parameters(work, schedule).reductions().map(|(members, bytes)| (members.clone(), bytes)).collect()
 }
 
 struct Builder<'a> {
@@ -238,7 +252,8 @@ impl Builder<'_> {
             let stepped = if shards { parameters.share[device] } else { whole };
             let element = hw::Bytes(ELEMENT).as_f64();
             let bytes = [whole * element, whole * element, stepped * OPTIMIZER_BYTES_PER_PARAMETER];
-            self.graph.resident[device] = labels.into_iter().zip(bytes.map(|bytes| hw::Bytes::from_f64(bytes).0)).collect();
+            self.graph.resident[device] =
+                labels.into_iter().zip(bytes.map(|bytes| hw::Bytes::from_f64(bytes).0)).collect();
         }
     }
 
@@ -249,9 +264,8 @@ impl Builder<'_> {
             piece.devices.iter().zip(tasks).for_each(|(rank, task)| last[rank.index()] = vec![*task]);
         }
         let mut reduced = last.clone();
-        for (members, shared) in parameters.groups.iter().filter(|(members, _)| members.len() > 1) {
+        for (members, bytes) in parameters.reductions() {
             let shape = self.work.training.cluster.shape_of(members);
-            let bytes = hw::Bytes::from_f64(shared * hw::Bytes(ELEMENT).as_f64()).0;
             let op = self.op(Op::Collective { kind: Collective::AllReduce, bytes, shape });
             let group = self.graph.add_group(members);
             let meeting = Some(self.graph.add_meeting(group));

@@ -52,13 +52,7 @@ fn piece(meta_op: usize, (first, n_layers): (u32, u32), start_ms: f64, devices: 
 
 /// The first two layers on both devices, the rest on the first, the second operator on the second.
 fn plan() -> Schedule {
-    Schedule {
-        pieces: vec![
-            piece(0, (0, 2), 0.0, &[0, 1]),
-            piece(0, (2, 2), 4.0, &[0]),
-            piece(1, (0, 2), 10.0, &[1]),
-        ],
-    }
+    Schedule { pieces: vec![piece(0, (0, 2), 0.0, &[0, 1]), piece(0, (2, 2), 4.0, &[0]), piece(1, (0, 2), 10.0, &[1])] }
 }
 
 #[test]

@@ -151,7 +151,7 @@ fn task(mut section: Section<'_>, work: &mut WorkSection) {
 
 /// An item of `flow`.
 fn call(mut section: Section<'_>, task: usize, first: usize, work: &mut WorkSection) {
-    let operator = operator_of(&mut section, &work.operators);
+    let (written, operator) = operator_of(&mut section, &work.operators);
     let tokens = section.count("tokens", None, 1..=100_000_000).0;
     let output_tokens = section.count("output_tokens", Some(tokens), 1..=100_000_000).0;
     let of_task = |call: &Call| call.task == task;
@@ -160,13 +160,14 @@ fn call(mut section: Section<'_>, task: usize, first: usize, work: &mut WorkSect
     let after = after(&mut section, &earlier);
     let times = times(&mut section);
     let named = if section.has("name") { section.name() } else { None };
-    let name = named.or_else(|| operator.map(|at| work.operators[at].name.clone())).unwrap_or_default();
+    let name = named.unwrap_or(written);
     if earlier.iter().any(|(_, other)| *other == name) && !name.is_empty() {
         twice(&mut section, "calls of a task", &name);
     }
     if let Some(operator) = operator.map(|at| &work.operators[at]).filter(|of| of.body == Body::Given) {
         if times.is_none() {
-            let help = format!("`{}` has neither `heads` nor `intermediate`, so nothing else is known of it", operator.name);
+            let help =
+                format!("`{}` has neither `heads` nor `intermediate`, so nothing else is known of it", operator.name);
             section.missing("times_ms", &help);
         }
     }
@@ -178,17 +179,18 @@ fn call(mut section: Section<'_>, task: usize, first: usize, work: &mut WorkSect
     }
 }
 
-fn operator_of(section: &mut Section<'_>, operators: &[Operator]) -> Option<usize> {
+/// The operator as it is written, and its index.
+fn operator_of(section: &mut Section<'_>, operators: &[Operator]) -> (String, Option<usize>) {
     let names = || operators.iter().map(|operator| operator.name.as_str());
     let Some((name, at)) = section.text("operator") else {
         section.missing("operator", &format!("one of {}", names().collect::<Vec<_>>().join(", ")));
-        return None;
+        return (String::new(), None);
     };
     let found = operators.iter().position(|operator| operator.name == name);
     if found.is_none() {
         section.find(unknown("S152", format!("unknown operator `{name}`"), &name, names(), at));
     }
-    found
+    (name, found)
 }
 
 /// `after`: earlier calls of the task by name.
@@ -196,7 +198,9 @@ fn after(section: &mut Section<'_>, earlier: &[(usize, String)]) -> Vec<usize> {
     let Some((value, at)) = section.take("after") else { return Vec::new() };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is not a list of names", section.full("after"));
-        section.find(Finding::error("S010", at, what).help("write names of earlier items of the flow, in quotation marks"));
+        section.find(
+            Finding::error("S010", at, what).help("write names of earlier items of the flow, in quotation marks"),
+        );
         return Vec::new();
     };
     let mut found = Vec::with_capacity(items.len());
