@@ -164,12 +164,11 @@ fn call(mut section: Section<'_>, task: usize, first: usize, work: &mut WorkSect
     if earlier.iter().any(|(_, other)| *other == name) && !name.is_empty() {
         twice(&mut section, "calls of a task", &name);
     }
-    if let Some(operator) = operator.map(|at| &work.operators[at]).filter(|of| of.body == Body::Given) {
-        if times.is_none() {
-            let help =
-                format!("`{}` has neither `heads` nor `intermediate`, so nothing else is known of it", operator.name);
-            section.missing("times_ms", &help);
-        }
+    let is_given = operator.filter(|&at| work.operators[at].body == Body::Given);
+    if let (Some(at), None) = (is_given, &times) {
+        let name = &work.operators[at].name;
+        let help = format!("`{name}` has neither `heads` nor `intermediate`, so nothing else is known of it");
+        section.missing("times_ms", &help);
     }
     section.finish();
     // An unknown operator was found above and ends the reading; the call keeps its place for those after it.
