@@ -109,7 +109,7 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
         members.extend((0..layout.dp).map(|group| hw::Rank(part.first_rank + group * width)));
     }
     let n_pieces = match problem.execution.gradient_sync {
-        GradientSync::Overlapped => GRADIENT_BUCKETS,
+        GradientSync::Overlapped | GradientSync::EachMicroBatch => GRADIENT_BUCKETS,
         GradientSync::AtEnd => 1,
     };
     let [reduce, gather] = exchanges(problem, &shapes, &members, n_pieces);
