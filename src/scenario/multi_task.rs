@@ -100,8 +100,7 @@ pub fn read(
 
 /// `[training]`: how an iteration is executed, and what of it was assumed.
 fn training(mut section: Section<'_>) -> (Execution, Vec<String>) {
-    let recompute = [Recompute::Selective, Recompute::Off, Recompute::Full]
-        [section.word("recompute", 0, &["selective", "none", "full"])];
+    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
     let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
     let forward_ratio = section.number("forward_ratio", 1.0 / 3.0, 0.01..=0.99);

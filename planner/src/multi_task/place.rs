@@ -175,9 +175,9 @@ impl Placer<'_> {
     fn more_bytes(&self, slot: &Slot, device: usize) -> u64 {
         let size = self.work.sizes[slot.meta_op][slot.size];
         let call = self.work.meta_ops[slot.meta_op].call;
-        let kept = activation_bytes(&self.work.training, call, size.n_devices, size.tensor);
+        let kept = activation_bytes(&self.work.training, call, &size, slot.n_layers);
         let new = self.layers(slot).filter(|layer| !self.held[device].contains(layer));
-        u64::from(slot.n_layers) * kept + new.map(|(operator, _)| self.state_bytes(operator, size.tensor)).sum::<u64>()
+        kept + new.map(|(operator, _)| self.state_bytes(operator, size.tensor)).sum::<u64>()
     }
 
     /// Model states of a layer on one device of a tensor group, as if nobody shared the optimizer's; 16 bytes per parameter.

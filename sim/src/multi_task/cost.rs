@@ -22,7 +22,7 @@ use crate::task::{Document, Op, Pass};
 use crate::workload::Workload;
 
 /// One layer, in the middle of a model.
-const LAYER: Stage = Stage { n_dense: 1, n_expert: 0, first: false, last: false };
+const LAYER: Stage = Stage { n_dense: 1, n_expert: 0, again_dense: 1, again_expert: 0, first: false, last: false };
 
 /// Devices of a call, and how long one layer takes on them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -160,11 +160,11 @@ fn transformer(problem: &Problem, documents: &[Document], shape: GroupShape) -> 
         ops.extend(layer::host(problem, 1));
         ops
     };
-    let (forward, mut backward) = (pass(PassKind::Forward, Pass::Forward), pass(PassKind::Backward, Pass::Backward));
+    let forward = pass(PassKind::Forward, Pass::Forward);
+    let mut backward = pass(PassKind::Backward, Pass::Backward);
     match problem.execution.recompute {
-        Recompute::Off => {}
-        Recompute::Selective => backward.extend(layer::selective_recompute(problem, tokens, documents, false)),
         Recompute::Full => backward.extend(forward.clone()),
+        _ => backward.extend(layer::recomputed_part(problem, tokens, documents, false)),
     }
     [forward, backward]
 }
@@ -235,19 +235,21 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
     }
 }
 
-/// Activations that a layer of a call keeps on each of its devices from forward to backward, bytes. Of calls with measured times only the
-/// layer's input is known.
+/// Activations that layers of a call keep on each of their devices from forward to backward, with what backward of one layer makes again,
+/// bytes. Of calls with measured times only the layers' inputs are known.
 #[must_use]
-pub fn activation_bytes(training: &MultiTask, call: usize, n_devices: u32, tensor: u32) -> u64 {
-    let operator = training.operator(call);
+pub fn activation_bytes(training: &MultiTask, call: usize, size: &Size, n_layers: u32) -> u64 {
+    let (operator, cut, n) = (training.operator(call), u64::from(size.tensor), u64::from(n_layers));
     let per_token = match operator.body {
-        Body::Transformer { .. } => memory::activation_bytes_per_token(&problem(training, call, tensor), &LAYER),
-        Body::FeedForward { intermediate } => {
-            ELEMENT * (operator.hidden + 2 * intermediate).div_ceil(u64::from(tensor))
+        Body::Transformer { .. } => {
+            let problem = problem(training, call, size.tensor);
+            let kept = memory::activation_bytes_per_token(&problem, &LAYER);
+            n * kept + memory::working_bytes_per_token(&problem, &LAYER)
         }
-        Body::Given => (ELEMENT * operator.hidden).div_ceil(u64::from(tensor)),
+        Body::FeedForward { intermediate } => n * (ELEMENT * (operator.hidden + 2 * intermediate)).div_ceil(cut),
+        Body::Given => n * (ELEMENT * operator.hidden).div_ceil(cut),
     };
-    let samples = training.batch(call) / u64::from(n_devices / tensor);
+    let samples = training.batch(call) / u64::from(size.n_devices / size.tensor);
     samples * training.calls[call].tokens * per_token
 }
 

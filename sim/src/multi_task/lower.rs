@@ -207,7 +207,7 @@ impl Builder<'_> {
         let size = self.work.sizes[piece.meta_op][piece.size];
         let call = self.work.meta_ops[piece.meta_op].call;
         let (training, n) = (&self.work.training, piece.n_layers);
-        let kept = u64::from(n) * cost::activation_bytes(training, call, size.n_devices, size.tensor);
+        let kept = cost::activation_bytes(training, call, &size, n);
         let mut tasks = Vec::with_capacity(piece.devices.len());
         for group in piece.devices.chunks(size.tensor as usize) {
             let shape = training.cluster.shape_of(group);
@@ -321,5 +321,5 @@ pub fn memory_bytes(work: &Work, schedule: &Schedule) -> Vec<u64> {
 pub fn piece_bytes(work: &Work, piece: &Piece) -> u64 {
     let size = work.sizes[piece.meta_op][piece.size];
     let call = work.meta_ops[piece.meta_op].call;
-    u64::from(piece.n_layers) * cost::activation_bytes(&work.training, call, size.n_devices, size.tensor)
+    cost::activation_bytes(&work.training, call, &size, piece.n_layers)
 }
