@@ -90,7 +90,7 @@ fn seconds(work: &Work, policy: Policy) -> f64 {
     planned.seconds
 }
 
-/// The slots of a plan by wave: devices and `MetaOps`.
+/// Waves fit the machine, have no `MetaOp` twice, and are at most twice as many as `MetaOps`.
 fn waves_hold(work: &Work) {
     let slots = spindle::decide(work).slots;
     let n_waves = slots.last().map_or(0, |slot| slot.wave + 1) as usize;
@@ -115,7 +115,6 @@ fn plans_of_clip_like_sets_are_within_seven_percent_of_the_continuous_optimum() 
         for n_gpus in [8, 16, 32] {
             let work = pairs(&EVEN[..n_tasks], n_gpus, 0.05);
             let over = seconds(&work, Policy::Spindle) / spindle::theory_s(&work);
-            println!("even {n_tasks} {n_gpus} {over:.3}");
             assert!((1.0..=1.07).contains(&over), "{n_tasks} tasks on {n_gpus} GPUs: {over}");
             waves_hold(&work);
         }
@@ -127,7 +126,6 @@ fn batches_that_divide_badly_cost_a_few_percent_more() {
     for n_gpus in [8, 16, 32] {
         let work = pairs(&[64, 96, 48, 64, 96, 64, 32, 32, 64, 48], n_gpus, 0.05);
         let over = seconds(&work, Policy::Spindle) / spindle::theory_s(&work);
-        println!("odd {n_gpus} {over:.3}");
         assert!((1.0..=1.1).contains(&over), "{n_gpus} GPUs: {over}");
         waves_hold(&work);
     }
@@ -138,7 +136,6 @@ fn where_more_gpus_help_little_waves_win_and_one_after_another_loses() {
     for (n_tasks, n_gpus) in [(7, 16), (7, 32), (10, 32)] {
         let work = pairs(&EVEN[..n_tasks], n_gpus, 0.2);
         let [waves, in_turn, distmm, optimus] = POLICIES.map(|(_, policy, _)| seconds(&work, policy));
-        println!("order {n_tasks} {n_gpus} {waves} {in_turn} {distmm} {optimus}");
         assert!(waves < distmm && waves < optimus, "{n_tasks} on {n_gpus}: {waves} {distmm} {optimus}");
         assert!(distmm < in_turn && optimus < in_turn, "{n_tasks} on {n_gpus}: {distmm} {optimus} {in_turn}");
     }
@@ -334,6 +331,5 @@ fn near_devices_move_less_than_any_devices() {
     };
     let [local, consecutive, random] =
         [Placement::Local, Placement::Consecutive, Placement::Random { seed: 1 }].map(bytes);
-    println!("bytes {local} {consecutive} {random}");
     assert!(local < consecutive && consecutive < random, "{local} {consecutive} {random}");
 }
