@@ -10,7 +10,7 @@ use hw::Seconds;
 use planner::multi_task::place::{PLACEMENTS, Placement};
 use planner::multi_task::{POLICIES, Policy};
 use sim::cost::profile::Profile;
-use sim::multi_task::{Execution, MultiTask, cost as task_cost};
+use sim::multi_task::{Body, Execution, MultiTask, cost as task_cost};
 use sim::problem::Recompute;
 
 use super::expect::{self, Expectation};
@@ -23,6 +23,9 @@ const SECTIONS: [&str; 5] = ["cluster", "training", "policies", "cost", "expect"
 
 /// GPUs that a plan may have; beyond it plans take minutes.
 const GPUS_MAX: u32 = 1024;
+
+/// Elements that a call may have: a hundred bytes for each are still an integer.
+const ELEMENTS_MAX: f64 = 1e16;
 
 /// One way of sharing the machine that a scenario compares.
 #[derive(Clone, Copy, Debug)]
@@ -130,7 +133,18 @@ fn variant(mut section: Section<'_>, seed: u64) -> Option<(String, TaskChoice)> 
     name.map(|name| (name, TaskChoice { policy, placement }))
 }
 
-/// Every call can run on some number of the machine's GPUs.
+/// Elements of a call's widest activations over all layers; more than this many would not fit an integer as bytes.
+fn elements(training: &MultiTask, call: usize) -> f64 {
+    let operator = training.operator(call);
+    let wide = match operator.body {
+        Body::Transformer { intermediate, .. } | Body::FeedForward { intermediate } => intermediate,
+        Body::Given => 0,
+    };
+    let factors = [training.batch(call), training.calls[call].tokens, operator.hidden + wide, operator.n_layers.into()];
+    factors.into_iter().map(|factor| hw::Tokens(factor).as_f64()).product()
+}
+
+/// Every call can be counted, and can run on some number of the machine's GPUs.
 fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
     let n = training.cluster.n_gpus();
     if n > GPUS_MAX {
@@ -139,6 +153,12 @@ fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
         return;
     }
     for (index, call) in training.calls.iter().enumerate() {
+        if elements(training, index) > ELEMENTS_MAX {
+            let what = format!("`{}/{}` is larger than can be counted", training.tasks[call.task].name, call.name);
+            let help = "lower the batch, `tokens`, or the operator's widths or `layers`";
+            reader.find(Finding::error("S155", None, what).help(help));
+            continue;
+        }
         if (1..=n).any(|n| task_cost::can_be_had(training, index, n)) {
             continue;
         }

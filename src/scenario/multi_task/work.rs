@@ -55,7 +55,8 @@ fn operator(mut section: Section<'_>, known: &[Operator]) -> Option<Operator> {
     let n_layers = small(section.count("layers", None, 1..=10_000).0);
     let hidden = section.count("hidden", None, 1..=1_000_000).0;
     let body = body(&mut section, hidden);
-    let parameters = section.count("parameters_per_layer", Some(cost::parameters(hidden, &body)), 0..=1 << 50).0;
+    let parameters =
+        section.count("parameters_per_layer", Some(cost::parameters(hidden, &body)), 0..=1_000_000_000_000).0;
     let tensor_degrees = tensor(&mut section, &body);
     if let Some(name) = name.as_ref().filter(|name| known.iter().any(|other| other.name == **name)) {
         twice(&mut section, "operators", name);
@@ -77,11 +78,11 @@ fn body(section: &mut Section<'_>, hidden: u64) -> Body {
         if !section.has("intermediate") {
             return Body::Given;
         }
-        return Body::FeedForward { intermediate: section.count("intermediate", None, 1..=10_000_000).0 };
+        return Body::FeedForward { intermediate: section.count("intermediate", None, 1..=1_000_000).0 };
     }
     let (n_heads, at) = section.count("heads", None, 1..=100_000);
     let (n_kv_heads, kv_at) = section.count("kv_heads", Some(n_heads), 1..=100_000);
-    let intermediate = section.count("intermediate", Some(4 * hidden), 1..=10_000_000).0;
+    let intermediate = section.count("intermediate", Some(4 * hidden), 1..=4_000_000).0;
     if !hidden.is_multiple_of(n_heads) {
         let what = format!("{n_heads} heads do not divide the width {hidden}");
         section.find(Finding::error("S031", at, what));
@@ -131,7 +132,7 @@ fn tensor(section: &mut Section<'_>, body: &Body) -> Vec<u32> {
 /// `[[task]]`: its batch, and the operators that it goes through.
 fn task(mut section: Section<'_>, work: &mut WorkSection) {
     let name = section.name();
-    let batch = section.count("batch", None, 1..=10_000_000).0;
+    let batch = section.count("batch", None, 1..=1_000_000).0;
     if let Some(name) = name.as_ref().filter(|name| work.tasks.iter().any(|task| task.name == **name)) {
         twice(&mut section, "tasks", name);
     }
@@ -152,8 +153,8 @@ fn task(mut section: Section<'_>, work: &mut WorkSection) {
 /// An item of `flow`.
 fn call(mut section: Section<'_>, task: usize, first: usize, work: &mut WorkSection) {
     let (written, operator) = operator_of(&mut section, &work.operators);
-    let tokens = section.count("tokens", None, 1..=100_000_000).0;
-    let output_tokens = section.count("output_tokens", Some(tokens), 1..=100_000_000).0;
+    let tokens = section.count("tokens", None, 1..=1_000_000).0;
+    let output_tokens = section.count("output_tokens", Some(tokens), 1..=1_000_000).0;
     let of_task = |call: &Call| call.task == task;
     let earlier: Vec<(usize, String)> =
         (first..).zip(work.calls[first..].iter().filter(|call| of_task(call)).map(|call| call.name.clone())).collect();
@@ -241,7 +242,7 @@ fn pairs(value: &ValueInner<'_>) -> Option<Vec<(u32, f64)>> {
     let ValueInner::Array(items) = value else { return None };
     let pair = |item: &toml_span::Value<'_>| -> Option<(u32, f64)> {
         let [n, ms] = item.as_array()?.as_slice() else { return None };
-        let ms = ms.as_float().or_else(|| ms.as_integer().map(|n| n as f64)).filter(|ms| (0.0..=1e9).contains(ms))?;
+        let ms = ms.as_float().or_else(|| ms.as_integer().map(|n| n as f64)).filter(|ms| (0.0..=1e6).contains(ms))?;
         let n = n.as_integer().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=100_000).contains(n))?;
         Some((n, ms / 1e3))
     };
