@@ -250,6 +250,9 @@ fn simulate(
 /// The timeline of a finished step, or why it did not finish.
 fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Timeline, (&'static str, String)> {
     match outcome {
+        Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => {
+            Err(("infeasible", format!("step {step_index} takes more than 104 days, the longest that is simulated")))
+        }
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
             let micro_batch = graph.tasks[task.0 as usize].micro_batch;

@@ -38,7 +38,7 @@ use sim::plan::Origin;
 use sim::problem::Recompute;
 use sim::schedule::Schedule;
 
-use crate::diagnostic::{Finding, Severity, Source};
+use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::jobs::{self, Job};
 use crate::text_file;
 use expect::Expectation;
@@ -142,8 +142,6 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// Seed.
     pub seed: Option<u64>,
-    /// Whether a query outside the measured hull is an error.
-    pub strict_hull: bool,
 }
 
 /// Scenarios that are shipped with the program.
@@ -233,6 +231,9 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
         let text = text_file::text(std::io::stdin()).map_err(|why| format!("cannot read standard input: {why}"))?;
         return Ok((Source { path: "stdin".to_owned(), text }, PathBuf::new()));
     }
+    if name.is_empty() {
+        return Err("the name of the scenario is empty".to_owned());
+    }
     let path = Path::new(name);
     let why = match text_file::read(path) {
         Ok(text) => {
@@ -276,7 +277,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
         }
         Err(error) => {
             let at = error.span.start..error.span.end.max(error.span.start + 1);
-            findings.push(Finding::error("S001", Some(at), format!("not valid TOML: {error}")));
+            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
         }
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);

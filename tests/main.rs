@@ -1,7 +1,9 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
 mod capacity;
+mod codes;
 mod compare;
+mod completions;
 mod determinism;
 mod errors;
 mod hostile;

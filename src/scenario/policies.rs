@@ -10,7 +10,7 @@ use toml_span::value::ValueInner;
 use super::reader::{Place, Section, place_of, unknown};
 use super::run_list::{RunList, run_list};
 use super::{PolicyChoice, parallel};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// Reads the section: the choices in order, and the baseline.
 pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
@@ -39,7 +39,7 @@ fn variant(mut section: Section<'_>) -> Option<(String, PolicyChoice)> {
     };
     let Some(found) = planner::policies::named(&policy) else {
         let names = planner::policies::POLICIES.iter().map(|policy| policy.card().name);
-        section.find(unknown("S027", format!("unknown policy `{policy}`"), &policy, names, at));
+        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{policy}`"), &policy, names, at));
         return None;
     };
     let choice = choice(section, name.clone().unwrap_or_default(), found);
@@ -76,7 +76,7 @@ pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'st
     let found = planner::orders::schedule(name);
     if found.is_none() {
         let names = planner::orders::schedules().map(|schedule| schedule.name);
-        section.find(unknown("S038", format!("unknown pipeline schedule `{name}`"), name, names, at));
+        section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
     }
     found
 }
@@ -91,7 +91,7 @@ fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collection
             let names = card.parameters.iter().map(|parameter| parameter.name);
             let names = names.chain(["schedule", "chunks", "cp", "exchange", "recompute", "recompute_layers"]);
             let what = format!("policy `{}` has no parameter `{}`", card.name, key.name);
-            section.find(unknown("S032", what, &key.name, names, at));
+            section.find(unknown(Code::UnknownParameter, what, &key.name, names, at));
             continue;
         };
         match (known.allowed, value.take()) {
@@ -126,13 +126,14 @@ fn number(allowed: Allowed, found: &ValueInner<'_>) -> Option<f64> {
 fn not_allowed(policy: &str, key: &str, allowed: Allowed, found: &ValueInner<'_>, at: Place) -> Finding {
     let what = format!("parameter `{key}` of `{policy}` has a value that is not allowed");
     match (allowed, found) {
-        (Allowed::Words(words), ValueInner::String(word)) => unknown("S033", what, word, words.iter().copied(), at),
-        (Allowed::Words(words), _) => unknown("S033", what, "", words.iter().copied(), at),
+        (Allowed::Words(words), ValueInner::String(word)) => {
+            unknown(Code::WrongParameter, what, word, words.iter().copied(), at)
+        }
+        (Allowed::Words(words), _) => unknown(Code::WrongParameter, what, "", words.iter().copied(), at),
         (Allowed::Range(low, high), _) => {
-            Finding::error("S033", at, what).help(format!("allowed are numbers from {low} to {high}"))
+            Finding::error(Code::WrongParameter, at, what).help(format!("allowed are numbers from {low} to {high}"))
         }
-        (Allowed::Count(low, high), _) => {
-            Finding::error("S033", at, what).help(format!("allowed are whole numbers from {low} to {high}"))
-        }
+        (Allowed::Count(low, high), _) => Finding::error(Code::WrongParameter, at, what)
+            .help(format!("allowed are whole numbers from {low} to {high}")),
     }
 }

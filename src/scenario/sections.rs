@@ -86,7 +86,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         policies,
         baseline,
         profile: cost.profile,
-        strict_hull: cost.strict_hull || overrides.strict_hull,
+        strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
         expectations,
