@@ -17,7 +17,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::run_list::{RunList, run_list};
 use super::{Overrides, cluster, cost};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 
 const SECTIONS: [&str; 5] = ["cluster", "training", "policies", "cost", "expect"];
 
@@ -149,14 +149,14 @@ fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
     let n = training.cluster.n_gpus();
     if n > GPUS_MAX {
         let what = format!("the cluster has {n} GPUs, plans of several tasks have at most {GPUS_MAX}");
-        reader.find(Finding::error("S040", None, what).help("lower `cluster.nodes`"));
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help("lower `cluster.nodes`"));
         return;
     }
     for (index, call) in training.calls.iter().enumerate() {
         if elements(training, index) > ELEMENTS_MAX {
             let what = format!("`{}/{}` is larger than can be counted", training.tasks[call.task].name, call.name);
             let help = "lower the batch, `tokens`, or the operator's widths or `layers`";
-            reader.find(Finding::error("S155", None, what).help(help));
+            reader.find(Finding::error(Code::OutOfRange, None, what).help(help));
             continue;
         }
         if (1..=n).any(|n| task_cost::can_be_had(training, index, n)) {
@@ -172,6 +172,6 @@ fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
             "a number of GPUs{measured} is a tensor degree of `{}` ({:?}, inside a node) times a divisor of the batch, {}",
             operator.name, operator.tensor_degrees, task.batch
         );
-        reader.find(Finding::error("S153", None, what).help(help));
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help(help));
     }
 }

@@ -3,7 +3,7 @@
 use sim::multi_task::{Body, Call, Operator, Task, cost};
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, place_of, unknown};
 
 /// What both lists say.
@@ -45,7 +45,7 @@ fn small(n: u64) -> u32 {
 /// Two of a list with one name.
 fn twice(section: &mut Section<'_>, what: &str, name: &str) {
     let at = section.at();
-    let finding = Finding::error("S150", at, format!("two {what} are called `{name}`"));
+    let finding = Finding::error(Code::TwiceNamed, at, format!("two {what} are called `{name}`"));
     section.find(finding.help("they are referred to by name; give each its own"));
 }
 
@@ -72,7 +72,7 @@ fn body(section: &mut Section<'_>, hidden: u64) -> Body {
             if section.has(key) {
                 let what = format!("`{}` is about attention, and the operator has no `heads`", section.full(key));
                 let at = section.take(key).and_then(|(_, at)| at);
-                section.find(Finding::error("S151", at, what).help("write `heads`, or leave the key out"));
+                section.find(Finding::error(Code::UnknownKey, at, what).help("write `heads`, or leave the key out"));
             }
         }
         if !section.has("intermediate") {
@@ -85,11 +85,11 @@ fn body(section: &mut Section<'_>, hidden: u64) -> Body {
     let intermediate = section.count("intermediate", Some(4 * hidden), 1..=4_000_000).0;
     if !hidden.is_multiple_of(n_heads) {
         let what = format!("{n_heads} heads do not divide the width {hidden}");
-        section.find(Finding::error("S031", at, what));
+        section.find(Finding::error(Code::UnevenDegree, at, what));
     }
     if !n_heads.is_multiple_of(n_kv_heads) {
         let what = format!("{n_kv_heads} key-value heads do not divide the {n_heads} heads");
-        section.find(Finding::error("S031", kv_at, what));
+        section.find(Finding::error(Code::UnevenDegree, kv_at, what));
     }
     let (gated, causal) = (section.flag("gated", false), section.flag("causal", false));
     Body::Transformer { n_heads, n_kv_heads, intermediate, gated, causal }
@@ -105,7 +105,7 @@ fn tensor(section: &mut Section<'_>, body: &Body) -> Vec<u32> {
     };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is not a list", section.full("tensor"));
-        section.find(Finding::error("S010", at, what).help(allowed));
+        section.find(Finding::error(Code::WrongType, at, what).help(allowed));
         return vec![1];
     };
     let mut found = Vec::with_capacity(items.len());
@@ -116,13 +116,13 @@ fn tensor(section: &mut Section<'_>, body: &Body) -> Vec<u32> {
             Some(degree) => found.push(degree),
             None => {
                 let what = format!("`{}` holds a degree that cannot be used", section.full("tensor"));
-                section.find(Finding::error("S031", place_of(item), what).help(allowed.clone()));
+                section.find(Finding::error(Code::UnevenDegree, place_of(item), what).help(allowed.clone()));
             }
         }
     }
     if items.is_empty() {
         let what = format!("`{}` is empty", section.full("tensor"));
-        section.find(Finding::error("S011", at, what).help(allowed));
+        section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
     }
     found.sort_unstable();
     found.dedup();
@@ -188,7 +188,7 @@ fn operator_of(section: &mut Section<'_>, operators: &[Operator]) -> (String, Op
     };
     let found = operators.iter().position(|operator| operator.name == name);
     if found.is_none() {
-        section.find(unknown("S152", format!("unknown operator `{name}`"), &name, names(), at));
+        section.find(unknown(Code::UnknownName, format!("unknown operator `{name}`"), &name, names(), at));
     }
     (name, found)
 }
@@ -199,7 +199,8 @@ fn after(section: &mut Section<'_>, earlier: &[(usize, String)]) -> Vec<usize> {
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is not a list of names", section.full("after"));
         section.find(
-            Finding::error("S010", at, what).help("write names of earlier items of the flow, in quotation marks"),
+            Finding::error(Code::WrongType, at, what)
+                .help("write names of earlier items of the flow, in quotation marks"),
         );
         return Vec::new();
     };
@@ -211,7 +212,7 @@ fn after(section: &mut Section<'_>, earlier: &[(usize, String)]) -> Vec<usize> {
             None => {
                 let what = format!("`{}` names `{name}`, which is no earlier item of the flow", section.full("after"));
                 let names = earlier.iter().map(|(_, name)| name.as_str());
-                section.find(unknown("S152", what, &name, names, place_of(item)));
+                section.find(unknown(Code::UnknownName, what, &name, names, place_of(item)));
             }
         }
     }
@@ -235,7 +236,7 @@ fn times(section: &mut Section<'_>) -> Option<Vec<(u32, f64)>> {
 fn wrong_times(section: &mut Section<'_>, at: Place) {
     let what = format!("`{}` is no list of pairs of GPUs and milliseconds", section.full("times_ms"));
     let help = "write [[1, 8.0], [2, 4.5]]: GPUs rising, milliseconds of one layer forward and backward above 0";
-    section.find(Finding::error("S154", at, what).help(help));
+    section.find(Finding::error(Code::WrongType, at, what).help(help));
 }
 
 fn pairs(value: &ValueInner<'_>) -> Option<Vec<(u32, f64)>> {
