@@ -12,6 +12,7 @@ pub mod expect;
 pub mod kv_sharing;
 pub mod long_prompt;
 mod model;
+pub mod multi_task;
 mod parallel;
 pub mod phases;
 mod policies;
@@ -182,6 +183,10 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("moe/lsh-gpt-52b", include_str!("../scenarios/moe/lsh-gpt-52b.toml")),
     ("moe/lsh-hashes", include_str!("../scenarios/moe/lsh-hashes.toml")),
     ("moe/mixtral-8x22b", include_str!("../scenarios/moe/mixtral-8x22b.toml")),
+    ("multi-task/clip-10", include_str!("../scenarios/multi-task/clip-10.toml")),
+    ("multi-task/example", include_str!("../scenarios/multi-task/example.toml")),
+    ("multi-task/ofasys-7", include_str!("../scenarios/multi-task/ofasys-7.toml")),
+    ("multi-task/qwen-val", include_str!("../scenarios/multi-task/qwen-val.toml")),
     ("pipeline/equal", include_str!("../scenarios/pipeline/equal.toml")),
     ("pipeline/optimal", include_str!("../scenarios/pipeline/optimal.toml")),
     ("pipeline/ragged", include_str!("../scenarios/pipeline/ragged.toml")),

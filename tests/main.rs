@@ -10,6 +10,7 @@ mod errors;
 mod hostile;
 mod long_context;
 mod long_serving;
+mod multi_task;
 mod paper;
 mod parallelism;
 mod rental;

@@ -7,6 +7,7 @@ pub mod compression;
 pub mod dacp;
 pub mod long_prompt;
 pub mod milp;
+pub mod multi_task;
 pub mod optimal_schedule;
 pub mod orders;
 pub mod pack;

@@ -14,6 +14,7 @@ pub mod lower;
 pub mod memory;
 pub mod metrics;
 pub mod model;
+pub mod multi_task;
 pub mod plan;
 pub mod problem;
 pub mod random;
