@@ -5,6 +5,7 @@
 
 pub mod bound;
 pub mod check;
+pub mod compression;
 pub mod cost;
 pub mod curriculum;
 pub mod engine;
@@ -14,6 +15,7 @@ pub mod lower;
 pub mod memory;
 pub mod metrics;
 pub mod model;
+pub mod multi_task;
 pub mod plan;
 pub mod problem;
 pub mod random;

@@ -115,7 +115,8 @@ fn f64_of(n: usize) -> f64 {
 /// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
 fn flops(problem: &Problem) -> (f64, f64) {
-    // Operations of the whole model: no cut, no padding, no experts but the visited ones.
+    // Operations of the whole model: no cut, no padding, no experts but the visited ones, and these for
+    // every token: without expert ranks nothing is merged.
     let unfused = problem.execution.attention == AttentionKernel::Unfused;
     let of_stages = stages(problem);
     let mut whole = problem.clone();

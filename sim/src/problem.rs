@@ -4,6 +4,7 @@
 
 use hw::{Bytes, Cluster, Dtype, Seconds};
 
+use crate::compression::Compression;
 use crate::layout::{Layout, Zero};
 use crate::model::Model;
 use crate::schedule::Schedule;
@@ -104,6 +105,8 @@ pub struct ExpertTraffic {
     pub imbalance: f64,
     /// Tokens that an expert takes, over its even share; further ones are dropped, missing ones padded. `None` drops nothing.
     pub capacity: Option<f64>,
+    /// Merging of similar tokens before the all-to-all; `None` sends every token.
+    pub compression: Option<Compression>,
 }
 
 /// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
@@ -157,7 +160,7 @@ impl Default for Execution {
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
             overlap: Overlap::NONE,
-            experts: ExpertTraffic { imbalance: 0.0, capacity: None },
+            experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
             offload: 0.0,
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,

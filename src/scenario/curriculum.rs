@@ -17,7 +17,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, place_of};
 use super::run_list::{RunList, run_list};
 use super::{Overrides, cluster, cost, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 use transitions::Transitions;
 
 const SECTIONS: [&str; 13] = [
@@ -224,7 +224,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (usd_per_gpu_hour, budget_s) = budget(reader.section("budget"), gpus);
     let run = policies(reader.section("policies"), &base);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let free_parameters = free_parameters(&engine, &training, cost.sustained_flops_ratio);
     let (model, (cluster, reserved)) = model.zip(cluster)?;
@@ -262,7 +262,8 @@ fn facts(mut section: Section<'_>) -> Counts {
     let found = Class::ALL.map(|class| hw::Tokens(section.count(class.key(), None, 0..=1_000_000_000).0).as_f64());
     if section.is_given() && found.iter().sum::<f64>() == 0.0 {
         let at = section.at();
-        section.find(Finding::error("S160", at, "`facts` has no fact").help("one class at least is not empty"));
+        section
+            .find(Finding::error(Code::OutOfRange, at, "`facts` has no fact").help("one class at least is not empty"));
     }
     section.finish();
     found
@@ -341,7 +342,7 @@ fn ratios(section: &mut Section<'_>) -> Vec<f64> {
     let default = (0..=10).map(|tenth| f64::from(tenth) / 10.0).collect();
     let Some((value, at)) = section.take("replay_ratios") else { return default };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error("S010", at, "`search.replay_ratios` is not a list").help(ALLOWED));
+        section.find(Finding::error(Code::WrongType, at, "`search.replay_ratios` is not a list").help(ALLOWED));
         return default;
     };
     let mut found = Vec::with_capacity(items.len());
@@ -351,13 +352,13 @@ fn ratios(section: &mut Section<'_>) -> Vec<f64> {
             Some(number) => found.push(number),
             None => {
                 let what = "`search.replay_ratios` holds something that is no number from 0 to 1";
-                section.find(Finding::error("S011", place_of(item), what).help(ALLOWED));
+                section.find(Finding::error(Code::OutOfRange, place_of(item), what).help(ALLOWED));
             }
         }
     }
     if items.is_empty() || items.len() > 1000 {
         let what = format!("`search.replay_ratios` has {} numbers", items.len());
-        section.find(Finding::error("S011", at, what).help(ALLOWED));
+        section.find(Finding::error(Code::OutOfRange, at, what).help(ALLOWED));
     }
     found
 }
@@ -427,27 +428,29 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
     let (model, tensor, n_gpus) = (&scenario.model, scenario.engine.tensor, scenario.cluster.n_gpus());
     if model.experts.is_some() || model.latent.is_some() {
         let what = format!("`{}` has experts or latent attention", model.name);
-        reader.find(Finding::error("S122", None, what).help("curricula know dense transformers only"));
+        reader.find(Finding::error(Code::UnsupportedModel, None, what).help("curricula know dense transformers only"));
     }
     if tensor > n_gpus || !n_gpus.is_multiple_of(tensor) {
         let what = format!("`engine.tp` {tensor} does not divide the {n_gpus} GPUs of the cluster");
-        reader.find(Finding::error("S040", None, what));
+        reader.find(Finding::error(Code::WrongGpuCount, None, what));
     }
     if !model.n_heads.is_multiple_of(u64::from(tensor)) {
         let what = format!("`engine.tp` {tensor} does not divide the {} heads of `{}`", model.n_heads, model.name);
-        reader.find(Finding::error("S031", None, what));
+        reader.find(Finding::error(Code::UnevenDegree, None, what));
     }
     for (name, choice) in &scenario.choices {
         let Some(recipe) = choice.recipe() else { continue };
         if recipe.n_stages > scenario.stages.len() {
             let (needed, found) = (recipe.n_stages, scenario.stages.len());
             let what = format!("`{name}` runs {needed} stages, `transitions.stage` has {found}");
-            reader.find(Finding::error("S161", None, what).help("write `[[transitions.stage]]` for every stage"));
+            reader.find(
+                Finding::error(Code::MissingKey, None, what).help("write `[[transitions.stage]]` for every stage"),
+            );
         }
         if recipe.first == TrainingSet::Everything && scenario.everything.is_none() {
             let what = format!("`{name}` trains on all facts, and `transitions.everything` is missing");
             let help = "facts that are not known change what training does: give its matrices under `[transitions.everything]`";
-            reader.find(Finding::error("S162", None, what).help(help));
+            reader.find(Finding::error(Code::MissingKey, None, what).help(help));
         }
     }
 }
@@ -459,7 +462,7 @@ fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoi
     let what = "`calibrate.mastered_growth_ratio` cannot be met";
     if scenario.stages.len() < recipe.n_stages || scenario.facts[Class::HighlyKnown.index()] == 0.0 {
         let help = "a growth over two stages needs two `[[transitions.stage]]` and `facts.highly_known` above 0";
-        reader.find(Finding::error("S163", None, what).help(help));
+        reader.find(Finding::error(Code::UnreachableGrowth, None, what).help(help));
         return;
     }
     match calibrated(&scenario.question(base, &scenario.stages, Costs::default()), recipe, target) {
@@ -472,6 +475,6 @@ fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoi
             scenario.everything = scenario.everything.map(|effect| scaled(&effect, found.factor));
             scenario.stages = found.stages;
         }
-        Err(why) => reader.find(Finding::error("S163", None, format!("{what}: {why}"))),
+        Err(why) => reader.find(Finding::error(Code::UnreachableGrowth, None, format!("{what}: {why}"))),
     }
 }

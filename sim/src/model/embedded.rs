@@ -25,7 +25,12 @@ const fn dense(name: &'static str, family: Family, tied: bool, shape: [u64; 8]) 
 }
 
 const fn experts(n_routed: u64, top_k: u64, intermediate: u64) -> Option<Experts> {
-    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0 })
+    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0, every: 1 })
+}
+
+/// Experts in every so many-th layer.
+const fn some_layers(n_routed: u64, top_k: u64, intermediate: u64, every: u64) -> Option<Experts> {
+    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0, every })
 }
 
 const ROWS: &[Row] = &[
@@ -92,6 +97,30 @@ const ROWS: &[Row] = &[
         family: Family::Qwen3,
         tied: false,
         experts: experts(128, 8, 1536),
+    },
+    // Table 1 of arXiv:2411.08446: experts in every second layer, two visited. Vocabulary and positions of the public checkpoints
+    // (fairseq, examples/moe_lm) are those of GPT-2.
+    Row {
+        name: "gpt-moe-15b",
+        shape: [12, 768, 12, 12, 64, 3072, 50_257, 2048],
+        family: Family::Gpt,
+        tied: true,
+        experts: some_layers(512, 2, 3072, 2),
+    },
+    Row {
+        name: "gpt-moe-52b",
+        shape: [24, 1024, 16, 16, 64, 4096, 50_257, 2048],
+        family: Family::Gpt,
+        tied: true,
+        experts: some_layers(512, 2, 4096, 2),
+    },
+    // The same table; its 302 M parameters of 16 experts are those of four layers of twelve.
+    Row {
+        name: "roberta-moe",
+        shape: [12, 768, 12, 12, 64, 3072, 50_257, 514],
+        family: Family::Gpt,
+        tied: true,
+        experts: some_layers(16, 2, 3072, 3),
     },
     // Every second layer attends to the last 128 tokens only and all matrices have biases; both are left out here.
     Row {
@@ -171,7 +200,14 @@ fn deepseek_v3() -> Model {
         qk_norm: false,
         max_positions: 163_840,
         latent: Some(latent),
-        experts: Some(Experts { n_routed: 256, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 3 }),
+        experts: Some(Experts {
+            n_routed: 256,
+            top_k: 8,
+            n_shared: 1,
+            intermediate: 2048,
+            n_dense_layers: 3,
+            every: 1,
+        }),
     }
 }
 
@@ -183,7 +219,14 @@ fn kimi_k2() -> Model {
         n_kv_heads: 64,
         vocab: 163_840,
         max_positions: 131_072,
-        experts: Some(Experts { n_routed: 384, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 1 }),
+        experts: Some(Experts {
+            n_routed: 384,
+            top_k: 8,
+            n_shared: 1,
+            intermediate: 2048,
+            n_dense_layers: 1,
+            every: 1,
+        }),
         ..deepseek_v3()
     }
 }

@@ -6,7 +6,7 @@ use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use super::small;
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::Section;
 
 /// What the section says.
@@ -52,7 +52,7 @@ fn matrix(section: &mut Section<'_>, keys: Keys) -> Option<Transition> {
     let (given, is_counted, key) = match (probabilities, counts) {
         (Some(_), Some((_, at))) => {
             let what = format!("`{}` and `{}` exclude each other", section.full(keys[0]), section.full(keys[1]));
-            section.find(Finding::error("S036", at, what));
+            section.find(Finding::error(Code::ExclusiveKeys, at, what));
             return None;
         }
         (Some(given), None) => (given, false, keys[0]),
@@ -68,11 +68,11 @@ fn matrix(section: &mut Section<'_>, keys: Keys) -> Option<Transition> {
     let help = format!("rows are classes before, columns classes after, in the order {order}");
     let Some(rows) = rows(&value) else {
         let what = format!("`{name}` is not four rows of four numbers");
-        section.find(Finding::error("S164", at, what).help(help));
+        section.find(Finding::error(Code::WrongMatrix, at, what).help(help));
         return None;
     };
     let found = if is_counted { Transition::of_counts(rows) } else { Transition::of_probabilities(rows) };
-    found.map_err(|why| section.find(Finding::error("S164", at, format!("`{name}`: {why}")).help(help))).ok()
+    found.map_err(|why| section.find(Finding::error(Code::WrongMatrix, at, format!("`{name}`: {why}")).help(help))).ok()
 }
 
 fn rows(value: &ValueInner<'_>) -> Option<[[f64; 4]; 4]> {
