@@ -89,11 +89,12 @@ impl Transition {
     /// The matrix that counted facts show: `counts[i][j]` facts were in class i before and in class j after.
     ///
     /// # Errors
-    /// A sentence about the first row that has a negative entry or no fact at all.
+    /// A sentence about the first row that has a negative entry, no fact at all or more than a float holds.
     pub fn of_counts(counts: [[f64; 4]; 4]) -> Result<Self, String> {
         for (class, row) in Class::ALL.into_iter().zip(&counts) {
-            if row.iter().any(|n| *n < 0.0) || row.iter().sum::<f64>() <= 0.0 {
-                return Err(format!("row `{}` counts no fact, so that nothing is known of its class", class.key()));
+            let sum: f64 = row.iter().sum();
+            if row.iter().any(|n| *n < 0.0) || sum <= 0.0 || !sum.is_finite() {
+                return Err(format!("row `{}` adds up to {sum}, expected counts of at least one fact", class.key()));
             }
         }
         Ok(Self::normalized(counts))

@@ -154,5 +154,7 @@ fn what_is_no_matrix_is_refused() {
     assert!(Transition::of_probabilities(rows).is_err());
     let mut counts = [[1.0; 4]; 4];
     counts[3] = [0.0; 4];
-    assert!(Transition::of_counts(counts).expect_err("empty").contains("`unknown` counts no fact"));
+    assert!(Transition::of_counts(counts).expect_err("empty").contains("`unknown` adds up to 0"));
+    counts[3] = [1e308; 4];
+    assert!(Transition::of_counts(counts).is_err());
 }
