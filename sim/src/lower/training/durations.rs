@@ -140,7 +140,7 @@ impl Judge<'_> {
 }
 
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
-fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
     let after = |stage: &Stage, kind: PassKind| {
         let mut ops = layer::repeated(&layer::after_attention(problem, share.tokens, kind, None), stage.n_dense);
         if stage.n_expert > 0 {
