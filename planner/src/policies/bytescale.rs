@@ -9,8 +9,8 @@
 //! class, and equal work (PP-balance). `timed` is not in the paper: widths, places and lists by the cost model's times (`timed.rs`).
 //! All data and context ranks are one pool: the layout has `dp = 1` and `cp` ranks. Offload: `offload.rs`.
 //!
-//! Objective, without a pipeline: end of the slowest rank by the cost model's times (`span.rs`), seconds summed over steps. Bound: work and
-//! longest chain of `sim::bound`.
+//! Objective: end of the slowest rank by the cost model's times (`span.rs`), seconds summed over steps. Bound: work and longest chain of
+//! `sim::bound`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,10 +64,11 @@ const CARD: Card = Card {
 };
 
 /// What goes to some ranks together: a long sequence, or a pack of short ones.
+#[derive(Clone)]
 struct Unit {
     sequences: Vec<(u32, u64)>,
     n_ranks: u32,
-    /// Model operations on each of its ranks.
+    /// Model operations on each of its ranks; seconds under `timed`.
     work: f64,
     /// Thousandths of its activations that are offloaded.
     offload_permille: u32,
@@ -115,9 +116,8 @@ impl Policy for ByteScale {
             (objective, bound) = (objective + span_s, bound + floor.work_s.max(floor.chain_s));
             steps.push(Step::of_groups(vec![micro_batches]));
         }
+        let (objective, bound) = (Some(objective), Some(bound));
         let decision = heuristic(CARD.name, problem, steps);
-        let proof = (layout.pp == 1).then_some((objective, bound));
-        let (objective, bound) = proof.unzip();
         let words = if permille > 0 {
             format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
         } else {
@@ -187,12 +187,12 @@ fn dealt(
         longest_first(&mut units);
     }
     let paper = placed(&units, problem, deal);
-    let paper_s = span::of(&paper, problem.layout.cp, times);
+    let paper_s = span::of(&paper, &problem.layout, times);
     if deal != Deal::Timed {
         return (paper, paper_s);
     }
     let timed = timed::deal(sequences, problem.bucket_tokens, offload, times);
-    let timed_s = span::of(&timed, problem.layout.cp, times);
+    let timed_s = span::of(&timed, &problem.layout, times);
     if timed_s <= paper_s { (timed, timed_s) } else { (paper, paper_s) }
 }
 
@@ -226,28 +226,34 @@ fn placed(units: &[Unit], problem: &Problem, deal: Deal) -> Vec<MicroBatch> {
     let n = problem.layout.cp as usize;
     let per_node = (problem.cluster.gpus_per_node / problem.layout.tp).max(1) as usize;
     let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(problem.layout.cp);
-    let mut load = vec![0.0_f64; n];
-    let mut lists = Lists::new(n);
+    // Times that a rank's longest unit counts more: the paper looks at its work alone.
+    let ahead = if deal == Deal::Timed { f64::from(problem.layout.pp - 1) } else { 0.0 };
+    let (mut load, mut longest) = (vec![0.0_f64; n], vec![0.0_f64; n]);
+    let mut lists = Lists::new(problem.layout.cp);
     let mut cursor = 0;
     for unit in units {
         let width = unit.n_ranks as usize;
+        let first_free = || windows::first_free(&load, width, per_node).0;
         let first = match deal {
             Deal::InOrder if cursor + width > n => 0,
             Deal::InOrder => cursor,
             // The rank that has got this class so far goes on, while it is nearer to the mean with the unit than without.
-            Deal::OneClass if width == 1 => (cursor..n)
-                .find(|&rank| load[rank] + unit.work / 2.0 <= mean)
-                .unwrap_or_else(|| windows::first_free(&load, width, per_node).0),
-            _ => windows::first_free(&load, width, per_node).0,
+            Deal::OneClass | Deal::Timed if width == 1 => {
+                (cursor..n).find(|&rank| load[rank] + unit.work / 2.0 <= mean).unwrap_or_else(first_free)
+            }
+            _ => first_free(),
         };
         cursor = match deal {
-            Deal::OneClass if width > 1 => 0,
-            Deal::OneClass => first,
+            Deal::OneClass | Deal::Timed if width > 1 => 0,
+            Deal::OneClass | Deal::Timed => first,
             _ => first + width,
         };
         // The load of a ring is that of its slowest rank.
         let begins = load[first..first + width].iter().copied().fold(0.0, f64::max);
-        load[first..first + width].fill(begins + unit.work);
+        for rank in first..first + width {
+            load[rank] = begins + unit.work + ahead * (unit.work - longest[rank]).max(0.0);
+            longest[rank] = longest[rank].max(unit.work);
+        }
         lists.put(unit, first);
     }
     lists.micro_batches
@@ -261,8 +267,8 @@ struct Lists {
 }
 
 impl Lists {
-    fn new(n_ranks: usize) -> Self {
-        Self { micro_batches: Vec::new(), next: vec![0; n_ranks] }
+    fn new(n_ranks: u32) -> Self {
+        Self { micro_batches: Vec::new(), next: vec![0; n_ranks as usize] }
     }
 
     /// Puts a unit behind everything of its ranks, from `first` on.

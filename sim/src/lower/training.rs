@@ -26,8 +26,8 @@ mod pass;
 mod rank_times;
 mod sync;
 
-pub use durations::{Parts, parts, pipelines};
 pub(crate) use attention::hop_bytes;
+pub use durations::{Parts, parts, pipelines};
 pub use lanes::Fold;
 pub use rank_times::RankTimes;
 

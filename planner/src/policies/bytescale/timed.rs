@@ -7,6 +7,10 @@
 //! rings leave idle before they begin, and even out the ends, one by one, longest first (a whole pack would be too coarse); only then each
 //! rank packs its own. Several limits and two orders are tried; after that, rings that end last are widened or narrowed while that helps.
 //! Prices: `RankTimes`. What comes out is compared with the paper's lists and is never worse in predicted time.
+//!
+//! With a pipeline of p stages a rank takes the sum of its micro-batches and p − 1 times the longest of them, whatever their order (a
+//! proportionate flow shop), so the longest ring of a rank costs it p times its time. Widths come from limits as above; packs stay whole, and
+//! every pipeline gets one length class as in the paper.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +18,7 @@ use sim::lower::training::RankTimes;
 use sim::plan::MicroBatch;
 
 use super::offload::Offload;
-use super::{Lists, Sequence, Unit, packs, windows};
+use super::{Deal, Lists, Sequence, Unit, longest_first, packs, placed, span, windows};
 
 /// Ratio of neighbouring widths that are weighed.
 const WIDER: f64 = 1.05;
@@ -96,22 +100,52 @@ pub(super) fn deal(
     shorts.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
     let per_node = (offload.problem.cluster.gpus_per_node / layout.tp).max(1);
     let mut pool = Pool { times, n_ranks: layout.cp, per_node, longs, shorts, known: BTreeMap::new() };
+    if layout.pp > 1 {
+        return pool.classes(capacity, offload);
+    }
     let best = pool.best();
-    pool.micro_batches(&best, capacity, offload)
+    pool.lists(&best, capacity, offload)
 }
 
 impl Pool<'_, '_> {
+    /// Different widths of all rings, within one limit each.
+    fn widths(&mut self) -> BTreeSet<Vec<u32>> {
+        let all = 0..self.longs.len();
+        let longest = all.clone().map(|long| self.ring_s(long, self.longs[long].least)).fold(0.0, f64::max);
+        let within = |limit: f64| all.clone().map(|long| self.width(long, limit * longest)).collect();
+        LIMITS.map(within).into_iter().collect()
+    }
+
+    /// One length class per pipeline, with the widths that end first.
+    fn classes(&mut self, capacity: u64, offload: &Offload<'_>) -> Vec<MicroBatch> {
+        let problem = offload.problem;
+        let short: Vec<Sequence> = self.shorts.iter().map(|(sequence, _)| *sequence).collect();
+        let lengths = |unit: &Unit| unit.sequences.iter().map(|(_, tokens)| *tokens).collect::<Vec<u64>>();
+        let priced = |unit: Unit| Unit { work: self.times.whole_s(&lengths(&unit)), ..unit };
+        let packs: Vec<Unit> = packs(&short, capacity, offload).into_iter().map(priced).collect();
+        let mut best: Option<(f64, Vec<MicroBatch>)> = None;
+        for widths in self.widths() {
+            let rings = widths.iter().enumerate().map(|(long, &n_ranks)| {
+                let work = self.ring_s(long, n_ranks);
+                let Long { sequence, offload_permille, .. } = self.longs[long];
+                Unit { sequences: vec![sequence], n_ranks, work, offload_permille }
+            });
+            let mut units: Vec<Unit> = rings.collect();
+            units.extend(packs.iter().cloned());
+            longest_first(&mut units);
+            let placed = placed(&units, problem, Deal::Timed);
+            let end_s = span::of(&placed, &problem.layout, self.times);
+            if best.as_ref().is_none_or(|(least, _)| end_s < *least) {
+                best = Some((end_s, placed));
+            }
+        }
+        best.expect("there is at least one limit").1
+    }
+
     /// The earliest end over limits and orders, then over changes of single rings.
     fn best(&mut self) -> Filled {
-        let narrowest: Vec<u32> = self.longs.iter().map(|long| long.least).collect();
-        let longest = (0..self.longs.len()).map(|long| self.ring_s(long, narrowest[long])).fold(0.0, f64::max);
-        let mut tried: BTreeSet<Vec<u32>> = BTreeSet::new();
         let mut best: Option<(Filled, Vec<u32>, First)> = None;
-        for limit in LIMITS {
-            let widths: Vec<u32> = (0..self.longs.len()).map(|long| self.width(long, limit * longest)).collect();
-            if !tried.insert(widths.clone()) {
-                continue;
-            }
+        for widths in self.widths() {
             for order in [First::Longest, First::Widest] {
                 let filled = self.filled(&widths, order);
                 if best.as_ref().is_none_or(|(least, ..)| filled.end_s < least.end_s) {
@@ -217,8 +251,8 @@ impl Pool<'_, '_> {
     }
 
     /// Lists of all ranks: what fills a gap before its ring, then what is behind the last one.
-    fn micro_batches(&self, filled: &Filled, capacity: u64, offload: &Offload<'_>) -> Vec<MicroBatch> {
-        let mut lists = Lists::new(self.n_ranks as usize);
+    fn lists(&self, filled: &Filled, capacity: u64, offload: &Offload<'_>) -> Vec<MicroBatch> {
+        let mut lists = Lists::new(self.n_ranks);
         let mut next_gap = 0;
         for (index, ring) in filled.rings.iter().enumerate() {
             while let Some(gap) = filled.gaps.get(next_gap).filter(|gap| gap.ring == index) {

@@ -111,7 +111,10 @@ impl<'a> RankTimes<'a> {
     fn dense_s(&self, stage: &Stage, tokens: u64) -> f64 {
         if let Some(units) = self.problem.execution.unit_times {
             let of = [units.forward, units.input, units.weight];
-            return of.iter().map(|&unit| hw::Span::from_ns(self.problem.unit_ns(unit, tokens)).to_seconds().get()).sum();
+            return of
+                .iter()
+                .map(|&unit| hw::Span::from_ns(self.problem.unit_ns(unit, tokens)).to_seconds().get())
+                .sum();
         }
         let share = Share { tokens, local: Vec::new(), sharded: Vec::new(), ring: 0, streamed: 0 };
         let kinds = [PassKind::Forward, PassKind::Backward];
