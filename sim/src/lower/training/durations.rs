@@ -124,7 +124,8 @@ impl Judge<'_> {
             return known;
         }
         let mut slowest = [0; 3];
-        for share in &content.shares {
+        // Ranks of a ring have equal shares.
+        for share in content.shares.chunk_by(|a, b| a == b).map(|equal| &equal[0]) {
             for (slot, kind) in slowest.iter_mut().zip([PassKind::Forward, PassKind::Input, PassKind::Weight]) {
                 let time = self.cost.estimate(&Op::Sequence(self.ops(stage, share, kind))).time;
                 *slot = (*slot).max(Span::from_seconds(time).as_ns());
