@@ -93,7 +93,7 @@ impl Policy for ByteScale {
         };
         let offload = Offload { problem, cost: context.cost, rule };
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-        let (permille, on) = offload.of(longest, problem.bucket_tokens);
+        let permille = offload.of(longest, problem.bucket_tokens).0;
         // Less of a shorter sequence may be hidden, so it can take more ranks than the longest.
         let ranks = |tokens: u64| offload.of(tokens, problem.bucket_tokens).1;
         let distinct: BTreeSet<u64> = problem.workload.lengths.iter().copied().collect();
@@ -117,6 +117,7 @@ impl Policy for ByteScale {
             steps.push(Step::of_groups(vec![micro_batches]));
         }
         let (objective, bound) = (Some(objective), Some(bound));
+        let on = ranks_of(&steps, longest);
         let decision = heuristic(CARD.name, problem, steps);
         let words = if permille > 0 {
             format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
@@ -129,6 +130,17 @@ impl Policy for ByteScale {
         figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
         Ok(Decision { objective, bound, notes, figures, ..decision })
     }
+}
+
+/// Most ranks that share a sequence of so many tokens.
+fn ranks_of(steps: &[Step], tokens: u64) -> u32 {
+    let micro_batches = steps.iter().flat_map(|step| step.groups.iter().flatten());
+    let of_length = micro_batches.flat_map(|of| &of.sequences).filter(|placement| placement.tokens == tokens);
+    let ranks = |placement: &Placement| match placement.place {
+        Place::Ring { count, .. } => count,
+        _ => 1,
+    };
+    of_length.map(ranks).max().unwrap_or(1)
 }
 
 /// Widest rings first, in each class the most work first: a ring waits for the slowest of its ranks, so rings come while loads are
