@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn no_ring_of_any_width_is_below_the_chain() {
-        // Ports of a thousandth: keys and values of 30,000 tokens take longer to pass them than attention takes on few ranks.
+        // The network as it is, ports of a thousandth, and slow links inside nodes as well.
         for (nic, inside) in [(1.0, 1.0), (0.001, 1.0), (0.001, 0.01)] {
             let mut problem = problem(vec![30_000]);
             problem.layout = Layout::data_and_context(1, 16, Zero::Off, ContextExchange::Ring);
@@ -399,12 +399,11 @@ mod tests {
             };
             let best = (1..=16).map(step_s).fold(f64::INFINITY, f64::min);
             assert!(bound.step_s() <= best, "{} {best}", bound.step_s());
-            // The least of a thousandth is reached but for start-ups and the reduction of gradients; without rings it would be far below.
+            // Keys and values take a while on any network here: without rings the chain is far below.
             let without =
                 Problem { layout: Layout { exchange: ContextExchange::Gather, ..problem.layout }, ..problem.clone() };
             let loose = Floors::new(&without, 30_000, &cost).of_step(0, &[30_000]);
-            assert!(bound.chain_s >= loose.chain_s);
-            assert_eq!(bound.chain_s > 1.3 * loose.chain_s, nic < 1.0, "{} {}", bound.chain_s, loose.chain_s);
+            assert!(bound.chain_s > 1.3 * loose.chain_s, "{} {}", bound.chain_s, loose.chain_s);
         }
     }
 
