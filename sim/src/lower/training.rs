@@ -23,10 +23,13 @@ mod known;
 mod lanes;
 pub mod mixed;
 mod pass;
+mod rank_times;
 mod sync;
 
+pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, parts, pipelines};
 pub use lanes::Fold;
+pub use rank_times::RankTimes;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -124,7 +124,8 @@ impl Judge<'_> {
             return known;
         }
         let mut slowest = [0; 3];
-        for share in &content.shares {
+        // Ranks of a ring have equal shares.
+        for share in content.shares.chunk_by(|a, b| a == b).map(|equal| &equal[0]) {
             for (slot, kind) in slowest.iter_mut().zip([PassKind::Forward, PassKind::Input, PassKind::Weight]) {
                 let time = self.cost.estimate(&Op::Sequence(self.ops(stage, share, kind))).time;
                 *slot = (*slot).max(Span::from_seconds(time).as_ns());
@@ -140,7 +141,7 @@ impl Judge<'_> {
 }
 
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
-fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
     let after = |stage: &Stage, kind: PassKind| {
         let mut ops = layer::repeated(&layer::after_attention(problem, share.tokens, kind, None), stage.n_dense);
         if stage.n_expert > 0 {
