@@ -22,6 +22,7 @@ mod search;
 mod sections;
 pub mod serving;
 pub mod sparse_decode;
+mod stragglers;
 mod training;
 mod workload;
 

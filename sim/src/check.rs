@@ -104,7 +104,11 @@ fn placed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
         return findings;
     }
     if step.placed.len() != step.groups.len() || !step.pipelines.is_empty() {
-        findings.push(format!("step {step_index} places {} pipelines for {} groups", step.placed.len(), step.groups.len()));
+        findings.push(format!(
+            "step {step_index} places {} pipelines for {} groups",
+            step.placed.len(),
+            step.groups.len()
+        ));
     }
     if problem.layout.cp > 1 || problem.model.experts.is_some() {
         findings.push(format!("step {step_index} places stages, which know no context groups and no experts"));
@@ -124,7 +128,9 @@ fn placed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
             for &rank in &stage.ranks {
                 match taken.get_mut(rank as usize) {
                     Some(taken) if !*taken => *taken = true,
-                    _ => findings.push(format!("step {step_index}: rank {rank} is no rank of the job, or in two stages")),
+                    _ => {
+                        findings.push(format!("step {step_index}: rank {rank} is no rank of the job, or in two stages"))
+                    }
                 }
             }
         }

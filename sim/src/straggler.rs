@@ -72,7 +72,8 @@ mod tests {
 
     #[test]
     fn a_device_straggles_in_its_steps_and_at_its_largest_rate() {
-        let straggler = |rank, rate, from_step, until_step| Straggler { ranks: vec![Rank(rank)], rate, from_step, until_step };
+        let straggler =
+            |rank, rate, from_step, until_step| Straggler { ranks: vec![Rank(rank)], rate, from_step, until_step };
         let all = [straggler(3, 2.0, 1, None), straggler(3, 5.0, 2, Some(3)), straggler(1, 1.0, 0, None)];
         let of = |step| [1, 2, 3].map(|rank| Rates::at(&all, step).of(Rank(rank)));
         assert_eq!([of(0), of(1), of(2), of(3)], [[1.0; 3], [1.0, 1.0, 2.0], [1.0, 1.0, 5.0], [1.0, 1.0, 2.0]]);

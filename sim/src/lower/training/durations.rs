@@ -136,7 +136,6 @@ impl Judge<'_> {
         self.known.insert(key, slowest);
         slowest
     }
-
 }
 
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.

@@ -56,9 +56,11 @@ impl Lanes {
             for pp in 0..layout.pp {
                 for cp in 0..layout.cp {
                     for tp in 0..n_tp {
-                        let own_tp = problem.execution.places.get(pp as usize).map_or(layout.tp, |ranks| {
-                            u32::try_from(ranks.len()).expect("ranks fit u32")
-                        });
+                        let own_tp = problem
+                            .execution
+                            .places
+                            .get(pp as usize)
+                            .map_or(layout.tp, |ranks| u32::try_from(ranks.len()).expect("ranks fit u32"));
                         let members = if folds_tp { 0..own_tp } else { tp..tp + 1 };
                         let rank = |tp| problem.rank(Position { tp, cp, dp: group.dp, pp });
                         lanes.push(Lane {

@@ -73,7 +73,8 @@ fn placed_part(problem: &Problem, plan: &Plan, step_index: usize, group: u32, st
     let widest = stages.iter().map(|stage| n(stage.ranks.len())).max().unwrap_or(1);
     let mut own = shaped(problem, PipelineShape { tp: widest, pp: n(stages.len()) }, 1);
     own.execution.layers = stages.iter().map(|stage| stage.layers).collect();
-    own.execution.places = stages.iter().map(|stage| stage.ranks.iter().map(|&rank| hw::Rank(rank)).collect()).collect();
+    own.execution.places =
+        stages.iter().map(|stage| stage.ranks.iter().map(|&rank| hw::Rank(rank)).collect()).collect();
     let plan = only(plan, step_index, group as usize..group as usize + 1, own.layout);
     Part { problem: own, plan, first_rank: 0, first_group: group }
 }

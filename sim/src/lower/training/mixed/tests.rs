@@ -209,8 +209,12 @@ fn placed_plan(problem: &Problem, counts: &[usize], placed: Vec<Vec<(Vec<u32>, u
 
 #[test]
 fn stages_placed_like_a_shape_take_the_shape_s_time() {
-    let base =
-        Layout { tp: 2, pp: 2, sequence_parallel: true, ..Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Gather) };
+    let base = Layout {
+        tp: 2,
+        pp: 2,
+        sequence_parallel: true,
+        ..Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Gather)
+    };
     let problem = Problem { layout: base, ..problem(vec![2048; 10], base) };
     let cost = Roofline::new(&problem.cluster);
     let shaped = plan(&problem, &[5, 5], &[(2, 2), (2, 2)], &cost);
@@ -253,8 +257,12 @@ fn straggler(rank: u32, rate: f64) -> crate::straggler::Straggler {
 
 #[test]
 fn folded_and_unfolded_steps_agree_with_stragglers_and_a_pause_comes_first() {
-    let base =
-        Layout { tp: 2, pp: 2, sequence_parallel: true, ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather) };
+    let base = Layout {
+        tp: 2,
+        pp: 2,
+        sequence_parallel: true,
+        ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather)
+    };
     let mut problem = problem(vec![1024; 12], base);
     problem.execution.stragglers = vec![straggler(3, 2.5), straggler(8, 1.5)];
     let cost = Roofline::new(&problem.cluster);
