@@ -91,7 +91,7 @@ const CARD: Card = Card {
         Parameter {
             name: "splits",
             unit: "splits",
-            default: "3",
+            default: "6",
             allowed: Allowed::Count(1.0, 100.0),
             about: "splits of a node with stragglers that are tried",
         },
@@ -132,7 +132,7 @@ impl Policy for Malleus {
         let costs = Costs::new(problem, context.cost, published, context.number("gap_gib", 4.0) * GIB);
         let limits = Limits {
             threshold: context.number("threshold", 1.2),
-            splits: count(context, "splits", 3.0),
+            splits: count(context, "splits", 6.0),
             budget: count(context, "nodes_max", 4000.0),
         };
         let n_micro_batches = problem.workload.batch_size as u64;

@@ -2,9 +2,10 @@
 //!
 //! The devices of a node in order of rate (healthy ones by rank). As many full groups as possible of healthy devices; what is left is cut
 //! into consecutive groups of powers of two, and the slowest may be left out. Consecutive loses nothing: for given sizes, a group's speed
-//! depends on its slowest device alone, and gathering devices of like rate makes every group's slowest as fast as can be. Splits are ranked by
-//! summed speed Σ 1 / (α · x). Healthy nodes are never split: α is sub-linear, so splitting them would promise speed that more stages and
-//! whole layers take back.
+//! depends on its slowest device alone, and gathering devices of like rate makes every group's slowest as fast as can be. Of the splits into so
+//! many groups, the one of largest summed speed Σ 1 / (α · x) is tried, if it is faster than those of fewer groups; first the number that
+//! healthy devices need at least (7 = 4 + 2 + 1, the authors' chain), then its neighbours. More groups are not simply better: α is sub-linear,
+//! so small groups promise speed that more stages and whole layers take back. Healthy nodes are never split.
 
 use hw::Rank;
 use sim::Problem;
@@ -60,9 +61,16 @@ pub(super) fn nodes(problem: &Problem, rates: &Rates, costs: &Costs, threshold: 
                 return Node { speed: speed(&own, costs), groupings: vec![own] };
             }
             let mut all = splits(&ranks, costs);
-            // Ties end at the order in which splits are made.
-            all.sort_by(|a, b| speed(b, costs).total_cmp(&speed(a, costs)));
-            all.dedup_by(|a, b| signature(a) == signature(b));
+            all.sort_by(|a, b| a.len().cmp(&b.len()).then(speed(b, costs).total_cmp(&speed(a, costs))));
+            all.dedup_by_key(|groups| groups.len());
+            let mut fastest_so_far = 0.0;
+            all.retain(|groups| {
+                let gains = speed(groups, costs) > fastest_so_far;
+                fastest_so_far = speed(groups, costs).max(fastest_so_far);
+                gains
+            });
+            let n_needed = n_needed(&ranks, costs);
+            all.sort_by_key(|groups| groups.len().abs_diff(n_needed));
             all.truncate(kept);
             all.push(own);
             Node { speed: fastest(&ranks, costs), groupings: all }
@@ -75,9 +83,17 @@ fn speed(groups: &[Group], costs: &Costs) -> f64 {
     groups.iter().map(|group| 1.0 / group.layer_s(costs)).sum()
 }
 
-/// Degrees and rates, which are all that a plan's time depends on.
-fn signature(groups: &[Group]) -> Vec<(u32, u64)> {
-    groups.iter().map(|group| (group.degree(), group.rate.to_bits())).collect()
+/// Groups that the healthy devices of a node need at least.
+fn n_needed(ranks: &[(Rank, f64)], costs: &Costs) -> usize {
+    let mut left = ranks.iter().filter(|(_, rate)| *rate <= 1.0).count();
+    let mut degrees: Vec<usize> = costs.degrees().map(|degree| degree as usize).collect();
+    degrees.reverse();
+    let mut n = 0;
+    for degree in degrees {
+        n += left / degree;
+        left %= degree;
+    }
+    n
 }
 
 fn group(ranks: &[(Rank, f64)]) -> Group {

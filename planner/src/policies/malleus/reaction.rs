@@ -50,7 +50,7 @@ pub(super) struct Limits {
 }
 
 /// Sets of groups of several nodes that are tried at most.
-const SETS_MAX: usize = 64;
+const SETS_MAX: usize = 128;
 
 /// What the planner is asked: one problem for all situations.
 pub(super) struct Planner<'a> {
@@ -200,26 +200,51 @@ impl Planner<'_> {
     }
 }
 
-/// Which grouping every node takes: all combinations, best first, or one node's choices at a time where they are too many.
+/// Which grouping every node takes: all combinations up to the order of nodes that are alike, or one node's choices at a time where they are
+/// too many.
 fn sets(nodes: &[Node]) -> Vec<Vec<usize>> {
     let sizes: Vec<usize> = nodes.iter().map(|node| node.groupings.len()).collect();
-    let n_all = sizes.iter().try_fold(1_usize, |product, size| product.checked_mul(*size));
-    let first = vec![0; nodes.len()];
-    if n_all.is_none_or(|n| n > SETS_MAX) {
-        let own = sizes.iter().map(|size| size - 1).collect();
-        let with = |(node, at): (usize, usize)| {
-            let mut set = first.clone();
-            set[node] = at;
-            set
+    let split: Vec<usize> = (0..nodes.len()).filter(|&node| sizes[node] > 1).collect();
+    let mut all = vec![vec![0; nodes.len()]];
+    for (order, &node) in split.iter().enumerate() {
+        let alike = split[..order].iter().rev().find(|&&before| is_alike(&nodes[before], &nodes[node]));
+        let next = |begun: &Vec<usize>| {
+            let least = alike.map_or(0, |&before| begun[before]);
+            let with = |at| {
+                let mut set = begun.clone();
+                set[node] = at;
+                set
+            };
+            (least..sizes[node]).map(with).collect::<Vec<_>>()
         };
-        let single = sizes.iter().enumerate().flat_map(|(node, &size)| (1..size).map(move |at| (node, at)));
-        let mut all = vec![first.clone(), own];
-        all.extend(single.take(SETS_MAX).map(with));
-        return all;
+        all = all.iter().flat_map(next).collect();
+        if all.len() > SETS_MAX {
+            return single_choices(&sizes);
+        }
     }
-    let mut all = vec![Vec::new()];
-    for &size in &sizes {
-        all = all.iter().flat_map(|begun| (0..size).map(move |at| [begun.as_slice(), &[at]].concat())).collect();
-    }
+    all
+}
+
+/// Whether two nodes have the same choices.
+fn is_alike(a: &Node, b: &Node) -> bool {
+    let signature = |node: &Node| -> Vec<Vec<(u32, u64)>> {
+        let of = |groups: &Vec<Group>| groups.iter().map(|group| (group.degree(), group.rate.to_bits())).collect();
+        node.groupings.iter().map(of).collect()
+    };
+    signature(a) == signature(b)
+}
+
+/// The first choice of every node, the layout's own, and every choice of one node beside the first of the others.
+fn single_choices(sizes: &[usize]) -> Vec<Vec<usize>> {
+    let first = vec![0; sizes.len()];
+    let own = sizes.iter().map(|size| size - 1).collect();
+    let with = |(node, at): (usize, usize)| {
+        let mut set = first.clone();
+        set[node] = at;
+        set
+    };
+    let single = sizes.iter().enumerate().flat_map(|(node, &size)| (1..size).map(move |at| (node, at)));
+    let mut all = vec![first.clone(), own];
+    all.extend(single.take(SETS_MAX).map(with));
     all
 }
