@@ -5,7 +5,7 @@
 //!
 //! 1. nodes with stragglers split their tensor groups, so that a straggler slows few devices or none (`malleus/grouping.rs`);
 //! 2. groups go to the data-parallel pipelines, layers to stages, micro-batches to pipelines, such that max m_i · max_j y_ij · l_ij is
-//!    least, with y = α · max x the rate of a group (`division.rs`; the allocations are exact, `allocate.rs`);
+//!    least, with y = α · max x the rate of a group, and the filling of pipelines counted too (`division.rs`; the allocations are exact, `allocate.rs`);
 //! 3. the concrete groups take the stages whose slices they hold, and the rest moves (`arrangement.rs`, `migration.rs`).
 //!
 //! The rates of a step are those that the steps before it measured; those of the first are known. The word `reaction` gives what Malleus is
@@ -59,6 +59,13 @@ const CARD: Card = Card {
             default: "own",
             allowed: Allowed::Words(&["own", "published-32b", "published-70b", "published-110b"]),
             about: "slowdown of small groups and memory: of the scenario's models, or the authors'",
+        },
+        Parameter {
+            name: "fill",
+            unit: "word",
+            default: "counted",
+            allowed: Allowed::Words(&["counted", "ignored"]),
+            about: "whether plans count the filling of pipelines; the authors' objective ignores it",
         },
         Parameter {
             name: "reaction_steps",
@@ -130,6 +137,7 @@ impl Policy for Malleus {
             )));
         }
         let costs = Costs::new(problem, context.cost, published, context.number("gap_gib", 4.0) * GIB);
+        let costs = if context.word("fill", "counted") == "counted" { costs } else { costs.without_fill() };
         let limits = Limits {
             threshold: context.number("threshold", 1.2),
             splits: count(context, "splits", 6.0),

@@ -82,17 +82,19 @@ impl Arrangement {
         Self { pipelines, is_uniform: false }
     }
 
-    /// max over pipelines of micro-batches times the slowest stage, seconds, under these rates.
+    /// Slowest pipeline under these rates, seconds: micro-batches times the slowest stage, and the filling where that counts.
     pub(super) fn predicted_s(&self, costs: &Costs, rates: &Rates) -> f64 {
         let of = |pipeline: &Pipeline| {
             let n_stages = pipeline.stages.len();
             let stage = |(index, stage): (usize, &Stage)| {
                 let degree = u32::try_from(stage.ranks.len()).expect("ranks fit u32");
-                let layers_s = costs.layer_s(degree) * hw::Tokens(stage.layers).as_f64();
-                rates.slowest(stage.ranks.iter().copied()) * (layers_s + costs.end_s(degree, At { index, n_stages }))
+                let rate = rates.slowest(stage.ranks.iter().copied());
+                let layers_s = costs.layer_s(degree, rate) * hw::Tokens(stage.layers).as_f64();
+                layers_s + costs.end_s(degree, rate, At { index, n_stages })
             };
-            let slowest = pipeline.stages.iter().enumerate().map(stage).fold(0.0, f64::max);
-            slowest * hw::Tokens(pipeline.micro_batches).as_f64()
+            let stages: Vec<f64> = pipeline.stages.iter().enumerate().map(stage).collect();
+            let slowest_s = stages.iter().copied().fold(0.0, f64::max);
+            slowest_s * hw::Tokens(pipeline.micro_batches).as_f64() + costs.fill_s(slowest_s, stages.iter().sum())
         };
         self.pipelines.iter().map(of).fold(0.0, f64::max)
     }

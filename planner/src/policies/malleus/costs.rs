@@ -1,8 +1,9 @@
 //! What a layer takes and holds on a tensor group: by the scenario's cost model and memory, or as the authors profiled it.
 //!
-//! A group of n healthy GPUs takes α(n) times what a full group takes for a layer; a straggler of rate x in it makes that x times as much
-//! (Malleus, section on the cost model: y = α · max x). With the scenario's own cost model the embedding and the head count as well.
-//! The time of a layer on a full group is the scenario's in both cases: the authors publish α and memory, not times.
+//! A group of n healthy GPUs takes α(n) times what a full group takes for a layer. With published coefficients a straggler of rate x makes that
+//! x times as much (y = α · max x); with the scenario's own only computation takes x times as long, exchanges inside the group do not, and
+//! the embedding and the head count as well. The time of a layer on a full group is the scenario's in both cases: the authors publish α and
+//! memory, not times. A pipeline of m micro-batches takes m · o, its slowest stage, and, where filling is counted, the other stages once.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -50,15 +51,33 @@ pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     all.iter().find(|model| model.name == name)
 }
 
-/// Costs of a tensor degree on healthy GPUs.
+/// What something takes on healthy GPUs, forward and backward of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Seconds {
+    all: f64,
+    /// Part of it that a straggler slows.
+    compute: f64,
+}
+
+impl Seconds {
+    /// With a straggler of this rate in the group.
+    const fn at(self, rate: f64) -> f64 {
+        self.all + (rate - 1.0) * self.compute
+    }
+
+    const fn slowed(all: f64) -> Self {
+        Self { all, compute: all }
+    }
+}
+
+/// Costs of a tensor degree.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Degree {
-    /// A layer, forward and backward of a micro-batch, seconds.
-    layer_s: f64,
+    layer: Seconds,
     /// The embedding.
-    first_s: f64,
+    first: Seconds,
     /// The head.
-    last_s: f64,
+    last: Seconds,
     room: Room,
 }
 
@@ -84,6 +103,12 @@ pub(super) struct Costs {
     pub(super) tp: u32,
     /// Layers of the model.
     pub(super) n_layers: u64,
+    /// Whether the filling of pipelines counts.
+    counts_fill: bool,
+    /// Optimizer states of all ranks together, bytes; 0 where published memory counts them.
+    optimizer_bytes: f64,
+    /// Ranks that hold them.
+    n_ranks: u32,
     degrees: BTreeMap<u32, Degree>,
     /// Published memory of a layer by stage, bytes on a GPU of a full group, the last entry for the last stage.
     layer_bytes: Vec<f64>,
@@ -116,7 +141,7 @@ impl Costs {
         let cuts = |degree: &u32| problem.model.n_heads.is_multiple_of(u64::from(*degree));
         let mut degrees: BTreeMap<u32, Degree> =
             halvings.filter(cuts).map(|degree| (degree, own(problem, degree, cost, gap))).collect();
-        let full_s = degrees.get(&tp).map_or(0.0, |full| full.layer_s);
+        let full_s = degrees.get(&tp).map_or(0.0, |full| full.layer.all);
         for (&degree, costs) in &mut degrees {
             let share = f64::from(tp) / f64::from(degree);
             if let Some(of) = of {
@@ -124,15 +149,25 @@ impl Costs {
                 let free = (of.memory_mib - of.gap_mib - of.fixed_mib) * MIB;
                 let end = of.end_mib * MIB * share;
                 let room = Room { free, layer: share, in_flight: 0.0, first: end, last: end };
-                *costs = Degree { layer_s: full_s * alpha, first_s: 0.0, last_s: 0.0, room };
+                let none = Seconds::default();
+                *costs = Degree { layer: Seconds::slowed(full_s * alpha), first: none, last: none, room };
             }
             if full_s <= 0.0 {
                 // Nothing takes time: degrees count as linear.
-                costs.layer_s = share;
+                costs.layer = Seconds::slowed(share);
             }
         }
         let layer_bytes = of.map_or_else(Vec::new, |of| of.layer_mib.iter().map(|mib| mib * MIB).collect());
-        Self { tp, n_layers: problem.model.n_layers, degrees, layer_bytes }
+        let optimizer = Bytes(optimizer_share_bytes(problem, 1)).as_f64();
+        Self {
+            tp,
+            n_layers: problem.model.n_layers,
+            counts_fill: true,
+            optimizer_bytes: if of.is_some() { 0.0 } else { optimizer },
+            n_ranks: problem.layout.n_ranks(),
+            degrees,
+            layer_bytes,
+        }
     }
 
     /// Tensor degrees, smallest first.
@@ -140,16 +175,35 @@ impl Costs {
         self.degrees.keys().copied()
     }
 
-    /// Seconds of a layer on a healthy group of a degree, one micro-batch forward and backward.
-    pub(super) fn layer_s(&self, degree: u32) -> f64 {
-        self.degrees[&degree].layer_s
+    /// The same without the filling of pipelines, as the authors' objective is.
+    pub(super) fn without_fill(self) -> Self {
+        Self { counts_fill: false, ..self }
+    }
+
+    /// Seconds of a layer on a group of a degree and rate, one micro-batch forward and backward.
+    pub(super) fn layer_s(&self, degree: u32, rate: f64) -> f64 {
+        self.degrees[&degree].layer.at(rate)
     }
 
     /// What a stage takes besides its layers.
-    pub(super) fn end_s(&self, degree: u32, at: At) -> f64 {
+    pub(super) fn end_s(&self, degree: u32, rate: f64, at: At) -> f64 {
         let of = &self.degrees[&degree];
-        let first = if at.is_first() { of.first_s } else { 0.0 };
-        first + if at.is_last() { of.last_s } else { 0.0 }
+        let first = if at.is_first() { of.first.at(rate) } else { 0.0 };
+        first + if at.is_last() { of.last.at(rate) } else { 0.0 }
+    }
+
+    /// What a pipeline takes besides its micro-batches on the slowest stage: the others once, to fill and to drain.
+    pub(super) fn fill_s(&self, slowest_s: f64, all_s: f64) -> f64 {
+        if self.counts_fill { all_s - slowest_s } else { 0.0 }
+    }
+
+    /// The same where the optimizer's states are cut over fewer ranks.
+    pub(super) fn on(&self, n_ranks: u32) -> Self {
+        let mut costs = self.clone();
+        let more = self.optimizer_bytes * (1.0 / f64::from(n_ranks.max(1)) - 1.0 / f64::from(self.n_ranks));
+        costs.degrees.values_mut().for_each(|degree| degree.room.free -= more);
+        costs.n_ranks = n_ranks;
+        costs
     }
 
     /// Layers that a stage has memory for.
@@ -178,11 +232,15 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     let placement = Placement { sequence: 0, from: 0, tokens: mean, place: Place::Local(0) };
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
     let times = parts(&part, &micro_batch, cost);
-    let sum = |passes: [f64; 3]| passes.iter().sum::<f64>();
+    let mut alone = part.clone();
+    // With all of it behind computation, nothing of the group's exchange is left.
+    alone.execution.overlap.tensor = 1.0;
+    let compute = parts(&alone, &micro_batch, cost);
+    let sum = |all: [f64; 3], compute: [f64; 3]| Seconds { all: all.iter().sum(), compute: compute.iter().sum() };
     Degree {
-        layer_s: sum(times.dense),
-        first_s: sum(times.first),
-        last_s: sum(times.last),
+        layer: sum(times.dense, compute.dense),
+        first: sum(times.first, compute.first),
+        last: sum(times.last, compute.last),
         room: room(problem, &part, longest, gap),
     }
 }

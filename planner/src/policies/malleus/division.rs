@@ -2,7 +2,8 @@
 //!
 //! Groups of one degree and rate are a class; only counts per pipeline matter. In a pipeline the slowest groups come first: early stages hold
 //! more micro-batches, and slow groups get few layers. For a division, layers are allocated so that the slowest stage o_i is least, then
-//! micro-batches so that max m_i · o_i is (`allocate.rs`, both exact); a stage that gets no layer is left out. Divisions: a first one by
+//! micro-batches so that the slowest pipeline is, max m_i · o_i with its filling (`allocate.rs`, both exact). A stage that gets no layer is left
+//! out, and so are the slowest stages of a pipeline where that is sooner done, because each one more has to be filled. Divisions: a first one by
 //! balanced speed, moves and swaps of single groups while they gain, then every division up to the order of pipelines, cut off where
 //! M / (Σ 1/o_i + rest of the speed / L) is no better than the best, until a budget of nodes ends.
 
@@ -21,7 +22,7 @@ pub(super) struct Class {
 
 impl Class {
     fn layer_s(&self, costs: &Costs) -> f64 {
-        self.rate * costs.layer_s(self.degree)
+        costs.layer_s(self.degree, self.rate)
     }
 }
 
@@ -46,7 +47,7 @@ pub(super) struct Layers {
 pub(super) struct Divided {
     pub(super) pipelines: Vec<Layers>,
     pub(super) micro_batches: Vec<u64>,
-    /// max m · o, seconds.
+    /// Slowest pipeline, m · o and its filling where that counts, seconds.
     pub(super) objective_s: f64,
     /// Slowest pipeline with fill and drain, seconds; breaks ties.
     pub(super) filled_s: f64,
@@ -224,7 +225,7 @@ impl<'a> Divider<'a> {
         let even = self.n_micro_batches / (self.n_pipelines as u64).max(1);
         let item = |layers: &Layers| Item {
             weight: layers.slowest_s,
-            fixed: 0.0,
+            fixed: self.costs.fill_s(layers.slowest_s, layers.all_s),
             least: (layers.stages.len() as u64).min(even),
             cap: self.n_micro_batches,
         };
@@ -259,6 +260,21 @@ impl<'a> Divider<'a> {
         }
     }
 
+    /// Layers of a pipeline, without its slowest stages as long as it is done sooner that way with an even share of the micro-batches.
+    fn fewer(&self, mut stages: Vec<usize>) -> Option<Layers> {
+        let micro_batches = hw::Tokens(self.n_micro_batches).as_f64() / hw::Tokens(self.n_pipelines as u64).as_f64();
+        let seconds = |of: &Layers| of.slowest_s * micro_batches + self.costs.fill_s(of.slowest_s, of.all_s);
+        let mut best = lay(self.classes, self.costs, stages.clone())?;
+        while stages.len() > 1 {
+            stages.remove(0);
+            match lay(self.classes, self.costs, stages.clone()) {
+                Some(found) if seconds(&found) < seconds(&best) => best = found,
+                _ => break,
+            }
+        }
+        Some(best)
+    }
+
     /// Layers of a pipeline; `None` where its memory does not hold them all.
     fn layers(&mut self, counts: &Counts) -> Option<Layers> {
         if let Some(known) = self.known.get(counts) {
@@ -270,7 +286,7 @@ impl<'a> Divider<'a> {
         order.sort_by(|&a, &b| key(b).total_cmp(&key(a)).then(self.classes[a].degree.cmp(&self.classes[b].degree)));
         let stages: Vec<usize> =
             order.into_iter().flat_map(|class| std::iter::repeat_n(class, counts[class] as usize)).collect();
-        let found = lay(self.classes, self.costs, stages);
+        let found = self.fewer(stages);
         self.known.insert(counts.clone(), found.clone());
         found
     }
@@ -282,7 +298,7 @@ pub(super) fn lay(classes: &[Class], costs: &Costs, mut stages: Vec<usize>) -> O
         let n_stages = stages.len();
         let item = |(index, &class): (usize, &usize)| {
             let (of, at) = (&classes[class], At { index, n_stages });
-            let fixed = of.rate * costs.end_s(of.degree, at);
+            let fixed = costs.end_s(of.degree, of.rate, at);
             Item { weight: of.layer_s(costs), fixed, least: 0, cap: costs.cap(of.degree, at) }
         };
         let items: Vec<Item> = stages.iter().enumerate().map(item).collect();

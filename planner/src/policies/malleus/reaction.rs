@@ -108,7 +108,7 @@ impl Planner<'_> {
             Reaction::Restart => self.restart(&self.whole_groups(rates)).map(Planned::known),
             Reaction::Templates => {
                 let groups = self.whole_groups(rates);
-                let (found, classes) = self.divide(&groups)?;
+                let (found, classes) = self.divide(&groups, &self.costs_on(&groups))?;
                 Some(self.planned(&found, &classes, &groups, old))
             }
         }
@@ -117,12 +117,16 @@ impl Planner<'_> {
     /// Malleus: the best division over the sets of groups, or the layout's where that is no worse.
     fn replan(&self, rates: &Rates, old: &Arrangement) -> Option<Planned> {
         let nodes = self.nodes(rates, self.limits.splits);
+        // Stragglers may all be suspended; the optimizer's states are then cut over the others.
+        let n_slow = rates.stragglers().iter().filter(|(_, rate)| *rate >= self.limits.threshold).count();
+        let n_ranks = self.problem.layout.n_ranks();
+        let costs = self.costs.on(n_ranks - u32::try_from(n_slow).expect("ranks fit u32").min(n_ranks - 1));
         let mut best: Option<(Divided, Planned)> = None;
         let (mut others, mut is_exhaustive) = (Vec::new(), true);
         for set in sets(&nodes) {
             let groups: Vec<Group> =
                 nodes.iter().zip(&set).flat_map(|(node, &at)| node.groupings[at].iter().cloned()).collect();
-            let Some((found, classes)) = self.divide(&groups) else { continue };
+            let Some((found, classes)) = self.divide(&groups, &costs) else { continue };
             is_exhaustive &= found.is_exhaustive;
             others.extend(found.runner_up_s);
             let value = |of: &Divided| (of.objective_s, of.filled_s);
@@ -147,7 +151,12 @@ impl Planner<'_> {
         }
     }
 
-    fn divide(&self, groups: &[Group]) -> Option<(Found, Vec<Class>)> {
+    /// Costs where these groups hold the optimizer's states.
+    fn costs_on(&self, groups: &[Group]) -> Costs {
+        self.costs.on(groups.iter().map(Group::degree).sum())
+    }
+
+    fn divide(&self, groups: &[Group], costs: &Costs) -> Option<(Found, Vec<Class>)> {
         let mut classes: Vec<Class> = Vec::new();
         for group in groups {
             let is_of = |class: &Class| class.degree == group.degree() && class.rate.to_bits() == group.rate.to_bits();
@@ -157,7 +166,7 @@ impl Planner<'_> {
             }
         }
         let n_pipelines = self.problem.layout.dp as usize;
-        let divider = Divider::new(&classes, self.costs, n_pipelines, self.n_micro_batches, self.limits.budget);
+        let divider = Divider::new(&classes, costs, n_pipelines, self.n_micro_batches, self.limits.budget);
         let found = divider.search()?;
         Some((found, classes))
     }
@@ -183,7 +192,8 @@ impl Planner<'_> {
         let class = [Class { degree: self.costs.tp, rate: 1.0, count: 0 }];
         let shapes = (1..=groups.len()).flat_map(|dp| (1..=groups.len() / dp).map(move |pp| (dp, pp)));
         let timed = shapes.filter_map(|(dp, pp)| {
-            let layers = lay(&class, self.costs, vec![0; pp]).filter(|layers| layers.stages.len() == pp)?;
+            let costs = self.costs.on(u32::try_from(dp * pp).expect("groups fit u32") * self.costs.tp);
+            let layers = lay(&class, &costs, vec![0; pp]).filter(|layers| layers.stages.len() == pp)?;
             let most = dealt(self.n_micro_batches, dp)[0];
             let seconds = layers.all_s + layers.slowest_s * hw::Tokens(most.saturating_sub(1)).as_f64();
             Some((seconds, dp, layers))

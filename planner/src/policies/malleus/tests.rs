@@ -145,7 +145,7 @@ fn played(problem: &Problem, decision: &Decision) -> (Vec<f64>, u64) {
 fn the_published_plan_of_two_split_nodes_is_met() {
     // The authors' test: 110B on eight nodes of tp 8, two of which lose a GPU; recorded objective 672.3 layers, a healthy step 640.
     let problem = slow(&problem(8, (2, 4), 64, 1), &[(0, 12.53, 0, None), (32, 12.53, 0, None)]);
-    let decision = planned(&problem, &[("coefficients", "published-110b")]);
+    let decision = planned(&problem, &[("coefficients", "published-110b"), ("fill", "ignored")]);
     assert!(decision.figures["last_objective_layers"] <= 672.0 + 1e-6, "{:?}", decision.notes);
     assert!(decision.figures["last_objective_layers"] >= 640.0);
     assert_eq!(decision.figures["suspended_gpus_max"], 2.0);
@@ -178,10 +178,10 @@ fn a_straggler_s_node_is_split_and_a_healthy_one_never() {
         // A clear straggler stays out of 4 + 2 + 1: 1/1.91 + 1/3.77 + 1/7.35 = 0.925, against 1/x whole. A mild one may make a pair.
         assert!(rate < 2.0 || degrees(&nodes[0].groupings[0]) == [1, 2, 4]);
         let best = nodes[0].groupings.iter().find(|groups| groups.len() == 4).expect("four groups");
-        let speed: f64 = best.iter().map(|group| costs.layer_s(8) / group.layer_s(&costs)).sum();
+        let speed: f64 = best.iter().map(|group| costs.layer_s(8, 1.0) / group.layer_s(&costs)).sum();
         let expected = 1.0 / 1.91 + 1.0 / 3.77 + (1.0 + 1.0 / rate) / 7.35;
         assert!(speed >= expected - 1e-9 && speed > 1.0 / rate, "{rate}: {speed}, {:?}", degrees(best));
-        assert!(nodes[0].speed * costs.layer_s(8) >= speed - 1e-9);
+        assert!(nodes[0].speed * costs.layer_s(8, 1.0) >= speed - 1e-9);
         assert_eq!(nodes[1].groupings.iter().map(|groups| degrees(groups)).collect::<Vec<_>>(), [[8]]);
     }
 }
@@ -200,20 +200,27 @@ fn without_stragglers_the_plan_is_the_layout_s() {
 #[test]
 fn plans_are_never_below_their_bound_and_grow_with_the_rate() {
     let base = problem(8, (2, 4), 32, 1);
-    for of in ["published-110b", "own"] {
+    // The authors' objective, and the one that counts filling, for which dropping slow stages is a heuristic.
+    for (of, fill, slack) in [("published-110b", "ignored", 1e-9), ("own", "counted", 0.01)] {
         let mut before = 0.0;
         for rate in [1.0, 1.3, 1.7, 2.57, 5.42, 12.53, 100.0] {
-            let decision = planned(&slow(&base, &[(9, rate, 0, None), (10, rate, 0, None)]), &[("coefficients", of)]);
+            let decision = planned(
+                &slow(&base, &[(9, rate, 0, None), (10, rate, 0, None)]),
+                &[("coefficients", of), ("fill", fill)],
+            );
             let (found, bound) = (decision.objective.expect("one"), decision.bound.expect("one"));
             assert!(bound <= found * (1.0 + 1e-12), "{of} {rate}: {bound} {found}");
             // With its own times a healthy job has the head on its last stage beside as many layers as on others: what a new plan
             // evens out may be worth more than a mild straggler costs.
             let may_gain = of == "own" && rate == 1.3;
-            assert!(may_gain || found >= before * (1.0 - 1e-9), "{of} {rate}: {found} after {before}");
+            assert!(may_gain || found >= before * (1.0 - slack), "{of} {rate}: {found} after {before}");
             before = found;
         }
         // What no rate exceeds: both stragglers suspended, six healthy devices in groups of four and two.
-        let rigid = planned(&slow(&base, &[(9, 12.53, 0, None)]), &[("coefficients", of), ("reaction", "none")]);
+        let rigid = planned(
+            &slow(&base, &[(9, 12.53, 0, None)]),
+            &[("coefficients", of), ("fill", fill), ("reaction", "none")],
+        );
         assert!(before < rigid.objective.expect("one"));
     }
 }
@@ -267,7 +274,9 @@ fn reactions_that_drop_nodes_pay_for_what_they_drop() {
         assert!(ranks.into_iter().all(|rank| *rank >= 8), "no device of the straggler's node is left");
     }
     let last = |decision: &Decision| decision.figures["last_over_healthy_ratio"];
-    assert!(last(&replan) < last(&templates) && last(&templates) <= last(&restart) && last(&restart) < last(&none));
+    for dropped in [&restart, &templates] {
+        assert!(last(&replan) < last(dropped) && last(dropped) < last(&none));
+    }
 }
 
 #[test]

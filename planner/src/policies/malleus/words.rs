@@ -32,16 +32,20 @@ fn figures(job: &Job<'_>, steps: &[Chosen]) -> BTreeMap<String, f64> {
         steps.iter().filter_map(|chosen| Some((chosen, chosen.change.as_ref()?))).collect();
     let healthy_s = job.healthy_s();
     let most = |of: &dyn Fn(&Chosen) -> f64| steps.iter().map(of).fold(0.0, f64::max);
-    let sum = |of: &dyn Fn(&super::Change) -> f64| changes.iter().map(|(_, change)| of(change)).sum::<f64>();
-    let layer_s = job.planner.costs.layer_s(job.planner.costs.tp);
+    let sum = |of: &dyn Fn(&super::Change) -> f64| {
+        changes.iter().map(|(_, change)| of(change)).fold(0.0, |sum, value| sum + value)
+    };
+    let layer_s = job.planner.costs.layer_s(job.planner.costs.tp, 1.0);
     let planned_s = |chosen: &Chosen| chosen.planned.arrangement.predicted_s(job.planner.costs, &chosen.rates);
+    let replanned_s = |chosen: &Chosen| chosen.change.as_ref().map_or(0.0, |change| change.planned_s);
     let last = steps.last().expect("a job has at least one step");
     [
         ("replans", f(changes.len())),
         ("moved_gib", sum(&|change| change.moved_bytes) / GIB),
         ("pause_s", sum(&|change| change.pause_s)),
         ("suspended_gpus_max", most(&|chosen| f(n_ranks - chosen.planned.arrangement.n_ranks().min(n_ranks)))),
-        ("planned_over_healthy_ratio_max", most(&|chosen| planned_s(chosen) / healthy_s)),
+        ("predicted_over_healthy_ratio_max", most(&|chosen| planned_s(chosen) / healthy_s)),
+        ("replanned_over_healthy_ratio_max", most(&|chosen| replanned_s(chosen) / healthy_s)),
         ("capacity_over_healthy_ratio_max", most(&|chosen| job.capacity_ratio(&chosen.rates))),
         ("last_over_healthy_ratio", planned_s(last) / healthy_s),
         ("last_objective_layers", planned_s(last) / layer_s),
