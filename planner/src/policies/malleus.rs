@@ -210,6 +210,7 @@ impl Job<'_> {
     /// Every step: the plan that runs, after the change to it where rates have changed.
     fn steps(&self) -> Result<Vec<Chosen>, PlanError> {
         let problem = self.planner.problem;
+        let n_pipelines = problem.layout.dp as usize;
         let n_late = count(self.context, "reaction_steps", 1.0);
         let mut planned_for = Rates::default();
         let mut planned =
@@ -230,7 +231,7 @@ impl Job<'_> {
             steps.push(Chosen {
                 step: self.step(index, &planned.arrangement, pause_s),
                 predicted_s: planned.arrangement.predicted_s(self.planner.costs, &rates) + pause_s,
-                bound_s: self.planner.bound_s(&rates),
+                bound_s: self.planner.bound_s(&rates, planned.arrangement.pipelines.len().max(n_pipelines)),
                 planned: planned.clone(),
                 rates,
                 change,

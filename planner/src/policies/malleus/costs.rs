@@ -197,6 +197,19 @@ impl Costs {
         if self.counts_fill { all_s - slowest_s } else { 0.0 }
     }
 
+    /// No pipeline is filled and drained sooner, seconds: every layer, the embedding and the head once on healthy groups.
+    pub(super) fn least_fill_s(&self) -> f64 {
+        let least = |of: &dyn Fn(&Degree) -> f64| self.degrees.values().map(of).fold(f64::INFINITY, f64::min);
+        let layers = Tokens(self.n_layers).as_f64() * least(&|degree| degree.layer.all);
+        let ends = least(&|degree| degree.first.all) + least(&|degree| degree.last.all);
+        if self.counts_fill { layers + ends } else { 0.0 }
+    }
+
+    /// Whether the filling of pipelines counts.
+    pub(super) const fn counts_fill(&self) -> bool {
+        self.counts_fill
+    }
+
     /// The same where the optimizer's states are cut over fewer ranks.
     pub(super) fn on(&self, n_ranks: u32) -> Self {
         let mut costs = self.clone();

@@ -91,6 +91,12 @@ impl<'a> Divider<'a> {
         Self { classes, costs, n_pipelines, n_micro_batches, budget, known, best, runner_up_s }
     }
 
+    /// Objective of the better first division, seconds; infinite where neither has memory for all layers.
+    pub(super) fn first_s(&mut self) -> f64 {
+        let firsts = [self.balanced(), self.gathered()];
+        firsts.iter().filter_map(|counts| self.judge(counts)).map(|of| of.objective_s).fold(f64::INFINITY, f64::min)
+    }
+
     /// Searches; `None` where no division has memory for all layers.
     pub(super) fn search(mut self) -> Option<Found> {
         for first in [self.balanced(), self.gathered()] {

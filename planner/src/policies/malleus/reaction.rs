@@ -51,6 +51,8 @@ pub(super) struct Limits {
 
 /// Sets of groups of several nodes that are tried at most.
 const SETS_MAX: usize = 128;
+/// Of those, sets whose divisions are searched at most.
+const SEARCHED_MAX: usize = 24;
 
 /// What the planner is asked: one problem for all situations.
 pub(super) struct Planner<'a> {
@@ -85,12 +87,15 @@ impl Planner<'_> {
         Arrangement::uniform(self.problem, self.n_micro_batches)
     }
 
-    /// No plan whose healthy nodes keep their groups is below this, seconds: micro-batches times layers over the summed speed of the best
-    /// groups, as if work could be cut at will.
-    pub(super) fn bound_s(&self, rates: &Rates) -> f64 {
+    /// No plan of at most so many pipelines whose healthy nodes keep their groups is below this, seconds. A pipeline with speed S (layers per
+    /// second, summed over its groups) has a slowest stage of o >= L / S and takes (m - 1) · o and all its stages once, so it does
+    /// m <= 1 + (T - once) · S / L; summed over pipelines, T >= (M - pipelines) · L / S + once. Without filling, T >= M · L / S.
+    pub(super) fn bound_s(&self, rates: &Rates, n_pipelines: usize) -> f64 {
         let nodes = self.nodes(rates, 0);
         let speed: f64 = nodes.iter().map(|node| node.speed).sum();
-        hw::Tokens(self.n_micro_batches * self.costs.n_layers).as_f64() / speed
+        let begun = if self.costs.counts_fill() { n_pipelines as u64 } else { 0 };
+        let rest = self.n_micro_batches.saturating_sub(begun) * self.costs.n_layers;
+        hw::Tokens(rest).as_f64() / speed + self.costs.least_fill_s()
     }
 
     fn nodes(&self, rates: &Rates, kept: usize) -> Vec<Node> {
@@ -123,9 +128,17 @@ impl Planner<'_> {
         let costs = self.costs.on(n_ranks - u32::try_from(n_slow).expect("ranks fit u32").min(n_ranks - 1));
         let mut best: Option<(Divided, Planned)> = None;
         let (mut others, mut is_exhaustive) = (Vec::new(), true);
-        for set in sets(&nodes) {
-            let groups: Vec<Group> =
-                nodes.iter().zip(&set).flat_map(|(node, &at)| node.groupings[at].iter().cloned()).collect();
+        let of_set = |set: Vec<usize>| -> Vec<Group> {
+            nodes.iter().zip(set).flat_map(|(node, at)| node.groupings[at].iter().cloned()).collect()
+        };
+        // Sets whose first division is best are searched.
+        let mut all: Vec<Vec<Group>> = sets(&nodes).into_iter().map(of_set).collect();
+        if all.len() > SEARCHED_MAX {
+            all.sort_by_cached_key(|groups| self.first_s(groups, &costs).to_bits());
+            all.truncate(SEARCHED_MAX);
+            is_exhaustive = false;
+        }
+        for groups in all {
             let Some((found, classes)) = self.divide(&groups, &costs) else { continue };
             is_exhaustive &= found.is_exhaustive;
             others.extend(found.runner_up_s);
@@ -156,15 +169,15 @@ impl Planner<'_> {
         self.costs.on(groups.iter().map(Group::degree).sum())
     }
 
+    /// Objective of a first division, seconds; never negative, so its bits are in order.
+    fn first_s(&self, groups: &[Group], costs: &Costs) -> f64 {
+        let classes = classes(groups);
+        let n_pipelines = self.problem.layout.dp as usize;
+        Divider::new(&classes, costs, n_pipelines, self.n_micro_batches, 0).first_s()
+    }
+
     fn divide(&self, groups: &[Group], costs: &Costs) -> Option<(Found, Vec<Class>)> {
-        let mut classes: Vec<Class> = Vec::new();
-        for group in groups {
-            let is_of = |class: &Class| class.degree == group.degree() && class.rate.to_bits() == group.rate.to_bits();
-            match classes.iter_mut().find(|class| is_of(class)) {
-                Some(class) => class.count += 1,
-                None => classes.push(Class { degree: group.degree(), rate: group.rate, count: 1 }),
-            }
-        }
+        let classes = classes(groups);
         let n_pipelines = self.problem.layout.dp as usize;
         let divider = Divider::new(&classes, costs, n_pipelines, self.n_micro_batches, self.limits.budget);
         let found = divider.search()?;
@@ -208,6 +221,19 @@ impl Planner<'_> {
         let pipelines = pipelines.filter(|pipeline| pipeline.micro_batches > 0).collect();
         Some(Arrangement { pipelines, is_uniform: false })
     }
+}
+
+/// Groups by degree and rate.
+fn classes(groups: &[Group]) -> Vec<Class> {
+    let mut classes: Vec<Class> = Vec::new();
+    for group in groups {
+        let is_of = |class: &Class| class.degree == group.degree() && class.rate.to_bits() == group.rate.to_bits();
+        match classes.iter_mut().find(|class| is_of(class)) {
+            Some(class) => class.count += 1,
+            None => classes.push(Class { degree: group.degree(), rate: group.rate, count: 1 }),
+        }
+    }
+    classes
 }
 
 /// Which grouping every node takes: all combinations up to the order of nodes that are alike, or one node's choices at a time where they are

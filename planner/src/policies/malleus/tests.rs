@@ -296,3 +296,25 @@ fn a_change_to_the_same_arrangement_moves_nothing_and_a_swap_moves_both_stages()
     let least = moved.bytes / 16.0 / problem.cluster.nic_bandwidth.get();
     assert!(moved.seconds >= least * 0.5 && moved.seconds < least * 2.0, "{} {least}", moved.seconds);
 }
+
+#[test]
+fn many_units_are_given_as_one_by_one() {
+    // Brute force is out of reach: the certificate of the best is that no unit can move and make the largest less.
+    let mut random = sim::random::stream(5, "items");
+    for _ in 0..50 {
+        let item = |random: &mut sim::random::Stream| Item {
+            weight: hw::Tokens(1 + random.below(40)).as_f64() / 8.0,
+            fixed: hw::Tokens(random.below(100)).as_f64(),
+            least: random.below(5),
+            cap: 200 + random.below(400),
+        };
+        let items: Vec<Item> = (0..4).map(|_| item(&mut random)).collect();
+        let units = allocate(&items, 700).expect("enough room");
+        assert_eq!(units.iter().sum::<u64>(), 700);
+        let most = largest(&items, &units);
+        let open = items.iter().zip(&units).filter(|(item, units)| **units < item.cap);
+        let next = open.map(|(item, units)| item.value(units + 1)).fold(f64::INFINITY, f64::min);
+        let has_spare = items.iter().zip(&units).any(|(item, units)| item.value(*units) >= most && *units > item.least);
+        assert!(!has_spare || next >= most, "{units:?}");
+    }
+}

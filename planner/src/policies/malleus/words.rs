@@ -72,7 +72,7 @@ fn note(job: &Job<'_>, index: usize, chosen: &Chosen) -> Option<String> {
     let next =
         chosen.planned.runner_up_s.map_or_else(String::new, |next| format!(", the next best division {}", over(next)));
     parts.push(format!(
-        "{} of a healthy step, the old plan {}{next}; limited by {limit} (groups alone allow {})",
+        "{} of a healthy step, the old plan {}{next}; limited by {limit} (no division at will is below {})",
         over(change.planned_s),
         over(change.kept_s),
         over(chosen.bound_s)
