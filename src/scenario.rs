@@ -62,6 +62,8 @@ pub struct PolicyChoice {
     pub exchange: Option<ContextExchange>,
     /// Activation recompute, where it is not the scenario's.
     pub recompute: Option<Recompute>,
+    /// Layers of every stage that recompute, where it is not the scenario's.
+    pub recompute_layers: Option<u32>,
 }
 
 impl PolicyChoice {
@@ -70,7 +72,9 @@ impl PolicyChoice {
     pub fn problem(&self, problem: &Problem) -> Problem {
         let mut problem = problem.clone();
         problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
-        problem.execution.recompute = self.recompute.unwrap_or(problem.execution.recompute);
+        let execution = &mut problem.execution;
+        execution.recompute = self.recompute.unwrap_or(execution.recompute);
+        execution.recompute_layers = self.recompute_layers.unwrap_or(execution.recompute_layers);
         if let Some(cp) = self.cp {
             let ranks = problem.layout.dp * problem.layout.cp;
             problem.layout.cp = cp;

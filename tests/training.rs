@@ -28,7 +28,7 @@ fn time(rows: &BTreeMap<String, PolicyResult>, policy: &str) -> f64 {
 fn every_combination_finishes_within_its_interval_and_its_memory() {
     for exchange in ["gather", "ring", "ulysses"] {
         for zero in 0..4 {
-            for recompute in ["none", "selective", "full"] {
+            for recompute in ["none", "selective", "mlp", "full"] {
                 let set = [
                     format!("parallel.exchange={exchange}"),
                     format!("parallel.zero={zero}"),
@@ -62,6 +62,39 @@ fn full_recompute_trades_time_for_memory() {
     for policy in ["deepspeed", "skrull"] {
         assert!(time(&full, policy) > time(&kept, policy), "{policy}");
         assert!(full[policy].metrics["peak_memory_bytes"] < kept[policy].metrics["peak_memory_bytes"], "{policy}");
+    }
+}
+
+#[test]
+fn layers_that_recompute_add_up() {
+    for mode in ["selective", "mlp", "full"] {
+        let of = |layers: u32| {
+            let set = [format!("training.recompute={mode}"), format!("training.recompute_layers={layers}")];
+            run(&set.each_ref().map(String::as_str))
+        };
+        let (none, six, twelve, all) = (run(&["training.recompute=none"]), of(6), of(12), of(24));
+        for policy in ["deepspeed", "skrull"] {
+            // 24 layers: memory falls and recompute grows by the same amount for every six.
+            let kept = |rows: &BTreeMap<String, PolicyResult>| rows[policy].metrics["peak_activation_bytes"];
+            let saved = [&six, &twelve, &all].map(|rows| kept(&none) - kept(rows));
+            let made = [&six, &twelve, &all].map(|rows| time(rows, policy) - time(&none, policy));
+            assert!(made[0] > 0.0 && made[0] < made[1] && made[1] < made[2], "{mode}, {policy}: {made:?}");
+            // One layer's recomputed activations are held beside those that are kept.
+            assert!(((saved[2] - saved[1]) / (saved[1] - saved[0]) / 2.0 - 1.0).abs() < 0.01, "{mode}: {saved:?}");
+        }
+        assert_eq!(time(&of(1000), "skrull"), time(&all, "skrull"), "more than there are is all");
+    }
+}
+
+#[test]
+fn gathering_ahead_is_never_slower_than_on_demand() {
+    let zero = "parallel.zero=3";
+    let both = run(&[zero]);
+    for key in ["forward_prefetch", "backward_prefetch"] {
+        let without = run(&[zero, &format!("overlap.{key}=false")]);
+        for policy in ["deepspeed", "skrull"] {
+            assert!(time(&without, policy) > time(&both, policy), "{key}, {policy}");
+        }
     }
 }
 

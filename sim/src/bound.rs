@@ -151,7 +151,13 @@ impl<'a> Floor<'a> {
         let sum = |get: &dyn Fn(&Stage) -> u32| of_stages.iter().map(get).sum();
         Self {
             load: experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN),
-            stage: Stage { n_dense: sum(&|s| s.n_dense), n_expert: sum(&|s| s.n_expert), first: true, last: true },
+            stage: Stage {
+                n_dense: sum(&|s| s.n_dense),
+                n_expert: sum(&|s| s.n_expert),
+                first: true,
+                last: true,
+                ..Stage::default()
+            },
             problem: bare,
             cost,
         }

@@ -86,7 +86,7 @@ struct LayerActivation {
     working: u64,
 }
 
-fn layer_activation(problem: &Problem, with_experts: bool) -> LayerActivation {
+fn layer_activation(problem: &Problem, recompute: Recompute, with_experts: bool) -> LayerActivation {
     let (model, element) = (&problem.model, problem.dtype.bytes());
     let hidden = model.hidden;
     let heads = model.n_heads * model.head_dim;
@@ -98,15 +98,19 @@ fn layer_activation(problem: &Problem, with_experts: bool) -> LayerActivation {
     let masks = if problem.execution.attention == AttentionKernel::Unfused { 2 * hidden } else { 0 };
     // Layer input, attention residual; outputs of both norms; query, key, value, attention output, feed-forward.
     let (residuals, norms) = (serial(element * 2 * hidden + masks), serial(element * 2 * hidden));
+    let attended = cut(element * (2 * heads + keys_and_values));
     let inside = cut(element * (2 * heads + keys_and_values + projections * wide));
     let activated = cut(element * wide);
     let all = residuals + norms + inside + activated;
-    match (problem.execution.recompute, problem.execution.attention) {
+    match (recompute, problem.execution.attention) {
         (Recompute::Off, _) | (Recompute::Selective, AttentionKernel::Unfused) => {
             LayerActivation { kept: all, working: 0 }
         }
         (Recompute::Selective, AttentionKernel::Flash) => {
             LayerActivation { kept: residuals + inside, working: norms + activated }
+        }
+        (Recompute::FeedForward, _) => {
+            LayerActivation { kept: residuals + norms + attended, working: all - residuals - norms - attended }
         }
         (Recompute::Full, _) => LayerActivation { kept: serial(element * hidden), working: all },
     }
@@ -124,15 +128,21 @@ pub fn feed_forward_width(problem: &Problem, with_experts: bool) -> u64 {
 /// Activations that a stage keeps from forward to backward, bytes per token.
 #[must_use]
 pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
-    let of = |n: u32, with_experts: bool| u64::from(n) * layer_activation(problem, with_experts).kept;
-    of(stage.n_dense, false) + of(stage.n_expert, true)
+    let of = |n: u32, again: u32, with_experts: bool| {
+        let kept = |recompute| layer_activation(problem, recompute, with_experts).kept;
+        u64::from(again) * kept(problem.execution.recompute) + u64::from(n - again) * kept(Recompute::Off)
+    };
+    of(stage.n_dense, stage.again_dense, false) + of(stage.n_expert, stage.again_expert, true)
 }
 
 /// What backward of one layer makes again and holds while it runs, bytes per token.
 #[must_use]
 pub fn working_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
-    let of = |n: u32, with_experts: bool| if n > 0 { layer_activation(problem, with_experts).working } else { 0 };
-    of(stage.n_dense, false).max(of(stage.n_expert, true))
+    let of = |again: u32, with_experts: bool| {
+        let activation = layer_activation(problem, problem.execution.recompute, with_experts);
+        if again > 0 { activation.working } else { 0 }
+    };
+    of(stage.again_dense, false).max(of(stage.again_expert, true))
 }
 
 /// Buffers of the exchanges around one layer, bytes per token: the gathered sequence of a tensor group, and tokens on their way
@@ -163,10 +173,13 @@ pub fn state_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
 /// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.
 #[must_use]
 pub fn score_bytes_per_pair(problem: &Problem, stage: &Stage) -> u64 {
-    let keeps =
-        problem.execution.attention == AttentionKernel::Unfused && problem.execution.recompute == Recompute::Off;
+    if problem.execution.attention != AttentionKernel::Unfused {
+        return 0;
+    }
+    let drops = matches!(problem.execution.recompute, Recompute::Selective | Recompute::Full);
+    let n_kept = stage.n_layers() - if drops { stage.again().n_layers() } else { 0 };
     let heads = problem.model.n_heads.div_ceil(u64::from(problem.layout.tp));
-    if keeps { SCORE_BYTES * heads * u64::from(stage.n_layers()) } else { 0 }
+    SCORE_BYTES * heads * u64::from(n_kept)
 }
 
 /// Logits and their 32-bit copy, bytes per token, on a rank with the head.
@@ -285,7 +298,7 @@ mod tests {
             reserved_memory: Bytes(0),
             seed: 0,
         };
-        let stage = Stage { n_dense: 1, n_expert: 0, first: false, last: false };
+        let stage = Stage { n_dense: 1, ..Stage::default() }.recomputing(&problem);
         let per_token = activation_bytes_per_token(&problem, &stage) * 2048;
         Bytes(per_token + score_bytes_per_pair(&problem, &stage) * 2048 * 2048).as_f64()
     }
@@ -304,5 +317,8 @@ mod tests {
         close(layer(8, false, Recompute::Selective), sbh * (10.0 + 24.0 / t));
         close(layer(8, true, Recompute::Selective), sbh * 34.0 / t);
         close(layer(8, false, Recompute::Full), 2.0 * sbh);
+        // Without what the activation function of the feed-forward reads and writes, 8 sbh each, cut over t.
+        let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::FeedForward);
+        close(inside, sbh * 16.0 / t);
     }
 }

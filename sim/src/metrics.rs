@@ -14,6 +14,7 @@ use crate::layout::{ContextExchange, Layout, Zero};
 use crate::lower::layer;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
+use crate::stage::{Stage, stages};
 use crate::task::{Document, Op, Pass, Role, Stream, TaskGraph};
 use crate::timeline::Timeline;
 use shares::{EXPOSABLE, Shares};
@@ -53,9 +54,8 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
     let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
     let tokens = problem.workload.lengths.iter().map(|&length| hw::Tokens(length).as_f64()).sum::<f64>() / n_steps;
-    let (forward_flops, layer_flops) = forward_flops(problem);
-    let model_flops = 3.0 * forward_flops / n_steps;
-    let recomputed = if problem.execution.recompute == Recompute::Full { layer_flops / n_steps } else { 0.0 };
+    let (forward_flops, recomputed_flops) = flops(problem);
+    let (model_flops, recomputed) = (3.0 * forward_flops / n_steps, recomputed_flops / n_steps);
     let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
     let peaks = peak::of_steps(steps);
     let work = Work::of(steps, cost);
@@ -115,10 +115,12 @@ fn f64_of(n: usize) -> f64 {
     hw::Tokens(n as u64).as_f64()
 }
 
-/// Model operations of one forward over the whole workload: (all, layers only). Causal attention counts the pairs
+/// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
-fn forward_flops(problem: &Problem) -> (f64, f64) {
+fn flops(problem: &Problem) -> (f64, f64) {
     // Operations of the whole model: no cut, no padding, no experts but the visited ones.
+    let unfused = problem.execution.attention == AttentionKernel::Unfused;
+    let of_stages = stages(problem);
     let mut whole = problem.clone();
     whole.layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
     whole.execution.attention = AttentionKernel::Flash;
@@ -126,15 +128,20 @@ fn forward_flops(problem: &Problem) -> (f64, f64) {
     let tokens: u64 = problem.workload.lengths.iter().sum();
     let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
     let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
-    let number = |n: u64| hw::Tokens(n).as_f64();
-    let n_dense = problem.model.experts.map_or(problem.model.n_layers, |experts| experts.n_dense_layers);
+    let attention = count(&layer::attention(problem, &documents, 1, Pass::Forward));
     let after = |load| count(&layer::after_attention(problem, tokens, PassKind::Forward, load));
-    let layers = number(problem.model.n_layers)
-        * (count(&layer::before_attention(problem, tokens, PassKind::Forward))
-            + count(&layer::attention(problem, &documents, 1, Pass::Forward)))
-        + number(n_dense) * after(None)
-        + number(problem.model.n_layers - n_dense) * after(Some(&ExpertLoad::EVEN));
-    (layers + count(&layer::head(problem, tokens, PassKind::Forward)), layers)
+    let around = attention + count(&layer::before_attention(problem, tokens, PassKind::Forward));
+    let layers = |stage: &Stage| {
+        let (dense, expert) = (f64::from(stage.n_dense), f64::from(stage.n_expert));
+        (dense + expert) * around + dense * after(None) + expert * after(Some(&ExpertLoad::EVEN))
+    };
+    let again = |stage: &Stage| match problem.execution.recompute {
+        Recompute::Full => layers(&stage.again()),
+        Recompute::Selective if unfused => f64::from(stage.again().n_layers()) * attention,
+        _ => f64::from(stage.again_dense) * count(&layer::recomputed_part(problem, tokens, &documents, false)),
+    };
+    let forward = of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(problem, tokens, PassKind::Forward));
+    (forward, of_stages.iter().map(again).sum())
 }
 
 /// Estimated compute work by class, and where the estimates come from.

@@ -6,30 +6,56 @@ use std::borrow::Cow;
 
 use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
-use crate::layout::{Layout, Position};
+use crate::layout::{Layout, Position, Zero};
 use crate::model::Model;
 use crate::schedule::Schedule;
 use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
 
 /// Which activations are dropped in forward and computed again in backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recompute {
     /// Everything is kept.
     Off,
     /// The cheap, large ones: attention internals, norms and activation functions (arXiv:2205.05198, section 5).
     Selective,
+    /// What is inside the dense feed-forward; its input is kept (Megatron-LM's `--recompute-modules mlp`).
+    FeedForward,
     /// Only each layer's input is kept.
     Full,
+}
+
+impl Recompute {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("selective", Self::Selective), ("none", Self::Off), ("mlp", Self::FeedForward), ("full", Self::Full)];
+
+    /// The word of a scenario file.
+    ///
+    /// # Panics
+    /// Never: every value has a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).expect("every value has a word").0
+    }
 }
 
 /// When gradients are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GradientSync {
-    /// During the last micro-batch's backward, bucket by bucket.
+    /// During the last micro-batch's backward, bucket by bucket. With ZeRO 2 the exchanges of earlier micro-batches are left out though a
+    /// rank holds its part alone: the best that a ZeRO 2 could be.
     Overlapped,
+    /// During every micro-batch's backward, bucket by bucket (DeepSpeed's ZeRO 2; PyTorch DDP and FSDP without `no_sync`).
+    EachMicroBatch,
     /// After the last backward.
     AtEnd,
+}
+
+impl GradientSync {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("overlapped", Self::Overlapped), ("each_micro_batch", Self::EachMicroBatch), ("at_end", Self::AtEnd)];
 }
 
 /// How attention is computed.
@@ -54,11 +80,24 @@ pub struct Overlap {
     pub stage: bool,
     /// Whether parameters are gathered behind the first forward (ZeRO 1, 2) instead of after the optimizer.
     pub parameter_gather: bool,
+    /// Whether ZeRO 3 gathers layers of a forward while others compute (`forward_prefetch` of PyTorch FSDP, which is off by default:
+    /// there a gather is issued behind the layer before it, and with `CUDA_DEVICE_MAX_CONNECTIONS=1` it runs behind it too).
+    pub forward_prefetch: bool,
+    /// The same in backward (`BackwardPrefetch.BACKWARD_PRE`).
+    pub backward_prefetch: bool,
 }
 
 impl Overlap {
-    /// Nothing behind computation but messages between stages.
-    pub const NONE: Self = Self { tensor: 0.0, expert: 0.0, slowdown: 1.0, stage: true, parameter_gather: false };
+    /// Nothing behind computation but messages between stages and gathers of ZeRO 3.
+    pub const NONE: Self = Self {
+        tensor: 0.0,
+        expert: 0.0,
+        slowdown: 1.0,
+        stage: true,
+        parameter_gather: false,
+        forward_prefetch: true,
+        backward_prefetch: true,
+    };
 }
 
 /// How tokens spread over experts.
@@ -87,6 +126,8 @@ pub struct UnitTimes {
 pub struct Execution {
     /// Activation recompute.
     pub recompute: Recompute,
+    /// Layers of every stage that recompute, from its first on; further ones keep everything (Megatron-LM's `--recompute-num-layers`).
+    pub recompute_layers: u32,
     /// Gradient reduction.
     pub gradient_sync: GradientSync,
     /// Number format in which gradients are kept and reduced.
@@ -118,6 +159,7 @@ impl Default for Execution {
     fn default() -> Self {
         Self {
             recompute: Recompute::Selective,
+            recompute_layers: u32::MAX,
             gradient_sync: GradientSync::Overlapped,
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
@@ -201,6 +243,12 @@ impl Problem {
         own.layout.tp = u32::try_from(ranks.len()).expect("ranks fit u32");
         own.layout.sequence_parallel = self.layout.sequence_parallel && ranks.len() > 1;
         Cow::Owned(own)
+    }
+
+    /// Whether each micro-batch's gradients are reduced, so that no rank adds up whole ones.
+    #[must_use]
+    pub fn reduces_each_micro_batch(&self) -> bool {
+        self.layout.zero >= Zero::Parameters || self.execution.gradient_sync == GradientSync::EachMicroBatch
     }
 
     /// Duration of one stage's pass under `UnitTimes`, nanoseconds.

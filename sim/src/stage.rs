@@ -3,15 +3,19 @@
 //! Stages are numbered along a micro-batch's path, as in `schedule.rs`. The first one holds the embedding, the last one the
 //! final norm and the head; layers are given, or split evenly with the rest to the middle stages.
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Recompute};
 
 /// Layers of a stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stage {
     /// Layers with a dense feed-forward.
     pub n_dense: u32,
     /// Layers with experts.
     pub n_expert: u32,
+    /// Those of the dense ones that are computed again in backward.
+    pub again_dense: u32,
+    /// Those of the layers with experts that are.
+    pub again_expert: u32,
     /// Whether it holds the embedding.
     pub first: bool,
     /// Whether it holds the head.
@@ -25,6 +29,28 @@ impl Stage {
         self.n_dense + self.n_expert
     }
 
+    /// With the layers that the problem computes again.
+    #[must_use]
+    pub fn recomputing(self, problem: &Problem) -> Self {
+        let n = match problem.execution.recompute {
+            Recompute::Off => 0,
+            _ => problem.execution.recompute_layers,
+        };
+        let again_dense = self.n_dense.min(n);
+        let again_expert = match problem.execution.recompute {
+            Recompute::FeedForward => 0,
+            _ => self.n_expert.min(n - again_dense),
+        };
+        Self { again_dense, again_expert, ..self }
+    }
+
+    /// The layers that are computed again, without embedding and head.
+    #[must_use]
+    pub const fn again(&self) -> Self {
+        let (n_dense, n_expert) = (self.again_dense, self.again_expert);
+        Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false }
+    }
+
     /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
     #[must_use]
     pub fn pieces(&self, n: u32) -> Vec<Self> {
@@ -34,6 +60,8 @@ impl Stage {
             .map(|index| Self {
                 n_dense: part(self.n_dense, index),
                 n_expert: part(self.n_expert, index),
+                again_dense: part(self.again_dense, index),
+                again_expert: part(self.again_expert, index),
                 first: self.first && index + 1 == n,
                 last: self.last && index == 0,
             })
@@ -63,7 +91,8 @@ pub fn stages(problem: &Problem) -> Vec<Stage> {
         .map(|(index, &n)| {
             let n_dense = leading_dense.saturating_sub(before).min(n);
             before += n;
-            Stage { n_dense, n_expert: n - n_dense, first: index == 0, last: index + 1 == counts.len() }
+            let (first, last) = (index == 0, index + 1 == counts.len());
+            Stage { n_dense, n_expert: n - n_dense, first, last, ..Stage::default() }.recomputing(problem)
         })
         .collect()
 }
@@ -88,9 +117,11 @@ mod tests {
 
     #[test]
     fn pieces_hold_what_the_stage_holds() {
-        let stage = Stage { n_dense: 3, n_expert: 10, first: true, last: true };
+        let stage = Stage { n_dense: 3, n_expert: 10, again_dense: 3, again_expert: 2, first: true, last: true };
         let pieces = stage.pieces(4);
         assert_eq!(pieces.iter().map(Stage::n_layers).sum::<u32>(), 13);
+        assert_eq!(pieces.iter().map(|piece| piece.again().n_layers()).sum::<u32>(), 5);
+        assert!(pieces.iter().all(|piece| piece.again_dense <= piece.n_dense && piece.again_expert <= piece.n_expert));
         assert!(pieces[0].last && pieces[3].first && !pieces[0].first && !pieces[3].last);
     }
 }

@@ -46,17 +46,19 @@ fn variant(mut section: Section<'_>) -> Option<(String, PolicyChoice)> {
     name.map(|name| (name, choice))
 }
 
-/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`) and its own parameters.
+/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`, `recompute_layers`) and its own parameters.
 fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy) -> PolicyChoice {
     let schedule = section.text("schedule").and_then(|(name, at)| schedule(&mut section, &name, at));
     let chunks = count(&mut section, "chunks", 1000);
     let cp = count(&mut section, "cp", 100_000);
     let exchange = word(&mut section, "exchange", &parallel::EXCHANGES)
         .map(|index| [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses][index]);
-    let recompute = word(&mut section, "recompute", &["selective", "none", "full"])
-        .map(|index| [Recompute::Selective, Recompute::Off, Recompute::Full][index]);
+    let recompute =
+        word(&mut section, "recompute", &Recompute::WORDS.map(|(word, _)| word)).map(|index| Recompute::WORDS[index].1);
+    let recompute_layers = count(&mut section, "recompute_layers", 10_000);
     let parameters = parameters(&mut section, policy);
-    PolicyChoice { name, policy: policy.card().name.to_owned(), parameters, schedule, chunks, cp, exchange, recompute }
+    let policy = policy.card().name.to_owned();
+    PolicyChoice { name, policy, parameters, schedule, chunks, cp, exchange, recompute, recompute_layers }
 }
 
 /// A count from 1, if the key is there.
@@ -87,7 +89,7 @@ fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collection
         let at = place_of(&value);
         let Some(known) = card.parameters.iter().find(|parameter| parameter.name == key.name) else {
             let names = card.parameters.iter().map(|parameter| parameter.name);
-            let names = names.chain(["schedule", "chunks", "cp", "exchange", "recompute"]);
+            let names = names.chain(["schedule", "chunks", "cp", "exchange", "recompute", "recompute_layers"]);
             let what = format!("policy `{}` has no parameter `{}`", card.name, key.name);
             section.find(unknown("S032", what, &key.name, names, at));
             continue;

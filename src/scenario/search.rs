@@ -39,10 +39,8 @@ pub fn search(mut section: Section<'_>) -> Lists {
         number.filter(|number| (0.0..=1.0).contains(number))
     });
     lists.sequence_parallel = list(&mut section, "sequence_parallel", "true and false", |value| value.as_bool());
-    let words = ["none", "selective", "full"];
-    lists.recompute = list(&mut section, "recompute", "none, selective and full", |value| {
-        let index = words.iter().position(|word| value.as_str() == Some(word))?;
-        Some([Recompute::Off, Recompute::Selective, Recompute::Full][index])
+    lists.recompute = list(&mut section, "recompute", "none, selective, mlp and full", |value| {
+        Recompute::WORDS.iter().find(|(word, _)| value.as_str() == Some(word)).map(|(_, recompute)| *recompute)
     });
     lists.schedules = schedules(&mut section);
     section.finish();

@@ -25,11 +25,14 @@ pub fn training(mut section: Section<'_>) -> Training {
     let steps = section.count("steps", Some(1), 1..=10_000).0;
     let bucket_tokens = section.count("bucket_tokens", Some(0), 0..=100_000_000).0;
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
+    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
+    let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
     let execution = Execution {
-        recompute: [Recompute::Selective, Recompute::Off, Recompute::Full]
-            [section.word("recompute", 0, &["selective", "none", "full"])],
-        gradient_sync: [GradientSync::Overlapped, GradientSync::AtEnd]
-            [section.word("gradient_sync", 0, &["overlapped", "at_end"])],
+        recompute,
+        recompute_layers: u32::try_from(recompute_layers).expect("the range is that of u32"),
+        gradient_sync: GradientSync::WORDS
+            [section.word("gradient_sync", 0, &GradientSync::WORDS.map(|(word, _)| word))]
+        .1,
         gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
@@ -51,6 +54,8 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
         slowdown: section.number("slowdown", 1.0, 1.0..=10.0),
         stage: section.flag("stage", true),
         parameter_gather: section.flag("parameter_gather", false),
+        forward_prefetch: section.flag("forward_prefetch", true),
+        backward_prefetch: section.flag("backward_prefetch", true),
     };
     section.finish();
     overlap

@@ -97,7 +97,7 @@ impl Offload<'_> {
         let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
         let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
         let compute = parts(&alone, &micro_batch, self.cost).dense[0];
-        let layer = Stage { n_dense: 1, n_expert: 0, first: false, last: false };
+        let layer = Stage { n_dense: 1, ..Stage::default() }.recomputing(self.problem);
         let bytes = tokens * memory::activation_bytes_per_token(self.problem, &layer);
         let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
         if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }

@@ -48,7 +48,7 @@ struct Batches {
 }
 
 /// What the work of a layer depends on besides the micro-batch.
-type CutKey = (u32, u32, u32, u32, bool, bool, u8);
+type CutKey = (u32, u32, u32, u32, bool, bool, Recompute);
 
 /// Judges candidates, remembering what they share.
 pub struct Judge<'a> {
@@ -284,14 +284,17 @@ pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<
 
 const fn cut(candidate: &Candidate) -> CutKey {
     let layout = &candidate.layout;
-    let recompute = match candidate.recompute {
-        Recompute::Off => 0,
-        Recompute::Selective => 1,
-        Recompute::Full => 2,
-    };
     // An expert group's place on the nodes follows from the degrees around it.
     let groups_in_node = layout.dp * layout.cp;
-    (layout.tp, layout.ep, layout.expert_tp, groups_in_node, layout.sequence_parallel, layout.ep > 1, recompute)
+    (
+        layout.tp,
+        layout.ep,
+        layout.expert_tp,
+        groups_in_node,
+        layout.sequence_parallel,
+        layout.ep > 1,
+        candidate.recompute,
+    )
 }
 
 /// Stages of every pipeline rank with their place on the path.

@@ -189,11 +189,7 @@ impl Candidate {
     #[must_use]
     pub fn to_toml(&self) -> String {
         let layout = &self.layout;
-        let recompute = match self.recompute {
-            Recompute::Off => "none",
-            Recompute::Selective => "selective",
-            Recompute::Full => "full",
-        };
+        let recompute = self.recompute.word();
         format!(
             "[parallel]\ndp = {}\ncp = {}\ntp = {}\npp = {}\nep = {}\nschedule = \"{}\"\nchunks = {}\nzero = {}\n\
              sequence_parallel = {}\n\n[training]\nbucket_tokens = {}\nrecompute = \"{recompute}\"\noffload_ratio = {}\n",

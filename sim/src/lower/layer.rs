@@ -221,15 +221,23 @@ fn unfused(problem: &Problem, document: &Document, n_heads: u64, pass: Pass) -> 
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
 
-/// What backward computes again per layer under selective recompute: attention internals where they are not fused, else
-/// norms and the activation function.
+/// What backward computes again per layer that recomputes in part. Selective: attention internals where they are not fused, else
+/// norms and the activation function. `mlp`: the dense feed-forward.
 #[must_use]
-pub fn selective_recompute(problem: &Problem, tokens: u64, documents: &[Document], with_experts: bool) -> Ops {
-    if problem.execution.recompute != Recompute::Selective || tokens == 0 {
-        return Vec::new();
-    }
-    if problem.execution.attention == AttentionKernel::Unfused {
-        return attention(problem, documents, 1, Pass::Forward);
+pub fn recomputed_part(problem: &Problem, tokens: u64, documents: &[Document], with_experts: bool) -> Ops {
+    match problem.execution.recompute {
+        _ if tokens == 0 => return Vec::new(),
+        Recompute::Off | Recompute::Full => return Vec::new(),
+        Recompute::FeedForward if with_experts => return Vec::new(),
+        Recompute::FeedForward => {
+            let mut writer = Writer::new(problem, tokens, PassKind::Forward);
+            feed_forward(&mut writer, problem.model.intermediate);
+            return writer.done();
+        }
+        Recompute::Selective if problem.execution.attention == AttentionKernel::Unfused => {
+            return attention(problem, documents, 1, Pass::Forward);
+        }
+        Recompute::Selective => {}
     }
     let model = &problem.model;
     let wide = crate::memory::feed_forward_width(problem, with_experts);
@@ -273,7 +281,10 @@ pub fn tensor_exchange(problem: &Problem, stage: &Stage, tokens: u64, kind: Pass
     let bytes = tokens * problem.model.hidden * problem.dtype.bytes();
     let op = |kind| Op::Collective { kind, bytes, shape };
     // The vocabulary's cut of embedding and head costs one reduction each.
-    let n = 2 * stage.n_layers() + u32::from(stage.first) + u32::from(stage.last);
+    let mut n = 2 * stage.n_layers() + u32::from(stage.first) + u32::from(stage.last);
+    if kind != PassKind::Forward && problem.execution.recompute == Recompute::FeedForward {
+        n += stage.again_dense;
+    }
     if !problem.layout.sequence_parallel {
         return vec![(op(Collective::AllReduce), n)];
     }

@@ -1,7 +1,7 @@
 //! What a sequence costs on a group: seconds by length bucket and degree, and the tokens that a rank holds.
 //!
 //! Own costs: one layer forward and backward of s/d tokens with attention of all keys over 1/d of the heads and four all-to-alls, times
-//! the layers. Published costs (`profiles/published/flexsp.toml`): (α1·s² + α2·s)/d + bytes/(d·v_d) milliseconds, β1 per group; a rank
+//! the layers; every micro-batch takes the host's time and, under ZeRO 3, its gathers and reductions, of which no prefetch is hidden. Published costs (`profiles/published/flexsp.toml`): (α1·s² + α2·s)/d + bytes/(d·v_d) milliseconds, β1 per group; a rank
 //! holds (device − parameters · 16 B/N) / M_token tokens.
 
 use std::sync::OnceLock;
@@ -81,7 +81,7 @@ pub(super) struct Costs {
     pub(super) uppers: Vec<u64>,
     /// Seconds that every micro-batch takes besides.
     pub(super) fixed_s: f64,
-    /// No micro-batch is shorter: ZeRO 3 gathers all parameters twice and reduces gradients.
+    /// What runs beside it takes so long: ZeRO 3 gathers all parameters twice and reduces gradients.
     pub(super) floor_s: f64,
     /// Tokens that a rank holds.
     pub(super) capacity: u64,
@@ -106,15 +106,24 @@ impl Costs {
             None => {
                 let mut grouped = problem.clone();
                 grouped.layout.cp = degree;
+                // The host's time is of a micro-batch, not of each of its sequences.
+                grouped.execution.host_overhead_per_layer = hw::Seconds::ZERO;
                 layer_s(&grouped, cost, tokens, degree) * n_layers
             }
         };
         let row = |&tokens: &u64| degrees.iter().map(|&degree| of(tokens, degree)).collect();
+        let (fixed_s, floor_s) = match fitted {
+            Some(fitted) => (fitted.0.beta1_ms * 1e-3, 0.0),
+            None => {
+                let (awaited_s, behind_s) = states_s(problem, cost);
+                (awaited_s + 2.0 * n_layers * problem.execution.host_overhead_per_layer.get(), behind_s)
+            }
+        };
         Self {
             seconds: uppers.iter().map(row).collect(),
             uppers,
-            fixed_s: fitted.map_or(0.0, |fitted| fitted.0.beta1_ms * 1e-3),
-            floor_s: if fitted.is_some() { 0.0 } else { states_s(problem, cost) },
+            fixed_s,
+            floor_s,
             capacity: fitted
                 .map_or(problem.bucket_tokens, |fitted| fitted.capacity(problem.layout.cp).min(problem.bucket_tokens)),
         }
@@ -168,10 +177,11 @@ fn over(problem: &Problem, cost: &dyn CostModel, kind: Collective, bytes: u64, n
     cost.estimate(&Op::Collective { kind, bytes, shape: problem.cluster.shape_of(&members) }).time.get()
 }
 
-/// Gathers of all parameters for forward and backward and the reduction of gradients under ZeRO 3.
-fn states_s(problem: &Problem, cost: &dyn CostModel) -> f64 {
+/// Gathers of all parameters for forward and backward and the reduction of gradients under ZeRO 3: what a micro-batch waits for, and what
+/// runs beside it.
+fn states_s(problem: &Problem, cost: &dyn CostModel) -> (f64, f64) {
     if problem.layout.zero < Zero::Parameters || problem.layout.n_shards() < 2 {
-        return 0.0;
+        return (0.0, 0.0);
     }
     let stages = sim::stage::stages(problem);
     let parameters = stages.iter().map(|stage| sim::memory::stage_parameters(problem, stage).0);
@@ -180,8 +190,11 @@ fn states_s(problem: &Problem, cost: &dyn CostModel) -> f64 {
         let bytes = hw::Bytes::from_f64(parameters * hw::Bytes(element).as_f64()).0;
         over(problem, cost, kind, bytes, problem.layout.cp)
     };
-    2.0 * moved(Collective::AllGather, problem.dtype.bytes())
-        + moved(Collective::ReduceScatter, problem.execution.gradient_dtype.bytes())
+    let gather = moved(Collective::AllGather, problem.dtype.bytes());
+    let reduction = moved(Collective::ReduceScatter, problem.execution.gradient_dtype.bytes());
+    let overlap = problem.execution.overlap;
+    let awaited = gather * f64::from(u32::from(!overlap.forward_prefetch) + u32::from(!overlap.backward_prefetch));
+    (awaited, 2.0 * gather - awaited + reduction)
 }
 
 #[cfg(test)]

@@ -159,15 +159,12 @@ fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, k
     let mut ops = layer::host(problem, if share.tokens > 0 { n_layers } else { 0 });
     if kind != PassKind::Forward {
         match problem.execution.recompute {
-            Recompute::Full => {
-                let bare = Stage { first: false, last: false, ..*stage };
-                ops.extend(pass_ops(problem, load, &bare, share, PassKind::Forward));
-            }
+            Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
             _ => {
                 let again =
-                    |n, with| layer::repeated(&layer::selective_recompute(problem, share.tokens, &documents, with), n);
-                ops.extend(again(stage.n_dense, false));
-                ops.extend(again(stage.n_expert, true));
+                    |n, with| layer::repeated(&layer::recomputed_part(problem, share.tokens, &documents, with), n);
+                ops.extend(again(stage.again_dense, false));
+                ops.extend(again(stage.again_expert, true));
             }
         }
     }
@@ -242,8 +239,12 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
     let overlap = &mut exposed.execution.overlap;
     overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
     overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
+    let n_layers = u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader");
     let of = |n_dense, n_expert, first, last| {
-        let stage = Stage { n_dense, n_expert, first, last };
+        // A layer among few that recompute need not be one of them.
+        let of_all = problem.execution.recompute_layers >= n_layers;
+        let stage = Stage { n_dense, n_expert, first, last, ..Stage::default() };
+        let stage = if of_all { stage.recomputing(problem) } else { stage };
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
             let seconds =
                 |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();

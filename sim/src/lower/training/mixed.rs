@@ -163,7 +163,7 @@ fn synchronise(problem: &Problem, parts: &[Part], graph: &mut TaskGraph, ends: &
         members.extend((0..layout.dp).map(|group| hw::Rank(first + group * layout.tp * layout.pp)));
     }
     let n_pieces = match problem.execution.gradient_sync {
-        GradientSync::Overlapped => GRADIENT_BUCKETS,
+        GradientSync::Overlapped | GradientSync::EachMicroBatch => GRADIENT_BUCKETS,
         GradientSync::AtEnd => 1,
     };
     let widest = parts.iter().map(|part| fullest(&part.problem)).fold(0.0, f64::max);

@@ -334,7 +334,7 @@ impl Builder<'_> {
                 ops.extend(layer::before_attention(problem, tokens, PassKind::Forward));
                 ops
             });
-            let preds: Vec<TaskId> = gathered.get(cp).map(|pair| pair[0]).into_iter().collect();
+            let preds = awaited(gathered.get(cp), problem.execution.overlap.forward_prefetch);
             leads.push(self.compute_op(lane, role, micro_batch, op, &preds));
         }
         let attended = self.attention(column, frame, n_layers, Pass::Forward, role, &leads);
@@ -390,8 +390,7 @@ impl Builder<'_> {
         let problem = self.problem;
         let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
         let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
-        let in_pieces =
-            (early || is_last && makes_gradients) && problem.execution.gradient_sync == GradientSync::Overlapped;
+        let in_pieces = (early || is_last && makes_gradients) && problem.execution.gradient_sync != GradientSync::AtEnd;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
         if kind != PassKind::Weight {
@@ -466,8 +465,8 @@ impl Builder<'_> {
         if kind == PassKind::Weight {
             return self.weight_gradients(frame, column, piece);
         }
-        let again = (self.problem.execution.recompute == Recompute::Full)
-            .then(|| self.layers_forward(frame, column, piece, Role::Recompute, &[]));
+        let whole = self.problem.execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
+        let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
         let leads = self.input_gradients(frame, column, piece, kind, gathered);
         again.unwrap_or(leads)
     }
@@ -486,7 +485,8 @@ impl Builder<'_> {
         let (mut leads, mut firsts) = (Vec::new(), Vec::new());
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let share = &frame.content.shares[cp];
-            let recomputes = problem.execution.recompute == Recompute::Selective && share.tokens > 0;
+            let in_part = matches!(problem.execution.recompute, Recompute::Selective | Recompute::FeedForward);
+            let recomputes = in_part && piece.again().n_layers() > 0 && share.tokens > 0;
             let first = recomputes.then(|| {
                 let key = OpKey::new(Part::Again, kind, piece, frame, cp);
                 let op = self.known_op(key, |builder| builder.recomputed(piece, share));
@@ -499,7 +499,7 @@ impl Builder<'_> {
                 ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
                 ops
             });
-            let preds: Vec<TaskId> = gathered.get(cp).map(|pair| pair[0]).into_iter().collect();
+            let preds = awaited(gathered.get(cp), problem.execution.overlap.backward_prefetch);
             let lead = self.compute_op(lane, Role::Backward, micro_batch, op, &preds);
             leads.push(lead);
             firsts.push(first.unwrap_or(lead));
@@ -524,10 +524,10 @@ impl Builder<'_> {
     fn recomputed(&self, piece: &Stage, share: &Share) -> Ops {
         let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
         let of = |n: u32, with_experts: bool| {
-            layer::repeated(&layer::selective_recompute(self.problem, share.tokens, &documents, with_experts), n)
+            layer::repeated(&layer::recomputed_part(self.problem, share.tokens, &documents, with_experts), n)
         };
-        let mut ops = of(piece.n_dense, false);
-        ops.extend(of(piece.n_expert, true));
+        let mut ops = of(piece.again_dense, false);
+        ops.extend(of(piece.again_expert, true));
         ops
     }
 
@@ -545,6 +545,12 @@ impl Builder<'_> {
     }
 }
 
+/// Gathers that a lane's first layer waits for: those of all layers where none is gathered while others compute. That puts the sum of
+/// all gathers before the pass instead of one before each layer, which takes as long.
+fn awaited(gathered: Option<&[TaskId; 2]>, prefetch: bool) -> Vec<TaskId> {
+    gathered.map_or_else(Vec::new, |pair| if prefetch { vec![pair[0]] } else { pair.to_vec() })
+}
+
 fn logits(problem: &Problem, share: &Share) -> i64 {
     i64::try_from(share.tokens * memory::logit_bytes_per_token(problem)).expect("logits stay below 2^63 bytes")
 }
@@ -553,12 +559,12 @@ fn logits(problem: &Problem, share: &Share) -> i64 {
 const fn one_layer(piece: &Stage) -> Stage {
     let expert = piece.n_expert > 0;
     let dense = !expert && piece.n_dense > 0;
-    Stage { n_dense: dense as u32, n_expert: expert as u32, first: false, last: false }
+    Stage { n_dense: dense as u32, n_expert: expert as u32, first: false, last: false, again_dense: 0, again_expert: 0 }
 }
 
 const fn all_but_one_layer(piece: &Stage) -> Stage {
     let one = one_layer(piece);
-    Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, first: false, last: false }
+    Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, ..one }
 }
 
 /// GEMM of the weight gradients of some layers, and of the head where the piece has it.

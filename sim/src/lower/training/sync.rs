@@ -5,7 +5,7 @@
 //! end of the path, pieces as backward makes them.
 //!
 //! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone (arXiv:1910.02054,
-//! section 5.2; PyTorch FSDP without `no_sync`). With ZeRO 2 some frameworks do so too; here the last one alone is reduced.
+//! section 5.2); below it the scenario says so (`gradient_sync = "each_micro_batch"`).
 
 use hw::Rank;
 
@@ -101,7 +101,7 @@ impl Builder<'_> {
             return;
         }
         let n_pieces = match self.problem.execution.gradient_sync {
-            GradientSync::Overlapped => GRADIENT_BUCKETS,
+            GradientSync::Overlapped | GradientSync::EachMicroBatch => GRADIENT_BUCKETS,
             GradientSync::AtEnd => 1,
         };
         for lane in self.lane_ids() {
@@ -110,7 +110,7 @@ impl Builder<'_> {
             for (chunk, stage) in self.chunks(lane) {
                 for (index, piece) in (0_u32..).zip(stage.pieces(n_pieces)) {
                     let made = self.pieces[lane.index()][chunk].get(index as usize).copied();
-                    let behind = self.problem.execution.gradient_sync == GradientSync::Overlapped;
+                    let behind = self.problem.execution.gradient_sync != GradientSync::AtEnd;
                     let preds = made.filter(|_| behind).map_or_else(|| end.clone(), |task| vec![task]);
                     let chunk = u32::try_from(chunk).expect("chunks fit u32");
                     synced.extend(self.reduce(lane, &piece, Turn::at_end(chunk * GRADIENT_BUCKETS + index), &preds));
@@ -123,7 +123,7 @@ impl Builder<'_> {
 
     /// Whether each micro-batch's gradients are reduced, because no rank holds them whole.
     pub(super) fn reduces_each_micro_batch(&self) -> bool {
-        self.problem.layout.zero >= Zero::Parameters && self.has_peers
+        self.has_peers && self.problem.reduces_each_micro_batch()
     }
 
     /// Reductions of what a piece of a micro-batch's backward has just made.
@@ -257,7 +257,7 @@ impl Builder<'_> {
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
         let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
         let all = bytes(&frame.stage);
-        let end = bytes(&Stage { n_dense: 0, n_expert: 0, first, last });
+        let end = bytes(&Stage { first, last, ..Stage::default() });
         let lead = if n_layers == 1 { all } else { all.min(layer + end) };
         let rest = (all - lead) / u64::from((n_layers - 1).max(1));
         let members = self.shard_group(layout.position(column.ranks[0]));

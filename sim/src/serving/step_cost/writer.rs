@@ -94,7 +94,7 @@ impl<'a> Writer<'a> {
     fn exchanges(&self, m: u64, n_expert: u32) -> layer::Ops {
         let mut ops = Vec::new();
         if self.deployment.lanes().ranks > 1 {
-            let stage = Stage { n_dense: self.n_dense, n_expert, first: true, last: true };
+            let stage = Stage { n_dense: self.n_dense, n_expert, first: true, last: true, ..Stage::default() };
             let (even, shape) = (ExpertLoad::EVEN, self.deployment.expert_shape());
             ops.extend(layer::expert_exchange(&self.problem, &stage, m, PassKind::Forward, even, shape));
         }

@@ -2,7 +2,7 @@
 
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
-use crate::problem::{Execution, Problem, Recompute};
+use crate::problem::{Execution, GradientSync, Problem, Recompute};
 use crate::task::{Collective, Op, Role, TaskGraph};
 use crate::workload::Workload;
 
@@ -55,10 +55,18 @@ fn moved(graph: &TaskGraph, role: Role, of: Collective) -> (usize, u64) {
 }
 
 #[test]
-fn zero_3_reduces_every_micro_batch_and_the_others_the_last() {
+fn zero_3_reduces_every_micro_batch_and_the_others_where_the_scenario_says_so() {
     let parameters = problem(Zero::Off).model.n_parameters();
-    for (zero, n_reduced) in [(Zero::OptimizerStates, 1), (Zero::Gradients, 1), (Zero::Parameters, 3)] {
-        let graph = graph(&problem(zero), Place::Sharded);
+    let (last, each) = (GradientSync::Overlapped, GradientSync::EachMicroBatch);
+    for (zero, sync, n_reduced) in [
+        (Zero::OptimizerStates, last, 1),
+        (Zero::Gradients, last, 1),
+        (Zero::Gradients, each, 3),
+        (Zero::Parameters, last, 3),
+    ] {
+        let mut problem = problem(zero);
+        problem.execution.gradient_sync = sync;
+        let graph = graph(&problem, Place::Sharded);
         let (n, bytes) = moved(&graph, Role::GradientSync, Collective::ReduceScatter);
         assert_eq!(n, 4 * n_reduced, "{zero:?}");
         let expected = 2 * parameters * n_reduced as u64;
