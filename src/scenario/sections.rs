@@ -91,14 +91,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
-    let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
-    let mut free_parameters = Vec::new();
-    if training.host_us > 0.0 {
-        free_parameters.push(free("training.host_overhead_per_layer_us", training.host_us));
-    }
-    if cost.sustained_flops_ratio < 1.0 {
-        free_parameters.push(free("cost.sustained_flops_ratio", cost.sustained_flops_ratio));
-    }
     Some(Scenario {
         name,
         problem,
@@ -108,7 +100,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         profile: cost.profile,
         strict_hull: cost.strict_hull || overrides.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
-        free_parameters,
+        free_parameters: free_parameters(training.host_us, cost.sustained_flops_ratio),
         expectations,
         origin: Origin {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -118,4 +110,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
             seed: overrides.seed,
         },
     })
+}
+
+/// Parameters that were fitted or assumed, as sentences.
+fn free_parameters(host_us: f64, sustained_flops_ratio: f64) -> Vec<String> {
+    let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
+    let host = (host_us > 0.0).then(|| free("training.host_overhead_per_layer_us", host_us));
+    let sustained = (sustained_flops_ratio < 1.0).then(|| free("cost.sustained_flops_ratio", sustained_flops_ratio));
+    host.into_iter().chain(sustained).collect()
 }

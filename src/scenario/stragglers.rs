@@ -24,11 +24,11 @@ fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: u64) -> Str
     }
     let rate = section.number("rate", 1.0, 1.0..=RATE_MAX);
     let from = section.count("from_step", Some(0), 0..=n_steps.saturating_sub(1)).0;
-    let until =
-        section.has("until_step").then(|| section.count("until_step", Some(n_steps), from + 1..=u64::MAX >> 1).0);
+    let is_ended = section.has("until_step");
+    let until = section.count("until_step", Some(u64::MAX >> 1), from + 1..=u64::MAX >> 1).0;
     section.finish();
     let index = |step: u64| usize::try_from(step).unwrap_or(usize::MAX);
-    Straggler { ranks, rate, from_step: index(from), until_step: until.map(index) }
+    Straggler { ranks, rate, from_step: index(from), until_step: is_ended.then(|| index(until)) }
 }
 
 /// `ranks = [3, 12]`.
