@@ -104,10 +104,10 @@ const CARD: Card = Card {
         },
         Parameter {
             name: "nodes_max",
-            unit: "nodes",
+            unit: "divisions",
             default: "4000",
             allowed: Allowed::Count(0.0, 1e9),
-            about: "nodes of the search over divisions, for every set of tensor groups",
+            about: "divisions, begun or whole, that are looked at for every set of tensor groups",
         },
         Parameter {
             name: "restart_s",

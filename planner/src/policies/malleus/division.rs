@@ -69,7 +69,7 @@ pub(super) struct Divider<'a> {
     pub(super) costs: &'a Costs,
     pub(super) n_pipelines: usize,
     pub(super) n_micro_batches: u64,
-    /// Search nodes at most.
+    /// Divisions, begun or whole, that are looked at at most: by moves and swaps from each first one, and then one by one.
     pub(super) budget: usize,
     known: BTreeMap<Counts, Option<Layers>>,
     best: Option<Divided>,
@@ -148,8 +148,10 @@ impl<'a> Divider<'a> {
     /// Moves and swaps single groups while the division gets better.
     fn improve(&mut self, mut counts: Vec<Counts>) {
         let mut value = self.judge(&counts).map(|divided| (divided.objective_s, divided.filled_s));
-        for _ in 0..self.budget {
-            let found = self.neighbours(&counts).into_iter().find_map(|next| {
+        let mut left = self.budget;
+        while left > 0 {
+            let found = self.neighbours(&counts).into_iter().take(left).find_map(|next| {
+                left -= 1;
                 let divided = self.judge(&next)?;
                 let new = (divided.objective_s, divided.filled_s);
                 value.is_none_or(|old| is_better(new, old)).then_some((next, new))
@@ -183,10 +185,6 @@ impl<'a> Divider<'a> {
 
     /// Every division of `rest` over the pipelines that are left, none greater than the one before it; whether none was skipped.
     fn enumerate(&mut self, rest: &Counts, begun: &mut Vec<Counts>) -> bool {
-        if self.budget == 0 {
-            return false;
-        }
-        self.budget -= 1;
         if begun.len() + 1 == self.n_pipelines {
             if begun.last().is_none_or(|before| rest <= before) {
                 begun.push(rest.clone());
@@ -198,6 +196,10 @@ impl<'a> Divider<'a> {
         let mut next = rest.clone();
         let mut is_whole = true;
         loop {
+            if self.budget == 0 {
+                return false;
+            }
+            self.budget -= 1;
             if begun.last().is_none_or(|before| next <= *before) && self.layers(&next).is_some() {
                 let left: Counts = rest.iter().zip(&next).map(|(all, taken)| all - taken).collect();
                 begun.push(next.clone());

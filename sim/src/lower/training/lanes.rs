@@ -105,9 +105,12 @@ fn rates_of_groups(problem: &Problem, rates: &Rates) -> Vec<Vec<u64>> {
     of_groups
 }
 
+/// Micro-batches and rates of groups that are alike only as a whole.
+type Block<'a> = (&'a [Vec<Content>], &'a [Vec<u64>]);
+
 /// One group per distinct block of micro-batches and rates; a block of equal groups is one group.
 fn alike(contents: &[Vec<Content>], rates: &[Vec<u64>], in_step: u32) -> Vec<LaneGroup> {
-    let mut seen: BTreeMap<(&[Vec<Content>], &[Vec<u64>]), usize> = BTreeMap::new();
+    let mut seen: BTreeMap<Block<'_>, usize> = BTreeMap::new();
     let mut groups: Vec<LaneGroup> = Vec::new();
     let mut at: Vec<std::ops::Range<usize>> = Vec::new();
     let blocks = contents.chunks(in_step as usize).zip(rates.chunks(in_step as usize));
