@@ -7,7 +7,7 @@ use skrull_sim::scenario::{self, Overrides, Scenario};
 fn job(name: &str, seed: u64, set: &[&str]) -> Scenario {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = scenario::check(source, &folder, &Overrides { set, seed: Some(seed), ..Overrides::default() });
+    let checked = scenario::check(source, &folder, &Overrides { set, seed: Some(seed) });
     checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings))
 }
 
