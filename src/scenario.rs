@@ -25,6 +25,7 @@ mod search;
 mod sections;
 pub mod serving;
 pub mod sparse_decode;
+mod stragglers;
 mod training;
 mod workload;
 
@@ -193,6 +194,11 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("pipeline/optimal", include_str!("../scenarios/pipeline/optimal.toml")),
     ("pipeline/ragged", include_str!("../scenarios/pipeline/ragged.toml")),
     ("pipeline/schedules", include_str!("../scenarios/pipeline/schedules.toml")),
+    ("resilience/malleus-mild", include_str!("../scenarios/resilience/malleus-mild.toml")),
+    ("resilience/malleus-node", include_str!("../scenarios/resilience/malleus-node.toml")),
+    ("resilience/malleus-severe", include_str!("../scenarios/resilience/malleus-severe.toml")),
+    ("resilience/malleus-three", include_str!("../scenarios/resilience/malleus-three.toml")),
+    ("resilience/malleus-trace", include_str!("../scenarios/resilience/malleus-trace.toml")),
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/capacity", include_str!("../scenarios/serving/capacity.toml")),

@@ -32,7 +32,8 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     let mut parts: Vec<Vec<(u64, u64)>> = vec![Vec::new(); problem.workload.lengths.len()];
     for (step_index, step) in plan.steps.iter().enumerate() {
         findings.extend(mixed(problem, step_index, step));
-        if step.pipelines.is_empty() && step.groups.len() != problem.layout.dp as usize {
+        findings.extend(placed(problem, step_index, step));
+        if !step.is_mixed() && step.groups.len() != problem.layout.dp as usize {
             findings.push(format!(
                 "step {step_index} has {} data-parallel groups, the layout {}",
                 step.groups.len(),
@@ -102,10 +103,51 @@ fn mixed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
     findings
 }
 
+/// Pipelines whose stages are placed: every stage on ranks of one node that no other stage has, all layers in each pipeline.
+fn placed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
+    let mut findings = Vec::new();
+    if step.placed.is_empty() {
+        return findings;
+    }
+    if step.placed.len() != step.groups.len() || !step.pipelines.is_empty() {
+        findings.push(format!(
+            "step {step_index} places {} pipelines for {} groups",
+            step.placed.len(),
+            step.groups.len()
+        ));
+    }
+    if problem.layout.cp > 1 || problem.model.experts.is_some() {
+        findings.push(format!("step {step_index} places stages, which know no context groups and no experts"));
+    }
+    let mut taken = vec![false; problem.layout.n_ranks() as usize];
+    for (group, pipeline) in step.placed.iter().enumerate() {
+        let layers: u64 = pipeline.iter().map(|stage| u64::from(stage.layers)).sum();
+        if layers != problem.model.n_layers || pipeline.iter().any(|stage| stage.layers == 0) {
+            findings.push(format!("pipeline {group} of step {step_index} has {layers} layers, or a stage without one"));
+        }
+        for stage in pipeline {
+            let heads_fit = problem.model.n_heads.is_multiple_of((stage.ranks.len() as u64).max(1));
+            let ranks: Vec<hw::Rank> = stage.ranks.iter().map(|&rank| hw::Rank(rank)).collect();
+            if ranks.is_empty() || !heads_fit || problem.cluster.shape_of(&ranks).n_nodes > 1 {
+                findings.push(format!("step {step_index}: no tensor group is {:?}", stage.ranks));
+            }
+            for &rank in &stage.ranks {
+                match taken.get_mut(rank as usize) {
+                    Some(taken) if !*taken => *taken = true,
+                    _ => {
+                        findings.push(format!("step {step_index}: rank {rank} is no rank of the job, or in two stages"))
+                    }
+                }
+            }
+        }
+    }
+    findings
+}
+
 /// Pipeline ranks and schedule's chunks of a group.
 fn depth(problem: &Problem, step: &Step, group: usize) -> (usize, usize) {
-    match step.pipelines.get(group) {
-        Some(shape) => (shape.pp as usize, 1),
+    match step.own_depth(group) {
+        Some(depth) => (depth, 1),
         None => (problem.layout.pp as usize, problem.layout.chunks as usize),
     }
 }

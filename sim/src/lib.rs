@@ -22,6 +22,7 @@ pub mod random;
 pub mod schedule;
 pub mod serving;
 pub mod stage;
+pub mod straggler;
 pub mod task;
 pub mod timeline;
 pub mod validation;

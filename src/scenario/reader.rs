@@ -134,6 +134,15 @@ impl<'f> Reader<'f> {
         Section::new(name.to_owned(), at, table, self.findings)
     }
 
+    /// Reads every table of a list of tables outside the sections as a section of its own.
+    pub fn each_table(&mut self, name: &'static str, read: &mut dyn FnMut(Section<'_>)) {
+        let mut table = Table::new();
+        if let Some((key, value)) = self.root.remove_entry(name) {
+            table.insert(key, value);
+        }
+        Section::new(String::new(), None, table, self.findings).each_table(name, read);
+    }
+
     /// The keys before the first section.
     pub fn top(&mut self, sections: &[&'static str]) -> Section<'_> {
         let mut table = Table::new();

@@ -12,14 +12,24 @@ use super::cost::Cost;
 use super::reader::{Reader, Section};
 use super::training::Training;
 use super::{
-    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, parallel, policies, search, training,
-    workload,
+    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, parallel, policies, search,
+    stragglers, training, workload,
 };
 use crate::diagnostic::Source;
 
-const SECTIONS: [&str; 11] = [
-    "model", "cluster", "parallel", "search", "training", "overlap", "experts", "workload", "policies", "cost",
+const SECTIONS: [&str; 12] = [
+    "model",
+    "cluster",
+    "parallel",
+    "search",
+    "training",
+    "overlap",
+    "experts",
+    "workload",
+    "policies",
+    "cost",
     "expect",
+    "stragglers",
 ];
 
 /// Name and seed, which every kind has at its top, and `kind` itself, which was looked at before.
@@ -69,6 +79,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"));
     let training = training::training(reader.section("training"));
+    let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
+    let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
     let overlap = training::overlap(reader.section("overlap"));
     let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, seed);
@@ -78,8 +90,15 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
-    let execution =
-        Execution { overlap, experts, unit_times: cost.units, layers: parallel.layers, ..training.execution };
+    let free_parameters = free_parameters(&training, &cost, &policies);
+    let execution = Execution {
+        overlap,
+        experts,
+        unit_times: cost.units,
+        layers: parallel.layers,
+        stragglers,
+        ..training.execution
+    };
     let mut problem = Problem {
         model,
         cluster,
@@ -99,7 +118,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if let Some(given) = &compressed {
         compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
     }
-    let free_parameters = free_parameters(&training, &cost, &policies);
     Some(Scenario {
         name,
         problem,

@@ -52,6 +52,9 @@ const ROWS: &[Row] = &[
     // Shape of the 32B model of PKU-DAIR/Hetu, examples/hydraulis (layers 60, hidden 6656, vocabulary 30592).
     dense("llama-32b", Family::Llama, false, [60, 6656, 64, 64, 104, 17_920, 30_592, 32_768]),
     dense("mistral-7b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768]),
+    // Shapes of arXiv:2502.21231 (layers, hidden, heads, key-value groups); LLaMA's feed-forward and vocabulary, and heads of 128, are choices.
+    dense("llama-13b-gqa", Family::Llama, false, [40, 5120, 40, 8, 128, 13_824, 32_000, 4096]),
+    dense("llama-30b-gqa", Family::Llama, false, [60, 6656, 56, 8, 128, 17_920, 32_000, 4096]),
     dense("gpt-7b", Family::Gpt, true, [32, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
     // All-to-all over 64 ranks, as in arXiv:2412.01523, takes 64 heads. Its table of positions is as long as the context; with it and a head
     // of its own the model has the 7.85 · 2^30 parameters of AFDWang/Hetu-Galvatron @ flexsp, gpt_hf/train_dist.py.
