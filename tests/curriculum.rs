@@ -37,6 +37,7 @@ fn classification_dominates_exactly_where_its_answers_cost_more_than_the_epochs(
             "training.held_out_ratio=0.0".to_owned(),
             format!("classification.prompts={prompts}"),
             format!("classification.samples={samples}"),
+            "training.example_tokens=64".to_owned(),
         ];
         let run = run(&set.each_ref().map(String::as_str));
         let of = |key| metric(&run, "gradual", key);
