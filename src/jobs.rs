@@ -213,7 +213,7 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
     let tasks = multi_task::policies().map(|(name, about)| ("multi-task policy", name, about));
     let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
-    let curricula = scenario::curriculum::POLICIES.map(|(name, _, about)| ("curriculum", name, about));
+    let curricula = scenario::curriculum::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::policies().into_iter().map(of_serving);
     serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).collect()
 }
