@@ -6,6 +6,7 @@ pub mod capacity;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
+pub mod memory;
 pub mod phases;
 pub mod pool;
 pub mod rental;
@@ -186,6 +187,11 @@ pub static KINDS: &[Kind] = &[
         about: "whether prefill and decode go to different groups of a mixed pool, and which",
         read: |reader, source, folder, overrides| boxed(scenario::phases::read(reader, source, folder, overrides)),
     },
+    Kind {
+        name: "memory",
+        about: "what a step of changing sizes needs: order of operations, evictions and recompute by symbolic sizes",
+        read: |reader, source, folder, overrides| boxed(scenario::memory::read(reader, source, folder, overrides)),
+    },
 ];
 
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
@@ -197,8 +203,9 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
     let pools = pool::policies().into_iter().chain(phases::policies());
+    let memory = scenario::memory::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
     let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
-    serving::policies().into_iter().map(of_serving).chain(rental).chain(others.map(of_serving)).collect()
+    serving::policies().into_iter().map(of_serving).chain(rental).chain(others.map(of_serving)).chain(memory).collect()
 }

@@ -7,6 +7,7 @@ mod errors;
 mod hostile;
 mod long_context;
 mod long_serving;
+mod memory;
 mod paper;
 mod parallelism;
 mod rental;

@@ -20,6 +20,7 @@ pub mod schedule;
 pub mod serving;
 pub mod stage;
 pub mod task;
+pub mod tensor_graph;
 pub mod timeline;
 pub mod validation;
 pub mod workload;
