@@ -32,7 +32,7 @@ impl Job for MemoryScenario {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let asked: Vec<(String, &MemoryChoice, u32)> = self.asked();
+        let asked = self.asked();
         let rows = super::rows(&asked, |(name, ..)| name, done, |(name, choice, size)| row(self, name, choice, *size));
         let (results, source) = super::weakest(rows);
         result(self, &asked, results, source)
@@ -47,11 +47,10 @@ impl Job for MemoryScenario {
 impl MemoryScenario {
     /// Every compiler at every batch size; the size is part of the name where there are several.
     fn asked(&self) -> Vec<(String, &MemoryChoice, u32)> {
-        let name = |name: &str, size: u32| {
-            if self.batch_sizes.len() == 1 { name.to_owned() } else { format!("{name}@{size}") }
-        };
-        let of = |size: &u32| self.choices.iter().map(|(policy, choice)| (name(policy, *size), choice, *size)).collect();
-        self.batch_sizes.iter().flat_map(|size: &u32| -> Vec<_> { of(size) }).collect()
+        let is_one = self.batch_sizes.len() == 1;
+        let name = |policy: &str, size: u32| if is_one { policy.to_owned() } else { format!("{policy}@{size}") };
+        let sizes = self.batch_sizes.iter().flat_map(|size| self.choices.iter().map(move |choice| (choice, *size)));
+        sizes.map(|((policy, choice), size)| (name(policy, size), choice, size)).collect()
     }
 }
 

@@ -66,8 +66,8 @@ fn descendants(graph: &TensorGraph) -> Vec<Vec<bool>> {
     let before = graph.predecessors();
     let n = before.len();
     let mut after = vec![vec![false; n]; n];
-    for at in 0..n {
-        for pred in &before[at] {
+    for (at, preds) in before.iter().enumerate() {
+        for pred in preds {
             for row in &mut after {
                 // Rows of earlier operations are complete: predecessors come first.
                 if row[pred.index()] {

@@ -279,6 +279,7 @@ impl Symbols {
         }
         let difference = difference.reduced();
         match difference.range(self) {
+            (Some(0), Some(0)) => Comparison::Equal,
             (Some(low), _) if low >= 0 => Comparison::AtLeast,
             (_, Some(high)) if high <= 0 => Comparison::AtMost,
             _ => Comparison::Unknown,
