@@ -123,7 +123,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
         }
         None => {
             let why = format!(
-                "the largest batch, {}, needs {:.2} GiB of {:.2} while `{}` runs",
+                "the highest peak: {} need {:.2} GiB of {:.2} while `{}` runs",
                 shown(largest),
                 gib(largest.choice.way.played.peak_bytes),
                 gib(batches.limit),
@@ -157,11 +157,13 @@ fn facts(scenario: &MemoryScenario, choice: &MemoryChoice, batches: &Batches) ->
     let compiled = batches.compiled.values().next().expect("a batch was compiled for");
     let mut notes = vec![order_note(choice, compiled)];
     notes.extend(eviction_notes(scenario, choice, batches, compiled));
+    let longest = batches.longest();
     notes.push(format!(
-        "largest batch: no order without recompute stays below {:.2} GiB, no order at all below {:.2} GiB; as operations come it is {:.2} GiB",
-        gib(largest.order_bound_bytes),
-        gib(largest.floor_bytes),
-        gib(largest.original_bytes)
+        "at {} tokens no order without recompute stays below {:.2} GiB, no order at all below {:.2} GiB; as operations come it is {:.2} GiB",
+        longest.sequence,
+        gib(longest.order_bound_bytes),
+        gib(longest.floor_bytes),
+        gib(longest.original_bytes)
     ));
     PlannerFacts {
         objective: Some(hw::Tokens(objective).as_f64() * scale),
@@ -224,7 +226,7 @@ fn eviction_notes(
         });
         if batch.choice.residual_bytes == 0 {
             notes.push(format!(
-                "memory binds in {} of {} batches: there is something to evict",
+                "memory binds in {} of {} batches, in which something is evicted",
                 batches.all.iter().filter(|batch| batch.choice.way.played.n_evictions > 0).count(),
                 batches.all.len()
             ));

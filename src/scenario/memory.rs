@@ -248,6 +248,8 @@ fn symbol(section: &mut Section<'_>, name: &str, keys: [&'static str; 3], most: 
         let what = format!("`compiler.{}` lies outside of what the compiler knows", keys[2]);
         section.find(Finding::error("S171", likely_at, what).help("a likely size lies between the least and the largest"));
     }
+    // Between two known ends the middle is as likely as anything.
+    let likely = likely.or_else(|| high.map(|high| low.midpoint(high.max(low))));
     Symbol { name: name.to_owned(), low, high, likely }
 }
 

@@ -92,6 +92,12 @@ impl Batches {
         largest.expect("a scenario has batches")
     }
 
+    /// The batch that would need most as operations come.
+    pub fn longest(&self) -> &Batch {
+        let longest = self.all.iter().max_by_key(|batch| (batch.original_bytes, batch.sequence));
+        longest.expect("a scenario has batches")
+    }
+
     /// Batches that do not fit.
     pub fn misses(&self) -> Vec<&Batch> {
         self.all.iter().filter(|batch| batch.choice.residual_bytes > 0).collect()
@@ -142,8 +148,8 @@ impl Batches {
         let mut metrics = vec![
             ("peak_memory_bytes", allocated(float(peak(self.largest())))),
             ("peak_memory_mean_bytes", allocated(self.mean(peak))),
-            ("peak_memory_bound_bytes", allocated(float(self.largest().floor_bytes))),
-            ("peak_memory_original_bytes", allocated(float(self.largest().original_bytes))),
+            ("peak_memory_bound_bytes", allocated(float(self.longest().floor_bytes))),
+            ("peak_memory_original_bytes", allocated(float(self.longest().original_bytes))),
             ("n_not_fitting", float(self.misses().len() as u64)),
             ("n_batches", float(self.all.len() as u64)),
             ("n_compiles", float(self.compiled.len() as u64)),
