@@ -95,7 +95,8 @@ fn a_step_given_as_data_is_evicted_as_by_hand() {
         let text = skrull_sim::diagnostic::render(&checked.source, &checked.findings);
         checked.job.unwrap_or_else(|| panic!("{text}")).run(&|_| {})
     };
-    let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9 * expected, "{found}, not {expected}");
+    let near =
+        |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9 * expected, "{found}, not {expected}");
     let enough = run(701_100.0);
     for policy in ["dynamic", "bladedisc++"] {
         near(metric(&enough, policy, "peak_memory_bytes"), 701_100.0);
@@ -111,8 +112,11 @@ fn a_step_given_as_data_is_evicted_as_by_hand() {
     assert!(row.why.contains("while `second` runs"), "{}", row.why);
 }
 
-const ONE_SIZE: [&str; 3] =
-    ["step.batch_sizes=[16]", "step.batches=20", "policies.run=['dynamic','scheduled','bladedisc++','least-recompute']"];
+const ONE_SIZE: [&str; 3] = [
+    "step.batch_sizes=[16]",
+    "step.batches=20",
+    "policies.run=['dynamic','scheduled','bladedisc++','least-recompute']",
+];
 
 #[test]
 fn more_memory_never_costs_more_and_enough_costs_nothing() {
@@ -145,8 +149,14 @@ fn more_memory_never_costs_more_and_enough_costs_nothing() {
 /// soon as its gradient is there; what is left is the largest of them, that of the head or of a layer's first two products.
 #[test]
 fn a_schedule_updates_weights_as_their_gradients_come() {
-    let set = ["workload.tokens=100", "step.batch_sizes=[16]", "step.batches=1", "policies.run=['dynamic','scheduled']",
-        "policies.baseline='dynamic'", "compiler.fragmentation=1"];
+    let set = [
+        "workload.tokens=100",
+        "step.batch_sizes=[16]",
+        "step.batches=1",
+        "policies.run=['dynamic','scheduled']",
+        "policies.baseline='dynamic'",
+        "compiler.fragmentation=1",
+    ];
     let run = checked("compiler/llama-1b-codealpaca", &set).job.expect("a good scenario").run(&|_| {});
     let saved = metric(&run, "dynamic", "peak_memory_bytes") - metric(&run, "scheduled", "peak_memory_bytes");
     assert!((0.5e9..2.2e9).contains(&saved), "{saved}");

@@ -12,8 +12,8 @@ pub mod order;
 #[cfg(test)]
 mod tests;
 
-use sim::tensor_graph::{OperationId, TensorGraph};
 use sim::tensor_graph::program::Program;
+use sim::tensor_graph::{OperationId, TensorGraph};
 
 pub use candidates::Rules;
 pub use choice::{Choice, Manager, Way, choose};

@@ -154,8 +154,7 @@ impl TensorGraph {
         let is_argument = |tensor: TensorId| self.tensors[tensor.index()].producer.is_none();
         assert!(operation.updates.is_none_or(is_argument), "arguments alone are updated in place");
         let id = OperationId(u32::try_from(self.operations.len()).expect("fewer than 2^32 operations"));
-        let written: Vec<TensorId> =
-            outputs.iter().map(|(name, bytes)| self.tensor(name, bytes, Some(id))).collect();
+        let written: Vec<TensorId> = outputs.iter().map(|(name, bytes)| self.tensor(name, bytes, Some(id))).collect();
         self.operations.push(Operation { outputs: written.clone(), ..operation });
         written
     }

@@ -64,11 +64,7 @@ const BUCKET_TOKENS: u64 = 256;
 pub const POLICIES: [(&str, MemoryChoice, &str); 5] = [
     (
         "padded",
-        MemoryChoice {
-            bucket_tokens: BUCKET_TOKENS,
-            manager: Some(Manager::Searched(EVERY_RULE)),
-            ..SCHEDULED
-        },
+        MemoryChoice { bucket_tokens: BUCKET_TOKENS, manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
         "a static compiler: sequences padded to buckets, a program compiled for each, memory planned from exact sizes",
     ),
     ("dynamic", DYNAMIC, "a compiler for dynamic shapes as operations come, nothing done about memory (BladeDISC)"),
@@ -151,7 +147,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (name, seed) = super::sections::head(&mut top, source, overrides);
     let given = graph::read(&mut top, &compiler.symbols);
     top.finish();
-    let model = (reader.has("model") || given.is_none()).then(|| model::model(reader.section("model"), folder)).flatten();
+    let model =
+        (reader.has("model") || given.is_none()).then(|| model::model(reader.section("model"), folder)).flatten();
     let graph = step_graph(reader, given, model.as_ref(), &compiler, &step);
     let cluster = cluster::cluster(reader.section("cluster"));
     let largest = step.batch_sizes.iter().max().copied().unwrap_or(1);
@@ -246,7 +243,8 @@ fn symbol(section: &mut Section<'_>, name: &str, keys: [&'static str; 3], most: 
     }
     if likely.is_some_and(|likely| likely < low || high.is_some_and(|high| high < likely)) {
         let what = format!("`compiler.{}` lies outside of what the compiler knows", keys[2]);
-        section.find(Finding::error("S171", likely_at, what).help("a likely size lies between the least and the largest"));
+        section
+            .find(Finding::error("S171", likely_at, what).help("a likely size lies between the least and the largest"));
     }
     // Between two known ends the middle is as likely as anything.
     let likely = likely.or_else(|| high.map(|high| low.midpoint(high.max(low))));
@@ -321,8 +319,10 @@ fn cross_checks(reader: &mut Reader<'_>, compiler: &Compiler, step: &Step, lengt
         let Some((least, most)) = least.zip(most) else { continue };
         if least < symbol.low || symbol.high.is_some_and(|high| high < most) {
             let high = symbol.high.map_or_else(|| "any size".to_owned(), |high| high.to_string());
-            let what =
-                format!("batches have a `{}` from {least} to {most}, the compiler expects {} to {high}", symbol.name, symbol.low);
+            let what = format!(
+                "batches have a `{}` from {least} to {most}, the compiler expects {} to {high}",
+                symbol.name, symbol.low
+            );
             let help = format!("widen `compiler.{0}_min` and `compiler.{0}_max`, or leave them out", symbol.name);
             reader.find(Finding::error("S171", None, what).help(help));
         }

@@ -19,8 +19,7 @@ pub fn schedule(graph: &TensorGraph) -> Vec<OperationId> {
     }
     let deaths = deaths(graph);
     let mut readers = readers(graph);
-    let mut ready: Vec<OperationId> =
-        graph.original_order().into_iter().filter(|id| waits[id.index()] == 0).collect();
+    let mut ready: Vec<OperationId> = graph.original_order().into_iter().filter(|id| waits[id.index()] == 0).collect();
     let mut order = Vec::with_capacity(before.len());
     while !ready.is_empty() {
         let at = least(graph, &ready, &readers, &deaths);
@@ -108,9 +107,8 @@ pub fn is_never_worse(graph: &TensorGraph, order: &[OperationId], other: &[Opera
 fn peaks(graph: &TensorGraph, sizes: Vec<Expression>) -> Vec<Expression> {
     let mut peaks: Vec<Expression> = Vec::new();
     for size in sizes {
-        let is_reached = |peak: &Expression| {
-            matches!(graph.symbols.compare(&size, peak), Comparison::AtMost | Comparison::Equal)
-        };
+        let is_reached =
+            |peak: &Expression| matches!(graph.symbols.compare(&size, peak), Comparison::AtMost | Comparison::Equal);
         if !peaks.iter().any(is_reached) {
             peaks.retain(|peak| graph.symbols.compare(peak, &size) != Comparison::AtMost);
             peaks.push(size);

@@ -392,8 +392,7 @@ mod tests {
             let mut polynomial = || {
                 let mut sum = Expression::default();
                 for powers in [[0, 0], [1, 0], [0, 1], [1, 1], [2, 0]] {
-                    let monomial: Monomial =
-                        (0..).map(SymbolId).zip(powers).filter(|(_, power)| *power > 0).collect();
+                    let monomial: Monomial = (0..).map(SymbolId).zip(powers).filter(|(_, power)| *power > 0).collect();
                     let term = Expression { terms: [(monomial, i128::from(draws.below(7)))].into() };
                     sum = sum.plus(&term);
                 }

@@ -270,7 +270,8 @@ impl Builder<'_> {
         let work = Work::Gemm { m: rows.clone(), n: length.clone(), k: head_dim.clone() };
         let of = name("gradient of probabilities");
         let dp = self.add(&of, Kind::Compute, &[dy, kept.rotated], &[(&of, &squares)], work)[0];
-        let ds = self.kernel_of(&name("gradient of softmax"), Kind::Compute, &[dp, probabilities, dy, result], &squares);
+        let ds =
+            self.kernel_of(&name("gradient of softmax"), Kind::Compute, &[dp, probabilities, dy, result], &squares);
         // Gradients of queries, keys and values, three products over the square.
         let work = Work::Gemm { m: rows.times(3), n: head_dim, k: length };
         let of = name("gradient of attention");

@@ -60,8 +60,7 @@ impl Batches {
         let model = cost_model(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
         let room = if choice.limit == Bytes(0) { scenario.room } else { choice.limit };
         let limit = Bytes::from_f64(room.as_f64() / scenario.fragmentation).0;
-        let groups: Vec<&[u64]> =
-            scenario.lengths.chunks_exact(size as usize).take(scenario.n_batches).collect();
+        let groups: Vec<&[u64]> = scenario.lengths.chunks_exact(size as usize).take(scenario.n_batches).collect();
         let mut played: BTreeMap<u64, (Batch, Source)> = BTreeMap::new();
         let mut batches =
             Self { all: Vec::new(), compiled: BTreeMap::new(), limit, tokens: [0; 2], source: Source::Measured };
@@ -179,11 +178,7 @@ impl Batches {
         }
         let step = |case: usize| self.mean(|batch| Self::step_ns(batch, scenario, case)) / 1e9;
         let rate = |case: usize| self.tokens_per_s(scenario, case);
-        [
-            ("iteration_time_s".to_owned(), [step(1), step(2)]),
-            ("tokens_per_s".to_owned(), [rate(2), rate(1)]),
-        ]
-        .into()
+        [("iteration_time_s".to_owned(), [step(1), step(2)]), ("tokens_per_s".to_owned(), [rate(2), rate(1)])].into()
     }
 }
 
@@ -215,10 +210,7 @@ impl Sized {
         let ns = |seconds: hw::Seconds| hw::Span::from_seconds(seconds).as_ns();
         Self {
             sequence,
-            at: AtSizes {
-                bytes: graph.bytes(&of),
-                ns: estimates.iter().map(|estimate| ns(estimate.time)).collect(),
-            },
+            at: AtSizes { bytes: graph.bytes(&of), ns: estimates.iter().map(|estimate| ns(estimate.time)).collect() },
             low_ns: estimates.iter().map(|estimate| ns(estimate.low)).collect(),
             high_ns: estimates.iter().map(|estimate| ns(estimate.high)).collect(),
             source: estimates.iter().map(|estimate| estimate.source).max().unwrap_or(Source::Datasheet),

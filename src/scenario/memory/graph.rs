@@ -117,7 +117,12 @@ fn tensor(graph: &TensorGraph, name: &str) -> Option<TensorId> {
 }
 
 /// A tensor by name; a finding where there is none.
-fn found(section: &mut Section<'_>, graph: &TensorGraph, name: &str, at: Option<std::ops::Range<usize>>) -> Option<TensorId> {
+fn found(
+    section: &mut Section<'_>,
+    graph: &TensorGraph,
+    name: &str,
+    at: Option<std::ops::Range<usize>>,
+) -> Option<TensorId> {
     let id = tensor(graph, name);
     if id.is_none() {
         let names: Vec<&str> = graph.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
@@ -167,7 +172,11 @@ fn inputs(section: &mut Section<'_>, graph: &TensorGraph) -> Vec<TensorId> {
     for item in &items {
         match item.as_str() {
             Some(name) => inputs.extend(found(section, graph, name, place_of(item))),
-            None => section.find(Finding::error("S010", place_of(item), "`operation.inputs` holds something that is no name")),
+            None => section.find(Finding::error(
+                "S010",
+                place_of(item),
+                "`operation.inputs` holds something that is no name",
+            )),
         }
     }
     inputs
