@@ -34,9 +34,9 @@ pub enum Command {
         /// Kind of thing.
         kind: Kind,
     },
-    /// Show one of them, by its name
+    /// Show a policy, router, schedule, GPU, cluster, model, workload, profile or scenario by its name
     Show {
-        /// Its name.
+        /// Its name, as `list` shows it.
         name: String,
     },
     /// Write a commented scenario to start from
@@ -50,6 +50,23 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
+    /// What a code of an error or warning means, with examples; all codes without one
+    Explain(ExplainArgs),
+    /// Print a script that completes verbs, options and shipped names in a shell
+    Completions {
+        /// Shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Arguments of `explain`.
+#[derive(Args, Debug)]
+pub struct ExplainArgs {
+    /// Code as it stands in brackets, for example S036
+    pub code: Option<String>,
+    /// Everything about all codes as a Markdown page
+    #[arg(long, conflicts_with = "code")]
+    pub page: bool,
 }
 
 /// Arguments of `init`.
@@ -151,7 +168,7 @@ pub struct ValidateArgs {
     /// Runs of a step whose lower quartile counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
-    /// Exit 1 unless the figures hold: step_error<=0.08, operator_error<=0.1, tau>=0.8
+    /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
     /// What to print
@@ -171,17 +188,14 @@ pub struct ScenarioArgs {
     /// Override a key, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
-    /// Seed of every random choice
+    /// Seed of every random choice [default: the scenario's]
     #[arg(long, allow_negative_numbers = true)]
     pub seed: Option<u64>,
-    /// Directory for output; by default out/NAME of the scenario
+    /// Directory for output [default: out/NAME, with the scenario's name]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
-    /// A query outside the measured hull is an error
-    #[arg(long)]
-    pub strict_hull: bool,
     /// Threads [default: all]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
 
@@ -203,6 +217,9 @@ pub struct RunArgs {
     /// Exit 1 when an expectation of the scenario fails
     #[arg(long)]
     pub check: bool,
+    /// Refuse a training step with shapes outside of what the profile measured
+    #[arg(long)]
+    pub strict_hull: bool,
 }
 
 /// Arguments of `plan`.
@@ -264,7 +281,7 @@ pub struct CompareArgs {
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     /// Threads [default: all]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
 }
 
@@ -313,7 +330,7 @@ pub enum ImportFormat {
 /// Kinds of `list`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
-    /// Scheduling policies of training, batching policies of serving, policies of renting.
+    /// What decides: schedulers of training, batchers of serving, planners of renting and of pools.
     Policies,
     /// Routing policies of serving.
     Routers,

@@ -3,7 +3,9 @@
 mod calibrate;
 mod capacity;
 mod compare;
+mod completions;
 mod execute;
+mod explain;
 mod import;
 mod init;
 mod list;
@@ -17,7 +19,7 @@ use std::process::ExitCode;
 use reports::RunResult;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
-use crate::diagnostic;
+use crate::diagnostic::{self, Code, Severity};
 use crate::jobs::Job;
 use crate::pipeline;
 use crate::scenario::{self, Overrides, Scenario};
@@ -32,6 +34,13 @@ pub enum Failure {
     Input(String),
     /// The machine failed: exit 3.
     Machine(String),
+}
+
+impl Failure {
+    /// The input is wrong: what it is about, and what is wrong and allowed.
+    fn input(code: Code, what: impl std::fmt::Display) -> Self {
+        Self::Input(format!("error[{code}]: {what}\n\n{}", diagnostic::footer([code])))
+    }
 }
 
 /// Runs a verb.
@@ -50,6 +59,8 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Execute(args) => execute::execute(&args),
         Command::Validate(args) => validate::validate(&args),
+        Command::Explain(args) => explain::explain(&args),
+        Command::Completions { shell } => completions::completions(shell),
     };
     let (code, message) = match done {
         Ok(()) => return ExitCode::SUCCESS,
@@ -118,23 +129,26 @@ impl Loaded {
 fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
     match load_any(args)? {
         Loaded::Training(scenario) => Ok(*scenario),
-        Loaded::Job(job) => Err(Failure::Input(format!(
-            "error[S090]: `{}` is not of kind `training`, and this verb takes no other\n  = `skrull-sim run` takes every kind",
-            job.name()
-        ))),
+        Loaded::Job(job) => {
+            let what = format!("`{}` is not of kind `training`, and this verb takes no other", job.name());
+            Err(Failure::input(Code::WrongKind, what + "\n  = `skrull-sim run` takes every kind"))
+        }
     }
 }
 
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
-    let (source, folder) =
-        scenario::find(&args.scenario).map_err(|why| Failure::Input(format!("error[S000]: {why}")))?;
-    let overrides = Overrides { set: args.set.clone(), seed: args.seed, strict_hull: args.strict_hull };
+    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let overrides = Overrides { set: args.set.clone(), seed: args.seed };
     let checked = scenario::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
     let training = checked.scenario.map(|scenario| Loaded::Training(Box::new(scenario)));
     let loaded = training.or_else(|| checked.job.map(Loaded::Job));
-    let Some(loaded) = loaded else { return Err(Failure::Input(rendered)) };
+    let Some(loaded) = loaded else {
+        let errors = checked.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        let footer = diagnostic::footer(errors.map(|finding| finding.code));
+        return Err(Failure::Input(format!("{rendered}\n\n{footer}")));
+    };
     if !rendered.is_empty() {
         let _ = writeln!(std::io::stderr(), "{rendered}\n");
     }

@@ -3,9 +3,13 @@
 //! A finding says what is wrong, where, what is allowed and what to do; lower case, no full stop, names in backticks.
 //! Input is checked as a whole: findings are collected, never thrown one by one.
 
+pub mod codes;
+
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+pub use codes::Code;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +23,8 @@ pub enum Severity {
 /// One problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Stable code, for example `S012`.
-    pub code: &'static str,
+    /// What it is about.
+    pub code: Code,
     /// Error or warning.
     pub severity: Severity,
     /// What is wrong.
@@ -36,13 +40,13 @@ pub struct Finding {
 impl Finding {
     /// An error at a place.
     #[must_use]
-    pub fn error(code: &'static str, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
+    pub fn error(code: Code, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
         Self { code, severity: Severity::Error, what: what.into(), at, label: String::new(), help: None }
     }
 
     /// A warning at a place.
     #[must_use]
-    pub fn warning(code: &'static str, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
+    pub fn warning(code: Code, at: Option<Range<usize>>, what: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, at, what) }
     }
 
@@ -76,7 +80,8 @@ pub fn render(source: &Source, findings: &[Finding]) -> String {
         .iter()
         .map(|finding| {
             let level = if finding.severity == Severity::Error { Level::ERROR } else { Level::WARNING };
-            let title = level.primary_title(finding.what.as_str()).id(finding.code);
+            let code = finding.code.to_string();
+            let title = level.primary_title(finding.what.as_str()).id(code.as_str());
             let mut group: Group<'_> = match &finding.at {
                 Some(range) => {
                     let end = range.end.min(source.text.len());
@@ -101,9 +106,30 @@ pub fn render(source: &Source, findings: &[Finding]) -> String {
     blocks.join("\n\n")
 }
 
-/// The nearest of `names`, when it is near enough to be meant.
+/// Where errors are explained, in a line; each code once.
+#[must_use]
+pub fn footer(codes: impl IntoIterator<Item = Code>) -> String {
+    let codes: std::collections::BTreeSet<Code> = codes.into_iter().collect();
+    let names: Vec<String> = codes.iter().map(Code::to_string).collect();
+    match names.as_slice() {
+        [] => String::new(),
+        [name] => format!("`skrull-sim explain {name}` says more"),
+        _ => format!("`skrull-sim explain CODE` says more about {}", names.join(", ")),
+    }
+}
+
+/// Fewest letters with which a name that begins so is meant.
+const BEGINNING: usize = 3;
+
+/// The nearest of `names`, when it is near enough to be meant: the shortest that begins so, as `h100-sxm` does with `h100`, else the one
+/// with the fewest letters to change.
 #[must_use]
 pub fn nearest<'a>(found: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let names: Vec<&str> = names.into_iter().collect();
+    let begins = names.iter().copied().filter(|name| found.len() >= BEGINNING && name.starts_with(found));
+    if let Some(name) = begins.min_by_key(|name| name.len()) {
+        return Some(name);
+    }
     let scored = names.into_iter().map(|name| (strsim::damerau_levenshtein(found, name), name));
     scored
         .filter(|(distance, name)| *distance <= name.len().div_ceil(3))

@@ -30,6 +30,9 @@ impl Gate {
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
             |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`");
+        if text.trim().is_empty() {
+            return Err("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`".to_owned());
+        }
         let (left, relation, right) = match (text.split_once("<="), text.split_once(">=")) {
             (Some((left, right)), _) => (left, Relation::AtMost, right),
             (_, Some((left, right))) => (left, Relation::AtLeast, right),
@@ -94,7 +97,9 @@ impl Gate {
         }
         let known: Vec<&str> = entries.iter().flat_map(|entry| entry.metrics.keys().map(String::as_str)).collect();
         if !known.is_empty() && !known.contains(&self.metric.as_str()) {
-            return Err(format!("gate `{}`: no metric `{}`{}", self.text, self.metric, hint(&self.metric, known)));
+            let near = hint(&self.metric, known);
+            let near = if near.is_empty() { "; metrics are those of result.json".to_owned() } else { near };
+            return Err(format!("gate `{}`: no metric `{}`{near}", self.text, self.metric));
         }
         Ok(entries.into_iter().map(|entry| self.case(entry)).collect())
     }

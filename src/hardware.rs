@@ -7,6 +7,7 @@ use calibrate::execute::{ExecuteError, Running};
 use calibrate::family::{self, Domain};
 use hw::topology::Topology;
 use planner::Decision;
+use planner::search::space::Candidate;
 use rayon::prelude::*;
 use sim::engine::{Case, Machine};
 use sim::plan::Plan;
@@ -59,6 +60,9 @@ pub fn predict(planned: &Planned, cost: &dyn CostModel) -> Result<(Timeline, [f6
     let machine = machine(&planned.problem, cost, &topology);
     let outcomes = sim::engine::simulate_cases(&planned.graph, &machine, &[Case::Expected, Case::Low, Case::High]);
     let mut timelines = outcomes.into_iter().map(|outcome| match outcome {
+        Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => {
+            Err("it takes more than 104 days, the longest that is simulated".to_owned())
+        }
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { allocation, needed, free, .. } => {
             Err(format!("out of memory: `{allocation}` needs {needed} bytes, {free} are free"))
@@ -164,8 +168,14 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
     let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
         return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
     };
-    let mut problem = choice.problem(&scenario.problem);
-    problem.layout = plan.layout;
+    let (mut problem, _) = pipeline::problem(scenario, choice).map_err(|why| why.to_string())?;
+    if let Some(space) = &scenario.search {
+        let candidates = space.candidates(&problem);
+        let is_planned = |one: &&Candidate| one.layout == plan.layout && one.schedule.name == plan.schedule;
+        let found = candidates.iter().find(is_planned);
+        let found = found.ok_or("its layout and schedule are none of those that the scenario searches")?;
+        (problem.layout, problem.schedule) = (found.layout, found.schedule);
+    }
     sim::check::check(&problem, &plan).map_err(|findings| findings.join("; "))?;
     if plan.steps.is_empty() {
         return Err("the plan has no step".to_owned());

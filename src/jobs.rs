@@ -7,6 +7,7 @@ pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
 pub mod memory;
+pub mod multi_task;
 pub mod phases;
 pub mod pool;
 pub mod rental;
@@ -178,6 +179,11 @@ pub static KINDS: &[Kind] = &[
         },
     },
     Kind {
+        name: "multi-task",
+        about: "how do tasks that share parts of a model train together: who runs where and when in an iteration",
+        read: |reader, source, folder, overrides| boxed(scenario::multi_task::read(reader, source, folder, overrides)),
+    },
+    Kind {
         name: "pool",
         about: "which layers of one model go to which nodes of a mixed pool, and how requests travel through them",
         read: |reader, source, folder, overrides| boxed(scenario::pool::read(reader, source, folder, overrides)),
@@ -206,6 +212,14 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let memory = scenario::memory::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let tasks = multi_task::policies().map(|(name, about)| ("multi-task policy", name, about));
     let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
-    serving::policies().into_iter().map(of_serving).chain(rental).chain(others.map(of_serving)).chain(memory).collect()
+    serving::policies()
+        .into_iter()
+        .map(of_serving)
+        .chain(rental)
+        .chain(tasks)
+        .chain(others.map(of_serving))
+        .chain(memory)
+        .collect()
 }

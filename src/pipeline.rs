@@ -5,6 +5,7 @@
 use std::time::Instant;
 
 use hw::topology::Topology;
+use planner::compression::{self, Choice, Question};
 use planner::search::space::Candidate;
 use planner::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
@@ -108,6 +109,33 @@ pub struct Decided {
     pub found: Option<Found>,
 }
 
+/// The problem that a policy is asked, with the hash functions that merge its tokens where the scenario compresses its all-to-all.
+///
+/// # Errors
+/// When no number of functions is good enough.
+pub fn problem(scenario: &Scenario, choice: &PolicyChoice) -> Result<(Problem, Option<Choice>), PlanError> {
+    let mut problem = choice.problem(&scenario.problem);
+    let Some(question) = &choice.compression else { return Ok((problem, None)) };
+    let chosen = compression::choose(question, &problem).map_err(PlanError::Infeasible)?;
+    problem.execution.experts.compression = Some(chosen.compression);
+    Ok((problem, Some(chosen)))
+}
+
+/// Adds what compression does to a decision's words and figures, for the first micro-batch of the plan.
+fn say_compression(
+    problem: &Problem,
+    question: &Question,
+    chosen: &Choice,
+    decision: &mut Decision,
+    cost: &dyn CostModel,
+) {
+    let first = decision.plan.steps.first().and_then(|step| step.groups.iter().flatten().next());
+    let Some(micro_batch) = first.filter(|_| problem.layout.ep > 1) else { return };
+    let judged = compression::judge(problem, chosen, micro_batch, cost);
+    decision.notes.extend(compression::notes(question, chosen, &judged, problem));
+    decision.figures.extend(compression::figures(chosen, &judged));
+}
+
 /// Decides with a policy of a scenario; searches for the layout where the scenario asks for it.
 ///
 /// # Errors
@@ -123,7 +151,8 @@ pub fn decide(
 ) -> Result<Decided, PlanError> {
     let policy = planner::policies::named(&choice.policy).expect("the scenario reader knows the table");
     let context = PlanContext { cost, parameters: choice.parameters.clone() };
-    let (mut problem, mut found) = (choice.problem(&scenario.problem), None);
+    let (mut problem, compressed) = problem(scenario, choice)?;
+    let mut found = None;
     if let Some(space) = &scenario.search {
         let best = search::search(&problem, policy, &context, space, topology, Effort::UntilProved, &|all, judge| {
             all.par_iter().map(judge).collect()
@@ -140,6 +169,9 @@ pub fn decide(
     }
     if let Err(findings) = sim::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
+    }
+    if let (Some(chosen), Some(question)) = (&compressed, &choice.compression) {
+        say_compression(&problem, question, chosen, &mut decision, cost);
     }
     if let Some(found) = &found {
         decision.objective = Some(found.best.step_s);
@@ -250,6 +282,9 @@ fn simulate(
 /// The timeline of a finished step, or why it did not finish.
 fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Timeline, (&'static str, String)> {
     match outcome {
+        Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => {
+            Err(("infeasible", format!("step {step_index} takes more than 104 days, the longest that is simulated")))
+        }
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
             let micro_batch = graph.tasks[task.0 as usize].micro_batch;

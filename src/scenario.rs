@@ -5,6 +5,7 @@
 
 mod checks;
 mod cluster;
+mod compression;
 mod cost;
 pub mod endpoint;
 pub mod expect;
@@ -12,6 +13,7 @@ pub mod kv_sharing;
 pub mod long_prompt;
 pub mod memory;
 mod model;
+pub mod multi_task;
 mod parallel;
 pub mod phases;
 mod policies;
@@ -23,6 +25,7 @@ mod search;
 mod sections;
 pub mod serving;
 pub mod sparse_decode;
+mod stragglers;
 mod training;
 mod workload;
 
@@ -30,6 +33,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use planner::Value;
+use planner::compression::Question;
 use planner::search::space::Space;
 use sim::Problem;
 use sim::cost::profile::Profile;
@@ -38,7 +42,7 @@ use sim::plan::Origin;
 use sim::problem::Recompute;
 use sim::schedule::Schedule;
 
-use crate::diagnostic::{Finding, Severity, Source};
+use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::jobs::{self, Job};
 use crate::text_file;
 use expect::Expectation;
@@ -62,6 +66,8 @@ pub struct PolicyChoice {
     pub exchange: Option<ContextExchange>,
     /// Activation recompute, where it is not the scenario's.
     pub recompute: Option<Recompute>,
+    /// Merging of similar tokens before the all-to-all.
+    pub compression: Option<Question>,
     /// Layers of every stage that recompute, where it is not the scenario's.
     pub recompute_layers: Option<u32>,
 }
@@ -142,8 +148,6 @@ pub struct Overrides {
     pub set: Vec<String>,
     /// Seed.
     pub seed: Option<u64>,
-    /// Whether a query outside the measured hull is an error.
-    pub strict_hull: bool,
 }
 
 /// Scenarios that are shipped with the program.
@@ -178,11 +182,23 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("megatron/gpt-530b-2520", include_str!("../scenarios/megatron/gpt-530b-2520.toml")),
     ("megatron/gpt-7.5b-128", include_str!("../scenarios/megatron/gpt-7.5b-128.toml")),
     ("moe/deepseek-v3", include_str!("../scenarios/moe/deepseek-v3.toml")),
+    ("moe/lsh-gpt-15b", include_str!("../scenarios/moe/lsh-gpt-15b.toml")),
+    ("moe/lsh-gpt-52b", include_str!("../scenarios/moe/lsh-gpt-52b.toml")),
+    ("moe/lsh-hashes", include_str!("../scenarios/moe/lsh-hashes.toml")),
     ("moe/mixtral-8x22b", include_str!("../scenarios/moe/mixtral-8x22b.toml")),
+    ("multi-task/clip-10", include_str!("../scenarios/multi-task/clip-10.toml")),
+    ("multi-task/example", include_str!("../scenarios/multi-task/example.toml")),
+    ("multi-task/ofasys-7", include_str!("../scenarios/multi-task/ofasys-7.toml")),
+    ("multi-task/qwen-val", include_str!("../scenarios/multi-task/qwen-val.toml")),
     ("pipeline/equal", include_str!("../scenarios/pipeline/equal.toml")),
     ("pipeline/optimal", include_str!("../scenarios/pipeline/optimal.toml")),
     ("pipeline/ragged", include_str!("../scenarios/pipeline/ragged.toml")),
     ("pipeline/schedules", include_str!("../scenarios/pipeline/schedules.toml")),
+    ("resilience/malleus-mild", include_str!("../scenarios/resilience/malleus-mild.toml")),
+    ("resilience/malleus-node", include_str!("../scenarios/resilience/malleus-node.toml")),
+    ("resilience/malleus-severe", include_str!("../scenarios/resilience/malleus-severe.toml")),
+    ("resilience/malleus-three", include_str!("../scenarios/resilience/malleus-three.toml")),
+    ("resilience/malleus-trace", include_str!("../scenarios/resilience/malleus-trace.toml")),
     ("scale/12k-gpus", include_str!("../scenarios/scale/12k-gpus.toml")),
     ("search/gpt-530b-2520", include_str!("../scenarios/search/gpt-530b-2520.toml")),
     ("serving/capacity", include_str!("../scenarios/serving/capacity.toml")),
@@ -230,6 +246,9 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
         let text = text_file::text(std::io::stdin()).map_err(|why| format!("cannot read standard input: {why}"))?;
         return Ok((Source { path: "stdin".to_owned(), text }, PathBuf::new()));
     }
+    if name.is_empty() {
+        return Err("the name of the scenario is empty".to_owned());
+    }
     let path = Path::new(name);
     let why = match text_file::read(path) {
         Ok(text) => {
@@ -273,7 +292,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
         }
         Err(error) => {
             let at = error.span.start..error.span.end.max(error.span.start + 1);
-            findings.push(Finding::error("S001", Some(at), format!("not valid TOML: {error}")));
+            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
         }
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);

@@ -7,7 +7,7 @@ use skrull_sim::scenario::{self, Overrides, Scenario};
 fn job(name: &str, seed: u64, set: &[&str]) -> Scenario {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = scenario::check(source, &folder, &Overrides { set, seed: Some(seed), ..Overrides::default() });
+    let checked = scenario::check(source, &folder, &Overrides { set, seed: Some(seed) });
     checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings))
 }
 
@@ -101,10 +101,11 @@ fn a_longer_context_adds_its_keys_values_and_gradients() {
 }
 
 /// ByteScale, throughput per doubling of the context at fixed GPUs and the same tokens: half for the static mesh, 1/1.23 and 1/1.08 in the paper for
-/// the pool in order of arrival and balanced; 6.2 to 7.9 times the static mesh at 2M. No schedule of the published token shares loses less than
-/// the certified bound does.
+/// the pool in order of arrival and balanced (means over its models); 6.2 to 7.9 times the static mesh at 2M. Four batches of the 7B model,
+/// two of which have sequences of almost 2M tokens.
 #[test]
 fn a_longer_context_halves_the_static_mesh_and_not_the_pool() {
+    const POLICIES: [&str; 4] = ["static", "naive", "bytescale", "timed"];
     let n_batches = 4;
     let throughput = |context: u64| {
         let cp = context / 8192;
@@ -112,29 +113,33 @@ fn a_longer_context_halves_the_static_mesh_and_not_the_pool() {
             "expect={}".to_owned(),
             format!("workload.max_tokens={context}"),
             format!("parallel.cp={cp}"),
-            format!("parallel.dp={}", 1024 / cp),
+            format!("parallel.dp={}", 512 / cp),
         ];
         let set: Vec<&str> = set.iter().map(String::as_str).collect();
-        let mut mean = [0.0; 4];
+        let mut mean = [0.0; 5];
         for seed in 0..n_batches {
             let run = pipeline::run(&job("long-context/bytescale-7b-2m", seed, &set), &|_| {}).result;
-            for (sum, policy) in mean.iter_mut().zip(["static", "naive", "bytescale"]) {
-                let row = run.results.iter().find(|row| row.policy == policy).expect("it has run");
-                *sum += row.metrics["tokens_per_s"] / n_batches as f64;
+            let of = |policy: &str| &run.results.iter().find(|row| row.policy == policy).expect("it has run").metrics;
+            for (sum, policy) in mean.iter_mut().zip(POLICIES) {
+                *sum += of(policy)["tokens_per_s"] / n_batches as f64;
             }
-            let of = &run.results[0].metrics;
-            let tokens = of["tokens_per_s"] * of["iteration_time_s"];
-            mean[3] += tokens / of["iteration_time_bound_s"] / n_batches as f64;
+            let timed = of("timed");
+            let tokens = timed["tokens_per_s"] * timed["iteration_time_s"];
+            mean[4] += tokens / timed["iteration_time_bound_s"] / n_batches as f64;
+            // What is above the bound is in the kernels and in exchanges of every layer, not in the schedule.
+            let waiting = timed.get("lost_imbalance_s").copied().unwrap_or_default();
+            assert!(waiting < 0.02 * timed["iteration_time_s"], "{context} tokens, seed {seed}: {waiting} s");
+            assert!(timed["iteration_time_s"] <= of("bytescale")["iteration_time_s"]);
         }
         mean
     };
     let (short, long) = (throughput(262_144), throughput(2_097_152));
     let per_doubling: Vec<f64> = short.iter().zip(long).map(|(short, long)| (short / long).cbrt()).collect();
     assert!((1.7..2.2).contains(&per_doubling[0]), "static: {per_doubling:?}");
-    assert!((1.05..1.45).contains(&per_doubling[1]), "naive: {per_doubling:?}");
-    assert!((1.0..1.45).contains(&per_doubling[2]), "balanced: {per_doubling:?}");
-    assert!((1.1..per_doubling[2]).contains(&per_doubling[3]), "bound: {per_doubling:?}");
-    assert!((4.0..10.0).contains(&(long[2] / long[0])), "at 2M: {long:?}");
+    assert!((1.1..1.35).contains(&per_doubling[1]), "naive: {per_doubling:?}");
+    assert!((1.05..1.3).contains(&per_doubling[2]), "balanced: {per_doubling:?}");
+    assert!((1.05..1.3).contains(&per_doubling[3]), "timed: {per_doubling:?}");
+    assert!((6.0..12.0).contains(&(long[2] / long[0])), "at 2M: {long:?}");
 }
 
 /// ByteScale, offload: at 256K all of it is hidden by the computation that just hides half at 64K.

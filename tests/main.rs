@@ -1,13 +1,17 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
 mod capacity;
+mod codes;
 mod compare;
+mod completions;
+mod compression;
 mod determinism;
 mod errors;
 mod hostile;
 mod long_context;
 mod long_serving;
 mod memory;
+mod multi_task;
 mod paper;
 mod parallelism;
 mod rental;

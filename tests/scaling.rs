@@ -73,7 +73,7 @@ fn the_same_seed_gives_the_same_bill_and_other_seeds_another() {
     let of = |seed: u64| {
         let (source, folder) = scenario::find("serving/sla-planner").expect("shipped");
         let set = vec!["trace.requests=4000".to_owned(), "policies.run=['fixed-peak','sla-kalman']".to_owned()];
-        let overrides = Overrides { set, seed: Some(seed), ..Overrides::default() };
+        let overrides = Overrides { set, seed: Some(seed) };
         let result = scenario::check(source, &folder, &overrides).job.expect("a good scenario").run(&|_| {});
         result.results.iter().map(|row| row.metrics["cost_usd"].to_bits()).collect::<Vec<_>>()
     };

@@ -3,9 +3,11 @@
 //! Read `policy.rs` (the trait and the card), then `policies.rs` (the table), then any file under `policies/`:
 //! a paper is a file. The solver lives behind `milp.rs` alone.
 
+pub mod compression;
 pub mod dacp;
 pub mod long_prompt;
 pub mod milp;
+pub mod multi_task;
 pub mod optimal_schedule;
 pub mod orders;
 pub mod pack;

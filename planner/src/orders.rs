@@ -65,8 +65,8 @@ pub fn schedule(name: &str) -> Option<&'static Schedule> {
 
 /// Adds the orders that a pipeline needs; does nothing without one. Says how good they are under `optimal`.
 pub fn complete(problem: &Problem, plan: &mut Plan, cost: &dyn CostModel) -> Option<Proof> {
-    let is_mixed = |step: &sim::plan::Step| step.pipelines.iter().any(|shape| shape.pp > 1);
-    if problem.layout.pp == 1 && !plan.steps.iter().any(is_mixed) {
+    let has_own = |step: &sim::plan::Step| (0..step.groups.len()).any(|group| step.own_depth(group) > Some(1));
+    if problem.layout.pp == 1 && !plan.steps.iter().any(has_own) {
         return None;
     }
     let is_optimal = *problem.schedule == OPTIMAL;

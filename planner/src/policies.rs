@@ -12,6 +12,7 @@ mod flexsp;
 mod hydraulis;
 mod improved;
 mod longalign;
+mod malleus;
 mod megatron;
 mod round_robin;
 mod skrull;
@@ -27,6 +28,7 @@ pub static POLICIES: &[&dyn Policy] = &[
     &hydraulis::Hydraulis,
     &improved::Improved,
     &longalign::LongAlign,
+    &malleus::Malleus,
     &megatron::Megatron,
     &round_robin::RoundRobin,
     &skrull::Skrull,

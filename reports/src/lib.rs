@@ -29,8 +29,12 @@ use serde::{Deserialize, Serialize, Serializer};
 /// Schema of `result.json`.
 pub const SCHEMA: &str = "skrull-sim/run/1";
 
+/// Every `status` of a row.
+pub const STATUSES: [&str; 4] = ["ok", "oom", "infeasible", "timeout"];
+
 /// Which cost model answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CostModelFacts {
     /// Profile name, or `roofline`.
     pub profile: String,
@@ -49,6 +53,7 @@ pub struct CostModelFacts {
 
 /// What a planner knows of its plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PlannerFacts {
     /// Policy's own objective.
     #[serde(skip_serializing_if = "is_no_figure", default)]
@@ -74,6 +79,7 @@ pub struct PlannerFacts {
 
 /// Wall times of this very run; the only figures that differ between machines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Measured {
     /// Planning.
     #[serde(default, skip_serializing_if = "is_not_finite")]
@@ -85,6 +91,7 @@ pub struct Measured {
 
 /// One policy's row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct PolicyResult {
     /// Policy name.
     pub policy: String,
@@ -107,6 +114,7 @@ pub struct PolicyResult {
 
 /// A metric that the table shows; its unit is the end of its key (`_s`, `_ratio`, `_bytes`, `_per_s`, `_usd…`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Column {
     /// Key of `PolicyResult::metrics`.
     pub key: String,
@@ -116,6 +124,7 @@ pub struct Column {
 
 /// Everything a run found (`result.json`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RunResult {
     /// `SCHEMA`.
     pub schema: String,

@@ -47,6 +47,7 @@ pub(crate) const fn colour(role: Role) -> &'static str {
         Role::ParameterGather => "#F0E442",
         Role::Optimizer => "#009E73",
         Role::Offload => "#8C8C8C",
+        Role::Replan => "#332288",
     }
 }
 

@@ -5,22 +5,27 @@
 //!
 //! - work over capacity: every token at the best time per token that a micro-batch of any size reaches (start-ups and host time
 //!   included), every query-key pair at the best rate that any attention kernel reaches, divided by all ranks;
-//! - longest chain: forward and backward of the longest sequence through all layers, cut over all ranks;
+//! - longest chain: forward and backward of the longest sequence through all layers, cut over all ranks; with a ring its attention is
+//!   cut over the width that is best for it, since every rank of a ring meets all keys and values, however many they are;
 //! - communication: the reduction of gradients, and with ZeRO 3 the two gathers of parameters;
 //! - the tail, which follows them all: optimizer, and with ZeRO 1 and 2 the gather of parameters.
 //!
+//! A sequence that is cut into chunks keeps its ranks from chunk to chunk.
+//!
 //! A step whose pipelines have shapes of their own may have any tensor degree: the cheapest counts, and exchanges of parameters do not.
 //!
-//! step >= max(work, chain, communication) + tail. Exchanges of tensor, context and expert groups and pipeline fill are left out. The
-//! times per token are taken on a grid of sizes; between its points a time counts as no less than at the nearer end.
+//! step >= max(work, chain, communication) + tail. Exchanges of tensor and expert groups, other context exchanges and pipeline fill are
+//! left out. The times per token are taken on a grid of sizes; between its points a time counts as no less than at the nearer end.
 
 use std::collections::BTreeMap;
 
+use hw::GroupShape;
+
 use crate::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
-use crate::layout::{Position, Zero};
+use crate::layout::{ContextExchange, Position, Zero};
 use crate::lower::layer;
-use crate::lower::training::mixed;
+use crate::lower::training::{self, mixed};
 use crate::memory;
 use crate::plan::PipelineShape;
 use crate::problem::{AttentionKernel, Problem, Recompute};
@@ -102,7 +107,8 @@ impl<'a> Floors<'a> {
         let work_s = (tokens * self.token_s(&floor) + pairs_s) / n_groups;
         let longest = lengths.iter().max().copied().unwrap_or(0);
         let share = longest.div_ceil(u64::from(layout.n_ranks() / layout.tp));
-        let chain_s = floor.micro_batch_s(share) + self.attention_s(&floor, longest) / n_groups;
+        let cut_s = (self.attention_s(&floor, longest) / n_groups).max(floor.ring_s(longest));
+        let chain_s = floor.micro_batch_s(share) + cut_s;
         let (communication_s, optimizer_s, gather_s) = synchronisation(problem, self.cost);
         Bound { work_s, chain_s, communication_s, optimizer_s, gather_s }
     }
@@ -199,13 +205,40 @@ impl<'a> Floor<'a> {
 
     /// Attention of one sequence through all layers, forward and backward, at the best rate that any cut of it reaches.
     fn attention_s(&self, tokens: u64) -> f64 {
+        self.attention_passes_s(tokens).iter().sum()
+    }
+
+    /// The same for forward and for backward.
+    fn attention_passes_s(&self, tokens: u64) -> [f64; 2] {
         let masked = if self.problem.execution.attention == AttentionKernel::Unfused { 0.5 } else { 1.0 };
         let documents = [Document::causal(tokens)];
-        let passes = [Pass::Forward, Pass::Backward].map(|pass| {
+        [Pass::Forward, Pass::Backward].map(|pass| {
             let ops = layer::attention(&self.problem, &documents, 1, pass);
-            ops.iter().map(|(op, n)| self.cost.least(op).get() * f64::from(*n)).sum::<f64>()
-        });
-        passes.iter().sum::<f64>() * f64::from(self.stage.n_layers()) * masked
+            let layer_s = ops.iter().map(|(op, n)| self.cost.least(op).get() * f64::from(*n)).sum::<f64>();
+            layer_s * f64::from(self.stage.n_layers()) * masked
+        })
+    }
+
+    /// Attention of one sequence on a stage of the pipeline by a ring of the best width: wider ones compute less on each rank, but all keys and
+    /// values pass every rank, and in a ring across nodes every port that it leaves a node by. Zero without rings.
+    fn ring_s(&self, tokens: u64) -> f64 {
+        let (layout, cluster) = (&self.problem.layout, &self.problem.cluster);
+        if layout.exchange != ContextExchange::Ring {
+            return 0.0;
+        }
+        let passes_s = self.attention_passes_s(tokens);
+        let of_width = |count: u32| {
+            // No ring of that many ranks touches fewer nodes.
+            let shape = GroupShape { n_ranks: count, n_nodes: count.div_ceil(cluster.gpus_per_node) };
+            let pass_s = |(pass, compute_s): (Pass, f64)| {
+                let bytes = training::hop_bytes(&self.problem, tokens, count, pass);
+                let hop = self.cost.estimate(&Op::Collective { kind: Collective::RingShift, bytes, shape }).time.get();
+                (compute_s / f64::from(count)).max(hop * f64::from(count - 1) * f64::from(self.stage.n_layers()))
+            };
+            [Pass::Forward, Pass::Backward].into_iter().zip(passes_s).map(pass_s).sum::<f64>()
+        };
+        let widths = 1..=layout.n_ranks() / (layout.tp * layout.pp);
+        widths.map(of_width).fold(f64::INFINITY, f64::min) / f64::from(layout.pp)
     }
 }
 
@@ -250,7 +283,9 @@ mod tests {
     use super::*;
     use crate::cost::profile::Profile;
     use crate::cost::profiled::Profiled;
+    use crate::engine::{Case, Machine};
     use crate::layout::{ContextExchange, Layout};
+    use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
     use crate::problem::Execution;
     use crate::random;
     use crate::workload::Workload;
@@ -333,6 +368,49 @@ mod tests {
         assert!(many.work_s > many.chain_s, "{many:?}");
         let twice = Floors::new(&long, 8192, &cost).of_step(0, &[512; 8192]);
         assert!((twice.work_s / many.work_s - 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn no_ring_of_any_width_is_below_the_chain() {
+        // The network as it is, ports of a thousandth, and slow links inside nodes as well.
+        for (nic, inside) in [(1.0, 1.0), (0.001, 1.0), (0.001, 0.01)] {
+            let mut problem = problem(vec![30_000]);
+            problem.layout = Layout::data_and_context(1, 16, Zero::Off, ContextExchange::Ring);
+            problem.bucket_tokens = 30_000;
+            let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+            problem.cluster = hw::catalog::cluster(&gpu, 2, 8);
+            problem.cluster.nic_bandwidth = problem.cluster.nic_bandwidth * nic;
+            problem.cluster.gpu.intra_node_bandwidth = problem.cluster.gpu.intra_node_bandwidth * inside;
+            let cost = crate::cost::roofline::Roofline::new(&problem.cluster);
+            let topology = hw::topology::Topology::of(&problem.cluster);
+            let bound = Floors::new(&problem, 30_000, &cost).of_step(0, &[30_000]);
+            let step_s = |count: u32| {
+                let place = if count == 1 { Place::Local(0) } else { Place::Ring { first: 0, count } };
+                let placement = Placement { sequence: 0, from: 0, tokens: 30_000, place };
+                let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
+                let plan = Plan::new("ring", &problem, vec![Step::of_groups(vec![vec![micro_batch]])]);
+                let graph = training::lower(&problem, &plan, 0);
+                let memory_bytes = u64::MAX;
+                let machine = Machine {
+                    cost: &cost,
+                    topology: &topology,
+                    memory_bytes,
+                    case: Case::Expected,
+                    speed_changes: &[],
+                };
+                match crate::engine::simulate(&graph, &machine) {
+                    crate::Outcome::Done(timeline) => timeline.span().to_seconds().get(),
+                    other => panic!("{other:?}"),
+                }
+            };
+            let best = (1..=16).map(step_s).fold(f64::INFINITY, f64::min);
+            assert!(bound.step_s() <= best, "{} {best}", bound.step_s());
+            // Keys and values take a while on any network here: without rings the chain is far below.
+            let without =
+                Problem { layout: Layout { exchange: ContextExchange::Gather, ..problem.layout }, ..problem.clone() };
+            let loose = Floors::new(&without, 30_000, &cost).of_step(0, &[30_000]);
+            assert!(bound.chain_s > 1.3 * loose.chain_s, "{} {}", bound.chain_s, loose.chain_s);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::plan::{MicroBatch, Place, Plan, SCHEMA, Step};
 use crate::problem::Problem;
 use crate::schedule::{Order, PassKind, Pipeline, Slot, play};
+use crate::workload::distribution::LENGTH_MAX;
 
 /// Findings kept at most; a broken plan would list every sequence otherwise.
 const FINDINGS_MAX: usize = 20;
@@ -31,7 +32,8 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
     let mut parts: Vec<Vec<(u64, u64)>> = vec![Vec::new(); problem.workload.lengths.len()];
     for (step_index, step) in plan.steps.iter().enumerate() {
         findings.extend(mixed(problem, step_index, step));
-        if step.pipelines.is_empty() && step.groups.len() != problem.layout.dp as usize {
+        findings.extend(placed(problem, step_index, step));
+        if !step.is_mixed() && step.groups.len() != problem.layout.dp as usize {
             findings.push(format!(
                 "step {step_index} has {} data-parallel groups, the layout {}",
                 step.groups.len(),
@@ -40,6 +42,11 @@ pub fn check(problem: &Problem, plan: &Plan) -> Result<(), Vec<String>> {
         }
         findings.extend(orders(problem, step_index, step));
         findings.extend(step.groups.iter().flatten().filter_map(|micro_batch| one_ring(problem, micro_batch)));
+        let paddings = step.groups.iter().flatten().map(|micro_batch| micro_batch.padding);
+        if let Some(padding) = paddings.into_iter().find(|padding| *padding > LENGTH_MAX) {
+            findings
+                .push(format!("step {step_index} pads a micro-batch with {padding} tokens, allowed are {LENGTH_MAX}"));
+        }
         let shares = step.groups.iter().flatten().flat_map(|micro_batch| &micro_batch.offload_permille);
         if let Some(share) = shares.into_iter().find(|share| **share > 1000) {
             findings.push(format!("step {step_index} offloads {share} thousandths of a rank's activations"));
@@ -78,8 +85,8 @@ fn mixed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
         let (shapes, groups) = (step.pipelines.len(), step.groups.len());
         findings.push(format!("step {step_index} has {shapes} pipeline shapes for {groups} groups"));
     }
-    let taken: u32 = step.pipelines.iter().map(|shape| shape.tp * shape.pp).sum();
-    let all = layout.dp * layout.cp * layout.tp * layout.pp;
+    let taken: u64 = step.pipelines.iter().map(|shape| u64::from(shape.tp) * u64::from(shape.pp)).sum();
+    let all = u64::from(layout.dp * layout.cp * layout.tp * layout.pp);
     if taken > all {
         findings.push(format!("step {step_index} has pipelines of {taken} ranks, the layout {all}"));
     }
@@ -96,10 +103,51 @@ fn mixed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
     findings
 }
 
+/// Pipelines whose stages are placed: every stage on ranks of one node that no other stage has, all layers in each pipeline.
+fn placed(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
+    let mut findings = Vec::new();
+    if step.placed.is_empty() {
+        return findings;
+    }
+    if step.placed.len() != step.groups.len() || !step.pipelines.is_empty() {
+        findings.push(format!(
+            "step {step_index} places {} pipelines for {} groups",
+            step.placed.len(),
+            step.groups.len()
+        ));
+    }
+    if problem.layout.cp > 1 || problem.model.experts.is_some() {
+        findings.push(format!("step {step_index} places stages, which know no context groups and no experts"));
+    }
+    let mut taken = vec![false; problem.layout.n_ranks() as usize];
+    for (group, pipeline) in step.placed.iter().enumerate() {
+        let layers: u64 = pipeline.iter().map(|stage| u64::from(stage.layers)).sum();
+        if layers != problem.model.n_layers || pipeline.iter().any(|stage| stage.layers == 0) {
+            findings.push(format!("pipeline {group} of step {step_index} has {layers} layers, or a stage without one"));
+        }
+        for stage in pipeline {
+            let heads_fit = problem.model.n_heads.is_multiple_of((stage.ranks.len() as u64).max(1));
+            let ranks: Vec<hw::Rank> = stage.ranks.iter().map(|&rank| hw::Rank(rank)).collect();
+            if ranks.is_empty() || !heads_fit || problem.cluster.shape_of(&ranks).n_nodes > 1 {
+                findings.push(format!("step {step_index}: no tensor group is {:?}", stage.ranks));
+            }
+            for &rank in &stage.ranks {
+                match taken.get_mut(rank as usize) {
+                    Some(taken) if !*taken => *taken = true,
+                    _ => {
+                        findings.push(format!("step {step_index}: rank {rank} is no rank of the job, or in two stages"))
+                    }
+                }
+            }
+        }
+    }
+    findings
+}
+
 /// Pipeline ranks and schedule's chunks of a group.
 fn depth(problem: &Problem, step: &Step, group: usize) -> (usize, usize) {
-    match step.pipelines.get(group) {
-        Some(shape) => (shape.pp as usize, 1),
+    match step.own_depth(group) {
+        Some(depth) => (depth, 1),
         None => (problem.layout.pp as usize, problem.layout.chunks as usize),
     }
 }
@@ -114,7 +162,7 @@ fn one_ring(problem: &Problem, micro_batch: &MicroBatch) -> Option<String> {
         .collect();
     rings.sort_unstable();
     rings.dedup();
-    let crossed = rings.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0)?;
+    let crossed = rings.windows(2).find(|pair| u64::from(pair[0].0) + u64::from(pair[0].1) > u64::from(pair[1].0))?;
     Some(format!("context rank {} is in two rings of a micro-batch", crossed[1].0))
 }
 
@@ -126,7 +174,7 @@ fn covers(id: usize, parts: &mut [(u64, u64)], length: u64) -> Option<String> {
         if from != next || tokens == 0 {
             return Some(format!("sequence {id}: a part starts at token {from}, expected {next}; parts are {parts:?}"));
         }
-        next += tokens;
+        next = tokens.saturating_add(next);
     }
     (next != length).then(|| format!("sequence {id} has {length} tokens, the plan places {next}"))
 }
@@ -151,6 +199,9 @@ fn orders(problem: &Problem, step_index: usize, step: &Step) -> Vec<String> {
         if n < longest || order.len() != pp {
             return Some(format!("{what} is for {n} micro-batches on {} ranks", order.len()));
         }
+        if let Some(slots) = order.iter().find(|slots| slots.len() < n) {
+            return Some(format!("{what} is for {n} micro-batches, and a rank has {} passes", slots.len()));
+        }
         for (rank, slots) in order.iter().enumerate() {
             let forward_only = |mb: u32| {
                 groups.iter().filter_map(|&group| step.groups[group].get(mb as usize)).any(|mb| mb.forward_only)
@@ -173,7 +224,7 @@ fn parts_in_order(micro_batches: &[MicroBatch], slots: &[Slot]) -> Option<String
     for slot in slots {
         let Some(micro_batch) = micro_batches.get(slot.micro_batch as usize) else { continue };
         for part in &micro_batch.sequences {
-            let (begin, end) = (part.from, part.from + part.tokens);
+            let (begin, end) = (part.from, part.from.saturating_add(part.tokens));
             let key = (slot.chunk, part.sequence);
             let known = reached.entry(key).or_insert(0);
             let wrong = match slot.kind {

@@ -5,6 +5,7 @@
 
 pub mod bound;
 pub mod check;
+pub mod compression;
 pub mod cost;
 pub mod engine;
 pub mod experts;
@@ -13,12 +14,14 @@ pub mod lower;
 pub mod memory;
 pub mod metrics;
 pub mod model;
+pub mod multi_task;
 pub mod plan;
 pub mod problem;
 pub mod random;
 pub mod schedule;
 pub mod serving;
 pub mod stage;
+pub mod straggler;
 pub mod task;
 pub mod tensor_graph;
 pub mod timeline;

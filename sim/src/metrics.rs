@@ -15,7 +15,7 @@ use crate::lower::layer;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
-use crate::task::{Document, Op, Pass, Stream, TaskGraph};
+use crate::task::{Document, Op, Pass, Role, Stream, TaskGraph};
 use crate::timeline::Timeline;
 use shares::{EXPOSABLE, Shares};
 
@@ -78,8 +78,11 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
     put("wait_ratio", shares.waiting());
     put("all_to_all_ratio", shares.all_to_all);
     put("all_to_all_mean_ratio", shares.all_to_all_mean);
-    for ((_, _, key), share) in EXPOSABLE.iter().zip(shares.exposed_by) {
-        put(key, share);
+    for ((role, _, key), share) in EXPOSABLE.iter().zip(shares.exposed_by) {
+        // Changes of plan are rare: the key is there where one happened.
+        if *role != Role::Replan || share > 0.0 {
+            put(key, share);
+        }
     }
     if steps.iter().any(|step| step.graph.lanes.iter().any(|lane| lane.stage > 0)) {
         put("bubble_ratio", shares.bubble);
@@ -115,7 +118,8 @@ fn f64_of(n: usize) -> f64 {
 /// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs
 /// that are computed, so a long document is not credited with the masked half.
 fn flops(problem: &Problem) -> (f64, f64) {
-    // Operations of the whole model: no cut, no padding, no experts but the visited ones.
+    // Operations of the whole model: no cut, no padding, no experts but the visited ones, and these for
+    // every token: without expert ranks nothing is merged.
     let unfused = problem.execution.attention == AttentionKernel::Unfused;
     let of_stages = stages(problem);
     let mut whole = problem.clone();

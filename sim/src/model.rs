@@ -36,6 +36,8 @@ pub struct Experts {
     pub intermediate: u64,
     /// Leading layers with a dense feed-forward instead.
     pub n_dense_layers: u64,
+    /// Of the layers behind them, every so many-th has experts: 1 for all, 2 for the last of each two.
+    pub every: u64,
 }
 
 /// A decoder-only transformer.
@@ -130,11 +132,23 @@ impl Model {
         self.experts.map_or(0, |experts| self.feed_forward_parameters(experts.intermediate))
     }
 
+    /// Layers with experts among the first `n`.
+    #[must_use]
+    pub fn n_expert_layers_of(&self, n: u64) -> u64 {
+        self.experts.map_or(0, |experts| n.saturating_sub(experts.n_dense_layers) / experts.every)
+    }
+
+    /// Layers with experts.
+    #[must_use]
+    pub fn n_expert_layers(&self) -> u64 {
+        self.n_expert_layers_of(self.n_layers)
+    }
+
     /// Parameters of all layers where each routed layer counts `n_experts` routed experts.
     fn layer_parameters(&self, n_experts: u64) -> u64 {
-        let n_dense = self.experts.map_or(self.n_layers, |experts| experts.n_dense_layers);
+        let n_routed = self.n_expert_layers();
         let with_experts = self.shared_layer_parameters(true) + n_experts * self.expert_parameters();
-        n_dense * self.shared_layer_parameters(false) + (self.n_layers - n_dense) * with_experts
+        (self.n_layers - n_routed) * self.shared_layer_parameters(false) + n_routed * with_experts
     }
 
     /// Parameters of the embedding table and the learned positions.

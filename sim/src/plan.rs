@@ -73,12 +73,33 @@ pub struct Step {
     /// Shape of each group's pipeline on consecutive ranks of its own; empty where all groups have the plan's layout.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pipelines: Vec<PipelineShape>,
+    /// Stages of each group's pipeline where they are placed one by one; empty where groups have the plan's layout or `pipelines`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placed: Vec<Vec<PlacedStage>>,
+    /// Time before the step in which nothing is computed, because the job changes from another plan to this one: nanoseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pause_ns: u64,
     /// Different orders of passes on the pipeline ranks; empty without a pipeline.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub orders: Vec<Order>,
     /// Which of `orders` each data-parallel group follows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub order_of: Vec<u32>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
+/// A stage of a pipeline with a tensor group of its own (Malleus, arXiv:2410.13333).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlacedStage {
+    /// Ranks of its tensor group, on one node.
+    pub ranks: Vec<u32>,
+    /// Layers that it holds.
+    pub layers: u32,
 }
 
 /// Ranks of one data-parallel group whose shape is its own.
@@ -167,10 +188,30 @@ impl Step {
         self.orders.get(*self.order_of.get(group)? as usize)
     }
 
+    /// Whether groups have pipelines of their own, not the plan's layout.
+    #[must_use]
+    pub const fn is_mixed(&self) -> bool {
+        !self.pipelines.is_empty() || !self.placed.is_empty()
+    }
+
+    /// Pipeline ranks of a group, where its pipeline is its own.
+    #[must_use]
+    pub fn own_depth(&self, group: usize) -> Option<usize> {
+        let shaped = self.pipelines.get(group).map(|shape| shape.pp as usize);
+        shaped.or_else(|| self.placed.get(group).map(Vec::len))
+    }
+
     /// A step whose passes are not yet in order.
     #[must_use]
     pub const fn of_groups(groups: Vec<Vec<MicroBatch>>) -> Self {
-        Self { groups, pipelines: Vec::new(), orders: Vec::new(), order_of: Vec::new() }
+        Self {
+            groups,
+            pipelines: Vec::new(),
+            placed: Vec::new(),
+            pause_ns: 0,
+            orders: Vec::new(),
+            order_of: Vec::new(),
+        }
     }
 }
 

@@ -2,11 +2,15 @@
 //!
 //! Invariant: the scenario reader has checked every field against the others, so nothing here is re-checked.
 
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use std::borrow::Cow;
 
-use crate::layout::{Layout, Zero};
+use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
+
+use crate::compression::Compression;
+use crate::layout::{Layout, Position, Zero};
 use crate::model::Model;
 use crate::schedule::Schedule;
+use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
 
 /// Which activations are dropped in forward and computed again in backward.
@@ -104,6 +108,8 @@ pub struct ExpertTraffic {
     pub imbalance: f64,
     /// Tokens that an expert takes, over its even share; further ones are dropped, missing ones padded. `None` drops nothing.
     pub capacity: Option<f64>,
+    /// Merging of similar tokens before the all-to-all; `None` sends every token.
+    pub compression: Option<Compression>,
 }
 
 /// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
@@ -146,6 +152,10 @@ pub struct Execution {
     pub unit_times: Option<UnitTimes>,
     /// Layers of every stage along the path; empty splits evenly.
     pub layers: Vec<u32>,
+    /// Ranks of every stage, where a plan has placed the stages of one pipeline; empty for the layout's.
+    pub places: Vec<Vec<Rank>>,
+    /// Devices that compute slower.
+    pub stragglers: Vec<Straggler>,
 }
 
 impl Default for Execution {
@@ -157,12 +167,14 @@ impl Default for Execution {
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
             overlap: Overlap::NONE,
-            experts: ExpertTraffic { imbalance: 0.0, capacity: None },
+            experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
             offload: 0.0,
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,
             unit_times: None,
             layers: Vec::new(),
+            places: Vec::new(),
+            stragglers: Vec::new(),
         }
     }
 }
@@ -193,6 +205,49 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// Rates of all devices in a step.
+    #[must_use]
+    pub fn rates(&self, step_index: usize) -> Rates {
+        Rates::at(&self.execution.stragglers, step_index)
+    }
+
+    /// Rank at a position.
+    #[must_use]
+    pub fn rank(&self, position: Position) -> Rank {
+        match self.execution.places.get(position.pp as usize) {
+            // A stage may have fewer ranks than the one that asks.
+            Some(ranks) => ranks[(position.tp as usize).min(ranks.len() - 1)],
+            None => self.layout.rank(position),
+        }
+    }
+
+    /// Position of a rank.
+    ///
+    /// # Panics
+    /// When stages are placed and the rank is in none of them.
+    #[must_use]
+    pub fn position(&self, rank: Rank) -> Position {
+        if self.execution.places.is_empty() {
+            return self.layout.position(rank);
+        }
+        let n = |n: usize| u32::try_from(n).expect("ranks fit u32");
+        let of_stage = |(pp, ranks): (usize, &Vec<Rank>)| {
+            let tp = ranks.iter().position(|&other| other == rank)?;
+            Some(Position { tp: n(tp), pp: n(pp), ..Position::default() })
+        };
+        self.execution.places.iter().enumerate().find_map(of_stage).expect("a rank of the pipeline")
+    }
+
+    /// The problem as a stage sees it: where stages are placed, with the tensor degree of this one.
+    #[must_use]
+    pub fn at_stage(&self, pp: usize) -> Cow<'_, Self> {
+        let Some(ranks) = self.execution.places.get(pp) else { return Cow::Borrowed(self) };
+        let mut own = self.clone();
+        own.layout.tp = u32::try_from(ranks.len()).expect("ranks fit u32");
+        own.layout.sequence_parallel = self.layout.sequence_parallel && ranks.len() > 1;
+        Cow::Owned(own)
+    }
+
     /// Whether each micro-batch's gradients are reduced, so that no rank adds up whole ones.
     #[must_use]
     pub fn reduces_each_micro_batch(&self) -> bool {

@@ -63,6 +63,12 @@ impl Stream {
         -libm::log(1.0 - self.unit())
     }
 
+    /// A standard normal draw (Box-Muller; one of the pair is enough here).
+    pub fn normal(&mut self) -> f64 {
+        let (radius, turn) = (1.0 - self.unit(), self.unit());
+        libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(2.0 * std::f64::consts::PI * turn)
+    }
+
     /// Fisher-Yates shuffle in place.
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {

@@ -80,19 +80,17 @@ pub fn stages(problem: &Problem) -> Vec<Stage> {
     } else {
         problem.execution.layers.clone()
     };
-    let leading_dense = match problem.model.experts {
-        Some(experts) => u32::try_from(experts.n_dense_layers).expect("layer counts fit u32"),
-        None => n_layers,
-    };
+    let with_experts =
+        |n: u32| u32::try_from(problem.model.n_expert_layers_of(u64::from(n))).expect("layer counts fit u32");
     let mut before = 0;
     counts
         .iter()
         .enumerate()
         .map(|(index, &n)| {
-            let n_dense = leading_dense.saturating_sub(before).min(n);
+            let n_expert = with_experts(before + n) - with_experts(before);
             before += n;
             let (first, last) = (index == 0, index + 1 == counts.len());
-            Stage { n_dense, n_expert: n - n_dense, first, last, ..Stage::default() }.recomputing(problem)
+            Stage { n_dense: n - n_expert, n_expert, first, last, ..Stage::default() }.recomputing(problem)
         })
         .collect()
 }

@@ -32,7 +32,7 @@ impl LaneId {
 }
 
 /// Ranks that act alike. The first one's links and memory stand for all: what each of them loads is its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lane {
     /// First of the ranks.
     pub rank: Rank,
@@ -42,6 +42,8 @@ pub struct Lane {
     pub group: u32,
     /// Pipeline rank.
     pub stage: u32,
+    /// Straggling rate of the slowest of them: what computation takes over a healthy device's time, at least 1.
+    pub rate: f64,
 }
 
 /// Identity of an interned group of ranks.
@@ -311,11 +313,13 @@ pub enum Role {
     Optimizer,
     /// Copy to or from the host.
     Offload,
+    /// Change from one plan to another.
+    Replan,
 }
 
 impl Role {
     /// Every role in index order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Forward,
         Self::Backward,
         Self::WeightGradient,
@@ -328,6 +332,7 @@ impl Role {
         Self::ParameterGather,
         Self::Optimizer,
         Self::Offload,
+        Self::Replan,
     ];
 
     /// Name for people.
@@ -346,6 +351,7 @@ impl Role {
             Self::ParameterGather => "parameter gather",
             Self::Optimizer => "optimizer",
             Self::Offload => "offload",
+            Self::Replan => "change of plan",
         }
     }
 }
@@ -418,7 +424,7 @@ impl TaskGraph {
     /// An empty graph over `n_ranks` ranks, a lane each.
     #[must_use]
     pub fn new(n_ranks: u32) -> Self {
-        let lane = |rank| Lane { rank: Rank(rank), multiplicity: 1, group: 0, stage: 0 };
+        let lane = |rank| Lane { rank: Rank(rank), multiplicity: 1, group: 0, stage: 0, rate: 1.0 };
         Self::with_lanes((0..n_ranks).map(lane).collect())
     }
 

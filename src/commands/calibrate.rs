@@ -12,6 +12,7 @@ use sim::cost::profile::{Profile, Residuals};
 
 use super::{Failure, print, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};
+use crate::diagnostic::Code;
 
 /// Time of `--quick`.
 const QUICK: Duration = Duration::from_secs(20);
@@ -36,7 +37,10 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     let campaign = measure(device.as_mut(), &domain, &args.device, &samples, args.no_progress)?;
     if campaign.samples.is_empty() {
         let budget = humantime::format_duration(args.device.budget);
-        return Err(Failure::Input(format!("error[S084]: nothing was measured in {budget}; give a longer `--budget`")));
+        return Err(Failure::input(
+            Code::NothingMeasured,
+            format!("nothing was measured in {budget}; give a longer `--budget`"),
+        ));
     }
     let profile = fit(&campaign, device.as_ref(), &name);
     write(&out, &profile.to_toml())?;
@@ -72,7 +76,7 @@ pub fn open(name: &str) -> Result<Box<dyn Device>, Failure> {
 /// A failure of the device.
 pub fn failed(error: &DeviceError) -> Failure {
     match error {
-        DeviceError::Unknown { .. } => Failure::Input(format!("error[S083]: {error}")),
+        DeviceError::Unknown { .. } => Failure::input(Code::UnknownDevice, error),
         other => Failure::Machine(format!("error: {other}")),
     }
 }

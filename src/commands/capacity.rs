@@ -5,6 +5,7 @@ use reports::{PolicyResult, RunResult};
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format, ScenarioArgs};
+use crate::diagnostic::Code;
 use crate::jobs::capacity::{Question, answer};
 use crate::scenario::{self, Overrides};
 
@@ -13,10 +14,9 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let Loaded::Job(job) = load_any(&args.scenario)? else { return Err(nothing_asked(&args.scenario.scenario)) };
     let question = job.capacity().ok_or_else(|| nothing_asked(job.name()))?;
-    let ScenarioArgs { scenario, set, seed, strict_hull, .. } = &args.scenario;
-    let overrides = Overrides { set: set.clone(), seed: *seed, strict_hull: *strict_hull };
-    let found =
-        of(scenario, &overrides, job.name(), question).map_err(|why| Failure::Input(format!("error[S000]: {why}")))?;
+    let ScenarioArgs { scenario, set, seed, .. } = &args.scenario;
+    let overrides = Overrides { set: set.clone(), seed: *seed };
+    let found = of(scenario, &overrides, job.name(), question).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let dir = out_dir(&args.scenario, job.name())?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
@@ -51,10 +51,13 @@ pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
 }
 
 fn nothing_asked(name: &str) -> Failure {
-    Failure::Input(format!(
-        "error[S121]: `{name}` asks nothing about capacity\n  = a scenario of kind `serving` with a section `[capacity]` does; \
+    Failure::input(
+        Code::NoQuestion,
+        format!(
+            "`{name}` asks nothing about capacity\n  = a scenario of kind `serving` with a section `[capacity]` does; \
          `skrull-sim show serving/capacity` is one"
-    ))
+        ),
+    )
 }
 
 /// Answers the question of a scenario that was found before.

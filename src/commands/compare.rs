@@ -12,6 +12,7 @@ use reports::comparison::{self, Comparison};
 
 use super::{Failure, Loaded, load_any, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
+use crate::diagnostic::Code;
 use crate::gate::Gate;
 
 /// Runs the verb.
@@ -22,19 +23,19 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
         .iter()
         .map(|text| Gate::parse(text))
         .collect::<Result<_, _>>()
-        .map_err(|why| Failure::Input(format!("error[S080]: {why}")))?;
+        .map_err(|why| Failure::input(Code::WrongGate, why))?;
     let n_results = args.inputs.iter().filter(|input| is_result(input)).count();
     let comparison = match n_results {
         0 => scenarios(args)?,
         n if n == args.inputs.len() && n > 1 && args.vary.is_empty() => results(args)?,
         _ => {
             let what = "compare takes scenarios, or two or more result.json files and nothing to vary, not both";
-            return Err(Failure::Input(format!("error[S081]: {what}")));
+            return Err(Failure::input(Code::NotComparable, what));
         }
     };
     let mut cases = Vec::new();
     for gate in &gates {
-        cases.extend(gate.cases(&comparison).map_err(|why| Failure::Input(format!("error[S080]: {why}")))?);
+        cases.extend(gate.cases(&comparison).map_err(|why| Failure::input(Code::WrongGate, why))?);
     }
     if let Some(path) = &args.junit {
         write(path, &reports::junit::render(&cases))?;
@@ -67,7 +68,7 @@ fn is_result(input: &str) -> bool {
 
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
-    let variations = vary::variations(&args.vary).map_err(|why| Failure::Input(format!("error[S083]: {why}")))?;
+    let variations = vary::variations(&args.vary).map_err(|why| Failure::input(Code::WrongVariation, why))?;
     let mut batches: Vec<(String, Loaded)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {
@@ -77,7 +78,6 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     set: [args.set.as_slice(), &variation.set].concat(),
                     seed: Some(args.seed + offset),
                     out: None,
-                    strict_hull: false,
                     jobs: None,
                 };
                 batches.push((variation.label(name), load_any(&scenario)?));
@@ -89,7 +89,10 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
         if !known.contains(&baseline.as_str()) {
             let near = crate::diagnostic::nearest(baseline, known)
                 .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            return Err(Failure::Input(format!("error[S029]: no scenario runs the baseline `{baseline}`{near}")));
+            return Err(Failure::input(
+                Code::UnknownBaseline,
+                format!("no scenario runs the baseline `{baseline}`{near}"),
+            ));
         }
     }
     let bar = progress(args, batches.len());
@@ -110,21 +113,37 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
     let mut runs = Vec::new();
     for (index, path) in args.inputs.iter().enumerate() {
         if args.inputs[..index].contains(path) {
-            return Err(Failure::Input(format!(
-                "error[S082]: `{path}` is given twice, and has nothing to differ from"
-            )));
+            let what = format!("`{path}` is given twice, and has nothing to differ from");
+            return Err(Failure::input(Code::NotComparable, what));
         }
-        let text = crate::text_file::read(std::path::Path::new(path))
-            .map_err(|why| Failure::Input(format!("error[S082]: cannot read `{path}`: {why}")))?;
-        let run: RunResult = serde_json::from_str(&text)
-            .map_err(|error| Failure::Input(format!("error[S082]: `{path}` is no result of a run: {error}")))?;
-        if run.schema != reports::SCHEMA {
-            let what = format!("`{path}` has schema `{}`, expected `{}`", run.schema, reports::SCHEMA);
-            return Err(Failure::Input(format!("error[S082]: {what}")));
-        }
+        let run = read_result(path).map_err(|why| Failure::input(Code::WrongResult, why))?;
         runs.push((path.clone(), run));
     }
     Ok(comparison::across(&runs))
+}
+
+/// A result of `run`, with what a file can get wrong beyond its form.
+fn read_result(path: &str) -> Result<RunResult, String> {
+    let text = crate::text_file::read(Path::new(path)).map_err(|why| format!("cannot read `{path}`: {why}"))?;
+    let run: RunResult =
+        serde_json::from_str(&text).map_err(|error| format!("`{path}` is no result of a run: {error}"))?;
+    if run.schema != reports::SCHEMA {
+        return Err(format!("`{path}` has schema `{}`, expected `{}`", run.schema, reports::SCHEMA));
+    }
+    for (index, row) in run.results.iter().enumerate() {
+        let (policy, status) = (&row.policy, &row.status);
+        if !reports::STATUSES.contains(&status.as_str()) {
+            let allowed = reports::STATUSES.join(", ");
+            return Err(format!("`{path}`: policy `{policy}` has status `{status}`; allowed are {allowed}"));
+        }
+        if run.results[..index].iter().any(|other| other.policy == *policy) {
+            return Err(format!("`{path}` has policy `{policy}` twice"));
+        }
+    }
+    if run.results.is_empty() {
+        return Err(format!("`{path}` has no policy"));
+    }
+    Ok(run)
 }
 
 fn progress(args: &CompareArgs, n: usize) -> ProgressBar {

@@ -9,7 +9,7 @@ use sim::validation::How;
 use super::calibrate::open;
 use super::{Failure, print, write};
 use crate::cli::ExecuteArgs;
-use crate::diagnostic::{self, Source};
+use crate::diagnostic::{self, Code, Source};
 use crate::scenario::{self, Overrides, Scenario};
 use crate::{hardware, pipeline};
 
@@ -44,7 +44,7 @@ pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
 }
 
 fn unusable(path: &Path, why: &str) -> Failure {
-    Failure::Input(format!("error[S080]: `{}` cannot be executed: {why}", path.display()))
+    Failure::input(Code::UnusablePlan, format!("`{}` cannot be executed: {why}", path.display()))
 }
 
 /// A plan with the scenario that it carries.
@@ -58,7 +58,7 @@ fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
     let Some(origin) = plan.origin.clone() else {
         return Err(unusable(path, "it does not carry its scenario; `skrull-sim plan` writes plans that do"));
     };
-    let overrides = Overrides { set: origin.set, seed: origin.seed, strict_hull: false };
+    let overrides = Overrides { set: origin.set, seed: origin.seed };
     let source = Source { path: origin.scenario, text: origin.text };
     let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
     let checked = scenario::check(source, &folder, &overrides);

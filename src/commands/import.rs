@@ -9,6 +9,7 @@ use sim::cost::profile::Residuals;
 
 use super::{Failure, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
+use crate::diagnostic::Code;
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
@@ -19,8 +20,8 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         date: args.date.clone(),
     };
     let failure = |error| match error {
-        ImportError::Device(_) => Failure::Input(format!("error[S023]: {error}; `skrull-sim list gpus` shows it")),
-        other => Failure::Input(format!("error[S070]: {other}")),
+        ImportError::Device(_) => Failure::input(Code::UnknownGpu, format!("{error}; `skrull-sim list gpus` shows it")),
+        other => Failure::input(Code::WrongTables, other),
     };
     let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", args.name)));
     let tables = match args.format {

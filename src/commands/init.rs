@@ -2,7 +2,7 @@
 
 use super::{Failure, print, write};
 use crate::cli::InitArgs;
-use crate::diagnostic::nearest;
+use crate::diagnostic::{Code, nearest};
 use crate::scenario::{EMBEDDED, shipped};
 
 /// Runs the verb.
@@ -10,21 +10,22 @@ pub fn init(args: &InitArgs) -> Result<(), Failure> {
     let name = &args.name;
     let plain = name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'));
     if name.is_empty() || !plain {
-        return Err(Failure::Input(format!(
-            "error[S005]: `{name}` is no file name; use letters, digits, `-`, `_` and `.`"
-        )));
+        return Err(Failure::input(
+            Code::WrongFileName,
+            format!("`{name}` is no file name; use letters, digits, `-`, `_` and `.`"),
+        ));
     }
     let path = std::path::PathBuf::from(format!("{}.toml", name.trim_end_matches(".toml")));
     if path.exists() {
-        return Err(Failure::Input(format!("error[S005]: `{}` is there already", path.display())));
+        return Err(Failure::input(Code::FileExists, format!("`{}` is there already", path.display())));
     }
     let Some(text) = shipped(&args.from) else {
         let near = nearest(&args.from, EMBEDDED.iter().map(|(name, _)| *name))
             .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        return Err(Failure::Input(format!(
-            "error[S004]: no shipped scenario is called `{}`{near}\n  = `skrull-sim list scenarios` shows all",
-            args.from
-        )));
+        return Err(Failure::input(
+            Code::UnknownName,
+            format!("no shipped scenario is called `{}`{near}\n  = `skrull-sim list scenarios` shows all", args.from),
+        ));
     };
     write(&path, text)?;
     print(&format!("{}: edit it, then `skrull-sim run {}`\n", path.display(), path.display()))

@@ -5,7 +5,7 @@ use sim::workload::distribution;
 
 use super::{Failure, print};
 use crate::cli::Kind;
-use crate::diagnostic::nearest;
+use crate::diagnostic::{Code, nearest};
 use crate::scenario::{EMBEDDED, STARTER, shipped};
 
 /// Runs `list`.
@@ -127,6 +127,11 @@ pub fn show(name: &str) -> Result<(), Failure> {
     if hw::catalog::gpu(name).is_some() {
         return print(&format!("gpu {name}\n{}\n", gpu(name)));
     }
+    if let (Some(cluster), Some(source)) = (hw::catalog::cluster_named(name, 1), hw::catalog::cluster_source(name)) {
+        let (nic, gpu) = (cluster.nic_bandwidth.get() / 1e9, &cluster.gpu.name);
+        let node = format!("{} {gpu} a node, {nic} GB/s per GPU between nodes", cluster.gpus_per_node);
+        return print(&format!("cluster {name}\n{node}\n{source}\n"));
+    }
     if sim::model::embedded(name).is_some() {
         return print(&format!("model {name}\n{}\n", model(name)));
     }
@@ -149,19 +154,27 @@ pub fn show(name: &str) -> Result<(), Failure> {
     if calibrate::profiles::embedded(name).is_some() {
         return print(&format!("profile {name}\n{}\n", profile(name)));
     }
+    let near = nearest(name, names()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    Err(Failure::input(
+        Code::UnknownName,
+        format!("nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names"),
+    ))
+}
+
+/// Every name that `show` knows.
+pub fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
     names.extend(planner::orders::schedules().map(|schedule| schedule.name));
     names.extend(hw::catalog::gpu_names());
+    names.extend(hw::catalog::cluster_names());
     names.extend(sim::model::embedded_names());
     names.extend(distribution::names());
     names.extend(lengths::names());
-    names.extend(policies.iter().map(|(_, name, _)| *name));
+    names.extend(crate::jobs::policies().into_iter().map(|(_, name, _)| name));
     names.extend(sim::serving::router::ROUTERS.iter().map(|router| router.name));
+    names.extend(calibrate::profiles::names());
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));
-    let near = nearest(name, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-    Err(Failure::Input(format!(
-        "error[S004]: nothing is called `{name}`{near}\n  = `skrull-sim list policies` and its kin show all names"
-    )))
+    names
 }
 
 /// Values of a parameter, with its unit.

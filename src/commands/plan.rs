@@ -2,7 +2,7 @@
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::PlanArgs;
-use crate::diagnostic;
+use crate::diagnostic::{self, Code};
 use crate::jobs::Job;
 use crate::pipeline::{self, Decided};
 use crate::scenario::Scenario;
@@ -25,7 +25,7 @@ fn chosen<'a>(args: &PlanArgs, names: &[&'a str]) -> Result<&'a str, Failure> {
         let near = diagnostic::nearest(found, names.iter().copied())
             .map_or_else(String::new, |n| format!("; did you mean `{n}`?"));
         let known = names.join(", ");
-        Failure::Input(format!("error[S027]: the scenario has no policy `{found}`{near}\n  = it has {known}"))
+        Failure::input(Code::UnknownPolicy, format!("the scenario has no policy `{found}`{near}\n  = it has {known}"))
     })
 }
 
@@ -35,9 +35,10 @@ fn of_job(args: &PlanArgs, job: &dyn Job) -> Result<(), Failure> {
     let choice = chosen(args, &names)?;
     let Some(planned) = job.plan(choice) else {
         let name = job.name();
-        return Err(Failure::Input(format!(
-            "error[S090]: there is nothing to decide in `{name}`\n  = `skrull-sim run` takes every kind"
-        )));
+        return Err(Failure::input(
+            Code::WrongKind,
+            format!("there is nothing to decide in `{name}`\n  = `skrull-sim run` takes every kind"),
+        ));
     };
     let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
     let text =

@@ -1,6 +1,6 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -8,6 +8,7 @@ use reports::{Picture, RunResult};
 
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
+use crate::diagnostic::Code;
 use crate::jobs::Job;
 use crate::pipeline::{self, Run};
 use crate::scenario::Scenario;
@@ -18,6 +19,10 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let scenario = match load_any(&args.scenario)? {
         Loaded::Training(scenario) => *scenario,
+        Loaded::Job(_) if args.strict_hull => {
+            let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
+            return Err(Failure::input(Code::WrongKind, what));
+        }
         Loaded::Job(job) => return run_job(args, job.as_ref()),
     };
     let bar = progress(args, scenario.policies.len());
@@ -26,7 +31,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         bar.inc(1);
     });
     bar.finish_and_clear();
-    hull(&scenario, &run, args.quiet)?;
+    hull(args, &scenario, &run)?;
     let dir = out_dir(&args.scenario, &scenario.name)?;
     save(&scenario, &run, &dir)?;
     show(args, &run.result, &dir)?;
@@ -91,7 +96,7 @@ fn progress(args: &RunArgs, n: usize) -> ProgressBar {
 }
 
 /// Says what lies outside the measured hull; an error when the scenario is strict.
-fn hull(scenario: &Scenario, run: &Run, quiet: bool) -> Result<(), Failure> {
+fn hull(args: &RunArgs, scenario: &Scenario, run: &Run) -> Result<(), Failure> {
     let facts = &run.result.cost_model;
     if facts.outside_hull_ratio < 0.005 {
         return Ok(());
@@ -101,11 +106,14 @@ fn hull(scenario: &Scenario, run: &Run, quiet: bool) -> Result<(), Failure> {
         facts.outside_hull_ratio * 100.0,
         facts.outside_hull.join(", ")
     );
-    if scenario.strict_hull {
-        return Err(Failure::Input(format!("error[S060]: {share}")));
+    if args.strict_hull || scenario.strict_hull {
+        return Err(Failure::input(Code::OutsideHull, share));
     }
-    if !quiet {
-        eprintln!("warning[S060]: {share}\n  = the interval is wide there; `--strict-hull` makes this an error\n");
+    if !args.quiet {
+        let code = Code::OutsideHull;
+        let help = "the interval is wide there; `--strict-hull` makes this an error";
+        // Standard error may be closed; the report says it too.
+        let _ = writeln!(std::io::stderr(), "warning[{code}]: {share}\n  = {help}\n");
     }
     Ok(())
 }

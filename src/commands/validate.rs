@@ -13,6 +13,7 @@ use sim::{CostModel, Timeline};
 use super::calibrate::{bar, failed, fit, measure, open, slug, table};
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
+use crate::diagnostic::Code;
 use crate::gate::Gate;
 use crate::hardware::{self, Planned};
 use crate::pipeline;
@@ -64,13 +65,16 @@ fn same_device(args: &ValidateArgs, scenario: &Scenario, device: &dyn Device) ->
     if is_same || args.allow_foreign_profile {
         return Ok(());
     }
-    Err(Failure::Input(format!(
-        "error[S081]: the scenario's cluster is of `{wanted}`, device `{}` is {} (`{}` in the catalogue)\n  \
+    Err(Failure::input(
+        Code::OtherDevice,
+        format!(
+            "the scenario's cluster is of `{wanted}`, device `{}` is {} (`{}` in the catalogue)\n  \
          = set `cluster.gpu`, or take the figures of another device with `--allow-foreign-profile`",
-        args.device.device,
-        device.facts().name,
-        found.as_deref().unwrap_or("not listed")
-    )))
+            args.device.device,
+            device.facts().name,
+            found.as_deref().unwrap_or("not listed")
+        ),
+    ))
 }
 
 /// What the prediction rests on.
@@ -103,19 +107,22 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
 
 fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Profile, Failure> {
     let wrong =
-        |why: String| Failure::Input(format!("error[S035]: profile `{}` cannot be used: {why}", path.display()));
+        |why: String| Failure::input(Code::WrongProfile, format!("profile `{}` cannot be used: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let profile = Profile::parse(&text).map_err(wrong)?;
     let of = profile.device.as_ref().map_or("an unnamed device", |device| &device.name);
     if of != device.facts().name && !args.allow_foreign_profile {
-        return Err(Failure::Input(format!(
-            "error[S082]: profile `{}` was measured on {of}, device `{}` is {}\n  \
+        return Err(Failure::input(
+            Code::OtherDevice,
+            format!(
+                "profile `{}` was measured on {of}, device `{}` is {}\n  \
              = `skrull-sim calibrate --device {}` measures this one; `--allow-foreign-profile` takes it all the same",
-            path.display(),
-            args.device.device,
-            device.facts().name,
-            args.device.device
-        )));
+                path.display(),
+                args.device.device,
+                device.facts().name,
+                args.device.device
+            ),
+        ));
     }
     Ok(profile)
 }
@@ -263,7 +270,7 @@ fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
         Err(format!("gate `{text}`: no figure `{}`; allowed are {}", gate.metric(), FIGURES.join(", ")))
     };
     let gates = texts.iter().map(gate).collect::<Result<Vec<Gate>, String>>();
-    gates.map_err(|why| Failure::Input(format!("error[S080]: {why}")))
+    gates.map_err(|why| Failure::input(Code::WrongGate, why))
 }
 
 /// Holds the gates against the report.

@@ -43,6 +43,7 @@ impl Job for Endpoints {
                     "all coefficients are fitted to published runs, one set per framework and kind of model: {}",
                     self.laws.source
                 )],
+                outside_hull_ratio: f64::NAN,
                 ..CostModelFacts::default()
             },
             columns: super::columns(&COLUMNS),

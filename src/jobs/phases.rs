@@ -61,6 +61,7 @@ fn run(scenario: &PhasesScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             profile: "roofline of a stage".to_owned(),
             source: "datasheet".to_owned(),
             free_parameters: scenario.free_parameters.clone(),
+            outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
         columns: super::columns(&COLUMNS),

@@ -89,6 +89,7 @@ fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             profile: "times of a layer by batch size".to_owned(),
             source: scenario.times.clone(),
             free_parameters: scenario.free_parameters.clone(),
+            outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
         columns: super::columns(&COLUMNS),

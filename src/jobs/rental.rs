@@ -255,6 +255,7 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
             profile: asked.profile.clone(),
             source: asked.source.clone(),
             free_parameters: asked.free_parameters.clone(),
+            outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
         columns,

@@ -81,6 +81,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             profile: profiles(scenario),
             source: source.name().to_owned(),
             free_parameters: scenario.free_parameters.clone(),
+            outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
         columns: if is_planned { super::columns(&scaling::COLUMNS) } else { Vec::new() },

@@ -6,7 +6,7 @@ use sim::{Problem, memory};
 use super::PolicyChoice;
 use super::parallel::Places;
 use super::reader::Reader;
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
 pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {
@@ -24,7 +24,10 @@ pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[
     for choice in policies {
         if let Some(cp) = choice.cp.filter(|cp| *cp == 0 || !ranks.is_multiple_of(*cp)) {
             let what = format!("policy `{}` has cp {cp}, which does not divide its {ranks} ranks", choice.name);
-            reader.find(Finding::error("S048", None, what).help(format!("allowed are {}", divisors(u64::from(ranks)))));
+            reader.find(
+                Finding::error(Code::WrongPolicyDegree, None, what)
+                    .help(format!("allowed are {}", divisors(u64::from(ranks)))),
+            );
         }
     }
     if reader.n_errors() == before {
@@ -70,7 +73,7 @@ fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Places) -> bool {
         let what = if layout.tp == 1 && layout.pp == 1 { "cp does" } else { "cp × tp × pp do" };
         format!("{what} not divide {n_gpus}; allowed are {}", divisors(u64::from(n_gpus)))
     };
-    reader.find(Finding::error("S040", at.cp.clone(), what).help(fitting));
+    reader.find(Finding::error(Code::WrongGpuCount, at.cp.clone(), what).help(fitting));
     false
 }
 
@@ -82,7 +85,7 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         let what =
             format!("tensor parallel {} does not divide the {heads} attention heads of `{}`", layout.tp, model.name);
         reader.find(
-            Finding::error("S031", at.tp.clone(), what)
+            Finding::error(Code::UnevenDegree, at.tp.clone(), what)
                 .help(format!("allowed here: {}", node_divisors(heads, problem))),
         );
     }
@@ -90,7 +93,9 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     if layout.exchange == ContextExchange::Ulysses && layout.cp > 1 && !heads.is_multiple_of(cut) {
         let degrees = if layout.tp == 1 { format!("cp {}", layout.cp) } else { format!("cp × tp {cut}") };
         let what = format!("ulysses cuts heads: {degrees} does not divide the {heads} heads of `{}`", model.name);
-        reader.find(Finding::error("S041", at.cp.clone(), what).help(format!("allowed here: {}", divisors(heads))));
+        reader.find(
+            Finding::error(Code::UlyssesHeads, at.cp.clone(), what).help(format!("allowed here: {}", divisors(heads))),
+        );
     }
     let island = problem.cluster.nvlink_island;
     let consecutive = layout.order[0] == sim::layout::Axis::Tensor;
@@ -101,7 +106,7 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         let what = format!("a tensor group of {} crosses NVLink islands of {island} GPUs", layout.tp);
         let help =
             format!("its exchange would go over the host; `tp = {island}` with tp first in `order` stays inside");
-        reader.find(Finding::error("S044", at.tp.clone(), what).help(help));
+        reader.find(Finding::error(Code::CrossesIslands, at.tp.clone(), what).help(help));
     }
 }
 
@@ -111,21 +116,25 @@ fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
     let ep = u64::from(layout.ep);
     if ep > 1 && n_routed == 0 {
         let what = format!("expert parallel {ep}, but `{}` has no experts", problem.model.name);
-        reader.find(Finding::error("S045", at.ep.clone(), what).help("leave `ep` out"));
+        reader.find(Finding::error(Code::WrongExperts, at.ep.clone(), what).help("leave `ep` out"));
     } else if ep > 1 && !n_routed.is_multiple_of(ep) {
         let what = format!("expert parallel {ep} does not divide the {n_routed} experts of `{}`", problem.model.name);
-        reader.find(Finding::error("S045", at.ep.clone(), what).help(format!("allowed here: {}", divisors(n_routed))));
+        reader.find(
+            Finding::error(Code::WrongExperts, at.ep.clone(), what)
+                .help(format!("allowed here: {}", divisors(n_routed))),
+        );
     }
     if layout.expert_tp != 1 && layout.expert_tp != layout.tp {
         let what = format!("`expert_tp` is {}, which is neither 1 nor tp {}", layout.expert_tp, layout.tp);
         reader.find(
-            Finding::error("S045", at.ep.clone(), what).help("experts are cut over the tensor group, or not at all"),
+            Finding::error(Code::WrongExperts, at.ep.clone(), what)
+                .help("experts are cut over the tensor group, or not at all"),
         );
     } else if layout.expert_span().is_none() {
         let what = format!("expert groups of {ep} do not fill tp {} × cp {} × dp {}", layout.tp, layout.cp, layout.dp);
         let help =
             "a group covers tensor ranks (with `expert_tp = 1`), then context, then data ranks; each in whole parts";
-        reader.find(Finding::error("S045", at.ep.clone(), what).help(help));
+        reader.find(Finding::error(Code::WrongExperts, at.ep.clone(), what).help(help));
     }
 }
 
@@ -139,7 +148,7 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         );
         let help =
             format!("allowed are up to {n_layers} stages, for example `pp = {}`", n_layers.min(u64::from(layout.pp)));
-        reader.find(Finding::error("S046", at.pp.clone(), what).help(help));
+        reader.find(Finding::error(Code::WrongStages, at.pp.clone(), what).help(help));
     }
     let given = &problem.execution.layers;
     let sum: u64 = given.iter().map(|&n| u64::from(n)).sum();
@@ -149,14 +158,15 @@ fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
             given.len()
         );
         reader.find(
-            Finding::error("S046", at.layers.clone(), what)
+            Finding::error(Code::WrongStages, at.layers.clone(), what)
                 .help("one number per stage along the path, all layers in total"),
         );
     }
     if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
         let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";
         reader.find(
-            Finding::error("S047", at.pp.clone(), what.to_owned()).help("use `zero = 1`, or `schedule = \"1f1b\"`"),
+            Finding::error(Code::ShardedSplitBackward, at.pp.clone(), what.to_owned())
+                .help("use `zero = 1`, or `schedule = \"1f1b\"`"),
         );
     }
 }
@@ -166,7 +176,7 @@ fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
     if problem.execution.unit_times.is_none()
         && let Err(why) = memory::fits(problem)
     {
-        reader.find(Finding::error("S042", None, why));
+        reader.find(Finding::error(Code::ModelTooLarge, None, why));
     } else if problem.bucket_tokens == 0 {
         problem.bucket_tokens = memory::token_capacity(problem);
     }
@@ -178,7 +188,8 @@ fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
             problem.bucket_tokens
         );
         reader.find(
-            Finding::warning("S043", None, what).help(format!("`workload.max_tokens = {capacity}` or a larger `cp`")),
+            Finding::warning(Code::LongSequence, None, what)
+                .help(format!("`workload.max_tokens = {capacity}` or a larger `cp`")),
         );
     }
 }

@@ -4,7 +4,7 @@ use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
 use hw::{Bytes, BytesPerSecond, Cluster, Fabric};
 
 use super::reader::{Section, unknown};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
 pub(super) const RESERVED_GIB: f64 = 2.0;
@@ -18,15 +18,15 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
         (Some((name, at)), gpu) => {
             if let Some((_, gpu_at)) = gpu {
                 let what = "`cluster.name` and `cluster.gpu` exclude each other";
-                section.find(Finding::error("S036", gpu_at, what));
+                section.find(Finding::error(Code::ExclusiveKeys, gpu_at, what));
             } else if let Some(per_node_at) = per_node_at {
                 let what = "`cluster.name` fixes `gpus_per_node`";
-                section.find(Finding::error("S036", Some(per_node_at), what));
+                section.find(Finding::error(Code::ExclusiveKeys, Some(per_node_at), what));
             }
             let cluster = hw::catalog::cluster_named(&name, nodes);
             if cluster.is_none() {
                 let known = hw::catalog::cluster_names();
-                section.find(unknown("S037", format!("unknown cluster `{name}`"), &name, known, at));
+                section.find(unknown(Code::UnknownCluster, format!("unknown cluster `{name}`"), &name, known, at));
             }
             cluster
         }
@@ -40,7 +40,13 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
         (None, Some((name, at))) => {
             let gpu = hw::catalog::gpu(&name);
             if gpu.is_none() {
-                section.find(unknown("S023", format!("unknown GPU `{name}`"), &name, hw::catalog::gpu_names(), at));
+                section.find(unknown(
+                    Code::UnknownGpu,
+                    format!("unknown GPU `{name}`"),
+                    &name,
+                    hw::catalog::gpu_names(),
+                    at,
+                ));
             }
             gpu.map(|gpu| hw::catalog::cluster(&gpu, nodes, per_node))
         }
@@ -65,7 +71,7 @@ pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
     let (island, island_at) = section.count("nvlink_island", Some(per_node), 1..=1024);
     if !per_node.is_multiple_of(island) {
         let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
-        section.find(Finding::error("S030", island_at, what));
+        section.find(Finding::error(Code::WrongIsland, island_at, what));
     }
     section.finish();
     machine.filter(|_| per_node.is_multiple_of(island)).map(|mut cluster| {

@@ -7,7 +7,7 @@ use sim::problem::UnitTimes;
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, unknown};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// What the section says.
 pub struct Cost {
@@ -35,19 +35,26 @@ impl Cost {
     }
 }
 
-/// Reads the section.
+/// Reads the section of a training scenario.
 pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let units = units(&mut section);
+    let strict_hull = section.flag("strict_hull", false);
+    Cost { units, strict_hull, ..of_engine(section, folder, gpu) }
+}
+
+/// Reads the section of a scenario in which engines serve: no passes of a pipeline, and no share outside the hull.
+pub fn of_engine(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let sustained_flops_ratio = section.number("sustained_flops_ratio", 1.0, 0.01..=1.0);
-    let (profile, is_roofline, strict_hull) = profile(section, folder, gpu);
-    Cost { profile, is_roofline, strict_hull, sustained_flops_ratio, units }
+    let (profile, is_roofline) = profile(&mut section, folder, gpu);
+    section.finish();
+    Cost { profile, is_roofline, strict_hull: false, sustained_flops_ratio, units: None }
 }
 
 /// Durations per token and pipeline rank, in microseconds, kept in whole nanoseconds.
 fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     let (value, at) = section.take("units")?;
     let ValueInner::Table(mut table) = value else {
-        section.find(Finding::error("S011", at, "`cost.units` is not a table"));
+        section.find(Finding::error(Code::WrongType, at, "`cost.units` is not a table"));
         return None;
     };
     let mut ns = |key: &'static str| {
@@ -62,7 +69,7 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
         _ => {
             let what = "`cost.units` needs exactly `forward_us`, `input_us` and `weight_us`, from 0 to 1e9";
             section.find(
-                Finding::error("S051", at, what)
+                Finding::error(Code::WrongUnits, at, what)
                     .help("durations of a pipeline rank's passes per token, in microseconds"),
             );
             None
@@ -70,26 +77,27 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
-fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool, bool) {
+fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool) {
     let named = section.text("profile");
-    let strict = section.flag("strict_hull", false);
+    let is_named = named.is_some();
     let (text, name, at) = match named {
-        Some((name, _)) if name == "roofline" => {
-            section.finish();
-            return (None, true, strict);
-        }
+        Some((name, _)) if name == "roofline" => return (None, true),
         Some((name, at)) => match calibrate::profiles::embedded(&name) {
             Some(text) => (Some(text.to_owned()), name, at),
             None => match crate::text_file::read(&folder.join(&name)) {
                 Ok(text) => (Some(text), name, at),
                 Err(why) if folder.join(&name).exists() => {
-                    section.find(Finding::error("S034", at, format!("cannot read profile `{name}`: {why}")));
+                    section.find(Finding::error(
+                        Code::UnknownProfile,
+                        at,
+                        format!("cannot read profile `{name}`: {why}"),
+                    ));
                     (None, name, None)
                 }
                 Err(_) => {
                     let names = calibrate::profiles::names().into_iter().chain(["roofline"]);
                     section.find(unknown(
-                        "S034",
+                        Code::UnknownProfile,
                         format!("no profile `{name}`, shipped or as a file"),
                         &name,
                         names,
@@ -107,10 +115,26 @@ fn profile(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> (Optio
     let profile = text.and_then(|text| {
         Profile::parse(&text)
             .map_err(|why| {
-                section.find(Finding::error("S035", at.clone(), format!("profile `{name}` cannot be used: {why}")))
+                section.find(Finding::error(
+                    Code::WrongProfile,
+                    at.clone(),
+                    format!("profile `{name}` cannot be used: {why}"),
+                ))
             })
             .ok()
     });
-    section.finish();
-    (profile, false, strict)
+    if let (Some(found), Some(gpu), true) = (&profile, gpu, is_named)
+        && !is_of(&found.gpu, gpu)
+    {
+        let what = format!("profile `{name}` was measured on `{}`, the cluster has `{gpu}`", found.gpu);
+        let help = "its times are taken as they are; `cost.profile = \"roofline\"` uses the datasheet instead";
+        section.find(Finding::warning(Code::OtherGpu, at, what).help(help));
+    }
+    (profile, false)
+}
+
+/// Whether a profile of one GPU stands for another: the same one, or one of the same family.
+fn is_of(measured: &str, gpu: &str) -> bool {
+    let family = calibrate::profiles::of_gpu(gpu);
+    measured == gpu || (family.is_some() && family == calibrate::profiles::of_gpu(measured))
 }

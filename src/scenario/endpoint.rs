@@ -9,7 +9,7 @@ use sim::serving::endpoint::{Format, Laws, Setting};
 use super::Overrides;
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, unknown};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 
 const SECTIONS: [&str; 2] = ["endpoints", "expect"];
 
@@ -81,7 +81,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides:
         let is_known = list.iter().any(|endpoint| endpoint.name == name);
         if !is_known && list.len() == n_settings {
             let names: Vec<&str> = list.iter().map(|endpoint| endpoint.name.as_str()).collect();
-            reader.find(unknown("S029", format!("baseline `{name}` is no setting"), &name, names, at));
+            reader.find(unknown(Code::UnknownBaseline, format!("baseline `{name}` is no setting"), &name, names, at));
         }
         name
     });
@@ -105,14 +105,26 @@ fn endpoint(mut section: Section<'_>, laws: &Laws) -> Option<Endpoint> {
     let model = model_name.and_then(|(name, at)| {
         let model = sim::model::embedded(&name);
         if model.is_none() {
-            section.find(unknown("S022", format!("unknown model `{name}`"), &name, sim::model::embedded_names(), at));
+            section.find(unknown(
+                Code::UnknownModel,
+                format!("unknown model `{name}`"),
+                &name,
+                sim::model::embedded_names(),
+                at,
+            ));
         }
         model
     });
     let gpu = gpu_name.and_then(|(name, at)| {
         let gpu = hw::catalog::gpu(&name);
         if gpu.is_none() {
-            section.find(unknown("S023", format!("unknown GPU `{name}`"), &name, hw::catalog::gpu_names(), at));
+            section.find(unknown(
+                Code::UnknownGpu,
+                format!("unknown GPU `{name}`"),
+                &name,
+                hw::catalog::gpu_names(),
+                at,
+            ));
         }
         gpu
     });
@@ -120,7 +132,7 @@ fn endpoint(mut section: Section<'_>, laws: &Laws) -> Option<Endpoint> {
         if laws.frameworks().contains(&name.as_str()) {
             return Some(name);
         }
-        section.find(unknown("S012", format!("unknown framework `{name}`"), &name, laws.frameworks(), at));
+        section.find(unknown(Code::UnknownWord, format!("unknown framework `{name}`"), &name, laws.frameworks(), at));
         None
     });
     let format = Format::ALL[section.word("format", 0, &Format::NAMES)];
@@ -129,7 +141,7 @@ fn endpoint(mut section: Section<'_>, laws: &Laws) -> Option<Endpoint> {
     let attention_groups = small(groups);
     if !gpus.is_multiple_of(attention_groups) {
         let what = format!("`attention_groups` = {attention_groups} does not divide `gpus` = {gpus}");
-        section.find(Finding::error("S011", groups_at, what).help("write a power of two up to `gpus`"));
+        section.find(Finding::error(Code::OutOfRange, groups_at, what).help("write a power of two up to `gpus`"));
     }
     let mut count = |key: &'static str| section.count(key, None, 1..=10_000_000).0;
     let sizes = ["prompt_tokens", "output_tokens", "concurrency"].map(&mut count);

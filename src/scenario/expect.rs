@@ -6,7 +6,7 @@ use reports::{PolicyResult, RunResult};
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// One expectation.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +37,7 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
         let kinds = ["metrics.", "planner.", "speedup_ratio.", "status."];
         if name != "order" && !kinds.iter().any(|kind| name.starts_with(kind)) {
             let what = format!("expectation `{name}` is about nothing that a result has");
-            section.find(Finding::error("S050", at, what).help(
+            section.find(Finding::error(Code::WrongExpectation, at, what).help(
                 "keys are \"metrics.POLICY.METRIC\", \"planner.POLICY.FIGURE\", \"speedup_ratio.POLICY\", \"status.POLICY\" and order",
             ));
             continue;
@@ -45,7 +45,7 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
         match holds(&name, value.take()) {
             Some(holds) => expectations.push(Expectation { key: name, holds }),
             None => section.find(
-                Finding::error("S050", at, format!("expectation `{name}` cannot be read"))
+                Finding::error(Code::WrongExpectation, at, format!("expectation `{name}` cannot be read"))
                     .help("write { near = 1.4, within = 0.1 }, { exact = 4 }, { min = 1, max = 2 }, { status = \"oom\" } or order = [...]"),
             ),
         }

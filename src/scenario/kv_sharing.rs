@@ -13,7 +13,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::run_list::run_list;
 use super::{Overrides, cluster, cost, model, serving};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "trace", "long", "engine", "policies", "cost", "expect"];
 
@@ -109,7 +109,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let run = run_list(&mut section, plain, Vec::new());
     section.finish();
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved)), (mut requests, _)) = model.zip(cluster).zip(requests)?;
     long.lay(&mut requests, seed);
@@ -146,7 +146,7 @@ fn long(mut section: Section<'_>) -> Long {
     let output = small(section.count("output_tokens", Some(256), 1..=1_000_000).0);
     if least > most {
         let what = format!("`long.tokens_min` = {least} is above `long.tokens_max` = {most}");
-        section.find(Finding::error("S011", at, what));
+        section.find(Finding::error(Code::OutOfRange, at, what));
     }
     section.finish();
     Long { share, tokens: [small(least), small(most.max(least))], output }
@@ -184,7 +184,7 @@ fn engine(mut section: Section<'_>) -> EngineSettings {
         let (tokens, sequences) = (settings.tokens_max, settings.sequences_max);
         let what = format!("`engine.max_tokens` = {tokens} is below `engine.max_sequences` = {sequences}");
         let help = "every decoding sequence has its token in each iteration; raise the one or lower the other";
-        section.find(Finding::error("S093", None, what).help(help));
+        section.find(Finding::error(Code::FewTokens, None, what).help(help));
     }
     section.finish();
     settings
@@ -195,7 +195,7 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &KvSharing) {
     let (n_gpus, tp, heads) = (scenario.cluster.n_gpus(), scenario.engine.tensor_degree, scenario.model.n_heads);
     if !n_gpus.is_multiple_of(tp) || n_gpus / tp > 64 {
         let what = format!("instances of {tp} GPUs do not cut the cluster's {n_gpus} GPUs into 1 to 64 whole ones");
-        return reader.find(Finding::error("S040", None, what).help("change `engine.tp` or the cluster"));
+        return reader.find(Finding::error(Code::WrongGpuCount, None, what).help("change `engine.tp` or the cluster"));
     }
     let degrees = scenario.choices.iter().map(|(_, policy)| if *policy == Policy::Single { n_gpus } else { tp });
     let mut degrees: Vec<u32> = degrees.collect();
@@ -205,9 +205,9 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &KvSharing) {
         if !heads.is_multiple_of(u64::from(degree)) {
             let name = &scenario.model.name;
             let what = format!("{degree} GPUs of an instance do not divide the {heads} attention heads of `{name}`");
-            reader.find(Finding::error("S031", None, what));
+            reader.find(Finding::error(Code::UnevenDegree, None, what));
         } else if let Err(why) = scenario.capacity(degree) {
-            reader.find(Finding::error("S094", None, why));
+            reader.find(Finding::error(Code::NoRoomForCache, None, why));
         }
     }
 }

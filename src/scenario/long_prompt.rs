@@ -14,7 +14,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::run_list::run_list;
 use super::{Overrides, cluster, cost, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "prompt", "engine", "attention", "policies", "cost", "expect"];
 
@@ -118,7 +118,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let base = PromptChoice { kernel: attention.kernel, ..base };
     let run = policies(reader.section("policies"), base);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     let room = Bytes::from_f64(cluster.gpu.memory.as_f64() * memory_ratio).0.saturating_sub(reserved.0);
@@ -248,7 +248,7 @@ fn law(section: &mut Section<'_>) -> Option<ChunkLaw> {
     if found.is_none() {
         let what = "`stage_ms` needs exactly `a`, `b`, `c` and `gamma`, numbers from 0 to 1e9";
         let help = "milliseconds of a stage for x tokens after P: c + gamma P + a (2 P x + x x) + b x";
-        section.find(Finding::error("S120", at, what).help(help));
+        section.find(Finding::error(Code::WrongStageLaw, at, what).help(help));
     }
     found
 }
@@ -263,7 +263,7 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &LongPrompt) {
         let Degrees { tensor, pipeline } = choice.degrees;
         if tensor * pipeline > n_gpus {
             let what = format!("`{name}` takes tp {tensor} × pp {pipeline} GPUs, the cluster has {n_gpus}");
-            reader.find(Finding::error("S040", None, what).help("lower `engine.tp` or `engine.pp`"));
+            reader.find(Finding::error(Code::WrongGpuCount, None, what).help("lower `engine.tp` or `engine.pp`"));
         }
         if !model.n_heads.is_multiple_of(u64::from(tensor)) || !model.n_layers.is_multiple_of(u64::from(pipeline)) {
             let (heads, layers) = (model.n_heads, model.n_layers);
@@ -271,14 +271,14 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &LongPrompt) {
                 "`{name}`: tp {tensor} must divide the {heads} heads and pp {pipeline} the {layers} layers of `{}`",
                 model.name
             );
-            reader.find(Finding::error("S031", None, what));
+            reader.find(Finding::error(Code::UnevenDegree, None, what));
         }
         let is_sparse = matches!(choice.policy, Policy::Sparse | Policy::SparseDcpp);
         if is_sparse && scenario.budget.is_none() {
             let known: Vec<&str> = sparse::budgets().collect();
             let what = format!("no sparse budget is shipped for `{}`", model.name);
             let help = format!("write `attention.vertical` and `attention.slash`; shipped are {}", known.join(", "));
-            reader.find(Finding::error("S121", None, what).help(help));
+            reader.find(Finding::error(Code::NoSparseBudget, None, what).help(help));
         }
     }
 }

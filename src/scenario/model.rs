@@ -5,7 +5,7 @@ use std::path::Path;
 use sim::Model;
 
 use super::reader::{Section, unknown};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::text_file;
 
 /// Reads the section.
@@ -21,18 +21,19 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
             None
         }
         (Some(_), Some((_, at))) => {
-            section.find(Finding::error("S036", at, "`name` and `config` of a model exclude each other"));
+            section.find(Finding::error(Code::ExclusiveKeys, at, "`name` and `config` of a model exclude each other"));
             None
         }
         (None, Some((path, at))) => match text_file::read(&folder.join(&path)) {
             Err(error) => {
-                section.find(Finding::error("S020", at, format!("cannot read `{path}`: {error}")));
+                section.find(Finding::error(Code::UnreadableModel, at, format!("cannot read `{path}`: {error}")));
                 None
             }
             Ok(text) => Model::from_config(&path, &text)
                 .map_err(|why| {
-                    why.into_iter()
-                        .for_each(|why| section.find(Finding::error("S021", at.clone(), format!("`{path}`: {why}"))));
+                    why.into_iter().for_each(|why| {
+                        section.find(Finding::error(Code::WrongModel, at.clone(), format!("`{path}`: {why}")))
+                    });
                 })
                 .ok(),
         },
@@ -40,7 +41,7 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
             let model = sim::model::embedded(&name);
             if model.is_none() {
                 section.find(unknown(
-                    "S022",
+                    Code::UnknownModel,
                     format!("unknown model `{name}`"),
                     &name,
                     sim::model::embedded_names(),

@@ -6,7 +6,7 @@ use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of};
 use super::{policies, search};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// Words for the exchange inside a context group.
 pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];
@@ -119,7 +119,8 @@ fn order(section: &mut Section<'_>) -> [Axis; 4] {
     }
     let what = format!("`{text}` is not an order of ranks");
     section.find(
-        Finding::error("S039", at, what).help("allowed is each of tp, cp, dp, pp once, for example `tp-cp-dp-pp`"),
+        Finding::error(Code::WrongRankOrder, at, what)
+            .help("allowed is each of tp, cp, dp, pp once, for example `tp-cp-dp-pp`"),
     );
     default
 }
@@ -128,14 +129,16 @@ fn order(section: &mut Section<'_>) -> [Axis; 4] {
 fn layers(section: &mut Section<'_>) -> (Vec<u32>, Place) {
     let Some((value, at)) = section.take("layers") else { return (Vec::new(), None) };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error("S011", at, "`parallel.layers` is not a list of layer counts"));
+        section.find(Finding::error(Code::WrongType, at, "`parallel.layers` is not a list of layer counts"));
         return (Vec::new(), None);
     };
     let mut layers = Vec::with_capacity(items.len());
     for item in &items {
         match item.as_integer().and_then(|n| u32::try_from(n).ok()) {
             Some(n) => layers.push(n),
-            None => section.find(Finding::error("S011", place_of(item), "a stage's layers are a whole number")),
+            None => {
+                section.find(Finding::error(Code::WrongType, place_of(item), "a stage's layers are a whole number"))
+            }
         }
     }
     (layers, at)

@@ -13,7 +13,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, unknown};
 use super::run_list::{RunList, run_list};
 use super::{Overrides, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 
 const SECTIONS: [&str; 7] = ["model", "pool", "requests", "slo", "search", "policies", "expect"];
 
@@ -162,7 +162,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
     let n = task.pool.machines.len();
     if targets.reference >= n {
         let what = format!("`slo.reference_machine` is {}, the pool has machines 0 to {}", targets.reference, n - 1);
-        reader.find(Finding::error("S140", None, what));
+        reader.find(Finding::error(Code::UnknownPosition, None, what));
         return None;
     }
     match alone_s(&task, targets.reference) {
@@ -173,7 +173,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
         }
         Err(why) => {
             let help = "`slo.reference_machine` names the machine whose latencies the targets are multiples of";
-            reader.find(Finding::error("S141", None, why.to_string()).help(help));
+            reader.find(Finding::error(Code::NoReference, None, why.to_string()).help(help));
             None
         }
     }
@@ -210,7 +210,7 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
             Some(table) => list = table.sample(2 * n, seed).list,
             None => {
                 section.find(unknown(
-                    "S026",
+                    Code::UnknownLengths,
                     format!("unknown table of lengths `{name}`"),
                     &name,
                     lengths::names(),
@@ -226,7 +226,7 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
     if list.is_empty() {
         let what = "no request is within `requests.prompt_max` and `requests.output_max`";
         let at = section.at();
-        section.find(Finding::error("S092", at, what));
+        section.find(Finding::error(Code::NoRequests, at, what));
     }
     section.finish();
     let mut requests = Requests::of(list);
@@ -294,7 +294,8 @@ fn machine(mut section: Section<'_>) -> Option<Machine> {
             prices: Vec::new(),
         }),
         _ => {
-            let finding = unknown("S023", format!("unknown GPU `{name}`"), &name, hw::catalog::gpu_names(), at);
+            let finding =
+                unknown(Code::UnknownGpu, format!("unknown GPU `{name}`"), &name, hw::catalog::gpu_names(), at);
             section.find(finding.help(
                 "a GPU that is not in the catalogue needs `memory_gb`, `memory_gb_per_s`, `peak_bf16_tflops`, `intra_gb_per_s`",
             ));
@@ -339,7 +340,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
             let found = named(&name);
             if found.is_none() {
                 let names = METHODS.iter().map(|(name, ..)| *name);
-                section.find(unknown("S027", format!("unknown policy `{name}`"), &name, names, at));
+                section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
             }
             found
         }

@@ -1,5 +1,6 @@
 //! `[policies]`: which to run, with parameters, under names of their own, and with a pipeline schedule of their own.
 
+use planner::compression::Question;
 use planner::policy::Allowed;
 use planner::{Policy, Value};
 use sim::layout::ContextExchange;
@@ -9,19 +10,24 @@ use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of, unknown};
 use super::run_list::{RunList, run_list};
-use super::{PolicyChoice, parallel};
-use crate::diagnostic::Finding;
+use super::{PolicyChoice, compression, parallel};
+use crate::diagnostic::{Code, Finding};
 
 /// Reads the section: the choices in order, and the baseline.
-pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
+pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec<PolicyChoice>, String) {
     let mut variants = Vec::new();
-    section.each_table("variant", &mut |table| variants.extend(variant(table)));
+    section.each_table("variant", &mut |table| variants.extend(variant(table, compressed)));
     let mut plain = Vec::new();
     for policy in planner::policies::POLICIES {
         let name = policy.card().name;
         let choice = match section.table(name) {
-            Some(table) => choice(table, name.to_owned(), *policy),
-            None => PolicyChoice { name: name.to_owned(), policy: name.to_owned(), ..PolicyChoice::default() },
+            Some(table) => choice(table, name.to_owned(), *policy, compressed),
+            None => PolicyChoice {
+                name: name.to_owned(),
+                policy: name.to_owned(),
+                compression: compressed.cloned(),
+                ..PolicyChoice::default()
+            },
         };
         plain.push((name, choice));
     }
@@ -31,7 +37,7 @@ pub fn policies(mut section: Section<'_>) -> (Vec<PolicyChoice>, String) {
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with its own parameters.
-fn variant(mut section: Section<'_>) -> Option<(String, PolicyChoice)> {
+fn variant(mut section: Section<'_>, compressed: Option<&Question>) -> Option<(String, PolicyChoice)> {
     let name = section.name();
     let Some((policy, at)) = section.text("policy") else {
         section.missing("policy", "a policy, for example `skrull`; `skrull-sim list policies` shows all");
@@ -39,15 +45,16 @@ fn variant(mut section: Section<'_>) -> Option<(String, PolicyChoice)> {
     };
     let Some(found) = planner::policies::named(&policy) else {
         let names = planner::policies::POLICIES.iter().map(|policy| policy.card().name);
-        section.find(unknown("S027", format!("unknown policy `{policy}`"), &policy, names, at));
+        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{policy}`"), &policy, names, at));
         return None;
     };
-    let choice = choice(section, name.clone().unwrap_or_default(), found);
+    let choice = choice(section, name.clone().unwrap_or_default(), found, compressed);
     name.map(|name| (name, choice))
 }
 
-/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`, `recompute_layers`) and its own parameters.
-fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy) -> PolicyChoice {
+/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`, `recompute_layers`, those of
+/// compression) and its own parameters.
+fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compressed: Option<&Question>) -> PolicyChoice {
     let schedule = section.text("schedule").and_then(|(name, at)| schedule(&mut section, &name, at));
     let chunks = count(&mut section, "chunks", 1000);
     let cp = count(&mut section, "cp", 100_000);
@@ -56,9 +63,10 @@ fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy) -> Policy
     let recompute =
         word(&mut section, "recompute", &Recompute::WORDS.map(|(word, _)| word)).map(|index| Recompute::WORDS[index].1);
     let recompute_layers = count(&mut section, "recompute_layers", 10_000);
+    let compression = compression::of_policy(&mut section, compressed);
     let parameters = parameters(&mut section, policy);
     let policy = policy.card().name.to_owned();
-    PolicyChoice { name, policy, parameters, schedule, chunks, cp, exchange, recompute, recompute_layers }
+    PolicyChoice { name, policy, parameters, schedule, chunks, cp, exchange, recompute, recompute_layers, compression }
 }
 
 /// A count from 1, if the key is there.
@@ -76,7 +84,7 @@ pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'st
     let found = planner::orders::schedule(name);
     if found.is_none() {
         let names = planner::orders::schedules().map(|schedule| schedule.name);
-        section.find(unknown("S038", format!("unknown pipeline schedule `{name}`"), name, names, at));
+        section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
     }
     found
 }
@@ -90,8 +98,9 @@ fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collection
         let Some(known) = card.parameters.iter().find(|parameter| parameter.name == key.name) else {
             let names = card.parameters.iter().map(|parameter| parameter.name);
             let names = names.chain(["schedule", "chunks", "cp", "exchange", "recompute", "recompute_layers"]);
+            let names = names.chain(compression::POLICY_KEYS);
             let what = format!("policy `{}` has no parameter `{}`", card.name, key.name);
-            section.find(unknown("S032", what, &key.name, names, at));
+            section.find(unknown(Code::UnknownParameter, what, &key.name, names, at));
             continue;
         };
         match (known.allowed, value.take()) {
@@ -126,13 +135,14 @@ fn number(allowed: Allowed, found: &ValueInner<'_>) -> Option<f64> {
 fn not_allowed(policy: &str, key: &str, allowed: Allowed, found: &ValueInner<'_>, at: Place) -> Finding {
     let what = format!("parameter `{key}` of `{policy}` has a value that is not allowed");
     match (allowed, found) {
-        (Allowed::Words(words), ValueInner::String(word)) => unknown("S033", what, word, words.iter().copied(), at),
-        (Allowed::Words(words), _) => unknown("S033", what, "", words.iter().copied(), at),
+        (Allowed::Words(words), ValueInner::String(word)) => {
+            unknown(Code::WrongParameter, what, word, words.iter().copied(), at)
+        }
+        (Allowed::Words(words), _) => unknown(Code::WrongParameter, what, "", words.iter().copied(), at),
         (Allowed::Range(low, high), _) => {
-            Finding::error("S033", at, what).help(format!("allowed are numbers from {low} to {high}"))
+            Finding::error(Code::WrongParameter, at, what).help(format!("allowed are numbers from {low} to {high}"))
         }
-        (Allowed::Count(low, high), _) => {
-            Finding::error("S033", at, what).help(format!("allowed are whole numbers from {low} to {high}"))
-        }
+        (Allowed::Count(low, high), _) => Finding::error(Code::WrongParameter, at, what)
+            .help(format!("allowed are whole numbers from {low} to {high}")),
     }
 }

@@ -17,7 +17,7 @@ use sim::serving::request::Request;
 use super::expect::{self, Expectation};
 use super::reader::{Place, Reader, Section, unknown};
 use super::{Overrides, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 pub use load::{Arriving, Load};
 
 const SECTIONS: [&str; 6] = ["model", "pool", "requests", "load", "policies", "expect"];
@@ -116,7 +116,7 @@ fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
             let found = lengths::named(name);
             if found.is_none() {
                 let what = format!("unknown table of lengths `{name}`");
-                section.find(unknown("S026", what, name, lengths::names(), at.clone()));
+                section.find(unknown(Code::UnknownLengths, what, name, lengths::names(), at.clone()));
             }
             found
         }
@@ -126,7 +126,9 @@ fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
     if table.is_some() && list.is_empty() {
         let what = "no request is within `requests.prompt_max` and `requests.output_max`";
         let at = section.at();
-        section.find(Finding::error("S092", at, what).help("raise the limits, or draw more `requests.requests`"));
+        section.find(
+            Finding::error(Code::NoRequests, at, what).help("raise the limits, or draw more `requests.requests`"),
+        );
     }
     let (prompt, output) = means(&list);
     let typical = Typical {
@@ -169,7 +171,7 @@ fn pool(
     for (name, at, count, region) in asked {
         let Some(found) = known.iter().find(|of| of.name == name) else {
             let names = known.iter().map(|of| of.name.as_str());
-            section.find(unknown("S130", format!("no times for nodes of type `{name}`"), &name, names, at));
+            section.find(unknown(Code::NoTimes, format!("no times for nodes of type `{name}`"), &name, names, at));
             continue;
         };
         let of = types.iter().position(|of| of.name == name).unwrap_or_else(|| {
@@ -243,7 +245,7 @@ fn types(
     if let Some(table) = tables::published().iter().find(|table| table.name == name) {
         if table.model != model.name {
             let what = format!("`{name}` was measured with `{}`, the model is `{}`", table.model, model.name);
-            section.find(Finding::error("S131", at, what).help("leave `pool.tables` out to use datasheets"));
+            section.find(Finding::error(Code::OtherModel, at, what).help("leave `pool.tables` out to use datasheets"));
             return None;
         }
         return Some((table.types.clone(), "published".to_owned()));
@@ -253,7 +255,9 @@ fn types(
         Err(error) => {
             let names: Vec<&str> = tables::published().iter().map(|table| table.name.as_str()).collect();
             let what = format!("`{name}` is no published table and cannot be read as a file: {error}");
-            section.find(Finding::error("S024", at, what).help(format!("published are {}", names.join(", "))));
+            section.find(
+                Finding::error(Code::UnreadableFile, at, what).help(format!("published are {}", names.join(", "))),
+            );
             return None;
         }
     };
@@ -262,12 +266,12 @@ fn types(
             Some(table) => Some((table.types, "measured".to_owned())),
             None => {
                 let what = format!("`{name}` has no table of the model `{}`", model.name);
-                section.find(Finding::error("S131", at, what));
+                section.find(Finding::error(Code::OtherModel, at, what));
                 None
             }
         },
         Err(why) => {
-            section.find(Finding::error("S132", at, format!("`{name}`: {why}")));
+            section.find(Finding::error(Code::WrongLayerTimes, at, format!("`{name}`: {why}")));
             None
         }
     }
@@ -276,10 +280,10 @@ fn types(
 fn no_datasheet(name: &str, at: Place, model: &Model) -> Finding {
     if hw::catalog::gpu(name).is_some() {
         let what = format!("not one layer of `{}` fits a node of type `{name}`", model.name);
-        return Finding::error("S133", at, what);
+        return Finding::error(Code::LayerTooLarge, at, what);
     }
     let what = format!("unknown GPU `{name}`; nodes without `pool.tables` are GPUs of the catalogue");
-    unknown("S023", what, name, hw::catalog::gpu_names(), at)
+    unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at)
 }
 
 /// A count that a range keeps below 2^32.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
-use crate::diagnostic::{Finding, nearest};
+use crate::diagnostic::{Code, Finding, nearest};
 
 /// Position that `--set` values carry; no file is that long.
 const FROM_COMMAND_LINE: usize = usize::MAX;
@@ -73,7 +73,7 @@ impl<'f> Reader<'f> {
         for item in set {
             let Some((path, text)) = item.split_once('=') else {
                 self.findings.push(
-                    Finding::error("S002", None, format!("`--set {item}` has no `=`"))
+                    Finding::error(Code::WrongOverride, None, format!("`--set {item}` has no `=`"))
                         .help("write `--set section.key=value`"),
                 );
                 continue;
@@ -88,11 +88,17 @@ impl<'f> Reader<'f> {
                 value = ValueInner::String(text.to_owned().into());
             }
             let parts: Vec<&str> = path.trim().split('.').collect();
+            if parts.contains(&"") {
+                let what = format!("`--set {item}` has a key or a section without a name");
+                let help = "write `--set section.key=value`";
+                self.findings.push(Finding::error(Code::WrongOverride, None, what).help(help));
+                continue;
+            }
             forget_places(&mut value);
             if !insert(&mut self.root, &parts, value) {
                 let what = format!("`--set {path}`: no table of that list has that name");
                 self.findings.push(
-                    Finding::error("S002", None, what)
+                    Finding::error(Code::WrongOverride, None, what)
                         .help("lists are entered by name, for example `--set fleet.group.decode.replicas=4`"),
                 );
             }
@@ -118,7 +124,7 @@ impl<'f> Reader<'f> {
                     ValueInner::Table(table) => (at, table),
                     other => {
                         let what = format!("`{name}` is {}, expected a section `[{name}]`", other.type_str());
-                        self.findings.push(Finding::error("S003", at.clone(), what));
+                        self.findings.push(Finding::error(Code::NotASection, at.clone(), what));
                         (at, Table::new())
                     }
                 }
@@ -126,6 +132,15 @@ impl<'f> Reader<'f> {
             None => (None, Table::new()),
         };
         Section::new(name.to_owned(), at, table, self.findings)
+    }
+
+    /// Reads every table of a list of tables outside the sections as a section of its own.
+    pub fn each_table(&mut self, name: &'static str, read: &mut dyn FnMut(Section<'_>)) {
+        let mut table = Table::new();
+        if let Some((key, value)) = self.root.remove_entry(name) {
+            table.insert(key, value);
+        }
+        Section::new(String::new(), None, table, self.findings).each_table(name, read);
     }
 
     /// The keys before the first section.
@@ -269,7 +284,7 @@ impl Section<'_> {
 
     fn wrong_type(&mut self, key: &str, found: &ValueInner<'_>, expected: &str, at: Place) {
         let what = format!("`{}` is {}, expected {expected}", self.full(key), described(found));
-        self.find(Finding::error("S010", at, what));
+        self.find(Finding::error(Code::WrongType, at, what));
     }
 
     /// A whole number within a range.
@@ -291,7 +306,7 @@ impl Section<'_> {
             None => {
                 let what = format!("`{}` is {number}", self.full(key));
                 let allowed = format!("allowed are whole numbers from {} to {}", range.start(), range.end());
-                self.find(Finding::error("S011", at.clone(), what).label("out of range").help(allowed));
+                self.find(Finding::error(Code::OutOfRange, at.clone(), what).label("out of range").help(allowed));
                 (default.unwrap_or(*range.start()), at)
             }
         }
@@ -313,7 +328,7 @@ impl Section<'_> {
         }
         let what = format!("`{}` is {number}", self.full(key));
         let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
-        self.find(Finding::error("S011", at, what).label("out of range").help(allowed));
+        self.find(Finding::error(Code::OutOfRange, at, what).label("out of range").help(allowed));
         default
     }
 
@@ -347,7 +362,7 @@ impl Section<'_> {
             let help = format!(
                 "allowed are 1 to {NAME_BYTES_MAX} bytes without `/`, `\\` and control characters, not starting with `.`"
             );
-            self.find(Finding::error("S015", at, what).help(help));
+            self.find(Finding::error(Code::WrongName, at, what).help(help));
         }
     }
 
@@ -370,14 +385,14 @@ impl Section<'_> {
             return index;
         }
         let what = format!("`{}` is `{found}`", self.full(key));
-        self.find(unknown("S012", what, &found, words.iter().copied(), at));
+        self.find(unknown(Code::UnknownWord, what, &found, words.iter().copied(), at));
         default
     }
 
     fn absent<T: Default>(&mut self, key: &str, shown: Option<String>, default: Option<T>) -> T {
         if shown.is_none() {
             let at = self.at.clone();
-            self.find(Finding::error("S013", at, format!("key `{}` is missing", self.full(key))));
+            self.find(Finding::error(Code::MissingKey, at, format!("key `{}` is missing", self.full(key))));
         }
         default.unwrap_or_default()
     }
@@ -389,7 +404,7 @@ impl Section<'_> {
         }
         let at = self.at.clone();
         let what = format!("key `{}` is missing", self.full(key));
-        self.find(Finding::error("S013", at, what).help(help));
+        self.find(Finding::error(Code::MissingKey, at, what).help(help));
     }
 
     /// Reads every table of a list of tables as a section of its own.
@@ -402,7 +417,11 @@ impl Section<'_> {
         for mut table in tables {
             let at = place(table.span);
             let ValueInner::Table(table) = table.take() else {
-                self.findings.push(Finding::error("S010", at, format!("`{name}` holds something that is no table")));
+                self.findings.push(Finding::error(
+                    Code::WrongType,
+                    at,
+                    format!("`{name}` holds something that is no table"),
+                ));
                 continue;
             };
             read(Section::new(name.clone(), at, table, self.findings));
@@ -430,7 +449,7 @@ impl Section<'_> {
         for key in std::mem::take(&mut self.table).into_keys() {
             let what = format!("unknown key `{}`", self.full(&key.name));
             let asked = self.asked.clone();
-            let finding = unknown("S014", what, &key.name, asked, place(key.span));
+            let finding = unknown(Code::UnknownKey, what, &key.name, asked, place(key.span));
             self.find(finding);
         }
     }
@@ -438,7 +457,7 @@ impl Section<'_> {
 
 /// A finding about a name that is not known.
 pub fn unknown<'a>(
-    code: &'static str,
+    code: Code,
     what: String,
     found: &str,
     names: impl IntoIterator<Item = &'a str>,

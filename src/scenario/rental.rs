@@ -19,7 +19,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::run_list::{RunList, run_list};
 use super::{Overrides, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 pub use given::GivenPlan;
 pub use replica::{Costs, Rates, ReplicaSection};
 
@@ -141,10 +141,15 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let expectations = expect::read(reader.section("expect"));
     let before = reader.n_errors();
     if offers.is_empty() {
-        reader.find(Finding::error("S110", None, "no GPU type is offered").help("write one `[[offers]]` for each"));
+        reader.find(
+            Finding::error(Code::NothingToRent, None, "no GPU type is offered").help("write one `[[offers]]` for each"),
+        );
     }
     if demands.is_empty() {
-        reader.find(Finding::error("S110", None, "there is no work").help("write one `[[demands]]` per request type"));
+        reader.find(
+            Finding::error(Code::NothingToRent, None, "there is no work")
+                .help("write one `[[demands]]` per request type"),
+        );
     }
     let work = given::demands(reader, demands, &models, !given.is_empty());
     let configurations = if given.is_empty() {
@@ -156,7 +161,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         given::plans(reader, &mut plans, all, work.demands.len());
     } else if !plans.is_empty() {
         let what = "`[[plans]]` name configurations, and the scenario gives none";
-        reader.find(Finding::error("S115", None, what).help("write `[[configurations]]` with their rates"));
+        reader.find(Finding::error(Code::WrongPlan, None, what).help("write `[[configurations]]` with their rates"));
     }
     (reader.n_errors() == before).then_some(())?;
     let given::Work { demands, lengths, models: model_names } = work;
@@ -219,7 +224,7 @@ fn budgets(mut section: Section<'_>) -> Vec<f64> {
     let found = found.filter(|all| !all.is_empty() && all.iter().all(|usd| USD.contains(usd)));
     if found.is_none() {
         let what = "`budget.usd_per_hour` is no number above 0, and no list of such numbers";
-        section.find(Finding::error("S111", at, what).help(help));
+        section.find(Finding::error(Code::WrongBudget, at, what).help(help));
     }
     section.finish();
     found.unwrap_or_default()

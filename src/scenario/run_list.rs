@@ -3,7 +3,7 @@
 use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of, unknown};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// What is compared, in order, each with its name; and the name of the baseline.
 pub struct RunList<T> {
@@ -20,7 +20,8 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
         if variants[..index].iter().any(|(other, _)| other == name) {
             let what = format!("two variants are called `{name}`");
             let at = section.at();
-            section.find(Finding::error("S028", at, what).help("results go by name; give each variant its own"));
+            section
+                .find(Finding::error(Code::TwiceNamed, at, what).help("results go by name; give each variant its own"));
         }
     }
     let mut choices: Vec<(String, T)> = Vec::new();
@@ -29,13 +30,15 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
         match variant.or_else(|| plain.iter().find(|(known, _)| *known == name).map(|(_, choice)| choice)) {
             Some(_) if choices.iter().any(|(other, _)| *other == name) => {
                 let what = format!("`policies.run` names `{name}` twice");
-                section
-                    .find(Finding::error("S028", at, what).help("a variant runs the same policy under another name"));
+                section.find(
+                    Finding::error(Code::TwiceNamed, at, what)
+                        .help("a variant runs the same policy under another name"),
+                );
             }
             Some(choice) => choices.push((name, choice.clone())),
             None => {
                 let what = format!("unknown policy `{name}`");
-                section.find(unknown("S027", what, &name, known(), at));
+                section.find(unknown(Code::UnknownPolicy, what, &name, known(), at));
             }
         }
     }
@@ -49,12 +52,12 @@ fn asked(section: &mut Section<'_>, known: &[&str]) -> Vec<(String, Place)> {
     let items = match section.take("run") {
         Some((ValueInner::Array(items), at)) => {
             if items.is_empty() {
-                section.find(Finding::error("S028", at, "`policies.run` names no policy").help(help));
+                section.find(Finding::error(Code::NothingRuns, at, "`policies.run` names no policy").help(help));
             }
             items
         }
         Some((_, at)) => {
-            section.find(Finding::error("S010", at, "`policies.run` is not a list of names").help(help));
+            section.find(Finding::error(Code::WrongType, at, "`policies.run` is not a list of names").help(help));
             Vec::new()
         }
         None => {
@@ -67,7 +70,7 @@ fn asked(section: &mut Section<'_>, known: &[&str]) -> Vec<(String, Place)> {
         match item.as_str() {
             Some(name) => names.push((name.to_owned(), place_of(item))),
             None => section.find(
-                Finding::error("S010", place_of(item), "`policies.run` holds something that is no name")
+                Finding::error(Code::WrongType, place_of(item), "`policies.run` holds something that is no name")
                     .help("write names of policies, in quotation marks"),
             ),
         }
@@ -81,7 +84,13 @@ fn baseline(section: &mut Section<'_>, running: Vec<&str>) -> String {
     section.text("baseline").map_or(first, |(name, at)| {
         // Without a policy that runs, the list itself is what is wrong.
         if !running.is_empty() && !running.contains(&name.as_str()) {
-            section.find(unknown("S029", format!("baseline `{name}` is not in `policies.run`"), &name, running, at));
+            section.find(unknown(
+                Code::UnknownBaseline,
+                format!("baseline `{name}` is not in `policies.run`"),
+                &name,
+                running,
+                at,
+            ));
         }
         name
     })

@@ -8,7 +8,7 @@ use toml_span::value::ValueInner;
 
 use super::policies;
 use super::reader::{Section, place_of, unknown};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 
 /// Lists of the section, before the problem that gives the defaults is known.
 #[derive(Clone, Debug, Default)]
@@ -50,13 +50,15 @@ pub fn search(mut section: Section<'_>) -> Lists {
 fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static sim::schedule::Schedule>> {
     let (value, at) = section.take("schedules")?;
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error("S011", at, "`search.schedules` is not a list"));
+        section.find(Finding::error(Code::WrongType, at, "`search.schedules` is not a list"));
         return None;
     };
     let named = |item: &toml_span::Value<'_>| {
         let Some(name) = item.as_str() else {
             let what = "`search.schedules` holds something that is no name";
-            section.find(Finding::error("S011", place_of(item), what).help("`skrull-sim list schedules` shows all"));
+            section.find(
+                Finding::error(Code::WrongType, place_of(item), what).help("`skrull-sim list schedules` shows all"),
+            );
             return None;
         };
         policies::schedule(section, name, place_of(item))
@@ -74,7 +76,7 @@ fn list<T>(
     let (value, at) = section.take(key)?;
     let ValueInner::Array(items) = value else {
         let what = format!("`search.{key}` is not a list");
-        section.find(Finding::error("S011", at, what).help(format!("a list of {allowed}")));
+        section.find(Finding::error(Code::WrongType, at, what).help(format!("a list of {allowed}")));
         return None;
     };
     let mut values = Vec::with_capacity(items.len());
@@ -83,7 +85,9 @@ fn list<T>(
             Some(value) => values.push(value),
             None => {
                 let what = format!("`search.{key}` holds a value that is not allowed");
-                section.find(Finding::error("S011", place_of(item), what).help(format!("allowed are {allowed}")));
+                section.find(
+                    Finding::error(Code::OutOfRange, place_of(item), what).help(format!("allowed are {allowed}")),
+                );
             }
         }
     }
@@ -123,7 +127,7 @@ pub fn layout_word(section: &mut Section<'_>) -> bool {
     let Some((found, at)) = section.text("layout") else { return false };
     if found != "search" && found != "given" {
         section.find(unknown(
-            "S014",
+            Code::UnknownWord,
             format!("unknown way to choose a layout `{found}`"),
             &found,
             ["given", "search"],

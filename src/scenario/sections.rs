@@ -8,13 +8,28 @@ use sim::plan::Origin;
 use sim::problem::Execution;
 
 use super::checks::cross_checks;
+use super::cost::Cost;
 use super::reader::{Reader, Section};
-use super::{Overrides, Scenario, cluster, cost, expect, model, parallel, policies, search, training, workload};
+use super::training::Training;
+use super::{
+    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, parallel, policies, search,
+    stragglers, training, workload,
+};
 use crate::diagnostic::Source;
 
-const SECTIONS: [&str; 11] = [
-    "model", "cluster", "parallel", "search", "training", "overlap", "experts", "workload", "policies", "cost",
+const SECTIONS: [&str; 12] = [
+    "model",
+    "cluster",
+    "parallel",
+    "search",
+    "training",
+    "overlap",
+    "experts",
+    "workload",
+    "policies",
+    "cost",
     "expect",
+    "stragglers",
 ];
 
 /// Name and seed, which every kind has at its top, and `kind` itself, which was looked at before.
@@ -35,6 +50,25 @@ fn name(top: &mut Section<'_>, source: &Source) -> String {
     name
 }
 
+/// What was fitted or assumed and not measured, as sentences.
+fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) -> Vec<String> {
+    let mut free = Vec::new();
+    if training.host_us > 0.0 {
+        free.push(("training.host_overhead_per_layer_us".to_owned(), training.host_us));
+    }
+    if cost.sustained_flops_ratio < 1.0 {
+        free.push(("cost.sustained_flops_ratio".to_owned(), cost.sustained_flops_ratio));
+    }
+    for question in policies.iter().filter_map(|choice| choice.compression.as_ref()) {
+        for parameter in compression::free_parameters(question) {
+            if !free.contains(&parameter) {
+                free.push(parameter);
+            }
+        }
+    }
+    free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured")).collect()
+}
+
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let mut top = reader.top(&SECTIONS);
@@ -45,16 +79,26 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let parallel = parallel::parallel(reader.section("parallel"));
     let lists = search::search(reader.section("search"));
     let training = training::training(reader.section("training"));
+    let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
+    let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
     let overlap = training::overlap(reader.section("overlap"));
-    let experts = training::experts(reader.section("experts"));
+    let (experts, compressed) = training::experts(reader.section("experts"));
     let workload = workload::workload(reader.section("workload"), folder, &training, seed);
-    let (policies, baseline) = policies::policies(reader.section("policies"));
+    let (policies, baseline) =
+        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question));
     let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
-    let execution =
-        Execution { overlap, experts, unit_times: cost.units, layers: parallel.layers, ..training.execution };
+    let free_parameters = free_parameters(&training, &cost, &policies);
+    let execution = Execution {
+        overlap,
+        experts,
+        unit_times: cost.units,
+        layers: parallel.layers,
+        stragglers,
+        ..training.execution
+    };
     let mut problem = Problem {
         model,
         cluster,
@@ -71,13 +115,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if search.is_none() {
         cross_checks(reader, &mut problem, &policies, &parallel.places);
     }
-    let free = |key: &str, value: f64| format!("`{key}` = {value}: fitted or assumed, not measured");
-    let mut free_parameters = Vec::new();
-    if training.host_us > 0.0 {
-        free_parameters.push(free("training.host_overhead_per_layer_us", training.host_us));
-    }
-    if cost.sustained_flops_ratio < 1.0 {
-        free_parameters.push(free("cost.sustained_flops_ratio", cost.sustained_flops_ratio));
+    if let Some(given) = &compressed {
+        compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
     }
     Some(Scenario {
         name,
@@ -86,7 +125,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         policies,
         baseline,
         profile: cost.profile,
-        strict_hull: cost.strict_hull || overrides.strict_hull,
+        strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
         expectations,

@@ -27,7 +27,7 @@ use engine::EngineSection;
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
 use super::{Overrides, cost, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 use crate::jobs::capacity::Question;
 pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
@@ -187,7 +187,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let requests = requests::requests(reader.section("trace"), folder, seed);
     let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
     let asked = requests.as_ref().map(|(requests, _)| requests);
@@ -270,9 +270,9 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
         let help =
             "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
         if n == serving.requests.len() {
-            reader.find(Finding::error("S097", None, what).help("no request could run"));
+            reader.find(Finding::error(Code::LongRequests, None, what).help("no request could run"));
         } else {
-            reader.find(Finding::warning("S097", None, what).help(help));
+            reader.find(Finding::warning(Code::LongRequests, None, what).help(help));
         }
     }
 }

@@ -11,7 +11,7 @@ use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, place_of};
 use super::run_list::{RunList, run_list};
 use super::{Overrides, cluster, cost, model};
-use crate::diagnostic::{Finding, Source};
+use crate::diagnostic::{Code, Finding, Source};
 
 const SECTIONS: [&str; 7] = ["model", "cluster", "decode", "engine", "policies", "cost", "expect"];
 
@@ -94,7 +94,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (memory_ratio, other_us) = engine(reader.section("engine"));
     let run = policies(reader.section("policies"), &base);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     cross_checks(reader, &model, &cluster, &run);
@@ -126,7 +126,7 @@ pub(super) fn counts(section: &mut Section<'_>, key: &'static str, default: &[u3
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let allowed = format!("allowed is a list of whole numbers from 1 to {most}");
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error("S010", at, format!("`{key}` is not a list")).help(allowed));
+        section.find(Finding::error(Code::WrongType, at, format!("`{key}` is not a list")).help(allowed));
         return default.to_vec();
     };
     let mut found = Vec::with_capacity(items.len());
@@ -136,12 +136,12 @@ pub(super) fn counts(section: &mut Section<'_>, key: &'static str, default: &[u3
             Some(number) => found.push(number),
             None => {
                 let what = format!("`{key}` holds something out of range");
-                section.find(Finding::error("S011", place_of(item), what).help(allowed.clone()));
+                section.find(Finding::error(Code::OutOfRange, place_of(item), what).help(allowed.clone()));
             }
         }
     }
     if items.is_empty() {
-        section.find(Finding::error("S011", at, format!("`{key}` is empty")).help(allowed));
+        section.find(Finding::error(Code::OutOfRange, at, format!("`{key}` is empty")).help(allowed));
     }
     found.sort_unstable();
     found.dedup();
@@ -197,17 +197,19 @@ fn variant(mut section: Section<'_>, base: &DecodeChoice) -> Option<(String, Dec
 fn cross_checks(reader: &mut Reader<'_>, model: &Model, cluster: &Cluster, run: &RunList<DecodeChoice>) {
     if model.experts.is_some() || model.latent.is_some() {
         let what = format!("`{}` has experts or latent attention", model.name);
-        reader.find(Finding::error("S122", None, what).help("sparse decoding knows dense transformers only"));
+        reader.find(
+            Finding::error(Code::UnsupportedModel, None, what).help("sparse decoding knows dense transformers only"),
+        );
     }
     for (name, choice) in &run.choices {
         for &degree in &choice.degrees {
             if degree > cluster.n_gpus() {
                 let what = format!("`{name}` may take {degree} GPUs, the cluster has {}", cluster.n_gpus());
-                reader.find(Finding::error("S040", None, what).help("lower `decode.gpus`"));
+                reader.find(Finding::error(Code::WrongGpuCount, None, what).help("lower `decode.gpus`"));
             } else if !model.n_heads.is_multiple_of(u64::from(degree)) {
                 let (heads, model) = (model.n_heads, &model.name);
                 let what = format!("`{name}`: {degree} GPUs do not divide the {heads} heads of `{model}`");
-                reader.find(Finding::error("S031", None, what));
+                reader.find(Finding::error(Code::UnevenDegree, None, what));
             }
         }
     }

@@ -3,6 +3,7 @@
 use hw::{Dtype, Seconds};
 use sim::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
 
+use super::compression;
 use super::reader::Section;
 
 /// What the section says besides the execution.
@@ -61,10 +62,12 @@ pub fn overlap(mut section: Section<'_>) -> Overlap {
     overlap
 }
 
-/// Reads `[experts]`.
-pub fn experts(mut section: Section<'_>) -> ExpertTraffic {
+/// Reads `[experts]`: traffic, and how similar tokens are merged where they are.
+pub fn experts(mut section: Section<'_>) -> (ExpertTraffic, Option<compression::Given>) {
     let imbalance = section.number("imbalance", 0.0, 0.0..=10.0);
     let capacity = section.number("capacity", 0.0, 0.0..=1000.0);
+    let given = section.table("compression").map(compression::read);
     section.finish();
-    ExpertTraffic { imbalance, capacity: (capacity > 0.0).then_some(capacity) }
+    // What is merged is decided per policy.
+    (ExpertTraffic { imbalance, capacity: (capacity > 0.0).then_some(capacity), compression: None }, given)
 }

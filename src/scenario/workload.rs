@@ -8,7 +8,7 @@ use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of, unknown};
 use super::training::Training;
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::text_file;
 
 /// Reads the section.
@@ -51,7 +51,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
         _ => {
             let keys: Vec<String> = given.iter().map(|key| format!("`{key}`")).collect();
             let what = format!("{} of a workload exclude each other", keys.join(" and "));
-            section.find(Finding::error("S036", section.at(), what).help("keep the one that is meant"));
+            section.find(Finding::error(Code::ExclusiveKeys, section.at(), what).help("keep the one that is meant"));
             section.rest();
             None
         }
@@ -65,7 +65,13 @@ fn named(section: &mut Section<'_>) -> Option<(&'static distribution::Distributi
     let (name, at) = section.text("lengths")?;
     let found = distribution::named(&name);
     if found.is_none() {
-        section.find(unknown("S026", format!("unknown workload `{name}`"), &name, distribution::names(), at));
+        section.find(unknown(
+            Code::UnknownLengths,
+            format!("unknown workload `{name}`"),
+            &name,
+            distribution::names(),
+            at,
+        ));
     }
     found.map(|found| (found, name))
 }
@@ -76,7 +82,7 @@ fn file(section: &mut Section<'_>, folder: &Path) -> Option<(Vec<u64>, String)> 
     let text = match text_file::read(&folder.join(&path)) {
         Ok(text) => text,
         Err(error) => {
-            section.find(Finding::error("S024", at, format!("cannot read `{path}`: {error}")));
+            section.find(Finding::error(Code::UnreadableFile, at, format!("cannot read `{path}`: {error}")));
             return None;
         }
     };
@@ -86,7 +92,7 @@ fn file(section: &mut Section<'_>, folder: &Path) -> Option<(Vec<u64>, String)> 
     };
     bad.iter().take(5).for_each(|bad| section.find(bad_length(&path, bad, at.clone())));
     if bad.len() > 5 {
-        section.find(Finding::error("S025", at, format!("`{path}` has {} more bad lines", bad.len() - 5)));
+        section.find(Finding::error(Code::WrongLengths, at, format!("`{path}` has {} more bad lines", bad.len() - 5)));
     }
     None
 }
@@ -97,7 +103,7 @@ fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Ra
     } else {
         format!("`{path}` line {}: `{}` is not a length", bad.line, bad.found)
     };
-    Finding::error("S025", at, what)
+    Finding::error(Code::WrongLengths, at, what)
         .help(format!("allowed are whole numbers from 1 to {}, one per line", distribution::LENGTH_MAX))
 }
 
@@ -105,12 +111,12 @@ fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Ra
 fn list(section: &mut Section<'_>) -> Vec<u64> {
     let Some((value, at)) = section.take("list") else { return Vec::new() };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error("S011", at, "`workload.list` is not a list of lengths"));
+        section.find(Finding::error(Code::WrongType, at, "`workload.list` is not a list of lengths"));
         return Vec::new();
     };
     if items.is_empty() {
         let help = format!("allowed are whole numbers from 1 to {}", distribution::LENGTH_MAX);
-        section.find(Finding::error("S025", at, "`workload.list` holds no length").help(help));
+        section.find(Finding::error(Code::WrongLengths, at, "`workload.list` holds no length").help(help));
     }
     let mut lengths = Vec::with_capacity(items.len());
     for item in &items {
@@ -119,7 +125,7 @@ fn list(section: &mut Section<'_>) -> Vec<u64> {
             _ => {
                 let what = "`workload.list` holds something that is not a length";
                 let help = format!("allowed are whole numbers from 1 to {}", distribution::LENGTH_MAX);
-                section.find(Finding::error("S025", place_of(item), what).help(help));
+                section.find(Finding::error(Code::WrongLengths, place_of(item), what).help(help));
             }
         }
     }

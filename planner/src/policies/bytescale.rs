@@ -6,24 +6,29 @@
 //! (algorithm 1). `balance` takes them longest first and gives each to the ranks that are free first (algorithm 2 without a
 //! pipeline: at any time all ranks are at about the same length class). With a pipeline every rank is a pipeline of its own, and any p
 //! micro-batches that follow each other run on its p stages together: `balance` then gives each pipeline sequences of one length
-//! class, and equal work (PP-balance). `wide` gives a sequence that would end last more ranks than hold it. All data and context ranks are one pool: the layout has `dp = 1` and `cp` ranks.
+//! class, and equal work (PP-balance). `timed` is not in the paper: widths, places and lists by the cost model's times (`timed.rs`).
+//! All data and context ranks are one pool: the layout has `dp = 1` and `cp` ranks. Offload: `offload.rs`.
 //!
-//! Selective offload (equation 3): r = min(1, T(s) / copy(s)) of the activations of all but two layers stream to the host behind
-//! forward and back behind backward, T one layer's forward, copy its activations' way to the host; a sequence then takes
-//! D = ceil((2 + (1 − r)·(l − 2)) / l · s / C) ranks. The printed lower bound on r is left out.
+//! Objective: end of the slowest rank by the cost model's times (`span.rs`), seconds summed over steps. Bound: work and longest chain of
+//! `sim::bound`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sim::lower::training::parts;
+use sim::bound::Floors;
+use sim::lower::training::RankTimes;
 use sim::plan::{MicroBatch, Place, Placement, Step};
-use sim::stage::Stage;
-use sim::task::CopyKind;
-use sim::{CostModel, Model, Op, Problem, memory};
+use sim::{Model, Problem};
 
 use super::heuristic;
 use crate::dacp::flops;
 use crate::pack;
 use crate::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use offload::{Offload, Rule};
+
+mod offload;
+mod span;
+mod timed;
+mod windows;
 
 /// The policy.
 pub struct ByteScale;
@@ -38,8 +43,8 @@ const CARD: Card = Card {
             name: "deal",
             unit: "word",
             default: "balance",
-            allowed: Allowed::Words(&["balance", "wide", "naive"]),
-            about: "longest first to the least loaded ranks (one length class per pipeline), the same with wider rings for what would end last, or in order of arrival",
+            allowed: Allowed::Words(&["balance", "timed", "naive"]),
+            about: "longest first to the least loaded ranks (one length class per pipeline), ring widths and lists by the cost model's times, or in order of arrival",
         },
         Parameter {
             name: "offload",
@@ -59,69 +64,14 @@ const CARD: Card = Card {
 };
 
 /// What goes to some ranks together: a long sequence, or a pack of short ones.
+#[derive(Clone)]
 struct Unit {
     sequences: Vec<(u32, u64)>,
     n_ranks: u32,
-    /// Model operations on each of its ranks.
+    /// Model operations on each of its ranks; seconds under `timed`.
     work: f64,
     /// Thousandths of its activations that are offloaded.
     offload_permille: u32,
-}
-
-/// How much of a sequence is offloaded, and how many ranks it then takes.
-struct Offload<'a> {
-    problem: &'a Problem,
-    cost: &'a dyn CostModel,
-    /// `None` for none, a fixed ratio, or the largest that is hidden.
-    rule: Rule,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Rule {
-    Off,
-    Hidden,
-    Fixed(f64),
-}
-
-impl Offload<'_> {
-    /// Layers of a rank.
-    fn n_layers(&self) -> f64 {
-        let stages = sim::stage::stages(self.problem);
-        f64::from(stages.iter().map(Stage::n_layers).max().unwrap_or(1))
-    }
-
-    /// Largest share of all but two layers that computation hides: equation 3.
-    fn hidden(&self, tokens: u64) -> f64 {
-        let mut alone = self.problem.clone();
-        alone.layout.cp = 1;
-        let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
-        let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-        let compute = parts(&alone, &micro_batch, self.cost).dense[0];
-        let layer = Stage { n_dense: 1, ..Stage::default() }.recomputing(self.problem);
-        let bytes = tokens * memory::activation_bytes_per_token(self.problem, &layer);
-        let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
-        if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }
-    }
-
-    fn ratio(&self, tokens: u64) -> f64 {
-        match self.rule {
-            Rule::Off => 0.0,
-            Rule::Fixed(ratio) => ratio,
-            Rule::Hidden => self.hidden(tokens),
-        }
-    }
-
-    /// Thousandths of all layers' activations, and ranks of a sequence.
-    fn of(&self, tokens: u64, capacity: u64) -> (u32, u32) {
-        let layers = self.n_layers();
-        let share = self.ratio(tokens) * (layers - 2.0).max(0.0) / layers;
-        // Whole thousandths, downwards: a rank never holds more than it may.
-        let permille = u32::try_from(hw::Bytes::from_f64((share * 1000.0).floor()).0).expect("at most a thousand");
-        let left = u128::from(tokens) * u128::from(1000 - permille);
-        let n = left.div_ceil(1000 * u128::from(capacity)).max(1);
-        // More ranks than can be counted are more than there are.
-        (permille, u32::try_from(n).unwrap_or(u32::MAX))
-    }
 }
 
 impl Policy for ByteScale {
@@ -143,7 +93,7 @@ impl Policy for ByteScale {
         };
         let offload = Offload { problem, cost: context.cost, rule };
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-        let (permille, on) = offload.of(longest, problem.bucket_tokens);
+        let permille = offload.of(longest, problem.bucket_tokens).0;
         // Less of a shorter sequence may be hidden, so it can take more ranks than the longest.
         let ranks = |tokens: u64| offload.of(tokens, problem.bucket_tokens).1;
         let distinct: BTreeSet<u64> = problem.workload.lengths.iter().copied().collect();
@@ -154,25 +104,21 @@ impl Policy for ByteScale {
                 problem.bucket_tokens, layout.cp
             )));
         }
-        let balanced = context.word("deal", "balance") != "naive";
-        let is_wide = context.word("deal", "balance") == "wide";
-        let step = |index| {
-            let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
-            let mut units = units(&problem.model, &sequences, problem.bucket_tokens, &offload);
-            if is_wide {
-                widen(&mut units, layout.cp);
-            }
-            if balanced {
-                longest_first(&mut units);
-            }
-            let rule = match (balanced, layout.pp) {
-                (false, _) => Deal::InOrder,
-                (true, 1) => Deal::FirstFree,
-                (true, _) => Deal::OneClass,
-            };
-            Step::of_groups(vec![deal(&units, layout.cp, rule)])
-        };
-        let decision = heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect());
+        let deal = Deal::of(context.word("deal", "balance"), layout.pp);
+        let mut times = RankTimes::new(problem, context.cost);
+        let mut floors = Floors::new(problem, problem.bucket_tokens, context.cost);
+        let (mut steps, mut objective, mut bound) = (Vec::new(), 0.0, 0.0);
+        for index in 0..problem.workload.n_steps() {
+            let sequences: Vec<Sequence> = problem.workload.step(index).collect();
+            let (micro_batches, span_s) = dealt(&sequences, deal, &offload, &mut times);
+            let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
+            let floor = floors.of_step(index, &lengths);
+            (objective, bound) = (objective + span_s, bound + floor.work_s.max(floor.chain_s));
+            steps.push(Step::of_groups(vec![micro_batches]));
+        }
+        let (objective, bound) = (Some(objective), Some(bound));
+        let on = ranks_of(&steps, longest);
+        let decision = heuristic(CARD.name, problem, steps);
         let words = if permille > 0 {
             format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
         } else {
@@ -182,8 +128,19 @@ impl Policy for ByteScale {
         let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(on))].into();
         figures.insert("offload_hidden_ratio".to_owned(), offload.hidden(longest));
         figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
-        Ok(Decision { notes, figures, ..decision })
+        Ok(Decision { objective, bound, notes, figures, ..decision })
     }
+}
+
+/// Most ranks that share a sequence of so many tokens.
+fn ranks_of(steps: &[Step], tokens: u64) -> u32 {
+    let micro_batches = steps.iter().flat_map(|step| step.groups.iter().flatten());
+    let of_length = micro_batches.flat_map(|of| &of.sequences).filter(|placement| placement.tokens == tokens);
+    let ranks = |placement: &Placement| match placement.place {
+        Place::Ring { count, .. } => count,
+        _ => 1,
+    };
+    of_length.map(ranks).max().unwrap_or(1)
 }
 
 /// Widest rings first, in each class the most work first: a ring waits for the slowest of its ranks, so rings come while loads are
@@ -199,41 +156,56 @@ fn longest_first(units: &mut [Unit]) {
 type Sequence = (u32, u64);
 
 /// Long sequences and packs, in order of their first sequence.
-fn units(model: &Model, sequences: &[(u32, u64)], capacity: u64, offload: &Offload<'_>) -> Vec<Unit> {
+fn units(model: &Model, sequences: &[Sequence], capacity: u64, offload: &Offload<'_>) -> Vec<Unit> {
     let (long, short): (Vec<Sequence>, Vec<Sequence>) =
         sequences.iter().copied().partition(|(_, tokens)| *tokens > capacity);
-    let work = |sequences: &[(u32, u64)]| sequences.iter().map(|(_, tokens)| flops(model, *tokens)).sum::<f64>();
     let mut units: Vec<Unit> = long
         .into_iter()
         .map(|sequence| {
             let (offload_permille, n_ranks) = offload.of(sequence.1, capacity);
-            let work = work(&[sequence]) / f64::from(n_ranks);
+            let work = flops(model, sequence.1) / f64::from(n_ranks);
             Unit { sequences: vec![sequence], n_ranks, work, offload_permille }
         })
         .collect();
-    let sizes: Vec<u64> = short.iter().map(|(_, tokens)| *tokens).collect();
-    for bin in pack::best_fit_decreasing(&sizes, capacity) {
-        let sequences: Vec<(u32, u64)> = bin.into_iter().map(|item| short[item]).collect();
-        // Packs are too short to hide anything; a fixed ratio is for studies and applies to them as well.
-        let tokens = sequences.iter().map(|(_, tokens)| tokens).sum();
-        let offload_permille = if matches!(offload.rule, Rule::Fixed(_)) { offload.of(tokens, capacity).0 } else { 0 };
-        units.push(Unit { n_ranks: 1, work: work(&sequences), sequences, offload_permille });
-    }
+    units.extend(packs(&short, capacity, offload));
     units.sort_by_key(|unit| unit.sequences.iter().map(|(id, _)| *id).min());
     units
 }
 
-/// Rings that would take longer than the mean rank get as many ranks as bring them down to it: not in the paper, which takes the least
-/// ranks that hold a sequence.
-fn widen(units: &mut [Unit], n_ranks: u32) {
-    let whole = |unit: &Unit| unit.work * f64::from(unit.n_ranks);
-    let mean = units.iter().map(whole).sum::<f64>() / f64::from(n_ranks);
-    for unit in units.iter_mut().filter(|unit| unit.sequences.len() == 1 && unit.work > mean) {
-        let all = whole(unit);
-        let wanted = u32::try_from(hw::Bytes::from_f64((all / mean).ceil()).0).unwrap_or(n_ranks);
-        unit.n_ranks = wanted.clamp(unit.n_ranks, n_ranks);
-        unit.work = all / f64::from(unit.n_ranks);
+/// Short sequences packed by best fit, each pack for one rank.
+fn packs(short: &[Sequence], capacity: u64, offload: &Offload<'_>) -> Vec<Unit> {
+    let sizes: Vec<u64> = short.iter().map(|(_, tokens)| *tokens).collect();
+    let pack = |bin: Vec<usize>| {
+        let sequences: Vec<Sequence> = bin.into_iter().map(|item| short[item]).collect();
+        // Packs are too short to hide anything; a fixed ratio is for studies and applies to them as well.
+        let tokens = sequences.iter().map(|(_, tokens)| tokens).sum();
+        let offload_permille = if matches!(offload.rule, Rule::Fixed(_)) { offload.of(tokens, capacity).0 } else { 0 };
+        let work = sequences.iter().map(|(_, tokens)| flops(&offload.problem.model, *tokens)).sum();
+        Unit { n_ranks: 1, work, sequences, offload_permille }
+    };
+    pack::best_fit_decreasing(&sizes, capacity).into_iter().map(pack).collect()
+}
+
+/// Micro-batches of a step, and when the slowest rank ends by the cost model's times.
+fn dealt(
+    sequences: &[Sequence],
+    deal: Deal,
+    offload: &Offload<'_>,
+    times: &mut RankTimes<'_>,
+) -> (Vec<MicroBatch>, f64) {
+    let problem = offload.problem;
+    let mut units = units(&problem.model, sequences, problem.bucket_tokens, offload);
+    if deal != Deal::InOrder {
+        longest_first(&mut units);
     }
+    let paper = placed(&units, problem, deal);
+    let paper_s = span::of(&paper, &problem.layout, times);
+    if deal != Deal::Timed {
+        return (paper, paper_s);
+    }
+    let timed = timed::deal(sequences, problem.bucket_tokens, offload, times);
+    let timed_s = span::of(&timed, &problem.layout, times);
+    if timed_s <= paper_s { (timed, timed_s) } else { (paper, paper_s) }
 }
 
 /// How units go to ranks.
@@ -245,60 +217,91 @@ enum Deal {
     FirstFree,
     /// Rings as above; then every rank one length class, up to the mean load.
     OneClass,
+    /// By the cost model's times.
+    Timed,
+}
+
+impl Deal {
+    /// The parameter `deal` on a pipeline of so many stages.
+    fn of(word: &str, pp: u32) -> Self {
+        match (word, pp) {
+            ("naive", _) => Self::InOrder,
+            ("timed", _) => Self::Timed,
+            (_, 1) => Self::FirstFree,
+            _ => Self::OneClass,
+        }
+    }
 }
 
 /// Micro-batches of all ranks: the n-th one holds the n-th unit of every rank. A ring begins when all its ranks are free.
-fn deal(units: &[Unit], n_ranks: u32, rule: Deal) -> Vec<MicroBatch> {
-    let n = n_ranks as usize;
-    let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(n_ranks);
-    let (mut load, mut next) = (vec![0.0_f64; n], vec![0_usize; n]);
-    let mut micro_batches: Vec<MicroBatch> = Vec::new();
+fn placed(units: &[Unit], problem: &Problem, deal: Deal) -> Vec<MicroBatch> {
+    let n = problem.layout.cp as usize;
+    let per_node = (problem.cluster.gpus_per_node / problem.layout.tp).max(1) as usize;
+    let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(problem.layout.cp);
+    // Times that a rank's longest unit counts more: the paper looks at its work alone.
+    let ahead = if deal == Deal::Timed { f64::from(problem.layout.pp - 1) } else { 0.0 };
+    let (mut load, mut longest) = (vec![0.0_f64; n], vec![0.0_f64; n]);
+    let mut lists = Lists::new(problem.layout.cp);
     let mut cursor = 0;
     for unit in units {
         let width = unit.n_ranks as usize;
-        // The load of a ring is that of its slowest rank.
-        let free = |first: usize| load[first..first + width].iter().copied().fold(0.0, f64::max);
-        let first_free = || {
-            // Rings of one width lie side by side and leave no gaps between them.
-            let windows = (0..=n - width).step_by(width);
-            windows.min_by(|&a, &b| free(a).total_cmp(&free(b))).expect("a sequence fits the ranks")
-        };
-        let first = match rule {
+        let first_free = || windows::first_free(&load, width, per_node).0;
+        let first = match deal {
             Deal::InOrder if cursor + width > n => 0,
             Deal::InOrder => cursor,
             // The rank that has got this class so far goes on, while it is nearer to the mean with the unit than without.
-            Deal::OneClass if width == 1 => {
+            Deal::OneClass | Deal::Timed if width == 1 => {
                 (cursor..n).find(|&rank| load[rank] + unit.work / 2.0 <= mean).unwrap_or_else(first_free)
             }
-            Deal::FirstFree | Deal::OneClass => first_free(),
+            _ => first_free(),
         };
-        cursor = match rule {
-            Deal::OneClass if width > 1 => 0,
-            Deal::OneClass => first,
+        cursor = match deal {
+            Deal::OneClass | Deal::Timed if width > 1 => 0,
+            Deal::OneClass | Deal::Timed => first,
             _ => first + width,
         };
-        let begins = free(first);
-        let place = next[first..first + width].iter().copied().max().unwrap_or(0);
-        load[first..first + width].fill(begins + unit.work);
-        next[first..first + width].fill(place + 1);
-        if micro_batches.len() <= place {
-            micro_batches.resize_with(place + 1, MicroBatch::default);
+        // The load of a ring is that of its slowest rank.
+        let begins = load[first..first + width].iter().copied().fold(0.0, f64::max);
+        for rank in first..first + width {
+            load[rank] = begins + unit.work + ahead * (unit.work - longest[rank]).max(0.0);
+            longest[rank] = longest[rank].max(unit.work);
         }
-        put(&mut micro_batches[place], unit, first, n);
+        lists.put(unit, first);
     }
-    micro_batches
+    lists.micro_batches
 }
 
-/// Adds a unit to a micro-batch, from a rank on.
-fn put(micro_batch: &mut MicroBatch, unit: &Unit, first: usize, n_ranks: usize) {
-    if unit.offload_permille > 0 {
-        micro_batch.offload_permille.resize(n_ranks, 0);
-        micro_batch.offload_permille[first..first + unit.n_ranks as usize].fill(unit.offload_permille);
+/// Micro-batch lists of all ranks, as far as they are made.
+struct Lists {
+    micro_batches: Vec<MicroBatch>,
+    /// Position of each rank's next unit.
+    next: Vec<usize>,
+}
+
+impl Lists {
+    fn new(n_ranks: u32) -> Self {
+        Self { micro_batches: Vec::new(), next: vec![0; n_ranks as usize] }
     }
-    let first = u32::try_from(first).expect("ranks fit u32");
-    let place = if unit.n_ranks == 1 { Place::Local(first) } else { Place::Ring { first, count: unit.n_ranks } };
-    let placements = unit.sequences.iter().map(|&(sequence, tokens)| Placement { sequence, from: 0, tokens, place });
-    micro_batch.sequences.extend(placements);
+
+    /// Puts a unit behind everything of its ranks, from `first` on.
+    fn put(&mut self, unit: &Unit, first: usize) {
+        let ranks = first..first + unit.n_ranks as usize;
+        let at = self.next[ranks.clone()].iter().copied().max().unwrap_or(0);
+        self.next[ranks.clone()].fill(at + 1);
+        if self.micro_batches.len() <= at {
+            self.micro_batches.resize_with(at + 1, MicroBatch::default);
+        }
+        let micro_batch = &mut self.micro_batches[at];
+        if unit.offload_permille > 0 {
+            micro_batch.offload_permille.resize(self.next.len(), 0);
+            micro_batch.offload_permille[ranks].fill(unit.offload_permille);
+        }
+        let first = u32::try_from(first).expect("ranks fit u32");
+        let place = if unit.n_ranks == 1 { Place::Local(first) } else { Place::Ring { first, count: unit.n_ranks } };
+        let placements =
+            unit.sequences.iter().map(|&(sequence, tokens)| Placement { sequence, from: 0, tokens, place });
+        micro_batch.sequences.extend(placements);
+    }
 }
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ const fn colour(cause: Cause) -> &'static str {
         Cause::Recompute => "#CC79A7",
         Cause::Padding => "#44AA99",
         Cause::Offload => VERMILION,
+        Cause::Straggler => "#882255",
+        Cause::Replan => "#332288",
         Cause::Other => "#F0E442",
     }
 }

@@ -8,10 +8,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Source;
+use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::profile::Residuals;
 
 /// Query heads of the sequence that `per_sequence_s` stands for.
 pub const HEADS: f64 = 32.0;
+
+/// Shares of the bandwidth that a law may have; with the datasheet's bandwidth far off, more than 1 is no mistake.
+const REACHED: std::ops::RangeInclusive<f64> = 1e-6..=1e6;
 
 /// Law of one device type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -70,11 +74,11 @@ impl DecodeLaw {
     pub fn check(&self) -> Result<(), String> {
         let mixed = self.mixed.as_ref().map_or((0.0, 1.0), |mixed| (mixed.per_sequence_s, mixed.reached));
         let times = [self.start_s, self.per_sequence_s, mixed.0];
-        if times.iter().any(|value| !value.is_finite() || *value < 0.0) {
-            return Err("times must be finite and at least 0".to_owned());
+        if !times.iter().all(|value| (0.0..=COEFFICIENT_S_MAX).contains(value)) {
+            return Err(format!("times must be from 0 to {COEFFICIENT_S_MAX:e}"));
         }
-        if [self.reached, mixed.1].iter().any(|value| !value.is_finite() || *value <= 0.0) {
-            return Err("`reached` must be positive".to_owned());
+        if ![self.reached, mixed.1].iter().all(|value| REACHED.contains(value)) {
+            return Err(format!("`reached` must be from {:e} to {:e}", REACHED.start(), REACHED.end()));
         }
         Ok(())
     }

@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::task::Op;
 
+/// Most rows or columns of a tile, and most tiles at once; no device comes near, and products of them stay in 64 bits.
+const SIZE_MAX: u64 = 1 << 16;
+
+/// Largest time of a profile, in seconds: sums and products of such times stay finite.
+pub const COEFFICIENT_S_MAX: f64 = 1e9;
+
 /// Coefficients of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -143,12 +149,12 @@ impl Law {
     /// A sentence.
     pub fn check(&self) -> Result<(), String> {
         if let Self::Gemm(law) = self
-            && [law.tile_m, law.tile_n, law.slots].contains(&0)
+            && ![law.tile_m, law.tile_n, law.slots].iter().all(|size| (1..=SIZE_MAX).contains(size))
         {
-            return Err("tiles and slots must be at least 1".to_owned());
+            return Err(format!("tiles and slots must be from 1 to {SIZE_MAX}"));
         }
-        if self.coefficients().iter().any(|value| !value.is_finite() || *value < 0.0) {
-            return Err("every coefficient must be finite and at least 0".to_owned());
+        if !self.coefficients().iter().all(|value| (0.0..=COEFFICIENT_S_MAX).contains(value)) {
+            return Err(format!("every coefficient must be from 0 to {COEFFICIENT_S_MAX:e}"));
         }
         Ok(())
     }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::DecodeLaw;
-use crate::cost::law::Law;
-use crate::cost::profiled::CUSTOM_ALL_REDUCE;
+use crate::cost::law::{COEFFICIENT_S_MAX, Law};
+use crate::cost::profiled::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
 use crate::cost::surface::Surface;
 use crate::task::{Collective, CopyKind, Op};
 
@@ -135,6 +135,16 @@ pub struct CollectiveCurve {
 /// Names of collectives in profile files.
 const COLLECTIVES: [&str; 7] =
     ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift", CUSTOM_ALL_REDUCE];
+/// Names of fitted kernels in profile files, each with whether it is attention.
+const OPERATORS: [(&str, bool); 7] = [
+    ("gemm", false),
+    ("gemm-fp8", false),
+    (GROUPED_GEMM, false),
+    ("attention-64", true),
+    ("attention-128", true),
+    ("attention-backward-64", true),
+    ("attention-backward-128", true),
+];
 /// Names of memory-bound kernels and copies in profile files.
 const MEMORY: [&str; 5] = ["elementwise", "embedding", "host_to_device", "device_to_host", "device_to_device"];
 
@@ -187,16 +197,7 @@ impl Profile {
             checked.map_err(|why| format!("memory-bound kernel `{name}`: {why}"))?;
         }
         for (name, operator) in &profile.operators {
-            operator.law.as_ref().map_or(Ok(()), Law::check).map_err(|why| format!("operator `{name}`: {why}"))?;
-            let n_axes = operator.surface.axes.len();
-            if n_axes != 3 {
-                return Err(format!("operator `{name}` has {n_axes} axes, expected 3"));
-            }
-            operator.surface.check().map_err(|why| format!("operator `{name}`: {why}"))?;
-            check_residuals(&operator.residuals).map_err(|why| format!("operator `{name}`: {why}"))?;
-            if !operator.start_s.is_finite() || operator.start_s < 0.0 {
-                return Err(format!("operator `{name}`: `start_s` is {}, must be at least 0", operator.start_s));
-            }
+            check_operator(name, operator).map_err(|why| format!("operator `{name}`: {why}"))?;
         }
         for curve in &profile.collectives {
             if !COLLECTIVES.contains(&curve.kind.as_str()) || curve.n_ranks < 2 {
@@ -210,8 +211,10 @@ impl Profile {
             checked.map_err(|why| format!("collective `{}` of {} ranks: {why}", curve.kind, curve.n_ranks))?;
         }
         for link in &profile.links {
-            if !(link.alpha_s >= 0.0 && link.gb_per_s > 0.0 && link.port_gb_per_s.is_none_or(|port| port > 0.0)) {
-                return Err("a link needs `alpha_s` of at least 0 and positive bandwidths".to_owned());
+            let positive = |value: f64| (1e-9..=1e15).contains(&value);
+            let has_bandwidths = positive(link.gb_per_s) && link.port_gb_per_s.is_none_or(positive);
+            if !((0.0..=COEFFICIENT_S_MAX).contains(&link.alpha_s) && has_bandwidths && positive(link.bytes_max)) {
+                return Err("a link needs `alpha_s` of at least 0, and positive bandwidths and `bytes_max`".to_owned());
             }
             check_residuals(&link.residuals).map_err(|why| format!("link: {why}"))?;
         }
@@ -233,10 +236,33 @@ impl Profile {
     }
 }
 
+fn check_operator(name: &str, operator: &Operator) -> Result<(), String> {
+    let Some((_, is_attention)) = OPERATORS.iter().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = OPERATORS.iter().map(|(known, _)| *known).collect();
+        return Err(format!("no kernel has that name; allowed are {}", names.join(", ")));
+    };
+    if let Some(law) = &operator.law {
+        law.check()?;
+        if matches!(law, Law::Attention(_)) != *is_attention {
+            return Err("its law is that of another kind of kernel".to_owned());
+        }
+    }
+    let n_axes = operator.surface.axes.len();
+    if n_axes != 3 {
+        return Err(format!("it has {n_axes} axes, expected 3"));
+    }
+    operator.surface.check()?;
+    check_residuals(&operator.residuals)?;
+    if !(0.0..=COEFFICIENT_S_MAX).contains(&operator.start_s) {
+        return Err(format!("`start_s` is {}, must be from 0 to {COEFFICIENT_S_MAX:e}", operator.start_s));
+    }
+    Ok(())
+}
+
 fn check_residuals(residuals: &Residuals) -> Result<(), String> {
     let (low, high) = (residuals.low, residuals.high);
-    if low.is_finite() && high.is_finite() && 0.0 < low && low <= 1.0 && high >= 1.0 {
+    if (1e-6..=1.0).contains(&low) && (1.0..=1e6).contains(&high) {
         return Ok(());
     }
-    Err(format!("residual quantiles must lie around 1, found {low} and {high}"))
+    Err(format!("residual quantiles must lie around 1, from 1e-6 to 1e6, found {low} and {high}"))
 }

@@ -11,7 +11,7 @@ use super::memory::{Memory, Overflow};
 use super::queue::Queue;
 use super::{Case, Machine, Outcome};
 use crate::cost::Estimate;
-use crate::task::{CopyKind, GroupId, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
+use crate::task::{CopyKind, GroupId, Lane, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
 use crate::timeline::{self, Timeline};
 
 const N_STREAMS: usize = Stream::ALL.len();
@@ -138,6 +138,12 @@ fn spans(estimates: &[Estimate], case: Case) -> Vec<Span> {
     estimates.iter().map(|&estimate| Span::from_seconds(pick(estimate, case))).collect()
 }
 
+/// What computation takes on a straggler.
+fn slowed(span: Span, rate: f64) -> Span {
+    let ns = hw::Bytes(span.as_ns()).as_f64() * rate;
+    if rate == 1.0 { span } else { Span::from_ns(hw::Bytes::from_f64(ns.ceil()).0) }
+}
+
 fn u32_of(n: usize) -> u32 {
     u32::try_from(n).expect("task graphs have fewer than 2^32 tasks")
 }
@@ -242,7 +248,8 @@ impl<'a> Player<'a> {
             let loads = flow::loads(op, &[self.graph.lanes[entry.lane.index()].rank], self.machine.topology).into();
             self.start_flow(loads, span, task, now);
         } else {
-            let end = if entry.stream == Stream::Compute { self.finish(entry.lane, now, span) } else { now + span };
+            let computes = is_estimated && entry.stream == Stream::Compute;
+            let end = if computes { self.finish(entry.lane, now, span) } else { now + span };
             self.queue.push(end, task.0);
         }
         Ok(())
@@ -303,10 +310,11 @@ impl<'a> Player<'a> {
 
     /// When compute that starts now ends, at the device's speed over time.
     fn finish(&self, lane: LaneId, now: Time, span: Span) -> Time {
+        let Lane { rank, rate, .. } = self.graph.lanes[lane.index()];
+        let span = slowed(span, rate);
         if self.machine.speed_changes.is_empty() {
             return now + span;
         }
-        let rank = self.graph.lanes[lane.index()].rank;
         let mut left = hw::Bytes(span.as_ns()).as_f64();
         let (mut at, mut speed) = (now, 1.0);
         for change in self.machine.speed_changes.iter().filter(|change| change.rank == rank) {

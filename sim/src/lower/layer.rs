@@ -5,6 +5,7 @@
 
 use hw::{Bytes, GroupShape};
 
+use crate::compression::{self, Compression};
 use crate::experts::ExpertLoad;
 use crate::model::Experts;
 use crate::problem::{AttentionKernel, Problem, Recompute};
@@ -164,13 +165,14 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
 }
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
-fn dispatched(problem: &Problem, experts: Experts, tokens: u64) -> u64 {
+#[must_use]
+pub fn dispatched(problem: &Problem, experts: Experts, tokens: u64) -> u64 {
     let layout = &problem.layout;
     let senders = if layout.expert_tp == 1 && layout.ep > 1 { u64::from(layout.tp) } else { 1 };
     (tokens * experts.top_k).div_ceil(senders)
 }
 
-/// Router, permutation and the experts of this rank.
+/// Router, permutation, merging of similar tokens and the experts of this rank.
 fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
     let problem = writer.problem;
     let hidden = problem.model.hidden;
@@ -178,9 +180,13 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let expert_cut = u64::from(problem.layout.expert_tp);
     let n_experts = experts.n_routed / u64::from(problem.layout.ep);
     let sent = dispatched(problem, experts, writer.tokens);
-    let routed = (sent * load.permille).div_ceil(1000);
+    let mut routed = (sent * load.permille).div_ceil(1000);
     writer.gemm(experts.n_routed, hidden);
     writer.traffic(2 * sent * hidden);
+    if let Some(compression) = Compression::of(problem) {
+        writer.ops.extend(compression.work(problem, sent, writer.kind));
+        routed = compression.rows_computed(routed);
+    }
     let rows: Vec<u64> =
         (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
     let width = experts.intermediate.div_ceil(expert_cut);
@@ -307,8 +313,16 @@ pub fn expert_exchange(
         return Vec::new();
     }
     let sent = (dispatched(problem, experts, tokens) * load.permille).div_ceil(1000);
-    let bytes = sent * problem.model.hidden * problem.dtype.bytes();
-    vec![(Op::Collective { kind: Collective::AllToAll, bytes, shape }, 2 * stage.n_expert)]
+    let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
+    let row_bytes = problem.model.hidden * problem.dtype.bytes();
+    let Some(compression) = Compression::of(problem) else {
+        return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
+    };
+    let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];
+    if kind == PassKind::Forward {
+        ops.push((all_to_all(compression::count_bytes(experts)), stage.n_expert));
+    }
+    ops
 }
 
 /// Host time of `n` layers in one pass.

@@ -23,10 +23,13 @@ mod known;
 mod lanes;
 pub mod mixed;
 mod pass;
+mod rank_times;
 mod sync;
 
+pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, parts, pipelines};
 pub use lanes::Fold;
+pub use rank_times::RankTimes;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -66,12 +69,13 @@ pub fn lower(problem: &Problem, plan: &Plan, step_index: usize) -> TaskGraph {
 /// As `lower`.
 #[must_use]
 pub fn lower_folded(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> TaskGraph {
-    if !plan.steps[step_index].pipelines.is_empty() {
+    if plan.steps[step_index].is_mixed() {
         return mixed::lower(problem, plan, step_index, fold);
     }
     let contents = contents(problem, plan, step_index);
-    let lanes = Lanes::new(problem, &contents, fold);
+    let lanes = Lanes::new(problem, &contents, step_index, fold);
     let mut builder = Builder::new(problem, &lanes, &contents, step_index);
+    builder.pause(plan.steps[step_index].pause_ns);
     builder.gather_ahead();
     builder.passes(&orders(problem, plan, step_index, &lanes, &contents));
     builder.sync_gradients();
@@ -90,9 +94,12 @@ struct Ends {
 /// Passes of a step alone, without what data-parallel ranks do together, and what ends them on each lane.
 fn lower_passes(problem: &Problem, plan: &Plan, step_index: usize, fold: Fold) -> (TaskGraph, Vec<Ends>) {
     let contents = contents(problem, plan, step_index);
-    let lanes = Lanes::new(problem, &contents, fold);
+    let lanes = Lanes::new(problem, &contents, step_index, fold);
     let has_peers = problem.execution.unit_times.is_none();
-    let mut builder = Builder { has_peers, ..Builder::new(problem, &lanes, &contents, step_index) };
+    let placed = 0..problem.execution.places.len();
+    let own: Vec<Problem> = placed.map(|pp| problem.at_stage(pp).into_owned()).collect();
+    let mut builder = Builder { has_peers, own: &own, ..Builder::new(problem, &lanes, &contents, step_index) };
+    builder.pause(plan.steps[step_index].pause_ns);
     builder.passes(&orders(problem, plan, step_index, &lanes, &contents));
     let ends = |lane: LaneId| Ends { tail: builder.tail(lane), pieces: builder.pieces[lane.index()].concat() };
     let ends = builder.lane_ids().map(ends).collect();
@@ -246,6 +253,8 @@ struct Frame<'a> {
     pp: u32,
     /// Tensor positions that have lanes of their own.
     tp: u32,
+    /// Tensor degree.
+    degree: u32,
     slot: Slot,
     /// Position of the slot in its rank's order.
     position: u32,
@@ -267,7 +276,10 @@ struct MeetingKey {
 }
 
 struct Builder<'a> {
+    /// As the stage that is being lowered sees it.
     problem: &'a Problem,
+    /// As each stage sees it, where stages are placed.
+    own: &'a [Problem],
     lanes: &'a Lanes,
     /// Whether other ranks hold the same parameters, so that gradients are reduced.
     has_peers: bool,
@@ -316,7 +328,7 @@ impl<'a> Builder<'a> {
         for pp in 0..problem.layout.pp {
             let held: Vec<Stage> =
                 (0..problem.layout.chunks).map(|chunk| stages[stage_index(problem, pp, chunk)]).collect();
-            let states = memory::states(problem, &held);
+            let states = memory::states(&problem.at_stage(pp as usize), &held);
             let bytes = [problem.reserved_memory, states.parameters, states.gradients, states.optimizer];
             let resident: Vec<(LabelId, u64)> = names.iter().zip(bytes).map(|(&name, bytes)| (name, bytes.0)).collect();
             for lane in lanes.at_pipeline_rank(pp) {
@@ -325,6 +337,7 @@ impl<'a> Builder<'a> {
         }
         Self {
             problem,
+            own: &[],
             lanes,
             has_peers: problem.layout.n_shards() > 1 && problem.execution.unit_times.is_none(),
             stages,
@@ -430,9 +443,23 @@ impl<'a> Builder<'a> {
 
     fn column(&self, frame: &Frame<'_>) -> Column {
         let positions = (0..self.problem.layout.cp).map(|cp| self.lanes.position(frame.group, frame.pp, cp, frame.tp));
-        let ranks = positions.map(|position| self.problem.layout.rank(position)).collect();
+        let ranks = positions.map(|position| self.problem.rank(position)).collect();
         let lanes = (0..self.problem.layout.cp).map(|cp| self.lanes.id(frame.group, frame.pp, cp, frame.tp)).collect();
         Column { lanes, ranks }
+    }
+
+    /// A time before everything else in which nothing is computed.
+    fn pause(&mut self, ns: u64) {
+        if ns == 0 {
+            return;
+        }
+        let op = self.op(Op::Host { ns });
+        for lane in self.lane_ids() {
+            let (role, stream) = (Role::Replan, Stream::InterNode);
+            let task = Task { op, lane, stream, role, micro_batch: NO_MICRO_BATCH, meeting: None };
+            let id = self.graph.add_task(task, &[]);
+            self.gate[lane.index()].push(id);
+        }
     }
 
     /// Lowers every slot as soon as what it waits for is lowered, rank by rank in order.
@@ -460,10 +487,12 @@ impl<'a> Builder<'a> {
                         if !done.ready(slot, stage) {
                             break;
                         }
+                        self.problem = self.own.get(rank).unwrap_or(self.problem);
                         let frame = Frame {
                             group,
                             pp: u32::try_from(rank).expect("ranks fit u32"),
                             tp: 0,
+                            degree: self.problem.layout.tp,
                             slot,
                             position: u32::try_from(cursor[rank]).expect("slots fit u32"),
                             stage: self.stages[stage],

@@ -32,13 +32,17 @@ pub enum Cause {
     Padding,
     /// Copies to or from the host that nothing hides.
     Offload,
+    /// What computation takes longer on stragglers than on healthy devices.
+    Straggler,
+    /// Changes from one plan to another.
+    Replan,
     /// What is left; nothing, unless a bound were wrong.
     Other,
 }
 
 impl Cause {
     /// Every cause in index order.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Imbalance,
         Self::Bubble,
         Self::Communication,
@@ -46,6 +50,8 @@ impl Cause {
         Self::Recompute,
         Self::Padding,
         Self::Offload,
+        Self::Straggler,
+        Self::Replan,
         Self::Other,
     ];
 
@@ -60,6 +66,8 @@ impl Cause {
             Self::Recompute => "lost_recompute_s",
             Self::Padding => "lost_padding_s",
             Self::Offload => "lost_offload_s",
+            Self::Straggler => "lost_straggler_s",
+            Self::Replan => "lost_replan_s",
             Self::Other => "lost_other_s",
         }
     }
@@ -75,6 +83,8 @@ impl Cause {
             Self::Recompute => "recompute",
             Self::Padding => "padding",
             Self::Offload => "offload stalls",
+            Self::Straggler => "slow devices",
+            Self::Replan => "changes of plan",
             Self::Other => "other",
         }
     }
@@ -139,11 +149,7 @@ pub fn bound_s(problem: &Problem, plan: &Plan, tokens_max: u64, cost: &dyn CostM
 
 fn bound(floors: &mut Floors<'_>, problem: &Problem, plan: &Plan, index: usize) -> Bound {
     let lengths = lengths(problem, plan, index);
-    if plan.steps[index].pipelines.is_empty() {
-        floors.of_step(index, &lengths)
-    } else {
-        floors.of_any_shape(index, &lengths)
-    }
+    if plan.steps[index].is_mixed() { floors.of_any_shape(index, &lengths) } else { floors.of_step(index, &lengths) }
 }
 
 /// Lengths of the sequences that a plan computes in a step: a policy may choose which sequences share a step.
@@ -169,6 +175,8 @@ struct Spent {
     optimizer: f64,
     exposed: f64,
     offload: f64,
+    slower: f64,
+    replan: f64,
     bubble: f64,
     idle: f64,
 }
@@ -181,7 +189,10 @@ fn of_step(step: &Played, bound: &Bound, padding_s: f64) -> Lost {
     let mut set = |cause: Cause, seconds: f64| causes[cause as usize] = seconds;
     set(Cause::Imbalance, spent.idle);
     set(Cause::Bubble, spent.bubble);
-    set(Cause::Communication, (spent.exposed - bound.gather_s).max(0.0));
+    let exposed = (spent.exposed - spent.replan).max(0.0);
+    set(Cause::Communication, (exposed - bound.gather_s).max(0.0));
+    set(Cause::Straggler, spent.slower);
+    set(Cause::Replan, spent.replan);
     set(Cause::Recompute, spent.recompute);
     set(Cause::Offload, spent.offload);
     let above = (spent.useful + spent.optimizer - bound.work_s - bound.optimizer_s).max(0.0);
@@ -192,7 +203,8 @@ fn of_step(step: &Played, bound: &Bound, padding_s: f64) -> Lost {
     let mut unavoidable = bound.step_s() - bound.work_s - bound.optimizer_s - bound.gather_s;
     let mut waits = [Cause::Imbalance, Cause::Bubble, Cause::Communication].map(|cause| cause as usize);
     waits.sort_by(|&a, &b| causes[b].total_cmp(&causes[a]));
-    let others = [Cause::Kernel, Cause::Offload, Cause::Recompute, Cause::Padding].map(|cause| cause as usize);
+    let others = [Cause::Kernel, Cause::Offload, Cause::Recompute, Cause::Padding, Cause::Straggler, Cause::Replan]
+        .map(|cause| cause as usize);
     for cause in waits.into_iter().chain(others) {
         let taken = unavoidable.min(causes[cause]);
         causes[cause] -= taken;
@@ -212,6 +224,8 @@ struct Busy {
     useful_ns: u64,
     recompute_ns: u64,
     optimizer_ns: u64,
+    /// A change of plan before everything else.
+    replan_ns: u64,
     /// End of its last pass.
     passes_end: u64,
 }
@@ -236,10 +250,18 @@ fn spent(step: &Played) -> Spent {
         let (offload, idle) = split(&rest, &lane.copies);
         let (bubble, idle) = split(&idle, &[(0, passes_end)]);
         let add = |sum: &mut f64, ns: u64| *sum += super::shares::f64_ns(ns) * weight;
-        add(&mut mean.useful, lane.useful_ns);
-        add(&mut mean.recompute, lane.recompute_ns);
-        add(&mut mean.optimizer, lane.optimizer_ns);
+        // What a healthy device would compute as long, and what a straggler takes longer.
+        for (sum, ns) in [
+            (&mut mean.useful, lane.useful_ns),
+            (&mut mean.recompute, lane.recompute_ns),
+            (&mut mean.optimizer, lane.optimizer_ns),
+        ] {
+            let seconds = super::shares::f64_ns(ns) * weight;
+            *sum += seconds / of.rate;
+            mean.slower += seconds - seconds / of.rate;
+        }
         add(&mut mean.exposed, exposed);
+        add(&mut mean.replan, lane.replan_ns);
         add(&mut mean.offload, offload);
         add(&mut mean.bubble, bubble);
         add(&mut mean.idle, idle.iter().map(|(from, to)| to - from).sum());
@@ -266,7 +288,10 @@ fn busy(step: &Played) -> Vec<Busy> {
                     lane.passes_end = lane.passes_end.max(end);
                 }
             }
-            Stream::IntraNode | Stream::InterNode => lane.network.push((start, end)),
+            Stream::IntraNode | Stream::InterNode => {
+                lane.replan_ns += if task.role == Role::Replan { end - start } else { 0 };
+                lane.network.push((start, end));
+            }
             Stream::HostToDevice | Stream::DeviceToHost => lane.copies.push((start, end)),
             // A message's wait is the receiver's, and counts as waiting.
             Stream::PointToPoint => {}

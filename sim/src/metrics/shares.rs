@@ -8,12 +8,13 @@ use super::{Played, f64_of};
 use crate::task::{Op, Role, Stream};
 
 /// Communication that a rank can be caught waiting for, with its name and its key.
-pub(super) const EXPOSABLE: [(Role, &str, &str); 5] = [
+pub(super) const EXPOSABLE: [(Role, &str, &str); 6] = [
     (Role::ContextExchange, "exposed context exchange", "exposed_context_ratio"),
     (Role::TensorExchange, "exposed tensor exchange", "exposed_tensor_ratio"),
     (Role::ExpertExchange, "exposed expert all-to-all", "exposed_expert_ratio"),
     (Role::GradientSync, "exposed gradient sync", "exposed_gradient_ratio"),
     (Role::ParameterGather, "exposed parameter gather", "exposed_gather_ratio"),
+    (Role::Replan, "changes of plan", "replan_ratio"),
 ];
 
 /// Where the time of a step goes, as shares of it.

@@ -127,6 +127,7 @@ fn read(name: &str, kind: &str, reader: &mut Reader<'_>) -> Model {
         n_shared: reader.count("n_shared_experts"),
         intermediate: reader.optional(&["moe_intermediate_size"]).unwrap_or(intermediate),
         n_dense_layers: reader.count("first_k_dense_replace"),
+        every: reader.optional(&["decoder_sparse_step"]).unwrap_or(1),
     });
     Model {
         name: name.to_owned(),

@@ -25,7 +25,12 @@ const fn dense(name: &'static str, family: Family, tied: bool, shape: [u64; 8]) 
 }
 
 const fn experts(n_routed: u64, top_k: u64, intermediate: u64) -> Option<Experts> {
-    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0 })
+    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0, every: 1 })
+}
+
+/// Experts in every so many-th layer.
+const fn some_layers(n_routed: u64, top_k: u64, intermediate: u64, every: u64) -> Option<Experts> {
+    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0, every })
 }
 
 const ROWS: &[Row] = &[
@@ -49,6 +54,9 @@ const ROWS: &[Row] = &[
     // Shape of the 32B model of PKU-DAIR/Hetu, examples/hydraulis (layers 60, hidden 6656, vocabulary 30592).
     dense("llama-32b", Family::Llama, false, [60, 6656, 64, 64, 104, 17_920, 30_592, 32_768]),
     dense("mistral-7b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768]),
+    // Shapes of arXiv:2502.21231 (layers, hidden, heads, key-value groups); LLaMA's feed-forward and vocabulary, and heads of 128, are choices.
+    dense("llama-13b-gqa", Family::Llama, false, [40, 5120, 40, 8, 128, 13_824, 32_000, 4096]),
+    dense("llama-30b-gqa", Family::Llama, false, [60, 6656, 56, 8, 128, 17_920, 32_000, 4096]),
     dense("gpt-7b", Family::Gpt, true, [32, 4096, 32, 32, 128, 16_384, 51_200, 2048]),
     // All-to-all over 64 ranks, as in arXiv:2412.01523, takes 64 heads. Its table of positions is as long as the context; with it and a head
     // of its own the model has the 7.85 · 2^30 parameters of AFDWang/Hetu-Galvatron @ flexsp, gpt_hf/train_dist.py.
@@ -94,6 +102,30 @@ const ROWS: &[Row] = &[
         family: Family::Qwen3,
         tied: false,
         experts: experts(128, 8, 1536),
+    },
+    // Table 1 of arXiv:2411.08446: experts in every second layer, two visited. Vocabulary and positions of the public checkpoints
+    // (fairseq, examples/moe_lm) are those of GPT-2.
+    Row {
+        name: "gpt-moe-15b",
+        shape: [12, 768, 12, 12, 64, 3072, 50_257, 2048],
+        family: Family::Gpt,
+        tied: true,
+        experts: some_layers(512, 2, 3072, 2),
+    },
+    Row {
+        name: "gpt-moe-52b",
+        shape: [24, 1024, 16, 16, 64, 4096, 50_257, 2048],
+        family: Family::Gpt,
+        tied: true,
+        experts: some_layers(512, 2, 4096, 2),
+    },
+    // The same table; its 302 M parameters of 16 experts are those of four layers of twelve.
+    Row {
+        name: "roberta-moe",
+        shape: [12, 768, 12, 12, 64, 3072, 50_257, 514],
+        family: Family::Gpt,
+        tied: true,
+        experts: some_layers(16, 2, 3072, 3),
     },
     // Every second layer attends to the last 128 tokens only and all matrices have biases; both are left out here.
     Row {
@@ -173,7 +205,14 @@ fn deepseek_v3() -> Model {
         qk_norm: false,
         max_positions: 163_840,
         latent: Some(latent),
-        experts: Some(Experts { n_routed: 256, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 3 }),
+        experts: Some(Experts {
+            n_routed: 256,
+            top_k: 8,
+            n_shared: 1,
+            intermediate: 2048,
+            n_dense_layers: 3,
+            every: 1,
+        }),
     }
 }
 
@@ -185,7 +224,14 @@ fn kimi_k2() -> Model {
         n_kv_heads: 64,
         vocab: 163_840,
         max_positions: 131_072,
-        experts: Some(Experts { n_routed: 384, top_k: 8, n_shared: 1, intermediate: 2048, n_dense_layers: 1 }),
+        experts: Some(Experts {
+            n_routed: 384,
+            top_k: 8,
+            n_shared: 1,
+            intermediate: 2048,
+            n_dense_layers: 1,
+            every: 1,
+        }),
         ..deepseek_v3()
     }
 }

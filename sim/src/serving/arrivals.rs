@@ -118,12 +118,6 @@ pub fn lay(requests: &mut Requests, arrivals: Arrivals, seed: u64) -> usize {
     })
 }
 
-/// A standard normal draw (Box-Muller; one of the pair is enough here).
-fn normal(stream: &mut Stream) -> f64 {
-    let radius = libm::sqrt(2.0 * stream.exponential());
-    radius * libm::cos(std::f64::consts::TAU * stream.unit())
-}
-
 /// A Gamma draw of that shape and scale 1 (Marsaglia and Tsang, ACM TOMS 26, 2000).
 fn gamma(stream: &mut Stream, shape: f64) -> f64 {
     if shape < 1.0 {
@@ -134,7 +128,7 @@ fn gamma(stream: &mut Stream, shape: f64) -> f64 {
     let d = shape - 1.0 / 3.0;
     let c = 1.0 / libm::sqrt(9.0 * d);
     loop {
-        let x = normal(stream);
+        let x = stream.normal();
         let v = libm::pow(1.0 + c * x, 3.0);
         if v > 0.0 && libm::log(1.0 - stream.unit()) < 0.5 * x * x + d - d * v + d * libm::log(v) {
             return d * v;

@@ -107,9 +107,8 @@ impl Setting<'_> {
     }
 
     fn layers(&self) -> [f64; 2] {
-        let n = self.model.n_layers;
-        let dense = self.model.experts.map_or(n, |experts| experts.n_dense_layers);
-        [f(dense), f(n - dense)]
+        let n_expert = self.model.n_expert_layers();
+        [f(self.model.n_layers - n_expert), f(n_expert)]
     }
 
     /// Bytes of weights on a GPU of which an iteration touches `share` of the experts.

@@ -5,7 +5,7 @@ use sim::tensor_graph::symbolic::{Comparison, Expression, Symbol, Symbols};
 use sim::tensor_graph::{Kind, Operation, TensorGraph, TensorId, Work};
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, place_of, unknown};
 
 /// Most operations: sums over a step stay small numbers.
@@ -26,7 +26,7 @@ pub fn read(top: &mut Section<'_>, known: &[Symbol; 2]) -> Option<TensorGraph> {
     top.each_table("operation", &mut |table| operation(table, &mut graph));
     if graph.operations.len() > OPERATIONS_MAX {
         let what = format!("{} operations, allowed are {OPERATIONS_MAX}", graph.operations.len());
-        top.find(Finding::error("S173", None, what));
+        top.find(Finding::error(Code::OutOfRange, None, what));
     }
     is_given.then_some(graph)
 }
@@ -38,7 +38,7 @@ fn size(section: &mut Section<'_>, key: &'static str, symbols: &Symbols, most: i
         (ValueInner::Integer(number), at) => (number.to_string(), at),
         (_, at) => {
             let what = format!("`{}` is neither a number nor a size as text", section.full(key));
-            section.find(Finding::error("S010", at, what));
+            section.find(Finding::error(Code::WrongType, at, what));
             return None;
         }
     };
@@ -47,7 +47,7 @@ fn size(section: &mut Section<'_>, key: &'static str, symbols: &Symbols, most: i
         Ok(found) => symbols.canonical(&found),
         Err(why) => {
             let what = format!("`{}` is `{text}`: {why}", section.full(key));
-            section.find(Finding::error("S174", at, what).help(help));
+            section.find(Finding::error(Code::WrongSize, at, what).help(help));
             return None;
         }
     };
@@ -57,12 +57,14 @@ fn size(section: &mut Section<'_>, key: &'static str, symbols: &Symbols, most: i
     let likely = found.value(&|id| symbols.get(id).high.unwrap_or(symbols.get(id).low));
     if !is_at_least(1) {
         let what = format!("`{}` is `{text}`, which may be below 1", section.full(key));
-        section.find(Finding::error("S175", at, what).help("`compiler.sequence_min` says what the least size is"));
+        section.find(
+            Finding::error(Code::WrongSize, at, what).help("`compiler.sequence_min` says what the least size is"),
+        );
         return None;
     }
     if likely > most {
         let what = format!("`{}` is `{text}`, which comes to {likely}", section.full(key));
-        section.find(Finding::error("S175", at, what).help(format!("allowed is up to {most}")));
+        section.find(Finding::error(Code::WrongSize, at, what).help(format!("allowed is up to {most}")));
         return None;
     }
     Some(found)
@@ -78,7 +80,7 @@ fn symbol(mut section: Section<'_>, symbols: &mut Symbols) {
     if let Some((name, equals)) = name.zip(equals) {
         if symbols.named(&name).is_some() {
             let at = section.at();
-            section.find(Finding::error("S176", at, format!("two symbols are called `{name}`")));
+            section.find(Finding::error(Code::TwiceNamed, at, format!("two symbols are called `{name}`")));
         } else {
             let id = symbols.add(Symbol::unbounded(&name));
             symbols.equate(id, &equals).expect("a new symbol is in no expression");
@@ -105,7 +107,7 @@ fn named_size(section: &mut Section<'_>, graph: &TensorGraph) -> Option<(String,
     let (name, bytes) = name.zip(bytes)?;
     if tensor(graph, &name).is_some() {
         let at = section.at();
-        section.find(Finding::error("S176", at, format!("two tensors are called `{name}`")));
+        section.find(Finding::error(Code::TwiceNamed, at, format!("two tensors are called `{name}`")));
         return None;
     }
     Some((name, bytes))
@@ -126,7 +128,7 @@ fn found(
     let id = tensor(graph, name);
     if id.is_none() {
         let names: Vec<&str> = graph.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-        section.find(unknown("S177", format!("no tensor `{name}` before this operation"), name, names, at));
+        section.find(unknown(Code::UnknownName, format!("no tensor `{name}` before this operation"), name, names, at));
     }
     id
 }
@@ -139,7 +141,7 @@ fn operation(mut section: Section<'_>, graph: &mut TensorGraph) {
         let id = found(&mut section, graph, &name, at.clone())?;
         if !graph.is_argument(id) {
             let what = format!("`{name}` is no argument");
-            section.find(Finding::error("S178", at, what).help("arguments alone are updated in place"));
+            section.find(Finding::error(Code::UnknownName, at, what).help("arguments alone are updated in place"));
             return None;
         }
         Some(id)
@@ -165,7 +167,7 @@ fn operation(mut section: Section<'_>, graph: &mut TensorGraph) {
 fn inputs(section: &mut Section<'_>, graph: &TensorGraph) -> Vec<TensorId> {
     let Some((value, at)) = section.take("inputs") else { return Vec::new() };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error("S010", at, "`operation.inputs` is not a list of names"));
+        section.find(Finding::error(Code::WrongType, at, "`operation.inputs` is not a list of names"));
         return Vec::new();
     };
     let mut inputs = Vec::with_capacity(items.len());
@@ -173,7 +175,7 @@ fn inputs(section: &mut Section<'_>, graph: &TensorGraph) -> Vec<TensorId> {
         match item.as_str() {
             Some(name) => inputs.extend(found(section, graph, name, place_of(item))),
             None => section.find(Finding::error(
-                "S010",
+                Code::WrongType,
                 place_of(item),
                 "`operation.inputs` holds something that is no name",
             )),
@@ -194,7 +196,7 @@ fn work(
         let keys: Vec<String> = given.iter().map(|key| format!("`{key}`")).collect();
         let what = format!("{} of an operation exclude each other", keys.join(" and "));
         let at = section.at();
-        section.find(Finding::error("S036", at, what));
+        section.find(Finding::error(Code::ExclusiveKeys, at, what));
     }
     let symbols = &graph.symbols;
     let gemm = section.table("gemm").and_then(|mut table| {

@@ -5,7 +5,7 @@ use sim::serving::pool::path::flow::Expected;
 use toml_span::value::ValueInner;
 
 use super::moment;
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::Section;
 
 /// How requests come.
@@ -146,6 +146,6 @@ fn numbers(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeI
     }
     let what = format!("`{key}` must be a number or a list of numbers, one for each pipeline that is run by itself");
     let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
-    section.find(Finding::error("S011", at, what).help(allowed));
+    section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
     Vec::new()
 }

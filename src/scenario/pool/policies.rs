@@ -5,7 +5,7 @@ use toml_span::value::ValueInner;
 
 use super::PoolChoice;
 use super::load::{self, Load};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, unknown};
 use crate::scenario::run_list::{RunList, run_list};
 
@@ -60,7 +60,7 @@ fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolP
     let found = named(&name);
     if found.is_none() {
         let names = POLICIES.iter().map(|policy| policy.name);
-        section.find(unknown("S027", format!("unknown policy `{name}`"), &name, names, at));
+        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
     }
     found
 }
@@ -85,7 +85,7 @@ fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Ve
     if found.is_none() && n_nodes > 0 {
         let what = format!("`ranges` must be a list of {n_nodes} pairs, one for each node");
         let help = format!("a pair is [first layer, one beyond the last], from 0 to {n_layers}; [] holds none");
-        section.find(Finding::error("S134", at, what).help(help));
+        section.find(Finding::error(Code::WrongRanges, at, what).help(help));
     }
     found
 }

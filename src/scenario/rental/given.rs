@@ -8,7 +8,7 @@ use sim::Model;
 use toml_span::value::{Table, ValueInner};
 
 use super::{Offered, required};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// A demand as it stands in the file.
@@ -67,7 +67,7 @@ fn map<T>(
         _ => None,
     };
     found.unwrap_or_else(|| {
-        section.find(Finding::error("S113", at, format!("`{key}` cannot be read")).help(help));
+        section.find(Finding::error(Code::WrongType, at, format!("`{key}` cannot be read")).help(help));
         BTreeMap::new()
     })
 }
@@ -97,7 +97,7 @@ pub fn configuration(mut section: Section<'_>) -> ConfigurationTable {
     let rates = match section.take("requests_per_s") {
         Some((ValueInner::Array(items), at)) => {
             items.iter().map(number).collect::<Option<Vec<f64>>>().unwrap_or_else(|| {
-                section.find(Finding::error("S113", at, "`requests_per_s` holds something that is no number"));
+                section.find(Finding::error(Code::WrongType, at, "`requests_per_s` holds something that is no number"));
                 Vec::new()
             })
         }
@@ -130,11 +130,12 @@ fn index_of(names: &[String], model: Option<&(String, Place)>, at: &Place) -> Re
         None if names.len() <= 1 => Ok(0),
         None => {
             let help = format!("allowed are {}", names.join(", "));
-            Err(Finding::error("S013", at.clone(), "key `model` is missing, and there are several").help(help))
+            Err(Finding::error(Code::MissingKey, at.clone(), "key `model` is missing, and there are several")
+                .help(help))
         }
         Some((name, at)) => names.iter().position(|known| known == name).ok_or_else(|| {
             let known = names.iter().map(String::as_str);
-            unknown("S022", format!("no model `{name}` in this scenario"), name, known, at.clone())
+            unknown(Code::UnknownModel, format!("no model `{name}` in this scenario"), name, known, at.clone())
         }),
     }
 }
@@ -165,7 +166,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
     let names = if is_given { used(&tables) } else { models.iter().map(|model| model.name.clone()).collect() };
     if !is_given && models.is_empty() {
         let help = "write `[[models]]` with a name, or `[[configurations]]` with their rates";
-        reader.find(Finding::error("S110", None, "there is no model to serve").help(help));
+        reader.find(Finding::error(Code::NothingToRent, None, "there is no model to serve").help(help));
     }
     let (mut demands, mut lengths) = (Vec::new(), Vec::new());
     for (index, table) in tables.into_iter().enumerate() {
@@ -175,7 +176,9 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         });
         if !is_given && table.lengths.is_none() {
             let what = "a request type has no lengths, and rates are to be found";
-            reader.find(Finding::error("S113", table.at.clone(), what).help("write `input` and `output`, in tokens"));
+            reader.find(
+                Finding::error(Code::NoLengths, table.at.clone(), what).help("write `input` and `output`, in tokens"),
+            );
         }
         let of = names.get(model).filter(|_| names.len() > 1).map_or_else(String::new, |name| format!(" of {name}"));
         let words = table.lengths.map(|all| format!("{}+{}{of}", all.input.0, all.output.0));
@@ -184,7 +187,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         lengths.push(table.lengths.unwrap_or(Lengths { input: hw::Tokens(1), output: hw::Tokens(1) }));
     }
     if !demands.is_empty() && demands.iter().all(|demand| demand.requests == 0.0) {
-        reader.find(Finding::error("S110", None, "the demand is empty: every type has 0 requests"));
+        reader.find(Finding::error(Code::NothingToRent, None, "the demand is empty: every type has 0 requests"));
     }
     Work { demands, lengths, models: names }
 }
@@ -205,11 +208,13 @@ pub fn configurations(
                 Some(offer) if (1.0..=1e6).contains(n) && n.fract() == 0.0 => n_gpus[offer] = whole(*n),
                 Some(_) => {
                     let what = format!("`{}` takes {n} of `{gpu}`", table.name);
-                    reader
-                        .find(Finding::error("S011", table.at.clone(), what).help("allowed are whole numbers from 1"));
+                    reader.find(
+                        Finding::error(Code::OutOfRange, table.at.clone(), what)
+                            .help("allowed are whole numbers from 1"),
+                    );
                 }
                 None => reader.find(unknown(
-                    "S023",
+                    Code::UnknownGpu,
                     format!("`{}` takes GPUs of `{gpu}`, which is not offered", table.name),
                     gpu,
                     known,
@@ -218,13 +223,13 @@ pub fn configurations(
             }
         }
         if table.gpus.is_empty() {
-            reader.find(Finding::error("S113", table.at.clone(), format!("`{}` takes no GPU", table.name)));
+            reader.find(Finding::error(Code::NoGpus, table.at.clone(), format!("`{}` takes no GPU", table.name)));
         }
         let (found, wanted) = (table.rates.len(), work.demands.len());
         if found != wanted || table.rates.iter().any(|rate| *rate < 0.0) {
             let what = format!("`{}` has {found} rates for {wanted} request types", table.name);
             let help = "one rate per `[[demands]]` in their order, not below 0; 0 where it cannot serve them";
-            reader.find(Finding::error("S114", table.at.clone(), what).help(help));
+            reader.find(Finding::error(Code::WrongRates, table.at.clone(), what).help(help));
         }
         let model = index_of(&work.models, table.model.as_ref(), &table.at).unwrap_or_else(|finding| {
             reader.find(finding);
@@ -246,12 +251,12 @@ pub fn plans(reader: &mut Reader<'_>, plans: &mut [GivenPlan], all: &[Configurat
         let names = || all.iter().map(|configuration| configuration.name.as_str());
         for name in plan.counts.keys().chain(plan.rows.keys()).filter(|name| !names().any(|known| known == *name)) {
             let what = format!("plan `{}` names `{name}`", plan.name);
-            reader.find(unknown("S115", what, name, names(), plan.at.clone()));
+            reader.find(unknown(Code::WrongPlan, what, name, names(), plan.at.clone()));
         }
         let count = |c: &Configuration| plan.counts.get(&c.name).copied().unwrap_or(0.0);
         if all.iter().map(count).any(|n| !(0.0..=1e6).contains(&n) || n.fract() != 0.0) {
             let what = format!("plan `{}` has replicas that are no whole number from 0", plan.name);
-            reader.find(Finding::error("S115", plan.at.clone(), what));
+            reader.find(Finding::error(Code::WrongPlan, plan.at.clone(), what));
             continue;
         }
         plan.replicas = all.iter().map(|c| whole(count(c))).collect();
@@ -264,7 +269,7 @@ pub fn plans(reader: &mut Reader<'_>, plans: &mut [GivenPlan], all: &[Configurat
         if shares.iter().any(|row| row.len() != n_demands) || !(0..n_demands).all(whole) {
             let what = format!("shares of plan `{}` do not add up to 1 for every request type", plan.name);
             let help = "one number per request type and configuration; those of a type add up to 1";
-            reader.find(Finding::error("S115", plan.at.clone(), what).help(help));
+            reader.find(Finding::error(Code::WrongPlan, plan.at.clone(), what).help(help));
         }
         plan.shares = Some(shares);
     }

@@ -10,7 +10,7 @@ use sim::serving::step_cost::Deployment;
 use toml_span::value::ValueInner;
 
 use super::{Deployed, Offered};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section, unknown};
 
 /// Where rates of enumerated configurations come from.
@@ -60,7 +60,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaSection {
     let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
     if tokens_max < u64::from(sequences_max) {
         let what = format!("`replica.max_tokens` = {tokens_max} is below `replica.max_sequences` = {sequences_max}");
-        section.find(Finding::error("S093", tokens_at, what).help("every decoding sequence has its token"));
+        section.find(Finding::error(Code::FewTokens, tokens_at, what).help("every decoding sequence has its token"));
     }
     let block_tokens = small(section.count("block_tokens", Some(16), 1..=4096).0);
     let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
@@ -83,7 +83,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaSection {
 fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec<u32> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let ValueInner::Array(items) = &value else {
-        section.find(Finding::error("S010", at, format!("`replica.{key}` is no list of degrees")));
+        section.find(Finding::error(Code::WrongType, at, format!("`replica.{key}` is no list of degrees")));
         return default.to_vec();
     };
     let degree =
@@ -91,7 +91,7 @@ fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec
     let found: Option<Vec<u32>> = items.iter().map(degree).collect();
     found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
         let what = format!("`replica.{key}` holds something that is no degree");
-        section.find(Finding::error("S011", at, what).help("allowed are whole numbers from 1 to 1024"));
+        section.find(Finding::error(Code::OutOfRange, at, what).help("allowed are whole numbers from 1 to 1024"));
         default.to_vec()
     })
 }
@@ -137,7 +137,7 @@ pub fn enumerated(
     let mut all = Vec::new();
     for offered in offers.iter().filter(|offered| offered.gpu.is_none()) {
         let what = format!("unknown GPU `{}`", offered.offer.name);
-        let finding = unknown("S023", what, &offered.offer.name, hw::catalog::gpu_names(), None);
+        let finding = unknown(Code::UnknownGpu, what, &offered.offer.name, hw::catalog::gpu_names(), None);
         reader.find(finding.help("a type of the catalogue, or `[[configurations]]` with their rates"));
     }
     for (m, model) in models.iter().enumerate().filter(|(m, _)| demands.iter().any(|demand| demand.model == *m)) {
@@ -172,7 +172,7 @@ pub fn enumerated(
         }
         if all.len() == before && offers.iter().any(|offered| offered.gpu.is_some()) {
             let what = format!("no offered GPU type holds `{}` with the degrees of `[replica]`", model.name);
-            reader.find(Finding::error("S094", None, what).help(if why.is_empty() {
+            reader.find(Finding::error(Code::NoRoomForCache, None, what).help(if why.is_empty() {
                 "try larger degrees".to_owned()
             } else {
                 why

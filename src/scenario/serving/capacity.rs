@@ -9,7 +9,7 @@ use sim::serving::request::Requests;
 use toml_span::value::ValueInner;
 
 use super::{Serving, ServingGroup};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::jobs::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
@@ -51,14 +51,16 @@ pub fn capacity(
     section.each_table("group", &mut |table| groups.extend(group(table)));
     if is_uniform && !groups.is_empty() {
         let what = "`capacity.group` varies groups of the fleet, and the section has keys of equal replicas too";
-        section
-            .find(Finding::error("S036", at.clone(), what).help("no `replicas`, `tp`, `gpus_per_node` or `gpu` then"));
+        section.find(
+            Finding::error(Code::ExclusiveKeys, at.clone(), what)
+                .help("no `replicas`, `tp`, `gpus_per_node` or `gpu` then"),
+        );
     }
     let first = policies.first().map_or_else(String::new, |name| (*name).to_owned());
     let policy = section.text("policy").map_or(first, |(name, at)| {
         if !policies.contains(&name.as_str()) {
             let what = format!("policy `{name}` is not in `policies.run`");
-            section.find(unknown("S029", what, &name, policies.iter().copied(), at));
+            section.find(unknown(Code::UnknownBaseline, what, &name, policies.iter().copied(), at));
         }
         name
     });
@@ -67,7 +69,7 @@ pub fn capacity(
         given.into_iter().filter_map(|(key, limit)| Some((key, limit?.get()))).collect();
     if limits.is_empty() {
         let what = "`[capacity]` asks for attainment, and `[slo]` has no limit";
-        section.find(Finding::error("S120", at.clone(), what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
+        section.find(Finding::error(Code::NoLimit, at.clone(), what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
     }
     section.finish();
     let peak = busiest(requests, peak_s);
@@ -91,7 +93,7 @@ pub fn question(
         if has_groups {
             let what = "the fleet has groups, and `[capacity]` names none to try".to_owned();
             return find(
-                "S122",
+                Code::MissingKey,
                 what,
                 &at,
                 "write `[[capacity.group]]` with `name` and `replicas`, for example [0, 2, 4]",
@@ -99,7 +101,7 @@ pub fn question(
         }
         if question.quoted.is_empty() {
             let help = "write `[[capacity.gpu]]` with `name` and `usd_per_gpu_hour` for each type to try";
-            return find("S013", "key `capacity.gpu` is missing".to_owned(), &at, help);
+            return find(Code::MissingKey, "key `capacity.gpu` is missing".to_owned(), &at, help);
         }
         Question { candidates: uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node), ..question }
     } else {
@@ -108,7 +110,7 @@ pub fn question(
     let n = question.candidates.len();
     if n > FLEETS_MAX {
         let what = format!("`[capacity]` asks for {n} fleets, at most {FLEETS_MAX} are tried");
-        reader.find(Finding::error("S122", at, what).help("fewer numbers of replicas"));
+        reader.find(Finding::error(Code::ManyFleets, at, what).help("fewer numbers of replicas"));
     }
     Some(question)
 }
@@ -127,7 +129,7 @@ fn of_groups(
         if !groups.iter().any(|group| group.name == *name) {
             let what = format!("unknown group `{name}` of `{}`", choice.name);
             let names = groups.iter().map(|group| group.name.as_str());
-            reader.find(unknown("S042", what, name, names, at.clone()));
+            reader.find(unknown(Code::UnknownGroup, what, name, names, at.clone()));
         }
     }
     let (mut varied, mut quoted) = (Vec::new(), Vec::new());
@@ -135,8 +137,9 @@ fn of_groups(
         let numbers = asked.iter().find(|(name, ..)| *name == group.name);
         let Some(usd_per_gpu_hour) = group.usd_per_gpu_hour else {
             let what = format!("`[capacity]` compares dollars, and group `{}` has no price", group.name);
-            reader
-                .find(Finding::error("S122", None, what).help("write `usd_per_gpu_hour` in `[fleet]` or in the group"));
+            reader.find(
+                Finding::error(Code::NoPrice, None, what).help("write `usd_per_gpu_hour` in `[fleet]` or in the group"),
+            );
             continue;
         };
         varied.push(Varied {
@@ -150,7 +153,7 @@ fn of_groups(
     let n = varied.iter().map(|group| group.replicas.len()).fold(1, usize::saturating_mul);
     if n > FLEETS_MAX {
         let what = format!("`[[capacity.group]]` asks for {n} combinations, at most {FLEETS_MAX} are tried");
-        reader.find(Finding::error("S122", None, what).help("fewer groups or fewer numbers of replicas"));
+        reader.find(Finding::error(Code::ManyFleets, None, what).help("fewer groups or fewer numbers of replicas"));
         return None;
     }
     Some(Question { candidates: mixed(&varied), quoted, ..question })
@@ -183,7 +186,7 @@ fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64], least: 
     found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
         let what = format!("`{}` is no list of counts", section.full(key));
         let help = format!("allowed are whole numbers from {least} to 10000, at least one");
-        section.find(Finding::error("S011", at, what).help(help));
+        section.find(Finding::error(Code::OutOfRange, at, what).help(help));
         default.to_vec()
     })
 }
@@ -201,7 +204,13 @@ fn quoted(mut section: Section<'_>) -> Option<Quoted> {
     let mut word = |key| section.text(key).map(|(text, _)| text);
     let quote: Vec<String> = [word("provider"), word("date")].into_iter().flatten().collect();
     if let Some((gpu, at)) = name.as_ref().filter(|(gpu, _)| hw::catalog::gpu(gpu).is_none()) {
-        section.find(unknown("S023", format!("unknown GPU `{gpu}`"), gpu, hw::catalog::gpu_names(), at.clone()));
+        section.find(unknown(
+            Code::UnknownGpu,
+            format!("unknown GPU `{gpu}`"),
+            gpu,
+            hw::catalog::gpu_names(),
+            at.clone(),
+        ));
     }
     section.finish();
     Some(Quoted { name: name?.0, usd_per_gpu_hour, quote: quote.join(", ") })

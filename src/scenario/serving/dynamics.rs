@@ -8,7 +8,7 @@ use sim::serving::fleet::dynamics::{Failures, Outage};
 use sim::serving::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// Bytes of a number in keys and values.
@@ -61,7 +61,7 @@ fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
         return String::new();
     };
     if name.is_empty() {
-        section.find(Finding::error("S042", at, format!("`{key}` names no group")).help(HELP));
+        section.find(Finding::error(Code::UnknownGroup, at, format!("`{key}` names no group")).help(HELP));
     }
     name
 }
@@ -115,7 +115,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         // An empty name was refused where it was read.
         if !name.is_empty() && !names.contains(&name.as_str()) {
             let what = format!("unknown group `{name}`");
-            reader.find(unknown("S042", what, name, names.iter().copied(), at.clone()));
+            reader.find(unknown(Code::UnknownGroup, what, name, names.iter().copied(), at.clone()));
         }
     }
     for outage in &serving.outages {
@@ -123,7 +123,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         if let Some(group) = group.filter(|group| group.n_replicas > 0 && outage.replica >= group.n_replicas) {
             let what =
                 format!("`fleet.outage.replica` = {}, group `{}` has {}", outage.replica, group.name, group.n_replicas);
-            reader.find(Finding::error("S042", outage.at.clone(), what).help("replicas count from 0"));
+            reader.find(Finding::error(Code::UnknownPosition, outage.at.clone(), what).help("replicas count from 0"));
         }
     }
     for choice in &serving.choices {
@@ -133,7 +133,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
             (false, true) => "decodes what no group prefills; add one with `role = \"prefill\"`",
             _ => continue,
         };
-        reader.find(Finding::error("S043", None, format!("`{}` {missing}", choice.name)));
+        reader.find(Finding::error(Code::MissingRole, None, format!("`{}` {missing}", choice.name)));
     }
 }
 

@@ -7,7 +7,7 @@ use sim::serving::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
@@ -88,7 +88,7 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
         let what =
             format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");
         let help = "every decoding sequence has its token in each iteration; raise the one or lower the other";
-        section.find(Finding::error("S093", tokens_at, what).help(help));
+        section.find(Finding::error(Code::FewTokens, tokens_at, what).help(help));
     }
     section.finish();
     let limits = Limits {
@@ -162,7 +162,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
         }
     }
     for what in found {
-        reader.find(Finding::error("S094", None, what));
+        reader.find(Finding::error(Code::NoRoomForCache, None, what));
     }
     let longest = u32::try_from(serving.model.max_positions).unwrap_or(u32::MAX);
     let given = serving.engine.limits.context_max;

@@ -12,7 +12,7 @@ use toml_span::value::ValueInner;
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::cluster;
 use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Place, Reader, Section, unknown};
@@ -108,7 +108,7 @@ fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu>
     let gpu = hw::catalog::gpu(name);
     if gpu.is_none() {
         let what = format!("unknown GPU `{name}`");
-        reader.find(unknown("S023", what, name, hw::catalog::gpu_names(), at.clone()));
+        reader.find(unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at.clone()));
     }
     gpu
 }
@@ -145,7 +145,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     section.each_table("outage", &mut |table| outages.push(dynamics::outage(table)));
     if !groups.is_empty() && n_replicas > 0 {
         let what = "`fleet.replicas` and `fleet.group` exclude each other";
-        section.find(Finding::error("S036", replicas_at, what).help("every group has its own `replicas`"));
+        section.find(Finding::error(Code::ExclusiveKeys, replicas_at, what).help("every group has its own `replicas`"));
     }
     named_once(&mut section, &groups);
     shares_fit(&mut section, &groups, types.len().max(1));
@@ -204,7 +204,7 @@ fn shares(section: &mut Section<'_>) -> Option<Vec<f64>> {
     if found.is_none() {
         let what = "`fleet.group.share` is no share";
         let help = "write a number from 0 on, or a list with one per `[[fleet.type]]`";
-        section.find(Finding::error("S010", at, what).help(help));
+        section.find(Finding::error(Code::WrongType, at, what).help(help));
     }
     found
 }
@@ -214,7 +214,9 @@ fn named_once(section: &mut Section<'_>, groups: &[Read]) {
         let name = name_of(group, index);
         if groups[..index].iter().enumerate().any(|(earlier, other)| name_of(other, earlier) == name) {
             let what = format!("two groups are named `{name}`");
-            section.find(Finding::error("S041", group.at.clone(), what).help("give each group a `name` of its own"));
+            section.find(
+                Finding::error(Code::TwiceNamed, group.at.clone(), what).help("give each group a `name` of its own"),
+            );
         }
     }
 }
@@ -224,8 +226,10 @@ fn shares_fit(section: &mut Section<'_>, groups: &[Read], n_types: usize) {
         let n = group.shares.as_ref().map_or(n_types, Vec::len);
         if n != n_types {
             let what = format!("{n} shares for {n_types} types of requests");
-            section
-                .find(Finding::error("S041", group.at.clone(), what).help("one share per `[[fleet.type]]`, in order"));
+            section.find(
+                Finding::error(Code::WrongShares, group.at.clone(), what)
+                    .help("one share per `[[fleet.type]]`, in order"),
+            );
         }
     }
 }
@@ -249,7 +253,9 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection
         // Names that are unknown are found below.
         if serving.groups_of(choice).is_empty() && choice.groups.iter().all(is_named) {
             let what = format!("no group of `{}` has a replica", choice.name);
-            reader.find(Finding::error("S040", None, what).help("write `replicas` from 1 on in at least one group"));
+            reader.find(
+                Finding::error(Code::NoReplica, None, what).help("write `replicas` from 1 on in at least one group"),
+            );
         }
     }
     dynamics::check(reader, serving);
@@ -287,7 +293,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
     let n_gpus = u64::from(serving.cluster.n_gpus());
     if taken > n_gpus {
         let what = format!("groups without a `gpu` of their own take {taken} GPUs, the cluster has {n_gpus}");
-        reader.find(Finding::error("S040", None, what).help("more `cluster.nodes`, or fewer `replicas`"));
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help("more `cluster.nodes`, or fewer `replicas`"));
     }
     serving.assignment = assignment(serving, fleet);
 }
@@ -334,7 +340,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
             0 => "take more nodes, or a lower `engine.tp`, `engine.pp` or `engine.ep`".to_owned(),
             _ => format!("`fleet.replicas = {n_fit}` would use them all"),
         };
-        reader.find(Finding::error("S040", None, what).help(help));
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help(help));
     }
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
@@ -360,6 +366,7 @@ fn divides(reader: &mut Reader<'_>, serving: &Serving, tp: u32) {
     if !heads.is_multiple_of(u64::from(tp)) {
         let what =
             format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", serving.model.name);
-        reader.find(Finding::error("S031", None, what).help("write a power of two up to the GPUs of a node"));
+        reader
+            .find(Finding::error(Code::UnevenDegree, None, what).help("write a power of two up to the GPUs of a node"));
     }
 }

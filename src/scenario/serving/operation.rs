@@ -8,7 +8,7 @@ use sim::serving::speculation::{DRAFTS_MAX, Speculation};
 use sim::serving::step_cost::Deployment;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section, unknown};
 
 /// How an engine works.
@@ -81,7 +81,7 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
         let found = sim::model::embedded(&name);
         if found.is_none() {
             let what = format!("unknown model `{name}`");
-            section.find(unknown("S022", what, &name, sim::model::embedded_names(), at));
+            section.find(unknown(Code::UnknownModel, what, &name, sim::model::embedded_names(), at));
         }
         found
     });
@@ -110,7 +110,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     found.sort();
     found.dedup();
     for (what, help) in found {
-        reader.find(Finding::error("S098", None, what).help(help));
+        reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
     }
 }
 

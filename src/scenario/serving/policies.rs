@@ -7,7 +7,7 @@ use toml_span::value::ValueInner;
 use super::ServingChoice;
 use super::engine::EngineSection;
 use super::operation::operation;
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, unknown};
 use crate::scenario::run_list::{RunList, run_list};
 
@@ -17,7 +17,7 @@ pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static R
     let found = router::named(&name);
     if found.is_none() {
         let names = ROUTERS.iter().map(|router| router.name);
-        section.find(unknown("S095", format!("unknown router `{name}`"), &name, names, at));
+        section.find(unknown(Code::UnknownRouter, format!("unknown router `{name}`"), &name, names, at));
     }
     found
 }
@@ -54,7 +54,7 @@ fn groups(section: &mut Section<'_>) -> Vec<String> {
     if names.as_ref().is_none_or(Vec::is_empty) {
         let what = "`policies.variant.groups` is no list of names";
         section.find(
-            Finding::error("S010", at, what)
+            Finding::error(Code::WrongType, at, what)
                 .help("write names of `[[fleet.group]]`, for example [\"prefill\", \"decode\"]"),
         );
     }
@@ -78,7 +78,7 @@ fn variant(
             let found = batcher::named(&name);
             if found.is_none() {
                 let names = BATCHERS.iter().map(|batcher| batcher.name());
-                section.find(unknown("S027", format!("unknown policy `{name}`"), &name, names, at));
+                section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
             }
             found
         }
@@ -97,7 +97,9 @@ fn variant(
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
         let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}");
         let at = section.at();
-        section.find(Finding::error("S093", at, what).help("every decoding sequence has its token in each iteration"));
+        section.find(
+            Finding::error(Code::FewTokens, at, what).help("every decoding sequence has its token in each iteration"),
+        );
     }
     let groups = groups(&mut section);
     section.finish();

@@ -9,7 +9,7 @@ use sim::serving::lengths;
 use sim::serving::request::Requests;
 use sim::serving::trace::{self, Format};
 
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, unknown};
 
 /// Faults of a trace that are shown one by one.
@@ -31,7 +31,11 @@ pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(R
     let format = section.text("format");
     let taken = match (named, file) {
         (Some(_), Some((_, at))) => {
-            section.find(Finding::error("S036", at, "`trace.lengths` and `trace.file` exclude each other"));
+            section.find(Finding::error(
+                Code::ExclusiveKeys,
+                at,
+                "`trace.lengths` and `trace.file` exclude each other",
+            ));
             None
         }
         (None, None) => {
@@ -49,7 +53,13 @@ pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(R
             Some((name, format_at)) => match Format::ALL.iter().find(|(known, _)| *known == name) {
                 Some((_, format)) => from_file(&mut section, &folder.join(&path), &path, *format, at, n),
                 None => {
-                    section.find(unknown("S096", format!("unknown trace format `{name}`"), &name, names, format_at));
+                    section.find(unknown(
+                        Code::UnknownFormat,
+                        format!("unknown trace format `{name}`"),
+                        &name,
+                        names,
+                        format_at,
+                    ));
                     None
                 }
             },
@@ -64,7 +74,13 @@ pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(R
 /// Draws from an embedded table.
 fn table(section: &mut Section<'_>, name: &str, at: Place, n: usize, seed: u64) -> Option<Taken> {
     let Some(table) = lengths::named(name) else {
-        section.find(unknown("S026", format!("unknown table of lengths `{name}`"), name, lengths::names(), at));
+        section.find(unknown(
+            Code::UnknownLengths,
+            format!("unknown table of lengths `{name}`"),
+            name,
+            lengths::names(),
+            at,
+        ));
         return None;
     };
     let n = if n > 0 { n } else { usize::try_from(table.n_requests).expect("small") };
@@ -84,7 +100,7 @@ fn from_file(
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) => {
-            section.find(Finding::error("S024", at, format!("cannot read `{shown}`: {error}")));
+            section.find(Finding::error(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}")));
             return None;
         }
     };
@@ -93,11 +109,11 @@ fn from_file(
         Err(faults) => {
             for fault in faults.found.iter().take(FAULTS_SHOWN) {
                 let what = format!("`{shown}` line {} column {}: {}", fault.line, fault.column, fault.reason);
-                section.find(Finding::error("S091", at.clone(), what));
+                section.find(Finding::error(Code::WrongTrace, at.clone(), what));
             }
             let more = (faults.found.len().saturating_sub(FAULTS_SHOWN)) as u64 + faults.n_more;
             if more > 0 {
-                section.find(Finding::error("S091", at, format!("`{shown}` has {more} more faults")));
+                section.find(Finding::error(Code::WrongTrace, at, format!("`{shown}` has {more} more faults")));
             }
             return None;
         }
@@ -106,7 +122,7 @@ fn from_file(
         let what = format!("`{shown}`: tokens of {} requests are estimated from their text", trace.n_estimated);
         let help =
             "about 4 characters are a token, and `max_tokens` stands for the output; log `usage` for real counts";
-        section.find(Finding::warning("S091", at, what).help(help));
+        section.find(Finding::warning(Code::EstimatedTokens, at, what).help(help));
     }
     let mut requests = trace.requests;
     if n > 0 {
@@ -157,7 +173,7 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
         wrong = Some((section.at(), "the last rate of `trace.schedule` is above 0, or some rate where it repeats"));
     }
     if let Some((at, what)) = wrong {
-        section.find(Finding::error("S092", at, what));
+        section.find(Finding::error(Code::WrongSchedule, at, what));
         return None;
     }
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
@@ -179,7 +195,8 @@ fn asked(section: &mut Section<'_>) -> Asked {
 
 fn late(n: usize, at: Place) -> Finding {
     let what = format!("{n} requests would arrive more than {WINDOW_S_MAX} s after the start");
-    Finding::error("S092", at, what).help("raise the rate, take fewer requests, or cut a window with `trace.to_s`")
+    Finding::error(Code::LateArrivals, at, what)
+        .help("raise the rate, take fewer requests, or cut a window with `trace.to_s`")
 }
 
 /// Lays arrivals over the requests and cuts the window.
@@ -189,7 +206,9 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
     let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
     if kind == 2 && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";
-        section.find(Finding::error("S092", section.at(), what).help("give `rate_per_s` with `poisson` or `gamma`"));
+        section.find(
+            Finding::error(Code::NoArrivals, section.at(), what).help("give `rate_per_s` with `poisson` or `gamma`"),
+        );
         return None;
     }
     let schedule = asked.schedule.clone().filter(|_| kind < 2);
@@ -215,7 +234,11 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Opt
     let at = |seconds: f64| Time::ZERO + Span::from_seconds(Seconds::new(seconds));
     let requests = if from > 0.0 || to < WINDOW_S_MAX { requests.window(at(from), at(to)) } else { requests };
     if requests.is_empty() {
-        section.find(Finding::error("S092", section.at(), format!("no request arrives from {from} s to {to} s")));
+        section.find(Finding::error(
+            Code::NoRequests,
+            section.at(),
+            format!("no request arrives from {from} s to {to} s"),
+        ));
         return None;
     }
     let mut requests = requests;

@@ -8,7 +8,7 @@ use sim::serving::replica::Role;
 
 use super::dynamics::{needed, small};
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Finding;
+use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section};
 
 /// How many replicas of a group run as time goes on.
@@ -173,7 +173,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         found.extend(wrong.map(|(what, help)| (first.at.clone(), format!("`{}`: {what}", choice.name), help)));
     }
     for (at, what, help) in found {
-        reader.find(Finding::error("S049", at, what).help(help));
+        reader.find(Finding::error(Code::WrongScaling, at, what).help(help));
     }
 }
 

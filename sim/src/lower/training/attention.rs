@@ -24,6 +24,21 @@ pub(super) fn sharded_document(exchange: ContextExchange, count: u32, from: u64,
     }
 }
 
+/// Bytes of the keys and values of so many tokens on one rank of the tensor group.
+fn key_value_bytes(problem: &Problem, tokens: u64) -> u64 {
+    let model = &problem.model;
+    let width = model.latent.map_or(2 * model.n_kv_heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
+    // Each tensor rank has its own heads; compressed keys are not cut.
+    let cut = if model.latent.is_some() { 1 } else { u64::from(problem.layout.tp).min(model.n_kv_heads) };
+    (tokens * width * problem.dtype.bytes()).div_ceil(cut)
+}
+
+/// Bytes of one hop of a ring: a block of keys and values, in backward with their gradients.
+pub(crate) fn hop_bytes(problem: &Problem, tokens: u64, count: u32, pass: Pass) -> u64 {
+    let factor = if pass == Pass::Forward { 1 } else { 2 };
+    factor * key_value_bytes(problem, tokens) / u64::from(count)
+}
+
 impl Builder<'_> {
     /// Attention that stands at the head of the task behind the exchange: all of it without sharded sequences, else what
     /// cannot begin before the exchange has ended.
@@ -57,16 +72,6 @@ impl Builder<'_> {
             ContextExchange::Ring => self.ring_attention(&frame, leads),
             ContextExchange::Ulysses => self.ulysses_attention(&frame, leads),
         }
-    }
-
-    /// Bytes of keys and values of a ring's sequences.
-    fn key_value_bytes(&self, ring: &Ring) -> u64 {
-        let model = &self.problem.model;
-        let width =
-            model.latent.map_or(2 * model.n_kv_heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
-        // Each tensor rank has its own heads; compressed keys are not cut.
-        let cut = if model.latent.is_some() { 1 } else { u64::from(self.problem.layout.tp).min(model.n_kv_heads) };
-        (ring.tokens * width * self.problem.dtype.bytes()).div_ceil(cut)
     }
 
     /// Exchanges of every ring, behind one task per rank; the task of each rank that takes part.
@@ -112,7 +117,7 @@ impl Builder<'_> {
         let kind = if pass == Pass::Forward { Collective::AllGather } else { Collective::ReduceScatter };
         let n_layers = frame.n_layers;
         let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-            builder.collective(kind, builder.key_value_bytes(ring), members, n_layers)
+            builder.collective(kind, key_value_bytes(builder.problem, ring.tokens), members, n_layers)
         };
         let local = |share: &Share| layer::attention(problem, &share.local, 1, pass);
         let sharded = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
@@ -134,10 +139,9 @@ impl Builder<'_> {
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
     fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
         let (problem, pass) = (self.problem, frame.pass);
-        let factor = if pass == Pass::Forward { 1 } else { 2 };
         let n_layers = frame.n_layers;
         let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
-            let bytes = factor * builder.key_value_bytes(ring) / u64::from(ring.count);
+            let bytes = hop_bytes(builder.problem, ring.tokens, ring.count, pass);
             builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
         };
         let exchanged = self.exchange(frame, op, leads);

@@ -26,7 +26,8 @@ struct Judge<'a> {
     problem: &'a Problem,
     cost: &'a dyn CostModel,
     load: ExpertLoad,
-    known: BTreeMap<(Stage, Content), Durations>,
+    /// By tensor degree, stage and content.
+    known: BTreeMap<(u32, Stage, Content), Durations>,
 }
 
 /// Different pipelines of a step, and which one each data-parallel group is; groups that go in step share the slowest of
@@ -36,7 +37,7 @@ struct Judge<'a> {
 /// When the plan has no such step.
 #[must_use]
 pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> (Vec<Pipeline>, Vec<u32>) {
-    if !plan.steps[step_index].pipelines.is_empty() {
+    if plan.steps[step_index].is_mixed() {
         let (mut all, mut all_of) = (Vec::new(), Vec::new());
         for part in mixed::parts(problem, plan, step_index) {
             let (of_part, pipeline_of) = pipelines(&part.problem, &part.plan, step_index, cost);
@@ -73,13 +74,15 @@ impl Judge<'_> {
             block.iter().flat_map(move |group| group[index].shares.iter().map(|share| share.tokens)).max().unwrap_or(0)
         };
         for (index, stage) in stages.iter().enumerate() {
+            // Where stages are placed, they are as many as ranks.
+            let own = problem.at_stage(index);
             for micro_batch in 0..n_micro_batches {
-                let all = block.iter().map(|group| self.durations(stage, &group[micro_batch]));
+                let all = block.iter().map(|group| self.durations(stage, &group[micro_batch], &own));
                 let slowest = all.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])]).unwrap_or_default();
                 pipeline.forward[index][micro_batch] = slowest[0];
                 pipeline.input[index][micro_batch] = slowest[1];
                 pipeline.weight[index][micro_batch] = slowest[2];
-                let bytes = most(micro_batch) * memory::activation_bytes_per_token(problem, stage);
+                let bytes = most(micro_batch) * memory::activation_bytes_per_token(&own, stage);
                 pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes);
             }
         }
@@ -107,40 +110,37 @@ impl Judge<'_> {
         if layout.pp < 2 || self.problem.execution.unit_times.is_some() {
             return 0;
         }
-        let members = [0, 1].map(|pp| layout.rank(crate::layout::Position { pp, ..Default::default() }));
+        let members = [0, 1].map(|pp| self.problem.rank(crate::layout::Position { pp, ..Default::default() }));
         let bytes = (tokens * self.problem.model.hidden * self.problem.dtype.bytes()).div_ceil(u64::from(layout.tp));
         let shape = self.problem.cluster.shape_of(&members);
         Span::from_seconds(self.cost.estimate(&Op::Collective { kind: Collective::SendRecv, bytes, shape }).time)
             .as_ns()
     }
 
-    fn durations(&mut self, stage: &Stage, content: &Content) -> Durations {
+    fn durations(&mut self, stage: &Stage, content: &Content, own: &Problem) -> Durations {
         if let Some(units) = self.problem.execution.unit_times {
             let tokens = content.shares.iter().map(|share| share.tokens).max().unwrap_or(0);
             return [units.forward, units.input, units.weight].map(|unit| self.problem.unit_ns(unit, tokens));
         }
-        let key = (*stage, content.clone());
+        let key = (own.layout.tp, *stage, content.clone());
         if let Some(&known) = self.known.get(&key) {
             return known;
         }
         let mut slowest = [0; 3];
-        for share in &content.shares {
+        // Ranks of a ring have equal shares.
+        for share in content.shares.chunk_by(|a, b| a == b).map(|equal| &equal[0]) {
             for (slot, kind) in slowest.iter_mut().zip([PassKind::Forward, PassKind::Input, PassKind::Weight]) {
-                let time = self.cost.estimate(&Op::Sequence(self.ops(stage, share, kind))).time;
+                let time = self.cost.estimate(&Op::Sequence(pass_ops(own, self.load, stage, share, kind))).time;
                 *slot = (*slot).max(Span::from_seconds(time).as_ns());
             }
         }
         self.known.insert(key, slowest);
         slowest
     }
-
-    fn ops(&self, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
-        pass_ops(self.problem, self.load, stage, share, kind)
-    }
 }
 
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
-fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
     let after = |stage: &Stage, kind: PassKind| {
         let mut ops = layer::repeated(&layer::after_attention(problem, share.tokens, kind, None), stage.n_dense);
         if stage.n_expert > 0 {

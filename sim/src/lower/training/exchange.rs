@@ -100,7 +100,7 @@ impl Builder<'_> {
         kind: PassKind,
     ) -> Vec<Exchange> {
         let (problem, overlap) = (self.problem, self.problem.execution.overlap);
-        let position = problem.layout.position(rank);
+        let position = problem.position(rank);
         let mut exchanges = Vec::new();
         if problem.layout.tp > 1 {
             let members = tensor_group(problem, position);
@@ -156,7 +156,7 @@ pub(super) fn split(ops: Ops, share: f64) -> (Ops, Ops) {
 
 /// Ranks of a position's tensor group.
 pub(super) fn tensor_group(problem: &Problem, position: Position) -> Vec<Rank> {
-    (0..problem.layout.tp).map(|tp| problem.layout.rank(Position { tp, ..position })).collect()
+    (0..problem.layout.tp).map(|tp| problem.rank(Position { tp, ..position })).collect()
 }
 
 /// Ranks of a position's expert group.

@@ -27,6 +27,7 @@ pub(super) struct OpKey {
     part: Part,
     kind: PassKind,
     stage: Stage,
+    degree: u32,
     content: u32,
     cp: u32,
 }
@@ -34,7 +35,7 @@ pub(super) struct OpKey {
 impl OpKey {
     pub(super) fn new(part: Part, kind: PassKind, stage: &Stage, frame: &Frame<'_>, cp: usize) -> Self {
         let cp = u32::try_from(cp).expect("ranks fit u32");
-        Self { part, kind, stage: *stage, content: frame.content_id, cp }
+        Self { part, kind, stage: *stage, degree: frame.degree, content: frame.content_id, cp }
     }
 }
 

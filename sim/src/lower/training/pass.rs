@@ -152,11 +152,13 @@ impl Builder<'_> {
         if let Some(&known) = self.messages.get(&(lane, to, tokens)) {
             return known;
         }
-        let position = self.problem.layout.position(from);
-        let target = self.problem.layout.rank(Position { pp: to, ..position });
+        let position = self.problem.position(from);
+        let target = self.problem.rank(Position { pp: to, ..position });
         let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
-        // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1).
-        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp));
+        // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1). Between stages of different
+        // degree the fewer ranks carry it all.
+        let receivers = self.problem.at_stage(to as usize).layout.tp;
+        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp.min(receivers)));
         let members = [from, target];
         let known = (self.collective(Collective::SendRecv, bytes, &members, 1), self.graph.add_group(&members));
         self.messages.insert((lane, to, tokens), known);

@@ -34,7 +34,7 @@ impl<'a> Writer<'a> {
     pub(super) fn new(deployment: &'a Deployment<'a>, cost: &'a dyn CostModel, case: Case) -> Self {
         let model = deployment.model;
         let n_layers = u32::try_from(model.n_layers).expect("few layers");
-        let n_dense = model.experts.map_or(n_layers, |e| u32::try_from(e.n_dense_layers).expect("few layers"));
+        let n_dense = u32::try_from(model.n_layers - model.n_expert_layers()).expect("few layers");
         let (problem, shape) = (deployment.problem(), deployment.tensor_shape());
         Self { deployment, problem, shape, n_layers, n_dense, cost, case, source: Cell::new(Source::Measured) }
     }

@@ -1,5 +1,6 @@
 //! Pipelines of different shape side by side: closed forms in units of time, and the plain step where all shapes are the layout's.
 
+use hw::Span;
 use hw::topology::Topology;
 
 use super::*;
@@ -31,7 +32,7 @@ fn problem(lengths: Vec<u64>, layout: Layout) -> Problem {
 }
 
 /// One sequence per micro-batch, dealt to groups by the given counts.
-fn plan(problem: &Problem, counts: &[usize], pipelines_of: &[(u32, u32)], cost: &dyn CostModel) -> Plan {
+fn plan_of_counts(problem: &Problem, counts: &[usize]) -> Plan {
     let mut sequences = problem.workload.step(0);
     let groups = counts
         .iter()
@@ -43,14 +44,22 @@ fn plan(problem: &Problem, counts: &[usize], pipelines_of: &[(u32, u32)], cost: 
             sequences.by_ref().take(n).map(one).collect()
         })
         .collect();
-    let shapes = pipelines_of.iter().map(|&(tp, pp)| PipelineShape { tp, pp }).collect();
-    let step = Step { pipelines: shapes, ..Step::of_groups(groups) };
-    let mut plan = Plan::new("test", problem, vec![step]);
+    Plan::new("test", problem, vec![Step::of_groups(groups)])
+}
+
+/// The plan with its orders.
+fn ordered(problem: &Problem, mut plan: Plan, cost: &dyn CostModel) -> Plan {
     let (found, order_of) = pipelines(problem, &plan, 0, cost);
     plan.steps[0].orders = found.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
     plan.steps[0].order_of = order_of;
     assert_eq!(crate::check::check(problem, &plan), Ok(()));
     plan
+}
+
+fn plan(problem: &Problem, counts: &[usize], pipelines_of: &[(u32, u32)], cost: &dyn CostModel) -> Plan {
+    let mut plan = plan_of_counts(problem, counts);
+    plan.steps[0].pipelines = pipelines_of.iter().map(|&(tp, pp)| PipelineShape { tp, pp }).collect();
+    ordered(problem, plan, cost)
 }
 
 fn play(problem: &Problem, plan: &Plan, cost: &dyn CostModel, fold: Fold) -> (TaskGraph, Timeline) {
@@ -188,4 +197,91 @@ fn context_ranks_with_lists_of_their_own_run_through_the_pipeline_independently(
     };
     assert_eq!(end_of(0), Some((4 - 1 + 8) * 120));
     assert_eq!(end_of(1), Some((4 - 1 + 20) * 30));
+}
+
+/// One sequence per micro-batch on pipelines whose stages are placed: (ranks, layers) of each.
+fn placed_plan(problem: &Problem, counts: &[usize], placed: Vec<Vec<(Vec<u32>, u32)>>, cost: &dyn CostModel) -> Plan {
+    let mut plan = plan_of_counts(problem, counts);
+    let stage = |(ranks, layers)| PlacedStage { ranks, layers };
+    plan.steps[0].placed = placed.into_iter().map(|stages| stages.into_iter().map(stage).collect()).collect();
+    ordered(problem, plan, cost)
+}
+
+#[test]
+fn stages_placed_like_a_shape_take_the_shape_s_time() {
+    let base = Layout {
+        tp: 2,
+        pp: 2,
+        sequence_parallel: true,
+        ..Layout::data_and_context(2, 1, Zero::Off, ContextExchange::Gather)
+    };
+    let problem = Problem { layout: base, ..problem(vec![2048; 10], base) };
+    let cost = Roofline::new(&problem.cluster);
+    let shaped = plan(&problem, &[5, 5], &[(2, 2), (2, 2)], &cost);
+    let stage = |ranks: [u32; 2]| (ranks.to_vec(), 16);
+    let placed = vec![vec![stage([0, 1]), stage([2, 3])], vec![stage([4, 5]), stage([6, 7])]];
+    let placed = placed_plan(&problem, &[5, 5], placed, &cost);
+    let span = |plan| play(&problem, plan, &cost, Fold::Alike).1.span();
+    assert_eq!(span(&placed), span(&shaped));
+    // The other order of ranks inside a node is the same machine.
+    let stage = |ranks: [u32; 2]| (ranks.to_vec(), 16);
+    let swapped = vec![vec![stage([7, 3]), stage([0, 4])], vec![stage([1, 5]), stage([2, 6])]];
+    assert_eq!(span(&placed_plan(&problem, &[5, 5], swapped, &cost)), span(&shaped));
+}
+
+#[test]
+fn a_straggler_slows_its_own_stage_by_its_rate_and_balanced_layers_hide_it() {
+    // Units: a pass of a stage takes as long as every other; one pipeline of two ranks, v micro-batches of 2 + 1 + 1 units: the steady state
+    // goes at the pace of the slower rank.
+    let base = Layout { pp: 2, ..Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather) };
+    let mut problem = problem(vec![1000; 8], base);
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    let cost = Fixed::default();
+    let plan = ordered(&problem, plan_of_counts(&problem, &[8]), &cost);
+    let healthy = play(&problem, &plan, &cost, Fold::Alike).1.span().as_ns();
+    // (8 micro-batches + 1) × 3 × 1000.
+    assert_eq!(healthy, 27_000);
+    let of = |rank, rate| {
+        let mut slow = problem.clone();
+        slow.execution.stragglers = vec![straggler(rank, rate)];
+        play(&slow, &plan, &cost, Fold::Alike).1.span().as_ns()
+    };
+    // The last rank is never idle between its first forward and its last backward: 8 × 3 × 3000, and a healthy forward and backward.
+    assert_eq!(of(1, 3.0), 72_000 + 3_000);
+    assert!(of(0, 3.0) >= 72_000 && of(0, 1.0) == healthy);
+}
+
+fn straggler(rank: u32, rate: f64) -> crate::straggler::Straggler {
+    crate::straggler::Straggler { ranks: vec![hw::Rank(rank)], rate, from_step: 0, until_step: None }
+}
+
+#[test]
+fn folded_and_unfolded_steps_agree_with_stragglers_and_a_pause_comes_first() {
+    let base = Layout {
+        tp: 2,
+        pp: 2,
+        sequence_parallel: true,
+        ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather)
+    };
+    let mut problem = problem(vec![1024; 12], base);
+    problem.execution.stragglers = vec![straggler(3, 2.5), straggler(8, 1.5)];
+    let cost = Roofline::new(&problem.cluster);
+    let plan = ordered(&problem, plan_of_counts(&problem, &[3; 4]), &cost);
+    let span = |plan: &Plan, fold| play(&problem, plan, &cost, fold).1.span();
+    assert_eq!(span(&plan, Fold::Alike), span(&plan, Fold::Nothing));
+    let mut paused = plan.clone();
+    paused.steps[0].pause_ns = 5_000_000_000;
+    let longer = span(&paused, Fold::Alike).as_ns() - span(&plan, Fold::Alike).as_ns();
+    assert_eq!(longer, 5_000_000_000);
+    // Shaped pipelines see the stragglers of their own ranks.
+    let shaped = |shapes: &[(u32, u32)]| {
+        let mut plan = plan_of_counts(&problem, &[3; 4]);
+        plan.steps[0].pipelines = shapes.iter().map(|&(tp, pp)| PipelineShape { tp, pp }).collect();
+        span(&ordered(&problem, plan, &cost), Fold::Alike)
+    };
+    assert!(shaped(&[(2, 2); 4]) > Span::ZERO);
+    let mut healthy = problem.clone();
+    healthy.execution.stragglers.clear();
+    let own = ordered(&healthy, plan_of_counts(&healthy, &[3; 4]), &cost);
+    assert!(play(&healthy, &own, &cost, Fold::Alike).1.span() < span(&plan, Fold::Alike));
 }

@@ -1,0 +1,79 @@
+//! The exact allocator of both lower-level programs: so many equal units to items, such that the largest item is least.
+//!
+//! minimise max_j (fixed_j + weight_j · q_j) subject to Σ q_j = total, least_j <= q_j <= cap_j, q_j whole (layers to stages, micro-batches to
+//! pipelines). Units are given one by one to the item that would be least with one more. That is exact: an item's value only grows with
+//! its units, so in any better solution some item that now has the largest value had fewer units and another one more, which would have been
+//! chosen first. Of many units, those whose values are certainly below the largest are given at once. Tests hold it against brute force and HiGHS.
+
+/// What takes units.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Item {
+    /// Value of a unit, at least 0.
+    pub(super) weight: f64,
+    /// Value without units.
+    pub(super) fixed: f64,
+    /// Units at least.
+    pub(super) least: u64,
+    /// Units at most.
+    pub(super) cap: u64,
+}
+
+impl Item {
+    /// Units whose value is no larger.
+    fn within(&self, largest: f64) -> u64 {
+        if largest < self.fixed {
+            return self.least;
+        }
+        // Weightless items take what they may.
+        let units = (largest - self.fixed) / self.weight;
+        let n = if units.is_finite() { hw::Bytes::from_f64(units.max(0.0).floor()).0 } else { self.cap };
+        n.clamp(self.least, self.cap)
+    }
+
+    /// Value with so many units.
+    pub(super) fn value(&self, units: u64) -> f64 {
+        self.fixed + self.weight * hw::Tokens(units).as_f64()
+    }
+}
+
+/// Units from which on they are not given one by one from the start.
+const MANY: u64 = 256;
+/// Halvings of the search for a value.
+const HALVINGS: usize = 40;
+/// Far above rounding, far below a unit.
+const ROUNDING: f64 = 1e-9;
+
+/// Units of every item; `None` where the limits leave no solution.
+pub(super) fn allocate(items: &[Item], total: u64) -> Option<Vec<u64>> {
+    let mut units: Vec<u64> = items.iter().map(|item| item.least).collect();
+    if units.iter().sum::<u64>() > total || items.iter().any(|item| item.least > item.cap) {
+        return None;
+    }
+    if total > MANY {
+        units = certain(items, total);
+    }
+    for _ in units.iter().sum()..total {
+        let open = (0..items.len()).filter(|&at| units[at] < items[at].cap);
+        let next = |at: &usize| items[*at].value(units[*at] + 1);
+        let at = open.min_by(|a, b| next(a).total_cmp(&next(b)))?;
+        units[at] += 1;
+    }
+    Some(units)
+}
+
+/// Units that any best allocation gives: those within a value that leaves some over.
+fn certain(items: &[Item], total: u64) -> Vec<u64> {
+    let upto = |largest: f64| items.iter().map(|item| item.within(largest)).collect::<Vec<u64>>();
+    let (mut low, mut high) = (0.0, items.iter().map(|item| item.value(total)).fold(0.0, f64::max));
+    for _ in 0..HALVINGS {
+        let middle = (low + high) / 2.0;
+        if upto(middle).iter().sum::<u64>() <= total { low = middle } else { high = middle }
+    }
+    let units = upto(low * (1.0 - ROUNDING));
+    if units.iter().sum::<u64>() <= total { units } else { items.iter().map(|item| item.least).collect() }
+}
+
+/// Largest value of an allocation.
+pub(super) fn largest(items: &[Item], units: &[u64]) -> f64 {
+    items.iter().zip(units).map(|(item, &units)| item.value(units)).fold(0.0, f64::max)
+}

@@ -1,0 +1,115 @@
+//! What was decided, in words and figures: for every change of plan the groups, layers and micro-batches, what keeping the old plan would
+//! have cost, the next best division, and what limits it.
+
+use super::arrangement::{Arrangement, Pipeline, Stage};
+use super::{BTreeMap, CARD, Chosen, Decision, GIB, Job, Plan, Rates, Tokens, status};
+
+/// The decision of all steps.
+pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision {
+    let problem = job.planner.problem;
+    let n_steps = f(steps.len());
+    let mean = |of: &dyn Fn(&Chosen) -> f64| steps.iter().map(of).sum::<f64>() / n_steps;
+    let plan = Plan::new(CARD.name, problem, steps.iter().map(|chosen| chosen.step.clone()).collect());
+    let notes = steps.iter().enumerate().filter_map(|(index, chosen)| note(job, index, chosen)).collect();
+    Decision {
+        plan,
+        objective: Some(mean(&|chosen| chosen.predicted_s)),
+        bound: Some(mean(&|chosen| chosen.bound_s)),
+        status: status(job, steps),
+        notes,
+        figures: figures(job, steps),
+    }
+}
+
+fn f(n: usize) -> f64 {
+    Tokens(n as u64).as_f64()
+}
+
+fn figures(job: &Job<'_>, steps: &[Chosen]) -> BTreeMap<String, f64> {
+    let problem = job.planner.problem;
+    let n_ranks = problem.layout.n_ranks() as usize;
+    let changes: Vec<(&Chosen, &super::Change)> =
+        steps.iter().filter_map(|chosen| Some((chosen, chosen.change.as_ref()?))).collect();
+    let healthy_s = job.healthy_s();
+    let most = |of: &dyn Fn(&Chosen) -> f64| steps.iter().map(of).fold(0.0, f64::max);
+    let sum = |of: &dyn Fn(&super::Change) -> f64| {
+        changes.iter().map(|(_, change)| of(change)).fold(0.0, |sum, value| sum + value)
+    };
+    let layer_s = job.planner.costs.layer_s(job.planner.costs.tp, 1.0);
+    let planned_s = |chosen: &Chosen| chosen.planned.arrangement.predicted_s(job.planner.costs, &chosen.rates);
+    let replanned_s = |chosen: &Chosen| chosen.change.as_ref().map_or(0.0, |change| change.planned_s);
+    let last = steps.last().expect("a job has at least one step");
+    [
+        ("replans", f(changes.len())),
+        ("moved_gib", sum(&|change| change.moved_bytes) / GIB),
+        ("pause_s", sum(&|change| change.pause_s)),
+        ("suspended_gpus_max", most(&|chosen| f(n_ranks - chosen.planned.arrangement.n_ranks().min(n_ranks)))),
+        ("predicted_over_healthy_ratio_max", most(&|chosen| planned_s(chosen) / healthy_s)),
+        ("replanned_over_healthy_ratio_max", most(&|chosen| replanned_s(chosen) / healthy_s)),
+        ("capacity_over_healthy_ratio_max", most(&|chosen| job.capacity_ratio(&chosen.rates))),
+        ("last_over_healthy_ratio", planned_s(last) / healthy_s),
+        ("last_objective_layers", planned_s(last) / layer_s),
+    ]
+    .into_iter()
+    .map(|(key, value)| (key.to_owned(), value))
+    .collect()
+}
+
+/// A change of plan in words.
+fn note(job: &Job<'_>, index: usize, chosen: &Chosen) -> Option<String> {
+    let change = chosen.change.as_ref()?;
+    let (arrangement, healthy_s) = (&chosen.planned.arrangement, job.healthy_s());
+    let over = |seconds: f64| format!("{:.3}", seconds / healthy_s);
+    let mut parts = vec![format!("step {index}, {}: {}", slow(&chosen.rates), shape(arrangement))];
+    let n_ranks = job.planner.problem.layout.n_ranks() as usize;
+    if arrangement.n_ranks() < n_ranks {
+        parts.push(format!("{} GPUs suspended", n_ranks - arrangement.n_ranks()));
+    }
+    let limit = match chosen.planned.n_full {
+        0 => "whole layers and micro-batches".to_owned(),
+        n => format!("memory, full in {n} stages, and whole layers"),
+    };
+    let next =
+        chosen.planned.runner_up_s.map_or_else(String::new, |next| format!(", the next best division {}", over(next)));
+    parts.push(format!(
+        "{} of a healthy step, the old plan {}{next}; limited by {limit} (no division at will is below {})",
+        over(change.planned_s),
+        over(change.kept_s),
+        over(chosen.bound_s)
+    ));
+    if change.pause_s > 0.0 {
+        parts.push(format!("{:.1} GiB move, {:.2} s pause", change.moved_bytes / GIB, change.pause_s));
+    }
+    Some(parts.join("; "))
+}
+
+fn slow(rates: &Rates) -> String {
+    let all = rates.stragglers();
+    let shown: Vec<String> = all.iter().take(4).map(|(rank, rate)| format!("rank {} at {rate}", rank.0)).collect();
+    match all.len() {
+        0 => "no straggler".to_owned(),
+        n if n > shown.len() => format!("{} and {} more", shown.join(", "), n - shown.len()),
+        _ => shown.join(", "),
+    }
+}
+
+/// `tp 1+2+4+8+8 with 2,5,11,20,22 layers × 32 | …`; equal pipelines once.
+fn shape(arrangement: &Arrangement) -> String {
+    if arrangement.is_uniform {
+        return "the layout's own pipelines".to_owned();
+    }
+    let list = |pipeline: &Pipeline, of: &dyn Fn(&Stage) -> u64, by: &str| {
+        pipeline.stages.iter().map(|stage| of(stage).to_string()).collect::<Vec<_>>().join(by)
+    };
+    let word = |pipeline: &Pipeline| {
+        let degrees = list(pipeline, &|stage| stage.ranks.len() as u64, "+");
+        let layers = list(pipeline, &|stage| stage.layers, ",");
+        format!("tp {degrees} with {layers} layers × {}", pipeline.micro_batches)
+    };
+    let words: Vec<String> = arrangement.pipelines.iter().map(word).collect();
+    let runs = words.chunk_by(|a, b| a == b).map(|run| match run.len() {
+        1 => run[0].clone(),
+        n => format!("{n} of {}", run[0]),
+    });
+    runs.collect::<Vec<_>>().join(" | ")
+}

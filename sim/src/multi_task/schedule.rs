@@ -1,0 +1,106 @@
+//! What is decided: which layers run on which devices, in which order, with a checker that shares nothing with any planner.
+
+use hw::Rank;
+
+use super::Work;
+
+/// Some layers of a `MetaOp` on some devices: the paper's tuple <n, s, l> with its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Piece {
+    /// Index of the `MetaOp`.
+    pub meta_op: usize,
+    /// First of its layers.
+    pub first: u32,
+    /// How many.
+    pub n_layers: u32,
+    /// Index into the `MetaOp`'s sizes.
+    pub size: usize,
+    /// Wave that it belongs to, where the plan has waves.
+    pub wave: u32,
+    /// Planned start, seconds; forward and backward of a layer are counted together.
+    pub start_s: f64,
+    /// Devices: tensor groups one after another, the batch cut in their order.
+    pub devices: Vec<Rank>,
+}
+
+/// Pieces in the order in which devices take them; backward goes through them in reverse.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schedule {
+    /// Pieces by planned start.
+    pub pieces: Vec<Piece>,
+}
+
+/// Planned times are sums of floats; two that differ by less are equal.
+const TOLERANCE: f64 = 1e-9;
+
+impl Piece {
+    /// Planned end, seconds.
+    #[must_use]
+    pub fn end_s(&self, work: &Work) -> f64 {
+        self.start_s + self.seconds(work)
+    }
+
+    /// Planned seconds.
+    #[must_use]
+    pub fn seconds(&self, work: &Work) -> f64 {
+        f64::from(self.n_layers) * work.sizes[self.meta_op][self.size].seconds()
+    }
+}
+
+impl Schedule {
+    /// Planned seconds from the first start to the last end.
+    #[must_use]
+    pub fn seconds(&self, work: &Work) -> f64 {
+        self.pieces.iter().map(|piece| piece.end_s(work)).fold(0.0, f64::max)
+    }
+
+    /// Waves.
+    #[must_use]
+    pub fn n_waves(&self) -> usize {
+        let mut waves: Vec<u32> = self.pieces.iter().map(|piece| piece.wave).collect();
+        waves.sort_unstable();
+        waves.dedup();
+        waves.len()
+    }
+}
+
+/// Holds a schedule against the work: every layer once and in order, no device twice at a time, nothing before what it needs.
+///
+/// # Errors
+/// The first rule that is broken, in words.
+pub fn check(work: &Work, schedule: &Schedule) -> Result<(), String> {
+    let slack = TOLERANCE * schedule.seconds(work).max(1e-3);
+    let mut done = vec![0_u32; work.meta_ops.len()];
+    let mut ends = vec![0.0_f64; work.meta_ops.len()];
+    let mut free_s = vec![0.0_f64; work.n_devices() as usize];
+    for piece in &schedule.pieces {
+        let meta_op = &work.meta_ops[piece.meta_op];
+        let of = |what: &str| format!("`{}` from layer {}: {what}", meta_op.name, piece.first);
+        let size = work.sizes[piece.meta_op].get(piece.size).ok_or_else(|| of("no such size"))?;
+        if piece.n_layers == 0 || piece.first != done[piece.meta_op] {
+            return Err(of(&format!("{} layers were done before", done[piece.meta_op])));
+        }
+        let mut devices = piece.devices.clone();
+        devices.sort_unstable();
+        devices.dedup();
+        if devices.len() != size.n_devices as usize || devices.iter().any(|rank| rank.0 >= work.n_devices()) {
+            return Err(of(&format!("{:?} are not {} devices of the machine", piece.devices, size.n_devices)));
+        }
+        let needed = meta_op.preds.iter().map(|&pred| (done[pred] == work.n_layers(pred), ends[pred]));
+        let ready = std::iter::once((true, ends[piece.meta_op])).chain(needed);
+        if ready.clone().any(|(is_done, end)| !is_done || end > piece.start_s + slack) {
+            return Err(of("begins before what it needs has ended"));
+        }
+        if let Some(rank) = devices.iter().find(|rank| free_s[rank.index()] > piece.start_s + slack) {
+            return Err(of(&format!("device {} is busy until {}", rank.0, free_s[rank.index()])));
+        }
+        let end = piece.end_s(work);
+        done[piece.meta_op] += piece.n_layers;
+        ends[piece.meta_op] = end;
+        devices.iter().for_each(|rank| free_s[rank.index()] = end);
+    }
+    match (0..done.len()).find(|&meta_op| done[meta_op] != work.n_layers(meta_op)) {
+        Some(left) => Err(format!("`{}` has layers that nobody runs", work.meta_ops[left].name)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,48 @@
+//! Several tasks through one model: what needs a whole scenario with another key.
+
+use reports::RunResult;
+use skrull_sim::scenario::{self, Overrides};
+
+fn run(name: &str, set: &[&str]) -> RunResult {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|&key| key.to_owned()).collect();
+    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    checked.job.expect("a scenario of several tasks").run(&|_| {})
+}
+
+#[test]
+fn placement_by_the_rules_takes_messages_from_a_fifth_of_the_iteration_to_a_twentieth() {
+    // One port of 400 Gb/s for the eight GPUs of a node. Spindle's section 3.5 places so that messages are at most 6 %.
+    let result = run("multi-task/clip-10", &["cluster.nic_gb_per_s=6.25"]);
+    let share = |policy: &str| result.results.iter().find(|row| row.policy == policy).expect("it runs").metrics["messages_ratio"];
+    assert!(share("spindle-random") >= 0.15, "{}", share("spindle-random"));
+    assert!(share("spindle") <= 0.06, "{}", share("spindle"));
+    assert!(share("spindle-consecutive") >= 3.0 * share("spindle"), "{}", share("spindle-consecutive"));
+}
+
+#[test]
+fn no_way_is_below_the_bound_and_shares_of_an_iteration_add_up() {
+    for nodes in ["cluster.nodes=1", "cluster.nodes=2"] {
+        for row in run("multi-task/clip-10", &[nodes]).results.iter().filter(|row| row.status == "ok") {
+            let metric = |key: &str| row.metrics[key];
+            assert!(metric("iteration_time_s") >= metric("iteration_time_bound_s"), "{}", row.policy);
+            assert!(metric("planned_s") >= metric("iteration_time_bound_s"), "{}", row.policy);
+            let sum = metric("forward_backward_ratio") + metric("messages_ratio") + metric("sync_ratio");
+            assert!((sum - 1.0).abs() < 1e-9, "{}: {sum}", row.policy);
+        }
+    }
+}
+
+#[test]
+fn a_plan_names_every_piece_with_its_devices() {
+    let (source, folder) = scenario::find("multi-task/example").expect("shipped");
+    let job = scenario::check(source, &folder, &Overrides::default()).job.expect("a scenario of several tasks");
+    let plan = job.plan("spindle").expect("it plans").expect("it has a plan");
+    let pieces = plan.json["pieces"].as_array().expect("a list").clone();
+    let layers = |name: &str| -> u64 {
+        let of = pieces.iter().filter(|piece| piece["meta_op"] == name);
+        of.map(|piece| piece["layers"].as_u64().expect("a count")).sum()
+    };
+    assert_eq!(["caption/vision", "caption/text", "translate/text"].map(layers), [12, 12, 12]);
+    assert!(pieces.iter().all(|piece| !piece["devices"].as_array().expect("a list").is_empty()));
+}
