@@ -7,6 +7,7 @@ pub mod curriculum;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
+pub mod memory;
 pub mod multi_task;
 pub mod phases;
 pub mod pool;
@@ -198,6 +199,11 @@ pub static KINDS: &[Kind] = &[
         about: "which facts to fine-tune on in which stage, with how much replay, and what classifying them costs",
         read: |reader, source, folder, overrides| boxed(scenario::curriculum::read(reader, source, folder, overrides)),
     },
+    Kind {
+        name: "memory",
+        about: "what a step of changing sizes needs: order of operations, evictions and recompute by symbolic sizes",
+        read: |reader, source, folder, overrides| boxed(scenario::memory::read(reader, source, folder, overrides)),
+    },
 ];
 
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
@@ -209,11 +215,12 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
     let pools = pool::policies().into_iter().chain(phases::policies());
+    let memory = scenario::memory::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
     let tasks = multi_task::policies().map(|(name, about)| ("multi-task policy", name, about));
     let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
     let curricula = scenario::curriculum::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::policies().into_iter().map(of_serving);
-    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).collect()
+    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
 }

@@ -12,6 +12,7 @@ pub mod endpoint;
 pub mod expect;
 pub mod kv_sharing;
 pub mod long_prompt;
+pub mod memory;
 mod model;
 pub mod multi_task;
 mod parallel;
@@ -160,6 +161,7 @@ pub static EMBEDDED: &[(&str, &str)] = &[
     ("cloud/hetero-6gpu", include_str!("../scenarios/cloud/hetero-6gpu.toml")),
     ("cloud/milp-example", include_str!("../scenarios/cloud/milp-example.toml")),
     ("curriculum/gradual-qwen2-7b", include_str!("../scenarios/curriculum/gradual-qwen2-7b.toml")),
+    ("compiler/llama-1b-codealpaca", include_str!("../scenarios/compiler/llama-1b-codealpaca.toml")),
     ("long-context/all-policies", include_str!("../scenarios/long-context/all-policies.toml")),
     ("long-context/bytescale-7b-github", include_str!("../scenarios/long-context/bytescale-7b-github.toml")),
     ("long-context/bytescale-70b-pipeline", include_str!("../scenarios/long-context/bytescale-70b-pipeline.toml")),

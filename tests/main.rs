@@ -11,6 +11,7 @@ mod errors;
 mod hostile;
 mod long_context;
 mod long_serving;
+mod memory;
 mod multi_task;
 mod paper;
 mod parallelism;

@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::PlannerFacts;
-use crate::quantity::{duration, percent, plain, significant};
+use crate::quantity::{duration, gib, percent, plain, significant};
 
-/// What an objective counts; seconds are to be few, rates are to be many.
+/// What an objective counts; seconds and bytes are to be few, rates are to be many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Aim {
@@ -18,6 +18,8 @@ pub enum Aim {
     TokensPerS,
     /// Tokens per second and GPU; a bound is above.
     TokensPerSPerGpu,
+    /// Bytes, to be few; a bound is below.
+    Bytes,
     /// Facts that a model has mastered; a bound is above.
     Facts,
 }
@@ -33,13 +35,14 @@ impl Aim {
             Self::RequestsPerS => format!("{} requests/s", significant(value)),
             Self::TokensPerS => format!("{} tokens/s", significant(value)),
             Self::TokensPerSPerGpu => format!("{} tokens/s/GPU", significant(value)),
+            Self::Bytes => gib(value),
             Self::Facts => format!("{} facts", significant(value)),
         }
     }
 
     const fn limit(self) -> &'static str {
         match self {
-            Self::Seconds => "at least",
+            Self::Seconds | Self::Bytes => "at least",
             Self::RequestsPerS | Self::TokensPerS | Self::TokensPerSPerGpu | Self::Facts => "at most",
         }
     }

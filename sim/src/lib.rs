@@ -24,6 +24,7 @@ pub mod serving;
 pub mod stage;
 pub mod straggler;
 pub mod task;
+pub mod tensor_graph;
 pub mod timeline;
 pub mod validation;
 pub mod workload;

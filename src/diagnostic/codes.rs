@@ -227,6 +227,10 @@ codes! {
     UnknownPosition = 140,
     /// The machine that targets are multiples of cannot serve the model.
     NoReference = 141,
+    /// A size cannot be read, may be below 1, or is too large.
+    WrongSize = 142,
+    /// What a compiler is told of sizes contradicts itself or the batches.
+    WrongBounds = 143,
     /// Mastered facts cannot grow by as much, or as little, as they are calibrated to.
     UnreachableGrowth = 160,
     /// A matrix of transitions is none.

@@ -45,6 +45,8 @@ const ROWS: &[Row] = &[
     dense("qwen3-8b", Family::Qwen3, false, [36, 4096, 32, 8, 128, 12_288, 151_936, 40_960]),
     dense("qwen3-32b", Family::Qwen3, false, [64, 5120, 64, 8, 128, 25_600, 151_936, 40_960]),
     dense("llama-30b", Family::Llama, false, [60, 6656, 52, 52, 128, 17_920, 32_000, 2048]),
+    // arXiv:2412.16985 names it and no shape: layers of llama-2-7b, as many as come to 1.07 billion parameters.
+    dense("llama-2-1b", Family::Llama, false, [4, 4096, 32, 32, 128, 11_008, 32_000, 4096]),
     dense("llama-2-7b", Family::Llama, false, [32, 4096, 32, 32, 128, 11_008, 32_000, 4096]),
     dense("llama-2-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 32_000, 4096]),
     dense("llama-3-8b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 128_256, 131_072]),

@@ -21,7 +21,12 @@ pub struct Distribution {
 
 const SKRULL_CDF: &str = "arXiv:2505.19609, table of length CDFs; lowest edge 64 tokens and the median between the printed points are choices";
 
-static DISTRIBUTIONS: [Distribution; 7] = [
+static DISTRIBUTIONS: [Distribution; 8] = [
+    Distribution {
+        name: "codealpaca-like",
+        source: "arXiv:2412.16985: samples of CodeAlpaca-20K, about 100 to 3000 tokens; all between the two ends is a choice",
+        points: &[(0.0, 100.0), (0.5, 350.0), (0.9, 900.0), (0.99, 2000.0), (1.0, 3000.0)],
+    },
     Distribution {
         name: "wikipedia",
         source: "measured by us: AFDWang/Hetu-Galvatron @ caf6766 galvatron/datasets/wikipedia.txt, 1,000,000 lengths, mean 1013.6",

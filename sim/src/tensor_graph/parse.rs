@@ -1,0 +1,120 @@
+//! Reads sizes that people write: sums, differences and products of whole numbers and names of symbols, with parentheses.
+
+use super::symbolic::{Expression, Symbols};
+
+/// Highest total power that a size may have.
+const DEGREE_MAX: u32 = 6;
+/// Largest number in a size.
+const NUMBER_MAX: i128 = 1_000_000_000_000;
+/// Deepest nesting of parentheses.
+const DEPTH_MAX: usize = 32;
+
+/// A size as text, for example `2*batch*(sequence + 1)`.
+///
+/// # Errors
+/// What is wrong with the text, in words.
+pub fn expression(text: &str, symbols: &Symbols) -> Result<Expression, String> {
+    let mut reader = Text { rest: text, symbols, depth: 0 };
+    let found = reader.sum()?;
+    reader.skip();
+    match reader.rest.chars().next() {
+        None if found.degree() <= DEGREE_MAX => Ok(found),
+        None => Err(format!("powers add up to {}, allowed are {DEGREE_MAX}", found.degree())),
+        Some(letter) => Err(format!("`{letter}` is not expected")),
+    }
+}
+
+struct Text<'a> {
+    rest: &'a str,
+    symbols: &'a Symbols,
+    depth: usize,
+}
+
+impl Text<'_> {
+    fn skip(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    /// Whether this sign came next; it is taken.
+    fn took(&mut self, sign: char) -> bool {
+        self.skip();
+        let rest = self.rest.strip_prefix(sign);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    fn sum(&mut self) -> Result<Expression, String> {
+        let mut sum = self.product()?;
+        loop {
+            if self.took('+') {
+                sum = sum.plus(&self.product()?);
+            } else if self.took('-') {
+                sum = sum.minus(&self.product()?);
+            } else {
+                return Ok(sum);
+            }
+        }
+    }
+
+    fn product(&mut self) -> Result<Expression, String> {
+        let mut product = self.factor()?;
+        while self.took('*') {
+            product = product.product(&self.factor()?);
+            if product.degree() > DEGREE_MAX {
+                return Err(format!("powers add up to more than {DEGREE_MAX}"));
+            }
+        }
+        Ok(product)
+    }
+
+    fn factor(&mut self) -> Result<Expression, String> {
+        if self.took('(') {
+            self.depth += 1;
+            if self.depth > DEPTH_MAX {
+                return Err("parentheses are nested too deeply".to_owned());
+            }
+            let inner = self.sum()?;
+            self.depth -= 1;
+            return if self.took(')') { Ok(inner) } else { Err("`)` is missing".to_owned()) };
+        }
+        self.skip();
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let end = self.rest.find(|letter| !is_part(letter)).unwrap_or(self.rest.len());
+        let (word, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        if word.is_empty() {
+            return Err("a number or a symbol is expected".to_owned());
+        }
+        if word.starts_with(|letter: char| letter.is_ascii_digit()) {
+            let number = word.replace('_', "").parse::<i128>().ok().filter(|number| *number <= NUMBER_MAX);
+            return number
+                .map(Expression::constant)
+                .ok_or_else(|| format!("`{word}` is not a whole number up to {NUMBER_MAX}"));
+        }
+        let known = || self.symbols.names().collect::<Vec<_>>().join(", ");
+        self.symbols
+            .named(word)
+            .map(Expression::symbol)
+            .ok_or_else(|| format!("no symbol `{word}`; there are {}", known()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::symbolic::Symbol;
+    use super::*;
+
+    #[test]
+    fn sums_products_and_parentheses_mean_what_they_do_in_school() {
+        let mut symbols = Symbols::default();
+        symbols.add(Symbol::unbounded("batch"));
+        symbols.add(Symbol::unbounded("sequence"));
+        let value = |text: &str| expression(text, &symbols).map(|found| found.value(&|id| [3, 5][id.0 as usize]));
+        assert_eq!(value("2*batch*(sequence + 1) - 4"), Ok(32));
+        assert_eq!(value("1_000"), Ok(1000));
+        assert!(value("2*heads").expect_err("unknown").contains("batch, sequence"));
+        for wrong in ["", "2 +", "(2", "2)", "2 batch", "2**3", "9999999999999999999"] {
+            assert!(value(wrong).is_err(), "{wrong}");
+        }
+    }
+}
