@@ -198,14 +198,19 @@ fn dealt(
     if deal != Deal::InOrder {
         longest_first(&mut units);
     }
-    let paper = placed(&units, problem, deal);
-    let paper_s = span::of(&paper, &problem.layout, times);
+    let mut priced = |micro_batches: Vec<MicroBatch>| {
+        let span_s = span::of(&micro_batches, &problem.layout, times);
+        (micro_batches, span_s)
+    };
+    let of_rule = priced(placed(&units, problem, deal));
     if deal != Deal::Timed {
-        return (paper, paper_s);
+        return of_rule;
     }
+    // Never worse than the paper's.
+    let paper = priced(placed(&units, problem, Deal::of("balance", problem.layout.pp)));
     let timed = timed::deal(sequences, problem.bucket_tokens, offload, times);
     let timed_s = span::of(&timed, &problem.layout, times);
-    if timed_s <= paper_s { (timed, timed_s) } else { (paper, paper_s) }
+    [(timed, timed_s), of_rule, paper].into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("three of them")
 }
 
 /// How units go to ranks.
