@@ -154,18 +154,18 @@ fn what_cannot_be_used_is_named_with_the_exit_code_of_the_contract() {
         let text = said(&output);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {text}");
         assert!(words.iter().all(|word| text.contains(word)), "{args:?}: {text}");
-        assert!(!text.contains("panicked") && text.trim().lines().count() <= 3, "{text}");
+        assert!(!text.contains("panicked") && text.trim().lines().count() <= 4, "{text}");
     };
-    check(&["validate", SCENARIO, "--device", "tpu"], 2, &["error[S083]", "`tpu`", "`cuda:N`"]);
+    check(&["validate", SCENARIO, "--device", "tpu"], 2, &["error[S087]", "`tpu`", "`cuda:N`"]);
     check(&["validate", SCENARIO, "--device", "cpu:4096"], 3, &["`cpu:4096`", "cores"]);
     check(&["validate", SCENARIO, "--gate", "speed<=1"], 2, &["speed", "step_error"]);
-    check(&["validate", "quickstart", "--device", "cpu:1"], 2, &["error[S081]", "`h100-sxm`", "`cluster.gpu`"]);
-    check(&["execute", "no-such-plan.json"], 2, &["error[S080]", "no-such-plan.json"]);
+    check(&["validate", "quickstart", "--device", "cpu:1"], 2, &["error[S086]", "`h100-sxm`", "`cluster.gpu`"]);
+    check(&["execute", "no-such-plan.json"], 2, &["error[S085]", "no-such-plan.json"]);
     let foreign = ["validate", SCENARIO, "--device", "cpu:1", "--profile", "profiles/h100-sxm.toml"];
-    check(&foreign, 2, &["error[S082]", "profiles/h100-sxm.toml", "--allow-foreign-profile"]);
+    check(&foreign, 2, &["error[S086]", "profiles/h100-sxm.toml", "--allow-foreign-profile"]);
     let bare = out.join("bare.json");
     std::fs::write(&bare, "{\"schema\": \"skrull-sim/plan/1\"}").expect("written");
-    check(&["execute", bare.to_str().expect("a path")], 2, &["error[S080]", "missing field"]);
+    check(&["execute", bare.to_str().expect("a path")], 2, &["error[S085]", "missing field"]);
 }
 
 #[test]
