@@ -49,7 +49,8 @@ pub fn lost_bars(run: &RunResult) -> String {
         .filter_map(|result| Some(Row { name: &result.policy, bound_s: bound_s(result)?, causes: causes(result) }))
         .collect();
     let longest = rows.iter().map(Row::step_s).fold(0.0, f64::max);
-    if longest <= 0.0 {
+    // Kinds of scenarios without causes say their bound in words.
+    if longest <= 0.0 || rows.iter().all(|row| row.causes.is_empty()) {
         return String::new();
     }
     let n_rows = u32::try_from(rows.len()).expect("fewer than 2^32 policies");
