@@ -36,7 +36,8 @@ fn every_code_is_explained_and_has_its_number_once() {
         );
         assert_eq!(code.to_string().parse(), Ok(*code));
     }
-    assert!("S1000".parse::<Code>().unwrap_err().contains("S141"), "the nearest codes are named");
+    let last = Code::ALL.last().expect("there are codes").to_string();
+    assert!("S1000".parse::<Code>().unwrap_err().contains(&last), "the nearest codes are named");
 }
 
 #[test]
