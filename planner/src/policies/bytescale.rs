@@ -202,15 +202,24 @@ fn dealt(
         let span_s = span::of(&micro_batches, &problem.layout, times);
         (micro_batches, span_s)
     };
-    let of_rule = priced(placed(&units, problem, deal));
+    let earlier = |a: (Vec<MicroBatch>, f64), b: (Vec<MicroBatch>, f64)| if b.1 < a.1 { b } else { a };
+    // The paper does not say on which of the free ranks a ring lies.
+    let mut of_rule = |deal| {
+        let anywhere = priced(placed(&units, problem, deal, Rings::Anywhere));
+        if deal == Deal::InOrder {
+            return anywhere;
+        }
+        earlier(anywhere, priced(placed(&units, problem, deal, Rings::SideBySide)))
+    };
+    let dealt = of_rule(deal);
     if deal != Deal::Timed {
-        return of_rule;
+        return dealt;
     }
     // Never worse than the paper's.
-    let paper = priced(placed(&units, problem, Deal::of("balance", problem.layout.pp)));
+    let dealt = earlier(dealt, of_rule(Deal::of("balance", problem.layout.pp)));
     let timed = timed::deal(sequences, problem.bucket_tokens, offload, times);
     let timed_s = span::of(&timed, &problem.layout, times);
-    [(timed, timed_s), of_rule, paper].into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).expect("three of them")
+    earlier((timed, timed_s), dealt)
 }
 
 /// How units go to ranks.
@@ -226,6 +235,15 @@ enum Deal {
     Timed,
 }
 
+/// Where rings begin.
+#[derive(Clone, Copy, PartialEq)]
+enum Rings {
+    /// On any rank.
+    Anywhere,
+    /// At multiples of their width.
+    SideBySide,
+}
+
 impl Deal {
     /// The parameter `deal` on a pipeline of so many stages.
     fn of(word: &str, pp: u32) -> Self {
@@ -239,7 +257,7 @@ impl Deal {
 }
 
 /// Micro-batches of all ranks: the n-th one holds the n-th unit of every rank. A ring begins when all its ranks are free.
-fn placed(units: &[Unit], problem: &Problem, deal: Deal) -> Vec<MicroBatch> {
+fn placed(units: &[Unit], problem: &Problem, deal: Deal, rings: Rings) -> Vec<MicroBatch> {
     let n = problem.layout.cp as usize;
     let per_node = (problem.cluster.gpus_per_node / problem.layout.tp).max(1) as usize;
     let mean = units.iter().map(|unit| unit.work * f64::from(unit.n_ranks)).sum::<f64>() / f64::from(problem.layout.cp);
@@ -250,7 +268,10 @@ fn placed(units: &[Unit], problem: &Problem, deal: Deal) -> Vec<MicroBatch> {
     let mut cursor = 0;
     for unit in units {
         let width = unit.n_ranks as usize;
-        let first_free = || windows::first_free(&load, width, per_node).0;
+        let first_free = || match rings {
+            Rings::Anywhere => windows::first_free(&load, width, per_node).0,
+            Rings::SideBySide => windows::side_by_side(&load, width),
+        };
         let first = match deal {
             Deal::InOrder if cursor + width > n => 0,
             Deal::InOrder => cursor,

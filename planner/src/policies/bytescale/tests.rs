@@ -34,7 +34,7 @@ fn ranks_of_a_sequence_are_any_integer() {
     }
     let sequences: Vec<(u32, u64)> = [(0, 768 * 1024)].into_iter().chain((1..33).map(|id| (id, 8 * 1024))).collect();
     let units = units(&problem.model, &sequences, 8 * 1024, &none(&problem));
-    let found = placed(&units, &pool(128), Deal::InOrder);
+    let found = placed(&units, &pool(128), Deal::InOrder, Rings::Anywhere);
     assert_eq!(found.len(), 1, "one ring of 96 and 32 single ranks side by side");
     assert_eq!(found[0].sequences.len(), 33);
 }
@@ -49,7 +49,7 @@ fn dealt(rule: Deal, lengths: &[u64]) -> (Vec<f64>, usize) {
     }
     let mut busy = vec![0.0; 16];
     let mut classes: Vec<Vec<u32>> = vec![Vec::new(); 16];
-    for micro_batch in placed(&units, &pool(16), rule) {
+    for micro_batch in placed(&units, &pool(16), rule, Rings::Anywhere) {
         for placement in &micro_batch.sequences {
             let (first, count) = match placement.place {
                 Place::Local(rank) => (rank, 1),

@@ -18,7 +18,7 @@ use sim::lower::training::RankTimes;
 use sim::plan::MicroBatch;
 
 use super::offload::Offload;
-use super::{Deal, Lists, Sequence, Unit, longest_first, packs, placed, span, windows};
+use super::{Deal, Lists, Rings, Sequence, Unit, longest_first, packs, placed, span, windows};
 
 /// Ratio of neighbouring widths that are weighed.
 const WIDER: f64 = 1.05;
@@ -133,7 +133,7 @@ impl Pool<'_, '_> {
             let mut units: Vec<Unit> = rings.collect();
             units.extend(packs.iter().cloned());
             longest_first(&mut units);
-            let placed = placed(&units, problem, Deal::Timed);
+            let placed = placed(&units, problem, Deal::Timed, Rings::Anywhere);
             let end_s = span::of(&placed, &problem.layout, self.times);
             if best.as_ref().is_none_or(|(least, _)| end_s < *least) {
                 best = Some((end_s, placed));

@@ -37,6 +37,14 @@ pub(super) fn first_free(load: &[f64], width: usize, per_node: usize) -> (usize,
     (first, begin)
 }
 
+/// First rank of the window that is free first among those that begin at multiples of their width: rings of one width lie side by side and
+/// leave no gaps between them.
+pub(super) fn side_by_side(load: &[f64], width: usize) -> usize {
+    let free = |first: usize| load[first..first + width].iter().copied().fold(0.0, f64::max);
+    let windows = (0..=load.len() - width).step_by(width);
+    windows.min_by(|&a, &b| free(a).total_cmp(&free(b))).expect("a ring fits the ranks")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
