@@ -27,16 +27,20 @@ use crate::scenario::expect::Expectation;
 use crate::scenario::reader::Reader;
 use crate::scenario::{self, Overrides};
 
+/// What every job has.
+pub struct Header<'a> {
+    /// Name of the scenario.
+    pub name: &'a str,
+    /// Names of what it compares, in order.
+    pub choices: Vec<&'a str>,
+    /// Golden figures.
+    pub expectations: &'a [Expectation],
+}
+
 /// A checked scenario that knows how to run.
 pub trait Job: Send + Sync {
-    /// Name of the scenario.
-    fn name(&self) -> &str;
-
-    /// Names of what it compares, in order.
-    fn choices(&self) -> Vec<&str>;
-
-    /// Golden figures.
-    fn expectations(&self) -> &[Expectation];
+    /// Whose it is and what it compares.
+    fn header(&self) -> Header<'_>;
 
     /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;

@@ -14,6 +14,7 @@ pub mod orders;
 pub mod pack;
 pub mod policies;
 pub mod policy;
+mod published;
 pub mod rematerialisation;
 pub mod rental;
 pub mod search;

@@ -40,17 +40,17 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 
 /// Runs a scenario of another kind than training.
 fn run_job(args: &RunArgs, job: &dyn Job) -> Result<(), Failure> {
-    let bar = progress(args, job.choices().len());
+    let bar = progress(args, job.header().choices.len());
     let result = job.run(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let dir = out_dir(&args.scenario, job.name())?;
+    let dir = out_dir(&args.scenario, job.header().name)?;
     write(&dir.join("result.json"), &json(&result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&result, &[]))?;
     show(args, &result, &dir)?;
-    judge(args, job.expectations(), &result)
+    judge(args, job.header().expectations, &result)
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {

@@ -15,26 +15,18 @@ use sim::engine::Case;
 use sim::serving::capacity;
 use sim::serving::step_cost::Deployment;
 
-use super::{Job, Planned};
+use super::{Header, Job, Planned};
 use crate::costs::cost_model;
 use crate::scenario::curriculum::{Curriculum, CurriculumChoice};
-use crate::scenario::expect::Expectation;
 
 /// Tokens of a block of keys and values.
 const BLOCK_TOKENS: u32 = 16;
 const HOUR_S: f64 = 3600.0;
 
 impl Job for Curriculum {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -6,9 +6,8 @@ use std::time::Instant;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use sim::cost::Source;
 
-use super::Job;
+use super::{Header, Job};
 use crate::scenario::endpoint::{Endpoint, Endpoints};
-use crate::scenario::expect::Expectation;
 
 /// What the table shows: key and heading.
 const COLUMNS: [(&str, &str); 4] = [
@@ -19,16 +18,9 @@ const COLUMNS: [(&str, &str); 4] = [
 ];
 
 impl Job for Endpoints {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.list.iter().map(|endpoint| endpoint.name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.list.iter().map(|endpoint| endpoint.name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

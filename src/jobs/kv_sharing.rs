@@ -12,22 +12,14 @@ use sim::serving::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};
 use sim::serving::metrics;
 use sim::serving::step_cost::{SECONDS_PER_TICK, StepLoad, StepTable, TICKS_PER_NS, ticks_of};
 
-use super::{Job, Planned};
+use super::{Header, Job, Planned};
 use crate::costs::cost_model;
-use crate::scenario::expect::Expectation;
 use crate::scenario::kv_sharing::{KvSharing, Policy};
 
 impl Job for KvSharing {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -12,22 +12,14 @@ use sim::serving::long_prompt::cost::{Attention, SparseAttention, StageCost};
 use sim::serving::long_prompt::{PromptChunk, laid, play};
 use sim::serving::step_cost::{Deployment, StepTable};
 
-use super::{Job, Planned};
+use super::{Header, Job, Planned};
 use crate::costs::cost_model;
-use crate::scenario::expect::Expectation;
 use crate::scenario::long_prompt::{LongPrompt, Policy, PromptChoice};
 
 impl Job for LongPrompt {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

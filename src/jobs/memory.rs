@@ -11,24 +11,16 @@ use serde_json::json;
 use sim::cost::Source;
 use sim::tensor_graph::{OperationId, TensorGraph};
 
-use super::{Job, Planned};
-use crate::scenario::expect::Expectation;
+use super::{Header, Job, Planned};
 use crate::scenario::memory::{MemoryChoice, MemoryScenario};
 use batches::{Batch, Batches};
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 impl Job for MemoryScenario {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -13,22 +13,14 @@ use sim::multi_task::Work;
 use sim::multi_task::play::{Played, play};
 use sim::multi_task::schedule::check;
 
-use super::{Job, Planned};
+use super::{Header, Job, Planned};
 use crate::costs::cost_model;
-use crate::scenario::expect::Expectation;
 use crate::scenario::multi_task::{MultiTaskScenario, TaskChoice};
 
 impl Job for MultiTaskScenario {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

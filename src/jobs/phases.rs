@@ -11,21 +11,13 @@ use planner::rental::{Proof, RentalError};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
-use super::{Job, Planned};
-use crate::scenario::expect::Expectation;
+use super::{Header, Job, Planned};
 use crate::scenario::phases::{METHODS, Method, PhasesChoice, PhasesScenario};
 
 impl Job for PhasesScenario {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|choice| choice.name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -16,21 +16,13 @@ use sim::serving::pool::path::{Flow, Paths, Random, Swarm};
 use sim::serving::pool::{self, Outcome, Pool, Run};
 use sim::serving::request::Requests;
 
-use super::{Job, Planned};
-use crate::scenario::expect::Expectation;
+use super::{Header, Job, Planned};
 use crate::scenario::pool::{Arriving, Load, PoolChoice, PoolScenario};
 
 impl Job for PoolScenario {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|choice| choice.name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -16,8 +16,7 @@ use planner::rental::simulated::{self, Replay};
 use planner::rental::{Answer, Plan, Problem, Proof, RentalError};
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
-use super::{Job, Planned};
-use crate::scenario::expect::Expectation;
+use super::{Header, Job, Planned};
 use crate::scenario::rental::{Decider, GivenPlan, Rental, RentalChoice};
 use rates::Asked;
 
@@ -26,16 +25,9 @@ const NODES: i32 = 50_000;
 const SECONDS: f64 = 120.0;
 
 impl Job for Rental {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|choice| choice.name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -18,9 +18,8 @@ use sim::serving::replica::{Engine, Spans};
 use sim::serving::speculation::Speculation;
 use sim::serving::step_cost::StepTable;
 
-use super::{Job, capacity};
+use super::{Header, Job, capacity};
 use crate::costs::cost_model;
-use crate::scenario::expect::Expectation;
 use crate::scenario::serving::{Serving, ServingChoice, ServingGroup, dynamics};
 
 /// Metrics that carry an interval.
@@ -38,16 +37,9 @@ const WITH_INTERVAL: [&str; 8] = [
 const BACKLOG: f64 = 0.1;
 
 impl Job for Serving {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|choice| choice.name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -8,22 +8,14 @@ use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResu
 use sim::engine::Case;
 use sim::serving::sparse_weights::{SparseGemm, products};
 
-use super::{Job, Planned};
+use super::{Header, Job, Planned};
 use crate::costs::cost_model;
-use crate::scenario::expect::Expectation;
 use crate::scenario::sparse_decode::{DecodeChoice, Policy, SparseDecode};
 
 impl Job for SparseDecode {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn expectations(&self) -> &[Expectation] {
-        &self.expectations
+    fn header(&self) -> Header<'_> {
+        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
+        Header { name: &self.name, choices, expectations: &self.expectations }
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {

@@ -56,14 +56,6 @@ impl Scheme {
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Published {
-    #[expect(dead_code, reason = "names the file's form for people")]
-    schema: String,
-    model: Vec<PublishedModel>,
-}
-
 /// What the authors fitted to one model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -104,10 +96,8 @@ struct Coefficients {
 /// A published model by name.
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
-    let all = ALL.get_or_init(|| {
-        let text = include_str!("../../../../profiles/published/hydraulis.toml");
-        toml::from_str::<Published>(text).expect("the shipped file is well formed").model
-    });
+    let all =
+        ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/hydraulis.toml")));
     all.iter().find(|model| model.name == name)
 }
 

@@ -18,14 +18,6 @@ use sim::{CostModel, Problem, memory};
 
 const MIB: f64 = 1_048_576.0;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Published {
-    #[expect(dead_code, reason = "names the file's form for people")]
-    schema: String,
-    model: Vec<PublishedModel>,
-}
-
 /// What the authors profiled for one model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -44,10 +36,7 @@ pub(super) struct PublishedModel {
 /// A published model by name.
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
-    let all = ALL.get_or_init(|| {
-        let text = include_str!("../../../../profiles/published/malleus.toml");
-        toml::from_str::<Published>(text).expect("the shipped file is well formed").model
-    });
+    let all = ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/malleus.toml")));
     all.iter().find(|model| model.name == name)
 }
 
