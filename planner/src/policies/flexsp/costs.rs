@@ -1,7 +1,8 @@
 //! What a sequence costs on a group: seconds by length bucket and degree, and the tokens that a rank holds.
 //!
 //! Own costs: one layer forward and backward of s/d tokens with attention of all keys over 1/d of the heads and four all-to-alls, times
-//! the layers; every micro-batch takes the host's time and, under ZeRO 3, its gathers and reductions, of which no prefetch is hidden. Published costs (`profiles/published/flexsp.toml`): (α1·s² + α2·s)/d + bytes/(d·v_d) milliseconds, β1 per group; a rank
+//! the layers. Every micro-batch takes the host's time and, under ZeRO 3, waits for gathers that are not prefetched; the others and the
+//! reductions run beside it. Published costs (`profiles/published/flexsp.toml`): (α1·s² + α2·s)/d + bytes/(d·v_d) milliseconds, β1 per group; a rank
 //! holds (device − parameters · 16 B/N) / M_token tokens.
 
 use std::sync::OnceLock;
