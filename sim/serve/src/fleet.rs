@@ -1,18 +1,20 @@
 //! Groups of replicas behind a router: what a fleet is, and what serving with it gives.
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
-//! prefill to decode replicas in `fleet/split.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! prefill to decode replicas in `fleet/split.rs`, memory that replicas lend each other in `fleet/lending.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
 mod control;
 pub mod dynamics;
 mod ends;
+mod lending;
 mod run;
 pub mod scaler;
 mod split;
 
 use crate::assignment::Assignment;
+use crate::kv::lending::Terms;
 use crate::records::Records;
 use crate::replica::{Counts, Engine, Role};
 use crate::request::Requests;
@@ -92,6 +94,8 @@ pub struct Fleet {
     pub kv_bytes_per_token: f64,
     /// Replicas that are lost at known times.
     pub outages: Vec<Outage>,
+    /// On what terms replicas lend each other memory, one party per group; `None` where none does.
+    pub lending: Option<Terms>,
 }
 
 /// How keys and values moved.
@@ -120,6 +124,23 @@ pub struct Changes {
     pub n_stopped: u64,
 }
 
+/// What replicas lent each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaned {
+    /// Loans that a lender refused.
+    pub n_refused: u64,
+    /// Requests that were preempted because a lender needed its blocks.
+    pub n_evicted: u64,
+    /// Blocks that were borrowed.
+    pub borrowed_blocks: u64,
+    /// Blocks that were moved: sent away, asked back, planned, or home from a cancelled cycle.
+    pub moved_blocks: u64,
+    /// Debt that cancelled cycles took away, blocks.
+    pub cancelled_blocks: u64,
+    /// Largest sum of debts, blocks.
+    pub debt_max: u64,
+}
+
 /// What a simulation gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -139,6 +160,8 @@ pub struct Served {
     pub moved: Moved,
     /// Replicas that came and went.
     pub changes: Changes,
+    /// What replicas lent each other.
+    pub loaned: Loaned,
 }
 
 impl Fleet {

@@ -1,0 +1,1 @@
+//! Claims about shared memory, against small cases by hand.
