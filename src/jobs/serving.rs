@@ -8,9 +8,9 @@ mod scaling;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use engine::cost::Source;
 use engine::play::Case;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
 use serve::metrics;

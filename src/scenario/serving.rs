@@ -11,9 +11,9 @@ pub(crate) mod scaling;
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster, Seconds};
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
+use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::metrics::Slo;
