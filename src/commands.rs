@@ -20,7 +20,7 @@ use reports::RunResult;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::diagnostic::{self, Code, Severity};
-use crate::jobs::Job;
+use crate::kinds::Job;
 use crate::pipeline;
 use crate::scenario::{self, Overrides, Scenario};
 
@@ -112,7 +112,7 @@ impl Loaded {
     fn choices(&self) -> Vec<&str> {
         match self {
             Self::Training(scenario) => scenario.policies.iter().map(|choice| choice.name.as_str()).collect(),
-            Self::Job(job) => job.header().choices,
+            Self::Job(job) => job.head().choices,
         }
     }
 
@@ -130,7 +130,7 @@ fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
     match load_any(args)? {
         Loaded::Training(scenario) => Ok(*scenario),
         Loaded::Job(job) => {
-            let what = format!("`{}` is not of kind `training`, and this verb takes no other", job.header().name);
+            let what = format!("`{}` is not of kind `training`, and this verb takes no other", job.head().name);
             Err(Failure::input(Code::WrongKind, what + "\n  = `skrull-sim run` takes every kind"))
         }
     }

@@ -7,10 +7,10 @@ use skrull_sim::scenario::{self, Overrides};
 const SMALL: [&str; 4] =
     ["trace.requests=1500", "capacity.replicas=[1,2,4]", "capacity.peak_s=30.0", "capacity.attainment_ratio=0.95"];
 
-fn checked(set: &[&str]) -> scenario::Checked {
+fn checked(set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find("serving/capacity").expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_mixed_fleet_is_varied_by_group() {
     let run = |set: &[&str]| {
         let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
         let set = SMALL.iter().chain(set).map(|text| (*text).to_owned()).collect();
-        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
         let job = checked.job.unwrap_or_else(|| panic!("{}", diagnostic::render(&checked.source, &checked.findings)));
         job.run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
     };
@@ -98,7 +98,7 @@ fn a_mixed_fleet_is_varied_by_group() {
     ] {
         let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
         let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(checked.job.is_none() && text.contains(expected), "{expected}:\n{text}");
     }

@@ -19,7 +19,7 @@ fn laid_over(base: &str, example: &str) -> Checked {
     let mut all = table(scenario::shipped(base).unwrap_or_else(|| panic!("{base} is not shipped")));
     all.extend(table(example));
     let source = Source { path: base.to_owned(), text: all.to_string() };
-    scenario::check(source, &super::root().join("scenarios/bad"), &Overrides::default())
+    kinds::check(source, &super::root().join("scenarios/bad"), &Overrides::default())
 }
 
 #[test]

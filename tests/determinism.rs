@@ -1,6 +1,6 @@
 //! The same scenario gives the same bytes, on any number of threads, outside `measured`.
 
-use skrull_sim::pipeline;
+use skrull_sim::kinds::training::run as pipeline;
 
 fn bytes(threads: usize) -> String {
     let checked = super::check(&super::root().join("scenarios/quickstart.toml"));

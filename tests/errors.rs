@@ -22,7 +22,7 @@ fn every_bad_scenario_is_refused_with_its_message() {
 fn the_command_line_is_checked_like_the_file() {
     let (source, folder) = scenario::find("quickstart").expect("shipped");
     let set = ["training.batch_sise=3".to_owned(), "parallel.cp=5".to_owned(), "nonsense".to_owned()];
-    let checked = scenario::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
+    let checked = kinds::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
     let text = diagnostic::render(&checked.source, &checked.findings);
     assert!(text.contains("unknown key `training.batch_sise`"), "{text}");
     assert!(text.contains("cp 5"), "{text}");
@@ -33,7 +33,7 @@ fn the_command_line_is_checked_like_the_file() {
 fn another_source_of_lengths_on_the_command_line_stands_for_that_of_the_file() {
     let (source, folder) = scenario::find("quickstart").expect("shipped");
     let set = vec!["workload.tokens=4096".to_owned()];
-    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
     let lengths = checked.scenario.expect("a scenario").problem.workload.lengths;
     assert!(lengths.iter().all(|length| *length == 4096));
 }

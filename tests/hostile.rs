@@ -38,7 +38,7 @@ fn dice(name: &str) -> impl FnMut(usize) -> usize {
 /// Reads a text as the file of a shipped scenario.
 fn read(name: &str, text: String) -> Checked {
     let source = Source { path: name.to_owned(), text };
-    scenario::check(source, &super::root().join("scenarios"), &Overrides::default())
+    kinds::check(source, &super::root().join("scenarios"), &Overrides::default())
 }
 
 /// A text without the line, or with another one in its place.

@@ -4,10 +4,10 @@ use reports::RunResult;
 use skrull_sim::diagnostic;
 use skrull_sim::scenario::{self, Overrides};
 
-fn checked(name: &str, set: &[&str]) -> scenario::Checked {
+fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn run(name: &str, set: &[&str]) -> RunResult {

@@ -51,5 +51,5 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
 fn check(path: &Path) -> Checked {
     let shown = path.strip_prefix(root()).expect("below the root").display().to_string();
     let text = std::fs::read_to_string(path).expect("a readable scenario");
-    scenario::check(Source { path: shown, text }, path.parent().expect("a folder"), &Overrides::default())
+    kinds::check(Source { path: shown, text }, path.parent().expect("a folder"), &Overrides::default())
 }

@@ -9,12 +9,12 @@ use skrull_sim::scenario::{self, Checked, Overrides};
 fn checked(name: &str, set: &[&str]) -> Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn of_text(text: &str) -> Checked {
     let source = Source { path: "memory.toml".to_owned(), text: text.to_owned() };
-    scenario::check(source, Path::new(""), &Overrides::default())
+    kinds::check(source, Path::new(""), &Overrides::default())
 }
 
 fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {

@@ -2,7 +2,7 @@
 //!
 //! Free parameter: `host_overhead_per_layer_us = 50`, one value for all set-ups (docs/skrull.md).
 
-use skrull_sim::pipeline;
+use skrull_sim::kinds::training::run as pipeline;
 
 /// Speed-up of Skrull over DeepSpeed.
 fn speedup(name: &str) -> f64 {

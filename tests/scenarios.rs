@@ -15,7 +15,7 @@ fn every_scenario_runs_and_meets_its_expectations() {
         let checked = super::check(&path);
         let messages = diagnostic::render(&checked.source, &checked.findings);
         if let Some(job) = &checked.job {
-            let misses = expect::misses(job.header().expectations, &job.run(&|_| {}));
+            let misses = expect::misses(job.head().expectations, &job.run(&|_| {}));
             assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
             continue;
         }

@@ -3,14 +3,14 @@
 use skrull_sim::diagnostic;
 use skrull_sim::scenario::{self, Overrides};
 
-fn checked(set: &[&str]) -> scenario::Checked {
+fn checked(set: &[&str]) -> kinds::Checked {
     checked_of("serving/azure-conv", set)
 }
 
-fn checked_of(name: &str, set: &[&str]) -> scenario::Checked {
+fn checked_of(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn messages(set: &[&str]) -> String {

@@ -6,19 +6,19 @@ use reports::{PolicyResult, RunResult};
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format, ScenarioArgs};
 use crate::diagnostic::Code;
-use crate::jobs::capacity::{Question, answer};
+use crate::kinds::capacity::{Question, answer};
 use crate::scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let Loaded::Job(job) = load_any(&args.scenario)? else { return Err(nothing_asked(&args.scenario.scenario)) };
-    let question = job.capacity().ok_or_else(|| nothing_asked(job.header().name))?;
+    let question = job.capacity().ok_or_else(|| nothing_asked(job.head().name))?;
     let ScenarioArgs { scenario, set, seed, .. } = &args.scenario;
     let overrides = Overrides { set: set.clone(), seed: *seed };
     let found =
-        of(scenario, &overrides, job.header().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let dir = out_dir(&args.scenario, job.header().name)?;
+        of(scenario, &overrides, job.head().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let dir = out_dir(&args.scenario, job.head().name)?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
@@ -48,7 +48,7 @@ pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
     let checked = scenario::check(source, &folder, &overrides);
     let job = checked.job.ok_or_else(|| why(&checked.findings))?;
     let question = job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))?;
-    of(name, &overrides, job.header().name, question)
+    of(name, &overrides, job.head().name, question)
 }
 
 fn nothing_asked(name: &str) -> Failure {

@@ -3,7 +3,7 @@
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::PlanArgs;
 use crate::diagnostic::{self, Code};
-use crate::jobs::Job;
+use crate::kinds::Job;
 use crate::pipeline::{self, Decided};
 use crate::scenario::Scenario;
 use hw::topology::Topology;
@@ -31,10 +31,10 @@ fn chosen<'a>(args: &PlanArgs, names: &[&'a str]) -> Result<&'a str, Failure> {
 
 /// Decides a scenario of another kind than training.
 fn of_job(args: &PlanArgs, job: &dyn Job) -> Result<(), Failure> {
-    let names = job.header().choices;
+    let names = job.head().choices;
     let choice = chosen(args, &names)?;
     let Some(planned) = job.plan(choice) else {
-        let name = job.header().name;
+        let name = job.head().name;
         return Err(Failure::input(
             Code::WrongKind,
             format!("there is nothing to decide in `{name}`\n  = `skrull-sim run` takes every kind"),
@@ -43,7 +43,7 @@ fn of_job(args: &PlanArgs, job: &dyn Job) -> Result<(), Failure> {
     let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
     let text =
         serde_json::to_string_pretty(&planned.json).map_err(|error| Failure::Machine(format!("error: {error}")))?;
-    let path = out_dir(&args.scenario, job.header().name)?.join("plan.json");
+    let path = out_dir(&args.scenario, job.head().name)?.join("plan.json");
     write(&path, &(text + "\n"))?;
     print(&format!("{}\n{}: by `{choice}`\n", planned.words, path.display()))
 }

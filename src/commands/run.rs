@@ -9,7 +9,7 @@ use reports::{Picture, RunResult};
 use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::diagnostic::Code;
-use crate::jobs::Job;
+use crate::kinds::Job;
 use crate::pipeline::{self, Run};
 use crate::scenario::Scenario;
 use crate::scenario::expect::{self, Expectation};
@@ -40,17 +40,17 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
 
 /// Runs a scenario of another kind than training.
 fn run_job(args: &RunArgs, job: &dyn Job) -> Result<(), Failure> {
-    let bar = progress(args, job.header().choices.len());
+    let bar = progress(args, job.head().choices.len());
     let result = job.run(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
-    let dir = out_dir(&args.scenario, job.header().name)?;
+    let dir = out_dir(&args.scenario, job.head().name)?;
     write(&dir.join("result.json"), &json(&result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&result, &[]))?;
     show(args, &result, &dir)?;
-    judge(args, job.header().expectations, &result)
+    judge(args, job.head().expectations, &result)
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {
