@@ -7,6 +7,7 @@ use std::error::Error;
 use std::time::Instant;
 
 use plotters::prelude::*;
+use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
 use skrull_sim::scenario::{self, Overrides};
 
@@ -16,7 +17,8 @@ const RUNS: usize = 5;
 fn seconds(set: &[String], n_layers: Option<u64>) -> Result<f64, Box<dyn Error>> {
     let (source, folder) = scenario::find("scale/12k-gpus")?;
     let checked = kinds::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
-    let mut scenario = checked.scenario.ok_or_else(|| format!("{:?}", checked.findings))?;
+    let scenario = checked.scenario.ok_or_else(|| format!("{:?}", checked.findings))?;
+    let mut scenario = scenario.training().expect("a training step").clone();
     if let Some(n_layers) = n_layers {
         scenario.problem.model.n_layers = n_layers;
     }

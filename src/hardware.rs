@@ -15,8 +15,8 @@ use engine::validation::{Execution, Validation, elementary};
 use engine::{CostModel, Op, Outcome, TaskGraph, Timeline};
 use train::Problem;
 
-use crate::pipeline::{self, Decided};
-use crate::scenario::{PolicyChoice, Scenario};
+use crate::kinds::training::read::{PolicyChoice, Scenario};
+use crate::kinds::training::run::{self as pipeline, Decided};
 
 /// A policy's plan and the tasks of its first step.
 pub struct Planned {

@@ -1,6 +1,6 @@
-//! Kinds of scenarios besides training: each reads its sections into a job, and the verbs know a job only by its trait.
+//! Kinds of scenarios: each asks a question of its own, reads its sections and runs, and the verbs know it only by its trait.
 //!
-//! A kind is a file under `scenario/` that reads it, a file under `jobs/` that runs it, and a row of `KINDS`.
+//! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
 
 pub mod capacity;
 pub mod curriculum;
@@ -14,21 +14,23 @@ pub mod pool;
 pub mod rental;
 pub mod serving;
 pub mod sparse_decode;
+pub mod training;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use engine::cost::Source;
+use engine::cost::Source as CostSource;
 use rayon::prelude::*;
-use reports::{Column, PolicyResult, RunResult};
+use reports::{Column, Picture, PolicyResult, RunResult};
+use train::metrics::Played;
 
-use crate::diagnostic;
+use crate::diagnostic::{Code, Finding, Severity, Source};
+use crate::scenario::Overrides;
 use crate::scenario::expect::Expectation;
 use crate::scenario::reader::Reader;
-use crate::scenario::{self, Overrides};
 
-/// What every job has.
-pub struct Header<'a> {
+/// What every scenario has.
+pub struct Head<'a> {
     /// Name of the scenario.
     pub name: &'a str,
     /// Names of what it compares, in order.
@@ -38,12 +40,17 @@ pub struct Header<'a> {
 }
 
 /// A checked scenario that knows how to run.
-pub trait Job: Send + Sync {
+pub trait Kind: Send + Sync {
     /// Whose it is and what it compares.
-    fn header(&self) -> Header<'_>;
+    fn head(&self) -> Head<'_>;
 
     /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;
+
+    /// Runs every choice and keeps what is drawn of them.
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        Run { result: self.run(done), ..Run::default() }
+    }
 
     /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
     fn plan(&self, _choice: &str) -> Option<Result<Planned, String>> {
@@ -54,15 +61,57 @@ pub trait Job: Send + Sync {
     fn capacity(&self) -> Option<&capacity::Question> {
         None
     }
+
+    /// Whether a query outside the measured hull is an error; `None` where the kind does not look at the hull.
+    fn strict_hull(&self) -> Option<bool> {
+        None
+    }
+
+    /// The training step that it asks about, which a device can execute; `None` where there is none.
+    fn training(&self) -> Option<&training::read::Scenario> {
+        None
+    }
 }
 
-/// A plan of a job.
+/// What came of a scenario.
+#[derive(Default)]
+pub struct Run {
+    /// Numbers.
+    pub result: RunResult,
+    /// First simulated step of each choice that has one, with its name.
+    pub pictures: Vec<(String, Played)>,
+    /// Lengths of the sequences in those steps.
+    pub lengths: Vec<u64>,
+    /// Memory of a device that runs them.
+    pub device_memory_bytes: u64,
+}
+
+impl Run {
+    /// What reports draw.
+    #[must_use]
+    pub fn pictures(&self) -> Vec<Picture<'_>> {
+        let picture = |(policy, played): &'_ (String, Played)| Picture {
+            policy,
+            graph: &played.graph,
+            timeline: &played.timeline,
+            lengths: &self.lengths,
+            device_memory_bytes: self.device_memory_bytes,
+        };
+        self.pictures.iter().map(picture).collect()
+    }
+}
+
+/// A plan of a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Planned {
     /// `plan.json`.
     pub json: serde_json::Value,
+    /// `plan.json` as a text, where its keys have an order of their own and `json` is empty.
+    pub file: Option<String>,
     /// What was decided, for a person.
     pub words: String,
+    /// How, in a few words behind the name of the file; `None` where the name of the choice says it.
+    pub how: Option<String>,
 }
 
 impl Planned {
@@ -77,7 +126,7 @@ impl Planned {
         let facts = row.planner.clone().unwrap_or_default();
         let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
         let words = [row.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect::<Vec<_>>().join("\n");
-        Ok(Self { json, words })
+        Ok(Self { json, words, ..Self::default() })
     }
 }
 
@@ -111,8 +160,8 @@ fn rows<C: Sync, R: Send>(
 }
 
 /// Rows apart from the sources of their costs, of which the weakest counts.
-fn weakest(rows: Vec<(PolicyResult, Source)>) -> (Vec<PolicyResult>, Source) {
-    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(Source::Datasheet);
+fn weakest(rows: Vec<(PolicyResult, CostSource)>) -> (Vec<PolicyResult>, CostSource) {
+    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(CostSource::Datasheet);
     (rows.into_iter().map(|(row, _)| row).collect(), source)
 }
 
@@ -132,10 +181,10 @@ fn gains(
 }
 
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.
-type Read = fn(&mut Reader<'_>, &diagnostic::Source, &Path, &Overrides) -> Option<Box<dyn Job>>;
+type Read = fn(&mut Reader<'_>, &Source, &Path, &Overrides) -> Option<Box<dyn Kind>>;
 
 /// A row of the table of kinds.
-pub struct Kind {
+pub struct Card {
     /// Word of `kind`.
     pub name: &'static str,
     /// What such a scenario asks, in a sentence.
@@ -144,69 +193,64 @@ pub struct Kind {
     pub read: Read,
 }
 
-/// What was read, as a job.
-fn boxed(job: Option<impl Job + 'static>) -> Option<Box<dyn Job>> {
-    job.map(|job| Box::new(job) as Box<dyn Job>)
+/// What was read, as a kind.
+fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
+    scenario.map(|scenario| Box::new(scenario) as Box<dyn Kind>)
 }
 
-/// Every kind but training.
-pub static KINDS: &[Kind] = &[
-    Kind {
-        name: "serving",
-        about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
-        read: |reader, source, folder, overrides| boxed(serving::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "rental",
-        about: "which GPUs to rent within a budget, how to deploy them, and who serves what, so that work ends soonest",
-        read: |reader, source, folder, overrides| boxed(rental::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "endpoint",
-        about: "mean latencies of endpoints at a held concurrency, from coefficients of published runs",
-        read: |reader, source, folder, overrides| boxed(endpoint::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "long-prompt",
-        about: "how soon does a very long prompt get its first token: chunks, pipeline, sparse attention",
-        read: |reader, source, folder, overrides| boxed(long_prompt::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "kv-sharing",
-        about: "what do instances gain that lend each other memory for keys and values",
-        read: |reader, source, folder, overrides| boxed(kv_sharing::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "sparse-decode",
-        about: "what do sparse weights gain: GPUs, batch and tokens per second and GPU",
-        read: |reader, source, folder, overrides| boxed(sparse_decode::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "multi-task",
-        about: "how do tasks that share parts of a model train together: who runs where and when in an iteration",
-        read: |reader, source, folder, overrides| boxed(multi_task::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "pool",
-        about: "which layers of one model go to which nodes of a mixed pool, and how requests travel through them",
-        read: |reader, source, folder, overrides| boxed(pool::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "phases",
-        about: "whether prefill and decode go to different groups of a mixed pool, and which",
-        read: |reader, source, folder, overrides| boxed(phases::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "curriculum",
-        about: "which facts to fine-tune on in which stage, with how much replay, and what classifying them costs",
-        read: |reader, source, folder, overrides| boxed(curriculum::read::read(reader, source, folder, overrides)),
-    },
-    Kind {
-        name: "memory",
-        about: "what a step of changing sizes needs: order of operations, evictions and recompute by symbolic sizes",
-        read: |reader, source, folder, overrides| boxed(memory::read::read(reader, source, folder, overrides)),
-    },
+/// Every kind; the first is that of a file without the word.
+pub static KINDS: &[&Card] = &[
+    &training::CARD,
+    &serving::CARD,
+    &rental::CARD,
+    &endpoint::CARD,
+    &long_prompt::CARD,
+    &kv_sharing::CARD,
+    &sparse_decode::CARD,
+    &multi_task::CARD,
+    &pool::CARD,
+    &phases::CARD,
+    &curriculum::CARD,
+    &memory::CARD,
 ];
+
+/// A read scenario with its warnings, or everything that is wrong with it.
+pub struct Checked {
+    /// Text that findings point into.
+    pub source: Source,
+    /// Findings; warnings only when a scenario is there.
+    pub findings: Vec<Finding>,
+    /// The scenario, when there is no error.
+    pub scenario: Option<Box<dyn Kind>>,
+}
+
+/// Reads and checks a scenario.
+#[must_use]
+pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
+    let mut findings = Vec::new();
+    let mut scenario = None;
+    match toml_span::parse(&source.text) {
+        Ok(value) => {
+            let mut reader = Reader::new(value, &mut findings);
+            reader.lay_over(&overrides.set);
+            let asked = reader.peek("kind").unwrap_or(KINDS[0].name).to_owned();
+            match KINDS.iter().find(|kind| asked == kind.name) {
+                Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
+                // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
+                None => {
+                    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+                    reader.top(&[]).word("kind", 0, &names);
+                }
+            }
+        }
+        Err(error) => {
+            let at = error.span.start..error.span.end.max(error.span.start + 1);
+            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
+        }
+    }
+    let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+}
 
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
@@ -216,13 +260,13 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
-    let pools = pool::policies().into_iter().chain(phases::policies());
+    let pools = pool::run::policies().into_iter().chain(phases::run::policies());
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
-    let rental = rental::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
-    let tasks = multi_task::policies().map(|(name, about)| ("multi-task policy", name, about));
+    let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
     let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
-    let serving = serving::policies().into_iter().map(of_serving);
+    let serving = serving::run::policies().into_iter().map(of_serving);
     serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
 }

@@ -25,7 +25,9 @@ mod training;
 use std::path::{Path, PathBuf};
 
 use skrull_sim::diagnostic::Source;
-use skrull_sim::scenario::{self, Checked, Overrides};
+use skrull_sim::kinds::training::read::Scenario;
+use skrull_sim::kinds::{self, Checked};
+use skrull_sim::scenario::Overrides;
 
 /// Root of the repository.
 fn root() -> &'static Path {
@@ -45,6 +47,12 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     }
     found.sort();
     found
+}
+
+/// The training scenario that was read.
+fn training(checked: Checked) -> Scenario {
+    let scenario = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
+    scenario.training().expect("a scenario of a training step").clone()
 }
 
 /// Reads a scenario of the repository; its path in messages is relative to the root.

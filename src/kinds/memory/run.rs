@@ -270,7 +270,7 @@ fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Plan
         "schema": "skrull-sim/memory-plan/1", "version": env!("CARGO_PKG_VERSION"), "scenario": scenario.name,
         "policy": name, "batches": sizes,
     });
-    Planned { json, words: words.join("\n") }
+    Planned { json, words: words.join("\n"), ..Planned::default() }
 }
 
 fn shape(batch: &Batch, tensor: &dyn Fn(&train::tensor_graph::TensorId) -> String) -> serde_json::Value {

@@ -126,7 +126,7 @@ fn written(scenario: &PhasesScenario, choice: &PhasesChoice, plan: &Plan) -> Pla
         "why": plan.why, "plan": facts,
     });
     let words: Vec<String> = [plan.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect();
-    Planned { json, words: words.join("\n") }
+    Planned { json, words: words.join("\n"), ..Planned::default() }
 }
 
 fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {

@@ -55,7 +55,7 @@ impl Kind for PoolScenario {
             let json = serde_json::json!({
                 "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": max_flow, "plan": facts,
             });
-            Planned { json, words: words.join("\n") }
+            Planned { json, words: words.join("\n"), ..Planned::default() }
         }))
     }
 }

@@ -1,21 +1,112 @@
 //! The sections of a training scenario, a file each; cross-checks between them come last.
 
+mod checks;
+mod compression;
+mod parallel;
+mod policies;
+mod search;
+mod stragglers;
+pub mod training;
+pub mod workload;
+
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use hw::Dtype;
+use engine::cost::profile::Profile;
+use planner::Value;
+use planner::train::compression::Question;
+use planner::train::search::space::Space;
 use train::Problem;
+use train::layout::ContextExchange;
 use train::plan::Origin;
-use train::problem::Execution;
+use train::problem::{Execution, Recompute};
+use train::schedule::Schedule;
 
-use super::checks::cross_checks;
-use super::training::Training;
-use super::{
-    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, parallel, policies, search,
-    stragglers, training, workload,
-};
 use crate::diagnostic::Source;
 use crate::scenario::cost::Cost;
-use crate::scenario::reader::{Reader, Section};
+use crate::scenario::expect::{self, Expectation};
+use crate::scenario::reader::Reader;
+use crate::scenario::{self, Overrides, cluster, cost, model};
+use checks::cross_checks;
+use training::Training;
+
+/// A policy that a scenario runs.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyChoice {
+    /// Name in results: the policy's own, or the variant's.
+    pub name: String,
+    /// Name in the table of policies.
+    pub policy: String,
+    /// Parameters, checked against the card.
+    pub parameters: BTreeMap<String, Value>,
+    /// Pipeline schedule, where it is not the scenario's.
+    pub schedule: Option<&'static Schedule>,
+    /// Chunks per pipeline rank, where they are not the scenario's.
+    pub chunks: Option<u32>,
+    /// Context degree, where it is not the scenario's; the data-parallel degree takes what remains.
+    pub cp: Option<u32>,
+    /// Exchange inside context groups, where it is not the scenario's.
+    pub exchange: Option<ContextExchange>,
+    /// Activation recompute, where it is not the scenario's.
+    pub recompute: Option<Recompute>,
+    /// Merging of similar tokens before the all-to-all.
+    pub compression: Option<Question>,
+    /// Layers of every stage that recompute, where it is not the scenario's.
+    pub recompute_layers: Option<u32>,
+}
+
+impl PolicyChoice {
+    /// The problem that this policy is asked.
+    #[must_use]
+    pub fn problem(&self, problem: &Problem) -> Problem {
+        let mut problem = problem.clone();
+        problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
+        let execution = &mut problem.execution;
+        execution.recompute = self.recompute.unwrap_or(execution.recompute);
+        execution.recompute_layers = self.recompute_layers.unwrap_or(execution.recompute_layers);
+        if let Some(cp) = self.cp {
+            let ranks = problem.layout.dp * problem.layout.cp;
+            problem.layout.cp = cp;
+            problem.layout.dp = ranks / cp.max(1);
+        }
+        let schedule = self.schedule.filter(|_| problem.layout.pp > 1);
+        problem.schedule = schedule.unwrap_or(problem.schedule);
+        let wanted = self.chunks.unwrap_or_else(|| match schedule {
+            Some(schedule) => u32::try_from(schedule.n_chunks).expect("few chunks"),
+            None => problem.layout.chunks,
+        });
+        problem.layout.chunks = parallel::chunks_of(problem.schedule, problem.layout.pp, wanted);
+        problem
+    }
+}
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Name.
+    pub name: String,
+    /// What every policy is asked.
+    pub problem: Problem,
+    /// Layouts to look at, where the layout is searched for.
+    pub search: Option<Space>,
+    /// Policies, in order.
+    pub policies: Vec<PolicyChoice>,
+    /// Policy that speed-ups are relative to.
+    pub baseline: String,
+    /// Measured profile; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// Whether a query outside the measured hull is an error.
+    pub strict_hull: bool,
+    /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
+    pub sustained_flops_ratio: f64,
+    /// Parameters that were fitted and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+    /// The file as it was read, with what was laid over it.
+    pub origin: Origin,
+}
 
 const SECTIONS: [&str; 12] = [
     "model",
@@ -31,24 +122,6 @@ const SECTIONS: [&str; 12] = [
     "expect",
     "stragglers",
 ];
-
-/// Name and seed, which every kind has at its top, and `kind` itself, which was looked at before.
-pub fn head(top: &mut Section<'_>, source: &Source, overrides: &Overrides) -> (String, u64) {
-    let name = name(top, source);
-    top.word("kind", 0, &super::kinds());
-    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
-    (name, overrides.seed.unwrap_or(seed))
-}
-
-/// The scenario's name: given, or that of its file.
-fn name(top: &mut Section<'_>, source: &Source) -> String {
-    let stem =
-        Path::new(&source.path).file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy().into_owned());
-    let stem = stem.trim_end_matches(" (shipped)").to_owned();
-    let Some((name, at)) = top.text("name") else { return stem };
-    top.plain_name(&name, at);
-    name
-}
 
 /// What was fitted or assumed and not measured, as sentences.
 fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) -> Vec<String> {
@@ -72,7 +145,7 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let mut top = reader.top(&SECTIONS);
-    let (name, seed) = head(&mut top, source, overrides);
+    let (name, seed) = scenario::head(&mut top, source, overrides);
     top.finish();
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));

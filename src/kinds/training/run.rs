@@ -16,15 +16,67 @@ use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::Problem;
 use train::metrics::{self, Played, causes};
 
+use super::read::{PolicyChoice, Scenario};
 use crate::costs;
-use crate::scenario::{PolicyChoice, Scenario};
+use crate::kinds::{Head, Kind, Planned, Run};
 
-/// A finished run.
-pub struct Run {
-    /// Numbers.
-    pub result: RunResult,
-    /// First simulated step of each policy that has one, with its name.
-    pub pictures: Vec<(String, Played)>,
+impl Kind for Scenario {
+    fn head(&self) -> Head<'_> {
+        let choices = self.policies.iter().map(|choice| choice.name.as_str()).collect();
+        Head { name: &self.name, choices, expectations: &self.expectations }
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        run(self, done).result
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        run(self, done)
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        let choice = self.policies.iter().find(|known| known.name == choice)?;
+        Some(planned(self, choice))
+    }
+
+    fn strict_hull(&self) -> Option<bool> {
+        Some(self.strict_hull)
+    }
+
+    fn training(&self) -> Option<&Scenario> {
+        Some(self)
+    }
+}
+
+/// Decides with a policy: the plan with its scenario, so that a device needs no other file.
+fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, String> {
+    let cost = cost_model(scenario);
+    let topology = Topology::of(&scenario.problem.cluster);
+    let Decided { mut decision, found, .. } =
+        decide(scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
+    decision.plan.origin = Some(scenario.origin.clone());
+    let file = serde_json::to_string_pretty(&decision.plan).map_err(|error| error.to_string())?;
+    let how = format!("{} steps by `{}` ({})", decision.plan.steps.len(), choice.name, decision.status.name());
+    let words = found.as_ref().map(searched).unwrap_or_default();
+    Ok(Planned { file: Some(file), words, how: Some(how), ..Planned::default() })
+}
+
+/// The best layout, the runner-up, and how sure it is.
+fn searched(found: &Found) -> String {
+    let ms = |seconds: f64| format!("{:.1} ms", seconds * 1e3);
+    let mut text = format!(
+        "{}\n\nstep {} (lower bound {}, gap {:.1} %): {}\n\n{}\n",
+        layout_words(found),
+        ms(found.best.step_s),
+        ms(found.best.bound_s),
+        (1.0 - found.best.bound_s / found.best.step_s) * 100.0,
+        found.best.why,
+        found.best.candidate.to_toml(),
+    );
+    if let Some(other) = &found.runner_up {
+        text += &format!("runner-up: step {}: {}\n\n{}\n", ms(other.step_s), other.why, other.candidate.to_toml());
+    }
+    text
 }
 
 /// Cost model of a scenario.
@@ -82,7 +134,13 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
         baseline: scenario.baseline.clone(),
         speedup_ratio,
     };
-    Run { result, pictures }
+    let batch_size = scenario.problem.workload.batch_size;
+    Run {
+        result,
+        pictures,
+        lengths: scenario.problem.workload.lengths[..batch_size].to_vec(),
+        device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
+    }
 }
 
 struct Row {

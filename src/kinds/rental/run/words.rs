@@ -115,5 +115,5 @@ pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> P
         proof.status.name()
     );
     notes(decided).iter().for_each(|note| words += &format!("{note}\n"));
-    Planned { json, words }
+    Planned { json, words, ..Planned::default() }
 }
