@@ -90,14 +90,17 @@ impl Run {
     /// What reports draw.
     #[must_use]
     pub fn pictures(&self) -> Vec<Picture<'_>> {
-        let picture = |(policy, played): &'_ (String, Played)| Picture {
+        self.pictures.iter().map(|(policy, played)| self.picture(policy, played)).collect()
+    }
+
+    fn picture<'a>(&'a self, policy: &'a str, played: &'a Played) -> Picture<'a> {
+        Picture {
             policy,
             graph: &played.graph,
             timeline: &played.timeline,
             lengths: &self.lengths,
             device_memory_bytes: self.device_memory_bytes,
-        };
-        self.pictures.iter().map(picture).collect()
+        }
     }
 }
 

@@ -6,13 +6,13 @@ mod engine;
 mod fleet;
 mod operation;
 mod policies;
-pub(super) mod requests;
+pub(crate) mod requests;
 pub(crate) mod scaling;
 
 use std::path::Path;
 
-use engine::Model;
-use engine::cost::profile::Profile;
+use ::engine::Model;
+use ::engine::cost::profile::Profile;
 use hw::{Bytes, Cluster, Seconds};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
@@ -22,7 +22,7 @@ use serve::request::{Request, Requests};
 use serve::router::RouterKind;
 use serve::step_cost::ReplicaConfig;
 
-use engine::EngineSection;
+use self::engine::EngineSection;
 
 use crate::diagnostic::{Code, Finding, Source};
 use crate::kinds::capacity::Question;

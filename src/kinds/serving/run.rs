@@ -223,5 +223,5 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
 /// Names that a serving scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
-    serving::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
+    serve::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
 }

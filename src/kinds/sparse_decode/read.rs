@@ -122,7 +122,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 }
 
 /// A list of whole numbers from 1 to `most`, or the default.
-pub(super) fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], most: u32) -> Vec<u32> {
+pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], most: u32) -> Vec<u32> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let allowed = format!("allowed is a list of whole numbers from 1 to {most}");
     let ValueInner::Array(items) = value else {

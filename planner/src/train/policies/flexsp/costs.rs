@@ -42,7 +42,7 @@ struct PublishedModel {
 fn file() -> &'static Published {
     static FILE: OnceLock<Published> = OnceLock::new();
     FILE.get_or_init(|| {
-        toml::from_str(include_str!("../../../../profiles/published/flexsp.toml"))
+        toml::from_str(include_str!("../../../../../profiles/published/flexsp.toml"))
             .expect("the shipped file is well formed")
     })
 }

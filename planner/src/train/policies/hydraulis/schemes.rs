@@ -98,7 +98,7 @@ struct Coefficients {
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
     let all =
-        ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/hydraulis.toml")));
+        ALL.get_or_init(|| crate::published::models(include_str!("../../../../../profiles/published/hydraulis.toml")));
     all.iter().find(|model| model.name == name)
 }
 

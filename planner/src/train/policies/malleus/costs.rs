@@ -37,7 +37,7 @@ pub(super) struct PublishedModel {
 /// A published model by name.
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
-    let all = ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/malleus.toml")));
+    let all = ALL.get_or_init(|| crate::published::models(include_str!("../../../../../profiles/published/malleus.toml")));
     all.iter().find(|model| model.name == name)
 }
 
