@@ -8,11 +8,11 @@
 
 use std::sync::OnceLock;
 
+use engine::CostModel;
 use serde::Deserialize;
 use train::lower::training::mixed::{optimizer_bytes, shaped};
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
-use engine::CostModel;
 use train::{Plan, Problem, memory};
 
 /// Token limits are whole multiples of this.
