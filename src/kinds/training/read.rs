@@ -12,8 +12,8 @@ pub mod workload;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hw::Dtype;
 use engine::cost::profile::Profile;
+use hw::Dtype;
 use planner::Value;
 use planner::train::compression::Question;
 use planner::train::search::space::Space;
