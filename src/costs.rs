@@ -1,11 +1,11 @@
 //! The cost model of a machine, one for training and for serving.
 
 use hw::Cluster;
-use sim::CostModel;
-use sim::cost::profile::Profile;
-use sim::cost::profiled::Profiled;
-use sim::cost::roofline::Roofline;
-use sim::cost::sustained::Sustained;
+use engine::CostModel;
+use engine::cost::profile::Profile;
+use engine::cost::profiled::Profiled;
+use engine::cost::roofline::Roofline;
+use engine::cost::sustained::Sustained;
 
 /// Its profile or the datasheet roofline, with products held to a share of the peak where that is below 1.
 #[must_use]

@@ -7,12 +7,13 @@ use calibrate::execute::{ExecuteError, Running};
 use calibrate::family::{self, Domain};
 use hw::topology::Topology;
 use planner::Decision;
-use planner::search::space::Candidate;
+use planner::train::search::space::Candidate;
 use rayon::prelude::*;
-use sim::engine::{Case, Machine};
-use sim::plan::Plan;
-use sim::validation::{Execution, Validation, elementary};
-use sim::{CostModel, Op, Outcome, Problem, TaskGraph, Timeline};
+use engine::play::{Case, Machine};
+use train::plan::Plan;
+use engine::validation::{Execution, Validation, elementary};
+use engine::{CostModel, Op, Outcome, TaskGraph, Timeline};
+use train::Problem;
 
 use crate::pipeline::{self, Decided};
 use crate::scenario::{PolicyChoice, Scenario};
@@ -35,7 +36,7 @@ pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<P
     let plan = |choice: &PolicyChoice| {
         let Decided { problem, decision, .. } =
             pipeline::decide(scenario, choice, cost, &topology).map_err(|why| why.to_string())?;
-        let graph = sim::lower::training::lower(&problem, &decision.plan, 0);
+        let graph = train::lower::training::lower(&problem, &decision.plan, 0);
         Ok(Planned { policy: choice.name.clone(), problem, decision, graph })
     };
     scenario.policies.par_iter().map(|choice| (choice.name.clone(), plan(choice))).collect()
@@ -58,7 +59,7 @@ pub fn domain<'a>(planned: impl Iterator<Item = &'a Planned>) -> Domain {
 pub fn predict(planned: &Planned, cost: &dyn CostModel) -> Result<(Timeline, [f64; 2]), String> {
     let topology = Topology::of(&planned.problem.cluster);
     let machine = machine(&planned.problem, cost, &topology);
-    let outcomes = sim::engine::simulate_cases(&planned.graph, &machine, &[Case::Expected, Case::Low, Case::High]);
+    let outcomes = engine::play::simulate_cases(&planned.graph, &machine, &[Case::Expected, Case::Low, Case::High]);
     let mut timelines = outcomes.into_iter().map(|outcome| match outcome {
         Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => {
             Err("it takes more than 104 days, the longest that is simulated".to_owned())
@@ -157,7 +158,7 @@ pub fn run_in_turn(
 /// When there is no prediction.
 pub fn compare(planned: &Planned, executed: &Execution, cost: &dyn CostModel) -> Result<Validation, String> {
     let (timeline, interval) = predict(planned, cost)?;
-    Ok(sim::validation::compare(&planned.policy, &planned.graph, (&timeline, interval), executed, cost))
+    Ok(engine::validation::compare(&planned.policy, &planned.graph, (&timeline, interval), executed, cost))
 }
 
 /// The problem and tasks of a plan that was read from a file.
@@ -176,11 +177,11 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
         let found = found.ok_or("its layout and schedule are none of those that the scenario searches")?;
         (problem.layout, problem.schedule) = (found.layout, found.schedule);
     }
-    sim::check::check(&problem, &plan).map_err(|findings| findings.join("; "))?;
+    train::check::check(&problem, &plan).map_err(|findings| findings.join("; "))?;
     if plan.steps.is_empty() {
         return Err("the plan has no step".to_owned());
     }
-    let graph = sim::lower::training::lower(&problem, &plan, 0);
+    let graph = train::lower::training::lower(&problem, &plan, 0);
     Ok(Planned { policy: plan.policy.clone(), problem, decision: Decision::heuristic(plan), graph })
 }
 

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use reports::{Column, PolicyResult, RunResult};
-use sim::cost::Source;
+use engine::cost::Source;
 
 use crate::diagnostic;
 use crate::scenario::expect::Expectation;

@@ -5,15 +5,16 @@
 use std::time::Instant;
 
 use hw::topology::Topology;
-use planner::compression::{self, Choice, Question};
-use planner::search::space::Candidate;
-use planner::search::{self, Effort, Found};
+use planner::train::compression::{self, Choice, Question};
+use planner::train::search::space::Candidate;
+use planner::train::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::engine::{Case, Machine};
-use sim::metrics::{self, Played, causes};
-use sim::{CostModel, Outcome, Problem, Source, TaskGraph, Timeline};
+use engine::play::{Case, Machine};
+use train::metrics::{self, Played, causes};
+use engine::{CostModel, Outcome, Source, TaskGraph, Timeline};
+use train::Problem;
 
 use crate::costs;
 use crate::scenario::{PolicyChoice, Scenario};
@@ -149,7 +150,7 @@ pub fn decide(
     cost: &dyn CostModel,
     topology: &Topology,
 ) -> Result<Decided, PlanError> {
-    let policy = planner::policies::named(&choice.policy).expect("the scenario reader knows the table");
+    let policy = planner::train::policies::named(&choice.policy).expect("the scenario reader knows the table");
     let context = PlanContext { cost, parameters: choice.parameters.clone() };
     let (mut problem, compressed) = problem(scenario, choice)?;
     let mut found = None;
@@ -162,12 +163,12 @@ pub fn decide(
     }
     let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
-    if let Some(proof) = planner::orders::complete(&problem, &mut decision.plan, cost) {
+    if let Some(proof) = planner::train::orders::complete(&problem, &mut decision.plan, cost) {
         decision.objective = Some(proof.span_s);
         decision.bound = Some(proof.bound_s);
         decision.status = proof.status;
     }
-    if let Err(findings) = sim::check::check(&problem, &decision.plan) {
+    if let Err(findings) = train::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
     }
     if let (Some(chosen), Some(question)) = (&compressed, &choice.compression) {
@@ -262,11 +263,11 @@ fn simulate(
     let n_steps = decision.plan.steps.len();
     let (mut steps, mut ends) = (Vec::with_capacity(n_steps), [0.0; 2]);
     for step_index in 0..n_steps {
-        let graph = sim::lower::training::lower(problem, &decision.plan, step_index);
+        let graph = train::lower::training::lower(problem, &decision.plan, step_index);
         let memory_bytes = problem.cluster.gpu.memory.0;
         let machine = Machine { cost, topology, memory_bytes, case: Case::Expected, speed_changes: &[] };
         let mut timelines = Vec::with_capacity(3);
-        for outcome in sim::engine::simulate_cases(&graph, &machine, &[Case::Expected, Case::Low, Case::High]) {
+        for outcome in engine::play::simulate_cases(&graph, &machine, &[Case::Expected, Case::Low, Case::High]) {
             timelines.push(finished(&graph, outcome, step_index)?);
         }
         let n = hw::Tokens(n_steps as u64).as_f64();

@@ -34,14 +34,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use planner::Value;
-use planner::compression::Question;
-use planner::search::space::Space;
-use sim::Problem;
-use sim::cost::profile::Profile;
-use sim::layout::ContextExchange;
-use sim::plan::Origin;
-use sim::problem::Recompute;
-use sim::schedule::Schedule;
+use planner::train::compression::Question;
+use planner::train::search::space::Space;
+use train::Problem;
+use engine::cost::profile::Profile;
+use train::layout::ContextExchange;
+use train::plan::Origin;
+use train::problem::Recompute;
+use train::schedule::Schedule;
 
 use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::jobs::{self, Job};

@@ -1,6 +1,6 @@
 //! Files that were changed to something hostile are taken or refused in words: no panic, no key that is ignored.
 
-use sim::cost::profile::Profile;
+use engine::cost::profile::Profile;
 use skrull_sim::diagnostic::{Code, Severity, Source};
 use skrull_sim::scenario::{self, Checked, Overrides};
 use skrull_sim::{hardware, pipeline};
@@ -31,7 +31,7 @@ const TRIES: usize = 1500;
 
 /// Numbers below `n`, the same in every run of a test.
 fn dice(name: &str) -> impl FnMut(usize) -> usize {
-    let mut stream = sim::random::stream(0, name);
+    let mut stream = engine::random::stream(0, name);
     move |n| usize::try_from(stream.below(n as u64)).expect("below a length")
 }
 
@@ -174,10 +174,10 @@ fn a_changed_plan_is_refused_in_words_or_laid_out() {
     let cost = pipeline::cost_model(&scenario);
     let planned = hardware::plans(&scenario, cost.as_ref()).remove(0).1.unwrap_or_else(|why| panic!("{why}"));
     let text = serde_json::to_string_pretty(&planned.decision.plan).expect("a plan has a JSON form");
-    assert!(serde_json::from_str::<sim::Plan>(&text.replacen('{', "{\"no_such_key\": 1,", 1)).is_err());
+    assert!(serde_json::from_str::<train::Plan>(&text.replacen('{', "{\"no_such_key\": 1,", 1)).is_err());
     for _ in 0..300 {
         let changed = hostile_json(&text, &mut draw);
-        let Ok(plan) = serde_json::from_str::<sim::Plan>(&changed) else { continue };
+        let Ok(plan) = serde_json::from_str::<train::Plan>(&changed) else { continue };
         let ran = std::panic::catch_unwind(|| hardware::of_file(&scenario, plan).err());
         let why = ran.unwrap_or_else(|_| panic!("panics: {changed}"));
         assert!(why.is_none_or(|why| !why.is_empty()), "refused without a word: {changed}");

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use hw::topology::Topology;
 use hw::{BytesPerSecond, Rank};
-use sim::engine::{Case, Machine};
-use sim::lower::training::{Fold, lower_folded};
-use sim::task::{Role, Stream};
-use sim::{Outcome, TaskGraph, Timeline};
+use engine::play::{Case, Machine};
+use train::lower::training::{Fold, lower_folded};
+use engine::task::{Role, Stream};
+use engine::{Outcome, TaskGraph, Timeline};
 use skrull_sim::pipeline::{self, Decided};
 use skrull_sim::scenario::{self, Overrides, Scenario};
 
@@ -52,7 +52,7 @@ fn play(scenario: &Scenario, fold: Fold) -> (TaskGraph, Timeline) {
         case: Case::Expected,
         speed_changes: &[],
     };
-    match sim::simulate(&graph, &machine) {
+    match engine::simulate(&graph, &machine) {
         Outcome::Done(timeline) => (graph, timeline),
         other => panic!("expected a finished step, found {other:?}"),
     }
@@ -112,7 +112,7 @@ fn folded_lanes_and_every_rank_give_the_same_times_to_the_nanosecond() {
 
 #[test]
 fn every_schedule_runs_a_ragged_step_within_its_interval() {
-    for schedule in sim::schedule::SCHEDULES {
+    for schedule in train::schedule::SCHEDULES {
         for recompute in ["none", "selective", "full"] {
             let set = [
                 format!("parallel.schedule=\"{}\"", schedule.name),

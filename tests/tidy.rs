@@ -94,7 +94,7 @@ fn every_policy_file_is_in_the_table() {
         .filter(|name| name != "tests")
         .collect();
     let table: BTreeSet<String> =
-        planner::policies::POLICIES.iter().map(|policy| policy.card().name.to_owned()).collect();
+        planner::train::policies::POLICIES.iter().map(|policy| policy.card().name.to_owned()).collect();
     assert_eq!(files, table);
 }
 
@@ -109,7 +109,7 @@ fn every_schedule_has_a_file_and_every_file_is_in_the_table() {
         .filter(|name| !shared.contains(&name.as_str()))
         .collect();
     let file_of = |name: &str| if name == "1f1b" { "one_f_one_b".to_owned() } else { name.replace('-', "_") };
-    let table: BTreeSet<String> = sim::schedule::SCHEDULES.iter().map(|schedule| file_of(schedule.name)).collect();
+    let table: BTreeSet<String> = train::schedule::SCHEDULES.iter().map(|schedule| file_of(schedule.name)).collect();
     assert_eq!(files, table);
 }
 

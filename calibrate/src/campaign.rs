@@ -9,10 +9,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use sim::cost::law::{AttentionLaw, GemmLaw, Law};
-use sim::cost::profile::{self, CollectiveCurve, Profile, SCHEMA, collective_name};
-use sim::task::Op;
-use sim::validation::quantile;
+use engine::cost::law::{AttentionLaw, GemmLaw, Law};
+use engine::cost::profile::{self, CollectiveCurve, Profile, SCHEMA, collective_name};
+use engine::task::Op;
+use engine::validation::quantile;
 use thiserror::Error;
 
 use crate::design::{self, Next};
@@ -166,7 +166,7 @@ fn suspects(states: &[State]) -> Vec<Op> {
                 let curve = fit::curve::fit(&points);
                 let at = |row: &Row| {
                     let curve = curve.as_ref()?;
-                    Some(sim::cost::curve::at(&curve.bytes, &curve.seconds, row.point[0]).0)
+                    Some(engine::cost::curve::at(&curve.bytes, &curve.seconds, row.point[0]).0)
                 };
                 state.rows.iter().map(at).collect()
             }

@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hw::Bytes;
-use sim::task::{Op, Stream};
+use engine::task::{Op, Stream};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use stream::{Board, Command, Worker};
@@ -160,8 +160,8 @@ impl Device for Cpu {
 
     fn reserve(&mut self, op: &Op) -> Result<(), DeviceError> {
         match op {
-            Op::Copy { kind: sim::task::CopyKind::HostToDevice, .. } => self.reserve_on(op, Stream::HostToDevice),
-            Op::Copy { kind: sim::task::CopyKind::DeviceToHost, .. } => self.reserve_on(op, Stream::DeviceToHost),
+            Op::Copy { kind: engine::task::CopyKind::HostToDevice, .. } => self.reserve_on(op, Stream::HostToDevice),
+            Op::Copy { kind: engine::task::CopyKind::DeviceToHost, .. } => self.reserve_on(op, Stream::DeviceToHost),
             Op::Collective { .. } => {
                 self.reserve_on(op, Stream::IntraNode)?;
                 self.reserve_on(op, Stream::PointToPoint)

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 use hw::{Bytes, Dtype};
-use sim::task::{CopyKind, Op, Stream};
+use engine::task::{CopyKind, Op, Stream};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use crate::sample::WATCHDOG;

@@ -4,8 +4,8 @@
 //! samples so far leave there, in units of the spread of measured times around the law (D-optimal design, one point at a time). A curve
 //! is least sure in the middle of its widest gap, weighted by how much its slope turns there.
 
-use sim::cost::surface::Surface;
-use sim::task::Op;
+use engine::cost::surface::Surface;
+use engine::task::Op;
 
 use crate::family::{Family, Region};
 use crate::fit::law::{Row, axes};

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use hw::Bytes;
-use sim::task::{Op, Stream};
+use engine::task::{Op, Stream};
 use thiserror::Error;
 
 use crate::cpu::Cpu;
@@ -180,7 +180,7 @@ pub fn describe(op: &Op) -> String {
         Op::GroupedGemm { rows, n, k, .. } => format!("grouped gemm of {} experts × {n} × {k}", rows.len()),
         Op::Attention { documents, n_heads, head_dim, pass, .. } => {
             let longest = documents.iter().map(|document| document.keys).max().unwrap_or(0);
-            let what = if *pass == sim::task::Pass::Forward { "attention" } else { "attention backward" };
+            let what = if *pass == engine::task::Pass::Forward { "attention" } else { "attention backward" };
             format!("{what} over {} documents up to {longest} tokens, {n_heads} heads of {head_dim}", documents.len())
         }
         Op::Elementwise { bytes } => format!("elementwise kernel of {bytes} bytes"),

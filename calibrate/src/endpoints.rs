@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rayon::prelude::*;
-use sim::Model;
-use sim::cost::profile::Residuals;
-use sim::serving::endpoint::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
+use engine::Model;
+use engine::cost::profile::Residuals;
+use serve::endpoint::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
 
 use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::residuals;
@@ -173,7 +173,7 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, String> {
     let small = |value: f64| u32::try_from(whole(value)).map_err(|_| "many GPUs".to_owned());
     let run = Run {
         framework: words[1].to_owned(),
-        model: sim::model::embedded(name).expect("the table names embedded models"),
+        model: engine::model::embedded(name).expect("the table names embedded models"),
         gpu: hw::catalog::gpu(gpu).ok_or("a GPU that is not in the catalogue")?,
         format: match words[4] {
             "fp8" => Format::Fp8,

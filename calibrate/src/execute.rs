@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hw::{Span, Time};
-use sim::engine::{self, Machine};
-use sim::task::{LaneId, Op, TaskGraph, TaskId};
-use sim::validation::{Execution, How, PartTime, elementary, quantile};
-use sim::{Outcome, Timeline};
+use engine::play::{self, Machine};
+use engine::task::{LaneId, Op, TaskGraph, TaskId};
+use engine::validation::{Execution, How, PartTime, elementary, quantile};
+use engine::{Outcome, Timeline};
 use thiserror::Error;
 
 use crate::campaign::SLOW;
@@ -161,7 +161,7 @@ impl<'a> Running<'a> {
             .collect();
         let spans = shared(graph, spans);
         let is_live = graph.lanes.len() == 1 && runnable.iter().all(|runs| *runs);
-        let mut timeline = finished(graph, engine::join(graph, machine, &spans))?;
+        let mut timeline = finished(graph, play::join(graph, machine, &spans))?;
         if is_live {
             live(&mut timeline, &passes);
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hw::{Bytes, Dtype};
-use sim::task::{Op, Stream};
+use engine::task::{Op, Stream};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 

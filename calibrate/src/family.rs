@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use hw::{Dtype, GroupShape};
-use sim::cost::profile::{collective_name, memory_bound};
-use sim::cost::profiled::{attention_names, attention_point, gemm_name};
-use sim::task::{Collective, CopyKind, Document, Op, Pass};
+use engine::cost::profile::{collective_name, memory_bound};
+use engine::cost::profiled::{attention_names, attention_point, gemm_name};
+use engine::task::{Collective, CopyKind, Document, Op, Pass};
 
 /// A kernel, as profiles know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,8 +10,8 @@ pub mod decode;
 pub mod law;
 pub mod non_negative;
 
-use sim::cost::profile::Residuals;
-use sim::cost::surface::{Axis, Corner, Surface};
+use engine::cost::profile::Residuals;
+use engine::cost::surface::{Axis, Corner, Surface};
 use statrs::statistics::{Data, OrderStatistics};
 
 /// A measured row: where on the axes, base and measured seconds.

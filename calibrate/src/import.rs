@@ -2,7 +2,7 @@
 //!
 //! The format is that of ai-dynamo/aiconfigurator: one gzipped CSV per operator, latency in milliseconds,
 //! `message_size` in elements of the dtype. Collective sizes there are the gathered size of an all-gather and the input
-//! size of the others, which is how `sim::task::Collective` defines bytes: at 8 H100 and 512 MiB the all-gather moves
+//! size of the others, which is how `engine::task::Collective` defines bytes: at 8 H100 and 512 MiB the all-gather moves
 //! 7/8 of that in 1.40 ms, 335 GB/s per GPU, below the 450 GB/s of the links; any other reading exceeds them.
 
 mod serving;
@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use hw::{Cluster, Dtype};
 use rayon::prelude::*;
-use sim::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
-use sim::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
-use sim::cost::roofline::Roofline;
-use sim::cost::surface::Axis;
-use sim::task::Document;
+use engine::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
+use engine::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
+use engine::cost::roofline::Roofline;
+use engine::cost::surface::Axis;
+use engine::task::Document;
 use thiserror::Error;
 
 use crate::fit::{self, Row};

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use hw::{Cluster, Dtype};
-use sim::Model;
-use sim::cost::law::{AttentionLaw, Law};
-use sim::cost::profile::{Operator, Profile};
-use sim::cost::profiled::attention_point;
-use sim::cost::roofline::Roofline;
-use sim::cost::surface::Axis;
-use sim::task::{Document, Op, Pass};
+use engine::Model;
+use engine::cost::law::{AttentionLaw, Law};
+use engine::cost::profile::{Operator, Profile};
+use engine::cost::profiled::attention_point;
+use engine::cost::roofline::Roofline;
+use engine::cost::surface::Axis;
+use engine::task::{Document, Op, Pass};
 
 use crate::fit::decode::{self, Launch};
 use crate::fit::{self, Row, curve, law};
@@ -60,7 +60,7 @@ fn folders(dir: &Path) -> Result<Vec<Folder>, ImportError> {
             let degree = path.file_name().and_then(|name| name.to_str()?.strip_prefix("tp")?.parse().ok());
             let known = MODELS.iter().find(|(start, _)| name.starts_with(start));
             let model = known
-                .and_then(|(_, name)| sim::model::embedded(name))
+                .and_then(|(_, name)| engine::model::embedded(name))
                 .ok_or_else(|| ImportError::Model(name.clone()))?;
             if let Some(tp) = degree {
                 found.push(Folder { path, model, tp });

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sim::cost::profile::Link;
+use engine::cost::profile::Link;
 
 use crate::fit;
 use crate::import::{ImportError, Table};

@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn every_shipped_profile_parses_and_keeps_its_promise_on_unseen_rows() {
         for name in names() {
-            let profile = sim::cost::profile::Profile::parse(embedded(name).expect("listed")).expect(name);
+            let profile = engine::cost::profile::Profile::parse(embedded(name).expect("listed")).expect(name);
             assert_eq!(profile.name, name);
             for (operator, fitted) in &profile.operators {
                 let error = fitted.residuals.median_error;
@@ -56,14 +56,14 @@ mod tests {
 
     #[test]
     fn shipped_endpoints_parse_and_more_work_never_makes_them_faster() {
-        use sim::serving::endpoint::{Format, Laws, Setting};
+        use serve::endpoint::{Format, Laws, Setting};
 
         let laws = Laws::parse(serving()).expect("shipped");
         assert_eq!(laws.frameworks(), ["sglang", "trtllm", "vllm"]);
         let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
         for law in &laws.law {
             let name = if law.experts { "minimax-m2.5" } else { "llama-3-70b" };
-            let model = sim::model::embedded(name).expect("listed");
+            let model = engine::model::embedded(name).expect("listed");
             let base = Setting {
                 model: &model,
                 gpu: &gpu,

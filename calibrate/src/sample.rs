@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use hw::{Dtype, GroupShape};
 use serde::{Deserialize, Serialize};
-use sim::task::{Collective, CopyKind, Document, Op, Pass, Stream};
-use sim::validation::quantile;
+use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
+use engine::validation::quantile;
 
 use crate::device::{Device, DeviceError, Facts};
 use crate::family::Family;

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use calibrate::network::links;
-use sim::cost::profile::Profile;
+use engine::cost::profile::Profile;
 
 #[test]
 fn shipped_links_are_the_fit_of_the_tables_and_meet_unseen_sizes() {

@@ -35,7 +35,7 @@ fn the_shipped_profiles_of_rtx_cards_are_fresh_fits() {
             continue;
         }
         let text = calibrate::profiles::embedded(name).expect("shipped");
-        let shipped = sim::cost::profile::Profile::parse(text).expect("shipped");
+        let shipped = engine::cost::profile::Profile::parse(text).expect("shipped");
         let provenance = Provenance {
             name: shipped.name.clone(),
             gpu: shipped.gpu.clone(),

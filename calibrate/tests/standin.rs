@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use calibrate::device::{self, Device, DeviceError, Mark};
 use hw::{Dtype, GroupShape};
-use sim::task::{Collective, CopyKind, Document, Op, Pass, Stream};
+use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
 
 /// Set in the process that runs with the libraries.
 const INSIDE: &str = "SKRULL_STANDIN";

@@ -9,23 +9,23 @@ use std::collections::BTreeMap;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use planner::milp::Budget;
-use planner::rental::cost_efficiency::{self, Form, Options};
-use planner::rental::throughput::{self, Lengths, Parallel};
-use planner::{PlanContext, Value, rental};
-use sim::cost::roofline::Roofline;
-use sim::layout::{ContextExchange, Layout, Zero};
-use sim::problem::{Execution, Problem};
-use sim::workload::distribution;
+use planner::deploy::cost_efficiency::{self, Form, Options};
+use planner::deploy::throughput::{self, Lengths, Parallel};
+use planner::{PlanContext, Value, deploy as rental};
+use engine::cost::roofline::Roofline;
+use train::layout::{ContextExchange, Layout, Zero};
+use train::problem::{Execution, Problem};
+use train::workload::distribution;
 
 /// A problem of some sequences of web text on a pool of A100.
 fn problem(model: &str, layout: Layout, n_sequences: usize, longest: u64, bucket_tokens: u64) -> Problem {
     let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
     Problem {
-        model: sim::model::embedded(model).expect("embedded"),
+        model: engine::model::embedded(model).expect("embedded"),
         cluster: hw::catalog::cluster(&gpu, layout.n_ranks() / 8, 8),
         layout,
-        schedule: sim::schedule::named("1f1b").expect("listed"),
-        workload: sim::Workload {
+        schedule: train::schedule::named("1f1b").expect("listed"),
+        workload: train::Workload {
             lengths: distribution::named("commoncrawl-like").expect("listed").sample(n_sequences, longest, 0),
             batch_size: n_sequences,
             source: "bench".to_owned(),
@@ -79,7 +79,7 @@ fn planners(criterion: &mut Criterion) {
             let word = planner.map(|word| ("planner".to_owned(), Value::Word(word.to_owned())));
             let parameters: BTreeMap<String, Value> = word.into_iter().collect();
             let context = PlanContext { cost: &cost, parameters };
-            let of = planner::policies::named(policy).expect("listed");
+            let of = planner::train::policies::named(policy).expect("listed");
             let name =
                 format!("{policy} {}, {n} GPUs, {} sequences", planner.unwrap_or(""), problem.workload.batch_size);
             match of.plan(&problem, &context) {
@@ -98,7 +98,7 @@ fn planners(criterion: &mut Criterion) {
 fn renting(requests: [f64; 2], budget_usd_per_hour: f64) -> rental::Problem {
     let types = [("a6000", 8), ("a40", 12), ("l40s", 12), ("a100-sxm-80g", 6), ("h100-sxm", 8), ("rtx-4090", 16)];
     let gpus: Vec<hw::Gpu> = types.iter().map(|(name, _)| hw::catalog::gpu(name).expect("listed")).collect();
-    let models = ["llama-3-8b", "llama-3-70b"].map(|name| sim::model::embedded(name).expect("embedded"));
+    let models = ["llama-3-8b", "llama-3-70b"].map(|name| engine::model::embedded(name).expect("embedded"));
     let (mut kinds, mut demands) = (Vec::new(), Vec::new());
     for (model, requests) in requests.into_iter().enumerate().filter(|(_, requests)| *requests > 0.0) {
         for (input, i) in [(2455, 2.0), (824, 3.0), (496, 4.0)] {

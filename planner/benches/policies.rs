@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use planner::PlanContext;
-use planner::search::bound::Judge;
-use planner::search::space::Space;
-use sim::cost::fixed::Fixed;
-use sim::layout::{ContextExchange, Layout, Zero};
-use sim::problem::{Execution, Problem};
-use sim::workload::distribution;
+use planner::train::search::bound::Judge;
+use planner::train::search::space::Space;
+use engine::cost::fixed::Fixed;
+use train::layout::{ContextExchange, Layout, Zero};
+use train::problem::{Execution, Problem};
+use train::workload::distribution;
 
 fn policies(criterion: &mut Criterion) {
     let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
     let problem = Problem {
-        model: sim::model::embedded("qwen2.5-0.5b").expect("embedded"),
+        model: engine::model::embedded("qwen2.5-0.5b").expect("embedded"),
         cluster: hw::catalog::cluster(&gpu, 4, 8),
         layout: Layout::data_and_context(4, 8, Zero::Gradients, ContextExchange::Gather),
-        schedule: sim::schedule::named("1f1b").expect("listed"),
-        workload: sim::Workload {
+        schedule: train::schedule::named("1f1b").expect("listed"),
+        workload: train::Workload {
             lengths: distribution::named("chatqa2-long-sft").expect("listed").sample(256, 131_072, 0),
             batch_size: 256,
             source: "bench".to_owned(),
@@ -31,7 +31,7 @@ fn policies(criterion: &mut Criterion) {
     };
     let cost = Fixed::default();
     for name in ["skrull", "round_robin", "best_fit", "deepspeed"] {
-        let policy = planner::policies::named(name).expect("listed");
+        let policy = planner::train::policies::named(name).expect("listed");
         let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
         criterion.bench_function(&format!("{name}, 256 sequences"), |bencher| {
             bencher.iter(|| policy.plan(&problem, &context))
@@ -43,20 +43,20 @@ fn policies(criterion: &mut Criterion) {
 fn search(criterion: &mut Criterion) {
     let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
     let problem = Problem {
-        model: sim::model::embedded("gpt-22b").expect("embedded"),
+        model: engine::model::embedded("gpt-22b").expect("embedded"),
         cluster: hw::catalog::cluster(&gpu, 8, 8),
         layout: Layout::data_and_context(64, 1, Zero::OptimizerStates, ContextExchange::Gather),
-        schedule: sim::schedule::named("1f1b").expect("listed"),
-        workload: sim::Workload { lengths: vec![2048; 64], batch_size: 64, source: "bench".to_owned() },
+        schedule: train::schedule::named("1f1b").expect("listed"),
+        workload: train::Workload { lengths: vec![2048; 64], batch_size: 64, source: "bench".to_owned() },
         dtype: hw::Dtype::Bf16,
         execution: Execution::default(),
         bucket_tokens: 2048,
         reserved_memory: hw::Bytes(0),
         seed: 0,
     };
-    let cost = sim::cost::roofline::Roofline::new(&problem.cluster);
+    let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
     let topology = hw::topology::Topology::of(&problem.cluster);
-    let policy = planner::policies::named("megatron").expect("listed");
+    let policy = planner::train::policies::named("megatron").expect("listed");
     let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
     let candidates = Space::of(&problem).candidates(&problem);
     let mut judge = Judge::new(&problem, policy, &context);
@@ -73,8 +73,8 @@ fn search(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(1));
     group.bench_function("64-GPU step: plan, order, lower, simulate", |bencher| {
         bencher.iter(|| {
-            let plan = planner::search::plan(&laid_out, policy, &context).expect("a plan");
-            planner::search::simulate(&laid_out, &plan, &context, &topology)
+            let plan = planner::train::search::plan(&laid_out, policy, &context).expect("a plan");
+            planner::train::search::simulate(&laid_out, &plan, &context, &topology)
         })
     });
     group.finish();

@@ -7,7 +7,7 @@
 
 pub mod calibration;
 
-use sim::curriculum::{Class, Counts, Course, Effect, TrainingSet, Transition, course, retested};
+use curriculum::{Class, Counts, Course, Effect, TrainingSet, Transition, course, retested};
 
 /// A stage of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,24 +1,12 @@
-//! Policies: each turns a `sim::Problem` into a `sim::Plan`.
+//! Planners: of training (`train`), of what serves (`deploy`), of fine-tuning in stages (`curriculum`).
 //!
-//! Read `policy.rs` (the trait and the card), then `policies.rs` (the table), then any file under `policies/`:
-//! a paper is a file. The solver lives behind `milp.rs` alone.
+//! A paper is a file. The solver lives behind `milp.rs` alone.
 
-pub mod compression;
 pub mod curriculum;
-pub mod dacp;
-pub mod long_prompt;
+pub mod deploy;
 pub mod milp;
-pub mod multi_task;
-pub mod optimal_schedule;
-pub mod orders;
-pub mod pack;
-pub mod policies;
-pub mod policy;
 mod published;
-pub mod rematerialisation;
-pub mod rental;
-pub mod search;
-pub mod sparse_decode;
 pub mod stop;
+pub mod train;
 
-pub use policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};
+pub use train::policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

@@ -153,9 +153,9 @@ pub struct Picture<'a> {
     /// Policy name.
     pub policy: &'a str,
     /// Tasks.
-    pub graph: &'a sim::TaskGraph,
+    pub graph: &'a engine::TaskGraph,
     /// When they ran.
-    pub timeline: &'a sim::Timeline,
+    pub timeline: &'a engine::Timeline,
     /// Lengths of the step's sequences, tokens.
     pub lengths: &'a [u64],
     /// Memory of a device; 0 where it is not known.

@@ -20,7 +20,7 @@ pub use gantt::{gantt, gantt_until};
 pub use lost::lost_bars;
 pub use scatter::scatter;
 
-use sim::task::Role;
+use engine::task::Role;
 
 /// Width of every picture.
 pub(crate) const WIDTH: u32 = 1100;

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use sim::Op;
-use sim::task::{Collective, Lane, Stream, TaskId};
+use engine::Op;
+use engine::task::{Collective, Lane, Stream, TaskId};
 
 use crate::Picture;
 use crate::quantity::float;
@@ -38,7 +38,7 @@ pub fn render(picture: &Picture<'_>) -> String {
     out.push_str("\"traceEvents\":[");
     let mut writer = Writer { out, is_first: true };
     names(&mut writer, picture);
-    let is_shown = |task: &sim::task::Task| task.lane.index() < n_shown;
+    let is_shown = |task: &engine::task::Task| task.lane.index() < n_shown;
     for index in (0..picture.graph.tasks.len()).filter(|&index| is_shown(&picture.graph.tasks[index])) {
         task(&mut writer, picture, index);
     }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use hw::Time;
 use serde::Serialize;
-use sim::validation::{How, Pair, Point, Ranking, Validation, classes};
+use engine::validation::{How, Pair, Point, Ranking, Validation, classes};
 
 use crate::Picture;
 use crate::html::{figure, page};
@@ -74,11 +74,11 @@ pub struct Executed<'a> {
     /// Policy.
     pub policy: &'a str,
     /// Tasks.
-    pub graph: &'a sim::TaskGraph,
+    pub graph: &'a engine::TaskGraph,
     /// When they were predicted to run.
-    pub predicted: &'a sim::Timeline,
+    pub predicted: &'a engine::Timeline,
     /// When they ran.
-    pub timeline: &'a sim::Timeline,
+    pub timeline: &'a engine::Timeline,
 }
 
 /// Where times come from, in words.

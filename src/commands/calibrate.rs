@@ -8,7 +8,7 @@ use calibrate::device::{self, Device, DeviceError};
 use calibrate::family::{self, Domain};
 use calibrate::sample::Log;
 use indicatif::{ProgressBar, ProgressStyle};
-use sim::cost::profile::{Profile, Residuals};
+use engine::cost::profile::{Profile, Residuals};
 
 use super::{Failure, print, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use sim::Plan;
-use sim::validation::How;
+use train::Plan;
+use engine::validation::How;
 
 use super::calibrate::open;
 use super::{Failure, print, write};
@@ -51,8 +51,8 @@ fn unusable(path: &Path, why: &str) -> Failure {
 fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error.to_string()))?;
     let plan: Plan = serde_json::from_str(&text).map_err(|error| unusable(path, &error.to_string()))?;
-    if plan.schema != sim::plan::SCHEMA {
-        let why = format!("its schema is `{}`, expected `{}`", plan.schema, sim::plan::SCHEMA);
+    if plan.schema != train::plan::SCHEMA {
+        let why = format!("its schema is `{}`, expected `{}`", plan.schema, train::plan::SCHEMA);
         return Err(unusable(path, &why));
     }
     let Some(origin) = plan.origin.clone() else {

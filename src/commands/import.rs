@@ -5,7 +5,7 @@ use std::path::Path;
 use calibrate::import::{ImportError, Provenance};
 use calibrate::network::links;
 use calibrate::{endpoints, import, llmservingsim};
-use sim::cost::profile::Residuals;
+use engine::cost::profile::Residuals;
 
 use super::{Failure, print, write};
 use crate::cli::{ImportArgs, ImportFormat};

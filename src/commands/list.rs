@@ -1,7 +1,7 @@
 //! `list` and `show`: what is known by name.
 
-use sim::serving::lengths;
-use sim::workload::distribution;
+use serve::lengths;
+use train::workload::distribution;
 
 use super::{Failure, print};
 use crate::cli::Kind;
@@ -12,20 +12,20 @@ use crate::scenario::{EMBEDDED, STARTER, shipped};
 pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
-            let training = planner::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
+            let training = planner::train::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
             let others = crate::jobs::policies().into_iter().map(|(_, name, about)| (name, about));
             training.chain(others).map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
         Kind::Routers => {
-            sim::serving::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect()
+            serve::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect()
         }
         Kind::Gpus => hw::catalog::gpu_names().into_iter().map(|name| (name.to_owned(), gpu(name))).collect(),
         Kind::Clusters => {
             let about = |name: &str| hw::catalog::cluster_source(name).unwrap_or_default();
             hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
         }
-        Kind::Models => sim::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
-        Kind::Schedules => planner::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
+        Kind::Models => engine::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
+        Kind::Schedules => planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
             let training = distribution::names().into_iter().map(|name| (name.to_owned(), about(name)));
@@ -78,7 +78,7 @@ fn gpu(name: &str) -> String {
 }
 
 fn model(name: &str) -> String {
-    let Some(model) = sim::model::embedded(name) else { return String::new() };
+    let Some(model) = engine::model::embedded(name) else { return String::new() };
     let billions = |n: u64| hw::Tokens(n).as_f64() / 1e9;
     format!(
         "{:6.2} B parameters, {:5.2} B active, {} layers, hidden {}",
@@ -90,7 +90,7 @@ fn model(name: &str) -> String {
 }
 
 fn profile(name: &str) -> String {
-    let parsed = calibrate::profiles::embedded(name).map(sim::cost::profile::Profile::parse);
+    let parsed = calibrate::profiles::embedded(name).map(engine::cost::profile::Profile::parse);
     let Some(Ok(profile)) = parsed else { return String::new() };
     let errors: Vec<String> = profile
         .operators
@@ -102,7 +102,7 @@ fn profile(name: &str) -> String {
 
 /// Runs `show`.
 pub fn show(name: &str) -> Result<(), Failure> {
-    if let Some(policy) = planner::policies::named(name) {
+    if let Some(policy) = planner::train::policies::named(name) {
         let card = policy.card();
         let parameters: String = card
             .parameters
@@ -114,7 +114,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
             card.name, card.about, card.source, card.method
         ));
     }
-    if let Some(schedule) = planner::orders::schedule(name) {
+    if let Some(schedule) = planner::train::orders::schedule(name) {
         let split = if schedule.splits_backward { "split into input and weight gradients" } else { "whole" };
         return print(&format!(
             "schedule {}\n{}\nsource: {}\nplacement: {:?}, {} chunk(s) per rank; backward: {split}\n",
@@ -132,7 +132,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
         let node = format!("{} {gpu} a node, {nic} GB/s per GPU between nodes", cluster.gpus_per_node);
         return print(&format!("cluster {name}\n{node}\n{source}\n"));
     }
-    if sim::model::embedded(name).is_some() {
+    if engine::model::embedded(name).is_some() {
         return print(&format!("model {name}\n{}\n", model(name)));
     }
     if let Some(distribution) = distribution::named(name) {
@@ -146,7 +146,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
     if let Some(about) = table(name) {
         return print(&format!("workload {name}\n{about}\n"));
     }
-    let routers = sim::serving::router::ROUTERS.iter().map(|router| ("router", router.name, router.about));
+    let routers = serve::router::ROUTERS.iter().map(|router| ("router", router.name, router.about));
     let policies = crate::jobs::policies();
     if let Some((kind, _, about)) = policies.iter().copied().chain(routers).find(|(_, known, _)| *known == name) {
         return print(&format!("{kind} {name}\n{about}\n"));
@@ -163,15 +163,15 @@ pub fn show(name: &str) -> Result<(), Failure> {
 
 /// Every name that `show` knows.
 pub fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = planner::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
-    names.extend(planner::orders::schedules().map(|schedule| schedule.name));
+    let mut names: Vec<&str> = planner::train::policies::POLICIES.iter().map(|policy| policy.card().name).collect();
+    names.extend(planner::train::orders::schedules().map(|schedule| schedule.name));
     names.extend(hw::catalog::gpu_names());
     names.extend(hw::catalog::cluster_names());
-    names.extend(sim::model::embedded_names());
+    names.extend(engine::model::embedded_names());
     names.extend(distribution::names());
     names.extend(lengths::names());
     names.extend(crate::jobs::policies().into_iter().map(|(_, name, _)| name));
-    names.extend(sim::serving::router::ROUTERS.iter().map(|router| router.name));
+    names.extend(serve::router::ROUTERS.iter().map(|router| router.name));
     names.extend(calibrate::profiles::names());
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));
     names
@@ -180,8 +180,8 @@ pub fn names() -> Vec<&'static str> {
 /// Values of a parameter, with its unit.
 fn allowed(parameter: &planner::Parameter) -> String {
     match parameter.allowed {
-        planner::policy::Allowed::Words(words) => words.join(" | "),
-        planner::policy::Allowed::Range(low, high) | planner::policy::Allowed::Count(low, high) => {
+        planner::train::policy::Allowed::Words(words) => words.join(" | "),
+        planner::train::policy::Allowed::Range(low, high) | planner::train::policy::Allowed::Count(low, high) => {
             format!("{low} to {high} {}", parameter.unit)
         }
     }

@@ -7,7 +7,7 @@ use crate::jobs::Job;
 use crate::pipeline::{self, Decided};
 use crate::scenario::Scenario;
 use hw::topology::Topology;
-use planner::search::Found;
+use planner::train::search::Found;
 
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {

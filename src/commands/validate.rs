@@ -6,9 +6,9 @@ use calibrate::campaign;
 use calibrate::device::Device;
 use calibrate::sample::Sample;
 use reports::validation::{Errors, Executed, Refit, Report};
-use sim::cost::profile::Profile;
-use sim::validation::{Execution, Pair, Validation, errors, quantile, rank};
-use sim::{CostModel, Timeline};
+use engine::cost::profile::Profile;
+use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
+use engine::{CostModel, Timeline};
 
 use super::calibrate::{bar, failed, fit, measure, open, slug, table};
 use super::{Failure, load, out_dir, print, threads, write};

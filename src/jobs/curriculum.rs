@@ -6,14 +6,14 @@ use std::time::Instant;
 use hw::Seconds;
 use planner::curriculum::{Best, Choice, Costs, Plan, Question, best};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::CostModel;
-use sim::cost::Source;
-use sim::curriculum::fine_tuning::FineTuning;
-use sim::curriculum::generation::{self, Engine, batch};
-use sim::curriculum::{Class, TrainingSet, retested};
-use sim::engine::Case;
-use sim::serving::capacity;
-use sim::serving::step_cost::Deployment;
+use engine::CostModel;
+use engine::cost::Source;
+use curriculum::fine_tuning::FineTuning;
+use curriculum::generation::{self, Engine, batch};
+use curriculum::{Class, TrainingSet, retested};
+use engine::play::Case;
+use serve::capacity;
+use serve::step_cost::ReplicaConfig;
 
 use super::{Header, Job, Planned};
 use crate::costs::cost_model;
@@ -90,10 +90,10 @@ fn priced(
 ) -> Result<Priced, String> {
     let (engine, training) = (&scenario.engine, &scenario.training);
     let n_replicas = scenario.cluster.n_gpus() / engine.tensor;
-    let deployment = Deployment {
+    let deployment = ReplicaConfig {
         host_per_step: Seconds::new(engine.host_s[0]),
         host_per_sequence: Seconds::new(engine.host_s[1]),
-        ..Deployment::new(&scenario.model, &scenario.cluster, engine.tensor)
+        ..ReplicaConfig::new(&scenario.model, &scenario.cluster, engine.tensor)
     };
     let room = capacity::of(&deployment, engine.memory_ratio, scenario.reserved)?;
     let limits = generation::Limits {

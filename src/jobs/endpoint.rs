@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
-use sim::cost::Source;
+use engine::cost::Source;
 
 use super::{Header, Job};
 use crate::scenario::endpoint::{Endpoint, Endpoints};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::cost::Source;
-use sim::engine::Case;
-use sim::serving::decode_attention::kv_bytes_per_token;
-use sim::serving::kv_sharing::Exchange;
-use sim::serving::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};
-use sim::serving::metrics;
-use sim::serving::step_cost::{SECONDS_PER_TICK, StepLoad, StepTable, TICKS_PER_NS, ticks_of};
+use engine::cost::Source;
+use engine::play::Case;
+use serve::decode_attention::kv_bytes_per_token;
+use serve::kv_sharing::Exchange;
+use serve::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};
+use serve::metrics;
+use serve::step_cost::{SECONDS_PER_TICK, StepLoad, StepTable, TICKS_PER_NS, ticks_of};
 
 use super::{Header, Job, Planned};
 use crate::costs::cost_model;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::long_prompt::{Best, Judged, Question, Way, best};
+use planner::deploy::long_prompt::{Best, Judged, Question, Way, best};
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::cost::Source;
-use sim::engine::Case;
-use sim::serving::long_prompt::chunks::{ChunkLaw, Cut, sizes};
-use sim::serving::long_prompt::cost::{Attention, SparseAttention, StageCost};
-use sim::serving::long_prompt::{PromptChunk, laid, play};
-use sim::serving::step_cost::{Deployment, StepTable};
+use engine::cost::Source;
+use engine::play::Case;
+use serve::long_prompt::chunks::{ChunkLaw, Cut, sizes};
+use serve::long_prompt::cost::{Attention, SparseAttention, StageCost};
+use serve::long_prompt::{PromptChunk, laid, play};
+use serve::step_cost::{ReplicaConfig, StepTable};
 
 use super::{Header, Job, Planned};
 use crate::costs::cost_model;
@@ -172,7 +172,7 @@ struct At {
 }
 
 fn at(scenario: &LongPrompt, choice: &PromptChoice, case: Case) -> At {
-    let deployment = Deployment::new(&scenario.model, &scenario.cluster, choice.degrees.tensor);
+    let deployment = ReplicaConfig::new(&scenario.model, &scenario.cluster, choice.degrees.tensor);
     let model = cost_model(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
     let tokens_max = u32::try_from(choice.tokens).expect("the reader keeps prompts below 2^32");
     let table = StepTable::new(&deployment, (tokens_max, 1), model.as_ref(), case);

@@ -5,11 +5,11 @@ mod batches;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::rematerialisation::{Choice, Compiled};
+use planner::train::rematerialisation::{Choice, Compiled};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
-use sim::cost::Source;
-use sim::tensor_graph::{OperationId, TensorGraph};
+use engine::cost::Source;
+use train::tensor_graph::{OperationId, TensorGraph};
 
 use super::{Header, Job, Planned};
 use crate::scenario::memory::{MemoryChoice, MemoryScenario};
@@ -198,7 +198,7 @@ fn eviction_notes(
     let costly = batches.all.iter().max_by_key(|batch| (batch.choice.way.again_ns, batch.sequence));
     if let Some(batch) = costly.filter(|batch| batch.choice.way.played.n_evictions > 0) {
         let way = &batch.choice.way;
-        let rule = sim::tensor_graph::play::Eviction::WORDS.iter().find(|(_, rule)| *rule == way.rule);
+        let rule = train::tensor_graph::play::Eviction::WORDS.iter().find(|(_, rule)| *rule == way.rule);
         notes.push(format!(
             "most recompute at {} tokens: {} evictions of {:.2} GiB in all, {:.3} ms again (rule {}, played at {:.2} GiB)",
             batch.sequence,
@@ -234,7 +234,7 @@ fn eviction_notes(
 fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Planned {
     let graph = &scenario.graph;
     let op = |id: &OperationId| graph.at(*id).name.clone();
-    let tensor = |id: &sim::tensor_graph::TensorId| graph.tensors[id.index()].name.clone();
+    let tensor = |id: &train::tensor_graph::TensorId| graph.tensors[id.index()].name.clone();
     let (mut sizes, mut words) = (Vec::new(), Vec::new());
     for &size in &scenario.batch_sizes {
         let batches = Batches::play(scenario, choice, size);
@@ -242,8 +242,8 @@ fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Plan
             .compiled
             .iter()
             .map(|(sequence, compiled)| {
-                let program = |program: &sim::tensor_graph::program::Program| {
-                    let candidate = |c: &sim::tensor_graph::program::Candidate| {
+                let program = |program: &train::tensor_graph::program::Program| {
+                    let candidate = |c: &train::tensor_graph::program::Candidate| {
                         json!({
                             "tensor": tensor(&c.tensor), "bytes": graph.symbols.words(&graph.tensors[c.tensor.index()].bytes),
                             "first_check_point": c.window[0], "last_check_point": c.window[1], "next_use": c.next_use,
@@ -273,10 +273,10 @@ fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Plan
     Planned { json, words: words.join("\n") }
 }
 
-fn shape(batch: &Batch, tensor: &dyn Fn(&sim::tensor_graph::TensorId) -> String) -> serde_json::Value {
+fn shape(batch: &Batch, tensor: &dyn Fn(&train::tensor_graph::TensorId) -> String) -> serde_json::Value {
     let Choice { way, residual_bytes, .. } = &batch.choice;
     let evicted = way.played.events.iter().filter_map(|event| match event {
-        sim::tensor_graph::play::Event::Evict(id) => Some(tensor(id)),
+        train::tensor_graph::play::Event::Evict(id) => Some(tensor(id)),
         _ => None,
     });
     json!({

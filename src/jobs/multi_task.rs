@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::multi_task::bound::{Bound, bound};
-use planner::multi_task::contract::contract;
-use planner::multi_task::{Planned as TaskPlan, plan, spindle};
+use planner::train::multi_task::bound::{Bound, bound};
+use planner::train::multi_task::contract::contract;
+use planner::train::multi_task::{Planned as TaskPlan, plan, spindle};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::CostModel;
-use sim::engine::Case;
-use sim::multi_task::Work;
-use sim::multi_task::play::{Played, play};
-use sim::multi_task::schedule::check;
+use engine::CostModel;
+use engine::play::Case;
+use train::multi_task::Work;
+use train::multi_task::play::{Played, play};
+use train::multi_task::schedule::check;
 
 use super::{Header, Job, Planned};
 use crate::costs::cost_model;
@@ -73,13 +73,13 @@ const COLUMNS: [(&str, &str); 6] = [
 fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult {
     let speed = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).map(|seconds| 1.0 / seconds);
     let speedup_ratio = super::gains(&results, &scenario.baseline, speed);
-    let is_given = |call: &sim::multi_task::Call| !call.times.is_empty();
+    let is_given = |call: &train::multi_task::Call| !call.times.is_empty();
     let (profile, source) = match &scenario.profile {
         _ if scenario.training.calls.iter().all(is_given) => {
-            ("times of the scenario".to_owned(), sim::cost::Source::Measured)
+            ("times of the scenario".to_owned(), engine::cost::Source::Measured)
         }
-        Some(profile) => (profile.name.clone(), sim::cost::Source::Measured),
-        None => ("roofline".to_owned(), sim::cost::Source::Datasheet),
+        Some(profile) => (profile.name.clone(), engine::cost::Source::Measured),
+        None => ("roofline".to_owned(), engine::cost::Source::Datasheet),
     };
     RunResult {
         cost_model: CostModelFacts {
@@ -210,5 +210,5 @@ fn pieces(work: &Work, planned: &TaskPlan) -> serde_json::Value {
 
 /// Names and sentences of the policies.
 pub fn policies() -> impl Iterator<Item = (&'static str, &'static str)> {
-    planner::multi_task::POLICIES.into_iter().map(|(name, _, about)| (name, about))
+    planner::train::multi_task::POLICIES.into_iter().map(|(name, _, about)| (name, about))
 }

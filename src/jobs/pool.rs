@@ -8,13 +8,13 @@ mod bound;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::rental::RentalError;
-use planner::rental::helix::{POLICIES, Placed, Placement, Range, Scheduling};
+use planner::deploy::RentalError;
+use planner::deploy::helix::{POLICIES, Placed, Placement, Range, Scheduling};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::serving::arrivals::{self, Arrivals};
-use sim::serving::pool::path::{Flow, Paths, Random, Swarm};
-use sim::serving::pool::{self, Outcome, Pool, Run};
-use sim::serving::request::Requests;
+use serve::arrivals::{self, Arrivals};
+use serve::pool::path::{Flow, Paths, Random, Swarm};
+use serve::pool::{self, Outcome, Pool, Run};
+use serve::request::Requests;
 
 use super::{Header, Job, Planned};
 use crate::scenario::pool::{Arriving, Load, PoolChoice, PoolScenario};

@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use planner::Status;
 use planner::milp::Budget;
-use planner::rental::cost_efficiency::{self, Assignment, Form, Options};
-use planner::rental::mixing::{self, Decide, Settled};
-use planner::rental::simulated::{self, Replay};
-use planner::rental::{Answer, Plan, Problem, Proof, RentalError};
+use planner::deploy::cost_efficiency::{self, Assignment, Form, Options};
+use planner::deploy::mixing::{self, Decide, Settled};
+use planner::deploy::simulated::{self, Replay};
+use planner::deploy::{Answer, Plan, Problem, Proof, RentalError};
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 use super::{Header, Job, Planned};
@@ -260,5 +260,5 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
 /// Names that a rental scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
-    planner::rental::policies::POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
+    planner::deploy::policies::POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
 }

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
-use sim::cost::Source;
-use sim::engine::Case;
-use sim::serving;
-use sim::serving::fleet::{Fleet, Group};
-use sim::serving::metrics;
-use sim::serving::replica::{Engine, Spans};
-use sim::serving::speculation::Speculation;
-use sim::serving::step_cost::StepTable;
+use engine::cost::Source;
+use engine::play::Case;
+use serve;
+use serve::fleet::{Fleet, Group};
+use serve::metrics;
+use serve::replica::{Engine, Spans};
+use serve::speculation::Speculation;
+use serve::step_cost::StepTable;
 
 use super::{Header, Job, capacity};
 use crate::costs::cost_model;

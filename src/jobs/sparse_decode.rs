@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::sparse_decode::{Best, Decoding, Question, best, every_choice};
+use planner::deploy::sparse_decode::{Best, Decoding, Question, best, every_choice};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::engine::Case;
-use sim::serving::sparse_weights::{SparseGemm, products};
+use engine::play::Case;
+use serve::sparse_weights::{SparseGemm, products};
 
 use super::{Header, Job, Planned};
 use crate::costs::cost_model;
@@ -37,7 +37,7 @@ fn result(scenario: &SparseDecode, results: Vec<PolicyResult>) -> RunResult {
     RunResult {
         cost_model: CostModelFacts {
             profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
-            source: sim::cost::Source::Published.name().to_owned(),
+            source: engine::cost::Source::Published.name().to_owned(),
             outside_hull_ratio,
             outside_hull: if outside_hull_ratio > 0.0 {
                 vec!["sparse products of other GPUs or more sequences than the published figure has".to_owned()]

@@ -1,7 +1,7 @@
 //! What only shows when sections are seen together.
 
-use sim::layout::{ContextExchange, Zero};
-use sim::{Problem, memory};
+use train::layout::{ContextExchange, Zero};
+use train::{Problem, memory};
 
 use super::PolicyChoice;
 use super::parallel::Places;
@@ -98,7 +98,7 @@ fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
         );
     }
     let island = problem.cluster.nvlink_island;
-    let consecutive = layout.order[0] == sim::layout::Axis::Tensor;
+    let consecutive = layout.order[0] == train::layout::Axis::Tensor;
     if layout.tp > 1
         && problem.cluster.nvlink_island < problem.cluster.gpus_per_node
         && (layout.tp > island || !consecutive)

@@ -2,10 +2,10 @@
 //! has it its own way.
 
 use hw::Seconds;
-use planner::compression::{HASHES_MAX, Question, Sample};
-use sim::Problem;
-use sim::compression::ExpertRows;
-use sim::compression::hash::Family;
+use planner::train::compression::{HASHES_MAX, Question, Sample};
+use train::Problem;
+use train::compression::ExpertRows;
+use train::compression::hash::Family;
 use toml_span::value::ValueInner;
 
 use super::PolicyChoice;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use sim::cost::profile::Profile;
-use sim::problem::UnitTimes;
+use engine::cost::profile::Profile;
+use train::problem::UnitTimes;
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, unknown};

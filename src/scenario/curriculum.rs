@@ -7,10 +7,10 @@ use std::path::Path;
 use hw::{Bytes, Cluster};
 use planner::curriculum::calibration::{calibrated, scaled};
 use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
-use sim::Model;
-use sim::cost::profile::Profile;
-use sim::curriculum::generation::{Prompts, Sharing};
-use sim::curriculum::{Class, Counts, Effect, TrainingSet, Transition};
+use engine::Model;
+use engine::cost::profile::Profile;
+use curriculum::generation::{Prompts, Sharing};
+use curriculum::{Class, Counts, Effect, TrainingSet, Transition};
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hw::Gpu;
-use sim::Model;
-use sim::serving::endpoint::{Format, Laws, Setting};
+use engine::Model;
+use serve::endpoint::{Format, Laws, Setting};
 
 use super::Overrides;
 use super::expect::{self, Expectation};
@@ -103,13 +103,13 @@ fn endpoint(mut section: Section<'_>, laws: &Laws) -> Option<Endpoint> {
     let gpu_name = named("gpu", "a GPU of the catalogue (`skrull-sim list gpus`)");
     let framework = named("framework", "the engine, for example `vllm`");
     let model = model_name.and_then(|(name, at)| {
-        let model = sim::model::embedded(&name);
+        let model = engine::model::embedded(&name);
         if model.is_none() {
             section.find(unknown(
                 Code::UnknownModel,
                 format!("unknown model `{name}`"),
                 &name,
-                sim::model::embedded_names(),
+                engine::model::embedded_names(),
                 at,
             ));
         }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use hw::{Bytes, Cluster};
-use sim::Model;
-use sim::cost::profile::Profile;
-use sim::random;
-use sim::serving::kv_sharing::run::Prefill;
-use sim::serving::request::Requests;
+use engine::Model;
+use engine::cost::profile::Profile;
+use engine::random;
+use serve::kv_sharing::run::Prefill;
+use serve::request::Requests;
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};
@@ -219,13 +219,13 @@ impl KvSharing {
     /// A sentence with the figures when the weights leave no room.
     pub fn capacity(&self, tensor_degree: u32) -> Result<u32, String> {
         let deployment = self.deployment(tensor_degree);
-        let capacity = sim::serving::capacity::of(&deployment, self.engine.memory_ratio, self.reserved)?;
+        let capacity = serve::capacity::of(&deployment, self.engine.memory_ratio, self.reserved)?;
         Ok(capacity.blocks(self.engine.block_tokens))
     }
 
     /// An instance of so many GPUs.
     #[must_use]
-    pub fn deployment(&self, tensor_degree: u32) -> sim::serving::step_cost::Deployment<'_> {
-        sim::serving::step_cost::Deployment::new(&self.model, &self.cluster, tensor_degree)
+    pub fn deployment(&self, tensor_degree: u32) -> serve::step_cost::ReplicaConfig<'_> {
+        serve::step_cost::ReplicaConfig::new(&self.model, &self.cluster, tensor_degree)
     }
 }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use hw::{Bytes, Cluster};
-use sim::Model;
-use sim::cost::profile::Profile;
-use sim::serving::long_prompt::chunks::{ChunkLaw, Grain};
-use sim::serving::long_prompt::memory::Degrees;
-use sim::serving::long_prompt::sparse::{self, Budget, KERNELS, Kernel};
+use engine::Model;
+use engine::cost::profile::Profile;
+use serve::long_prompt::chunks::{ChunkLaw, Grain};
+use serve::long_prompt::memory::Degrees;
+use serve::long_prompt::sparse::{self, Budget, KERNELS, Kernel};
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

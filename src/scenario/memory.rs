@@ -5,14 +5,14 @@ mod graph;
 use std::path::Path;
 
 use hw::{Bytes, Cluster};
-use planner::rematerialisation::{Manager, Rules};
-use sim::Model;
-use sim::cost::profile::Profile;
-use sim::problem::{AttentionKernel, Execution};
-use sim::tensor_graph::TensorGraph;
-use sim::tensor_graph::play::Eviction;
-use sim::tensor_graph::symbolic::Symbol;
-use sim::tensor_graph::transformer::training_step;
+use planner::train::rematerialisation::{Manager, Rules};
+use engine::Model;
+use engine::cost::profile::Profile;
+use train::problem::{AttentionKernel, Execution};
+use train::tensor_graph::TensorGraph;
+use train::tensor_graph::play::Eviction;
+use train::tensor_graph::symbolic::Symbol;
+use train::tensor_graph::transformer::training_step;
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};

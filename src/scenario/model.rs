@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sim::Model;
+use engine::Model;
 
 use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
@@ -38,13 +38,13 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
                 .ok(),
         },
         (Some((name, at)), None) => {
-            let model = sim::model::embedded(&name);
+            let model = engine::model::embedded(&name);
             if model.is_none() {
                 section.find(unknown(
                     Code::UnknownModel,
                     format!("unknown model `{name}`"),
                     &name,
-                    sim::model::embedded_names(),
+                    engine::model::embedded_names(),
                     at,
                 ));
             }

@@ -7,11 +7,11 @@ mod work;
 use std::path::Path;
 
 use hw::Seconds;
-use planner::multi_task::place::{PLACEMENTS, Placement};
-use planner::multi_task::{POLICIES, Policy};
-use sim::cost::profile::Profile;
-use sim::multi_task::{Body, Execution, MultiTask, cost as task_cost};
-use sim::problem::Recompute;
+use planner::train::multi_task::place::{PLACEMENTS, Placement};
+use planner::train::multi_task::{POLICIES, Policy};
+use engine::cost::profile::Profile;
+use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
+use train::problem::Recompute;
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};

@@ -1,7 +1,7 @@
 //! `[parallel]`: degrees, the order of ranks, the pipeline schedule and the split of layers.
 
-use sim::layout::{Axis, ContextExchange, Layout, Zero};
-use sim::schedule::{Placement, Schedule};
+use train::layout::{Axis, ContextExchange, Layout, Zero};
+use train::schedule::{Placement, Schedule};
 use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of};
@@ -55,7 +55,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         [section.word("exchange", 0, &EXCHANGES)];
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
     let order = order(&mut section);
-    let default = sim::schedule::named("1f1b").expect("the table has 1F1B");
+    let default = train::schedule::named("1f1b").expect("the table has 1F1B");
     let schedule = section.text("schedule").and_then(|(name, at)| policies::schedule(&mut section, &name, at));
     // One rank has nothing to schedule: a micro-batch after the other.
     let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu, Tokens};
-use planner::rental::throughput::Lengths;
-use planner::rental::thunderserve::{Machine, Pool, Tabu, Task, alone_s};
-use sim::serving::arrivals::{self, Arrivals};
-use sim::serving::lengths;
-use sim::serving::request::{Request, Requests};
+use planner::deploy::throughput::Lengths;
+use planner::deploy::thunderserve::{Machine, Pool, Tabu, Task, alone_s};
+use serve::arrivals::{self, Arrivals};
+use serve::lengths;
+use serve::request::{Request, Requests};
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section, unknown};

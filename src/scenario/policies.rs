@@ -1,11 +1,11 @@
 //! `[policies]`: which to run, with parameters, under names of their own, and with a pipeline schedule of their own.
 
-use planner::compression::Question;
-use planner::policy::Allowed;
+use planner::train::compression::Question;
+use planner::train::policy::Allowed;
 use planner::{Policy, Value};
-use sim::layout::ContextExchange;
-use sim::problem::Recompute;
-use sim::schedule::Schedule;
+use train::layout::ContextExchange;
+use train::problem::Recompute;
+use train::schedule::Schedule;
 use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of, unknown};
@@ -18,7 +18,7 @@ pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, compressed)));
     let mut plain = Vec::new();
-    for policy in planner::policies::POLICIES {
+    for policy in planner::train::policies::POLICIES {
         let name = policy.card().name;
         let choice = match section.table(name) {
             Some(table) => choice(table, name.to_owned(), *policy, compressed),
@@ -43,8 +43,8 @@ fn variant(mut section: Section<'_>, compressed: Option<&Question>) -> Option<(S
         section.missing("policy", "a policy, for example `skrull`; `skrull-sim list policies` shows all");
         return None;
     };
-    let Some(found) = planner::policies::named(&policy) else {
-        let names = planner::policies::POLICIES.iter().map(|policy| policy.card().name);
+    let Some(found) = planner::train::policies::named(&policy) else {
+        let names = planner::train::policies::POLICIES.iter().map(|policy| policy.card().name);
         section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{policy}`"), &policy, names, at));
         return None;
     };
@@ -81,9 +81,9 @@ fn word(section: &mut Section<'_>, key: &'static str, words: &[&str]) -> Option<
 
 /// A pipeline schedule by name.
 pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'static Schedule> {
-    let found = planner::orders::schedule(name);
+    let found = planner::train::orders::schedule(name);
     if found.is_none() {
-        let names = planner::orders::schedules().map(|schedule| schedule.name);
+        let names = planner::train::orders::schedules().map(|schedule| schedule.name);
         section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
     }
     found

@@ -8,11 +8,11 @@ mod policies;
 use std::path::Path;
 
 use hw::{Seconds, Span, Time};
-use planner::rental::helix::{HandOver, Link, Machines, Member, Network, Placement, Scheduling, Typical, tables};
-use sim::Model;
-use sim::serving::lengths;
-use sim::serving::pool::NodeType;
-use sim::serving::request::Request;
+use planner::deploy::helix::{HandOver, Link, Machines, Member, Network, Placement, Scheduling, Typical, tables};
+use engine::Model;
+use serve::lengths;
+use serve::pool::NodeType;
+use serve::request::Request;
 
 use super::expect::{self, Expectation};
 use super::reader::{Place, Reader, Section, unknown};

@@ -9,10 +9,10 @@ mod replica;
 use std::path::Path;
 
 use hw::Gpu;
-use planner::rental::policies::{POLICIES, RentalPolicy};
-use planner::rental::throughput::{Lengths, Parallel};
-use planner::rental::{Configuration, Demand, Offer};
-use sim::Model;
+use planner::deploy::policies::{POLICIES, RentalPolicy};
+use planner::deploy::throughput::{Lengths, Parallel};
+use planner::deploy::{Configuration, Demand, Offer};
+use engine::Model;
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

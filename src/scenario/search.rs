@@ -1,9 +1,9 @@
 //! `[search]`: which layouts `parallel.layout = "search"` looks at. Every key is a list; left out, every sensible value.
 
-use planner::search::space::Space;
-use sim::Problem;
-use sim::layout::Zero;
-use sim::problem::Recompute;
+use planner::train::search::space::Space;
+use train::Problem;
+use train::layout::Zero;
+use train::problem::Recompute;
 use toml_span::value::ValueInner;
 
 use super::policies;
@@ -14,7 +14,7 @@ use crate::diagnostic::{Code, Finding};
 #[derive(Clone, Debug, Default)]
 pub struct Lists {
     numbers: Vec<(&'static str, Vec<u64>)>,
-    schedules: Option<Vec<&'static sim::schedule::Schedule>>,
+    schedules: Option<Vec<&'static train::schedule::Schedule>>,
     recompute: Option<Vec<Recompute>>,
     offload: Option<Vec<f64>>,
     sequence_parallel: Option<Vec<bool>>,
@@ -47,7 +47,7 @@ pub fn search(mut section: Section<'_>) -> Lists {
     lists
 }
 
-fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static sim::schedule::Schedule>> {
+fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static train::schedule::Schedule>> {
     let (value, at) = section.take("schedules")?;
     let ValueInner::Array(items) = value else {
         section.find(Finding::error(Code::WrongType, at, "`search.schedules` is not a list"));

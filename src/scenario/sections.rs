@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use hw::Dtype;
-use sim::Problem;
-use sim::plan::Origin;
-use sim::problem::Execution;
+use train::Problem;
+use train::plan::Origin;
+use train::problem::Execution;
 
 use super::checks::cross_checks;
 use super::cost::Cost;

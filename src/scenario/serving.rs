@@ -12,15 +12,15 @@ pub(crate) mod scaling;
 use std::path::Path;
 
 use hw::{Bytes, Cluster, Seconds};
-use sim::Model;
-use sim::cost::profile::Profile;
-use sim::serving::assignment::Assignment;
-use sim::serving::batcher::Batcher;
-use sim::serving::metrics::Slo;
-use sim::serving::replica::Limits;
-use sim::serving::request::{Request, Requests};
-use sim::serving::router::RouterKind;
-use sim::serving::step_cost::Deployment;
+use engine::Model;
+use engine::cost::profile::Profile;
+use serve::assignment::Assignment;
+use serve::batcher::Batcher;
+use serve::metrics::Slo;
+use serve::replica::Limits;
+use serve::request::{Request, Requests};
+use serve::router::RouterKind;
+use serve::step_cost::ReplicaConfig;
 
 use engine::EngineSection;
 
@@ -125,11 +125,11 @@ impl Serving {
 
     /// What the replicas of a group run under a choice.
     #[must_use]
-    pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> Deployment<'s> {
+    pub fn deployment_of<'s>(&'s self, choice: &'s ServingChoice, group: &'s ServingGroup) -> ReplicaConfig<'s> {
         let operation = &choice.operation;
         let tensor_degree = operation.tensor_degree.unwrap_or(group.tensor_degree);
         let us = |us: f64| Seconds::new(us / 1e6);
-        Deployment {
+        ReplicaConfig {
             pipeline_degree: operation.pipeline_degree,
             expert_degree: operation.expert_degree,
             host_per_step: us(self.engine.host_us_per_step),
@@ -137,7 +137,7 @@ impl Serving {
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
-            ..Deployment::new(&self.model, &group.cluster, tensor_degree)
+            ..ReplicaConfig::new(&self.model, &group.cluster, tensor_degree)
         }
     }
 

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use hw::{Bytes, Cluster};
-use sim::Model;
-use sim::cost::profile::Profile;
+use engine::Model;
+use engine::cost::profile::Profile;
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

@@ -1,7 +1,7 @@
 //! `[[stragglers]]`: devices of a training job that compute slower, and in which steps.
 
 use hw::Rank;
-use sim::straggler::Straggler;
+use train::straggler::Straggler;
 use toml_span::value::ValueInner;
 
 use super::reader::{Reader, Section, place_of};

@@ -1,7 +1,7 @@
 //! `[training]`, `[overlap]` and `[experts]`: how a step is executed.
 
 use hw::{Dtype, Seconds};
-use sim::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
+use train::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
 
 use super::compression;
 use super::reader::Section;

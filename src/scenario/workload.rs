@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use sim::Workload;
-use sim::workload::distribution;
+use train::Workload;
+use train::workload::distribution;
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of, unknown};

@@ -1,9 +1,9 @@
 //! Campaigns against a device whose law is known, and what becomes of faults.
 
 use hw::Dtype;
-use sim::CostModel;
-use sim::cost::profiled::Profiled;
-use sim::task::Pass;
+use engine::CostModel;
+use engine::cost::profiled::Profiled;
+use engine::task::Pass;
 
 use super::*;
 use crate::fake::Fake;
@@ -12,7 +12,7 @@ use crate::family::{around, general};
 /// Nanoseconds of a device of 2 µs launches, 200 GFLOP/s and 20 GB/s, with 2 % of noise that depends on the launch.
 fn truth(op: &Op) -> f64 {
     2e-6 + op.flops() / 2e11
-        + sim::cost::profile::memory_bound(op).map_or(0.0, |(_, bytes)| hw::Bytes(bytes).as_f64() / 2e10)
+        + engine::cost::profile::memory_bound(op).map_or(0.0, |(_, bytes)| hw::Bytes(bytes).as_f64() / 2e10)
 }
 
 fn fake() -> Fake {

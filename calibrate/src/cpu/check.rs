@@ -1,6 +1,6 @@
 //! Kernels of the CPU device against float64 references on fresh random inputs.
 
-use sim::task::Document;
+use engine::task::Document;
 
 use super::kernels::{self, Heads, Ramp, Saved, View};
 use crate::device::DeviceError;

@@ -2,7 +2,7 @@
 
 use rayon::ThreadPool;
 use rayon::prelude::*;
-use sim::task::Collective;
+use engine::task::Collective;
 
 /// Elements that a rank sends in and gets out, per rank, for `n` elements as the kind defines its size.
 pub const fn sizes(kind: Collective, n: usize, n_ranks: usize) -> (usize, usize) {

@@ -4,7 +4,7 @@
 //! device does. Matrices are row-major; queries are [tokens, heads, head_dim], keys and values [tokens, key-value heads, head_dim].
 
 use rayon::prelude::*;
-use sim::task::Document;
+use engine::task::Document;
 
 /// Query rows, or keys, of one block of attention.
 const BLOCK: usize = 64;

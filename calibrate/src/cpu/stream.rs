@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rayon::ThreadPool;
-use sim::task::{Document, Op, Pass};
+use engine::task::{Document, Op, Pass};
 
 use super::exchange;
 use super::kernels::{self, Heads, Ramp, Saved, View};
@@ -142,7 +142,7 @@ impl Worker {
             }
         }
         // A message writes on its last rank only.
-        let whole = !matches!(op, Op::Collective { kind: sim::task::Collective::SendRecv, .. });
+        let whole = !matches!(op, Op::Collective { kind: engine::task::Collective::SendRecv, .. });
         !poison || !whole || results.iter().all(|x| x.is_finite())
     }
 }

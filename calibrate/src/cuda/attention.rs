@@ -1,7 +1,7 @@
 //! Launches of the attention kernels, and what they want to know of packed documents: offsets, and tiles with the most work first.
 
 use cudarc::driver::sys::CUstream;
-use sim::task::{Document, Pass};
+use engine::task::{Document, Pass};
 
 use super::driver::{Address, Arg, Buffer, Driver, Shape};
 use super::operands::{ALIGN, free_grid, int, long, size};

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys;
 use hw::Dtype;
-use sim::task::{CopyKind, Op, Pass, Stream};
+use engine::task::{CopyKind, Op, Pass, Stream};
 
 use super::Cuda;
 use super::attention::{Backward, Forward, Heads};

@@ -10,7 +10,7 @@ use std::ffi::c_void;
 use std::rc::Rc;
 
 use cudarc::driver::CudaContext;
-use sim::task::Collective;
+use engine::task::Collective;
 
 use super::driver::{Address, Buffer, Driver};
 use super::gemm::Stream;

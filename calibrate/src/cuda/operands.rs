@@ -1,7 +1,7 @@
 //! Memory of operations: how many bytes each takes, and buffers that are handed out in turn.
 
 use hw::Dtype;
-use sim::task::{Op, Pass};
+use engine::task::{Op, Pass};
 
 use super::driver::{Address, Arg, Buffer, Driver, Shape};
 use crate::device::DeviceError;
@@ -76,7 +76,7 @@ pub fn footprint(op: &Op) -> (usize, usize) {
             (aligned(product(&[all, *k, 2])) + weights, product(&[all, *n, 2]))
         }
         Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
-            let sum = |of: fn(&sim::task::Document) -> u64| documents.iter().map(of).sum::<u64>();
+            let sum = |of: fn(&engine::task::Document) -> u64| documents.iter().map(of).sum::<u64>();
             // The kernels may see a few keys more than a document has, see `attention::Packed`.
             let (queries, keys) = (sum(|d| d.queries.max(1)), sum(|d| d.keys.max(d.queries).max(1)));
             let q = aligned(product(&[queries, *n_heads, *head_dim, 2]));

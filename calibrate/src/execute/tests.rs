@@ -2,9 +2,9 @@
 
 use hw::topology::Topology;
 use hw::{GroupShape, Rank, Seconds};
-use sim::cost::fixed::Fixed;
-use sim::engine::Case;
-use sim::task::{Collective, CopyKind, MemoryEffect, Moment, Role, Stream, Task};
+use engine::cost::fixed::Fixed;
+use engine::play::Case;
+use engine::task::{Collective, CopyKind, MemoryEffect, Moment, Role, Stream, Task};
 
 use super::*;
 use crate::fake::Fake;

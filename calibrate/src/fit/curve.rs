@@ -1,6 +1,6 @@
 //! Fits seconds over bytes: medians in bins of equal ratio, never falling as bytes grow.
 
-use sim::cost::curve::{self, Curve};
+use engine::cost::curve::{self, Curve};
 use statrs::statistics::{Data, OrderStatistics};
 
 use super::residuals;
@@ -82,7 +82,7 @@ mod tests {
         let curve = fit(&points).expect("points");
         assert!(curve.seconds.windows(2).all(|pair| pair[0] <= pair[1]));
         assert!(curve.residuals.median_error < 0.04, "{:?}", curve.residuals);
-        let (seconds, outside) = sim::cost::curve::at(&curve.bytes, &curve.seconds, 2e6);
+        let (seconds, outside) = engine::cost::curve::at(&curve.bytes, &curve.seconds, 2e6);
         assert!((seconds / 2.01e-3 - 1.0).abs() < 0.06 && !outside, "{seconds}");
     }
 }

@@ -1,7 +1,7 @@
 //! Fits the law of decode attention (`sim/src/cost/decode.rs`) to measured launches, alone and beside a prompt's chunk.
 
-use sim::cost::decode::{DecodeLaw, HEADS, MixedLaw};
-use sim::cost::profile::Residuals;
+use engine::cost::decode::{DecodeLaw, HEADS, MixedLaw};
+use engine::cost::profile::Residuals;
 
 use super::non_negative::{Robust, non_negative};
 use super::residuals;

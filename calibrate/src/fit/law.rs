@@ -4,10 +4,10 @@
 //! then non-negative least squares in measured / predicted finds the coefficients. The surface, pulled towards no correction,
 //! takes up what the shape leaves. Errors are cross-validated: every row is predicted once by a fit that has not seen it.
 
-use sim::cost::law::{Features, Law};
-use sim::cost::profile::Operator;
-use sim::cost::surface::{Axis, Surface};
-use sim::task::Op;
+use engine::cost::law::{Features, Law};
+use engine::cost::profile::Operator;
+use engine::cost::surface::{Axis, Surface};
+use engine::task::Op;
 
 use super::non_negative::{Robust, non_negative};
 use super::{Equation, float, neighbours, residuals, robust};
@@ -220,8 +220,8 @@ fn monotone(law: &Law, surface: &mut Surface) {
 #[cfg(test)]
 mod tests {
     use hw::Dtype;
-    use sim::cost::law::{AttentionLaw, GemmLaw};
-    use sim::task::{Document, Pass};
+    use engine::cost::law::{AttentionLaw, GemmLaw};
+    use engine::task::{Document, Pass};
 
     use super::*;
 
@@ -290,7 +290,7 @@ mod tests {
         let row = |documents: Vec<Document>| {
             let op = attention(documents);
             let seconds = truth.seconds(&op).map(|(start, rest)| start + rest).expect("attention");
-            Row { point: sim::cost::profiled::attention_point(&op).expect("attention").to_vec(), op, seconds }
+            Row { point: engine::cost::profiled::attention_point(&op).expect("attention").to_vec(), op, seconds }
         };
         let rows: Vec<Row> = (0..40).map(|i| row(vec![Document::causal(16 << (i % 8)); 1 + i / 8])).collect();
         let found =

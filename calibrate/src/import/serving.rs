@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use hw::{Cluster, Dtype};
-use sim::cost::decode::DecodeLaw;
-use sim::cost::profile::{CollectiveCurve, Operator};
-use sim::cost::profiled::CUSTOM_ALL_REDUCE;
-use sim::cost::roofline::Roofline;
+use engine::cost::decode::DecodeLaw;
+use engine::cost::profile::{CollectiveCurve, Operator};
+use engine::cost::profiled::CUSTOM_ALL_REDUCE;
+use engine::cost::roofline::Roofline;
 
 use super::{ImportError, Table, axis, find, whole};
 use crate::fit::decode::{self, Launch};

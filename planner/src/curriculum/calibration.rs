@@ -4,7 +4,7 @@
 //! probability that a trained MaybeKnown fact becomes HighlyKnown, the same in every stage, is found by bisection. What comes out is a
 //! fit: a run that is calibrated to a growth does not predict it.
 
-use sim::curriculum::{Class, Effect};
+use curriculum::{Class, Effect};
 
 use crate::curriculum::{Question, Recipe, Stage};
 

@@ -2,7 +2,7 @@
 
 use super::calibration::{calibrated, growth_ratio};
 use super::*;
-use sim::random;
+use engine::random;
 
 const FACTS: Counts = [100.0, 200.0, 300.0, 400.0];
 const COSTS: Costs = Costs { classification_s: 1000.0, evaluation_s: 0.5, training_s: 0.01 };

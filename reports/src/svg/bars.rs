@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use hw::Time;
-use sim::task::Stream;
+use engine::task::Stream;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px, shown_ranks};
 use crate::quantity::{float, float_of, percent, ratio, shortened};

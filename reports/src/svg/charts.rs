@@ -3,7 +3,7 @@
 //! Units: tokens, GiB, milliseconds. `plotters` knows no `currentColor`, so one reserved ink is replaced afterwards.
 
 use plotters::prelude::*;
-use sim::timeline::MemoryMark;
+use engine::timeline::MemoryMark;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open};
 use crate::Picture;

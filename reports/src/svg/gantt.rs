@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use hw::Time;
-use sim::task::{Role, Stream};
+use engine::task::{Role, Stream};
 
 use super::{WIDTH, colour, escape, legend, open, px, shown_ranks};
 use crate::Picture;

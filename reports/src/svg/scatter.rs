@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use sim::validation::Point;
+use engine::validation::Point;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
 use crate::quantity::duration;
@@ -91,7 +91,7 @@ fn axes(out: &mut String, low: f64, high: f64, x: &dyn Fn(f64) -> f64, y: &dyn F
 
 #[cfg(test)]
 mod tests {
-    use sim::validation::Pair;
+    use engine::validation::Pair;
 
     use super::*;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use hw::Time;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use sim::task::{LaneId, Op, Role, Stream, Task};
-use sim::timeline::MemoryMark;
-use sim::{TaskGraph, Timeline};
+use engine::task::{LaneId, Op, Role, Stream, Task};
+use engine::timeline::MemoryMark;
+use engine::{TaskGraph, Timeline};
 
 /// Memory of the made-up device.
 pub const DEVICE_BYTES: u64 = 80 << 30;

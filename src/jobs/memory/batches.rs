@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use hw::Bytes;
-use planner::rematerialisation::{Choice, Compiled, Manager, Passes, choose};
-use sim::cost::{CostModel, Source};
-use sim::tensor_graph::TensorGraph;
-use sim::tensor_graph::bound::{of_orders, of_working_sets};
-use sim::tensor_graph::play::{AtSizes, Eviction, play};
-use sim::tensor_graph::program::Program;
-use sim::tensor_graph::symbolic::{Symbol, SymbolId};
+use planner::train::rematerialisation::{Choice, Compiled, Manager, Passes, choose};
+use engine::cost::{CostModel, Source};
+use train::tensor_graph::TensorGraph;
+use train::tensor_graph::bound::{of_orders, of_working_sets};
+use train::tensor_graph::play::{AtSizes, Eviction, play};
+use train::tensor_graph::program::Program;
+use train::tensor_graph::symbolic::{Symbol, SymbolId};
 
 use crate::costs::cost_model;
 use crate::scenario::memory::{MemoryChoice, MemoryScenario};

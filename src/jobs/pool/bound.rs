@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use planner::rental::RentalError;
-use planner::rental::helix::{Bound, Traffic, on_pool};
-use sim::serving::pool::{Outcome, Passed, Pool};
+use planner::deploy::RentalError;
+use planner::deploy::helix::{Bound, Traffic, on_pool};
+use serve::pool::{Outcome, Passed, Pool};
 
 use crate::scenario::pool::{Load, PoolScenario};
 

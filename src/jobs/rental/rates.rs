@@ -1,15 +1,15 @@
 //! Rates of every configuration: as given, from the roofline, or from serving requests of one type until the batch is full.
 
-use planner::rental::simulated;
-use planner::rental::throughput::{Parallel, Replica};
-use planner::rental::{Configuration, Demand};
+use planner::deploy::simulated;
+use planner::deploy::throughput::{Parallel, Replica};
+use planner::deploy::{Configuration, Demand};
 use rayon::prelude::*;
-use sim::cost::Source;
-use sim::cost::profile::Profile;
-use sim::engine::Case;
-use sim::serving::batcher;
-use sim::serving::replica::{Engine, Spans};
-use sim::serving::step_cost::StepTable;
+use engine::cost::Source;
+use engine::cost::profile::Profile;
+use engine::play::Case;
+use serve::batcher;
+use serve::replica::{Engine, Spans};
+use serve::step_cost::StepTable;
 
 use crate::scenario::rental::{Configurations, Costs, Deployed, Rates, Rental};
 

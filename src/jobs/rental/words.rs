@@ -1,6 +1,6 @@
 //! What was rented in words, and `plan.json`.
 
-use planner::rental::{Answer, Problem};
+use planner::deploy::{Answer, Problem};
 use serde_json::json;
 
 use super::{Decided, Planned};

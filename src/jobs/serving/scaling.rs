@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use hw::{Seconds, Span, Time};
 use planner::Status;
-use planner::rental::dynamo::colocated::Colocated;
-use planner::rental::dynamo::online::{Decision, Deployed, SlaPlanner};
-use planner::rental::dynamo::{Rules, Service, Traffic, profile};
-use planner::rental::hindsight::{Demand, Interval};
+use planner::deploy::dynamo::colocated::Colocated;
+use planner::deploy::dynamo::online::{Decision, Deployed, SlaPlanner};
+use planner::deploy::dynamo::{Rules, Service, Traffic, profile};
+use planner::deploy::hindsight::{Demand, Interval};
 use reports::{PlannerFacts, PolicyResult};
-use sim::serving::fleet::Fleet;
-use sim::serving::fleet::dynamics::Rule;
-use sim::serving::replica::Role;
+use serve::fleet::Fleet;
+use serve::fleet::dynamics::Rule;
+use serve::replica::Role;
 
 use crate::scenario::serving::scaling::{self, Planned, Planner};
 use crate::scenario::serving::{Serving, ServingChoice};

@@ -1,8 +1,8 @@
 //! `[[symbol]]`, `[[argument]]` and `[[operation]]`: a step as data, its sizes as expressions over `batch` and `sequence`.
 
-use sim::tensor_graph::parse::expression;
-use sim::tensor_graph::symbolic::{Comparison, Expression, Symbol, Symbols};
-use sim::tensor_graph::{Kind, Operation, TensorGraph, TensorId, Work};
+use train::tensor_graph::parse::expression;
+use train::tensor_graph::symbolic::{Comparison, Expression, Symbol, Symbols};
+use train::tensor_graph::{Kind, Operation, TensorGraph, TensorId, Work};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding};

@@ -1,6 +1,6 @@
 //! `[[operator]]` and `[[task]]`: stacks of layers that tasks share, and which of them each task sends its batch through.
 
-use sim::multi_task::{Body, Call, Operator, Task, cost};
+use train::multi_task::{Body, Call, Operator, Task, cost};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding};

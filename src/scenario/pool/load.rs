@@ -1,7 +1,7 @@
 //! `[load]`, and the same keys of a variant: offline, where requests wait for a place, or online, where they arrive.
 
 use hw::Time;
-use sim::serving::pool::path::flow::Expected;
+use serve::pool::path::flow::Expected;
 use toml_span::value::ValueInner;
 
 use super::moment;

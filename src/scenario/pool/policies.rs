@@ -1,6 +1,6 @@
 //! `[policies]` of a pool: policies by name, and variants with a placement and a load of their own.
 
-use planner::rental::helix::{POLICIES, Placement, PoolPolicy, Range};
+use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range};
 use toml_span::value::ValueInner;
 
 use super::PoolChoice;

@@ -1,12 +1,12 @@
 //! `[replica]`: the engine of every replica, the degrees that are tried, and where its rates come from.
 
 use hw::{Bytes, Cluster, Seconds};
-use planner::rental::Demand;
-use planner::rental::throughput::{Lengths, Parallel, Replica};
-use sim::Model;
-use sim::serving::capacity;
-use sim::serving::replica::{Limits, Preemption};
-use sim::serving::step_cost::Deployment;
+use planner::deploy::Demand;
+use planner::deploy::throughput::{Lengths, Parallel, Replica};
+use engine::Model;
+use serve::capacity;
+use serve::replica::{Limits, Preemption};
+use serve::step_cost::ReplicaConfig;
 use toml_span::value::ValueInner;
 
 use super::{Deployed, Offered};
@@ -18,7 +18,7 @@ use crate::scenario::reader::{Reader, Section, unknown};
 pub enum Rates {
     /// The serving simulator, under the mix of the plan.
     Simulated,
-    /// The closed form of `planner::rental::throughput`.
+    /// The closed form of `planner::deploy::throughput`.
     Roofline,
 }
 
@@ -99,11 +99,11 @@ fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec
 impl ReplicaSection {
     /// What a replica runs on a cluster.
     #[must_use]
-    pub fn deployment<'a>(&self, model: &'a Model, cluster: &'a Cluster, parallel: Parallel) -> Deployment<'a> {
-        Deployment {
+    pub fn deployment<'a>(&self, model: &'a Model, cluster: &'a Cluster, parallel: Parallel) -> ReplicaConfig<'a> {
+        ReplicaConfig {
             pipeline_degree: parallel.pp,
             host_per_step: Seconds::new(self.host_us_per_step / 1e6),
-            ..Deployment::new(model, cluster, parallel.tp)
+            ..ReplicaConfig::new(model, cluster, parallel.tp)
         }
     }
 
@@ -111,7 +111,7 @@ impl ReplicaSection {
     ///
     /// # Errors
     /// A sentence with the figures.
-    pub fn limits(&self, deployment: &Deployment<'_>) -> Result<Limits, String> {
+    pub fn limits(&self, deployment: &ReplicaConfig<'_>) -> Result<Limits, String> {
         let capacity = capacity::of(deployment, self.memory_ratio, self.reserved)?;
         let context_max = u32::try_from(deployment.model.max_positions).unwrap_or(u32::MAX);
         Ok(Limits { kv_blocks: capacity.blocks(self.limits.block_tokens), context_max, ..self.limits })

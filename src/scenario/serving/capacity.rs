@@ -4,8 +4,8 @@
 //! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
 
 use hw::Time;
-use sim::serving::metrics::Slo;
-use sim::serving::request::Requests;
+use serve::metrics::Slo;
+use serve::request::Requests;
 use toml_span::value::ValueInner;
 
 use super::{Serving, ServingGroup};
@@ -240,7 +240,7 @@ fn busiest(requests: &Requests, peak_s: f64) -> Peak {
 
 #[cfg(test)]
 mod tests {
-    use sim::serving::request::Request;
+    use serve::request::Request;
 
     use super::*;
 

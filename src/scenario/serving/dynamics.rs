@@ -2,10 +2,10 @@
 //! `[fleet.group.scaling]`.
 
 use hw::{Seconds, Span, Time};
-use sim::serving::decode_attention::kv_bytes_per_token;
-use sim::serving::fleet::Link;
-use sim::serving::fleet::dynamics::{Failures, Outage};
-use sim::serving::replica::Role;
+use serve::decode_attention::kv_bytes_per_token;
+use serve::fleet::Link;
+use serve::fleet::dynamics::{Failures, Outage};
+use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::diagnostic::{Code, Finding};

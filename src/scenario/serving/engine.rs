@@ -1,9 +1,9 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
 use hw::Bytes;
-use sim::serving::capacity;
-use sim::serving::replica::{Limits, Preemption};
-use sim::serving::step_cost::ticks_of;
+use serve::capacity;
+use serve::replica::{Limits, Preemption};
+use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
@@ -169,7 +169,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     for choice in &mut serving.choices {
         let limits = &mut choice.limits;
         limits.context_max = if given > 0 { given } else { longest };
-        if choice.batcher.cut() == sim::serving::replica::Cut::Never {
+        if choice.batcher.cut() == serve::replica::Cut::Never {
             // Whole prompts have to fit an iteration, as vLLM V0 sets it.
             limits.tokens_max = limits.tokens_max.max(limits.context_max);
         }

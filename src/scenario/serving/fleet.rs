@@ -2,11 +2,11 @@
 //! what changes a fleet is in `dynamics.rs`.
 
 use hw::{Bytes, Cluster};
-use sim::cost::profile::Profile;
-use sim::serving::assignment::{Assignment, TypeCentre, nearest_types};
-use sim::serving::fleet::dynamics::Failures;
-use sim::serving::replica::Role;
-use sim::serving::router::RouterKind;
+use engine::cost::profile::Profile;
+use serve::assignment::{Assignment, TypeCentre, nearest_types};
+use serve::fleet::dynamics::Failures;
+use serve::replica::Role;
+use serve::router::RouterKind;
 use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
@@ -125,7 +125,7 @@ fn price(section: &mut Section<'_>) -> Option<f64> {
 /// Reads the section.
 pub fn fleet(mut section: Section<'_>) -> FleetSection {
     let (n_replicas, replicas_at) = section.count("replicas", Some(0), 1..=100_000);
-    let router = policies::router(&mut section, "router").unwrap_or(&sim::serving::router::ROUTERS[0]);
+    let router = policies::router(&mut section, "router").unwrap_or(&serve::router::ROUTERS[0]);
     let usd_per_gpu_hour = price(&mut section);
     let (mut groups, mut types) = (Vec::new(), Vec::new());
     section.each_table("group", &mut |table| groups.push(group(table)));

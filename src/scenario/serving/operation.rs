@@ -2,10 +2,10 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use hw::Seconds;
-use sim::Model;
-use sim::serving::host::EngineLoop;
-use sim::serving::speculation::{DRAFTS_MAX, Speculation};
-use sim::serving::step_cost::Deployment;
+use engine::Model;
+use serve::host::EngineLoop;
+use serve::speculation::{DRAFTS_MAX, Speculation};
+use serve::step_cost::ReplicaConfig;
 
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::diagnostic::{Code, Finding};
@@ -78,10 +78,10 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
     let model = section.text("draft_model").and_then(|(name, at)| {
-        let found = sim::model::embedded(&name);
+        let found = engine::model::embedded(&name);
         if found.is_none() {
             let what = format!("unknown model `{name}`");
-            section.find(unknown(Code::UnknownModel, what, &name, sim::model::embedded_names(), at));
+            section.find(unknown(Code::UnknownModel, what, &name, engine::model::embedded_names(), at));
         }
         found
     });
@@ -117,7 +117,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
 /// What is wrong with a choice on a group, and what to do.
 fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<(String, &'static str)> {
     let deployment = serving.deployment_of(choice, group);
-    let Deployment { tensor_degree: tp, pipeline_degree: pp, expert_degree: ep, .. } = deployment;
+    let ReplicaConfig { tensor_degree: tp, pipeline_degree: pp, expert_degree: ep, .. } = deployment;
     let mut found = Vec::new();
     if !serving.model.n_heads.is_multiple_of(u64::from(tp)) {
         let what = format!("`tp` = {tp} does not divide the {} attention heads", serving.model.n_heads);

@@ -1,7 +1,7 @@
 //! `[policies]` of a serving scenario: batching policies by name, and variants with limits and a router of their own.
 
-use sim::serving::batcher::{self, BATCHERS, Batcher};
-use sim::serving::router::{self, ROUTERS, RouterKind};
+use serve::batcher::{self, BATCHERS, Batcher};
+use serve::router::{self, ROUTERS, RouterKind};
 use toml_span::value::ValueInner;
 
 use super::ServingChoice;

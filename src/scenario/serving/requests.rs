@@ -4,10 +4,10 @@ use std::io::BufReader;
 use std::path::Path;
 
 use hw::{Seconds, Span, Time};
-use sim::serving::arrivals::{self, Arrivals, Schedule};
-use sim::serving::lengths;
-use sim::serving::request::Requests;
-use sim::serving::trace::{self, Format};
+use serve::arrivals::{self, Arrivals, Schedule};
+use serve::lengths;
+use serve::request::Requests;
+use serve::trace::{self, Format};
 
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, unknown};

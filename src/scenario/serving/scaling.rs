@@ -1,10 +1,10 @@
 //! `scaling` of a `[[fleet.group]]`: who decides how many of its replicas run, and whether that fits the groups it serves with.
 
 use hw::Seconds;
-use planner::rental::dynamo::Rules;
-use planner::rental::dynamo::forecast::Forecast;
-use sim::serving::fleet::dynamics::{Concurrency, Rule, Scaling};
-use sim::serving::replica::Role;
+use planner::deploy::dynamo::Rules;
+use planner::deploy::dynamo::forecast::Forecast;
+use serve::fleet::dynamics::{Concurrency, Rule, Scaling};
+use serve::replica::Role;
 
 use super::dynamics::{needed, small};
 use super::{Serving, ServingChoice, ServingGroup};

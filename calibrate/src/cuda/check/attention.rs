@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sim::task::{Document, Pass};
+use engine::task::{Document, Pass};
 
 use super::super::attention::{self, Backward, Forward, Heads, Packed};
 use super::super::kernels::Pattern;

@@ -1,6 +1,6 @@
 //! Exchanges of several GPUs against plain loops. Inputs are small whole numbers, whose sums bf16 holds exactly.
 
-use sim::task::Collective;
+use engine::task::Collective;
 
 use super::super::nccl::Peers;
 use super::{Check, bf16, value};

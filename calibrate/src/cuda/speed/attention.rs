@@ -1,6 +1,6 @@
 //! Attention: packed documents forward and backward, a decoding step, and a sparse prefill.
 
-use sim::task::{Document, Pass};
+use engine::task::{Document, Pass};
 
 use super::super::attention::{self, Backward, Forward, Packed};
 use super::super::check::Random;

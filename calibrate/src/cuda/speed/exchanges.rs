@@ -1,6 +1,6 @@
 //! Exchanges among all GPUs of the machine.
 
-use sim::task::Collective;
+use engine::task::Collective;
 
 use super::super::nccl::Peers;
 use super::{Bench, giga};

@@ -1,0 +1,256 @@
+//! Renting GPUs for serving: the problem, the plan and the proof that the planners below `deploy/` share.
+//!
+//! A problem offers GPU types at a price and in a number, lists configurations (the GPUs of one replica and how many requests of each
+//! type it serves per second when its batch is full) and asks for an amount of work under a budget. A paper is a file:
+//! `cost_efficiency.rs` (arXiv:2502.00722), `melange.rs` (arXiv:2404.14527), `helix.rs` (arXiv:2406.01566), `thunderserve.rs`
+//! (arXiv:2502.09334), `dynamo.rs` (NVIDIA Dynamo's planner), `hindsight.rs` (what its schedules are held against); `policies.rs` names those that
+//! scenarios may use. Rates come from the serving simulator (`simulated.rs`, and under the mix of a plan `mixing.rs`) or from the roofline of
+//! `throughput.rs`; `roofline.rs` is the time of a layer that it shares with the planners of pools.
+//!
+//! Units: dollars per hour, requests, requests per second, seconds. Invariant: bad input is a named reason, never a panic.
+
+pub mod cost_efficiency;
+pub mod dynamo;
+pub mod helix;
+pub mod hindsight;
+pub mod long_prompt;
+pub mod melange;
+pub mod mixing;
+pub mod policies;
+mod roofline;
+pub mod simulated;
+pub mod sparse_decode;
+pub mod throughput;
+pub mod thunderserve;
+
+use thiserror::Error;
+
+use crate::train::policy::Status;
+
+/// A GPU type that can be rented.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Offer {
+    /// Name, for messages.
+    pub name: String,
+    /// Dollars per GPU and hour, above zero.
+    pub usd_per_hour: f64,
+    /// GPUs that can be had.
+    pub n_available: u32,
+}
+
+/// One way to deploy a replica of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configuration {
+    /// Name, for messages.
+    pub name: String,
+    /// Model that it serves, an index that demands use too.
+    pub model: usize,
+    /// GPUs of each offer that one replica takes.
+    pub n_gpus: Vec<u32>,
+    /// Saturated requests per second of one replica for each demand; 0 where it cannot serve such requests.
+    pub requests_per_s: Vec<f64>,
+}
+
+/// Requests of one type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Demand {
+    /// Name, for messages.
+    pub name: String,
+    /// Model that they ask for.
+    pub model: usize,
+    /// Number of requests.
+    pub requests: f64,
+}
+
+/// What to rent for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Problem {
+    /// GPU types.
+    pub offers: Vec<Offer>,
+    /// Configurations to choose from.
+    pub configurations: Vec<Configuration>,
+    /// Work of each request type.
+    pub demands: Vec<Demand>,
+    /// Most dollars per hour.
+    pub budget_usd_per_hour: f64,
+}
+
+/// What is rented, and who serves what.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Replicas of each configuration.
+    pub replicas: Vec<u32>,
+    /// GPUs of each offer.
+    pub n_gpus: Vec<u32>,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// `shares[c][w]`: part of demand w that all replicas of c serve together; 0 for demands without requests.
+    pub shares: Vec<Vec<f64>>,
+    /// When the last replica ends, seconds.
+    pub makespan_s: f64,
+}
+
+/// What is known about an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proof {
+    /// No answer is better than this, in the objective's unit.
+    pub bound: f64,
+    /// Relative distance of the answer to the bound.
+    pub gap: f64,
+    /// How the search ended.
+    pub status: Status,
+    /// The limit that holds the answer back, in words; empty where nobody asked.
+    pub binding: String,
+    /// The best answer that needs less of something.
+    pub runner_up: Option<RunnerUp>,
+}
+
+impl Proof {
+    /// A proof without words.
+    #[must_use]
+    pub fn new(objective: f64, bound: f64, status: Status) -> Self {
+        let gap = if objective == bound { 0.0 } else { (objective - bound).abs() / objective.abs() };
+        Self { bound, gap, status, binding: String::new(), runner_up: None }
+    }
+}
+
+/// The second choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunnerUp {
+    /// What it is, in words.
+    pub about: String,
+    /// Replicas of each configuration, or of each GPU type.
+    pub replicas: Vec<u32>,
+    /// Its objective, in the unit of the answer's.
+    pub objective: f64,
+}
+
+/// A plan with its proof; the objective is the makespan in seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The plan.
+    pub plan: Plan,
+    /// How good it is known to be.
+    pub proof: Proof,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum RentalError {
+    /// The input has no meaning; names the entry and what is allowed.
+    #[error("{0}")]
+    Input(String),
+    /// Nothing that can be rented serves the demand.
+    #[error("{0}")]
+    Infeasible(String),
+    /// The search ended before it found anything.
+    #[error("{0}")]
+    Budget(String),
+}
+
+impl Problem {
+    /// Checks that every figure has a meaning.
+    ///
+    /// # Errors
+    /// Names the first entry that has none.
+    pub fn check(&self) -> Result<(), RentalError> {
+        let input = |message: String| Err(RentalError::Input(message));
+        if self.offers.is_empty() {
+            return input("no GPU type is offered".to_owned());
+        }
+        for offer in &self.offers {
+            if !(offer.usd_per_hour.is_finite() && offer.usd_per_hour > 0.0) {
+                return input(format!("price of `{}` must be above 0 $/h, found {}", offer.name, offer.usd_per_hour));
+            }
+        }
+        if !(self.budget_usd_per_hour.is_finite() && self.budget_usd_per_hour >= 0.0) {
+            return input(format!("budget must not be below 0 $/h, found {}", self.budget_usd_per_hour));
+        }
+        for demand in &self.demands {
+            if !(demand.requests.is_finite() && demand.requests >= 0.0) {
+                return input(format!("requests of `{}` must not be below 0, found {}", demand.name, demand.requests));
+            }
+        }
+        if self.demands.iter().all(|demand| demand.requests == 0.0) {
+            return input("the demand is empty: every type has 0 requests".to_owned());
+        }
+        self.configurations.iter().try_for_each(|configuration| self.check_configuration(configuration))
+    }
+
+    fn check_configuration(&self, configuration: &Configuration) -> Result<(), RentalError> {
+        let name = &configuration.name;
+        let input = |message: String| Err(RentalError::Input(message));
+        if configuration.n_gpus.len() != self.offers.len() {
+            let (found, offers) = (configuration.n_gpus.len(), self.offers.len());
+            return input(format!("`{name}` counts {found} GPU types, {offers} are offered"));
+        }
+        if configuration.n_gpus.iter().all(|&n| n == 0) {
+            return input(format!("`{name}` takes no GPU"));
+        }
+        if configuration.requests_per_s.len() != self.demands.len() {
+            let (found, demands) = (configuration.requests_per_s.len(), self.demands.len());
+            return input(format!("`{name}` has rates for {found} request types, {demands} are demanded"));
+        }
+        for (rate, demand) in configuration.requests_per_s.iter().zip(&self.demands) {
+            if !(rate.is_finite() && *rate >= 0.0 && (*rate == 0.0 || (demand.requests / rate).is_finite())) {
+                return input(format!("rate of `{name}` for `{}` must not be below 0, found {rate}", demand.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Dollars per hour of one replica.
+    #[must_use]
+    pub fn price(&self, c: usize) -> f64 {
+        let n_gpus = &self.configurations[c].n_gpus;
+        n_gpus.iter().zip(&self.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum()
+    }
+
+    /// Replicas of a configuration that budget and availability allow when nothing else is rented.
+    #[must_use]
+    pub fn n_replicas_max(&self, c: usize) -> u32 {
+        let taken = self.configurations[c].n_gpus.iter().zip(&self.offers).filter(|(n, _)| **n > 0);
+        let available = taken.map(|(&n, offer)| offer.n_available / n).min().unwrap_or(0);
+        // The slack forgives a budget that is a sum of prices up to rounding.
+        let affordable = (self.budget_usd_per_hour / self.price(c) * (1.0 + 1e-9)).floor();
+        if affordable >= f64::from(available) { available } else { whole(affordable) }
+    }
+
+    /// GPUs of each offer that replicas take.
+    #[must_use]
+    pub fn n_gpus(&self, replicas: &[u32]) -> Vec<u32> {
+        let of = |offer: usize| {
+            let taken = replicas.iter().zip(&self.configurations).map(|(&y, c)| y.saturating_mul(c.n_gpus[offer]));
+            taken.fold(0, u32::saturating_add)
+        };
+        (0..self.offers.len()).map(of).collect()
+    }
+
+    /// Dollars per hour of replicas.
+    #[must_use]
+    pub fn usd_per_hour(&self, replicas: &[u32]) -> f64 {
+        replicas.iter().enumerate().map(|(c, &y)| f64::from(y) * self.price(c)).sum()
+    }
+
+    /// Seconds in which one replica of c would serve all of demand w; `None` where it cannot, or where there is nothing to serve.
+    #[must_use]
+    pub fn seconds(&self, c: usize, w: usize) -> Option<f64> {
+        let (configuration, demand) = (&self.configurations[c], &self.demands[w]);
+        let rate = configuration.requests_per_s[w];
+        let serves = configuration.model == demand.model && rate > 0.0 && demand.requests > 0.0;
+        serves.then(|| demand.requests / rate)
+    }
+
+    /// Replicas in words, for example `1 x a100 + 2 x l4`.
+    #[must_use]
+    pub fn words(&self, replicas: &[u32]) -> String {
+        let used = replicas.iter().zip(&self.configurations).filter(|(y, _)| **y > 0);
+        used.map(|(y, c)| format!("{y} x {}", c.name)).collect::<Vec<_>>().join(" + ")
+    }
+}
+
+/// A non-negative count that a solver returned as a float; what lies outside of `u32` ends at its border.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float cast saturates")]
+pub(crate) fn whole(value: f64) -> u32 {
+    value.round() as u32
+}

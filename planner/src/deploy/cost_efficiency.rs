@@ -1,0 +1,291 @@
+//! What to rent, how to deploy, who serves what: the cost-efficiency program of arXiv:2502.00722 (ICML 2025).
+//!
+//! Problem: a budget, GPU types with price and availability, configurations with a rate per request type, and an amount of requests of each
+//! type, for one model or several. Decides the replicas of each configuration and the split of every type so that all work ends soonest.
+//!
+//! Two forms, which a test holds equal: the paper's bisection on the makespan T with a feasibility program at each step (appendix F), and a
+//! direct form that is linear in 1/T (`cost_efficiency/program.rs` has both). Bisection tries the relaxation's T, goes up in widening steps until
+//! a plan is found, and then halves; a found plan is split again exactly, so it lowers T by more than the half. It ends at its tolerance or at
+//! the gap that the budget allows, whichever is wider. Several models share one T: the largest.
+//!
+//! Units: seconds, dollars per hour. A plan is exact for its replicas (a linear program); what the search proved is in the proof.
+
+mod ablations;
+mod program;
+
+pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uniform_deployment};
+
+use super::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
+use crate::milp::{Budget, Unsolved};
+use crate::train::policy::Status;
+use crate::stop;
+use program::Replicas;
+
+/// Steps of the bisection at most; each halves the interval.
+const BISECTIONS_MAX: usize = 60;
+/// First step of the bisection above the relaxation, relative, and how much wider the next one is: optima lie a few percent above it.
+const FIRST_STEP: f64 = 0.02;
+const WIDENS: f64 = 3.0;
+/// Relative change of T below which lifting a limit counts as no help.
+const HELPS: f64 = 1e-6;
+
+/// How the program is solved.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Form {
+    /// One program, linear in 1/T.
+    Direct,
+    /// The paper's bisection down to this many seconds.
+    Bisection {
+        /// Width of the interval at which it ends, seconds.
+        tolerance_s: f64,
+    },
+}
+
+/// Form and limits of a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Form.
+    pub form: Form,
+    /// Limits of each program that is solved.
+    pub budget: Budget,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { form: Form::Direct, budget: Budget::default() }
+    }
+}
+
+/// The best plan, with the limit that binds and the runner-up: a few more programs than `solve`.
+///
+/// # Errors
+/// As `solve`.
+pub fn plan(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    let Answer { plan: mut best, proof } = solve(problem, options)?;
+    let mut second = runner_up(problem, &best, options.budget);
+    // Within the gap that the budget allows, the second search may find the better plan.
+    if let Some(second) = second.as_mut().filter(|second| second.makespan_s < best.makespan_s) {
+        std::mem::swap(&mut best, second);
+    }
+    let answer =
+        Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
+    Ok(said(problem, answer, second, options.budget))
+}
+
+/// An answer with the limit that binds and the runner-up, for plans that are not to be changed any more.
+#[must_use]
+pub fn explained(problem: &Problem, answer: Answer, options: Options) -> Answer {
+    let second = runner_up(problem, &answer.plan, options.budget);
+    said(problem, answer, second, options.budget)
+}
+
+fn said(problem: &Problem, mut answer: Answer, second: Option<Plan>, budget: Budget) -> Answer {
+    answer.proof.binding = binding(problem, &answer.plan, budget);
+    answer.proof.runner_up = second.map(|plan| RunnerUp {
+        about: format!("{}: {:.3} s for {:.4} $/h", problem.words(&plan.replicas), plan.makespan_s, plan.usd_per_hour),
+        objective: plan.makespan_s,
+        replicas: plan.replicas,
+    });
+    answer
+}
+
+/// The best plan and its bound.
+///
+/// # Errors
+/// On figures without meaning, when nothing that can be rented serves a demand, or when the budget ended before a plan was found.
+pub fn solve(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    serviceable(problem)?;
+    let relaxed = relaxed(problem)?;
+    match options.form {
+        Form::Direct => direct(problem, relaxed, options.budget),
+        Form::Bisection { tolerance_s } => bisect(problem, relaxed, (tolerance_s, options.budget.gap), |trial| {
+            let replicas = program::within(problem, trial, options.budget)?;
+            Ok(split(problem, replicas, trial))
+        }),
+    }
+}
+
+/// Seconds before which no plan ends, by the relaxation of the program.
+///
+/// # Errors
+/// As `solve`.
+pub fn bound_s(problem: &Problem) -> Result<f64, RentalError> {
+    problem.check()?;
+    serviceable(problem)?;
+    relaxed(problem)
+}
+
+/// Every demand has a configuration that can be rented at all.
+fn serviceable(problem: &Problem) -> Result<(), RentalError> {
+    for (w, demand) in problem.demands.iter().enumerate().filter(|(_, demand)| demand.requests > 0.0) {
+        let mut serving = (0..problem.configurations.len()).filter(|&c| problem.seconds(c, w).is_some()).peekable();
+        if serving.peek().is_none() {
+            return Err(RentalError::Infeasible(format!("no configuration serves `{}`", demand.name)));
+        }
+        let cheapest = serving.clone().min_by(|&a, &b| problem.price(a).total_cmp(&problem.price(b)));
+        if serving.all(|c| problem.n_replicas_max(c) == 0) {
+            let c = cheapest.expect("not empty");
+            return Err(RentalError::Infeasible(format!(
+                "budget of {} $/h and availability allow no replica that serves `{}`; the cheapest, `{}`, takes {} $/h",
+                problem.budget_usd_per_hour,
+                demand.name,
+                problem.configurations[c].name,
+                problem.price(c)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Makespan of the relaxation, a bound on every plan; solved twice so that the second solve is in units of the answer.
+fn relaxed(problem: &Problem) -> Result<f64, RentalError> {
+    // Alone on all replicas of its fastest configuration, the slowest demand takes this long.
+    let alone = |w: usize| {
+        let on = |c: usize| Some(problem.seconds(c, w)? / f64::from(problem.n_replicas_max(c)));
+        (0..problem.configurations.len()).filter_map(on).fold(f64::INFINITY, f64::min)
+    };
+    let unit_s = (0..problem.demands.len()).map(alone).filter(|s| s.is_finite()).fold(0.0, f64::max);
+    let solve = |unit_s| program::direct(problem, Replicas::Split, unit_s, None, Budget::default());
+    let rough = solve(unit_s).map_err(|why| unsolved(problem, why))?.bound_s;
+    let bound_s = solve(rough).map_err(|why| unsolved(problem, why))?.bound_s;
+    if bound_s.is_finite() { Ok(bound_s) } else { Err(no_plan(problem)) }
+}
+
+fn no_plan(problem: &Problem) -> RentalError {
+    let budget = problem.budget_usd_per_hour;
+    RentalError::Infeasible(format!("no plan serves every demand within {budget} $/h and the available GPUs"))
+}
+
+fn unsolved(problem: &Problem, why: Unsolved) -> RentalError {
+    match why {
+        Unsolved::Infeasible => no_plan(problem),
+        Unsolved::Stopped(why) => RentalError::Budget(why),
+    }
+}
+
+/// Who decides the shares once replicas are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Assignment {
+    /// The split that ends soonest.
+    Soonest,
+    /// Every replica of a model gets the same.
+    Alike,
+}
+
+/// The plan of given replicas; `None` where they leave a demand unserved.
+#[must_use]
+pub fn assigned(problem: &Problem, replicas: &[u32], assignment: Assignment) -> Option<Plan> {
+    if assignment == Assignment::Alike {
+        return ablations::dealt(problem, replicas.to_vec());
+    }
+    // Twice, so that the second solve is in units of the answer.
+    let work = |w: usize| (0..replicas.len()).filter_map(|c| problem.seconds(c, w)).fold(f64::INFINITY, f64::min);
+    let unit_s: f64 = (0..problem.demands.len()).map(work).filter(|seconds| seconds.is_finite()).sum();
+    let rough = split(problem, replicas.to_vec(), unit_s)?;
+    split(problem, replicas.to_vec(), rough.makespan_s)
+}
+
+/// The plan of replicas, split exactly.
+fn split(problem: &Problem, replicas: Vec<u32>, unit_s: f64) -> Option<Plan> {
+    let (shares, makespan_s) = program::split(problem, &replicas, unit_s)?;
+    let n_gpus = problem.n_gpus(&replicas);
+    let usd_per_hour = problem.usd_per_hour(&replicas);
+    Some(Plan { replicas, n_gpus, usd_per_hour, shares, makespan_s })
+}
+
+fn direct(problem: &Problem, relaxed_s: f64, budget: Budget) -> Result<Answer, RentalError> {
+    let found = program::direct(problem, Replicas::Whole, relaxed_s, None, budget);
+    let found = found.map_err(|why| unsolved(problem, why))?;
+    let plan = split(problem, found.replicas, relaxed_s).ok_or_else(|| no_plan(problem))?;
+    let bound_s = found.bound_s.max(relaxed_s).min(plan.makespan_s);
+    let proof = Proof::new(plan.makespan_s, bound_s, found.solved.status);
+    Ok(Answer { plan, proof })
+}
+
+/// Bisects the makespan between the relaxation's and the best plan's; `test` returns a plan that ends within a makespan.
+fn bisect(
+    problem: &Problem,
+    relaxed_s: f64,
+    (tolerance_s, gap): (f64, f64),
+    test: impl Fn(f64) -> Result<Option<Plan>, Unsolved>,
+) -> Result<Answer, RentalError> {
+    if !(tolerance_s.is_finite() && tolerance_s > 0.0) {
+        return Err(RentalError::Input(format!("tolerance must be above 0 s, found {tolerance_s}")));
+    }
+    let mut below = relaxed_s;
+    let (mut trial, mut step) = (relaxed_s, FIRST_STEP);
+    let close = |above: f64, below: f64| above - below <= tolerance_s.max(gap * above);
+    let mut best: Option<Plan> = None;
+    let mut status = Status::Optimal;
+    for _ in 0..BISECTIONS_MAX {
+        match test(trial) {
+            Ok(Some(plan)) if best.as_ref().is_none_or(|best| plan.makespan_s < best.makespan_s) => best = Some(plan),
+            // A plan that the solver's tolerance let through ends later than asked: nothing ends sooner.
+            Ok(_) | Err(Unsolved::Infeasible) => below = trial,
+            Err(Unsolved::Stopped(_)) => {
+                status = Status::Feasible;
+                break;
+            }
+        }
+        let above = best.as_ref().map_or(f64::INFINITY, |plan| plan.makespan_s);
+        if above.is_finite() && close(above, below) || stop::is_asked() {
+            break;
+        }
+        trial = if above.is_finite() { below.midpoint(above) } else { relaxed_s * (1.0 + step) };
+        step *= WIDENS;
+    }
+    let plan = best.ok_or_else(|| no_plan(problem))?;
+    if !close(plan.makespan_s, below) {
+        status = Status::Feasible;
+    }
+    let proof = Proof::new(plan.makespan_s, below.min(plan.makespan_s), status);
+    Ok(Answer { plan, proof })
+}
+
+/// The limit whose lifting would lower the makespan most.
+fn binding(problem: &Problem, plan: &Plan, budget: Budget) -> String {
+    let all_usd: f64 = problem.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
+    let lifted = Problem { budget_usd_per_hour: all_usd.max(problem.budget_usd_per_hour), ..problem.clone() };
+    let limit = problem.budget_usd_per_hour;
+    let mut limits = vec![(format!("budget of {limit} $/h, of which {:.4} are spent", plan.usd_per_hour), lifted)];
+    for (offer, &taken) in plan.n_gpus.iter().enumerate() {
+        let Offer { name, usd_per_hour, n_available } = &problem.offers[offer];
+        let mut lifted = problem.clone();
+        lifted.offers[offer].n_available = super::whole((limit / usd_per_hour).floor()).max(*n_available);
+        if lifted != *problem {
+            limits.push((format!("availability of `{name}`: {taken} of {n_available} are rented"), lifted));
+        }
+    }
+    let options = Options { form: Form::Direct, budget };
+    // Limits in the order of what lifting them could give at best; most need no search.
+    let at_best = |(words, lifted): (String, Problem)| Some((relaxed(&lifted).ok()?, words, lifted));
+    let mut open: Vec<(f64, String, Problem)> = limits.into_iter().filter_map(at_best).collect();
+    open.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut best = (plan.makespan_s * (1.0 - HELPS), None);
+    for (bound_s, words, lifted) in open {
+        if bound_s >= best.0 {
+            break;
+        }
+        let makespan_s = solve(&lifted, options).map_or(f64::INFINITY, |answer| answer.plan.makespan_s);
+        if makespan_s < best.0 {
+            best = (makespan_s, Some(words));
+        }
+    }
+    match best {
+        (makespan_s, Some(words)) => {
+            format!("{words}; without that limit the work would end after {makespan_s:.3} s")
+        }
+        _ => "no single limit: more budget or more GPUs of one type alone would not end the work sooner".to_owned(),
+    }
+}
+
+/// The best plan that has fewer replicas of some configuration.
+fn runner_up(problem: &Problem, best: &Plan, budget: Budget) -> Option<Plan> {
+    let unit_s = best.makespan_s;
+    let found = program::direct(problem, Replicas::Whole, unit_s, Some(&best.replicas), budget).ok()?;
+    split(problem, found.replicas, unit_s)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,252 @@
+//! Plans that give up one of the three decisions (arXiv:2502.00722, baselines): one GPU type, a fixed mix, a fixed deployment, round robin.
+//!
+//! Round robin sends every demand to all replicas of its model alike, so that a replica of c takes T = Σ_w f_w/h_cw / N, where N counts
+//! the model's replicas; what is left to decide is y. Once the slowest configuration of a model is chosen, G = Σ_w f_w/h_cw, this is linear
+//! in z = 1/T: G·z <= N over the configurations that are not slower.
+
+use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
+
+use super::super::{Answer, Plan, Problem, Proof, RentalError, whole};
+use super::program::Replicas;
+use super::{Options, no_plan, relaxed, serviceable, solve};
+use crate::milp::{self, Budget, Program, Unsolved};
+use crate::train::policy::Status;
+use crate::stop;
+
+/// Choices of slowest configurations that round robin compares at most.
+const CHOICES_MAX: usize = 200_000;
+
+/// The best plan on one GPU type alone.
+///
+/// # Errors
+/// As `solve`; `Input` where no such type is offered.
+pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<Answer, RentalError> {
+    if offer >= problem.offers.len() {
+        let n = problem.offers.len();
+        return Err(RentalError::Input(format!("GPU type {offer} is not among the {n} that are offered")));
+    }
+    let mut alone = problem.clone();
+    let others = alone.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
+    others.for_each(|(_, other)| other.n_available = 0);
+    solve(&alone, options)
+}
+
+/// The best of all plans on one GPU type alone.
+///
+/// # Errors
+/// As `solve`, where no type alone has a plan; the reason is the first type's.
+pub fn one_type(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    let (mut best, mut why): (Option<Answer>, Option<RentalError>) = (None, None);
+    for offer in 0..problem.offers.len() {
+        match homogeneous(problem, offer, options) {
+            Ok(answer) if best.as_ref().is_none_or(|best| answer.plan.makespan_s < best.plan.makespan_s) => {
+                best = Some(answer);
+            }
+            Ok(_) => {}
+            Err(error) => why = why.or(Some(error)),
+        }
+    }
+    best.ok_or_else(|| why.expect("at least one type is offered, and none has a plan"))
+}
+
+/// The best deployment and split on a fixed mix: as many GPUs of each type as the budget allows when all types get the same number, or
+/// all of a type where it has fewer.
+///
+/// # Errors
+/// As `solve`.
+pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    let usd = |n: u32| -> f64 {
+        problem.offers.iter().map(|offer| f64::from(n.min(offer.n_available)) * offer.usd_per_hour).sum()
+    };
+    let most = problem.offers.iter().map(|offer| offer.n_available).max().unwrap_or(0);
+    // The cost rises with the number, so that halving finds the last one within the budget.
+    let (mut n, mut over) = (0, u64::from(most) + 1);
+    while over - u64::from(n) > 1 {
+        let middle = u32::try_from(u64::from(n).midpoint(over)).expect("at most the greatest availability");
+        if usd(middle) <= problem.budget_usd_per_hour * (1.0 + 1e-9) {
+            n = middle;
+        } else {
+            over = u64::from(middle);
+        }
+    }
+    let mut fixed = problem.clone();
+    fixed.offers.iter_mut().for_each(|offer| offer.n_available = offer.n_available.min(n));
+    solve(&fixed, options)
+}
+
+/// The best composition and split when every replica of a model has the same number of GPUs: the least with which each type that can
+/// hold the model does. Of a type's configurations with that number the first one counts.
+///
+/// # Errors
+/// As `solve`.
+pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    let total = |c: usize| problem.configurations[c].n_gpus.iter().sum::<u32>();
+    let is_of = |c: usize, model: usize, offer: usize| {
+        let configuration = &problem.configurations[c];
+        let mut taken = configuration.n_gpus.iter().enumerate().filter(|(_, n)| **n > 0);
+        configuration.model == model && taken.all(|(of, _)| of == offer)
+    };
+    let all = 0..problem.configurations.len();
+    let mut kept: Vec<usize> = Vec::new();
+    let n_models = problem.configurations.iter().map(|c| c.model + 1).max().unwrap_or(0);
+    for model in 0..n_models {
+        let of = |offer: usize| all.clone().filter(move |&c| is_of(c, model, offer));
+        let least = (0..problem.offers.len()).filter_map(|offer| of(offer).map(total).min()).max().unwrap_or(0);
+        kept.extend((0..problem.offers.len()).filter_map(|offer| of(offer).find(|&c| total(c) == least)));
+    }
+    let mut fixed = problem.clone();
+    for (c, configuration) in fixed.configurations.iter_mut().enumerate() {
+        // A configuration that is not kept serves nothing, so that indices stay those of the problem.
+        if !kept.contains(&c) {
+            configuration.requests_per_s.fill(0.0);
+        }
+    }
+    solve(&fixed, options)
+}
+
+/// The best composition and deployment when every replica of a model gets the same share of every demand: the best over every choice of
+/// a slowest configuration per model, in the order of what each model could do alone.
+///
+/// # Errors
+/// As `solve`; `Budget` for more than `CHOICES_MAX` choices.
+pub fn round_robin(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    serviceable(problem)?;
+    let unit_s = relaxed(problem)?;
+    let choices = choices(problem, unit_s)?;
+    let (mut best, mut bound_s): (Option<Plan>, f64) = (None, f64::INFINITY);
+    let mut status = Status::Optimal;
+    for (alone_s, slowest) in choices {
+        let most = best.as_ref().map_or(f64::INFINITY, |plan| plan.makespan_s);
+        if alone_s >= most || stop::is_asked() {
+            bound_s = bound_s.min(alone_s);
+            break;
+        }
+        match alike(problem, &slowest, Replicas::Whole, (unit_s, most), options.budget) {
+            Ok((replicas, least_s)) => {
+                bound_s = bound_s.min(least_s);
+                best = dealt(problem, replicas).filter(|plan| plan.makespan_s < most).or(best);
+            }
+            Err(Unsolved::Infeasible) => {}
+            Err(Unsolved::Stopped(_)) => {
+                bound_s = bound_s.min(alone_s);
+                status = Status::Feasible;
+            }
+        }
+    }
+    let plan = best.ok_or_else(|| no_plan(problem))?;
+    let proof = Proof::new(plan.makespan_s, bound_s.min(plan.makespan_s), status);
+    Ok(Answer { plan, proof })
+}
+
+/// The slowest configuration's seconds per model.
+type Slowest = Vec<(usize, f64)>;
+
+/// Every choice of a slowest configuration per model, with the makespan that no plan with it undercuts; soonest first.
+fn choices(problem: &Problem, unit_s: f64) -> Result<Vec<(f64, Slowest)>, RentalError> {
+    let mut models: Vec<usize> = problem.demands.iter().filter(|d| d.requests > 0.0).map(|d| d.model).collect();
+    models.sort_unstable();
+    models.dedup();
+    let mut all: Vec<(f64, Slowest)> = vec![(0.0, Vec::new())];
+    for model in models {
+        let of_model = (0..problem.configurations.len())
+            .filter(|&c| problem.configurations[c].model == model && problem.n_replicas_max(c) > 0);
+        let mut seconds: Vec<f64> = of_model.filter_map(|c| all_demands(problem, c)).collect();
+        seconds.sort_by(f64::total_cmp);
+        seconds.dedup();
+        if all.len() * seconds.len() > CHOICES_MAX {
+            return Err(RentalError::Budget(format!("round robin has more than {CHOICES_MAX} choices to compare")));
+        }
+        let alone = seconds.into_iter().filter_map(|seconds| {
+            let slowest = vec![(model, seconds)];
+            let found = alike(problem, &slowest, Replicas::Split, (unit_s, f64::INFINITY), Budget::default());
+            found.ok().map(|(_, least_s)| (least_s, seconds))
+        });
+        let alone: Vec<(f64, f64)> = alone.collect();
+        let with = |(before_s, slowest): &(f64, Slowest)| {
+            let (before_s, slowest) = (*before_s, slowest.clone());
+            let more = move |&(alone_s, seconds): &(f64, f64)| {
+                (alone_s.max(before_s), [slowest.as_slice(), &[(model, seconds)]].concat())
+            };
+            alone.iter().map(more).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(all)
+}
+
+/// Seconds of all the model's demands on one replica; `None` where it cannot serve one of them or has none.
+fn all_demands(problem: &Problem, c: usize) -> Option<f64> {
+    let model = problem.configurations[c].model;
+    let asked =
+        (0..problem.demands.len()).filter(|&w| problem.demands[w].model == model && problem.demands[w].requests > 0.0);
+    let seconds: Option<Vec<f64>> = asked.map(|w| problem.seconds(c, w)).collect();
+    seconds.filter(|seconds| !seconds.is_empty()).map(|seconds| seconds.iter().sum())
+}
+
+/// Replicas with the least makespan when each gets the same and none is slower than its model's choice; with a bound on that makespan.
+/// `(unit, most)`: a time of the order of the makespan, and one that is to be undercut.
+fn alike(
+    problem: &Problem,
+    slowest: &Slowest,
+    kind: Replicas,
+    (unit_s, most_s): (f64, f64),
+    budget: Budget,
+) -> Result<(Vec<u32>, f64), Unsolved> {
+    let mut variables = ProblemVariables::new();
+    let limit = |c: usize| slowest.iter().find(|(model, _)| *model == problem.configurations[c].model);
+    let is_open =
+        |c: &usize| limit(*c).zip(all_demands(problem, *c)).is_some_and(|((_, most), seconds)| seconds <= *most);
+    let open: Vec<usize> = (0..problem.configurations.len()).filter(is_open).collect();
+    let count = |c: usize| variable().min(0.0).max(f64::from(problem.n_replicas_max(c)));
+    let whole_or_not = |c: usize| if kind == Replicas::Whole { count(c).integer() } else { count(c) };
+    let replicas: Vec<(usize, Variable)> = open.iter().map(|&c| (c, variables.add(whole_or_not(c)))).collect();
+    let z = variables.add(variable().min(unit_s / most_s));
+    let sum = |of: &dyn Fn(usize) -> f64| -> Expression { replicas.iter().map(|&(c, y)| of(c) * y).sum() };
+    let mut constraints: Vec<Constraint> = Vec::new();
+    for &(model, seconds) in slowest {
+        let n = sum(&|c| f64::from(u8::from(problem.configurations[c].model == model)));
+        constraints.push(constraint!(seconds / unit_s * z <= n));
+    }
+    constraints.push(constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour));
+    for (offer, limit) in problem.offers.iter().enumerate() {
+        let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
+        constraints.push(constraint!(taken <= f64::from(limit.n_available)));
+    }
+    let wanted: Vec<Variable> = replicas.iter().map(|&(_, y)| y).collect();
+    let program = Program { variables, objective: -1.0 * z, constraints, start: Vec::new() };
+    let solved = milp::minimise(program, &wanted, budget)?;
+    let mut all = vec![0; problem.configurations.len()];
+    replicas.iter().zip(&solved.values).for_each(|(&(c, _), &y)| all[c] = whole(y));
+    let fastest = -solved.bound.unwrap_or(f64::NEG_INFINITY);
+    Ok((all, if fastest > 0.0 { unit_s / fastest } else { f64::INFINITY }))
+}
+
+/// The plan of replicas that all get the same; `None` where one of them cannot serve its model's demands, or a model has none.
+pub(super) fn dealt(problem: &Problem, replicas: Vec<u32>) -> Option<Plan> {
+    if replicas.iter().all(|&y| y == 0) {
+        return None;
+    }
+    let has_replica = |model| replicas.iter().zip(&problem.configurations).any(|(&y, c)| y > 0 && c.model == model);
+    if problem.demands.iter().any(|demand| demand.requests > 0.0 && !has_replica(demand.model)) {
+        return None;
+    }
+    let mut shares = vec![vec![0.0; problem.demands.len()]; replicas.len()];
+    let mut makespan_s = 0.0_f64;
+    for (c, &y) in replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
+        let model = problem.configurations[c].model;
+        let of_model = replicas.iter().zip(&problem.configurations).filter(|(_, other)| other.model == model);
+        let n: f64 = of_model.map(|(&y, _)| f64::from(y)).sum();
+        makespan_s = makespan_s.max(all_demands(problem, c)? / n);
+        for w in (0..problem.demands.len()).filter(|&w| problem.seconds(c, w).is_some()) {
+            shares[c][w] = f64::from(y) / n;
+        }
+    }
+    let n_gpus = problem.n_gpus(&replicas);
+    let usd_per_hour = problem.usd_per_hour(&replicas);
+    Some(Plan { replicas, n_gpus, usd_per_hour, shares, makespan_s })
+}

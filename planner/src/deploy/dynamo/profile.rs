@@ -1,0 +1,83 @@
+//! Profiles as Dynamo's profiler takes them before a deployment, here from an engine's table of iteration times.
+//!
+//! Prefill: one prompt at a time, chunk by chunk. Decode: iterations of a full batch at one context, for batches up to the engine's sequences
+//! and memory. Units: tokens, seconds, tokens per second and GPU. No queue is in either, so observed times correct them.
+
+use serve::replica::Engine;
+use serve::step_cost::{Chunk, SECONDS_PER_TICK, StepLoad};
+
+use super::{Decode, Prefill};
+
+/// Shortest prompt and context of a profile.
+const TOKENS_MIN: u32 = 16;
+/// Longest ones; border values hold beyond.
+const TOKENS_MAX: u32 = 1 << 17;
+
+fn f(ticks: u64) -> f64 {
+    hw::Tokens(ticks).as_f64() * SECONDS_PER_TICK
+}
+
+/// Powers of two up to what an engine takes, and that length itself.
+fn lengths(engine: &Engine) -> Vec<u32> {
+    let most = engine.limits.context_max.clamp(TOKENS_MIN, TOKENS_MAX);
+    let below = std::iter::successors(Some(TOKENS_MIN), |n| n.checked_mul(2)).take_while(|n| *n < most);
+    below.chain([most]).collect()
+}
+
+/// Seconds of one iteration of so many sequences that decode at a context.
+pub(super) fn decode_s(engine: &Engine, batch: u32, context: f64) -> f64 {
+    let keys = hw::Bytes::from_f64(context * f64::from(batch)).0;
+    let load = StepLoad { n_decode: batch, context: keys, n_sampled: batch, ..StepLoad::default() };
+    f(engine.table.step(&load, std::iter::empty()))
+}
+
+/// Seconds of the iterations that compute a prompt beside so many sequences that decode at a context.
+pub(super) fn prompt_s(engine: &Engine, prompt: u32, batch: u32, context: f64) -> Vec<f64> {
+    let keys = hw::Bytes::from_f64(context * f64::from(batch)).0;
+    let tokens = engine.limits.tokens_max.saturating_mul(engine.table.lanes().n());
+    let room = tokens.saturating_sub(batch).max(1);
+    let mut past = 0;
+    let mut all = Vec::new();
+    while past < prompt {
+        let new = room.min(prompt - past);
+        let n_sampled = batch + u32::from(past + new == prompt);
+        let load = StepLoad { n_decode: batch, context: keys, n_chunk_tokens: new, n_chunks: 1, n_sampled };
+        all.push(f(engine.table.step(&load, std::iter::once(Chunk { past, new }))));
+        past += new;
+    }
+    all
+}
+
+/// Sequences that decode at once at a context at most; at least one.
+pub(super) fn batch_max(engine: &Engine, context: f64) -> u32 {
+    let limits = &engine.limits;
+    let room = f64::from(limits.kv_blocks) * f64::from(limits.block_tokens);
+    let sequences = limits.sequences_max.saturating_mul(engine.table.lanes().ranks);
+    super::whole((room / context.max(1.0)).floor().max(1.0)).min(sequences)
+}
+
+/// One prompt at a time on a replica of so many GPUs.
+#[must_use]
+pub fn prefill(engine: &Engine, n_gpus: u32) -> Vec<Prefill> {
+    let row = |input: u32| {
+        let ttft_s: f64 = prompt_s(engine, input, 0, 0.0).iter().sum();
+        let input = f64::from(input);
+        Prefill { input, ttft_s, tokens_per_s: input / ttft_s / f64::from(n_gpus) }
+    };
+    lengths(engine).into_iter().map(row).collect()
+}
+
+/// Full batches at one context on a replica of so many GPUs.
+#[must_use]
+pub fn decode(engine: &Engine, n_gpus: u32) -> Vec<Decode> {
+    let mut rows = Vec::new();
+    for context in lengths(engine).into_iter().map(f64::from) {
+        let most = batch_max(engine, context);
+        let below = std::iter::successors(Some(1_u32), |n| n.checked_add((n / 4).max(1))).take_while(|n| *n < most);
+        rows.extend(below.chain([most]).map(|batch| {
+            let itl_s = decode_s(engine, batch, context);
+            Decode { context, itl_s, tokens_per_s: f64::from(batch) / itl_s / f64::from(n_gpus) }
+        }));
+    }
+    rows
+}

@@ -1,0 +1,142 @@
+//! Ways to put a model on a pool of nodes and to send requests through it: a table, a row per policy.
+
+use super::{Cluster, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
+use crate::milp::Budget;
+use crate::train::policy::Status;
+use crate::deploy::{Proof, RentalError};
+
+/// Where layers lie.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Placement {
+    /// The best that is found; with seconds for the program beside the descent.
+    Searched {
+        /// Wall clock of the program; 0 leaves it out.
+        solver_s: f64,
+    },
+    /// Of what the search looks at, the one that serves most when it is played; the caller plays.
+    Played,
+    /// Equal stages, nodes dealt to them.
+    Swarm,
+    /// Fastest nodes first, each where the rate is least.
+    Petals,
+    /// A pipeline per type of node.
+    Separate,
+    /// As it is said.
+    Given(Vec<Range>),
+}
+
+/// How requests find their way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduling {
+    /// Helix: weights of the maximum flow, and caches that are not overfilled.
+    Flow,
+    /// SWARM: by recent times.
+    Swarm,
+    /// By chance.
+    Random,
+}
+
+/// A policy of a pool.
+#[derive(Debug)]
+pub struct PoolPolicy {
+    /// Name in scenarios.
+    pub name: &'static str,
+    /// What it does, in a sentence.
+    pub about: &'static str,
+    /// Where layers lie.
+    pub placement: Placement,
+    /// How requests find their way.
+    pub scheduling: Scheduling,
+}
+
+/// All of them.
+pub static POLICIES: &[PoolPolicy] = &[
+    PoolPolicy {
+        name: "helix",
+        about: "layers by maximum flow, requests by its weights (arXiv:2406.01566)",
+        placement: Placement::Searched { solver_s: 0.0 },
+        scheduling: Scheduling::Flow,
+    },
+    PoolPolicy {
+        name: "played",
+        about: "of the placements that `helix` looks at the one that serves most in the simulation; requests as Helix",
+        placement: Placement::Played,
+        scheduling: Scheduling::Flow,
+    },
+    PoolPolicy {
+        name: "petals",
+        about: "each node takes the layers that are served worst, fast nodes first (arXiv:2209.01188); requests by maximum flow",
+        placement: Placement::Petals,
+        scheduling: Scheduling::Flow,
+    },
+    PoolPolicy {
+        name: "swarm",
+        about: "equal stages, requests by the recent times of the next nodes (arXiv:2301.11913)",
+        placement: Placement::Swarm,
+        scheduling: Scheduling::Swarm,
+    },
+    PoolPolicy {
+        name: "separate",
+        about: "one pipeline per type of node",
+        placement: Placement::Separate,
+        scheduling: Scheduling::Random,
+    },
+];
+
+impl Machines {
+    /// Puts the model on the nodes.
+    ///
+    /// # Errors
+    /// When figures have no meaning, or no token gets through.
+    pub fn place(&self, placement: &Placement) -> Result<Placed, RentalError> {
+        let cluster = self.cluster(Fill::Planned);
+        cluster.check()?;
+        match placement {
+            Placement::Searched { solver_s } if *solver_s > 0.0 => plan(&cluster, Budget::new(i32::MAX, *solver_s)),
+            Placement::Searched { .. } | Placement::Played => heuristic(&cluster),
+            Placement::Swarm => known(&cluster, swarm(&cluster)),
+            Placement::Petals => known(&cluster, petals(&cluster)),
+            // A type that cannot hold the model beside caches has to do with less cache.
+            Placement::Separate => {
+                let full = self.cluster(Fill::Full);
+                let (planned, forced) = (separate(&cluster), separate(&full));
+                let is_left_out = |name: &str| {
+                    let of = |(node, range): (&super::Node, &Range)| node.name == name && !range.is_empty();
+                    !cluster.nodes.iter().zip(&planned).any(of)
+                };
+                let choose = |i: usize| if is_left_out(&cluster.nodes[i].name) { forced[i] } else { planned[i] };
+                known(&full, (0..cluster.nodes.len()).map(choose).collect())
+            }
+            Placement::Given(ranges) => known(&self.cluster(Fill::Full), ranges.clone()),
+        }
+    }
+}
+
+impl Machines {
+    /// What the search looks at, each placement once.
+    ///
+    /// # Errors
+    /// When figures have no meaning.
+    pub fn candidates(&self) -> Result<Vec<Placed>, RentalError> {
+        let cluster = self.cluster(Fill::Planned);
+        cluster.check()?;
+        let mut found: Vec<Placed> = Vec::new();
+        for (_, ranges) in super::tried(&cluster) {
+            if !found.iter().any(|placed| placed.ranges == ranges) {
+                found.extend(known(&cluster, ranges));
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A placement that nobody searched for.
+fn known(cluster: &Cluster, ranges: Vec<Range>) -> Result<Placed, RentalError> {
+    let flow: Flow = max_flow(cluster, &ranges);
+    if flow.tokens_per_s <= 0.0 {
+        return Err(RentalError::Infeasible("no token gets through: no path has all layers".to_owned()));
+    }
+    let mut proof = Proof::new(flow.tokens_per_s, cluster.compute_bound().max(flow.tokens_per_s), Status::Heuristic);
+    proof.binding = format!("cut through {}", flow.cut.join(", "));
+    Ok(Placed { ranges, flow, proof })
+}

@@ -1,0 +1,188 @@
+//! Mélange under a budget: the shortest time in which its cheapest mix carries all work and costs no more than that.
+//!
+//! Mélange asks for the cheapest GPUs that carry given rates. Work that is to end after T seconds is a rate of f_w/T per type, and the price
+//! falls as T grows, so that halving finds the least T within the budget. As in the paper a GPU type has one configuration, the smallest
+//! that serves every type of request, and a plan is for one model.
+
+use super::{Load, solve, words};
+use crate::train::policy::Status;
+use crate::deploy::cost_efficiency::Options;
+use crate::deploy::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
+
+/// Slices of a type's work; the paper's suggestion.
+const N_SLICES: u32 = 4;
+/// Relative width of the interval of T at which halving ends.
+const WIDTH: f64 = 1e-4;
+/// Halvings at most.
+const STEPS_MAX: usize = 60;
+
+/// The plan.
+///
+/// # Errors
+/// On figures without meaning, for work of several models, and where no type within the budget carries everything.
+pub fn under_budget(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+    problem.check()?;
+    let asked: Vec<usize> = (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0).collect();
+    let model = problem.demands[asked[0]].model;
+    if asked.iter().any(|&w| problem.demands[w].model != model) {
+        return Err(RentalError::Infeasible("Mélange plans one model, and the work asks for several".to_owned()));
+    }
+    let of = chosen(problem, &asked);
+    let work = |c: usize| asked.iter().filter_map(|&w| problem.seconds(c, w)).sum::<f64>();
+    // One replica of any type ends by then.
+    let slowest = of.iter().flatten().map(|&c| work(c)).fold(0.0, f64::max);
+    let none =
+        || RentalError::Infeasible(format!("no mix within {} $/h carries all work", problem.budget_usd_per_hour));
+    let carried = |seconds: f64| -> Option<Plan> {
+        let rented = solve(&load(problem, &of, &asked, seconds), None, options.budget).ok()?;
+        let plan = plan(problem, &of, &asked, &rented.replicas, &rented.slices);
+        (plan.usd_per_hour <= problem.budget_usd_per_hour * (1.0 + 1e-9)).then_some(plan)
+    };
+    let (mut below, mut above) = (0.0, slowest);
+    let mut best = carried(slowest).ok_or_else(none)?;
+    for _ in 0..STEPS_MAX {
+        above = best.makespan_s.min(above);
+        if above - below <= WIDTH * above {
+            break;
+        }
+        let middle = f64::midpoint(below, above);
+        match carried(middle) {
+            Some(plan) if plan.makespan_s < best.makespan_s => best = plan,
+            Some(_) => above = middle,
+            None => below = middle,
+        }
+    }
+    let proof = Proof::new(best.makespan_s, below.min(best.makespan_s), Status::Heuristic);
+    Ok(Answer { plan: best, proof })
+}
+
+/// An answer with what keeps it from ending sooner, and the cheapest other mix that ends as soon, whatever it costs.
+#[must_use]
+pub fn explained(problem: &Problem, mut answer: Answer, options: Options) -> Answer {
+    let asked: Vec<usize> = (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0).collect();
+    let of = chosen(problem, &asked);
+    let makespan_s = answer.plan.makespan_s;
+    // Slices of the plan itself fit this load in spite of rounding; the sooner one is beyond what the search can tell apart.
+    let as_soon = load(problem, &of, &asked, makespan_s * (1.0 + 1e-9));
+    let sooner = load(problem, &of, &asked, makespan_s * (1.0 - 2.0 * WIDTH));
+    let budget = problem.budget_usd_per_hour;
+    answer.proof.binding = match solve(&sooner, None, options.budget) {
+        Ok(rented) => format!(
+            "budget of {budget} $/h: to end sooner the cheapest mix, {}, costs {:.4} $/h",
+            words(&sooner, &rented.replicas),
+            rented.usd_per_hour
+        ),
+        Err(why) => format!("availability: to end sooner, {why}"),
+    };
+    let taken: Vec<u32> = of.iter().map(|c| c.map_or(0, |c| answer.plan.replicas[c])).collect();
+    answer.proof.runner_up = solve(&as_soon, Some(&taken), options.budget).ok().map(|other| {
+        let rented = plan(problem, &of, &asked, &other.replicas, &other.slices);
+        RunnerUp {
+            about: format!(
+                "{}: {:.3} s for {:.4} $/h",
+                problem.words(&rented.replicas),
+                rented.makespan_s,
+                rented.usd_per_hour
+            ),
+            objective: rented.makespan_s,
+            replicas: rented.replicas,
+        }
+    });
+    answer
+}
+
+/// The configuration of every type.
+fn chosen(problem: &Problem, asked: &[usize]) -> Vec<Option<usize>> {
+    (0..problem.offers.len()).map(|offer| smallest(problem, offer, asked)).collect()
+}
+
+/// The configuration of a type alone with the fewest GPUs that serves everything; the first of equals.
+fn smallest(problem: &Problem, offer: usize, asked: &[usize]) -> Option<usize> {
+    let is_of = |c: &usize| {
+        let n_gpus = &problem.configurations[*c].n_gpus;
+        n_gpus.iter().enumerate().all(|(of, &n)| (of == offer) == (n > 0))
+            && asked.iter().all(|&w| problem.seconds(*c, w).is_some())
+    };
+    let all = (0..problem.configurations.len()).filter(is_of);
+    all.min_by_key(|&c| problem.configurations[c].n_gpus[offer])
+}
+
+/// All work within so many seconds, as rates.
+fn load(problem: &Problem, of: &[Option<usize>], asked: &[usize], seconds: f64) -> Load {
+    let offer = |(offer, c): (&Offer, &Option<usize>)| match c {
+        None => Offer { n_available: 0, ..offer.clone() },
+        Some(c) => {
+            Offer { name: offer.name.clone(), usd_per_hour: problem.price(*c), n_available: problem.n_replicas_max(*c) }
+        }
+    };
+    let rate = |c: &Option<usize>, w: usize| c.map_or(0.0, |c| problem.configurations[c].requests_per_s[w]);
+    Load {
+        offers: problem.offers.iter().zip(of).map(offer).collect(),
+        requests_per_s_max: of.iter().map(|c| asked.iter().map(|&w| rate(c, w)).collect()).collect(),
+        requests_per_s: asked.iter().map(|&w| problem.demands[w].requests / seconds).collect(),
+        n_slices: N_SLICES,
+    }
+}
+
+/// Replicas and slices by type as a plan.
+fn plan(problem: &Problem, of: &[Option<usize>], asked: &[usize], counts: &[u32], slices: &[Vec<u32>]) -> Plan {
+    let mut replicas = vec![0; problem.configurations.len()];
+    let mut shares = vec![vec![0.0; problem.demands.len()]; replicas.len()];
+    let mut makespan_s = 0.0_f64;
+    for (offer, c) in of.iter().enumerate().filter_map(|(offer, c)| Some((offer, (*c)?))) {
+        replicas[c] = counts[offer];
+        let mut busy_s = 0.0;
+        for (cell, &w) in asked.iter().enumerate() {
+            let share = f64::from(slices[offer][cell]) / f64::from(N_SLICES);
+            shares[c][w] = share;
+            busy_s += share * problem.seconds(c, w).unwrap_or(0.0);
+        }
+        if busy_s > 0.0 {
+            makespan_s = makespan_s.max(busy_s / f64::from(counts[offer]));
+        }
+    }
+    let (n_gpus, usd_per_hour) = (problem.n_gpus(&replicas), problem.usd_per_hour(&replicas));
+    Plan { replicas, n_gpus, usd_per_hour, shares, makespan_s }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::deploy::{Configuration, Demand};
+
+    #[test]
+    fn the_example_of_the_program_in_slices() {
+        // arXiv:2502.00722, section 4.2, without its pair of t2: of (1,2,0), (1,1,1), (2,0,0) and (0,2,2) the first is best. Slices are 20 and
+        // 5 requests; c1 takes one of the first type and three of the second, 20/1.0 + 15/1.2 = 32.5 s, and the pair of c2 the rest,
+        // (60/0.9 + 5/0.9)/2 = 325/9 s; every other split in slices ends later.
+        let offer = |name: &str, usd_per_hour| Offer { name: name.to_owned(), usd_per_hour, n_available: 2 };
+        let configuration = |n_gpus: [u32; 3], rates: [f64; 2]| Configuration {
+            name: "c".to_owned(),
+            model: 0,
+            n_gpus: n_gpus.to_vec(),
+            requests_per_s: rates.to_vec(),
+        };
+        let demand = |requests| Demand { name: String::new(), model: 0, requests };
+        let mut problem = Problem {
+            offers: vec![offer("t1", 4.0), offer("t2", 2.0), offer("t3", 2.0)],
+            configurations: vec![
+                configuration([1, 0, 0], [1.0, 1.2]),
+                configuration([0, 1, 0], [0.9, 0.9]),
+                configuration([0, 0, 1], [0.3, 0.5]),
+                configuration([0, 2, 0], [2.4, 1.5]),
+            ],
+            demands: vec![demand(80.0), demand(20.0)],
+            budget_usd_per_hour: 8.0,
+        };
+        let answer = under_budget(&problem, Options::default()).expect("a plan");
+        assert_eq!(answer.plan.replicas, [1, 2, 0, 0]);
+        assert!((answer.plan.makespan_s - 325.0 / 9.0).abs() < 1e-6, "{:?}", answer.plan);
+        // All of t1 would end it sooner, with more of t2 or t3 beside one of them, for more than 8 $/h; which is cheapest is the program's.
+        let said = explained(&problem, answer, Options::default()).proof;
+        assert!(said.binding.starts_with("budget of 8 $/h: to end sooner the cheapest mix, "), "{}", said.binding);
+        let second = said.runner_up.expect("another mix");
+        assert!(second.objective <= 325.0 / 9.0 + 1e-6 && second.replicas != [1, 2, 0, 0], "{second:?}");
+        problem.demands[1].model = 1;
+        assert!(matches!(under_budget(&problem, Options::default()), Err(RentalError::Infeasible(_))));
+    }
+}

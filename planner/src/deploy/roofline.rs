@@ -1,0 +1,76 @@
+//! Time of one layer of a model on tensor-parallel GPUs of one type, from datasheet figures: what the planners below `rental/` count with
+//! where no table was measured.
+//!
+//! A pass over D GPUs takes max(operations / (D·η_c·peak), bytes / (D·η_m·bandwidth)) + 4·(D-1)·(α + tokens·H·2 / (D·β)), the last part
+//! two all-reduces as rings. Coarser than the engine's step (`serve::step_cost`), which adds up operators by size with their start-up
+//! and the host's time: compare plans with it, not absolute figures. Units: bytes, seconds, tokens; 16-bit numbers.
+
+use hw::{Dtype, Gpu, Tokens};
+use engine::model::Model;
+
+/// Share of the tensor peak that prompts reach; assumption, of the order of published model utilisation.
+const COMPUTE_REACHED: f64 = 0.6;
+/// Share of memory bandwidth; aiconfigurator's correction.
+const BANDWIDTH_REACHED: f64 = 0.8;
+/// Share of a link's bandwidth; as `engine::cost::roofline`.
+pub(super) const LINK_REACHED: f64 = 0.75;
+/// Start-up of a message inside a node, seconds; aiconfigurator's correction.
+const LINK_START_S: f64 = 10e-6;
+/// Share of memory that weights and cache may take; the common default of serving engines.
+pub(super) const MEMORY_USED: f64 = 0.9;
+/// Requests of a batch at most; the common default of serving engines.
+pub(super) const BATCH_MAX: f64 = 256.0;
+
+/// The mean layer of a model.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Layer {
+    /// Bytes of its weights.
+    pub(super) weight_bytes: f64,
+    /// Bytes of keys and values of a token.
+    pub(super) kv_bytes: f64,
+    /// Parameters that a token meets.
+    active: f64,
+    /// Width of all attention heads.
+    heads: f64,
+    hidden: f64,
+}
+
+/// What a pass over a layer holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Pass {
+    /// New tokens.
+    pub(super) tokens: f64,
+    /// Tokens that each of them attends to, for the operations.
+    pub(super) attended: f64,
+    /// Tokens whose keys and values are read.
+    pub(super) read: f64,
+}
+
+fn f(count: u64) -> f64 {
+    Tokens(count).as_f64()
+}
+
+impl Layer {
+    /// Of a model; parameters outside its layers are spread over them.
+    pub(super) fn of(model: &Model) -> Self {
+        let layers = f(model.n_layers);
+        let width = model.latent.map_or(2 * model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
+        Self {
+            weight_bytes: 2.0 * f(model.n_parameters()) / layers,
+            kv_bytes: 2.0 * f(width),
+            active: f(model.active_parameters()) / layers,
+            heads: f(model.n_heads * model.head_dim),
+            hidden: f(model.hidden),
+        }
+    }
+
+    /// Seconds of a pass on `d` tensor-parallel GPUs.
+    pub(super) fn seconds(&self, gpu: &Gpu, d: f64, pass: Pass) -> f64 {
+        let flops = pass.tokens * (2.0 * self.active + 4.0 * pass.attended * self.heads);
+        let bytes = self.weight_bytes + pass.read * self.kv_bytes;
+        let compute = flops / (d * COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
+        let memory = bytes / (d * BANDWIDTH_REACHED * gpu.memory_bandwidth.get());
+        let message = pass.tokens * self.hidden * 2.0 / (d * LINK_REACHED * gpu.intra_node_bandwidth.get());
+        compute.max(memory) + 4.0 * (d - 1.0) * (LINK_START_S + message)
+    }
+}

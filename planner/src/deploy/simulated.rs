@@ -1,0 +1,203 @@
+//! Rates and replays by the serving simulator, so that a plan and what it is held against come from one table of iteration times.
+//!
+//! The rate of a request type is a replica's slope once its batch is full: h = n / (t(2n) − t(n)), where t(n) is when the last of n requests
+//! ends that are all there at the start. Below that the replica is not saturated, and a rate would understate what it can do (arXiv:2502.00722,
+//! appendix L, fits measured points; here the engine itself is asked). `replay` serves all requests of a plan with all its replicas.
+//!
+//! Units: tokens, requests, seconds. Deterministic: types are interleaved evenly, without draws.
+
+use hw::Time;
+use serve::assignment::Assignment;
+use serve::fleet::{Fleet, Group, Served, serve};
+use serve::replica::Engine;
+use serve::request::{Request, Requests};
+use serve::router::{self, Router};
+
+use super::throughput::Lengths;
+use super::{Plan, Problem};
+
+/// Requests over sequences of a batch that count as many enough for the slope.
+const BATCHES: u32 = 3;
+
+/// Deals items with given weights so that every beginning has each in its share: the one that lags most is next, the first of equals.
+struct Dealer {
+    weights: Vec<f64>,
+    dealt: Vec<f64>,
+    total: f64,
+}
+
+impl Dealer {
+    fn new(weights: Vec<f64>) -> Self {
+        let (dealt, total) = (vec![0.0; weights.len()], 0.0);
+        Self { weights, dealt, total }
+    }
+
+    fn next(&mut self) -> usize {
+        self.total += 1.0;
+        let sum: f64 = self.weights.iter().sum();
+        let lag = |index: usize| self.weights[index] / sum * self.total - self.dealt[index];
+        let open = (0..self.weights.len()).filter(|&index| self.weights[index] > 0.0);
+        let chosen = open.fold(None, |best: Option<usize>, index| match best {
+            Some(best) if lag(best) >= lag(index) => Some(best),
+            _ => Some(index),
+        });
+        let chosen = chosen.expect("some weight is above zero");
+        self.dealt[chosen] += 1.0;
+        chosen
+    }
+}
+
+/// Requests that are all there at the start, with the type of each; types are interleaved in their shares.
+fn mixed(work: &[(Lengths, u64)]) -> (Requests, Vec<usize>) {
+    let n: u64 = work.iter().map(|(_, n)| n).sum();
+    let mut dealer = Dealer::new(work.iter().map(|&(_, n)| hw::Tokens(n).as_f64()).collect());
+    let kinds: Vec<usize> = (0..n).map(|_| dealer.next()).collect();
+    let small = |tokens: hw::Tokens| u32::try_from(tokens.0).unwrap_or(u32::MAX).max(1);
+    let of = |kind: &usize| Request::new(Time::ZERO, small(work[*kind].0.input), small(work[*kind].0.output));
+    (Requests::of(kinds.iter().map(of).collect()), kinds)
+}
+
+/// A router of the table.
+fn router(name: &str) -> Box<dyn Router> {
+    (router::named(name).expect("listed").make)(0)
+}
+
+fn end_s(served: &Served) -> f64 {
+    let last = served.records.list.iter().filter_map(|record| record.finished()).max();
+    last.map_or(0.0, |last| (last - Time::ZERO).to_seconds().get())
+}
+
+/// Seconds that one replica takes for requests of several types that are all there at the start; infinite where it refuses one.
+#[must_use]
+pub fn alone_s(engine: &Engine, work: &[(Lengths, u64)]) -> f64 {
+    let (requests, _) = mixed(work);
+    if requests.is_empty() {
+        return 0.0;
+    }
+    let served = serve(&requests, &[engine], router("round-robin").as_mut());
+    if served.n_refused > 0 { f64::INFINITY } else { end_s(&served) }
+}
+
+/// Saturated requests per second of one replica; 0 where it cannot hold such a request.
+#[must_use]
+pub fn requests_per_s(engine: &Engine, lengths: Lengths) -> f64 {
+    let n = u64::from(BATCHES * engine.limits.sequences_max);
+    let (once, twice) = (alone_s(engine, &[(lengths, n)]), alone_s(engine, &[(lengths, 2 * n)]));
+    if twice.is_finite() { hw::Tokens(n).as_f64() / (twice - once) } else { 0.0 }
+}
+
+/// What serving a plan's requests with its replicas gave.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Replay {
+    /// When the last request ended, seconds.
+    pub makespan_s: f64,
+    /// Requests that no replica could hold.
+    pub n_refused: u64,
+}
+
+/// Serves all requests of a problem with the fleet of a plan: a group per configuration, requests by the shares of the plan, and inside a group
+/// to the least loaded replica. `lengths[w]` and `engines[c]` are those of the problem.
+#[must_use]
+pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[Engine]) -> Replay {
+    let count = |requests: f64| hw::Bytes::from_f64(requests.round()).0;
+    let work: Vec<(Lengths, u64)> =
+        lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect();
+    let (requests, kinds) = mixed(&work);
+    let used: Vec<usize> = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0).collect();
+    let group = |&c: &usize| Group {
+        gpus_per_replica: problem.configurations[c].n_gpus.iter().sum(),
+        ..Group::new(problem.configurations[c].name.clone(), engines[c].clone(), plan.replicas[c])
+    };
+    let small = |index: usize| u32::try_from(index).expect("few types");
+    let assignment = Assignment {
+        types: kinds.into_iter().map(small).collect(),
+        shares: (0..work.len()).map(|w| used.iter().map(|&c| plan.shares[c][w]).collect()).collect(),
+        onward: Vec::new(),
+    };
+    let fleet = Fleet { groups: used.iter().map(group).collect(), assignment, ..Fleet::default() };
+    let served = fleet.serve(&requests, router("plan-weights").as_mut());
+    Replay { makespan_s: end_s(&served), n_refused: served.n_refused }
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::{Seconds, Tokens};
+    use serve::replica::{Limits, Preemption, Spans};
+    use serve::step_cost::StepTable;
+
+    use super::super::{Configuration, Demand, Offer};
+    use super::*;
+
+    /// One sequence at a time, every iteration a millisecond: a request of any prompt takes as many milliseconds as it has outputs.
+    fn engine() -> Engine {
+        let limits = Limits {
+            sequences_max: 1,
+            tokens_max: 1 << 16,
+            context_max: 1 << 16,
+            block_tokens: 16,
+            kv_blocks: 1 << 12,
+            watermark_blocks: 0,
+            preemption: Preemption::Recompute,
+            shares_prefixes: false,
+        };
+        let batcher = serve::batcher::named("vllm-v1").expect("listed");
+        Engine { limits, table: StepTable::constant(Seconds::new(1e-3)), batcher, spans: Spans::Closed }
+    }
+
+    fn of(output: u64) -> Lengths {
+        Lengths { input: Tokens(100), output: Tokens(output) }
+    }
+
+    #[test]
+    fn a_replica_that_serves_one_at_a_time_has_the_rate_of_its_service() {
+        let engine = engine();
+        assert!((requests_per_s(&engine, of(10)) - 100.0).abs() < 1e-9);
+        assert!((alone_s(&engine, &[(of(10), 30), (of(20), 10)]) - 0.5).abs() < 1e-9);
+        assert_eq!(requests_per_s(&engine, of(1 << 20)), 0.0, "longer than the replica's context");
+        assert_eq!(alone_s(&engine, &[(of(10), 0)]), 0.0);
+    }
+
+    #[test]
+    fn shares_are_kept_at_every_beginning() {
+        let mut dealer = Dealer::new(vec![0.5, 0.0, 0.3, 0.2]);
+        let mut counts = [0_usize; 4];
+        for n in 1..=100_usize {
+            counts[dealer.next()] += 1;
+            for (count, share) in counts.iter().zip([0.5, 0.0, 0.3, 0.2]) {
+                let (count, n) = (Tokens(*count as u64).as_f64(), Tokens(n as u64).as_f64());
+                assert!((count - share * n).abs() < 1.0 + 1e-9, "{counts:?}");
+            }
+        }
+        assert_eq!(counts, [50, 0, 30, 20]);
+    }
+
+    #[test]
+    fn a_plan_is_served_as_it_says() {
+        // Types of 10 and 20 ms; two replicas take half of the first type each, the second one all of the other: 0.5 s and 0.9 s.
+        let engine = engine();
+        let offers = vec![Offer { name: "g".to_owned(), usd_per_hour: 1.0, n_available: 2 }];
+        let configuration = |name: &str| Configuration {
+            name: name.to_owned(),
+            model: 0,
+            n_gpus: vec![1],
+            requests_per_s: vec![100.0, 50.0],
+        };
+        let demand = |requests| Demand { name: String::new(), model: 0, requests };
+        let problem = Problem {
+            offers,
+            configurations: vec![configuration("a"), configuration("b")],
+            demands: vec![demand(100.0), demand(20.0)],
+            budget_usd_per_hour: 2.0,
+        };
+        let plan = Plan {
+            replicas: vec![1, 1],
+            n_gpus: vec![2],
+            usd_per_hour: 2.0,
+            shares: vec![vec![0.5, 0.0], vec![0.5, 1.0]],
+            makespan_s: 0.9,
+        };
+        let replay = replay(&problem, &plan, &[of(10), of(20)], &[engine.clone(), engine]);
+        assert!((replay.makespan_s - 0.9).abs() < 1e-9, "{replay:?}");
+        assert_eq!(replay.n_refused, 0);
+    }
+}

@@ -1,0 +1,349 @@
+//! ThunderServe (arXiv:2502.09334): prefill and decode on different groups of mixed GPUs with uneven links.
+//!
+//! Above, tabu search over groups and their phases (`thunderserve/search.rs`): flip a phase, exchange two, split, merge, move GPUs. Below, per group the
+//! best stages (`thunderserve/group.rs`) and a transportation program from prefill to decode groups (`thunderserve/transport.rs`). After a
+//! loss or a change of load `replan` keeps groups and stages and flips phases only, so that no weight is loaded again.
+//!
+//! The hand-over of a prompt's keys and values takes start + tokens·bytes·(bits/16) / bandwidth; 4 bits on the wire is the paper's
+//! compression. Objective: the share of requests that meet both targets. Several details of the paper are not public; what is assumed here:
+//! mean waits of M/D/1 queues, a wire that a pair's largest machines share, and the constants below. `thunderserve/bound.rs` has what no
+//! deployment is planned above. Units: seconds, bytes per second.
+
+pub mod bound;
+pub mod colocated;
+mod group;
+pub mod replay;
+mod search;
+mod transport;
+
+pub use colocated::Replica;
+pub use group::Stage;
+pub use transport::{Transport, solve as transport};
+
+use hw::Gpu;
+use engine::model::Model;
+use serve::request::Request;
+
+use super::roofline::LINK_REACHED;
+use super::throughput::Lengths;
+use super::{Proof, RentalError, RunnerUp};
+
+/// Part of the per-token target that a decode step may take; the rest is for the hand-over.
+const DECODE_SHARE: f64 = 0.9;
+
+/// GPUs of one type behind one link.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Name, for messages.
+    pub name: String,
+    /// Type of its GPUs.
+    pub gpu: Gpu,
+    /// GPUs that are alive.
+    pub n_gpus: u32,
+}
+
+/// Machines and the links between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// Machines.
+    pub machines: Vec<Machine>,
+    /// `links[a][b]`: bytes per second from machine a to machine b; the diagonal is not read.
+    pub links: Vec<Vec<f64>>,
+    /// Start-up of a message between machines, seconds.
+    pub start_s: f64,
+}
+
+impl Pool {
+    /// Bytes per second that reach machine b from a.
+    fn bandwidth(&self, a: usize, b: usize) -> f64 {
+        if a == b { LINK_REACHED * self.machines[a].gpu.intra_node_bandwidth.get() } else { self.links[a][b] }
+    }
+}
+
+/// What is served, and how well.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Task {
+    /// GPUs.
+    pub pool: Pool,
+    /// Model, in bf16.
+    pub model: Model,
+    /// Request types with their shares, which sum to 1.
+    pub classes: Vec<(Lengths, f64)>,
+    /// Arrivals.
+    pub requests_per_s: f64,
+    /// Target of the time to the first token, seconds.
+    pub ttft_s: f64,
+    /// Target of the time per output token, seconds.
+    pub tpot_s: f64,
+    /// Bits of a key or value on the wire: 16, or 4 with compression.
+    pub wire_bits: u32,
+}
+
+/// Phase of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Reads prompts.
+    Prefill,
+    /// Generates tokens.
+    Decode,
+}
+
+impl Phase {
+    const fn other(self) -> Self {
+        match self {
+            Self::Prefill => Self::Decode,
+            Self::Decode => Self::Prefill,
+        }
+    }
+}
+
+/// A replica.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// GPUs of each machine.
+    pub n_gpus: Vec<u32>,
+    /// Phase.
+    pub phase: Phase,
+    /// Stages in order; empty where the GPUs cannot hold the model and stay idle.
+    pub stages: Vec<Stage>,
+}
+
+/// Groups and routes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deployment {
+    /// Groups.
+    pub groups: Vec<Group>,
+    /// `routes[i][j]`: share of all requests that group i prefills and group j decodes.
+    pub routes: Vec<Vec<f64>>,
+    /// Share of all requests that meet both targets.
+    pub attainment: f64,
+    /// Requests per second that are served.
+    pub requests_per_s: f64,
+    /// Deployments that the search looked at.
+    pub n_evaluated: usize,
+    /// What is known; the objective is the attainment, its bound that of `bound.rs` over the arrivals.
+    pub proof: Proof,
+}
+
+/// Limits of the search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tabu {
+    /// Steps.
+    pub steps: usize,
+    /// Neighbours per step, drawn from all.
+    pub neighbours: usize,
+    /// Deployments that may not be entered again at once.
+    pub memory: usize,
+    /// Searches from drawn groups beside those from halves and whole machines.
+    pub restarts: usize,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl Default for Tabu {
+    fn default() -> Self {
+        Self { steps: 100, neighbours: 40, memory: 10, restarts: 2, seed: 0 }
+    }
+}
+
+impl Task {
+    /// Mean prompt and answer in tokens.
+    fn mean(&self) -> (f64, f64) {
+        let sum = |of: &dyn Fn(&Lengths) -> f64| self.classes.iter().map(|(lengths, share)| share * of(lengths)).sum();
+        (sum(&|lengths| lengths.input.as_f64()), sum(&|lengths| lengths.output.as_f64()))
+    }
+
+    /// Tokens of the longest request.
+    fn longest(&self) -> f64 {
+        self.classes.iter().map(|(lengths, _)| (lengths.input + lengths.output).as_f64()).fold(0.0, f64::max)
+    }
+
+    /// The same with one machine only.
+    fn alone(&self, machine: usize) -> Self {
+        let mut task = self.clone();
+        let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != machine);
+        others.for_each(|(_, other)| other.n_gpus = 0);
+        task
+    }
+
+    /// Bytes of a prompt's keys and values on the wire.
+    #[must_use]
+    pub fn wire_bytes(&self, input: f64) -> f64 {
+        let token = 4.0 * hw::Tokens(self.model.n_layers * self.model.kv_width()).as_f64();
+        input * token * f64::from(self.wire_bits) / 16.0
+    }
+
+    fn check(&self) -> Result<(), RentalError> {
+        let input = |message: String| Err(RentalError::Input(message));
+        let positive = |value: f64| value.is_finite() && value > 0.0;
+        let n = self.pool.machines.len();
+        if self.pool.machines.iter().all(|machine| machine.n_gpus == 0) {
+            return input("the pool has no GPU".to_owned());
+        }
+        let bare = |gpu: &Gpu| {
+            let rates = [gpu.peak_bf16.get(), gpu.memory_bandwidth.get(), gpu.intra_node_bandwidth.get()];
+            !rates.into_iter().all(positive)
+        };
+        if let Some(machine) = self.pool.machines.iter().find(|machine| bare(&machine.gpu)) {
+            return input(format!("GPU of `{}` needs a peak and bandwidths above 0", machine.name));
+        }
+        if self.model.n_layers == 0 || self.model.kv_width() == 0 {
+            return input(format!("model `{}` has no layers or no keys and values", self.model.name));
+        }
+        if self.pool.links.len() != n || self.pool.links.iter().any(|row| row.len() != n) {
+            return input(format!("links must be a table of {n} by {n} machines"));
+        }
+        let links = self
+            .pool
+            .links
+            .iter()
+            .enumerate()
+            .flat_map(|(a, row)| row.iter().enumerate().filter(move |(b, _)| *b != a).map(|(_, link)| *link));
+        if let Some(link) = links.into_iter().find(|link| !positive(*link)) {
+            return input(format!("a link must be above 0 bytes/s, found {link}"));
+        }
+        if !(self.pool.start_s.is_finite() && self.pool.start_s >= 0.0) {
+            return input(format!("start-up of a message must not be below 0 s, found {}", self.pool.start_s));
+        }
+        let bare = |lengths: &Lengths| lengths.input.0 == 0 || lengths.output.0 == 0;
+        if let Some((lengths, share)) = self.classes.iter().find(|(l, share)| bare(l) || !positive(*share)) {
+            return input(format!("a request type needs tokens and a share above 0, found {lengths:?} with {share}"));
+        }
+        let sum: f64 = self.classes.iter().map(|(_, share)| share).sum();
+        if self.classes.is_empty() {
+            return input("there is no request type".to_owned());
+        }
+        if (sum - 1.0).abs() > 1e-6 {
+            return input(format!("shares of request types must sum to 1, found {sum}"));
+        }
+        let targets = [("arrivals", self.requests_per_s), ("ttft_s", self.ttft_s), ("tpot_s", self.tpot_s)];
+        if let Some((name, value)) = targets.into_iter().find(|(_, value)| !positive(*value)) {
+            return input(format!("`{name}` must be above 0, found {value}"));
+        }
+        if !(1..=16).contains(&self.wire_bits) {
+            return input(format!("bits on the wire are 1 to 16, found {}", self.wire_bits));
+        }
+        Ok(())
+    }
+}
+
+/// Groups, phases, stages and routes by tabu search.
+///
+/// # Errors
+/// On figures without meaning, and when no group of all GPUs can hold the model or meet a target.
+pub fn plan(task: &Task, tabu: Tabu) -> Result<Deployment, RentalError> {
+    task.check()?;
+    search::full(task, tabu)
+}
+
+/// Flips phases of what is left of a deployment: groups that need GPUs which `task` no longer has are dropped, stages stay. With the changed
+/// load or pool in `task`.
+///
+/// # Errors
+/// On figures without meaning, and when no pair of phases is left.
+pub fn replan(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalError> {
+    task.check()?;
+    search::flips(task, deployment)
+}
+
+/// The same groups and phases under a task that has changed: a plan that nobody adapts.
+///
+/// # Errors
+/// On figures without meaning, and when no pair of phases is left.
+pub fn stale(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalError> {
+    task.check()?;
+    search::kept(task, deployment)
+}
+
+/// Parts of the task's arrivals for which plans are made when the one that plays best is looked for.
+const LOADS: [f64; 7] = [1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12];
+
+/// A deployment, and the rate of arrivals that it was planned for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlayedBest {
+    /// Groups and routes.
+    pub deployment: Deployment,
+    /// Arrivals for which it was planned.
+    pub planned_for_per_s: f64,
+    /// The same groups with routes for all arrivals of the task: what they serve at most by the planner's means, its bound and its limit.
+    pub loaded: Deployment,
+    /// Different deployments that were played.
+    pub n_played: usize,
+    /// The second of these; the objective is the requests per second of which enough met both targets when it was played.
+    pub runner_up: Option<RunnerUp>,
+}
+
+/// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
+/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second.
+///
+/// # Errors
+/// On figures without meaning, and when there is no plan for any load.
+pub fn plan_played(task: &Task, tabu: Tabu, requests: &[Request], share: f64) -> Result<PlayedBest, RentalError> {
+    let mut found: Vec<(f64, f64, Deployment)> = Vec::new();
+    let mut why = None;
+    for load in LOADS {
+        let planned_for_per_s = load * task.requests_per_s;
+        match plan(&Task { requests_per_s: planned_for_per_s, ..task.clone() }, tabu) {
+            Ok(deployment) => {
+                if found.iter().any(|(_, _, known)| known.groups == deployment.groups) {
+                    continue;
+                }
+                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment), requests, share);
+                found.push((rate, planned_for_per_s, deployment));
+            }
+            Err(error) => why = Some(error),
+        }
+    }
+    let n_played = found.len();
+    // The first of equals is the one for the heavier load.
+    found.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut found = found.into_iter();
+    let none = || RentalError::Infeasible("no load has a plan".to_owned());
+    let (_, planned_for_per_s, deployment) = found.next().ok_or_else(|| why.unwrap_or_else(none))?;
+    let runner_up = found.next().map(|(rate, _, other)| search::runner_up(task, &other, rate));
+    let loaded = search::kept(task, &deployment)?;
+    Ok(PlayedBest { deployment, planned_for_per_s, loaded, n_played, runner_up })
+}
+
+/// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the
+/// deployments that play best.
+///
+/// # Errors
+/// On figures without meaning, and when no machine holds both phases.
+pub fn within_machines(
+    task: &Task,
+    tabu: Tabu,
+    requests: &[Request],
+    share: f64,
+) -> Result<Vec<PlayedBest>, RentalError> {
+    task.check()?;
+    let alone = |machine: usize| plan_played(&task.alone(machine), tabu, requests, share);
+    let found: Vec<PlayedBest> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
+    if found.is_empty() {
+        return Err(RentalError::Infeasible(
+            "no machine alone holds the model in both phases within the targets".to_owned(),
+        ));
+    }
+    Ok(found)
+}
+
+/// Seconds to the first token and per further token of a mean request that is alone on a machine, with the layout that is best for either.
+///
+/// # Errors
+/// On figures without meaning, and when the machine does not hold the model.
+pub fn alone_s(task: &Task, machine: usize) -> Result<(f64, f64), RentalError> {
+    task.check()?;
+    let mut n_gpus = vec![0; task.pool.machines.len()];
+    n_gpus[machine] = task.pool.machines[machine].n_gpus;
+    let (input, output) = task.mean();
+    let times = group::layouts(task, &n_gpus).into_iter();
+    let times = times
+        .map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
+    let best = times.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
+    best.ok_or_else(|| {
+        RentalError::Infeasible(format!("`{}` alone does not hold the model", task.pool.machines[machine].name))
+    })
+}
+
+#[cfg(test)]
+mod tests;

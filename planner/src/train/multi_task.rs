@@ -1,0 +1,126 @@
+//! Several tasks that share parts of a model, on one machine: which layers run where and when (`train::multi_task` has the nouns).
+//!
+//! `contract` makes the plannable units, `spindle` plans them in waves after Spindle (arXiv:2409.03365) with `optimum` (continuous allocation)
+//! and `waves`; `sequential`, `distmm` and `optimus` are what it is compared with. A policy decides on slots, that is devices by number
+//! and start; `place` gives them devices. `bound` is below every schedule, whoever made it.
+
+pub mod bound;
+pub mod contract;
+pub mod distmm;
+pub mod optimum;
+pub mod optimus;
+pub mod place;
+pub mod sequential;
+pub mod spindle;
+pub mod traffic;
+pub mod waves;
+
+#[cfg(test)]
+mod tests;
+
+use train::multi_task::Work;
+use train::multi_task::schedule::Schedule;
+
+use place::Placement;
+
+/// Layers of a `MetaOp` on a number of devices, not yet which.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slot {
+    /// Index of the `MetaOp`.
+    pub meta_op: usize,
+    /// First layer.
+    pub first: u32,
+    /// Layers.
+    pub n_layers: u32,
+    /// Index into the `MetaOp`'s sizes.
+    pub size: usize,
+    /// Wave.
+    pub wave: u32,
+    /// Start, seconds.
+    pub start_s: f64,
+}
+
+impl Slot {
+    /// End, seconds.
+    #[must_use]
+    pub fn end_s(&self, work: &Work) -> f64 {
+        self.start_s + f64::from(self.n_layers) * work.curves[self.meta_op].points()[self.size].1
+    }
+}
+
+/// Seconds from the first start to the last end.
+#[must_use]
+pub fn makespan_s(work: &Work, slots: &[Slot]) -> f64 {
+    slots.iter().map(|slot| slot.end_s(work)).fold(0.0, f64::max)
+}
+
+/// Slots of a policy, and what it can say of them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Decided {
+    /// Slots by start.
+    pub slots: Vec<Slot>,
+    /// In words.
+    pub notes: Vec<String>,
+}
+
+/// How tasks share the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Waves over all tasks.
+    Spindle,
+    /// One `MetaOp` after another on all devices.
+    Sequential,
+    /// One task after another, its branches side by side.
+    DistMm,
+    /// Tasks side by side, each a sequence on devices of its own.
+    Optimus,
+}
+
+/// Policies with what they do.
+pub const POLICIES: [(&str, Policy, &str); 4] = [
+    (
+        "spindle",
+        Policy::Spindle,
+        "waves over all tasks: continuous optimum per level, cut to two sizes, packed into waves (arXiv:2409.03365)",
+    ),
+    (
+        "sequential",
+        Policy::Sequential,
+        "every part of every task on all GPUs, one after another, as Megatron-LM and DeepSpeed run several tasks",
+    ),
+    (
+        "distmm-mt",
+        Policy::DistMm,
+        "tasks one after another, the branches of a task side by side on GPUs in proportion to their work (DistMM)",
+    ),
+    (
+        "spindle-optimus",
+        Policy::Optimus,
+        "tasks side by side on GPUs of their own, given where they shorten a task most (Optimus)",
+    ),
+];
+
+/// A schedule with devices, and what is known of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Planned {
+    /// The schedule.
+    pub schedule: Schedule,
+    /// Planned seconds of forward and backward.
+    pub seconds: f64,
+    /// What the policy says, and where the devices came from.
+    pub notes: Vec<String>,
+}
+
+/// Decides and places.
+#[must_use]
+pub fn plan(work: &Work, policy: Policy, placement: Placement) -> Planned {
+    let decided = match policy {
+        Policy::Spindle => spindle::decide(work),
+        Policy::Sequential => sequential::decide(work),
+        Policy::DistMm => distmm::decide(work),
+        Policy::Optimus => optimus::decide(work),
+    };
+    let (schedule, note) = place::place(work, &decided.slots, placement);
+    let seconds = schedule.seconds(work);
+    Planned { schedule, seconds, notes: decided.notes.into_iter().chain(note).collect() }
+}

@@ -1,0 +1,85 @@
+//! The table of policies: one file each, one `mod` line and one row here.
+
+use train::{Plan, Problem};
+
+use crate::train::policy::{Decision, PlanError, Policy};
+
+mod best_fit;
+mod bytescale;
+mod chunkflow;
+mod deepspeed;
+mod flexsp;
+mod hydraulis;
+mod improved;
+mod longalign;
+mod malleus;
+mod megatron;
+mod round_robin;
+mod skrull;
+mod skrull_exact;
+
+/// Every policy.
+pub static POLICIES: &[&dyn Policy] = &[
+    &best_fit::BestFit,
+    &bytescale::ByteScale,
+    &chunkflow::ChunkFlow,
+    &deepspeed::DeepSpeed,
+    &flexsp::FlexSp,
+    &hydraulis::Hydraulis,
+    &improved::Improved,
+    &longalign::LongAlign,
+    &malleus::Malleus,
+    &megatron::Megatron,
+    &round_robin::RoundRobin,
+    &skrull::Skrull,
+    &skrull_exact::SkrullExact,
+];
+
+/// A policy by name.
+#[must_use]
+pub fn named(name: &str) -> Option<&'static dyn Policy> {
+    POLICIES.iter().copied().find(|policy| policy.card().name == name)
+}
+
+/// A plan of a policy that knows nothing about its quality.
+fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision {
+    Decision::heuristic(Plan::new(policy, problem, steps))
+}
+
+/// Refuses a sequence that no group can hold.
+fn all_fit(problem: &Problem) -> Result<(), PlanError> {
+    let capacity = problem.bucket_tokens * u64::from(problem.layout.cp);
+    let longest =
+        problem.workload.lengths.iter().enumerate().max_by_key(|(index, length)| (**length, std::cmp::Reverse(*index)));
+    match longest {
+        Some((index, &length)) if length > capacity => Err(PlanError::Infeasible(format!(
+            "sequence {index} has {length} tokens, a context group holds {capacity} ({} per rank on {} ranks)",
+            problem.bucket_tokens, problem.layout.cp
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Deals sequences to data-parallel groups by model operations, longest first; in each group in order of arrival.
+fn deal_longest(problem: &Problem, sequences: &[(u32, u64)]) -> Vec<Vec<(u32, u64)>> {
+    let weights: Vec<f64> = sequences.iter().map(|(_, tokens)| crate::train::dacp::flops(&problem.model, *tokens)).collect();
+    let groups = crate::train::pack::longest_first(&weights, problem.layout.dp as usize);
+    let in_order = |mut group: Vec<usize>| {
+        group.sort_unstable();
+        group.into_iter().map(|index| sequences[index]).collect()
+    };
+    groups.into_iter().map(in_order).collect()
+}
+
+/// Deals items to data-parallel ranks in turn.
+fn deal<T>(items: impl IntoIterator<Item = T>, n_groups: u32) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = (0..n_groups).map(|_| Vec::new()).collect();
+    let n = groups.len();
+    for (index, item) in items.into_iter().enumerate() {
+        groups[index % n].push(item);
+    }
+    groups
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

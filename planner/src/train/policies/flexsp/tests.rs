@@ -1,0 +1,127 @@
+//! The MILP against brute force and against the enumeration; a pool that is too large to enumerate.
+
+use proptest::prelude::*;
+use engine::cost::roofline::Roofline;
+use train::layout::{Layout, Zero};
+
+use super::super::tests::problem;
+use super::*;
+use crate::train::policy::Value;
+
+fn pool(lengths: Vec<u64>, n_ranks: u32, bucket_tokens: u64) -> Problem {
+    let n = lengths.len();
+    let gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
+    Problem {
+        model: engine::model::embedded("gpt-7b").expect("embedded"),
+        cluster: hw::catalog::cluster(&gpu, n_ranks.div_ceil(8), n_ranks.min(8)),
+        layout: Layout::data_and_context(1, n_ranks, Zero::OptimizerStates, ContextExchange::Ulysses),
+        ..problem(lengths, n, 1, 1, bucket_tokens)
+    }
+}
+
+fn plan(problem: &Problem, words: &[(&str, &str)]) -> Result<Decision, PlanError> {
+    let cost = Roofline::new(&problem.cluster);
+    let parameters = words.iter().map(|(name, word)| ((*name).to_owned(), Value::Word((*word).to_owned()))).collect();
+    let decision = FlexSp.plan(problem, &PlanContext { cost: &cost, parameters })?;
+    assert_eq!(train::check::check(problem, &decision.plan), Ok(()));
+    Ok(decision)
+}
+
+/// Best slowest group over every division and every assignment of one micro-batch, at the buckets' costs.
+fn brute_force(problem: &Problem, costs: &Costs) -> f64 {
+    let lengths: Vec<u64> = problem.workload.step(0).map(|(_, tokens)| tokens).collect();
+    let mut best = f64::INFINITY;
+    for division in divisions::all(problem.layout.cp, problem.layout.cp) {
+        for mut code in 0..division.len().pow(u32::try_from(lengths.len()).expect("few")) {
+            let (mut ends, mut held) = (vec![0.0; division.len()], vec![0; division.len()]);
+            for &length in &lengths {
+                let group = code % division.len();
+                code /= division.len();
+                ends[group] += costs.on(costs.bucket(length), division[group]);
+                held[group] += length;
+            }
+            let fits = held.iter().zip(&division).all(|(held, &d)| *held <= costs.capacity * u64::from(d));
+            if fits {
+                best = best.min(ends.into_iter().fold(0.0, f64::max));
+            }
+        }
+    }
+    best
+}
+
+fn milp_equals_brute_force(lengths: Vec<u64>) {
+    let problem = pool(lengths.clone(), 4, 16_000);
+    let mut uppers = lengths;
+    uppers.sort_unstable();
+    uppers.dedup();
+    let cost = Roofline::new(&problem.cluster);
+    let costs = Costs::of(&problem, &cost, None, uppers, 4);
+    let best = brute_force(&problem, &costs);
+    let mut counts = vec![0; costs.uppers.len()];
+    problem.workload.lengths.iter().for_each(|&length| counts[costs.bucket(length)] += 1);
+    let solved = formulation::solve(&costs, &counts, 4, 4, None, Budget::default());
+    let (_, found, bound) = solved.expect("it fits");
+    assert!((found / best - 1.0).abs() < 1e-5, "MILP {found}, brute force {best}");
+    assert!(bound.expect("proved") <= best * (1.0 + 1e-6));
+    let buckets: Vec<usize> = problem.workload.lengths.iter().map(|&length| costs.bucket(length)).collect();
+    assert!(costs.bound_s(&buckets, 4) <= best * (1.0 + 1e-9));
+}
+
+#[test]
+fn a_case_that_presolve_by_enumeration_gets_wrong() {
+    milp_equals_brute_force(vec![2784, 11_495, 11_133, 5729]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(8))]
+    #[test]
+    fn the_milp_equals_brute_force_on_small_pools(lengths in prop::collection::vec(500_u64..12_000, 2..6)) {
+        milp_equals_brute_force(lengths);
+    }
+
+    #[test]
+    fn the_milp_is_never_worse_than_enumeration_nor_that_than_equal_groups(
+        lengths in prop::collection::vec(200_u64..30_000, 12..30),
+    ) {
+        let problem = pool(lengths, 8, 8_000);
+        let objective = |words: &[(&str, &str)]| plan(&problem, words).expect("everything fits").objective.expect("an objective");
+        let (same, mixed) = (objective(&[("groups", "same")]), objective(&[]));
+        let milp = plan(&problem, &[("planner", "milp")]).expect("everything fits");
+        prop_assert!(mixed <= same * (1.0 + 1e-9), "{mixed} {same}");
+        let (found, bound) = (milp.objective.expect("an objective"), milp.bound.expect("a bound"));
+        prop_assert!(found <= mixed * (1.0 + 1e-9) && bound <= found * (1.0 + 1e-9), "{found} {mixed} {bound}");
+        // The enumeration stays within a twentieth of the program's solution.
+        prop_assert!(mixed <= found * 1.05, "{mixed} against {found}");
+    }
+}
+
+#[test]
+fn batch_ada_keeps_one_degree_for_the_whole_step() {
+    // 30,000 tokens need four ranks of 8,000; the rest would be faster alone.
+    let problem = pool(vec![30_000, 7_000, 7_000, 7_000, 7_000, 900, 800, 700, 600, 500], 8, 8_000);
+    let names = |word: &str| plan(&problem, &[("groups", word)]).expect("everything fits").notes.join(" ");
+    let degrees = |notes: &str| -> std::collections::BTreeSet<String> {
+        notes.split('<').skip(1).map(|part| part.split('>').next().expect("closed").to_owned()).collect()
+    };
+    let batch = names("batch");
+    assert_eq!(degrees(&batch).len(), 1, "{batch}");
+    assert!(batch.contains("<4x2>") || batch.contains("<8>"), "{batch}");
+}
+
+#[test]
+fn a_pool_of_a_thousand_ranks_is_planned_by_climbing() {
+    let lengths = train::workload::distribution::named("commoncrawl-like").expect("listed").sample(256, 131_072, 3);
+    let problem = pool(lengths, 1024, 6_000);
+    let (same, mixed) = (plan(&problem, &[("groups", "same")]), plan(&problem, &[]));
+    let objective = |decision: Result<Decision, PlanError>| decision.expect("a plan").objective.expect("an objective");
+    assert!(objective(mixed) <= objective(same));
+}
+
+#[test]
+fn what_cannot_be_planned_is_named() {
+    let too_long = plan(&pool(vec![100_000, 5], 4, 8_000), &[]);
+    assert!(matches!(&too_long, Err(PlanError::Infeasible(why)) if why.contains("100000")), "{too_long:?}");
+    let mut two_groups = pool(vec![100; 4], 4, 8_000);
+    two_groups.layout = Layout::data_and_context(2, 2, Zero::OptimizerStates, ContextExchange::Ulysses);
+    assert!(matches!(plan(&two_groups, &[]), Err(PlanError::Unsupported(why)) if why.contains("one pool")));
+}

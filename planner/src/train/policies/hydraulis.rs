@@ -1,0 +1,349 @@
+//! Hydraulis (arXiv:2412.07894): every step runs on a mix of pipelines of different shape, chosen for its lengths; wide pipelines for
+//! the few long sequences, many narrow ones for the short.
+//!
+//! 1. Offline, a dynamic programme over the length histogram proposes strategies (`hydraulis/proposal.rs`), the layout's own shape first.
+//! 2. For a step, each strategy that can hold its longest sequence gets its sequences dispatched to pipelines (`dispatch.rs`), which pack them
+//!    into micro-batches (`packing.rs`); the strategy whose slowest pipeline ends first runs.
+//! 3. Gradients and parameters go to and from an optimizer that is cut over all ranks, so a change of strategy between steps costs only
+//!    the gather that every step has (`sim/src/lower/training/mixed.rs`).
+//!
+//! The layout (`dp` pipelines of `tp` × `pp`) is the homogeneous baseline and, with published coefficients, the optimizer's layout. The words
+//! `strategy` and `packing` give the ladder of the authors' ablation: homogeneous and padded, homogeneous and packed to a fixed length,
+//! dynamic with fixed packing, dynamic with fine packing.
+
+use std::collections::BTreeMap;
+
+use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
+use train::{Plan, Problem};
+use engine::random;
+
+use crate::milp::Budget;
+use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+
+mod dispatch;
+mod packing;
+mod proposal;
+mod schemes;
+
+use proposal::Histogram;
+use schemes::Scheme;
+
+/// The policy.
+pub struct Hydraulis;
+
+const CARD: Card = Card {
+    name: "hydraulis",
+    about: "every step on a mix of pipelines of different shape, chosen from the lengths; sequences dispatched, then packed",
+    source: "Hydraulis, arXiv:2412.07894; PKU-DAIR/Hetu examples/hydraulis",
+    method: "dynamic programme for strategies, greedy or MILP dispatch, min-max packing",
+    parameters: &[
+        Parameter {
+            name: "strategy",
+            unit: "word",
+            default: "dynamic",
+            allowed: Allowed::Words(&["dynamic", "static", "switched", "homogeneous"]),
+            about: "per step, one mix for all steps, one shape per step, or the layout's shape",
+        },
+        Parameter {
+            name: "packing",
+            unit: "word",
+            default: "fine",
+            allowed: Allowed::Words(&["fine", "fixed", "padded"]),
+            about: "least largest micro-batch, best fit to a fixed length, or one padded sequence per micro-batch",
+        },
+        Parameter {
+            name: "dispatch",
+            unit: "word",
+            default: "greedy",
+            allowed: Allowed::Words(&["greedy", "milp"]),
+            about: "how sequences are assigned to pipelines",
+        },
+        Parameter {
+            name: "coefficients",
+            unit: "word",
+            default: "own",
+            allowed: Allowed::Words(&["own", "published-7b", "published-13b", "published-32b"]),
+            about: "stage times and token limits: fitted to the scenario's cost model, or the authors'",
+        },
+        Parameter {
+            name: "spans",
+            unit: "spans",
+            default: "32",
+            allowed: Allowed::Count(1.0, 1024.0),
+            about: "length spans of the histogram",
+        },
+        Parameter {
+            name: "seconds",
+            unit: "s",
+            default: "5",
+            allowed: Allowed::Range(0.0, 3600.0),
+            about: "time limit of one dispatch MILP",
+        },
+    ],
+};
+
+/// Nodes of one dispatch MILP.
+const NODES: i32 = 20_000;
+
+impl Policy for Hydraulis {
+    fn card(&self) -> &'static Card {
+        &CARD
+    }
+
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+        supported(problem)?;
+        let own_shape = PipelineShape { tp: problem.layout.tp, pp: problem.layout.pp };
+        let published = schemes::published(context.word("coefficients", "own"));
+        let mut all = match published {
+            Some(model) => model.schemes(problem.layout.n_ranks(), (problem.layout.dp, own_shape)),
+            None => schemes::own(problem, context.cost),
+        };
+        // Published shapes are those of another model: what this one cannot be cut into is left out.
+        all.retain(|scheme| schemes::cuts(&problem.model, scheme.shape));
+        // The layout's own shape first.
+        all.sort_by_key(|scheme| scheme.shape != own_shape);
+        if all.first().is_none_or(|scheme| scheme.shape != own_shape) {
+            let (tp, pp) = (own_shape.tp, own_shape.pp);
+            return Err(PlanError::Infeasible(format!(
+                "no coefficients or no room for the layout's {tp} × {pp} pipeline"
+            )));
+        }
+        let planner = Planner { problem, context, schemes: all };
+        let strategies = planner.strategies();
+        let mut chosen = Vec::with_capacity(problem.workload.n_steps());
+        for index in 0..problem.workload.n_steps() {
+            chosen.push(planner.step(index, &strategies)?);
+        }
+        if context.word("strategy", "dynamic") == "static" {
+            chosen = planner.one_for_all(&strategies)?;
+        }
+        Ok(planner.decision(&strategies, chosen))
+    }
+}
+
+/// Whether mixed pipelines can run the problem.
+fn supported(problem: &Problem) -> Result<(), PlanError> {
+    let layout = &problem.layout;
+    let what = if layout.cp > 1 {
+        "pipelines of different shape know no context groups: use `cp = 1`"
+    } else if problem.model.experts.is_some() {
+        "pipelines of different shape know no experts"
+    } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
+        "pipelines of different shape need `schedule = \"1f1b\"`"
+    } else {
+        return Ok(());
+    };
+    Err(PlanError::Unsupported(what.to_owned()))
+}
+
+/// Pipelines of a strategy, by scheme.
+type Strategy = Vec<Scheme>;
+
+/// A step with its strategy and predicted seconds.
+struct Chosen {
+    step: Step,
+    strategy: usize,
+    seconds: f64,
+    /// Lower bound on the strategy's dispatch, where the MILP gave one.
+    bound: Option<f64>,
+}
+
+struct Planner<'a> {
+    problem: &'a Problem,
+    context: &'a PlanContext<'a>,
+    /// The layout's shape first.
+    schemes: Vec<Scheme>,
+}
+
+impl Planner<'_> {
+    fn n_ranks(&self) -> u32 {
+        self.problem.layout.n_ranks()
+    }
+
+    /// Strategies that steps may choose from.
+    fn strategies(&self) -> Vec<Strategy> {
+        let copies = |scheme: &Scheme| vec![*scheme; (self.n_ranks() / scheme.shape.n_ranks()) as usize];
+        let homogeneous = copies(&self.schemes[0]);
+        match self.context.word("strategy", "dynamic") {
+            "homogeneous" => vec![homogeneous],
+            "switched" => self.schemes.iter().map(copies).collect(),
+            _ => {
+                let spans = hw::Bytes::from_f64(self.context.number("spans", 32.0)).0;
+                let workload = &self.problem.workload;
+                let histogram = Histogram::of(&workload.lengths, workload.n_steps(), spans);
+                let mut all = vec![homogeneous];
+                for (strategy, _) in proposal::propose(&self.schemes, &histogram, self.n_ranks()) {
+                    let mut pipelines: Strategy = Vec::new();
+                    for (scheme, n) in strategy {
+                        pipelines.extend(std::iter::repeat_n(self.schemes[scheme], n as usize));
+                    }
+                    // Wide pipelines first: tensor groups then lie inside nodes.
+                    pipelines.sort_by_key(|scheme| std::cmp::Reverse(scheme.shape.n_ranks()));
+                    if !all.contains(&pipelines) {
+                        all.push(pipelines);
+                    }
+                }
+                all
+            }
+        }
+    }
+
+    /// The strategy whose slowest pipeline ends first.
+    fn step(&self, index: usize, strategies: &[Strategy]) -> Result<Chosen, PlanError> {
+        let found = (0..strategies.len()).filter_map(|strategy| self.with(index, strategy, &strategies[strategy]));
+        found.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).ok_or_else(|| {
+            let longest = self.problem.workload.step(index).map(|(_, tokens)| tokens).max().unwrap_or(0);
+            let room = strategies.iter().flatten().map(|scheme| scheme.max_tokens).max().unwrap_or(0);
+            PlanError::Infeasible(format!("step {index} has a sequence of {longest} tokens, a pipeline holds {room}"))
+        })
+    }
+
+    /// One strategy for every step: the least sum.
+    fn one_for_all(&self, strategies: &[Strategy]) -> Result<Vec<Chosen>, PlanError> {
+        let n_steps = self.problem.workload.n_steps();
+        let all = strategies.iter().enumerate().filter_map(|(at, strategy)| {
+            (0..n_steps).map(|index| self.with(index, at, strategy)).collect::<Option<Vec<Chosen>>>()
+        });
+        let total = |steps: &Vec<Chosen>| steps.iter().map(|step| step.seconds).sum::<f64>();
+        all.min_by(|a, b| total(a).total_cmp(&total(b)))
+            .ok_or_else(|| PlanError::Infeasible("no strategy holds the sequences of every step".to_owned()))
+    }
+
+    /// A step under one strategy; `None` when it cannot hold the step.
+    fn with(&self, index: usize, at: usize, strategy: &[Scheme]) -> Option<Chosen> {
+        let sequences: Vec<(u32, u64)> = self.problem.workload.step(index).collect();
+        let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
+        let ((assigned, _), bound) = self.dispatched(index, &lengths, strategy)?;
+        let (mut groups, mut seconds) = (Vec::with_capacity(strategy.len()), 0.0_f64);
+        for (scheme, items) in strategy.iter().zip(assigned) {
+            let own: Vec<u64> = items.iter().map(|&item| lengths[item]).collect();
+            let (bins, of_pipeline) = self.packed(&own, scheme)?;
+            seconds = seconds.max(of_pipeline);
+            let longest = own.iter().max().copied().unwrap_or(0);
+            let micro_batch = |bin: Vec<usize>| self.micro_batch(&bin, &items, &sequences, longest);
+            groups.push(bins.into_iter().map(micro_batch).collect());
+        }
+        let pipelines = strategy.iter().map(|scheme| scheme.shape).collect();
+        let step = Step { pipelines, ..Step::of_groups(groups) };
+        Some(Chosen { step, strategy: at, seconds: seconds + self.sync_s(strategy), bound })
+    }
+
+    fn dispatched(
+        &self,
+        index: usize,
+        lengths: &[u64],
+        strategy: &[Scheme],
+    ) -> Option<(dispatch::Assignment, Option<f64>)> {
+        if self.context.word("strategy", "dynamic") == "homogeneous" {
+            // The static baseline deals sequences in turn.
+            let mut assigned = vec![Vec::new(); strategy.len()];
+            (0..lengths.len()).for_each(|item| assigned[item % strategy.len()].push(item));
+            return Some(((assigned, 0.0), None));
+        }
+        let mut random = random::stream(self.problem.seed, &format!("dispatch of step {index}"));
+        let greedy = dispatch::greedy(lengths, strategy, &mut random)?;
+        if self.context.word("dispatch", "greedy") == "greedy" {
+            return Some((greedy, None));
+        }
+        let budget = Budget::new(NODES, self.context.number("seconds", 5.0));
+        Some(dispatch::milp(lengths, strategy, greedy, budget))
+    }
+
+    fn packed(&self, lengths: &[u64], scheme: &Scheme) -> Option<packing::Packing> {
+        let longest = self.problem.workload.lengths.iter().max().copied().unwrap_or(1);
+        match self.context.word("packing", "fine") {
+            "fine" => packing::fine(lengths, scheme),
+            "fixed" => packing::fixed(lengths, scheme, longest),
+            _ => {
+                let own = lengths.iter().max().copied().unwrap_or(0);
+                let seconds = scheme.pipeline_s(&vec![scheme.sequence_s(own); lengths.len()]);
+                (own <= scheme.max_tokens).then(|| ((0..lengths.len()).map(|item| vec![item]).collect(), seconds))
+            }
+        }
+    }
+
+    fn micro_batch(&self, bin: &[usize], items: &[usize], sequences: &[(u32, u64)], longest: u64) -> MicroBatch {
+        let place = |&at: &usize| {
+            let (sequence, tokens) = sequences[items[at]];
+            Placement { sequence, from: 0, tokens, place: Place::Local(0) }
+        };
+        let sequences: Vec<Placement> = bin.iter().map(place).collect();
+        let tokens: u64 = sequences.iter().map(|placement| placement.tokens).sum();
+        let padding = if self.context.word("packing", "fine") == "padded" { longest - tokens } else { 0 };
+        MicroBatch { sequences, padding, ..MicroBatch::default() }
+    }
+
+    /// What is not hidden of the reduction (the last of four pieces) and the gather over pipelines, seconds.
+    fn sync_s(&self, strategy: &[Scheme]) -> f64 {
+        let is_mixed = strategy.iter().any(|scheme| scheme.shape != strategy[0].shape);
+        if let Some(model) = schemes::published(self.context.word("coefficients", "own")) {
+            return if is_mixed { model.hetero_sync_ms * 1e-3 } else { 0.0 };
+        }
+        let mut first = 0;
+        let mut members = Vec::with_capacity(strategy.len());
+        for scheme in strategy {
+            members.push(hw::Rank(first));
+            first += scheme.shape.n_ranks();
+        }
+        let shapes: Vec<(PipelineShape, u32)> = strategy.iter().map(|scheme| (scheme.shape, 1)).collect();
+        let ops = train::lower::training::mixed::exchanges(self.problem, &shapes, &members, 4);
+        if members.len() < 2 { 0.0 } else { ops.iter().map(|op| self.context.cost.estimate(op).time.get()).sum() }
+    }
+
+    fn decision(&self, strategies: &[Strategy], chosen: Vec<Chosen>) -> Decision {
+        let mut figures: BTreeMap<String, f64> = BTreeMap::new();
+        for scheme in &self.schemes {
+            let key = format!("max_tokens_tp{}_pp{}", scheme.shape.tp, scheme.shape.pp);
+            figures.insert(key, hw::Tokens(scheme.max_tokens).as_f64());
+        }
+        let ranks = |strategy: &Strategy| strategy.iter().map(|scheme| scheme.shape.n_ranks()).sum::<u32>();
+        let most = strategies.iter().map(ranks).max().unwrap_or(0);
+        figures.insert("strategy_ranks_max".to_owned(), f64::from(most));
+        figures.insert("strategies".to_owned(), hw::Tokens(strategies.len() as u64).as_f64());
+        let switches = chosen.windows(2).filter(|pair| pair[0].strategy != pair[1].strategy).count();
+        figures.insert("strategy_switches".to_owned(), hw::Tokens(switches as u64).as_f64());
+        let mut used: BTreeMap<usize, usize> = BTreeMap::new();
+        chosen.iter().for_each(|step| *used.entry(step.strategy).or_default() += 1);
+        let words = |(&at, &n): (&usize, &usize)| format!("{} in {n} of {} steps", name(&strategies[at]), chosen.len());
+        let notes = vec![format!(
+            "{} strategies, tp×pp: {}",
+            strategies.len(),
+            used.iter().map(words).collect::<Vec<_>>().join("; ")
+        )];
+        let n_steps = hw::Tokens(chosen.len() as u64).as_f64();
+        let objective = chosen.iter().map(|step| step.seconds).sum::<f64>() / n_steps;
+        let bound = chosen.iter().map(|step| step.bound).sum::<Option<f64>>().map(|sum| (sum / n_steps).min(objective));
+        let steps = chosen.into_iter().map(|step| step.step).collect();
+        let plan = Plan { steps, ..super::heuristic(CARD.name, self.problem, Vec::new()).plan };
+        Decision { objective: Some(objective), bound, notes, figures, ..Decision::heuristic(plan) }
+    }
+}
+
+/// `16×1 + 12 of 4×1`.
+fn name(strategy: &[Scheme]) -> String {
+    let part = |run: &[Scheme]| {
+        let shape = format!("{}×{}", run[0].shape.tp, run[0].shape.pp);
+        if run.len() == 1 { shape } else { format!("{} of {shape}", run.len()) }
+    };
+    strategy.chunk_by(|a, b| a.shape == b.shape).map(part).collect::<Vec<_>>().join(" + ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::problem;
+    use super::*;
+
+    #[test]
+    fn shapes_that_the_model_cannot_be_cut_into_are_never_planned() {
+        // 14 heads: published shapes of tensor degree 4, 8 and 16 are left out.
+        let mut problem = problem(vec![3000, 200, 900, 40, 1500, 700], 6, 8, 1, 8_000);
+        problem.layout.tp = 2;
+        problem.layout.dp = 4;
+        let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+        let word = |name: &str, word: &str| (name.to_owned(), crate::train::policy::Value::Word(word.to_owned()));
+        let parameters = [word("coefficients", "published-7b")].into();
+        let decision = Hydraulis.plan(&problem, &PlanContext { cost: &cost, parameters }).expect("a plan");
+        assert!(decision.plan.steps[0].pipelines.iter().all(|shape| shape.tp <= 2));
+        assert!(decision.figures.keys().all(|key| !key.contains("tp4") && !key.contains("tp8")));
+    }
+}

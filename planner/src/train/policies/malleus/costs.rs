@@ -1,0 +1,275 @@
+//! What a layer takes and holds on a tensor group: by the scenario's cost model and memory, or as the authors profiled it.
+//!
+//! A group of n healthy GPUs takes α(n) times what a full group takes for a layer. With published coefficients a straggler of rate x makes that
+//! x times as much (y = α · max x); with the scenario's own only computation takes x times as long, exchanges inside the group do not, and
+//! the embedding and the head count as well. The time of a layer on a full group is the scenario's in both cases: the authors publish α and
+//! memory, not times. A pipeline of m micro-batches takes m · o, its slowest stage, and, where filling is counted, the other stages once.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use hw::{Bytes, Tokens};
+use serde::Deserialize;
+use train::lower::training::mixed::{optimizer_share_bytes, shaped};
+use train::lower::training::parts;
+use train::plan::{MicroBatch, PipelineShape, Place, Placement};
+use train::stage::Stage;
+use engine::CostModel;
+use train::{Problem, memory};
+
+const MIB: f64 = 1_048_576.0;
+
+/// What the authors profiled for one model.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PublishedModel {
+    name: String,
+    /// Tensor degree of a full group.
+    pub(super) tp: u32,
+    alpha: Vec<f64>,
+    layer_mib: Vec<f64>,
+    end_mib: f64,
+    fixed_mib: f64,
+    memory_mib: f64,
+    gap_mib: f64,
+}
+
+/// A published model by name.
+pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
+    static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
+    let all = ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/malleus.toml")));
+    all.iter().find(|model| model.name == name)
+}
+
+/// What something takes on healthy GPUs, forward and backward of a micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Seconds {
+    all: f64,
+    /// Part of it that a straggler slows.
+    compute: f64,
+}
+
+impl Seconds {
+    /// With a straggler of this rate in the group.
+    const fn at(self, rate: f64) -> f64 {
+        self.all + (rate - 1.0) * self.compute
+    }
+
+    const fn slowed(all: f64) -> Self {
+        Self { all, compute: all }
+    }
+}
+
+/// Costs of a tensor degree.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Degree {
+    layer: Seconds,
+    /// The embedding.
+    first: Seconds,
+    /// The head.
+    last: Seconds,
+    room: Room,
+}
+
+/// Memory of a rank of a group, bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Room {
+    /// For layers, embedding and head.
+    free: f64,
+    /// Model states of a layer.
+    layer: f64,
+    /// Activations of a layer and micro-batch in flight.
+    in_flight: f64,
+    /// The embedding.
+    first: f64,
+    /// The head.
+    last: f64,
+}
+
+/// Costs of every degree that a full group can be split into.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Costs {
+    /// Tensor degree of a full group.
+    pub(super) tp: u32,
+    /// Layers of the model.
+    pub(super) n_layers: u64,
+    /// Whether the filling of pipelines counts.
+    counts_fill: bool,
+    /// Optimizer states of all ranks together, bytes; 0 where published memory counts them.
+    optimizer_bytes: f64,
+    /// Ranks that hold them.
+    n_ranks: u32,
+    degrees: BTreeMap<u32, Degree>,
+    /// Published memory of a layer by stage, bytes on a GPU of a full group, the last entry for the last stage.
+    layer_bytes: Vec<f64>,
+}
+
+/// A stage's place in its pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    /// Position along the path.
+    pub(super) index: usize,
+    /// Stages.
+    pub(super) n_stages: usize,
+}
+
+impl At {
+    const fn is_first(self) -> bool {
+        self.index == 0
+    }
+
+    const fn is_last(self) -> bool {
+        self.index + 1 == self.n_stages
+    }
+}
+
+impl Costs {
+    /// Costs of a problem's layout: with `published` constants, or its own with `gap` bytes of memory left free.
+    pub(super) fn new(problem: &Problem, cost: &dyn CostModel, of: Option<&PublishedModel>, gap: f64) -> Self {
+        let tp = problem.layout.tp;
+        let halvings = std::iter::successors(Some(tp), |degree| degree.is_multiple_of(2).then(|| degree / 2));
+        let cuts = |degree: &u32| problem.model.n_heads.is_multiple_of(u64::from(*degree));
+        let mut degrees: BTreeMap<u32, Degree> =
+            halvings.filter(cuts).map(|degree| (degree, own(problem, degree, cost, gap))).collect();
+        let full_s = degrees.get(&tp).map_or(0.0, |full| full.layer.all);
+        for (&degree, costs) in &mut degrees {
+            let share = f64::from(tp) / f64::from(degree);
+            if let Some(of) = of {
+                let alpha = of.alpha.get((tp / degree).ilog2() as usize).copied().unwrap_or(share);
+                let free = (of.memory_mib - of.gap_mib - of.fixed_mib) * MIB;
+                let end = of.end_mib * MIB * share;
+                let room = Room { free, layer: share, in_flight: 0.0, first: end, last: end };
+                let none = Seconds::default();
+                *costs = Degree { layer: Seconds::slowed(full_s * alpha), first: none, last: none, room };
+            }
+            if full_s <= 0.0 {
+                // Nothing takes time: degrees count as linear.
+                costs.layer = Seconds::slowed(share);
+            }
+        }
+        let layer_bytes = of.map_or_else(Vec::new, |of| of.layer_mib.iter().map(|mib| mib * MIB).collect());
+        let optimizer = Bytes(optimizer_share_bytes(problem, 1)).as_f64();
+        Self {
+            tp,
+            n_layers: problem.model.n_layers,
+            counts_fill: true,
+            optimizer_bytes: if of.is_some() { 0.0 } else { optimizer },
+            n_ranks: problem.layout.n_ranks(),
+            degrees,
+            layer_bytes,
+        }
+    }
+
+    /// Tensor degrees, smallest first.
+    pub(super) fn degrees(&self) -> impl Iterator<Item = u32> + '_ {
+        self.degrees.keys().copied()
+    }
+
+    /// The same without the filling of pipelines, as the authors' objective is.
+    pub(super) fn without_fill(self) -> Self {
+        Self { counts_fill: false, ..self }
+    }
+
+    /// Seconds of a layer on a group of a degree and rate, one micro-batch forward and backward.
+    pub(super) fn layer_s(&self, degree: u32, rate: f64) -> f64 {
+        self.degrees[&degree].layer.at(rate)
+    }
+
+    /// What a stage takes besides its layers.
+    pub(super) fn end_s(&self, degree: u32, rate: f64, at: At) -> f64 {
+        let of = &self.degrees[&degree];
+        let first = if at.is_first() { of.first.at(rate) } else { 0.0 };
+        first + if at.is_last() { of.last.at(rate) } else { 0.0 }
+    }
+
+    /// What a pipeline takes besides its micro-batches on the slowest stage: the others once, to fill and to drain.
+    pub(super) fn fill_s(&self, slowest_s: f64, all_s: f64) -> f64 {
+        if self.counts_fill { all_s - slowest_s } else { 0.0 }
+    }
+
+    /// No pipeline is filled and drained sooner, seconds: every layer, the embedding and the head once on healthy groups.
+    pub(super) fn least_fill_s(&self) -> f64 {
+        let least = |of: &dyn Fn(&Degree) -> f64| self.degrees.values().map(of).fold(f64::INFINITY, f64::min);
+        let layers = Tokens(self.n_layers).as_f64() * least(&|degree| degree.layer.all);
+        let ends = least(&|degree| degree.first.all) + least(&|degree| degree.last.all);
+        if self.counts_fill { layers + ends } else { 0.0 }
+    }
+
+    /// Whether the filling of pipelines counts.
+    pub(super) const fn counts_fill(&self) -> bool {
+        self.counts_fill
+    }
+
+    /// The same where the optimizer's states are cut over fewer ranks.
+    pub(super) fn on(&self, n_ranks: u32) -> Self {
+        let mut costs = self.clone();
+        let more = self.optimizer_bytes * (1.0 / f64::from(n_ranks.max(1)) - 1.0 / f64::from(self.n_ranks));
+        costs.degrees.values_mut().for_each(|degree| degree.room.free -= more);
+        costs.n_ranks = n_ranks;
+        costs
+    }
+
+    /// Layers that a stage has memory for.
+    pub(super) fn cap(&self, degree: u32, at: At) -> u64 {
+        let room = &self.degrees[&degree].room;
+        let first = if at.is_first() { room.first } else { 0.0 };
+        let last = if at.is_last() { room.last } else { 0.0 };
+        // A single stage has both ends, which the authors count once; here they count for what they are.
+        let free = (room.free - first - last).max(0.0);
+        let from_end = at.n_stages - 1 - at.index;
+        let per_layer = match self.layer_bytes.len().checked_sub(1) {
+            Some(last) => room.layer * self.layer_bytes[last.saturating_sub(from_end)],
+            // 1F1B: a stage holds a micro-batch for every stage from itself to the end.
+            None => room.layer + room.in_flight * Tokens(from_end as u64 + 1).as_f64(),
+        };
+        if per_layer <= 0.0 { self.n_layers } else { Bytes::from_f64((free / per_layer).floor()).0.min(self.n_layers) }
+    }
+}
+
+/// Costs of a degree by the scenario's own models, for a micro-batch of the mean sequence.
+fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree {
+    let part = shaped(problem, PipelineShape { tp: degree, pp: 1 }, 1);
+    let lengths = &problem.workload.lengths;
+    let mean = lengths.iter().sum::<u64>().div_ceil((lengths.len() as u64).max(1));
+    let longest = lengths.iter().max().copied().unwrap_or(0);
+    let placement = Placement { sequence: 0, from: 0, tokens: mean, place: Place::Local(0) };
+    let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
+    let times = parts(&part, &micro_batch, cost);
+    let mut alone = part.clone();
+    // With all of it behind computation, nothing of the group's exchange is left.
+    alone.execution.overlap.tensor = 1.0;
+    let compute = parts(&alone, &micro_batch, cost);
+    let sum = |all: [f64; 3], compute: [f64; 3]| Seconds { all: all.iter().sum(), compute: compute.iter().sum() };
+    Degree {
+        layer: sum(times.dense, compute.dense),
+        first: sum(times.first, compute.first),
+        last: sum(times.last, compute.last),
+        room: room(problem, &part, longest, gap),
+    }
+}
+
+/// Memory of a rank, for micro-batches of so many tokens; the optimizer is cut over the ranks of the layout.
+fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
+    let stage = |n_dense, first, last| Stage { n_dense, first, last, ..Stage::default() };
+    // A layer among few that recompute counts as one that keeps everything.
+    let (layer, again) = (stage(1, false, false), stage(1, false, false).recomputing(part));
+    let of_all = u64::from(part.execution.recompute_layers) >= part.model.n_layers;
+    let held = if of_all { again } else { layer };
+    let states = |stage: &Stage| {
+        let held = memory::states(part, &[*stage]);
+        held.parameters.as_f64() + held.gradients.as_f64()
+    };
+    let bytes = |per_token: u64| Bytes(per_token * tokens).as_f64();
+    let passing = memory::working_bytes_per_token(part, &again) + memory::buffer_bytes_per_token(part, &layer);
+    let fixed = problem.reserved_memory.as_f64()
+        + Bytes(optimizer_share_bytes(problem, problem.layout.n_ranks())).as_f64()
+        + bytes(passing)
+        + gap;
+    Room {
+        free: problem.cluster.gpu.memory.as_f64() - fixed,
+        layer: states(&layer),
+        in_flight: bytes(memory::on_device(part, memory::activation_bytes_per_token(part, &held))),
+        first: states(&stage(0, true, false)),
+        last: states(&stage(0, false, true)) + bytes(memory::logit_bytes_per_token(part)),
+    }
+}

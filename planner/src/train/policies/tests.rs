@@ -1,0 +1,194 @@
+//! Properties of every policy in the table, and the exact optimum against brute force.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use train::layout::{ContextExchange, Layout, Zero};
+use train::plan::{Place, Placement};
+use train::problem::Execution;
+use engine::{CostModel, Estimate, Op, Source};
+use train::{Problem, Workload};
+
+use super::*;
+use crate::train::dacp::Terms;
+use crate::train::policy::{PlanContext, Value};
+
+/// A problem of the small model on one node.
+pub(crate) fn problem(lengths: Vec<u64>, batch_size: usize, dp: u32, cp: u32, bucket_tokens: u64) -> Problem {
+    let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+    Problem {
+        model: engine::model::embedded("qwen2.5-0.5b").expect("embedded"),
+        cluster: hw::catalog::cluster(&gpu, 1, dp * cp),
+        layout: Layout::data_and_context(dp, cp, Zero::Gradients, ContextExchange::Gather),
+        workload: Workload { lengths, batch_size, source: "test".to_owned() },
+        dtype: hw::Dtype::Bf16,
+        bucket_tokens,
+        execution: Execution::default(),
+        schedule: train::schedule::named("1f1b").expect("listed"),
+        reserved_memory: hw::Bytes(0),
+        seed: 1,
+    }
+}
+
+struct Nothing;
+
+impl CostModel for Nothing {
+    fn elementary(&self, _op: &Op) -> Estimate {
+        Estimate::exact(hw::Seconds::ZERO, Source::Datasheet)
+    }
+}
+
+fn context() -> PlanContext<'static> {
+    PlanContext { cost: &Nothing, parameters: BTreeMap::new() }
+}
+
+/// Best objective over every placement of every sequence in every micro-batch of one data-parallel rank.
+fn brute_force(problem: &Problem, n_micro_batches: usize) -> f64 {
+    let sequences: Vec<(u32, u64)> = problem.workload.step(0).collect();
+    let n = problem.layout.cp as usize;
+    let choices = n_micro_batches * (n + 1);
+    let terms = Terms::of(problem);
+    let mut best = f64::INFINITY;
+    for mut code in 0..choices.pow(u32::try_from(sequences.len()).expect("few")) {
+        let mut micro_batches = vec![train::plan::MicroBatch::default(); n_micro_batches];
+        for &(sequence, tokens) in &sequences {
+            let (slot, place) = ((code % choices) / (n + 1), code % (n + 1));
+            code /= choices;
+            let place = if place == n { Place::Sharded } else { Place::Local(u32::try_from(place).expect("few")) };
+            micro_batches[slot].sequences.push(Placement { sequence, from: 0, tokens, place });
+        }
+        let fits = micro_batches
+            .iter()
+            .all(|mb| (0..problem.layout.cp).all(|r| mb.tokens_on(r, problem.layout.cp) <= problem.bucket_tokens));
+        if fits {
+            let total =
+                micro_batches.iter().map(|mb| terms.micro_batch_s(&problem.model, problem.layout.cp, &mb.sequences));
+            best = best.min(total.sum());
+        }
+    }
+    best
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn the_milp_equals_brute_force_and_bounds_the_heuristic(lengths in prop::collection::vec(100_u64..40_000, 2..5)) {
+        let n = lengths.len();
+        let problem = problem(lengths, n, 1, 2, 26_000);
+        if let Ok(heuristic) = named("skrull").expect("listed").plan(&problem, &context()) {
+            let exact = named("skrull_exact").expect("listed").plan(&problem, &context()).expect("small enough");
+            let found = exact.objective.expect("an objective");
+            let best = brute_force(&problem, heuristic.plan.steps[0].groups[0].len());
+            prop_assert!((found / best - 1.0).abs() < 1e-4, "MILP {found}, brute force {best}");
+            prop_assert!(heuristic.objective.expect("an objective") >= found * (1.0 - 1e-6));
+            prop_assert!(exact.bound.expect("a bound") <= found);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_policy_conserves_tokens_and_respects_the_bucket(
+        lengths in prop::collection::vec(1_u64..60_000, 12),
+        dp in 1_u32..4,
+        cp in 1_u32..5,
+    ) {
+        let problem = problem(lengths, 6, dp, cp, 20_000);
+        for policy in POLICIES {
+            let name = policy.card().name;
+            let mut context = context();
+            context.parameters.insert("nodes_max".to_owned(), Value::Number(1.0));
+            context.parameters.insert("binaries_max".to_owned(), Value::Number(1.0));
+            context.parameters.insert("tries".to_owned(), Value::Number(3.0));
+            match policy.plan(&problem, &context) {
+                Err(PlanError::Infeasible(why) | PlanError::Unsupported(why) | PlanError::Budget(why)) => prop_assert!(!why.is_empty()),
+                Ok(decision) => {
+                    let mut plan = decision.plan.clone();
+                    crate::train::orders::complete(&problem, &mut plan, &Nothing);
+                    prop_assert_eq!(train::check::check(&problem, &plan), Ok(()), "{}", name);
+                    prop_assert_eq!(&policy.plan(&problem, &context).expect("planned before"), &decision, "{}", name);
+                    for step in &decision.plan.steps {
+                        for (group, micro_batches) in step.groups.iter().enumerate() {
+                            // Pipelines of a shape of their own have a limit of their own.
+                            let limit = step.pipelines.get(group).map_or(20_000.0, |shape| {
+                                decision.figures[&format!("max_tokens_tp{}_pp{}", shape.tp, shape.pp)]
+                            });
+                            let on = |micro_batch: &train::plan::MicroBatch, rank| {
+                                hw::Tokens(micro_batch.tokens_on(rank, cp)).as_f64()
+                            };
+                            for (micro_batch, rank) in micro_batches.iter().flat_map(|mb| (0..cp).map(move |rank| (mb, rank))) {
+                                prop_assert!(on(micro_batch, rank) <= limit, "{}", name);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    #[test]
+    fn no_policy_is_below_the_certified_bound(
+        lengths in prop::collection::vec(1_u64..40_000, 10),
+        (dp, cp) in prop::sample::select(vec![(1, 8), (2, 4), (4, 2), (8, 1)]),
+        exchange in prop::sample::select(vec![ContextExchange::Ring, ContextExchange::Ulysses, ContextExchange::Gather]),
+        zero in prop::sample::select(vec![Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]),
+    ) {
+        let layout = Layout::data_and_context(dp, cp, zero, exchange);
+        let problem = Problem { layout, ..problem(lengths, 5, dp, cp, 9_000) };
+        let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+        let topology = hw::topology::Topology::of(&problem.cluster);
+        let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+        for policy in POLICIES.iter().filter(|policy| !SLOW.contains(&policy.card().name)) {
+            let Ok(plan) = crate::train::search::plan(&problem, *policy, &context) else { continue };
+            let Some(step_s) = crate::train::search::simulate(&problem, &plan, &context, &topology) else { continue };
+            let bound_s = train::metrics::causes::bound_s(&problem, &plan, 9_000, &cost);
+            prop_assert!(bound_s <= step_s, "{}: bound {bound_s}, step {step_s}", policy.card().name);
+        }
+    }
+
+    #[test]
+    fn the_order_of_the_batch_changes_no_objective(
+        lengths in prop::collection::btree_set(100_u64..30_000, 8),
+        seed in 0_u64..1_000,
+    ) {
+        let sorted: Vec<u64> = lengths.into_iter().collect();
+        let mut shuffled = sorted.clone();
+        engine::random::stream(seed, "order").shuffle(&mut shuffled);
+        let pool = |lengths: Vec<u64>, exchange| Problem {
+            layout: Layout::data_and_context(1, 4, Zero::Gradients, exchange),
+            ..problem(lengths, 8, 1, 4, 12_000)
+        };
+        for policy in POLICIES.iter().filter(|policy| !SLOW.contains(&policy.card().name)) {
+            for exchange in [ContextExchange::Gather, ContextExchange::Ulysses] {
+                let objective = |lengths: &[u64]| {
+                    let problem = pool(lengths.to_vec(), exchange);
+                    let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+                    let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+                    policy.plan(&problem, &context).ok().map(|decision| decision.objective)
+                };
+                let (a, b) = (objective(&sorted), objective(&shuffled));
+                let same = match (a.flatten(), b.flatten()) {
+                    (Some(a), Some(b)) => (a / b - 1.0).abs() < 1e-9,
+                    _ => a == b,
+                };
+                prop_assert!(same, "{}: {a:?} {b:?}", policy.card().name);
+            }
+        }
+    }
+}
+
+/// Policies that simulate or solve while they plan; they have tests of their own.
+const SLOW: [&str; 2] = ["improved", "skrull_exact"];
+
+#[test]
+fn without_roll_back_a_rank_can_exceed_its_bucket() {
+    let problem = problem(vec![30_000, 500, 400, 300], 4, 1, 2, 20_000);
+    let mut context = context();
+    context.parameters.insert("rollback".to_owned(), Value::Word("off".to_owned()));
+    let decision = named("skrull").expect("listed").plan(&problem, &context).expect("no check refuses it");
+    let over = decision.plan.steps[0].groups[0].iter().any(|mb| (0..2).any(|rank| mb.tokens_on(rank, 2) > 20_000));
+    assert!(over);
+}

@@ -1,0 +1,166 @@
+//! The policy seam: a card that describes it, and one function from problem to decision.
+
+use std::collections::BTreeMap;
+
+use engine::CostModel;
+use train::{Plan, Problem};
+use thiserror::Error;
+
+/// Value of a policy parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// A number, in the parameter's unit.
+    Number(f64),
+    /// One of the words that the parameter allows.
+    Word(String),
+}
+
+/// Values that a parameter takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Allowed {
+    /// A number in this closed range.
+    Range(f64, f64),
+    /// A whole number in this closed range.
+    Count(f64, f64),
+    /// One of these words.
+    Words(&'static [&'static str]),
+}
+
+/// A parameter that a scenario may set under `[policies.<name>]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Parameter {
+    /// Key.
+    pub name: &'static str,
+    /// Unit, or `word`.
+    pub unit: &'static str,
+    /// Default, written as in the scenario file.
+    pub default: &'static str,
+    /// Values that it takes.
+    pub allowed: Allowed,
+    /// What it does, one sentence.
+    pub about: &'static str,
+}
+
+/// What a policy says of itself; help, listings, docs and suggestions read it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Card {
+    /// Name in scenario files.
+    pub name: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+    /// Paper or public source.
+    pub source: &'static str,
+    /// Planning method inside, for `show`.
+    pub method: &'static str,
+    /// Parameters.
+    pub parameters: &'static [Parameter],
+}
+
+/// What a policy may use besides the problem.
+pub struct PlanContext<'a> {
+    /// Cost model of the scenario.
+    pub cost: &'a dyn CostModel,
+    /// Parameters that the scenario set, already checked against the card.
+    pub parameters: BTreeMap<String, Value>,
+}
+
+impl PlanContext<'_> {
+    /// A word parameter, or its default.
+    #[must_use]
+    pub fn word<'b>(&'b self, name: &str, default: &'b str) -> &'b str {
+        match self.parameters.get(name) {
+            Some(Value::Word(word)) => word,
+            _ => default,
+        }
+    }
+
+    /// A numeric parameter, or its default.
+    #[must_use]
+    pub fn number(&self, name: &str, default: f64) -> f64 {
+        match self.parameters.get(name) {
+            Some(Value::Number(number)) => *number,
+            _ => default,
+        }
+    }
+}
+
+/// How far a plan is known to be from the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Proved best for the policy's own objective.
+    Optimal,
+    /// Found by a solver that stopped early.
+    Feasible,
+    /// Found by a heuristic.
+    Heuristic,
+}
+
+impl Status {
+    /// Name as in `result.json`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Optimal => "optimal",
+            Self::Feasible => "feasible",
+            Self::Heuristic => "heuristic",
+        }
+    }
+}
+
+/// A plan with what its policy knows about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The plan.
+    pub plan: Plan,
+    /// Policy's own objective, seconds of predicted compute and communication summed over steps, if it has one.
+    pub objective: Option<f64>,
+    /// Lower bound on that objective, if known.
+    pub bound: Option<f64>,
+    /// How good it is known to be.
+    pub status: Status,
+    /// What it chose, in words: degrees, groups, sizes.
+    pub notes: Vec<String>,
+    /// The same as figures with units in the keys, for expectations and programs.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Decision {
+    /// A plan of which nothing more is known.
+    #[must_use]
+    pub const fn heuristic(plan: Plan) -> Self {
+        Self {
+            plan,
+            objective: None,
+            bound: None,
+            status: Status::Heuristic,
+            notes: Vec::new(),
+            figures: BTreeMap::new(),
+        }
+    }
+}
+
+/// Why there is no plan. A status in the result, not bad input.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum PlanError {
+    /// No plan fits.
+    #[error("{0}")]
+    Infeasible(String),
+    /// The policy does not handle such a problem.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The budget ran out before any plan was found.
+    #[error("{0}")]
+    Budget(String),
+}
+
+/// A scheduling policy.
+pub trait Policy: Sync {
+    /// What it is.
+    fn card(&self) -> &'static Card;
+
+    /// Decides every simulated step.
+    ///
+    /// # Errors
+    /// When no plan fits, the problem is not of a kind it handles, or its budget ran out.
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError>;
+}

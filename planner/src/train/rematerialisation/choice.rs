@@ -1,0 +1,95 @@
+//! What is evicted once sizes are known: least recompute below a limit.
+//!
+//! The manager of the paper plays the step at the limit. A lower limit may by chance cost less, and what costs less at a lower limit fits
+//! a higher one too; so a searched choice plays the step at limits from the natural peak down to the largest working set, which do not
+//! depend on the limit that is asked for, and takes the cheapest way that fits. Invariant: more room never costs more time.
+
+use train::tensor_graph::TensorGraph;
+use train::tensor_graph::bound::of_working_sets;
+use train::tensor_graph::play::{AtSizes, Eviction, Played, play};
+
+use super::Compiled;
+
+/// Limits at which a searched choice plays, per program and rule.
+const LIMITS: u64 = 32;
+
+/// Who decides at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manager {
+    /// The eviction manager at the limit itself.
+    AtLimit(Eviction),
+    /// The cheapest of many limits and these rules.
+    Searched(&'static [Eviction]),
+}
+
+/// One way to run a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Position of the program among those that were compiled.
+    pub program: usize,
+    /// Limit at which it was played.
+    pub limit: u64,
+    /// Rule of its evictions.
+    pub rule: Eviction,
+    /// Time of what is computed again, nanoseconds.
+    pub again_ns: u64,
+    /// What happens.
+    pub played: Played,
+}
+
+/// The way that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Least recompute below the limit; where nothing fits, the lowest peak.
+    pub way: Way,
+    /// The next best that fits, where there is one.
+    pub runner_up: Option<Way>,
+    /// Bytes by which the lowest peak misses the limit; 0 where it fits.
+    pub residual_bytes: u64,
+}
+
+/// Chooses for these sizes.
+#[must_use]
+pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64, manager: Manager) -> Choice {
+    let rules = match manager {
+        Manager::AtLimit(rule) => vec![rule],
+        Manager::Searched(rules) => rules.to_vec(),
+    };
+    let way = |program: usize, limit: u64, rule: Eviction| {
+        let played = play(graph, &compiled.programs[program], at, limit, rule);
+        Way { program, limit, rule, again_ns: played.again(&at.ns), played }
+    };
+    let mut ways: Vec<Way> = (0..compiled.programs.len()).map(|program| way(program, u64::MAX, rules[0])).collect();
+    if ways.iter().all(|way| way.played.peak_bytes > limit) {
+        let floor = of_working_sets(graph, &at.bytes).bytes;
+        for program in 0..compiled.programs.len() {
+            let natural = ways[program].played.peak_bytes;
+            let limits: Vec<u64> = match manager {
+                Manager::AtLimit(_) => vec![limit],
+                Manager::Searched(_) => {
+                    (1..=LIMITS).map(|part| natural - natural.saturating_sub(floor) / LIMITS * part).collect()
+                }
+            };
+            for &rule in &rules {
+                ways.extend(limits.iter().map(|limit| way(program, *limit, rule)));
+            }
+        }
+    }
+    best(ways, limit)
+}
+
+fn best(mut ways: Vec<Way>, limit: u64) -> Choice {
+    let fits = |way: &Way| way.played.peak_bytes <= limit;
+    // Stable: of equal ways the first stays first.
+    if ways.iter().any(fits) {
+        ways.retain(fits);
+        ways.sort_by_key(|way| (way.again_ns, way.played.peak_bytes));
+        let mut others = ways.into_iter();
+        let way = others.next().expect("one fits");
+        let is_other = |other: &Way| other.played.events != way.played.events;
+        return Choice { runner_up: others.find(is_other), way, residual_bytes: 0 };
+    }
+    ways.sort_by_key(|way| (way.played.peak_bytes, way.again_ns));
+    let way = ways.swap_remove(0);
+    Choice { residual_bytes: way.played.peak_bytes - limit, runner_up: None, way }
+}

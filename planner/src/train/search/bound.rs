@@ -1,0 +1,357 @@
+//! Lower bound on the step of a layout, without simulating it.
+//!
+//! A pipeline rank computes its stages for every micro-batch of its group, and blocks for their tensor and expert exchanges.
+//! It cannot start before a micro-batch has passed the stages in front of it, and when backward is not split, its last pass is
+//! followed by the backward of those stages. So for every rank r
+//!
+//!   step ≥ forward of the stages before r + passes of r + backward of the stages before r + what follows on the first rank,
+//!
+//! where a message leads from each of those stages to the next, and gradient reduction (unless it runs behind backward),
+//! optimizer and parameter gather follow. With a split backward the last pass of r may be any, and only what follows on r
+//! itself does. Activations that leave for the host take the time of their copies on every rank.
+//! All terms are sums of the same estimates that the simulation plays, at their least over context ranks and micro-batches;
+//! nothing else is assumed. Work per layer is estimated once per (micro-batch, cut of the layer) and added up.
+
+use std::collections::BTreeMap;
+
+use train::layout::{Position, Zero};
+use train::lower::layer;
+use train::lower::training::{Parts, parts, pipelines};
+use train::plan::{MicroBatch, Plan};
+use train::problem::{GradientSync, Problem, Recompute};
+use train::schedule::{Pipeline, Placement, Schedule, play};
+use train::stage::{Stage, stages};
+use engine::task::Collective;
+use engine::{CostModel, Op};
+use train::memory;
+
+use super::space::Candidate;
+use crate::train::policy::{PlanContext, Policy};
+
+/// Relative slack for durations that the simulation rounds to whole nanoseconds.
+const ROUNDING: f64 = 1.0 - 1e-4;
+
+/// Stages of a pipeline rank, with their places on the path.
+type Chunks = Vec<(usize, Stage)>;
+
+/// Micro-batches of one group, equal ones counted: (index into the distinct ones, how many).
+type Group = Vec<(usize, u32)>;
+
+/// Micro-batches that a policy makes for (dp, cp, bucket).
+struct Batches {
+    distinct: Vec<MicroBatch>,
+    /// Distinct groups of every step.
+    steps: Vec<Vec<Group>>,
+    /// Most micro-batches of a group.
+    n_most: u32,
+    /// Least tokens on a rank.
+    tokens_least: u64,
+}
+
+/// What the work of a layer depends on besides the micro-batch.
+type CutKey = (u32, u32, u32, u32, bool, bool, Recompute);
+
+/// Judges candidates, remembering what they share.
+pub struct Judge<'a> {
+    policy: &'a dyn Policy,
+    context: &'a PlanContext<'a>,
+    /// The problem with the layout of the candidate at hand.
+    scratch: Problem,
+    batches: BTreeMap<(u32, u32, u64), Option<Batches>>,
+    parts: BTreeMap<(u32, u32, u64, CutKey), Vec<Parts>>,
+    stages: BTreeMap<(u32, u32, &'static str), Vec<Chunks>>,
+    in_flight: BTreeMap<(u32, u32, &'static str, u32), Vec<u64>>,
+    /// Least tokens of a micro-batch on a rank, of the candidate at hand.
+    tokens_least: u64,
+}
+
+impl<'a> Judge<'a> {
+    /// A judge of layouts for a problem.
+    #[must_use]
+    pub fn new(problem: &Problem, policy: &'a dyn Policy, context: &'a PlanContext<'a>) -> Self {
+        Self {
+            policy,
+            context,
+            scratch: problem.clone(),
+            batches: BTreeMap::new(),
+            parts: BTreeMap::new(),
+            stages: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            tokens_least: 0,
+        }
+    }
+
+    /// Lower bound on the mean step, seconds; `None` when the layout cannot fit or has no plan.
+    pub fn bound(&mut self, candidate: &Candidate) -> Option<f64> {
+        candidate.apply(&mut self.scratch);
+        let key = (candidate.layout.dp, candidate.layout.cp, candidate.bucket_tokens);
+        if !self.batches.contains_key(&key) {
+            let batches = batches(&self.scratch, self.policy, self.context);
+            self.batches.insert(key, batches);
+        }
+        self.tokens_least = self.batches[&key].as_ref()?.tokens_least;
+        self.remember(candidate, key);
+        let batches = self.batches[&key].as_ref()?;
+        let ranks = &self.stages[&(candidate.layout.pp, candidate.layout.chunks, candidate.schedule.name)];
+        if !self.fits(candidate, ranks, batches) {
+            return None;
+        }
+        let parts = &self.parts[&(key.0, key.1, key.2, cut(candidate))];
+        let total: f64 = batches.steps.iter().map(|groups| self.step(candidate, ranks, parts, groups)).sum();
+        Some(total / hw::Tokens(batches.steps.len() as u64).as_f64() * ROUNDING)
+    }
+
+    /// Makes sure that the shared figures of a candidate are there.
+    fn remember(&mut self, candidate: &Candidate, key: (u32, u32, u64)) {
+        let (layout, schedule) = (&candidate.layout, candidate.schedule);
+        let batches = self.batches[&key].as_ref().expect("checked by the caller");
+        let n = batches.n_most.min(3 * layout.pp * layout.chunks);
+        let (pp, chunks) = (layout.pp, layout.chunks);
+        self.stages
+            .entry((pp, chunks, schedule.name))
+            .or_insert_with(|| ranks(&self.scratch, schedule, pp as usize, chunks as usize));
+        self.in_flight
+            .entry((pp, chunks, schedule.name, n))
+            .or_insert_with(|| in_flight(schedule, pp as usize, chunks as usize, n as usize));
+        let (scratch, cost) = (&self.scratch, self.context.cost);
+        self.parts
+            .entry((key.0, key.1, key.2, cut(candidate)))
+            .or_insert_with(|| batches.distinct.iter().map(|mb| parts(scratch, mb, cost)).collect());
+    }
+
+    /// Whether the least that every rank needs fits.
+    fn fits(&self, candidate: &Candidate, ranks: &[Chunks], batches: &Batches) -> bool {
+        let (layout, problem) = (&candidate.layout, &self.scratch);
+        let n = batches.n_most.min(3 * layout.pp * layout.chunks);
+        let held = &self.in_flight[&(layout.pp, layout.chunks, candidate.schedule.name, n)];
+        // Ranks that hold alike need alike: the one with most in flight speaks for them.
+        let mut alike: BTreeMap<Vec<Stage>, u64> = BTreeMap::new();
+        for (chunks, &held) in ranks.iter().zip(held) {
+            let most = alike.entry(chunks.iter().map(|(_, stage)| *stage).collect()).or_default();
+            *most = held.max(*most);
+        }
+        alike.into_iter().all(|(stages, held)| {
+            let least =
+                stages.iter().map(|stage| memory::activation_bytes_per_token(problem, stage)).min().unwrap_or(0);
+            let activations = memory::on_device(problem, least * batches.tokens_least) * held;
+            let taken = problem.reserved_memory + memory::states(problem, &stages).total();
+            taken.0 + activations <= problem.cluster.gpu.memory.0
+        })
+    }
+
+    /// Bound of one step: the slowest rank of the slowest group.
+    fn step(&self, candidate: &Candidate, ranks: &[Chunks], parts: &[Parts], groups: &[Group]) -> f64 {
+        let of_path = |kinds: &[usize]| {
+            // Running sums over the stages before, at the least over micro-batches.
+            let n_stages = ranks.iter().flatten().map(|(index, _)| index + 1).max().unwrap_or(0);
+            let mut least = vec![f64::INFINITY; n_stages + 1];
+            for part in parts {
+                let mut durations = vec![0.0; n_stages];
+                for (index, stage) in ranks.iter().flatten() {
+                    let all = part.stage(stage);
+                    durations[*index] = kinds.iter().map(|&kind| all[kind]).sum();
+                }
+                let mut sum = 0.0;
+                for (index, least) in least.iter_mut().enumerate() {
+                    *least = least.min(sum);
+                    sum += durations.get(index).copied().unwrap_or(0.0);
+                }
+            }
+            least
+        };
+        let splits = candidate.schedule.splits_backward;
+        let linear = candidate.schedule.placement != Placement::Bidirectional;
+        let (before_forward, before_backward) = (of_path(&[0]), of_path(&[1, 2]));
+        let message = if linear { self.message(candidate) } else { 0.0 };
+        let starts = |chunks: &[(usize, Stage)]| chunks.iter().map(|(index, _)| *index).min().unwrap_or(0);
+        let follows_first = ranks.iter().find(|chunks| starts(chunks) == 0).map_or(0.0, |chunks| self.follows(chunks));
+        let mut slowest: f64 = 0.0;
+        for chunks in ranks {
+            let first = starts(chunks);
+            let hops = hw::Tokens(first.min(ranks.len()) as u64).as_f64() * message;
+            let head = if linear { before_forward[first] + hops } else { 0.0 };
+            let tail =
+                if linear && !splits { before_backward[first] + hops + follows_first } else { self.follows(chunks) };
+            let sums: Vec<f64> = parts
+                .iter()
+                .map(|part| chunks.iter().map(|(_, stage)| part.stage(stage).iter().sum::<f64>()).sum())
+                .collect();
+            let share = if linear { 1.0 } else { 0.5 };
+            let most = |of: &dyn Fn(usize) -> f64| {
+                let work = |group: &Group| group.iter().map(|&(index, n)| of(index) * f64::from(n)).sum::<f64>();
+                groups.iter().map(work).fold(0.0, f64::max) * share
+            };
+            let copies = most(&|_| self.copies(candidate, chunks));
+            slowest = slowest.max(head + most(&|index| sums[index]).max(copies) + tail);
+        }
+        slowest
+    }
+
+    /// Least time of a message between pipeline ranks, seconds.
+    fn message(&self, candidate: &Candidate) -> f64 {
+        let (layout, problem) = (&candidate.layout, &self.scratch);
+        if layout.pp < 2 {
+            return 0.0;
+        }
+        let least = self.tokens_least * problem.model.hidden * problem.dtype.bytes();
+        let members = [0, 1].map(|pp| layout.rank(Position { pp, ..Position::default() }));
+        let (bytes, shape) = (least / u64::from(layout.tp), problem.cluster.shape_of(&members));
+        let kind = engine::task::Collective::SendRecv;
+        // Ranks inside a node reach each other faster; some pair of neighbours may be inside one.
+        let inside = hw::GroupShape { n_nodes: 1, ..shape };
+        let time = |shape| self.context.cost.estimate(&Op::Collective { kind, bytes, shape }).time.get();
+        time(shape).min(time(inside))
+    }
+
+    /// Copies to the host of one micro-batch on a rank, seconds; they come back over the other link.
+    fn copies(&self, candidate: &Candidate, chunks: &[(usize, Stage)]) -> f64 {
+        if candidate.offload == 0.0 {
+            return 0.0;
+        }
+        let per_token: u64 =
+            chunks.iter().map(|(_, stage)| memory::activation_bytes_per_token(&self.scratch, stage)).sum();
+        let bytes = hw::Bytes::from_f64(hw::Bytes(per_token * self.tokens_least).as_f64() * candidate.offload).0;
+        let kind = engine::task::CopyKind::DeviceToHost;
+        // One copy per chunk in truth; a single one has one start-up less.
+        self.context.cost.estimate(&Op::Copy { kind, bytes }).time.get()
+    }
+
+    /// What follows the last pass of a rank, seconds: reduction of gradients, optimizer, gather of parameters.
+    fn follows(&self, chunks: &[(usize, Stage)]) -> f64 {
+        let problem = &self.scratch;
+        let (layout, cost) = (&problem.layout, self.context.cost);
+        let mut seconds = self.optimizer(chunks);
+        if layout.n_shards() < 2 {
+            return seconds;
+        }
+        let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| (dp, cp)));
+        let members: Vec<_> =
+            positions.map(|(dp, cp)| layout.rank(Position { dp, cp, ..Position::default() })).collect();
+        let shape = problem.cluster.shape_of(&members);
+        let time = |kind, bytes: f64| {
+            let bytes = hw::Bytes::from_f64(bytes).0;
+            cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
+        };
+        for (_, stage) in chunks {
+            let (shared, _) = memory::stage_parameters(problem, stage);
+            if problem.execution.gradient_sync == GradientSync::AtEnd {
+                let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
+                seconds += time(kind, shared * hw::Bytes(problem.execution.gradient_dtype.bytes()).as_f64());
+            }
+            let gathers = matches!(layout.zero, Zero::OptimizerStates | Zero::Gradients);
+            if gathers && !problem.execution.overlap.parameter_gather {
+                seconds += time(Collective::AllGather, shared * hw::Bytes(problem.dtype.bytes()).as_f64());
+            }
+        }
+        seconds
+    }
+
+    /// Optimizer of a rank, seconds.
+    fn optimizer(&self, chunks: &[(usize, Stage)]) -> f64 {
+        let problem = &self.scratch;
+        let sharded = problem.layout.zero >= train::layout::Zero::OptimizerStates;
+        let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
+        let parameters: f64 = chunks
+            .iter()
+            .map(|(_, stage)| {
+                let (shared, experts) = memory::stage_parameters(problem, stage);
+                shared / over(problem.layout.n_shards()) + experts / over(problem.layout.n_expert_shards())
+            })
+            .sum();
+        self.context.cost.estimate(&Op::Sequence(layer::optimizer(parameters))).time.get()
+    }
+}
+
+/// Bound from a plan's own order of passes, seconds: the longest path through it with least durations. `None` where ranks of
+/// one stage wait for each other inside a pass, which the path does not see.
+#[must_use]
+pub fn of_order(problem: &Problem, plan: &Plan, cost: &dyn CostModel) -> Option<f64> {
+    let overlap = problem.execution.overlap;
+    let joined = problem.layout.expert_span().is_none_or(|span| span.dp > 1) || problem.layout.zero == Zero::Parameters;
+    if problem.layout.cp > 1 || joined || problem.layout.pp < 2 || overlap.tensor > 0.0 || overlap.expert > 0.0 {
+        return None;
+    }
+    let mut total = 0.0;
+    for step_index in 0..plan.steps.len() {
+        let (pipelines, _) = pipelines(problem, plan, step_index, cost);
+        let mut longest = 0;
+        for (pipeline, order) in pipelines.iter().zip(&plan.steps[step_index].orders) {
+            longest = longest.max(play(pipeline, order).ok()?.span);
+        }
+        total += hw::Span::from_ns(longest).to_seconds().get();
+    }
+    Some(total / hw::Tokens(plan.steps.len() as u64).as_f64() * ROUNDING)
+}
+
+const fn cut(candidate: &Candidate) -> CutKey {
+    let layout = &candidate.layout;
+    // An expert group's place on the nodes follows from the degrees around it.
+    let groups_in_node = layout.dp * layout.cp;
+    (
+        layout.tp,
+        layout.ep,
+        layout.expert_tp,
+        groups_in_node,
+        layout.sequence_parallel,
+        layout.ep > 1,
+        candidate.recompute,
+    )
+}
+
+/// Stages of every pipeline rank with their place on the path.
+fn ranks(problem: &Problem, schedule: &Schedule, pp: usize, chunks: usize) -> Vec<Chunks> {
+    let (stages, pipeline) = (stages(problem), Pipeline::of_schedule(schedule, pp, chunks, 0));
+    (0..pp)
+        .map(|rank| {
+            (0..chunks)
+                .map(|chunk| {
+                    let index = pipeline.stage(rank, chunk);
+                    (index, stages[index])
+                })
+                .collect()
+        })
+        .collect()
+}
+
+/// Most chunk activations that each rank holds under a schedule with equal passes.
+fn in_flight(schedule: &Schedule, pp: usize, chunks: usize, n_micro_batches: usize) -> Vec<u64> {
+    if schedule.splits_backward {
+        // What such a schedule holds depends on durations; it holds one micro-batch at least.
+        return vec![1; pp];
+    }
+    let pipeline = Pipeline::of_schedule(schedule, pp, chunks, n_micro_batches);
+    let order = (schedule.order)(&pipeline);
+    play(&pipeline, &order).expect("every schedule of the table can be played").peak_activation
+}
+
+fn batches(problem: &Problem, policy: &dyn Policy, context: &PlanContext<'_>) -> Option<Batches> {
+    let plan = policy.plan(problem, context).ok()?.plan;
+    let mut distinct: Vec<MicroBatch> = Vec::new();
+    let mut known: BTreeMap<Vec<(u64, train::plan::Place)>, usize> = BTreeMap::new();
+    let mut steps = Vec::with_capacity(plan.steps.len());
+    for step in &plan.steps {
+        let mut groups: Vec<Group> = Vec::new();
+        for micro_batches in &step.groups {
+            let mut counts: BTreeMap<usize, u32> = BTreeMap::new();
+            for micro_batch in micro_batches {
+                let mut key: Vec<_> = micro_batch.sequences.iter().map(|s| (s.tokens, s.place)).collect();
+                key.push((micro_batch.padding, train::plan::Place::Sharded));
+                let index = *known.entry(key).or_insert_with(|| {
+                    distinct.push(micro_batch.clone());
+                    distinct.len() - 1
+                });
+                *counts.entry(index).or_default() += 1;
+            }
+            let group: Group = counts.into_iter().collect();
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        steps.push(groups);
+    }
+    let cp = problem.layout.cp;
+    let tokens_least =
+        distinct.iter().flat_map(|mb| (0..cp).map(move |rank| mb.tokens_on(rank, cp))).min().unwrap_or(0);
+    let n_most = steps.iter().flatten().map(|group| group.iter().map(|(_, n)| n).sum()).max().unwrap_or(0);
+    Some(Batches { distinct, steps, n_most, tokens_least })
+}

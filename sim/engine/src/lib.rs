@@ -1,0 +1,20 @@
+//! What operations cost (`cost`), what a model is made of (`model`), what a run is made of (`task`), and how long it takes (`play`).
+//!
+//! Read `task.rs` first: the task graph is the waist of training, and the simulator and the hardware executor are two interpreters of
+//! it. Training and serving rest on this crate and do not know each other. No file, clock, thread or solver is touched here.
+
+pub mod cost;
+pub mod model;
+pub mod play;
+pub mod queue;
+pub mod random;
+pub mod share;
+pub mod task;
+pub mod timeline;
+pub mod validation;
+
+pub use cost::{CostModel, Estimate, Source};
+pub use model::Model;
+pub use play::{Outcome, simulate};
+pub use task::{Op, TaskGraph};
+pub use timeline::Timeline;

@@ -1,0 +1,39 @@
+//! vLLM V0: whole prompts first, decodes only when no prompt can be admitted.
+//!
+//! Source: vllm-project/vllm before V1, `vllm/core/scheduler.py` (Apache-2.0), default policy without chunked prefill: prompts of one
+//! iteration fit its token budget together, take all their blocks and leave a watermark free; a decode iteration preempts the
+//! latest admitted when blocks run out.
+
+use crate::batcher::Batcher;
+use crate::replica::{Composed, Cut, Replica, Reserve};
+
+/// The policy.
+#[derive(Debug)]
+pub struct VllmV0;
+
+impl Batcher for VllmV0 {
+    fn name(&self) -> &'static str {
+        "vllm-v0"
+    }
+
+    fn about(&self) -> &'static str {
+        "prefill first: whole prompts stall the decoding sequences (vLLM V0)"
+    }
+
+    fn cut(&self) -> Cut {
+        Cut::Never
+    }
+
+    fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
+        let tokens_max = replica.tokens_max();
+        loop {
+            let left = tokens_max - composed.n_chunk_tokens();
+            if !replica.admit(composed, left, Reserve::Whole, Cut::Never) {
+                break;
+            }
+        }
+        if composed.n_chunk_tokens() == 0 {
+            replica.decode_all(composed);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! How many tokens a replica's memory holds beside the weights.
+//!
+//! Units: bytes per GPU. Weights are those of the stage, cut over the tensor group, experts over the GPUs that share them; a draft model
+//! and its keys and values lie on every tensor group besides. What the engine may use is a share of the device's memory, and the
+//! framework, the graphs and the activations of an iteration take `reserved` of that. The stage with the least room decides.
+
+use hw::Bytes;
+
+use train::memory::stage_parameters;
+use crate::decode_attention::kv_bytes_per_token;
+use crate::step_cost::ReplicaConfig;
+use train::stage::{Stage, stages};
+
+/// Memory of one GPU of a replica, in the stage that has the least room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Weights.
+    pub weights: Bytes,
+    /// Left for keys and values.
+    pub kv: Bytes,
+    /// Keys and values of a token.
+    pub bytes_per_token: u64,
+    /// Ranks of data-parallel attention, each with its own keys and values.
+    pub n_ranks: u32,
+}
+
+impl Capacity {
+    /// Whole blocks of so many tokens, over all ranks.
+    #[must_use]
+    pub fn blocks(&self, block_tokens: u32) -> u32 {
+        let blocks = self.kv.0 / (self.bytes_per_token * u64::from(block_tokens)).max(1);
+        u32::try_from(blocks * u64::from(self.n_ranks)).unwrap_or(u32::MAX)
+    }
+
+    fn holds_a_token(&self) -> bool {
+        self.kv.0 >= self.bytes_per_token
+    }
+}
+
+/// Memory of the stage with the least room for tokens, where `room` bytes may be used.
+fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
+    let problem = deployment.problem();
+    let element = deployment.dtype.bytes();
+    let tensor_degree = deployment.tensor_degree;
+    let draft = deployment.draft.map_or((0, 0), |draft| {
+        let weights = (draft.n_parameters() * element).div_ceil(u64::from(tensor_degree));
+        (weights, kv_bytes_per_token(draft, tensor_degree, element))
+    });
+    let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, element);
+    let of_stage = |stage: &Stage| {
+        let (shared, experts) = stage_parameters(&problem, stage);
+        let weights = Bytes::from_f64((shared + experts) * Bytes(element).as_f64()) + Bytes(draft.0);
+        let kv = Bytes(room.saturating_sub(weights.0));
+        let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
+        Capacity { weights, kv, bytes_per_token, n_ranks: deployment.lanes().ranks }
+    };
+    let capacities = stages(&problem).iter().map(of_stage).collect::<Vec<_>>();
+    let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);
+    capacities.into_iter().min_by_key(tokens).expect("a model has a stage")
+}
+
+/// Memory of a deployment that may use `usable` of the device.
+///
+/// # Errors
+/// A sentence with the figures and the smallest tensor degree that would fit, when weights leave no room for a token.
+pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, String> {
+    let gpu = &deployment.cluster.gpu;
+    let room = Bytes::from_f64(gpu.memory.as_f64() * usable).0.saturating_sub(reserved.0);
+    let found = of_room(deployment, room);
+    if found.holds_a_token() {
+        return Ok(found);
+    }
+    let wider = |degree: &u32| {
+        // Whole experts stay whole.
+        let expert_degree = if deployment.expert_degree > 1 { deployment.expert_degree.max(*degree) } else { 1 };
+        let wider = ReplicaConfig { tensor_degree: *degree, expert_degree, ..deployment.clone() };
+        of_room(&wider, room).holds_a_token()
+    };
+    let fitting = [2, 4, 8, 16, 32, 64].into_iter().filter(|degree| *degree > deployment.tensor_degree).find(wider);
+    let advice =
+        fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
+    let gib = |bytes: f64| bytes / 1_073_741_824.0;
+    Err(format!(
+        "`{}` needs {:.1} GiB of weights per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
+        deployment.model.name,
+        gib(found.weights.as_f64()),
+        usable * 100.0,
+        gib(gpu.memory.as_f64()),
+        gpu.name,
+        gib(reserved.as_f64()),
+        gib(Bytes(room).as_f64()),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, String> {
+        let model = engine::model::embedded(name).expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu(gpu).expect("listed"), 1, 8);
+        let deployment = ReplicaConfig::new(&model, &cluster, tensor_degree);
+        of(&deployment, 0.9, Bytes::from_gib(reserved_gib))
+    }
+
+    #[test]
+    fn blocks_are_those_that_an_engine_reported() {
+        // vLLM 0.19 on an RTX 4090 (25,250,627,584 bytes, 90 % of it usable) reports 2,588 blocks of 16 tokens for Llama-3.1-8B
+        // (casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples/RTX4090): 5.43e9 bytes beside 16.06e9 of weights, so
+        // 1.15 GiB are reserved there. Figures of 131,072 bytes per token and 16.06e9 of weights are ours.
+        let on_a100 = of_model("llama-3-8b", "a100-sxm-80g", 1, 1.15).expect("fits");
+        assert_eq!(on_a100.bytes_per_token, 131_072);
+        assert!((on_a100.weights.as_f64() / 16.06e9 - 1.0).abs() < 1e-3);
+        let expected = (80.0 * 1_073_741_824.0 * 0.9 - 1.15 * 1_073_741_824.0 - 16.06e9) / (131_072.0 * 16.0);
+        assert!((f64::from(on_a100.blocks(16)) - expected).abs() < 10.0);
+    }
+
+    #[test]
+    fn stages_and_experts_divide_weights_and_keys() {
+        let (mixtral, cluster) = (
+            engine::model::embedded("mixtral-8x22b").expect("listed"),
+            hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 2, 8),
+        );
+        let of = |tensor_degree, pipeline_degree, expert_degree| {
+            let base = ReplicaConfig::new(&mixtral, &cluster, tensor_degree);
+            super::of(&ReplicaConfig { pipeline_degree, expert_degree, ..base }, 0.9, Bytes::ZERO).expect("fits")
+        };
+        let whole = 2.0 * hw::Tokens(mixtral.n_parameters()).as_f64();
+        for (tp, pp, ep) in [(4, 1, 1), (8, 1, 8), (4, 2, 1), (4, 4, 4)] {
+            let found = of(tp, pp, ep);
+            let even = whole / f64::from(tp * pp);
+            // Embedding and head are on one stage each.
+            assert!((found.weights.as_f64() / even - 1.0).abs() < 0.02, "{tp} {pp} {ep}: {found:?}");
+            // 2 · 56 layers · 8 heads · 128 · 2 bytes over tensor ranks and stages.
+            assert_eq!(found.bytes_per_token, 2 * 56 * 8 * 128 * 2 / u64::from(tp * pp));
+        }
+        // Two groups of attention and half of the experts on each: attention is there twice, experts once.
+        let (one, two) = (of(4, 1, 4), of(4, 1, 8));
+        let experts = hw::Tokens(56 * 8 * mixtral.expert_parameters() * 2).as_f64();
+        let shared = whole - experts;
+        assert!((two.weights.as_f64() / (shared / 4.0 + experts / 8.0) - 1.0).abs() < 1e-6);
+        assert_eq!((one.n_ranks, two.n_ranks), (1, 2));
+        assert_eq!(two.blocks(16) / 2, Capacity { n_ranks: 1, ..two }.blocks(16));
+    }
+
+    #[test]
+    fn a_model_that_does_not_fit_is_told_what_would() {
+        let why = of_model("llama-3-70b", "a100-sxm-80g", 1, 2.0).expect_err("141 GB of weights");
+        assert!(why.contains("131.4 GiB of weights") && why.contains("`tp = 2` would fit"), "{why}");
+    }
+}

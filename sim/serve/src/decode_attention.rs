@@ -1,0 +1,86 @@
+//! Attention of decoding sequences in all layers of a deployment, from the device's law (`cost/decode.rs`).
+
+use hw::{Bytes, Seconds};
+
+use engine::cost::decode::{DecodeLaw, HEADS};
+use engine::cost::{CostModel, Source};
+use engine::play::Case;
+use engine::model::Model;
+use crate::step_cost::{ReplicaConfig, ticks_of};
+
+/// Ticks of decode attention in all layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeTicks {
+    /// Per iteration that decodes, per sequence, per cached token.
+    pub alone: [u64; 3],
+    /// The same in an iteration that also computes chunks of prompts.
+    pub mixed: [u64; 3],
+    /// Where the law comes from.
+    pub source: Source,
+}
+
+/// Bytes of keys and values that one token keeps on each GPU of a replica.
+#[must_use]
+pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
+    let width = model.latent.map_or_else(
+        // Fewer key-value heads than GPUs: every GPU keeps one.
+        || 2 * model.n_kv_heads.div_ceil(u64::from(tensor_degree)) * model.head_dim,
+        |latent| latent.kv_rank + latent.rope_dim,
+    );
+    model.n_layers * width * bytes_per_element
+}
+
+impl DecodeTicks {
+    /// Ticks in an iteration with so many chunks.
+    #[must_use]
+    pub const fn beside(&self, n_chunks: u32) -> [u64; 3] {
+        if n_chunks == 0 { self.alone } else { self.mixed }
+    }
+
+    /// Decode attention of a deployment, fitted or assumed.
+    #[must_use]
+    pub fn new(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel, case: Case) -> Self {
+        let law = cost.decode().cloned().unwrap_or_else(DecodeLaw::assumed);
+        let model = deployment.model;
+        let layers = hw::Tokens(model.n_layers).as_f64();
+        let heads = hw::Tokens(model.n_heads.div_ceil(u64::from(deployment.tensor_degree))).as_f64();
+        let bytes = kv_bytes_per_token(model, deployment.tensor_degree, deployment.dtype.bytes());
+        let ticks = |start_s: f64, per_sequence_s: f64, reached: f64, interval: [f64; 2]| {
+            let factor = match case {
+                Case::Low => interval[0],
+                Case::Expected => 1.0,
+                Case::High => interval[1],
+            };
+            let bandwidth = deployment.cluster.gpu.memory_bandwidth * reached;
+            [
+                ticks_of(Seconds::new(layers * start_s * factor)),
+                ticks_of(Seconds::new(layers * per_sequence_s * heads / HEADS * factor)),
+                ticks_of(Bytes(bytes) / bandwidth * factor).max(1),
+            ]
+        };
+        let alone = ticks(law.start_s, law.per_sequence_s, law.reached, [law.residuals.low, law.residuals.high]);
+        let mixed = law.mixed.as_ref().map_or(alone, |mixed| {
+            ticks(0.0, mixed.per_sequence_s, mixed.reached, [mixed.residuals.low, mixed.residuals.high])
+        });
+        Self { alone, mixed, source: law.source() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kv_bytes_are_those_of_a_printed_example() {
+        // Qwen3-32B on four GPUs: 2 · 64 layers · 2 heads · 128 · 2 bytes; 5,120 tokens are 0.3125 GiB (aiconfigurator prints it).
+        let model = Model { n_layers: 64, n_kv_heads: 8, head_dim: 128, ..base() };
+        assert_eq!(kv_bytes_per_token(&model, 4, 2) * 5120, 335_544_320);
+        // Two heads over eight GPUs: each keeps one.
+        let model = Model { n_layers: 1, n_kv_heads: 2, head_dim: 128, ..base() };
+        assert_eq!(kv_bytes_per_token(&model, 8, 2), 512);
+    }
+
+    fn base() -> Model {
+        engine::model::embedded("llama-3-8b").expect("listed")
+    }
+}

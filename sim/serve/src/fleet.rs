@@ -1,0 +1,229 @@
+//! Groups of replicas behind a router: what a fleet is, and what serving with it gives.
+//!
+//! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
+//! prefill to decode replicas in `fleet/split.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! `fleet/scaler.rs`. A request that no replica could ever
+//! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
+
+mod control;
+pub mod dynamics;
+mod ends;
+mod run;
+pub mod scaler;
+mod split;
+
+use crate::assignment::Assignment;
+use crate::records::Records;
+use crate::replica::{Counts, Engine, Role};
+use crate::request::Requests;
+use crate::router::Router;
+use dynamics::{Failures, Outage, Rule, Scaling};
+use run::Run;
+use scaler::Scaler;
+
+/// Equal replicas.
+#[derive(Clone, Debug)]
+pub struct Group {
+    /// Name in results.
+    pub name: String,
+    /// What every replica runs.
+    pub engine: Engine,
+    /// Replicas; with scaling, the most that there may be.
+    pub n_replicas: u32,
+    /// GPUs of one replica.
+    pub gpus_per_replica: u32,
+    /// Price of a GPU, where it is known.
+    pub usd_per_gpu_hour: Option<f64>,
+    /// What every replica does.
+    pub role: Role,
+    /// Bytes per second that a replica sends, and as many that it receives at the same time; `None` has no limit.
+    pub port_bytes_per_s: Option<f64>,
+    /// How many replicas run as load changes; `None` keeps all.
+    pub scaling: Option<Scaling>,
+    /// How replicas fail at random.
+    pub failures: Option<Failures>,
+}
+
+impl Group {
+    /// Replicas of one GPU each that do everything, without price, limits of ports, scaling or failures.
+    #[must_use]
+    pub fn new(name: impl Into<String>, engine: Engine, n_replicas: u32) -> Self {
+        Self {
+            name: name.into(),
+            engine,
+            n_replicas,
+            gpus_per_replica: 1,
+            usd_per_gpu_hour: None,
+            role: Role::Both,
+            port_bytes_per_s: None,
+            scaling: None,
+            failures: None,
+        }
+    }
+}
+
+/// What moves between two groups, one way.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Prefill group.
+    pub from: usize,
+    /// Decode group.
+    pub to: usize,
+    /// Bytes per second that all transfers between the groups share; `None` has no limit beyond the ports.
+    pub bytes_per_s: Option<f64>,
+    /// Seconds before the first byte of a transfer.
+    pub latency_s: f64,
+    /// Bytes on the wire over bytes in memory: below 1 where keys and values are packed, as ThunderServe packs them to 4 bits.
+    pub wire_ratio: f64,
+    /// Seconds of packing and unpacking per token, before the first byte.
+    pub pack_s_per_token: f64,
+}
+
+/// Groups and what was planned for them.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet {
+    /// Groups; their replicas are numbered group by group.
+    pub groups: Vec<Group>,
+    /// Shares for the routers that follow a plan.
+    pub assignment: Assignment,
+    /// Links between groups; where there is none, only ports limit a transfer.
+    pub links: Vec<Link>,
+    /// Bytes of keys and values of a token, on all GPUs of a replica together, each once.
+    pub kv_bytes_per_token: f64,
+    /// Replicas that are lost at known times.
+    pub outages: Vec<Outage>,
+}
+
+/// How keys and values moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Transfers that ended.
+    pub n: u64,
+    /// Tokens that they carried.
+    pub tokens: u64,
+    /// Ticks from the reservation of blocks to the last byte, together.
+    pub ticks: u64,
+    /// Ticks from the end of the prompt to the reservation of blocks, together.
+    pub waiting_ticks: u64,
+}
+
+/// What became of replicas while time ran.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Times that a request was put back into the queue.
+    pub n_retried: u64,
+    /// Replicas lost.
+    pub n_outages: u64,
+    /// Replicas that scaling started.
+    pub n_started: u64,
+    /// Replicas that scaling stopped.
+    pub n_stopped: u64,
+}
+
+/// What a simulation gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Moments of every request, in order of arrival.
+    pub records: Records,
+    /// Counts of every replica.
+    pub counts: Vec<Counts>,
+    /// Most blocks in use and all blocks, of every replica.
+    pub blocks: Vec<(u32, u32)>,
+    /// Group of every replica.
+    pub group_of: Vec<u32>,
+    /// Ticks for which every replica is paid.
+    pub paid_ticks: Vec<u64>,
+    /// Requests that no replica could hold.
+    pub n_refused: u64,
+    /// What moved between replicas.
+    pub moved: Moved,
+    /// Replicas that came and went.
+    pub changes: Changes,
+}
+
+impl Fleet {
+    /// A fleet of one group.
+    #[must_use]
+    pub fn of(group: Group) -> Self {
+        Self { groups: vec![group], ..Self::default() }
+    }
+
+    /// Replicas of all groups.
+    #[must_use]
+    pub fn n_replicas(&self) -> u32 {
+        self.groups.iter().map(|group| group.n_replicas).sum()
+    }
+
+    /// First replica of a group.
+    #[must_use]
+    pub fn first_of(&self, group: usize) -> u32 {
+        self.groups[..group].iter().map(|group| group.n_replicas).sum()
+    }
+
+    /// Whether prompts are computed on some replicas and decoded on others.
+    #[must_use]
+    pub fn is_split(&self) -> bool {
+        self.groups.iter().any(|group| group.role == Role::Prefill)
+    }
+
+    /// Whether replicas come and go.
+    #[must_use]
+    pub fn is_dynamic(&self) -> bool {
+        let changes = |group: &Group| group.scaling.is_some() || group.failures.is_some();
+        !self.outages.is_empty() || self.groups.iter().any(changes)
+    }
+
+    /// Time between decisions of a planner of the fleet: that of its first planned group; `None` where nothing is planned.
+    #[must_use]
+    pub fn planned_every(&self) -> Option<hw::Seconds> {
+        self.groups.iter().find_map(|group| match group.scaling.as_ref()?.rule {
+            Rule::Planned { interval } => Some(interval),
+            _ => None,
+        })
+    }
+
+    /// Serves all requests to the end; groups that wait for a planner keep the replicas that they have.
+    ///
+    /// # Panics
+    /// When there is no replica.
+    #[must_use]
+    pub fn serve(&self, requests: &Requests, router: &mut dyn Router) -> Served {
+        self.play(requests, router, None)
+    }
+
+    /// Serves all requests to the end, with a planner for the groups that wait for one.
+    ///
+    /// # Panics
+    /// When there is no replica.
+    #[must_use]
+    pub fn serve_planned(&self, requests: &Requests, router: &mut dyn Router, scaler: &mut dyn Scaler) -> Served {
+        self.play(requests, router, Some(scaler))
+    }
+
+    fn play<'p>(
+        &'p self,
+        requests: &Requests,
+        router: &'p mut dyn Router,
+        scaler: Option<&'p mut (dyn Scaler + 'p)>,
+    ) -> Served {
+        let of_group = |(index, group): (usize, &'_ Group)| {
+            let index = u32::try_from(index).expect("few groups");
+            std::iter::repeat_n(index, group.n_replicas as usize)
+        };
+        let group_of: Vec<u32> = self.groups.iter().enumerate().flat_map(of_group).collect();
+        let engines: Vec<&Engine> = group_of.iter().map(|group| &self.groups[*group as usize].engine).collect();
+        Run::new(requests, &engines, group_of, self, router).planned_by(scaler).play()
+    }
+}
+
+/// Serves all requests with these replicas, one group.
+///
+/// # Panics
+/// When there is no replica.
+#[must_use]
+pub fn serve(requests: &Requests, engines: &[&Engine], router: &mut dyn Router) -> Served {
+    Run::new(requests, engines, vec![0; engines.len()], &Fleet::default(), router).play()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,431 @@
+//! Replicas that come and go: losses, repairs and the autoscaler.
+//!
+//! Events of one tick are handled in the order in which they were made. A stopped replica serves to the end what it has, and a started one
+//! is first one that was to stop. Invariant: a replica takes requests while it is up, and is paid while it starts, is up or drains.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use hw::Seconds;
+
+use super::dynamics::{Rule, Scaling, Wishes};
+use super::run::{Run, Waiter};
+use super::scaler::{GroupSeen, Watch};
+use super::{Changes, Fleet};
+use engine::random::{self, Stream};
+use crate::replica::{Lost, Role};
+use crate::step_cost::TICKS_PER_NS;
+use crate::transfer::ticks;
+
+/// What a replica is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not rented.
+    Off,
+    /// Loading.
+    Starting,
+    /// Serving.
+    Up,
+    /// Serving what it has until it is stopped.
+    Draining,
+    /// Serving what it has until it is lost.
+    Noticed,
+    /// Lost, and back at some time.
+    Repair,
+    /// Lost for good.
+    Gone,
+}
+
+/// The place of a replica.
+struct Place {
+    state: State,
+    /// Counts changes of state: older events are void.
+    epoch: u32,
+    /// Paid so far, and since when it is paid.
+    paid: u64,
+    since: Option<u64>,
+    /// Draws its failures.
+    stream: Option<Stream>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// The autoscaler of a group decides.
+    Decide { group: usize },
+    /// The planner of the fleet decides.
+    Plan,
+    /// A timetable says how many replicas a group has.
+    Set { group: usize, replicas: u32 },
+    /// A replica serves from now on, if nothing happened meanwhile.
+    Up { replica: u32, epoch: u32 },
+    /// A replica takes no more requests.
+    Notice { replica: u32 },
+    /// A replica is lost; back after so many ticks.
+    Lose { replica: u32, back_after: Option<u64> },
+    /// A replica fails at random, if nothing happened meanwhile.
+    Fail { replica: u32, epoch: u32 },
+}
+
+/// Everything that changes a fleet.
+pub(super) struct Control {
+    pub(super) is_active: bool,
+    places: Vec<Place>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    n_events: u64,
+    /// Requests for which there is no replica now.
+    pub(super) backlog: VecDeque<Waiter>,
+    /// By group: wishes, and requests in the system integrated up to the last decision with its tick.
+    scalers: Vec<(Wishes, u128, u64)>,
+    /// What the planner of the fleet has not seen yet.
+    watch: Watch,
+    pub(super) changes: Changes,
+}
+
+impl Control {
+    pub(super) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
+        let place = |(index, group): (usize, &u32)| {
+            let group = fleet.groups.get(*group as usize);
+            let first =
+                group.and_then(|group| group.scaling.as_ref()).map_or(u32::MAX, |scaling| scaling.replicas_first);
+            let nth = group_of[..index].iter().rev().take_while(|other| **other == group_of[index]).count();
+            let is_up = u32::try_from(nth).is_ok_and(|nth| nth < first.max(1));
+            let stream =
+                |failures: super::dynamics::Failures| random::stream(failures.seed, &format!("replica {index}"));
+            Place {
+                state: if is_up { State::Up } else { State::Off },
+                epoch: 0,
+                paid: 0,
+                since: is_up.then_some(0),
+                stream: group.and_then(|group| group.failures).map(stream),
+            }
+        };
+        let is_active = fleet.is_dynamic();
+        let places = if is_active { group_of.iter().enumerate().map(place).collect() } else { Vec::new() };
+        let mut control = Self {
+            is_active,
+            places,
+            events: BinaryHeap::new(),
+            n_events: 0,
+            backlog: VecDeque::new(),
+            scalers: fleet.groups.iter().map(|_| (Wishes::default(), 0, 0)).collect(),
+            watch: Watch::default(),
+            changes: Changes::default(),
+        };
+        if is_active {
+            control.first_events(fleet, group_of);
+        } else {
+            control.places = group_of
+                .iter()
+                .map(|_| Place { state: State::Up, epoch: 0, paid: 0, since: Some(0), stream: None })
+                .collect();
+        }
+        control
+    }
+
+    fn first_events(&mut self, fleet: &Fleet, group_of: &[u32]) {
+        for outage in &fleet.outages {
+            let replica = fleet.first_of(outage.group) + outage.replica;
+            let at = outage.at.as_ns() * TICKS_PER_NS;
+            self.at(at, Event::Notice { replica });
+            let back_after = outage.back_after.map(|span| ticks(span.get()));
+            self.at(at + ticks(outage.notice.get()), Event::Lose { replica, back_after });
+        }
+        for (group, scaling) in
+            fleet.groups.iter().enumerate().filter_map(|(at, group)| Some((at, group.scaling.as_ref()?)))
+        {
+            match &scaling.rule {
+                Rule::Concurrency(rule) => self.at(ticks(rule.interval.get()), Event::Decide { group }),
+                Rule::Timetable(rows) => {
+                    let set =
+                        |&(at, replicas): &(hw::Time, u32)| (at.as_ns() * TICKS_PER_NS, Event::Set { group, replicas });
+                    rows.iter().map(set).for_each(|(at, event)| self.at(at, event));
+                }
+                Rule::Planned { .. } => {}
+            }
+        }
+        if let Some(interval) = fleet.planned_every() {
+            self.at(ticks(interval.get()), Event::Plan);
+        }
+        for replica in 0..u32::try_from(group_of.len()).expect("fewer than 2^32 replicas") {
+            self.await_failure(fleet, group_of, replica, 0);
+        }
+    }
+
+    fn at(&mut self, tick: u64, event: Event) {
+        self.events.push(Reverse((tick, self.n_events, event)));
+        self.n_events += 1;
+    }
+
+    pub(super) fn next(&self) -> Option<u64> {
+        self.events.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// Nothing changes any more.
+    pub(super) fn end(&mut self) {
+        self.events.clear();
+    }
+
+    /// Draws when a replica that is up fails.
+    fn await_failure(&mut self, fleet: &Fleet, group_of: &[u32], replica: u32, now: u64) {
+        let Some(failures) = fleet.groups[group_of[replica as usize] as usize].failures else { return };
+        let place = &mut self.places[replica as usize];
+        let (State::Up, Some(stream)) = (place.state, &mut place.stream) else { return };
+        let at = now + exponential(stream, failures.mtbf);
+        let epoch = place.epoch;
+        self.at(at, Event::Fail { replica, epoch });
+    }
+
+    fn set(&mut self, replica: u32, state: State, now: u64) {
+        let place = &mut self.places[replica as usize];
+        (place.state, place.epoch) = (state, place.epoch + 1);
+        let is_paid = matches!(state, State::Starting | State::Up | State::Draining | State::Noticed);
+        match place.since {
+            None if is_paid => place.since = Some(now),
+            Some(since) if !is_paid => {
+                place.paid += now - since;
+                place.since = None;
+            }
+            _ => {}
+        }
+    }
+
+    /// Ticks for which every replica is paid until the end.
+    pub(super) fn paid_until(&mut self, end: u64) -> Vec<u64> {
+        self.places.iter().map(|place| place.paid + place.since.map_or(0, |since| end.saturating_sub(since))).collect()
+    }
+}
+
+/// Ticks until what happens once per `mean`, drawn.
+fn exponential(stream: &mut Stream, mean: Seconds) -> u64 {
+    ticks(stream.exponential() * mean.get())
+}
+
+impl Run<'_, '_> {
+    /// Finds which replicas take requests.
+    pub(super) fn find_candidates(&mut self) {
+        for (stage, candidates) in self.candidates.iter_mut().enumerate() {
+            candidates.clear();
+            for (index, replica) in self.replicas.iter().enumerate() {
+                let is_of_stage = (replica.role() == Role::Decode) == (stage == 1);
+                if is_of_stage && self.control.places[index].state == State::Up {
+                    candidates.push(u32::try_from(index).expect("fewer than 2^32 replicas"));
+                }
+            }
+        }
+    }
+
+    /// Whether a replica that could hold a request, in a stage, may come.
+    pub(super) fn may_come(&self, request: u32, stage: usize) -> bool {
+        let may = |role: Role| {
+            self.control.places.iter().zip(&self.replicas).any(|(place, replica)| {
+                let comes = matches!(place.state, State::Up | State::Starting | State::Off | State::Repair);
+                comes && replica.role() == role && replica.can_hold(request)
+            })
+        };
+        if stage == 1 { may(Role::Decode) } else { may(Role::Both) || (may(Role::Prefill) && may(Role::Decode)) }
+    }
+
+    /// Handles changes that are due.
+    pub(super) fn change(&mut self, now: u64) {
+        while let Some(Reverse((at, _, event))) = self.control.events.peek().copied() {
+            if at > now {
+                break;
+            }
+            self.control.events.pop();
+            let is_of = |replica: u32, epoch: u32| self.control.places[replica as usize].epoch == epoch;
+            match event {
+                Event::Decide { group } => self.decide(group, now),
+                Event::Plan => self.plan(now),
+                Event::Set { group, replicas } => self.resize(group, replicas, now),
+                Event::Up { replica, epoch } if is_of(replica, epoch) => self.come_up(replica, now),
+                Event::Notice { replica } if self.is_in(replica, &[State::Up, State::Starting, State::Draining]) => {
+                    self.control.set(replica, State::Noticed, now);
+                    self.find_candidates();
+                }
+                Event::Lose { replica, back_after } => self.lose(replica, back_after, now),
+                Event::Fail { replica, epoch } if is_of(replica, epoch) => {
+                    let group = &self.fleet.groups[self.group_of[replica as usize] as usize];
+                    let stream = self.control.places[replica as usize].stream.as_mut();
+                    let repair =
+                        group.failures.zip(stream).map(|(failures, stream)| exponential(stream, failures.mttr));
+                    self.lose(replica, repair, now);
+                }
+                Event::Up { .. } | Event::Notice { .. } | Event::Fail { .. } => {}
+            }
+        }
+    }
+
+    fn is_in(&self, replica: u32, states: &[State]) -> bool {
+        states.contains(&self.control.places[replica as usize].state)
+    }
+
+    fn come_up(&mut self, replica: u32, now: u64) {
+        self.control.set(replica, State::Up, now);
+        self.control.await_failure(self.fleet, &self.group_of, replica, now);
+        self.find_candidates();
+        self.try_again(now);
+    }
+
+    fn drain(&mut self, replica: u32, now: u64) {
+        self.control.set(replica, State::Draining, now);
+        self.find_candidates();
+        self.rest(replica, now);
+    }
+
+    /// A replica that was to stop and has nothing left is stopped.
+    pub(super) fn rest(&mut self, replica: u32, now: u64) {
+        let has_scaling =
+            |group: u32| self.fleet.groups.get(group as usize).is_some_and(|group| group.scaling.is_some());
+        let is_scaled = has_scaling(self.group_of[replica as usize]);
+        if is_scaled && self.is_in(replica, &[State::Draining]) && self.replicas[replica as usize].is_idle() {
+            self.control.set(replica, State::Off, now);
+        }
+    }
+
+    fn lose(&mut self, replica: u32, back_after: Option<u64>, now: u64) {
+        if !self.is_in(replica, &[State::Up, State::Starting, State::Draining, State::Noticed]) {
+            return;
+        }
+        self.control.changes.n_outages += 1;
+        let is_scaled = self.fleet.groups[self.group_of[replica as usize] as usize].scaling.is_some();
+        let state = match (back_after, is_scaled) {
+            (Some(_), _) => State::Repair,
+            // Another machine can be rented in its place.
+            (None, true) => State::Off,
+            (None, false) => State::Gone,
+        };
+        self.control.set(replica, state, now);
+        if let Some(after) = back_after {
+            let epoch = self.control.places[replica as usize].epoch;
+            self.control.at(now + after, Event::Up { replica, epoch });
+        }
+        self.find_candidates();
+        let lost = self.replicas[replica as usize].lose(now);
+        self.ends.set(replica, super::ends::IDLE);
+        self.send_back(lost, now);
+        self.try_again(now);
+    }
+
+    /// Requests of a lost replica go elsewhere.
+    fn send_back(&mut self, lost: Lost, now: u64) {
+        self.split.drop_handed(&lost.sending);
+        for request in lost.sending {
+            if let Some(of) = self.split.moves.remove(&request) {
+                self.split.transfers.cancel(request, now);
+                let end = self.replicas[of.to as usize].forget(request, now, &mut self.records);
+                self.reset(of.to, end);
+                self.collect(of.to, now);
+            }
+        }
+        for moving in lost.unsent {
+            let of = self.split.moves.remove(&moving.request).expect("a sequence that was sent here");
+            self.split.transfers.cancel(moving.request, now);
+            self.onward(crate::replica::Moving { at: now, ..moving }, of.from, now);
+        }
+        for (request, generated) in lost.again {
+            self.control.changes.n_retried += 1;
+            self.records.lose(request, now);
+            self.dispatch(Waiter { request, again: Some(generated) }, now);
+        }
+    }
+
+    /// Requests that wait for a replica find one, wait on, or are refused where none may come any more.
+    fn try_again(&mut self, now: u64) {
+        for waiter in std::mem::take(&mut self.control.backlog) {
+            self.dispatch(waiter, now);
+        }
+        for (moving, from) in std::mem::take(&mut self.split.held) {
+            self.onward(moving, from, now);
+        }
+    }
+
+    /// The autoscaler of a group.
+    fn decide(&mut self, group: usize, now: u64) {
+        let of = &self.fleet.groups[group];
+        let Some(Rule::Concurrency(rule)) = of.scaling.as_ref().map(|scaling| &scaling.rule) else { return };
+        let all = self.of_group(group);
+        let ticks_now: u128 = all.map(|replica| self.replicas[replica as usize].request_ticks(now)).sum();
+        let current = self.current(group);
+        let (wishes, before, since) = &mut self.control.scalers[group];
+        let f = |ticks: u128| hw::Tokens(u64::try_from(ticks).unwrap_or(u64::MAX)).as_f64();
+        let mean = f(ticks_now - *before) / f(u128::from(now - *since).max(1));
+        (*before, *since) = (ticks_now, now);
+        let waiting = if of.role == Role::Decode { self.split.held.len() } else { self.control.backlog.len() };
+        let wish = rule.wanted(mean + hw::Tokens(waiting as u64).as_f64()).min(of.n_replicas);
+        let decided = wishes.decide(rule.window, wish, current);
+        self.resize(group, decided, now);
+        self.control.at(now + ticks(rule.interval.get()).max(1), Event::Decide { group });
+    }
+
+    /// The planner of the fleet.
+    fn plan(&mut self, now: u64) {
+        let (Some(scaler), Some(interval)) = (self.scaler.take(), self.fleet.planned_every()) else { return };
+        let count = |group: usize, states: &[State]| {
+            let is = |replica: &u32| self.is_in(*replica, states);
+            u32::try_from(self.of_group(group).filter(is).count()).expect("fewer than 2^32 replicas")
+        };
+        let seen = |group| GroupSeen { up: count(group, &[State::Up]), current: self.current(group) };
+        let groups: Vec<GroupSeen> = (0..self.fleet.groups.len()).map(seen).collect();
+        let wishes = scaler.decide(&self.control.watch.look(self.requests, &self.records, now, groups));
+        self.scaler = Some(scaler);
+        for (group, wish) in wishes.into_iter().enumerate().take(self.fleet.groups.len()) {
+            let rule = self.fleet.groups[group].scaling.as_ref().map(|scaling| &scaling.rule);
+            if matches!(rule, Some(Rule::Planned { .. })) {
+                self.resize(group, wish, now);
+            }
+        }
+        self.control.at(now + ticks(interval.get()).max(1), Event::Plan);
+    }
+
+    /// Replicas of a group.
+    fn of_group(&self, group: usize) -> std::ops::Range<u32> {
+        let first = self.fleet.first_of(group);
+        first..first + self.fleet.groups[group].n_replicas
+    }
+
+    /// Replicas of a group that serve or will.
+    fn current(&self, group: usize) -> u32 {
+        let serves = |replica: &u32| self.is_in(*replica, &[State::Up, State::Starting]);
+        u32::try_from(self.of_group(group).filter(serves).count()).expect("fewer than 2^32 replicas")
+    }
+
+    /// Starts or stops replicas until a group has so many, within its limits.
+    fn resize(&mut self, group: usize, wish: u32, now: u64) {
+        let of = &self.fleet.groups[group];
+        let Some(scaling) = &of.scaling else { return };
+        let (current, wanted) = (self.current(group), scaling.within(wish, of.n_replicas));
+        for _ in current..wanted {
+            self.start_one(self.of_group(group), scaling, now);
+        }
+        for _ in wanted..current {
+            self.stop_one(self.of_group(group), now);
+        }
+    }
+
+    /// Starts a replica, first one that was to stop.
+    fn start_one(&mut self, mut all: std::ops::Range<u32>, scaling: &Scaling, now: u64) {
+        if let Some(replica) = all.clone().find(|replica| self.is_in(*replica, &[State::Draining])) {
+            self.control.changes.n_started += 1;
+            return self.come_up(replica, now);
+        }
+        if let Some(replica) = all.find(|replica| self.is_in(*replica, &[State::Off])) {
+            self.control.changes.n_started += 1;
+            self.control.set(replica, State::Starting, now);
+            let epoch = self.control.places[replica as usize].epoch;
+            self.control.at(now + ticks(scaling.start_up.get()), Event::Up { replica, epoch });
+        }
+    }
+
+    /// Stops the replica with the least to do, the latest among equals; one that is still loading first.
+    fn stop_one(&mut self, all: std::ops::Range<u32>, now: u64) {
+        if let Some(replica) = all.clone().rev().find(|replica| self.is_in(*replica, &[State::Starting])) {
+            self.control.changes.n_stopped += 1;
+            return self.control.set(replica, State::Off, now);
+        }
+        let up = all.rev().filter(|replica| self.is_in(*replica, &[State::Up]));
+        if let Some(replica) = up.min_by_key(|replica| self.replicas[*replica as usize].outstanding()) {
+            self.control.changes.n_stopped += 1;
+            self.drain(replica, now);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The event loop of serving.
+//!
+//! An event is the end of an iteration, or of a span of iterations, at one replica; between events nothing changes but by an arrival.
+//! Where fleets are split or change, other events come beside: prompts that go on to a decode replica, transfers, control. Order: time, then
+//! arrivals, then ends by the replica's index, then other events; so equal inputs give equal outputs on any machine, and a
+//! boundary inside a span sees the same as the end of a single step.
+
+use super::control::Control;
+use super::ends::{Ends, IDLE};
+use super::scaler::Scaler;
+use super::split::Split;
+use super::{Fleet, Served};
+use crate::records::Records;
+use crate::replica::{Engine, Replica, Role};
+use crate::request::Requests;
+use crate::router::{Router, View};
+use crate::step_cost::TICKS_PER_NS;
+
+/// A request on its way to a replica.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Waiter {
+    pub(super) request: u32,
+    /// Output tokens so far, where it has been on a replica that was lost.
+    pub(super) again: Option<u32>,
+}
+
+/// A simulation under way.
+pub(super) struct Run<'a, 'r> {
+    pub(super) requests: &'a Requests,
+    pub(super) fleet: &'r Fleet,
+    pub(super) replicas: Vec<Replica<'a>>,
+    pub(super) group_of: Vec<u32>,
+    /// Replicas that take requests which arrive, and those that take requests from prefill replicas; ascending.
+    pub(super) candidates: [Vec<u32>; 2],
+    router: &'r mut dyn Router,
+    /// Who plans the groups that wait for a planner.
+    pub(super) scaler: Option<&'r mut dyn Scaler>,
+    pub(super) records: Records,
+    pub(super) ends: Ends,
+    pub(super) n_refused: u64,
+    pub(super) split: Split,
+    pub(super) control: Control,
+    /// Next event that is no end; `IDLE` where fleets neither are split nor change.
+    side: u64,
+}
+
+impl<'a, 'r> Run<'a, 'r> {
+    pub(super) fn new(
+        requests: &'a Requests,
+        engines: &[&'a Engine],
+        group_of: Vec<u32>,
+        fleet: &'r Fleet,
+        router: &'r mut dyn Router,
+    ) -> Self {
+        assert!(!engines.is_empty(), "a fleet has a replica");
+        let role = |group: u32| fleet.groups.get(group as usize).map_or(Role::Both, |group| group.role);
+        let new = |(engine, group): (&&'a Engine, &u32)| Replica::new(engine, requests).with_role(role(*group));
+        let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        let mut run = Self {
+            requests,
+            fleet,
+            candidates: [Vec::new(), Vec::new()],
+            router,
+            scaler: None,
+            records: Records::new(requests.len()),
+            ends: Ends::new(replicas.len()),
+            n_refused: 0,
+            split: Split::new(fleet, &group_of),
+            control: Control::new(fleet, &group_of),
+            replicas,
+            group_of,
+            side: IDLE,
+        };
+        run.find_candidates();
+        run.find_side();
+        run
+    }
+
+    /// The same with a planner of the fleet.
+    pub(super) fn planned_by(self, scaler: Option<&'r mut dyn Scaler>) -> Self {
+        Self { scaler, ..self }
+    }
+
+    /// Serves everything.
+    pub(super) fn play(mut self) -> Served {
+        for (index, request) in self.requests.list.iter().enumerate() {
+            let now = request.arrival.as_ns() * TICKS_PER_NS;
+            self.run_until(now);
+            let request = u32::try_from(index).expect("fewer than 2^32 requests");
+            self.dispatch(Waiter { request, again: None }, now);
+        }
+        while self.side != IDLE && self.records.n_finished() + self.n_refused < self.requests.len() as u64 {
+            self.next_event(IDLE);
+        }
+        // Nobody is left who would see a change; what is under way ends.
+        self.control.end();
+        self.find_side();
+        self.run_until(IDLE);
+        self.served()
+    }
+
+    /// Handles every event before a tick.
+    fn run_until(&mut self, tick: u64) {
+        while self.next_event(tick) {}
+    }
+
+    /// Handles the next event, if it comes before a tick.
+    fn next_event(&mut self, tick: u64) -> bool {
+        let (at, replica) = self.ends.earliest();
+        if at.min(self.side) >= tick {
+            return false;
+        }
+        if at <= self.side {
+            let next = self.replicas[replica as usize].advance(&mut self.records);
+            self.ends.set(replica, next.unwrap_or(IDLE));
+            if self.has_sides() {
+                self.collect(replica, at);
+                self.rest(replica, at);
+                self.find_side();
+            }
+        } else {
+            let now = self.side;
+            self.hand_on(now);
+            self.transfer(now);
+            self.change(now);
+            self.find_side();
+        }
+        true
+    }
+
+    const fn has_sides(&self) -> bool {
+        self.split.is_active || self.control.is_active
+    }
+
+    fn find_side(&mut self) {
+        let next = [self.split.next(), self.control.next()];
+        self.side = next.into_iter().flatten().min().unwrap_or(IDLE);
+    }
+
+    /// Notes the end of what a replica has under way, if that is new.
+    pub(super) fn reset(&mut self, replica: u32, end: Option<u64>) {
+        if let Some(end) = end {
+            self.ends.set(replica, end);
+        }
+    }
+
+    /// Sends a request to a replica; keeps it at the router where one may come that can hold it, and refuses it where none can.
+    pub(super) fn dispatch(&mut self, waiter: Waiter, now: u64) {
+        let Waiter { request, again } = waiter;
+        let Some(chosen) = self.choose(request, None) else {
+            if self.may_come(request, 0) {
+                self.control.backlog.push_back(waiter);
+            } else {
+                self.n_refused += 1;
+            }
+            return;
+        };
+        self.records.route(request, chosen);
+        let replica = &mut self.replicas[chosen as usize];
+        let end = match again {
+            None => replica.enqueue(request, now, &mut self.records),
+            Some(generated) => replica.enqueue_again(request, generated, now, &mut self.records),
+        };
+        self.reset(chosen, end);
+        if self.has_sides() {
+            self.find_side();
+        }
+    }
+
+    /// The router's choice, or the least loaded replica that can hold the request where the chosen one cannot.
+    pub(super) fn choose(&mut self, request: u32, from: Option<u32>) -> Option<u32> {
+        let candidates = &self.candidates[usize::from(from.is_some())];
+        if candidates.is_empty() {
+            return None;
+        }
+        let (replicas, group_of, assignment) = (&self.replicas, &self.group_of, &self.fleet.assignment);
+        let view = View { replicas, candidates, group_of, assignment, from };
+        let chosen = self.router.choose(request, &view);
+        let decoders = &self.candidates[1];
+        let can_hold = |replica: u32| {
+            let replica = &replicas[replica as usize];
+            let has_decoder = || decoders.iter().any(|other| replicas[*other as usize].can_hold(request));
+            replica.can_hold(request) && (replica.role() != Role::Prefill || has_decoder())
+        };
+        if can_hold(chosen) { Some(chosen) } else { view.least_loaded(can_hold) }
+    }
+
+    fn served(mut self) -> Served {
+        for replica in &self.replicas {
+            assert!(replica.outstanding() == 0, "everyone is served in the end");
+            debug_assert!(replica.pool.is_conserved());
+            debug_assert!(replica.pool.held() == 0);
+        }
+        assert!(self.control.backlog.is_empty() && self.split.is_empty(), "nobody is left on the way");
+        let end = self.records.end_ticks();
+        Served {
+            paid_ticks: self.control.paid_until(end),
+            counts: self.replicas.iter().map(|replica| replica.counts).collect(),
+            blocks: self.replicas.iter().map(|replica| (replica.pool.peak(), replica.pool.total())).collect(),
+            group_of: self.group_of,
+            records: self.records,
+            n_refused: self.n_refused,
+            moved: self.split.moved,
+            changes: self.control.changes,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A planner of the whole fleet: what it sees at the end of an interval, and how many replicas it wants.
+//!
+//! It sees what a frontend counts: requests that arrived, means of what was given or ended in the interval, and replicas; nothing of
+//! what comes, and no output that has not ended. Units: requests, tokens, seconds. Invariant: a request counts in one interval each as arrived,
+//! as answered and as ended.
+
+use hw::{Seconds, Time};
+
+use crate::records::Records;
+use crate::request::Requests;
+use crate::step_cost::time_of;
+
+/// Replicas of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSeen {
+    /// Those that serve.
+    pub up: u32,
+    /// Those that serve or are loading.
+    pub current: u32,
+}
+
+/// An interval that has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// Its end.
+    pub at: Time,
+    /// Its length.
+    pub interval: Seconds,
+    /// Requests that arrived.
+    pub n_arrived: u64,
+    /// Mean prompt tokens of those; `None` where nobody arrived.
+    pub prompt: Option<f64>,
+    /// Mean output tokens of requests that ended; `None` where none did.
+    pub output: Option<f64>,
+    /// Mean time to first tokens that were given.
+    pub ttft: Option<Seconds>,
+    /// Mean time between tokens of requests that ended.
+    pub tpot: Option<Seconds>,
+    /// Every group, in order.
+    pub groups: Vec<GroupSeen>,
+}
+
+/// Decides how many replicas there should be.
+pub trait Scaler {
+    /// Replicas of every group from now on, in order; groups that are not planned ignore theirs, and limits of a group hold.
+    fn decide(&mut self, seen: &Seen) -> Vec<u32>;
+}
+
+/// What of a run was not seen yet.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    n_arrived: usize,
+    /// Requests that have arrived and not ended.
+    open: Vec<u32>,
+    since: Time,
+}
+
+impl Watch {
+    /// What happened since the last look.
+    pub(super) fn look(&mut self, requests: &Requests, records: &Records, now: u64, groups: Vec<GroupSeen>) -> Seen {
+        let (since, now) = (self.since, time_of(now));
+        let new = &requests.list[self.n_arrived..];
+        let new = &new[..new.partition_point(|request| request.arrival <= now)];
+        let prompts: u64 = new.iter().map(|request| u64::from(request.prompt)).sum();
+        let first = u32::try_from(self.n_arrived).expect("fewer than 2^32 requests");
+        self.open.extend((first..).take(new.len()));
+        self.n_arrived += new.len();
+        let (mut ttft, mut tpot, mut output) = (Mean::default(), Mean::default(), Mean::default());
+        let seconds = |from: Time, to: Time| (to - from).to_seconds().get();
+        self.open.retain(|&request| {
+            let (of, record) = (&requests.list[request as usize], &records.list[request as usize]);
+            let Some(first) = record.first_token() else { return true };
+            if first > since && first <= now {
+                ttft.add(seconds(of.arrival, first), 1.0);
+            }
+            let Some(last) = record.finished().filter(|last| *last <= now) else { return true };
+            tpot.add(seconds(first, last), f64::from(of.output - 1));
+            output.add(f64::from(of.output), 1.0);
+            false
+        });
+        self.since = now;
+        let mut prompt = Mean::default();
+        prompt.add(hw::Tokens(prompts).as_f64(), hw::Tokens(new.len() as u64).as_f64());
+        Seen {
+            at: now,
+            interval: Seconds::new(seconds(since, now)),
+            n_arrived: new.len() as u64,
+            prompt: prompt.value(),
+            output: output.value(),
+            ttft: ttft.value().map(Seconds::new),
+            tpot: tpot.value().map(Seconds::new),
+            groups,
+        }
+    }
+}
+
+/// A sum over a number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mean {
+    sum: f64,
+    n: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64, n: f64) {
+        (self.sum, self.n) = (self.sum + value, self.n + n);
+    }
+
+    fn value(self) -> Option<f64> {
+        (self.n > 0.0).then(|| self.sum / self.n)
+    }
+}

@@ -1,0 +1,260 @@
+//! Losses, notices and the autoscaler: exact moments by hand, the books under random failures, and what is paid.
+
+use hw::{Seconds, Span, Time};
+
+use super::split::check_books;
+use super::{Arrivals, close, engine, lay, named, requests};
+use crate::fleet::dynamics::{Concurrency, Failures, Outage, Rule, Scaling};
+use crate::fleet::{Fleet, Group, Link, Served};
+use crate::host::{EngineLoop, Host};
+use crate::replica::{Engine, Role, Spans};
+use crate::request::{Request, Requests};
+use crate::speculation::Speculation;
+use crate::{batcher, metrics};
+
+fn seconds(value: f64) -> Time {
+    Time::ZERO + Span::from_seconds(Seconds::new(value))
+}
+
+/// Equal replicas with iterations of 10 ms.
+fn fleet(n_replicas: u32) -> Fleet {
+    Fleet::of(Group { usd_per_gpu_hour: Some(2.0), ..Group::new("all", engine(8), n_replicas) })
+}
+
+fn outage(replica: u32, at: f64, notice: f64, back_after: Option<f64>) -> Outage {
+    Outage {
+        group: 0,
+        replica,
+        at: seconds(at),
+        notice: Seconds::new(notice),
+        back_after: back_after.map(Seconds::new),
+    }
+}
+
+/// Seconds of the first and last token of a request.
+fn moments(served: &Served, request: usize) -> (f64, f64) {
+    let record = &served.records.list[request];
+    let at = |time: Option<Time>| (time.expect("served") - Time::ZERO).to_seconds().get();
+    (at(record.first_token()), at(record.finished()))
+}
+
+#[test]
+fn a_lost_sequence_goes_on_elsewhere_from_what_the_client_has() {
+    // 100 tokens from 0 s, one every 10 ms. Replica 0 is lost at 0.505 s, when the client has 50. Replica 1 computes prompt and 50 tokens
+    // in one iteration, which gives the 51st at 0.515 s; the 100th comes at 0.505 + 50 · 0.01 s.
+    let mut fleet = fleet(2);
+    fleet.outages = vec![outage(0, 0.505, 0.0, None)];
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 20, 100)]);
+    for spans in [Spans::Closed, Spans::Stepwise] {
+        fleet.groups[0].engine.spans = spans;
+        let served = fleet.serve(&requests, named("round-robin").as_mut());
+        let (first, last) = moments(&served, 0);
+        close(first, 0.01, 1e-9, "first token");
+        close(last, 1.005, 1e-9, "last token");
+        assert_eq!((served.changes.n_retried, served.changes.n_outages), (1, 1));
+        let given: Vec<u64> = served.counts.iter().map(|counts| counts.output_tokens).collect();
+        let computed: Vec<u64> = served.counts.iter().map(|counts| counts.prefill_tokens).collect();
+        assert_eq!((given, computed), (vec![50, 50], vec![20, 70]));
+        // Replica 0 is paid until it is lost.
+        let figures = metrics::fleet::groups(&fleet, &served);
+        close(figures[0].paid_ns, (0.505 + 1.005) * 1e9, 1e-9, "paid");
+    }
+}
+
+#[test]
+fn requests_wait_at_the_router_while_nobody_serves() {
+    // The only replica is away from 1 s to 11 s; a request of 5 s gets its first token at 11.01 s. One that fits nowhere is refused.
+    let mut fleet = fleet(1);
+    fleet.outages = vec![outage(0, 1.0, 0.0, Some(10.0))];
+    let requests = Requests::of(vec![
+        Request::new(Time::ZERO, 5, 2),
+        Request::new(seconds(5.0), 5, 3),
+        Request::new(seconds(6.0), 99_999, 3),
+    ]);
+    let served = fleet.serve(&requests, named("least-loaded").as_mut());
+    let (first, last) = moments(&served, 1);
+    close(first, 11.01, 1e-9, "first token");
+    close(last, 11.03, 1e-9, "last token");
+    assert_eq!((served.n_refused, served.changes.n_retried), (1, 0));
+    // Not paid while it is repaired.
+    let figures = metrics::fleet::groups(&fleet, &served);
+    close(figures[0].paid_ns, (11.03 - 10.0) * 1e9, 1e-9, "paid");
+    // Lost for good, both later ones are refused.
+    fleet.outages[0].back_after = None;
+    assert_eq!(fleet.serve(&requests, named("least-loaded").as_mut()).n_refused, 2);
+}
+
+#[test]
+fn notice_lets_a_replica_end_what_it_has() {
+    // Two requests of 1 s each; notice at 0.1 s, lost at 2.1 s: nobody is computed again, and nobody new goes there.
+    let mut fleet = fleet(2);
+    fleet.outages = vec![outage(0, 0.1, 2.0, None)];
+    let list = (0..20).map(|n| Request::new(seconds(0.05 * f64::from(n)), 5, 100)).collect();
+    let requests = Requests::of(list);
+    let served = fleet.serve(&requests, named("round-robin").as_mut());
+    assert_eq!((served.changes.n_retried, served.n_refused), (0, 0));
+    let there: Vec<usize> = (0..20).filter(|index| served.records.list[*index].replica == 0).collect();
+    // The third arrives with the notice, arrivals come first.
+    assert_eq!(there, [0, 2]);
+    // Without notice both go back.
+    fleet.outages = vec![outage(0, 0.12, 0.0, None)];
+    assert_eq!(fleet.serve(&requests, named("round-robin").as_mut()).changes.n_retried, 2);
+}
+
+fn failing(mtbf: f64, mttr: f64) -> Option<Failures> {
+    Some(Failures { mtbf: Seconds::new(mtbf), mttr: Seconds::new(mttr), seed: 5 })
+}
+
+/// Prefill, decode and colocated replicas that fail all the time, with few blocks and slow links.
+fn troubled(spans: Spans) -> Fleet {
+    let mut engine = engine(8);
+    (engine.limits.kv_blocks, engine.spans) = (60, spans);
+    let of =
+        |name: &str, n, role, mtbf| Group { role, failures: failing(mtbf, 0.5), ..Group::new(name, engine.clone(), n) };
+    let groups = vec![of("p", 3, Role::Prefill, 1.5), of("d", 3, Role::Decode, 2.0), of("b", 1, Role::Both, 3.0)];
+    let link = Link { from: 0, to: 1, bytes_per_s: Some(2e9), latency_s: 1e-3, wire_ratio: 1.0, pack_s_per_token: 0.0 };
+    let outages = vec![Outage { group: 1, replica: 1, at: seconds(3.0), notice: Seconds::new(0.4), back_after: None }];
+    Fleet { groups, links: vec![link], kv_bytes_per_token: 1e6, outages, ..Fleet::default() }
+}
+
+#[test]
+fn nobody_is_lost_or_served_twice_when_replicas_fail() {
+    for (seed, router) in [(1, "round-robin"), (2, "least-loaded"), (3, "power-of-two"), (4, "plan-weights")] {
+        let mut requests = requests(1500, &[1, 5, 30, 60], 70.0, seed);
+        requests.list.iter_mut().zip(1_u32..).for_each(|(request, n)| request.prompt = 1 + n * 37 % 300);
+        let serve = |spans| troubled(spans).serve(&requests, named(router).as_mut());
+        let (closed, mut single) = (serve(Spans::Closed), serve(Spans::Stepwise));
+        check_books(&requests, &closed, router);
+        assert!(closed.changes.n_retried > 100 && closed.changes.n_outages > 30, "{router}: {:?}", closed.changes);
+        for (single, closed) in single.counts.iter_mut().zip(&closed.counts) {
+            single.n_spans = closed.n_spans;
+        }
+        assert!(single == closed, "{router}: spans are single steps");
+        assert!(serve(Spans::Closed) == closed, "{router}: the same seed gives the same result");
+    }
+}
+
+/// Engines that batch, draft and pace in every way, with prefixes that requests share.
+fn every_engine() -> Vec<(String, Engine)> {
+    let mut engines = Vec::new();
+    for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
+        let plain = Engine { batcher: batcher::named(batcher).expect("listed"), ..engine(8) };
+        let speculation = Speculation { n_drafts: 3, acceptance: 0.6, per_draft: Seconds::new(1e-3), seed: 2 };
+        let host = Host::new(EngineLoop::Asynchronous, Seconds::new(2e-3), Seconds::ZERO, Seconds::new(1e-4));
+        let drafting = Engine { table: plain.table.clone().speculating(&speculation), ..plain.clone() };
+        let hosted = Engine { table: plain.table.clone().hosted(host), ..plain.clone() };
+        for (name, mut engine) in [("plain", plain), ("drafting", drafting), ("asynchronous", hosted)] {
+            (engine.limits.kv_blocks, engine.limits.shares_prefixes) = (60, true);
+            engines.push((format!("{batcher}, {name}"), engine));
+        }
+    }
+    engines
+}
+
+#[test]
+fn nobody_is_lost_whatever_the_engine_does() {
+    let mut requests = requests(800, &[1, 5, 30, 60], 25.0, 11);
+    (requests.prefix_tokens, requests.n_prefix_ids) = (32, 12);
+    for (request, n) in requests.list.iter_mut().zip(0_u32..) {
+        request.prompt = 40 + n * 37 % 250;
+        (request.prefix_first, request.prefix_count) = (n, 1);
+        requests.prefix_ids.push(n % 12);
+    }
+    for (name, engine) in every_engine() {
+        let mut fleet = troubled(Spans::Closed);
+        fleet.groups.iter_mut().for_each(|group| group.engine = engine.clone());
+        let served = fleet.serve(&requests, named("least-loaded").as_mut());
+        assert_eq!(served.n_refused, 0, "{name}");
+        check_books_constant(&requests, &served);
+        for (request, record) in requests.list.iter().zip(&served.records.list) {
+            assert!(record.scheduled() >= Some(request.arrival) && record.first_token() <= record.finished(), "{name}");
+        }
+        assert!(
+            served.changes.n_retried > 50 && served.moved.n > 100,
+            "{name}: {:?} {:?}",
+            served.changes,
+            served.moved
+        );
+    }
+}
+
+fn scaled(first: u32, most: u32, window: u32) -> Fleet {
+    let mut fleet = fleet(most);
+    let rule = Concurrency { target: 4.0, interval: Seconds::new(5.0), window };
+    fleet.groups[0].scaling = Some(Scaling {
+        replicas_min: 1,
+        replicas_first: first,
+        start_up: Seconds::new(20.0),
+        rule: Rule::Concurrency(rule),
+    });
+    fleet
+}
+
+#[test]
+fn under_constant_load_the_autoscaler_settles_and_stays() {
+    // 20 requests/s of 50 iterations: 10 in the system by Little's law, 4 wanted per replica: 3 replicas from 1 or from 8.
+    for first in [1, 8] {
+        let fleet = scaled(first, 8, 6);
+        let run = |n: u32| {
+            let list = (0..n).map(|n| Request::new(seconds(0.05 * f64::from(n)), 5, 50)).collect();
+            fleet.serve(&Requests::of(list), named("least-loaded").as_mut())
+        };
+        let (short, long) = (run(8_000), run(24_000));
+        assert_eq!(short.changes, long.changes, "no decision after the first 400 s");
+        // From 400 s on three replicas are paid.
+        let paid = |served: &Served| metrics::fleet::groups(&fleet, served)[0].paid_ns / 1e9;
+        let more = moments(&long, 23_999).1 - moments(&short, 7_999).1;
+        close(paid(&long) - paid(&short), 3.0 * more, 0.01, "replicas after it has settled");
+        assert!(short.changes.n_retried == 0 && short.n_refused == 0);
+    }
+}
+
+#[test]
+fn replicas_follow_a_peak_and_are_paid_from_their_start() {
+    // 2 requests/s, 40/s from 100 s to 200 s, 2/s again; one iteration per token, so 1, 20 and 1 requests in the system.
+    let mut list = Vec::new();
+    let mut now = 0.0;
+    while now < 600.0 {
+        list.push(Request::new(seconds(now), 5, 50));
+        now += if (100.0..200.0).contains(&now) { 0.025 } else { 0.5 };
+    }
+    let requests = Requests::of(list);
+    let fleet = scaled(1, 8, 6);
+    let served = fleet.serve(&requests, named("least-loaded").as_mut());
+    check_books_constant(&requests, &served);
+    let changes = served.changes;
+    assert!(changes.n_started >= 4 && changes.n_stopped == changes.n_started, "{changes:?}: all that came have gone");
+    // Fewer hours than eight replicas all the time, more than one.
+    let mut figures = metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO);
+    metrics::fleet::add(&mut figures, &fleet, &served);
+    let whole_h = figures["makespan_s"] / 3600.0;
+    assert!((1.0..8.0).contains(&(figures["replica_hours"] / whole_h)), "{figures:?}");
+    close(figures["cost_usd"], 2.0 * figures["replica_hours"], 1e-9, "dollars are replica hours times price");
+    // A start-up of 20 s costs first tokens: without it the peak waits less.
+    let mut ready = fleet.clone();
+    ready.groups[0].scaling =
+        fleet.groups[0].scaling.clone().map(|scaling| Scaling { start_up: Seconds::ZERO, ..scaling });
+    let wait = |fleet: &Fleet| {
+        let served = fleet.serve(&requests, named("least-loaded").as_mut());
+        metrics::of(&requests, &served, &metrics::Slo::default(), Seconds::ZERO)["ttft_s.mean"]
+    };
+    assert!(wait(&ready) < 0.7 * wait(&fleet), "{} s and {} s", wait(&ready), wait(&fleet));
+}
+
+fn check_books_constant(requests: &Requests, served: &Served) {
+    assert!(served.records.list.iter().all(|record| record.finished().is_some()));
+    let given: u64 = served.counts.iter().map(|counts| counts.output_tokens).sum();
+    assert_eq!(given, requests.tokens().1);
+}
+
+#[test]
+fn lost_spot_machines_are_replaced_and_nobody_is_lost() {
+    let mut fleet = scaled(4, 8, 6);
+    fleet.outages = (0..3).map(|replica| outage(replica, 40.0 + f64::from(replica), 1.0, None)).collect();
+    let mut requests = requests(8000, &[20, 50, 80], 25.0, 8);
+    lay(&mut requests, Arrivals::Poisson { per_s: 25.0 }, 8);
+    let served = fleet.serve(&requests, named("least-loaded").as_mut());
+    check_books_constant(&requests, &served);
+    assert_eq!(served.changes.n_outages, 3);
+    assert!(served.changes.n_started >= 3, "{:?}", served.changes);
+}

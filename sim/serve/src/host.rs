@@ -1,0 +1,58 @@
+//! What the host does around an iteration: it schedules before and turns tokens into text after, one after another or behind the device.
+//!
+//! Serial: `schedule + device + detokenize`. Asynchronous, as the Totally Asynchronous Generator of Qwen2.5-1M (arXiv:2501.15383,
+//! section 4.4) and vLLM's asynchronous scheduling: three processes with queues between them, so the slowest sets the pace,
+//! `max(schedule, device, detokenize)`; the next iteration starts before anyone knows that a sequence has ended, so each takes part in
+//! one more, and its blocks come back after that. Units: ticks.
+
+use hw::Seconds;
+
+use crate::step_cost::ticks_of;
+
+/// How the host's work and the device's are joined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EngineLoop {
+    /// One after another.
+    #[default]
+    Serial,
+    /// At the same time, an iteration ahead.
+    Asynchronous,
+}
+
+/// Host times of an iteration.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// How they are joined with the device's.
+    pub engine_loop: EngineLoop,
+    /// Scheduling: per iteration.
+    per_step: u64,
+    /// Scheduling: per sequence.
+    per_sequence: u64,
+    /// Tokens to text: per sequence.
+    detokenize: u64,
+}
+
+impl Host {
+    /// From durations: scheduling per iteration and per sequence, tokens to text per sequence.
+    #[must_use]
+    pub fn new(engine_loop: EngineLoop, per_step: Seconds, per_sequence: Seconds, detokenize: Seconds) -> Self {
+        Self {
+            engine_loop,
+            per_step: ticks_of(per_step),
+            per_sequence: ticks_of(per_sequence),
+            detokenize: ticks_of(detokenize),
+        }
+    }
+
+    /// What is added to the device's time, and the least that an iteration takes: `n_batches` micro-batches of `n_sequences` each pass
+    /// through the same processes one after another.
+    #[must_use]
+    pub fn added_and_least(&self, n_sequences: u64, n_batches: u64) -> (u64, u64) {
+        let schedule = self.per_step + self.per_sequence * n_sequences;
+        let detokenize = self.detokenize * n_sequences;
+        match self.engine_loop {
+            EngineLoop::Serial => (schedule + detokenize, n_batches * (schedule + detokenize)),
+            EngineLoop::Asynchronous => (0, n_batches * schedule.max(detokenize)),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Figures of a served workload, as the contract defines them.
+//!
+//! TTFT: arrival to first token. TPOT: (last token − first token) / (output tokens − 1), requests with one token left out. Quantiles
+//! interpolate linearly between order statistics. The window runs from the end of the warm-up to the last token; latencies are of
+//! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
+
+pub mod fleet;
+
+use std::collections::BTreeMap;
+
+use hw::{Seconds, Time};
+
+use crate::fleet::Served;
+use crate::request::Requests;
+
+/// Limits that a request should meet; absent ones are met by all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Slo {
+    /// Time to the first token.
+    pub ttft: Option<Seconds>,
+    /// Time per further token.
+    pub tpot: Option<Seconds>,
+    /// Time to the last token.
+    pub e2e: Option<Seconds>,
+}
+
+impl Slo {
+    /// Whether it limits anything.
+    #[must_use]
+    pub const fn is_given(&self) -> bool {
+        self.ttft.is_some() || self.tpot.is_some() || self.e2e.is_some()
+    }
+}
+
+/// Latencies of one served request, seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latencies {
+    /// Arrival to first service.
+    pub queue_s: f64,
+    /// Arrival to first token.
+    pub ttft_s: f64,
+    /// Per token after the first; absent for one token.
+    pub tpot_s: Option<f64>,
+    /// Arrival to last token.
+    pub e2e_s: f64,
+}
+
+/// Latencies of every request, `None` for refused ones.
+pub fn latencies<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator<Item = Option<Latencies>> + 'a {
+    requests.list.iter().zip(&served.records.list).map(|(request, record)| {
+        let since = |time: Time, start: Time| (time - start).to_seconds().get();
+        let (scheduled, first, last) = (record.scheduled()?, record.first_token()?, record.finished()?);
+        let more = f64::from(request.output - 1);
+        Some(Latencies {
+            queue_s: since(scheduled, request.arrival),
+            ttft_s: since(first, request.arrival),
+            tpot_s: (request.output > 1).then(|| since(last, first) / more),
+            e2e_s: since(last, request.arrival),
+        })
+    })
+}
+
+/// Mean, p50, p90 and p99 of some values, under keys `name.mean` and so on; nothing where there are none.
+pub fn spread(into: &mut BTreeMap<String, f64>, name: &str, mut values: Vec<f64>) {
+    if values.is_empty() {
+        return;
+    }
+    values.sort_unstable_by(f64::total_cmp);
+    let n = hw::Tokens(values.len() as u64).as_f64();
+    into.insert(format!("{name}.mean"), values.iter().sum::<f64>() / n);
+    for (key, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)] {
+        into.insert(format!("{name}.{key}"), quantile(&values, share));
+    }
+}
+
+/// Quantile of sorted values, linear between order statistics.
+#[must_use]
+pub fn quantile(sorted: &[f64], share: f64) -> f64 {
+    let last = sorted.len() - 1;
+    let at = share * hw::Tokens(last as u64).as_f64();
+    let below = usize::try_from(hw::Bytes::from_f64(at.floor()).0).expect("an index").min(last);
+    let above = (below + 1).min(last);
+    sorted[below] + (sorted[above] - sorted[below]) * (at - at.floor())
+}
+
+/// Figures of a run by their contract keys; parts of an object have a dot: `ttft_s.mean`.
+#[must_use]
+pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    let start = Time::ZERO + hw::Span::from_seconds(warm_up);
+    let end = served.records.list.iter().filter_map(|record| record.finished()).max().unwrap_or(start);
+    let window_s = if end > start { (end - start).to_seconds().get() } else { 0.0 };
+    let (mut ttft, mut tpot, mut e2e, mut queue) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut n_arrived, mut n_met, mut n_ended, mut output_tokens) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let parts = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
+    for ((request, record), latencies) in parts {
+        if record.finished().is_some_and(|finished| finished >= start) {
+            n_ended += 1;
+            output_tokens += u64::from(request.output);
+        }
+        if request.arrival < start {
+            continue;
+        }
+        n_arrived += 1;
+        let Some(latencies) = latencies else { continue };
+        n_met += u64::from(meets(slo, &latencies));
+        ttft.push(latencies.ttft_s);
+        tpot.extend(latencies.tpot_s);
+        e2e.push(latencies.e2e_s);
+        queue.push(latencies.queue_s);
+    }
+    for (name, values) in [("ttft_s", ttft), ("tpot_s", tpot), ("e2e_s", e2e), ("queue_s", queue)] {
+        spread(&mut figures, name, values);
+    }
+    let mut add = |key: &str, value: f64| {
+        if value.is_finite() {
+            figures.insert(key.to_owned(), value);
+        }
+    };
+    let f = |n: u64| hw::Tokens(n).as_f64();
+    add("requests_per_s", f(n_ended) / window_s);
+    add("output_tokens_per_s", f(output_tokens) / window_s);
+    if slo.is_given() {
+        add("slo_attainment_ratio", f(n_met) / f(n_arrived));
+        add("goodput_requests_per_s", f(n_met) / window_s);
+    }
+    let sum = |of: &dyn Fn(&crate::replica::Counts) -> u64| served.counts.iter().map(of).sum::<u64>();
+    let computed = sum(&|counts| counts.prefill_tokens);
+    let cached = sum(&|counts| counts.cached_tokens);
+    add("makespan_s", (end - Time::ZERO).to_seconds().get());
+    add("n_requests", f(requests.len() as u64));
+    add("n_refused", f(served.n_refused));
+    add("n_preempted", f(sum(&|counts| counts.n_preempted)));
+    add("n_steps", f(sum(&|counts| counts.n_steps)));
+    add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
+    add("prefix_hit_ratio", f(cached) / f(cached + computed));
+    let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
+    let busy = served.counts.iter().map(|counts| u128::from(counts.busy_ticks)).sum::<u128>();
+    add("busy_ratio", fleet::ns(busy) / fleet::ns(paid));
+    let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
+    add("kv_peak_ratio", peak);
+    figures
+}
+
+/// Whether a request meets every limit.
+#[must_use]
+pub fn meets(slo: &Slo, latencies: &Latencies) -> bool {
+    let within = |limit: Option<Seconds>, value: Option<f64>| match (limit, value) {
+        (Some(limit), Some(value)) => value <= limit.get(),
+        _ => true,
+    };
+    within(slo.ttft, Some(latencies.ttft_s))
+        && within(slo.tpot, latencies.tpot_s)
+        && within(slo.e2e, Some(latencies.e2e_s))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_interpolate_between_order_statistics() {
+        // numpy.quantile([1, 2, 3, 4], [0, 0.5, 0.9, 1]) is [1, 2.5, 3.7, 4].
+        let values = [1.0, 2.0, 3.0, 4.0];
+        for (share, expected) in [(0.0, 1.0), (0.5, 2.5), (0.9, 3.7), (1.0, 4.0)] {
+            assert!((quantile(&values, share) - expected).abs() < 1e-12);
+        }
+        assert_eq!(quantile(&[7.0], 0.99), 7.0);
+    }
+}

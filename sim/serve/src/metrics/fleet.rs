@@ -1,0 +1,108 @@
+//! What a fleet costs, and what each of its groups did.
+//!
+//! A replica is paid while it exists; cost per hour is the mean over the run. Keys of groups are `group_<figure>.<group>`. Units: dollars,
+//! hours, replicas.
+
+use std::collections::BTreeMap;
+
+use crate::fleet::{Fleet, Group, Served};
+use crate::step_cost::TICKS_PER_NS;
+
+/// Nanoseconds of an hour.
+const NS_PER_HOUR: f64 = 3600.0 * 1e9;
+
+/// A sum of ticks in nanoseconds.
+pub(super) fn ns(ticks: u128) -> f64 {
+    hw::Tokens(u64::try_from(ticks / u128::from(TICKS_PER_NS)).unwrap_or(u64::MAX)).as_f64()
+}
+
+/// Ticks over ticks, exact where the one is a multiple of the other.
+fn times(ticks: u128, whole: u64) -> f64 {
+    let f = |ticks: u128| hw::Tokens(u64::try_from(ticks).unwrap_or(u64::MAX)).as_f64();
+    let whole = u128::from(whole.max(1));
+    f(ticks / whole) + f(ticks % whole) / f(whole)
+}
+
+/// What one group did.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct GroupFigures {
+    /// Nanoseconds for which its replicas are paid, together.
+    pub paid_ns: f64,
+    /// Replicas that are paid on average, until the last request ends.
+    pub paid_mean: f64,
+    /// Nanoseconds with an iteration under way.
+    pub busy_ns: f64,
+    /// Requests that ended here.
+    pub n_ended: u64,
+    /// Most blocks in use over all blocks, of its fullest replica.
+    pub kv_peak_ratio: f64,
+}
+
+/// Figures of every group.
+#[must_use]
+pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
+    let mut figures = vec![GroupFigures::default(); fleet.groups.len()];
+    let (mut paid, mut busy) = (vec![0_u128; figures.len()], vec![0_u128; figures.len()]);
+    for (replica, group) in served.group_of.iter().enumerate() {
+        let group = *group as usize;
+        paid[group] += u128::from(served.paid_ticks[replica]);
+        busy[group] += u128::from(served.counts[replica].busy_ticks);
+        let (peak, total) = served.blocks[replica];
+        figures[group].kv_peak_ratio = figures[group].kv_peak_ratio.max(f64::from(peak) / f64::from(total));
+    }
+    for record in served.records.list.iter().filter(|record| record.finished().is_some()) {
+        figures[served.group_of[record.replica as usize] as usize].n_ended += 1;
+    }
+    for (index, group) in figures.iter_mut().enumerate() {
+        (group.paid_ns, group.busy_ns) = (ns(paid[index]), ns(busy[index]));
+        group.paid_mean = times(paid[index], served.records.end_ticks());
+    }
+    figures
+}
+
+/// Adds costs and figures of groups to those of the requests, which hold `output_tokens_per_s`.
+pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
+    let figures = groups(fleet, served);
+    let end_ns = ns(u128::from(served.records.end_ticks()));
+    let n_ended: u64 = figures.iter().map(|group| group.n_ended).sum();
+    let count = |n: u64| hw::Tokens(n).as_f64();
+    let mut insert = |key: String, value: f64| {
+        if value.is_finite() {
+            into.insert(key, value);
+        }
+    };
+    insert("replica_hours".to_owned(), figures.iter().map(|group| group.paid_ns).sum::<f64>() / NS_PER_HOUR);
+    if fleet.groups.len() > 1 {
+        for (group, figures) in fleet.groups.iter().zip(&figures) {
+            let mut of_group = |figure: &str, value: f64| insert(format!("group_{figure}.{}", group.name), value);
+            of_group("busy_ratio", figures.busy_ns / figures.paid_ns);
+            of_group("share_ratio", count(figures.n_ended) / count(n_ended));
+            of_group("kv_peak_ratio", figures.kv_peak_ratio);
+            of_group("replica_hours", figures.paid_ns / NS_PER_HOUR);
+        }
+    }
+    if fleet.is_split() {
+        let moved = &served.moved;
+        let mean = |ticks: u64| ns(u128::from(ticks)) / 1e9 / count(moved.n);
+        insert("transfer_s".to_owned(), mean(moved.ticks));
+        insert("transfer_wait_s".to_owned(), mean(moved.waiting_ticks));
+    }
+    if fleet.is_dynamic() {
+        let changes = &served.changes;
+        insert("n_retried".to_owned(), count(changes.n_retried));
+        insert("n_outages".to_owned(), count(changes.n_outages));
+        insert("n_started".to_owned(), count(changes.n_started));
+        insert("n_stopped".to_owned(), count(changes.n_stopped));
+    }
+    let usd_per_hour = |(group, figures): (&Group, &GroupFigures)| {
+        let usd = group.usd_per_gpu_hour?;
+        Some(figures.paid_mean * f64::from(group.gpus_per_replica) * usd)
+    };
+    let per_hour: Option<f64> = fleet.groups.iter().zip(&figures).map(usd_per_hour).sum();
+    let Some(per_hour) = per_hour.filter(|per_hour| per_hour.is_finite()) else { return };
+    into.insert("cost_usd_per_hour".to_owned(), per_hour);
+    into.insert("cost_usd".to_owned(), per_hour * end_ns / NS_PER_HOUR);
+    if let Some(rate) = into.get("output_tokens_per_s").copied().filter(|rate| *rate > 0.0) {
+        into.insert("cost_usd_per_mtok".to_owned(), per_hour / (rate * 3600.0) * 1e6);
+    }
+}

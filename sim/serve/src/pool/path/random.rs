@@ -1,0 +1,42 @@
+//! A random way at every node: the scheduling of a pool without a plan.
+
+use super::Paths;
+use engine::random::{self, Stream};
+use crate::pool::Pool;
+
+/// Every way out of a node is as likely as the others.
+pub struct Random {
+    ways: Vec<Vec<usize>>,
+    to: Vec<Option<usize>>,
+    stream: Stream,
+}
+
+impl Random {
+    /// Over a pool, with a seed.
+    #[must_use]
+    pub fn new(pool: &Pool, seed: u64) -> Self {
+        let ways = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
+        let to = pool.hops.iter().map(|hop| hop.to).collect();
+        Self { ways, to, stream: random::stream(seed, "paths through a pool") }
+    }
+}
+
+impl Paths for Random {
+    fn path(&mut self, _prompt: u32) -> Option<Vec<usize>> {
+        let mut path = Vec::new();
+        let mut at = self.ways.len() - 1;
+        loop {
+            let ways = &self.ways[at];
+            if ways.is_empty() {
+                return None;
+            }
+            let way = usize::try_from(self.stream.below(ways.len() as u64)).expect("an index below the length");
+            let hop = ways[way];
+            path.push(hop);
+            match self.to[hop] {
+                Some(node) => at = node,
+                None => return Some(path),
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! When each request was scheduled, gave its first token and ended.
+//!
+//! Units: ticks of the engine. Invariant: each moment is set once, in order; `NEVER` until then.
+
+use hw::Time;
+
+use crate::step_cost::time_of;
+
+/// A moment that has not come.
+const NEVER: u64 = u64::MAX;
+
+/// Moments of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    scheduled: u64,
+    first_token: u64,
+    finished: u64,
+    /// Replica that served it; `u32::MAX` for a refused request.
+    pub replica: u32,
+}
+
+impl Record {
+    /// First iteration with a part of it began.
+    #[must_use]
+    pub fn scheduled(&self) -> Option<Time> {
+        (self.scheduled != NEVER).then(|| time_of(self.scheduled))
+    }
+
+    /// First output token.
+    #[must_use]
+    pub fn first_token(&self) -> Option<Time> {
+        (self.first_token != NEVER).then(|| time_of(self.first_token))
+    }
+
+    /// Last output token.
+    #[must_use]
+    pub fn finished(&self) -> Option<Time> {
+        (self.finished != NEVER).then(|| time_of(self.finished))
+    }
+}
+
+/// Moments of all requests, in order of arrival.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// By request.
+    pub list: Vec<Record>,
+    n_finished: u64,
+}
+
+impl Records {
+    /// Nothing has happened to any of `n` requests.
+    #[must_use]
+    pub fn new(n: usize) -> Self {
+        Self {
+            list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n],
+            n_finished: 0,
+        }
+    }
+
+    /// Requests that have ended.
+    #[must_use]
+    pub const fn n_finished(&self) -> u64 {
+        self.n_finished
+    }
+
+    /// Tick of the last token of all; 0 where nothing was served.
+    #[must_use]
+    pub fn end_ticks(&self) -> u64 {
+        self.list.iter().map(|record| record.finished).filter(|finished| *finished != NEVER).max().unwrap_or(0)
+    }
+
+    /// Notes the replica that takes a request.
+    pub fn route(&mut self, request: u32, replica: u32) {
+        self.list[request as usize].replica = replica;
+    }
+
+    /// Notes the start of service, the first time only.
+    pub fn schedule(&mut self, request: u32, tick: u64) {
+        let record = &mut self.list[request as usize];
+        if record.scheduled == NEVER {
+            record.scheduled = tick;
+        }
+    }
+
+    /// Notes the first token, the first time only: a preempted request computes it again, but the client has it.
+    pub fn give_first_token(&mut self, request: u32, tick: u64) {
+        let record = &mut self.list[request as usize];
+        if record.first_token == NEVER {
+            record.first_token = tick;
+        }
+    }
+
+    /// A replica was lost while a first token was on its way out: it counts as given now.
+    pub fn lose(&mut self, request: u32, tick: u64) {
+        let record = &mut self.list[request as usize];
+        if record.first_token != NEVER {
+            record.first_token = record.first_token.min(tick);
+        }
+    }
+
+    /// Notes the last token.
+    ///
+    /// # Panics
+    /// When the request has ended before, which is a bug of the engine.
+    pub fn finish(&mut self, request: u32, tick: u64) {
+        let record = &mut self.list[request as usize];
+        assert!(record.finished == NEVER, "request {request} ends once");
+        assert!(record.first_token <= tick, "request {request} ends after its first token");
+        record.finished = tick;
+        self.n_finished += 1;
+    }
+}

@@ -1,0 +1,564 @@
+//! One replica of an engine: who waits, who runs, which blocks they own; and the moves that a batching policy may make.
+//!
+//! A policy composes every iteration from these moves (`batcher.rs`); `replica/run.rs` then advances time. Decoding sequences are never
+//! touched one by one: all of them gain a token per iteration that decodes, so it is enough to know in which iteration each
+//! ends, how many cached tokens they read together, and how many cross into a new block in each phase of the block size.
+//! Units: tokens, blocks, ticks. Invariants: a sequence is in one place at a time, and a decoding sequence of `k` cached tokens owns
+//! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
+//! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
+
+mod handover;
+mod loss;
+mod preempt;
+mod run;
+mod verify;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::batcher::Batcher;
+use crate::kv::Pool;
+use crate::request::Requests;
+use crate::step_cost::StepTable;
+use handover::Handover;
+pub use handover::{Moving, Role};
+pub use loss::Lost;
+use run::Going;
+
+/// What happens to a sequence that has to give up its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preemption {
+    /// Its keys and values are dropped and computed again.
+    Recompute,
+    /// They move to host memory and back while the engine waits; recomputed where the host is full.
+    Swap {
+        /// Blocks of host memory.
+        host_blocks: u32,
+        /// Ticks that a block takes over the host link.
+        ticks_per_block: u64,
+    },
+}
+
+/// Limits of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sequences that run at once.
+    pub sequences_max: u32,
+    /// Tokens of a batch; at least `sequences_max`.
+    pub tokens_max: u32,
+    /// Prompt and output tokens of a request; longer ones are refused.
+    pub context_max: u32,
+    /// Tokens of a block.
+    pub block_tokens: u32,
+    /// Blocks of device memory.
+    pub kv_blocks: u32,
+    /// Blocks that admissions of whole prompts leave free.
+    pub watermark_blocks: u32,
+    /// What happens when blocks run out.
+    pub preemption: Preemption,
+    /// Whether prefixes that requests share are kept.
+    pub shares_prefixes: bool,
+}
+
+/// An engine: its limits, its speed and how it batches.
+#[derive(Clone, Debug)]
+pub struct Engine {
+    /// Limits.
+    pub limits: Limits,
+    /// Time of an iteration.
+    pub table: StepTable,
+    /// Policy that composes iterations.
+    pub batcher: &'static dyn Batcher,
+    /// Whether spans in which the batch does not change are advanced at once; results are the same either way.
+    pub spans: Spans,
+}
+
+/// How iterations with an unchanged batch are advanced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spans {
+    /// All at once.
+    Closed,
+    /// One by one: the independent check of `Closed`.
+    Stepwise,
+}
+
+/// Which blocks an admitted prompt takes at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reserve {
+    /// Those of its first chunk.
+    Chunk,
+    /// Those of the whole prompt, leaving the watermark free.
+    Whole,
+}
+
+/// Whether a prompt may be cut into chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// It fills what is left of the iteration.
+    Chunked,
+    /// It is computed in one iteration or waits.
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Free,
+    Waiting,
+    Swapped,
+    Prefill,
+    Decode,
+    /// It has ended, but an asynchronous engine computes one more token before it knows.
+    Spent,
+    /// Its keys and values are on their way to or from another replica.
+    Moving,
+}
+
+/// A sequence that was admitted at least once.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    request: u32,
+    phase: Phase,
+    /// Changes when the slot changes hands or its sequence leaves the running ones; older references are void.
+    epoch: u32,
+    /// Output tokens so far.
+    generated: u32,
+    /// Tokens of the prefill that are computed or were cached.
+    computed: u32,
+    /// Tokens that the prefill must cover: the prompt, and after a preemption what was generated.
+    target: u32,
+    /// Blocks of its own, as of `joined_step` for a decoding sequence.
+    blocks: u32,
+    /// Leading prefixes that it holds.
+    shared: u32,
+    /// Decode iteration after which it started to decode.
+    joined_step: u64,
+    /// Ticks from the end of a round to the moment at which its micro-batch is through the pipeline, which may be before.
+    shift: i64,
+}
+
+/// Who waits: a new request, or a sequence that was preempted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    New(u32),
+    Again(u32),
+}
+
+/// What the next iteration holds.
+#[derive(Clone, Debug, Default)]
+pub struct Composed {
+    /// Whether the decoding sequences take part.
+    pub decodes: bool,
+    /// Slots with their chunk tokens.
+    chunks: Vec<(u32, u32)>,
+    n_chunk_tokens: u32,
+    /// Sequences that lost their blocks.
+    pub n_preempted: u32,
+    /// Swapped sequences whose blocks come back during the iteration; they decode from the next one on.
+    returning: Vec<u32>,
+    /// Host transfers that the iteration waits for.
+    transfer_ticks: u64,
+}
+
+impl Composed {
+    /// Tokens of its chunks.
+    #[must_use]
+    pub const fn n_chunk_tokens(&self) -> u32 {
+        self.n_chunk_tokens
+    }
+
+    /// Whether nothing is to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.decodes && self.chunks.is_empty() && self.returning.is_empty()
+    }
+
+    /// Makes room for the next iteration.
+    fn clear(&mut self) {
+        self.chunks.clear();
+        self.returning.clear();
+        (self.decodes, self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (false, 0, 0, 0);
+    }
+}
+
+/// A replica.
+#[derive(Debug)]
+pub struct Replica<'a> {
+    engine: &'a Engine,
+    requests: &'a Requests,
+    /// Blocks.
+    pub pool: Pool,
+    waiting: VecDeque<Waiting>,
+    slots: Vec<Slot>,
+    free_slots: Vec<u32>,
+    /// Slots whose prompts are not done, oldest first.
+    prefilling: VecDeque<u32>,
+    /// Admitted slots in order of admission, with their epochs; those that left are void.
+    order: Vec<(u32, u32)>,
+    /// Decoding slots by the iteration that ends them.
+    ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
+    n_decode: u32,
+    /// Decoding slots one by one, in the order in which they joined; only where tokens are drafted.
+    verifying: Vec<u32>,
+    /// Decoding sequences that have ended.
+    n_spent: u32,
+    /// Swapped sequences on their way back.
+    n_returning: u32,
+    /// Requests that came during a round, with the ticks from their micro-batch's start to the next round.
+    newcomers: Vec<(u32, u64)>,
+    /// Keys that decoding sequences attend to in their next iteration.
+    context: u64,
+    /// Decode iterations so far.
+    step: u64,
+    /// Decoding sequences that need a block at a step of that remainder.
+    phases: Vec<u32>,
+    host_blocks_used: u32,
+    handover: Handover,
+    going: Option<Going>,
+    composed: Composed,
+    /// What was counted.
+    pub counts: Counts,
+    outstanding: u32,
+    outstanding_since: u64,
+}
+
+/// What a replica counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Iterations.
+    pub n_steps: u64,
+    /// Times that the event loop touched the replica's batch.
+    pub n_spans: u64,
+    /// Preemptions.
+    pub n_preempted: u64,
+    /// Prompt tokens that a cached prefix saved.
+    pub cached_tokens: u64,
+    /// Prompt tokens computed, again after preemptions included.
+    pub prefill_tokens: u64,
+    /// Output tokens.
+    pub output_tokens: u64,
+    /// Verifications of a sequence's drafts.
+    pub n_verified: u64,
+    /// Tokens that they gave.
+    pub verified_tokens: u64,
+    /// Ticks with an iteration under way.
+    pub busy_ticks: u64,
+    /// Requests in the system, integrated over ticks.
+    pub request_ticks: u128,
+}
+
+impl<'a> Replica<'a> {
+    /// An idle replica.
+    #[must_use]
+    pub fn new(engine: &'a Engine, requests: &'a Requests) -> Self {
+        let limits = &engine.limits;
+        let decode_tokens = u64::from(limits.sequences_max) * u64::from(engine.table.tokens_per_sequence());
+        let round_tokens = u64::from(limits.tokens_max) * u64::from(engine.table.lanes().stages);
+        assert!(round_tokens >= decode_tokens, "every decoding sequence has its tokens in an iteration");
+        let prefix_tokens = if limits.shares_prefixes { requests.prefix_tokens } else { 0 };
+        Self {
+            engine,
+            requests,
+            pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
+            waiting: VecDeque::new(),
+            slots: Vec::new(),
+            free_slots: Vec::new(),
+            prefilling: VecDeque::new(),
+            order: Vec::new(),
+            ends: BinaryHeap::new(),
+            n_decode: 0,
+            verifying: Vec::new(),
+            n_spent: 0,
+            n_returning: 0,
+            newcomers: Vec::new(),
+            context: 0,
+            step: 0,
+            phases: vec![0; limits.block_tokens as usize],
+            host_blocks_used: 0,
+            handover: Handover::default(),
+            going: None,
+            composed: Composed::default(),
+            counts: Counts::default(),
+            outstanding: 0,
+            outstanding_since: 0,
+        }
+    }
+
+    /// Requests that are here and not finished.
+    #[must_use]
+    pub const fn outstanding(&self) -> u32 {
+        self.outstanding
+    }
+
+    /// Limits of the engine.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.engine.limits
+    }
+
+    /// Decoding sequences.
+    #[must_use]
+    pub const fn n_decode(&self) -> u32 {
+        self.n_decode
+    }
+
+    /// Tokens of an iteration, over all lanes.
+    #[must_use]
+    pub const fn tokens_max(&self) -> u32 {
+        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().n())
+    }
+
+    /// Tokens that an iteration has left beside all decoding sequences and its chunks.
+    #[must_use]
+    pub fn tokens_left(&self, composed: &Composed) -> u32 {
+        let taken = self.n_decode * self.engine.table.tokens_per_sequence() + composed.n_chunk_tokens;
+        self.tokens_max().saturating_sub(taken)
+    }
+
+    /// Tokens of one prompt in an iteration: it stays on one rank of data-parallel attention.
+    const fn chunk_max(&self) -> u32 {
+        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    }
+
+    /// Sequences that run at once, over all ranks.
+    const fn sequences_max(&self) -> u32 {
+        self.engine.limits.sequences_max.saturating_mul(self.engine.table.lanes().ranks)
+    }
+
+    /// Sequences with blocks.
+    #[must_use]
+    pub fn n_running(&self) -> u32 {
+        self.n_decode + self.n_returning + u32::try_from(self.prefilling.len()).expect("fewer than 2^32 sequences")
+    }
+
+    /// Whether someone waits to be admitted.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Prompt tokens of a request that are cached here.
+    #[must_use]
+    pub fn cached_tokens(&self, request: u32) -> u32 {
+        let request = &self.requests.list[request as usize];
+        self.pool.cached(self.requests.prefix(request)) * self.pool.prefix_tokens()
+    }
+
+    /// Whether a request could ever run here.
+    #[must_use]
+    pub fn can_hold(&self, request: u32) -> bool {
+        let request = &self.requests.list[request as usize];
+        let limits = self.limits();
+        let tokens = u64::from(request.prompt) + u64::from(request.output);
+        // The last output token is never cached.
+        let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens));
+        let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
+        tokens <= u64::from(limits.context_max)
+            && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks)
+            && fits_step
+    }
+
+    const fn blocks_of(&self, tokens: u32) -> u32 {
+        tokens.div_ceil(self.engine.limits.block_tokens)
+    }
+
+    /// Blocks that a slot owns or holds.
+    fn held(&self, slot: &Slot) -> u32 {
+        slot.blocks + slot.shared * self.pool.blocks_per_prefix()
+    }
+
+    fn prefix(&self, slot: &Slot) -> &'a [u32] {
+        self.requests.prefix(&self.requests.list[slot.request as usize])
+    }
+
+    /// Lets every decoding sequence take part in the iteration, preempting the latest admitted until blocks suffice.
+    pub fn decode_all(&mut self, composed: &mut Composed) {
+        if self.n_decode == 0 {
+            return;
+        }
+        if self.engine.table.acceptance().is_some() {
+            return self.verify_all(composed);
+        }
+        loop {
+            let need = self.phases[self.phase_of(self.step)];
+            if self.pool.take(need) {
+                break;
+            }
+            self.preempt_latest(composed);
+        }
+        composed.decodes = self.n_decode > 0;
+    }
+
+    /// Gives chunks to prompts that are under way, oldest first, within `budget` tokens. Preempts the latest admitted until
+    /// blocks suffice, which may be the prompt itself.
+    pub fn continue_prefills(&mut self, composed: &mut Composed, budget: u32) {
+        let mut left = budget;
+        let mut index = 0;
+        while left > 0 && index < self.prefilling.len() {
+            let id = self.prefilling[index];
+            let slot = self.slots[id as usize];
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
+            let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
+            let mut is_there = true;
+            while is_there && !self.pool.take(missing) {
+                self.preempt_latest(composed);
+                is_there = self.slots[id as usize].epoch == slot.epoch;
+            }
+            if !is_there {
+                break;
+            }
+            self.slots[id as usize].blocks += missing;
+            composed.chunks.push((id, tokens));
+            composed.n_chunk_tokens += tokens;
+            left -= tokens;
+            index += 1;
+        }
+    }
+
+    /// Admits whoever waits longest, with at most `budget` prompt tokens; false when it has to wait on.
+    pub fn admit(&mut self, composed: &mut Composed, budget: u32, reserve: Reserve, cut: Cut) -> bool {
+        if budget == 0 || self.n_running() >= self.sequences_max() {
+            return false;
+        }
+        match self.waiting.front() {
+            None => false,
+            Some(Waiting::Again(id)) if self.slots[*id as usize].phase == Phase::Swapped => {
+                let id = *id;
+                self.swap_in(composed, id)
+            }
+            Some(&head) => self.admit_prompt(composed, head, budget, reserve, cut),
+        }
+    }
+
+    fn admit_prompt(
+        &mut self,
+        composed: &mut Composed,
+        head: Waiting,
+        budget: u32,
+        reserve: Reserve,
+        cut: Cut,
+    ) -> bool {
+        let (request, generated, target, shift) = match head {
+            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
+            Waiting::Again(id) => {
+                let slot = &self.slots[id as usize];
+                (slot.request, slot.generated, slot.target, slot.shift)
+            }
+        };
+        let ids = self.requests.prefix(&self.requests.list[request as usize]);
+        // At least one token is computed, for its logits.
+        let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
+        let ids = &ids[..ids.len().min(usable as usize)];
+        let shared = self.pool.cached(ids);
+        let cached_tokens = shared * self.pool.prefix_tokens();
+        let rest = target - cached_tokens;
+        if cut == Cut::Never && rest > budget {
+            return false;
+        }
+        let tokens = rest.min(budget).min(self.chunk_max());
+        let covered = if reserve == Reserve::Whole { target } else { cached_tokens + tokens };
+        let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
+        // An idle replica has to start with someone.
+        let spare = if reserve == Reserve::Whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        self.pool.hold(&ids[..shared as usize]);
+        if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
+            self.pool.let_go(&ids[..shared as usize]);
+            return false;
+        }
+        self.waiting.pop_front();
+        let id = match head {
+            Waiting::New(_) => self.free_slot(),
+            Waiting::Again(id) => id,
+        };
+        let epoch = self.slots[id as usize].epoch;
+        let (computed, phase) = (cached_tokens, Phase::Prefill);
+        self.slots[id as usize] =
+            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, shift };
+        self.counts.cached_tokens += u64::from(cached_tokens);
+        self.prefilling.push_back(id);
+        self.remember(id);
+        composed.chunks.push((id, tokens));
+        composed.n_chunk_tokens += tokens;
+        true
+    }
+
+    fn free_slot(&mut self) -> u32 {
+        self.free_slots.pop().unwrap_or_else(|| {
+            let slot = Slot {
+                request: 0,
+                phase: Phase::Free,
+                epoch: 0,
+                generated: 0,
+                computed: 0,
+                target: 0,
+                blocks: 0,
+                shared: 0,
+                joined_step: 0,
+                shift: 0,
+            };
+            self.slots.push(slot);
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")
+        })
+    }
+
+    /// Notes an admission; void entries are dropped once they outnumber the running sequences.
+    fn remember(&mut self, id: u32) {
+        if self.order.len() > 64 + 4 * self.n_running() as usize {
+            let slots = &self.slots;
+            self.order.retain(|(id, epoch)| slots[*id as usize].epoch == *epoch);
+        }
+        self.order.push((id, self.slots[id as usize].epoch));
+    }
+
+    const fn phase_of(&self, step: u64) -> usize {
+        (step % self.engine.limits.block_tokens as u64) as usize
+    }
+
+    /// Remainder of the steps at which a sequence that has `tokens` cached at `step` needs a new block.
+    fn phase_at(&self, step: u64, tokens: u32) -> usize {
+        let block = u64::from(self.engine.limits.block_tokens);
+        let phase = (step % block + block - u64::from(tokens) % block) % block;
+        usize::try_from(phase).expect("below the block size")
+    }
+
+    /// Lets a sequence decode from now on, with `tokens` cached.
+    fn join(&mut self, id: u32, tokens: u32) {
+        self.n_decode += 1;
+        let slot = &mut self.slots[id as usize];
+        slot.phase = Phase::Decode;
+        slot.joined_step = self.step;
+        slot.target = tokens;
+        if self.engine.table.acceptance().is_some() {
+            self.verifying.push(id);
+            self.context += u64::from(tokens + self.engine.table.tokens_per_sequence());
+            return;
+        }
+        // One that has ended with its first token takes part in one more iteration.
+        let left = (self.requests.list[slot.request as usize].output - slot.generated).max(1);
+        self.ends.push(Reverse((self.step + u64::from(left), id, slot.epoch)));
+        let phase = self.phase_at(self.step, tokens);
+        self.phases[phase] += 1;
+        self.context += u64::from(tokens) + 1;
+    }
+
+    /// Takes a sequence out of the decoding ones; returns its cached tokens and its own blocks. `is_in_step`: the block of the next
+    /// iteration's token was taken with those of all others.
+    fn leave(&mut self, id: u32, is_in_step: bool) -> (u32, u32) {
+        self.n_decode -= 1;
+        let slot = self.slots[id as usize];
+        if self.engine.table.acceptance().is_some() {
+            self.verifying.retain(|other| *other != id);
+            self.context -= u64::from(slot.target + self.engine.table.tokens_per_sequence());
+            return (slot.target, slot.blocks);
+        }
+        let decoded = u32::try_from(self.step - slot.joined_step).expect("outputs stay below 2^32 tokens");
+        let tokens = slot.target + decoded;
+        let phase = self.phase_at(self.step, tokens);
+        self.phases[phase] -= 1;
+        self.context -= u64::from(tokens) + 1;
+        let next = u32::from(is_in_step && phase == self.phase_of(self.step));
+        (tokens, self.blocks_of(tokens) - slot.shared * self.pool.blocks_per_prefix() + next)
+    }
+}
+
+#[cfg(test)]
+mod tests;

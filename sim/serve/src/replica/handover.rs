@@ -1,0 +1,182 @@
+//! Prompts computed on one replica and decoded on another: who holds which blocks until keys and values have moved.
+//!
+//! A prefill replica computes the prompt and gives the first token; then its blocks are held until the transfer has ended. A decode
+//! replica takes the blocks of a sequence before its transfer starts, as engines do that read into place (vLLM's connectors, Mooncake), in
+//! order of request, leaving the watermark free, and never before a sequence that was preempted here; when everything is there, the
+//! sequence joins the batch at the next iteration. Blocks on both sides cannot be preempted. Units: tokens, blocks, ticks. Invariant: a
+//! request counts as outstanding at one replica at a time, at the decode replica from the moment it is sent there.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Phase, Replica, Slot, Waiting};
+use crate::records::Records;
+
+/// What a replica does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Prompts and outputs.
+    #[default]
+    Both,
+    /// Prompts and first tokens.
+    Prefill,
+    /// Outputs after the first token; a preempted sequence is computed again here.
+    Decode,
+}
+
+impl Role {
+    /// Every role with its name in scenarios.
+    pub const ALL: [(&'static str, Self); 3] =
+        [("both", Self::Both), ("prefill", Self::Prefill), ("decode", Self::Decode)];
+}
+
+/// A sequence whose keys and values go to another replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Moving {
+    /// When its last prompt token was computed.
+    pub at: u64,
+    /// Request.
+    pub request: u32,
+    /// Tokens whose keys and values move.
+    pub tokens: u32,
+    /// Output tokens so far.
+    pub generated: u32,
+}
+
+/// Sequences between replicas.
+#[derive(Debug, Default)]
+pub(super) struct Handover {
+    pub(super) role: Role,
+    /// Computed here since the fleet last asked.
+    done: Vec<Moving>,
+    /// Slots whose blocks are held here until they are sent, by request.
+    pub(super) sending: BTreeMap<u32, u32>,
+    /// Sequences that wait for blocks here.
+    pub(super) expected: VecDeque<Moving>,
+    /// Requests that got their blocks here since the fleet last asked.
+    reserved: Vec<u32>,
+    /// Slots with blocks here whose keys and values are on the way, by request.
+    pub(super) receiving: BTreeMap<u32, u32>,
+    /// Slots whose keys and values are here.
+    pub(super) ready: VecDeque<u32>,
+}
+
+impl Handover {
+    /// Whether blocks are held for sequences between replicas.
+    pub(super) fn holds(&self) -> bool {
+        !self.sending.is_empty() || !self.receiving.is_empty()
+    }
+}
+
+impl Replica<'_> {
+    /// What the replica does.
+    #[must_use]
+    pub const fn role(&self) -> Role {
+        self.handover.role
+    }
+
+    /// Gives an idle replica its role.
+    #[must_use]
+    pub fn with_role(mut self, role: Role) -> Self {
+        self.handover.role = role;
+        self
+    }
+
+    /// A computed prompt leaves the batch; its blocks stay until it is sent.
+    pub(super) fn hand_over(&mut self, id: u32, now: u64) {
+        let slot = &mut self.slots[id as usize];
+        // What refers to it as running is void: it cannot be preempted.
+        slot.epoch += 1;
+        slot.phase = Phase::Moving;
+        let Slot { request, target: tokens, generated, shift, .. } = *slot;
+        // Its micro-batch may have left the pipeline before the round ended; it goes on with the round.
+        let at = now.saturating_add_signed(shift.max(0));
+        self.handover.done.push(Moving { at, request, tokens, generated });
+        self.handover.sending.insert(request, id);
+        self.outstanding -= 1;
+    }
+
+    /// Prompts that were computed since the last call.
+    pub fn take_done(&mut self) -> Vec<Moving> {
+        std::mem::take(&mut self.handover.done)
+    }
+
+    /// Everything of a request has left: its blocks come free. Returns the end of what starts now, if anything does.
+    pub fn sent(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+        let id = self.handover.sending.remove(&request).expect("a request that is being sent");
+        self.vacate(id, self.slots[id as usize].blocks);
+        if self.going.is_none() && self.has_waiting() { self.begin(now, records) } else { None }
+    }
+
+    /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
+    pub fn expect(&mut self, moving: Moving, now: u64, records: &mut Records) -> Option<u64> {
+        self.count_time(now);
+        self.outstanding += 1;
+        self.handover.expected.push_back(moving);
+        self.interrupt(now, records)
+    }
+
+    /// Requests that got their blocks since the last call: their transfers may start.
+    pub fn take_reserved(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.handover.reserved)
+    }
+
+    /// All keys and values of a request are here. Returns the end of what is under way, if that is new or has moved.
+    pub fn received(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+        let id = self.handover.receiving.remove(&request).expect("a request that is on its way");
+        self.handover.ready.push_back(id);
+        self.interrupt(now, records)
+    }
+
+    /// Between iterations: what is here joins the batch, and who waits for blocks gets them.
+    pub(super) fn receive(&mut self) {
+        while self.n_running() < self.sequences_max() {
+            let Some(id) = self.handover.ready.pop_front() else { break };
+            let tokens = self.slots[id as usize].target;
+            self.join(id, tokens);
+            self.remember(id);
+        }
+        // Sequences that were preempted here come first.
+        while self.waiting.is_empty() {
+            let Some(&Moving { request, tokens, generated, .. }) = self.handover.expected.front() else { break };
+            let blocks = self.blocks_of(tokens);
+            let is_idle = self.n_running() == 0 && self.handover.receiving.is_empty() && self.handover.ready.is_empty();
+            let spare = if is_idle { 0 } else { self.limits().watermark_blocks };
+            if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
+                break;
+            }
+            self.handover.expected.pop_front();
+            let id = self.free_slot();
+            let slot = &mut self.slots[id as usize];
+            (slot.request, slot.phase, slot.generated, slot.target) = (request, Phase::Moving, generated, tokens);
+            (slot.computed, slot.blocks, slot.shared, slot.shift) = (tokens, blocks, 0, 0);
+            self.handover.receiving.insert(request, id);
+            self.handover.reserved.push(request);
+        }
+    }
+
+    /// Whether nobody is left who could be served now.
+    pub(super) fn may_rest(&self) -> bool {
+        let waits = self.has_waiting() || !self.handover.expected.is_empty() || !self.handover.ready.is_empty();
+        !waits || self.handover.holds()
+    }
+
+    /// Whether nobody is here and nothing is under way.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.outstanding == 0 && self.going.is_none() && !self.handover.holds()
+    }
+
+    /// Takes back a sequence that failed elsewhere: it is computed again from its prompt and the tokens that the client has. Returns
+    /// the end of what is under way, if that is new or has moved.
+    pub fn enqueue_again(&mut self, request: u32, generated: u32, now: u64, records: &mut Records) -> Option<u64> {
+        self.count_time(now);
+        self.outstanding += 1;
+        let id = self.free_slot();
+        let slot = &mut self.slots[id as usize];
+        (slot.request, slot.phase, slot.generated) = (request, Phase::Waiting, generated);
+        slot.target = self.requests.list[request as usize].prompt + generated;
+        (slot.computed, slot.blocks, slot.shared, slot.shift) = (0, 0, 0, 0);
+        self.waiting.push_back(Waiting::Again(id));
+        self.interrupt(now, records)
+    }
+}

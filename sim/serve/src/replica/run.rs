@@ -1,0 +1,413 @@
+//! Time of a replica: begins an iteration, or a span of iterations with an unchanged batch, and ends it.
+//!
+//! `k` iterations that decode `n` sequences with `c` cached keys at first take `k · fixed + rate · (k · c + n · k(k−1)/2)` ticks, so the
+//! end of a span and the boundary at which an arrival cuts it are closed forms of whole ticks. Where the host works behind the device,
+//! iterations take at least the host's time: keys only grow within a span, so those that the host paces come first.
+
+use std::cmp::Reverse;
+
+use super::{Composed, Phase, Replica, Role, Spans, Waiting};
+use crate::records::Records;
+use crate::step_cost::{Chunk, StepLoad};
+
+/// An iteration or a span under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Going {
+    start: u64,
+    n_steps: u64,
+    /// Ticks of every iteration but for its cached tokens.
+    fixed: u64,
+    /// Ticks per cached token.
+    rate: u64,
+    context: u64,
+    n_decode: u64,
+    /// Ticks that an iteration takes at least, and how many take no more.
+    least: u64,
+    n_least: u64,
+}
+
+impl Going {
+    /// Finds how many iterations the host paces.
+    const fn paced(mut self) -> Self {
+        let first = self.fixed + self.rate * self.context;
+        if first < self.least {
+            let growth = self.rate * self.n_decode;
+            self.n_least = if growth == 0 { u64::MAX } else { (self.least - first).div_ceil(growth) };
+        }
+        self
+    }
+
+    /// Ticks of the device for the first `k` iterations.
+    const fn device(&self, k: u64) -> u64 {
+        let keys = k * self.context + self.n_decode * (k * k.saturating_sub(1) / 2);
+        k * self.fixed + self.rate * keys
+    }
+
+    /// Tick at which `k` of its iterations are done.
+    const fn end_of(&self, k: u64) -> u64 {
+        if self.n_least == 0 {
+            return self.start + self.device(k);
+        }
+        let n_least = if k < self.n_least { k } else { self.n_least };
+        self.start + n_least * self.least + self.device(k) - self.device(n_least)
+    }
+
+    pub(super) const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Iterations that are done at a tick before the last one's end.
+    pub(super) const fn steps_done(&self, tick: u64) -> u64 {
+        let k = self.steps_until(tick);
+        if self.end_of(k) <= tick { k } else { k - 1 }
+    }
+
+    /// Fewest iterations, at least one, that are done at a tick or after it.
+    const fn steps_until(&self, tick: u64) -> u64 {
+        let (mut low, mut high) = (1, self.n_steps);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.end_of(middle) >= tick {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+}
+
+/// How far micro-batches follow the first one out of the pipeline.
+#[derive(Clone, Copy, Debug)]
+struct Lags {
+    /// Chunk tokens of a micro-batch.
+    tokens: u32,
+    stages: u32,
+    /// Ticks from one to the next.
+    interval: u64,
+}
+
+impl Lags {
+    /// Lag of the micro-batch that holds the last of `n` chunk tokens.
+    fn after(&self, n: u32) -> i64 {
+        let ticks = self.interval * u64::from(((n - 1) / self.tokens).min(self.stages - 1));
+        i64::try_from(ticks).expect("below a round")
+    }
+}
+
+impl Replica<'_> {
+    /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
+    pub fn enqueue(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
+        self.count_time(now);
+        self.outstanding += 1;
+        let was_empty = self.waiting.is_empty();
+        self.waiting.push_back(Waiting::New(request));
+        let moved = match &mut self.going {
+            None => return self.begin(now, records),
+            // Someone waits already and cannot be admitted before the span ends; the newcomer is behind.
+            Some(_) if !was_empty => None,
+            Some(going) if going.n_steps > 1 => {
+                let n_steps = going.steps_until(now);
+                let has_moved = n_steps < going.n_steps;
+                going.n_steps = n_steps;
+                has_moved.then(|| going.end_of(n_steps))
+            }
+            Some(_) => None,
+        };
+        self.note_newcomer(request, now);
+        moved
+    }
+
+    /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
+    /// of what is under way, if that is new or has moved.
+    pub(super) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+        match &mut self.going {
+            None => self.begin(now, records),
+            Some(going) if going.n_steps > 1 => {
+                let n_steps = going.steps_until(now + 1);
+                let has_moved = n_steps < going.n_steps;
+                going.n_steps = n_steps;
+                has_moved.then(|| going.end_of(n_steps))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// Composes and starts the next iteration or span; its end, or none when nothing is to do.
+    pub fn begin(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+        assert!(self.going.is_none(), "one iteration at a time");
+        let mut composed = std::mem::take(&mut self.composed);
+        composed.clear();
+        if self.role() == Role::Decode {
+            self.receive();
+        }
+        let batcher = self.engine.batcher;
+        batcher.compose(self, &mut composed);
+        if composed.is_empty() && self.has_waiting() {
+            // Blocks of a sequence that had ended came free in the attempt.
+            composed.clear();
+            batcher.compose(self, &mut composed);
+        }
+        if composed.is_empty() {
+            assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
+            self.composed = composed;
+            return None;
+        }
+        for (id, _) in &composed.chunks {
+            let slot = &mut self.slots[*id as usize];
+            let early = self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(0, |found| found.1);
+            slot.shift -= i64::try_from(early).expect("below a round");
+            records.schedule(slot.request, now - early);
+        }
+        self.newcomers.clear();
+        let going = self.plan(now, &composed);
+        let end = going.end_of(going.n_steps);
+        self.going = Some(going);
+        self.composed = composed;
+        Some(end)
+    }
+
+    /// How long the composed iteration takes, and how often it repeats.
+    fn plan(&self, now: u64, composed: &Composed) -> Going {
+        let table = &self.engine.table;
+        let n_decode = if composed.decodes { self.n_decode } else { 0 };
+        if composed.chunks.is_empty() {
+            let is_settled = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
+            let n_steps = if is_settled { self.span_steps() } else { 1 };
+            let law = table.law(n_decode);
+            let (fixed, rate, least) = (law.fixed + composed.transfer_ticks, law.rate, law.least);
+            let context = if composed.decodes { self.context } else { 0 };
+            let n_decode = u64::from(n_decode);
+            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0 }.paced();
+        }
+        let slot = |id: u32| &self.slots[id as usize];
+        let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
+        let load = StepLoad {
+            n_decode,
+            context: if composed.decodes { self.context } else { 0 },
+            n_chunk_tokens: composed.n_chunk_tokens,
+            n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
+            n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
+        };
+        let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
+        let fixed = table.step(&load, chunks) + composed.transfer_ticks;
+        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0 }
+    }
+
+    /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
+    /// its place or its blocks come free only when a sequence ends.
+    fn span_steps(&self) -> u64 {
+        if self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some() {
+            return 1;
+        }
+        let until_end = self.next_end() - self.step;
+        let block = u64::from(self.limits().block_tokens);
+        let (n, available) = (u64::from(self.n_decode), u64::from(self.pool.available()));
+        if (until_end - 1).div_ceil(block) * n <= available {
+            return until_end;
+        }
+        // Whole turns of the block size, then step by step.
+        let turns = available / n;
+        let mut left = available - turns * n;
+        let mut steps = 1 + turns * block;
+        while steps < until_end {
+            let need = u64::from(self.phases[self.phase_of(self.step + steps)]);
+            if need > left {
+                break;
+            }
+            left -= need;
+            steps += 1;
+        }
+        steps.min(until_end)
+    }
+
+    /// Decode iteration after which the next sequence ends. Void entries are left where they are: they only make a span shorter.
+    fn next_end(&self) -> u64 {
+        let Reverse((end, ..)) = self.ends.peek().expect("someone decodes");
+        (*end).max(self.step + 1)
+    }
+
+    /// Ends what is under way and starts what comes next. Returns the end of that.
+    pub fn advance(&mut self, records: &mut Records) -> Option<u64> {
+        let going = self.going.take().expect("something is under way");
+        let now = going.end_of(going.n_steps);
+        self.count_time(now);
+        self.counts.busy_ticks += now - going.start;
+        self.counts.n_steps += going.n_steps;
+        self.counts.n_spans += 1;
+        if self.composed.decodes {
+            match self.engine.table.acceptance() {
+                None => self.decoded(going.n_steps),
+                Some(acceptance) => self.verified(acceptance, now, records),
+            }
+        }
+        self.prefilled(now, now - going.start, records);
+        self.finish_ended(now, records);
+        self.begin(now, records)
+    }
+
+    /// Every decoding sequence has `k` tokens more.
+    pub(super) fn decoded(&mut self, k: u64) {
+        // The blocks of the first iteration were taken when it was composed.
+        let block = u64::from(self.limits().block_tokens);
+        let later = k - 1;
+        let mut blocks = later / block * u64::from(self.n_decode);
+        for step in self.step + 1 + later / block * block..self.step + k {
+            blocks += u64::from(self.phases[self.phase_of(step)]);
+        }
+        let is_there = self.pool.take(u32::try_from(blocks).expect("a span ends before blocks run out"));
+        assert!(is_there, "a span ends before blocks run out");
+        self.step += k;
+        self.context += k * u64::from(self.n_decode);
+        self.counts.output_tokens += k * u64::from(self.n_decode - self.n_spent);
+    }
+
+    /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
+    fn prefilled(&mut self, now: u64, elapsed: u64, records: &mut Records) {
+        let chunks = std::mem::take(&mut self.composed.chunks);
+        let lags = self.lags(elapsed);
+        let mut n_before = 0;
+        for &(id, new) in &chunks {
+            self.counts.prefill_tokens += u64::from(new);
+            n_before += new;
+            let slot = &mut self.slots[id as usize];
+            slot.computed += new;
+            if slot.computed < slot.target {
+                continue;
+            }
+            slot.generated += 1;
+            // A sequence that is computed again stays in its lane: no client sees a later token before an earlier one.
+            if slot.generated == 1 {
+                slot.shift += lags.map_or(0, |lags| lags.after(n_before));
+            }
+            let slot = *slot;
+            self.counts.output_tokens += 1;
+            records.give_first_token(slot.request, now.saturating_add_signed(slot.shift));
+            let index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
+            self.prefilling.remove(index);
+            self.share(id);
+            if slot.generated < self.requests.list[slot.request as usize].output {
+                match self.role() {
+                    Role::Prefill => self.hand_over(id, now),
+                    Role::Both | Role::Decode => self.join(id, slot.target),
+                }
+                continue;
+            }
+            self.conclude(id, now, records);
+            if self.engine.table.is_asynchronous() {
+                self.join(id, slot.target);
+                self.spend(id);
+            } else {
+                self.vacate(id, self.slots[id as usize].blocks);
+            }
+        }
+        self.composed.chunks = chunks;
+        let returning = std::mem::take(&mut self.composed.returning);
+        for &id in &returning {
+            let tokens = self.slots[id as usize].target - 1;
+            self.join(id, tokens);
+            self.remember(id);
+        }
+        self.n_returning = 0;
+        self.composed.returning = returning;
+    }
+
+    /// Keeps the prefixes of a computed prompt for others.
+    fn share(&mut self, id: u32) {
+        let slot = self.slots[id as usize];
+        let ids = self.prefix(&slot);
+        let n_full = slot.target.checked_div(self.pool.prefix_tokens()).unwrap_or(0) as usize;
+        let ids = &ids[..ids.len().min(n_full)];
+        if ids.len() <= slot.shared as usize {
+            return;
+        }
+        let turned = self.pool.publish(&ids[slot.shared as usize..]);
+        let slot = &mut self.slots[id as usize];
+        slot.shared += turned;
+        slot.blocks -= turned * self.pool.blocks_per_prefix();
+    }
+
+    /// Sequences whose last token is there leave, from an asynchronous engine an iteration later.
+    fn finish_ended(&mut self, now: u64, records: &mut Records) {
+        while let Some(&Reverse((end, id, epoch))) = self.ends.peek() {
+            let slot = self.slots[id as usize];
+            let is_void = slot.epoch != epoch;
+            if end > self.step && !is_void {
+                break;
+            }
+            self.ends.pop();
+            if is_void {
+                continue;
+            }
+            if slot.phase == Phase::Decode {
+                self.conclude(id, now, records);
+            }
+            if slot.phase == Phase::Decode && self.engine.table.is_asynchronous() {
+                self.spend(id);
+                self.ends.push(Reverse((end + 1, id, epoch)));
+            } else {
+                let (_, blocks) = self.leave(id, false);
+                self.vacate(id, blocks);
+            }
+        }
+    }
+
+    /// The client has its last token.
+    pub(super) fn conclude(&mut self, id: u32, now: u64, records: &mut Records) {
+        let slot = &self.slots[id as usize];
+        records.finish(slot.request, now.saturating_add_signed(slot.shift));
+        self.outstanding -= 1;
+    }
+
+    /// A sequence that has ended stays for one more iteration.
+    pub(super) fn spend(&mut self, id: u32) {
+        self.slots[id as usize].phase = Phase::Spent;
+        self.n_spent += 1;
+    }
+
+    /// A slot and its blocks come free.
+    pub(super) fn vacate(&mut self, id: u32, blocks: u32) {
+        let slot = self.slots[id as usize];
+        self.n_spent -= u32::from(slot.phase == Phase::Spent);
+        self.pool.give(blocks);
+        self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
+        let freed = &mut self.slots[id as usize];
+        freed.epoch += 1;
+        freed.phase = Phase::Free;
+        self.free_slots.push(id);
+    }
+
+    /// Micro-batches of a round of `elapsed` ticks; `None` where all go at once.
+    fn lags(&self, elapsed: u64) -> Option<Lags> {
+        let table = &self.engine.table;
+        let lanes = table.lanes();
+        if lanes.stages == 1 {
+            return None;
+        }
+        let decode_tokens = lanes.largest(self.n_decode) * table.tokens_per_sequence();
+        let room = self.limits().tokens_max.saturating_sub(decode_tokens).max(1);
+        let tokens = room.saturating_mul(lanes.ranks);
+        Some(Lags { tokens, stages: lanes.stages, interval: elapsed / u64::from(lanes.stages) })
+    }
+
+    /// A request that comes during a round enters with the next of its micro-batches that has no chunk yet. It is composed with the next
+    /// round, and its tokens are there as much earlier as its micro-batch started before that.
+    fn note_newcomer(&mut self, request: u32, now: u64) {
+        let Some(going) = self.going else { return };
+        let (start, end) = (going.end_of(going.n_steps - 1), going.end_of(going.n_steps));
+        let Some(lags) = self.lags(end - start).filter(|_| start <= now) else { return };
+        let taken = u64::from(self.composed.n_chunk_tokens.div_ceil(lags.tokens));
+        let index = (now - start).div_ceil(lags.interval.max(1)).max(taken);
+        let early = (end - start).saturating_sub(index * lags.interval);
+        if early > 0 {
+            self.newcomers.push((request, early));
+        }
+    }
+
+    /// Adds up requests in the system over time.
+    pub(super) fn count_time(&mut self, now: u64) {
+        let ticks = u128::from(now - self.outstanding_since) * u128::from(self.outstanding);
+        self.counts.request_ticks += ticks;
+        self.outstanding_since = now;
+    }
+}

@@ -1,0 +1,293 @@
+//! The engine against a brute-force one, its closed forms against single steps, and its books.
+//!
+//! The brute-force engine keeps every sequence by itself, counts blocks by dividing, and moves one iteration at a time. It shares
+//! with the engine only the table of iteration times.
+
+mod host;
+mod lanes;
+mod verify;
+
+use std::collections::VecDeque;
+
+use hw::{Seconds, Time};
+
+use super::*;
+use engine::random;
+use crate::batcher;
+use crate::fleet::{Served, serve};
+use crate::request::Request;
+use crate::router;
+use crate::step_cost::{Chunk, StepLoad, TICKS_PER_NS, time_of};
+
+/// A small engine: 12 sequences, 64 tokens per iteration, blocks of 8.
+fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -> Engine {
+    let limits = Limits {
+        sequences_max: 12,
+        // Whole prompts have to fit.
+        tokens_max: if batcher == "vllm-v0" { 128 } else { 64 },
+        context_max: 10_000,
+        block_tokens: 8,
+        kv_blocks,
+        watermark_blocks: 1,
+        preemption,
+        shares_prefixes: true,
+    };
+    let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
+    Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans }
+}
+
+/// Random requests of up to 60 prompt and 40 output tokens; with shared prefixes of 16 tokens where asked.
+fn requests(n: u32, per_s: f64, seed: u64, shares: bool) -> Requests {
+    let mut stream = random::stream(seed, "requests of a test");
+    let mut draw = |n: u64| u32::try_from(stream.below(n)).expect("small");
+    let mut requests = Requests::of((0..n).map(|_| Request::new(Time::ZERO, 1 + draw(60), 1 + draw(40))).collect());
+    if shares {
+        (requests.n_prefix_ids, requests.prefix_tokens) = (40, 16);
+        for request in &mut requests.list {
+            // Chains of up to four prefixes over ten beginnings.
+            let (chain, count) = (draw(10) * 4, (request.prompt / 16).min(draw(5)));
+            request.prefix_first = u32::try_from(requests.prefix_ids.len()).expect("small");
+            request.prefix_count = count;
+            requests.prefix_ids.extend(chain..chain + count);
+        }
+    }
+    crate::arrivals::lay(&mut requests, crate::arrivals::Arrivals::Poisson { per_s }, seed);
+    requests
+}
+
+fn run(requests: &Requests, engine: &Engine) -> Served {
+    serve(requests, &[engine], (router::named("round-robin").expect("listed").make)(0).as_mut())
+}
+
+const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: 50_000 };
+
+#[test]
+fn closed_spans_give_what_single_steps_give() {
+    for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
+        for (kv_blocks, preemption) in [(1000, Preemption::Recompute), (30, Preemption::Recompute), (30, SWAP)] {
+            for seed in 0..6 {
+                let requests = requests(400, [20.0, 60.0, 200.0][seed as usize % 3], seed, seed % 2 == 1);
+                let closed = run(&requests, &engine(batcher, kv_blocks, preemption, Spans::Closed));
+                let mut single = run(&requests, &engine(batcher, kv_blocks, preemption, Spans::Stepwise));
+                let at = format!("{batcher}, {kv_blocks} blocks, {preemption:?}, seed {seed}");
+                assert!(single.counts[0].n_spans > closed.counts[0].n_spans, "{at}");
+                single.counts[0].n_spans = closed.counts[0].n_spans;
+                assert!(single == closed, "{at}");
+                if kv_blocks == 30 && seed % 3 == 2 && batcher != "sarathi" {
+                    assert!(closed.counts[0].n_preempted > 0, "{at}: the case is about preemption");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_request_is_served_once_and_time_runs_forwards() {
+    for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {
+        for (kv_blocks, preemption) in [(1000, Preemption::Recompute), (25, Preemption::Recompute), (25, SWAP)] {
+            let requests = requests(1000, 100.0, 9, true);
+            let served = run(&requests, &engine(batcher, kv_blocks, preemption, Spans::Closed));
+            assert_eq!(served.n_refused, 0);
+            for (request, record) in requests.list.iter().zip(&served.records.list) {
+                let moments = (record.scheduled(), record.first_token(), record.finished());
+                let (Some(scheduled), Some(first), Some(last)) = moments else { panic!("{record:?} is not served") };
+                assert!(request.arrival <= scheduled && scheduled < first && first <= last, "{record:?}");
+                // Every token takes an iteration of at least a millisecond.
+                let least = Seconds::new(1e-3 * f64::from(request.output - 1));
+                assert!((last - first).to_seconds().get() >= least.get() - 1e-9);
+            }
+            let (prompts, outputs) = requests.tokens();
+            let counts = served.counts[0];
+            assert_eq!(counts.output_tokens, outputs, "no token is given twice");
+            assert!(counts.prefill_tokens + counts.cached_tokens >= prompts);
+            assert!(served.blocks[0].0 <= kv_blocks);
+        }
+    }
+}
+
+#[test]
+fn a_replica_never_rests_while_someone_is_there() {
+    let requests = requests(2000, 25.0, 4, false);
+    let served = run(&requests, &engine("vllm-v1", 1000, Preemption::Recompute, Spans::Closed));
+    // Time that at least one request is in the system, from arrivals and ends alone.
+    let (mut busy_ns, mut until) = (0, Time::ZERO);
+    for (request, record) in requests.list.iter().zip(&served.records.list) {
+        let end = record.finished().expect("served");
+        busy_ns += end.as_ns().saturating_sub(request.arrival.max(until).as_ns());
+        until = until.max(end);
+    }
+    let counted_ns = served.counts[0].busy_ticks / TICKS_PER_NS;
+    assert!(counted_ns.abs_diff(busy_ns) <= 2 * requests.len() as u64, "{counted_ns} counted, {busy_ns} by intervals");
+}
+
+/// A sequence of the brute-force engine.
+#[derive(Clone, Copy, Debug)]
+struct Sequence {
+    request: usize,
+    generated: u32,
+    cached: u32,
+    /// Tokens that must be cached before the next output token.
+    target: u32,
+    /// Whether its last iteration gave a token: what it computes now is one more, and no chunk of a prompt.
+    decodes: bool,
+}
+
+/// Tokens of every running sequence in the next iteration, and how many sequences lose their blocks.
+fn brute_force_step(limits: &Limits, waiting: &mut VecDeque<Sequence>, running: &mut Vec<Sequence>) -> (Vec<u32>, u64) {
+    let blocks = |tokens: u32| tokens.div_ceil(limits.block_tokens);
+    // Tokens of every running sequence in this iteration, in order of admission: decodes, then chunks.
+    let mut tokens: Vec<u32> = Vec::new();
+    let mut lost = 0;
+    let mut index = 0;
+    let held = |running: &[Sequence], tokens: &[u32]| -> u32 {
+        running.iter().enumerate().map(|(i, s)| blocks(s.cached + tokens.get(i).copied().unwrap_or(0))).sum()
+    };
+    while index < running.len() {
+        let used: u32 = tokens.iter().sum();
+        let want = (running[index].target - running[index].cached).min(limits.tokens_max - used);
+        tokens.push(want);
+        while index < running.len() && held(running, &tokens) > limits.kv_blocks {
+            let mut victim = running.pop().expect("someone runs");
+            tokens.truncate(running.len());
+            (victim.cached, victim.decodes) = (0, false);
+            waiting.push_front(victim);
+            lost += 1;
+        }
+        index += 1;
+    }
+    while lost == 0 && running.len() < limits.sequences_max as usize {
+        let used: u32 = tokens.iter().sum();
+        let Some(head) = waiting.front().copied() else { break };
+        let want = head.target.min(limits.tokens_max - used);
+        if want == 0 || held(running, &tokens) + blocks(want) > limits.kv_blocks {
+            break;
+        }
+        waiting.pop_front();
+        running.push(head);
+        tokens.push(want);
+    }
+    (tokens, lost)
+}
+
+/// vLLM V1 with recompute and no shared prefixes, sequence by sequence. Returns first and last token of every request, and preemptions.
+fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64) {
+    let limits = engine.limits;
+    let (mut waiting, mut running): (VecDeque<Sequence>, Vec<Sequence>) = (VecDeque::new(), Vec::new());
+    let (mut next, mut now, mut n_preempted) = (0, 0_u64, 0);
+    let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
+    let arrival = |index: usize| requests.list[index].arrival.as_ns() * TICKS_PER_NS;
+    loop {
+        let mut is_idle = false;
+        if waiting.is_empty() && running.is_empty() {
+            if next == requests.len() {
+                return (times, n_preempted);
+            }
+            is_idle = arrival(next) > now;
+            now = now.max(arrival(next));
+        }
+        while next < requests.len() && arrival(next) <= now {
+            let target = requests.list[next].prompt;
+            waiting.push_back(Sequence { request: next, generated: 0, cached: 0, target, decodes: false });
+            next += 1;
+            // An idle engine starts with the first arrival, whoever comes in the same instant.
+            if is_idle {
+                break;
+            }
+        }
+        let (tokens, lost) = brute_force_step(&limits, &mut waiting, &mut running);
+        n_preempted += lost;
+        now += step_ticks(engine, &running, &tokens);
+        for (sequence, new) in running.iter_mut().zip(&tokens) {
+            sequence.cached += new;
+            if *new > 0 && sequence.cached == sequence.target {
+                sequence.generated += 1;
+                sequence.target += 1;
+                sequence.decodes = true;
+                if times[sequence.request].0 == Time::ZERO {
+                    times[sequence.request].0 = time_of(now);
+                }
+                times[sequence.request].1 = time_of(now);
+            }
+        }
+        running.retain(|sequence| sequence.generated < requests.list[sequence.request].output);
+    }
+}
+
+fn step_ticks(engine: &Engine, running: &[Sequence], tokens: &[u32]) -> u64 {
+    let mut load = StepLoad::default();
+    let mut chunks = Vec::new();
+    for (sequence, &new) in running.iter().zip(tokens) {
+        if sequence.decodes {
+            load.n_decode += 1;
+            load.context += u64::from(sequence.cached) + 1;
+        } else if new > 0 {
+            chunks.push(Chunk { past: sequence.cached, new });
+            load.n_chunks += 1;
+            load.n_chunk_tokens += new;
+        }
+        let samples = new > 0 && sequence.cached + new == sequence.target;
+        load.n_sampled += u32::from(samples);
+    }
+    engine.table.step(&load, chunks.into_iter())
+}
+
+#[test]
+fn the_engine_does_what_a_brute_force_engine_does() {
+    let mut preemptions = 0;
+    for kv_blocks in [1000, 40, 20] {
+        for seed in 0..8 {
+            let requests = requests(300, [15.0, 50.0, 150.0, 1000.0][seed as usize % 4], 100 + seed, false);
+            let engine = engine("vllm-v1", kv_blocks, Preemption::Recompute, Spans::Closed);
+            let served = run(&requests, &engine);
+            let (times, n_preempted) = brute_force(&requests, &engine);
+            for (index, (record, (first, last))) in served.records.list.iter().zip(&times).enumerate() {
+                let found = (record.first_token(), record.finished());
+                assert_eq!(found, (Some(*first), Some(*last)), "{kv_blocks} blocks, seed {seed}, request {index}");
+            }
+            assert_eq!(served.counts[0].n_preempted, n_preempted, "{kv_blocks} blocks, seed {seed}");
+            preemptions += n_preempted;
+        }
+    }
+    assert!(preemptions > 1000, "the cases are about preemption, found {preemptions}");
+}
+
+#[test]
+fn a_cached_prefix_saves_its_tokens() {
+    // Two requests of 40 tokens whose first 32 are the same, one after the other: the second computes 8.
+    let mut requests =
+        Requests::of(vec![Request::new(Time::ZERO, 40, 1), Request::new(Time::from_ns(1_000_000_000), 40, 1)]);
+    (requests.prefix_tokens, requests.n_prefix_ids) = (16, 2);
+    requests.prefix_ids = vec![0, 1, 0, 1];
+    for (index, request) in requests.list.iter_mut().enumerate() {
+        (request.prefix_first, request.prefix_count) = (2 * u32::try_from(index).expect("small"), 2);
+    }
+    let mut shared = engine("vllm-v1", 100, Preemption::Recompute, Spans::Closed);
+    let served = run(&requests, &shared);
+    assert_eq!((served.counts[0].cached_tokens, served.counts[0].prefill_tokens), (32, 48));
+    shared.limits.shares_prefixes = false;
+    let served = run(&requests, &shared);
+    assert_eq!((served.counts[0].cached_tokens, served.counts[0].prefill_tokens), (0, 80));
+}
+
+#[test]
+fn a_request_that_no_replica_can_hold_is_refused_and_the_rest_is_served() {
+    // 20 blocks of 8 hold 160 tokens: 150 + 11 − 1 fit, 150 + 12 − 1 do not.
+    let at = |output| Request::new(Time::ZERO, 150, output);
+    let requests = Requests::of(vec![at(12), at(11), at(1)]);
+    let served = run(&requests, &engine("vllm-v1", 20, Preemption::Recompute, Spans::Closed));
+    assert_eq!(served.n_refused, 1);
+    assert_eq!(served.records.list[0].finished(), None);
+    assert!(served.records.list[1..].iter().all(|record| record.finished().is_some()));
+}
+
+#[test]
+fn prefill_first_stalls_decodes_and_chunks_do_not() {
+    // One sequence decodes; a prompt of 60 tokens comes. With whole prompts first the decoding one waits for it.
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 1, 30), Request::new(Time::from_ns(10_000_000), 60, 1)]);
+    let total = |batcher: &str| {
+        let served = run(&requests, &engine(batcher, 1000, Preemption::Recompute, Spans::Closed));
+        served.counts[0].n_steps
+    };
+    // 1 prefill and 29 decodes; the second prompt shares an iteration with a decode, or has one of its own.
+    assert_eq!((total("vllm-v1"), total("vllm-v0")), (30, 31));
+}

@@ -1,0 +1,65 @@
+//! Decoding with drafts: every sequence gains as many tokens as are accepted, so each is kept by itself.
+//!
+//! While a sequence decodes, its slot's `target` is what is cached, and its blocks cover what a verification may add: at most its
+//! drafts and one more, and never more than its output needs. Blocks of refused drafts are kept for the next ones.
+
+use super::{Composed, Phase, Replica, Slot};
+use crate::records::Records;
+use crate::speculation::Acceptance;
+
+impl Replica<'_> {
+    /// Blocks that a slot lacks for its next verification.
+    fn missing(&self, slot: &Slot) -> u32 {
+        let left = self.requests.list[slot.request as usize].output - slot.generated;
+        let ahead = left.min(self.engine.table.tokens_per_sequence());
+        self.blocks_of(slot.target + ahead).saturating_sub(self.held(slot))
+    }
+
+    /// Lets every decoding sequence take part in the iteration, preempting the latest admitted until blocks suffice.
+    pub(super) fn verify_all(&mut self, composed: &mut Composed) {
+        let missing = |replica: &Self, id: &u32| replica.missing(&replica.slots[*id as usize]);
+        loop {
+            let need = self.verifying.iter().map(|id| missing(self, id)).sum();
+            if self.pool.take(need) {
+                break;
+            }
+            self.preempt_latest(composed);
+        }
+        for index in 0..self.verifying.len() {
+            let id = self.verifying[index];
+            self.slots[id as usize].blocks += missing(self, &id);
+        }
+        composed.decodes = self.n_decode > 0;
+    }
+
+    /// Every decoding sequence gains one token and its accepted drafts, and leaves once its output is complete.
+    pub(super) fn verified(&mut self, acceptance: &Acceptance, now: u64, records: &mut Records) {
+        self.step += 1;
+        let mut verifying = std::mem::take(&mut self.verifying);
+        verifying.retain(|&id| {
+            let slot = &mut self.slots[id as usize];
+            if slot.phase == Phase::Decode {
+                let left = self.requests.list[slot.request as usize].output - slot.generated;
+                let gained = (1 + acceptance.accepted(slot.request, slot.generated)).min(left);
+                slot.generated += gained;
+                slot.target += gained;
+                self.context += u64::from(gained);
+                self.counts.output_tokens += u64::from(gained);
+                self.counts.n_verified += 1;
+                self.counts.verified_tokens += u64::from(gained);
+                if gained < left {
+                    return true;
+                }
+                self.conclude(id, now, records);
+                if self.engine.table.is_asynchronous() {
+                    self.spend(id);
+                    return true;
+                }
+            }
+            let (_, blocks) = self.leave(id, false);
+            self.vacate(id, blocks);
+            false
+        });
+        self.verifying = verifying;
+    }
+}

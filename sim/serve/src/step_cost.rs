@@ -1,0 +1,334 @@
+//! How long one iteration of an engine takes, tabulated from a cost model so that a query is a few additions.
+//!
+//! An iteration of `m` tokens runs the GEMMs, norms and exchanges of every layer over all of them, prefill attention over its
+//! chunks, decode attention over the cached tokens of its decoding sequences, and the head over the sequences that sample.
+//! Decode attention is linear in cached tokens (`cost/decode.rs`), with other coefficients in iterations that also compute chunks, so a
+//! span of iterations with one batch has a closed form. With pipeline stages or data-parallel attention an iteration is a round of
+//! several batches (`lanes.rs`) and takes as long as the largest. Approximations: prefill chunks of one iteration add up as if run
+//! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
+//! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
+
+mod replica_config;
+pub mod lanes;
+mod prefill;
+mod writer;
+
+pub use replica_config::ReplicaConfig;
+
+use hw::{Seconds, Span, Time};
+
+use engine::cost::{CostModel, Source};
+use engine::play::Case;
+use crate::decode_attention::DecodeTicks;
+use crate::host::Host;
+use crate::speculation::{Acceptance, Speculation};
+use lanes::Lanes;
+use prefill::PrefillTable;
+use writer::Writer;
+
+/// Ticks of a nanosecond.
+pub const TICKS_PER_NS: u64 = 1024;
+
+/// Seconds of a tick.
+pub const SECONDS_PER_TICK: f64 = 1.0 / 1024e9;
+
+/// Ticks of a duration.
+#[must_use]
+pub fn ticks_of(seconds: Seconds) -> u64 {
+    hw::Bytes::from_f64(seconds.get() * 1e9 * 1024.0).0
+}
+
+/// The nanosecond in which a tick lies.
+#[must_use]
+pub const fn time_of(ticks: u64) -> Time {
+    Time::from_ns(ticks / TICKS_PER_NS)
+}
+
+/// Time of an iteration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepTable {
+    /// All layers but attention, and hand-offs between stages, by tokens.
+    tokens: Vec<u64>,
+    /// Head and sampler, by tokens that are sampled.
+    head: Vec<u64>,
+    /// Decode attention of all layers.
+    decode: DecodeTicks,
+    prefill: PrefillTable,
+    host: Host,
+    lanes: Lanes,
+    /// Tokens of a batch.
+    tokens_max: u32,
+    drafting: Option<Drafting>,
+    /// The draft model's own table, where there is one.
+    draft: Option<Box<Self>>,
+    /// Weakest source among all that was asked.
+    pub source: Source,
+}
+
+/// What speculative decoding adds.
+#[derive(Clone, Debug, PartialEq)]
+struct Drafting {
+    n_drafts: u32,
+    /// Ticks per draft of a whole batch.
+    per_draft: u64,
+    acceptance: Acceptance,
+}
+
+/// Time of iterations that only decode, as a law in the keys that their sequences attend to together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Law {
+    /// Ticks but for cached tokens.
+    pub fixed: u64,
+    /// Ticks per key.
+    pub rate: u64,
+    /// Ticks that it takes at least.
+    pub least: u64,
+}
+
+/// One chunk of a prompt in an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Tokens whose keys and values are there already.
+    pub past: u32,
+    /// Tokens that are computed.
+    pub new: u32,
+}
+
+/// What an iteration holds besides its chunks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepLoad {
+    /// Decoding sequences, one token each.
+    pub n_decode: u32,
+    /// Keys that they attend to, together.
+    pub context: u64,
+    /// Tokens of all chunks.
+    pub n_chunk_tokens: u32,
+    /// Chunks.
+    pub n_chunks: u32,
+    /// Sequences that sample: the decoding ones, and those whose prompt ends here.
+    pub n_sampled: u32,
+}
+
+impl StepTable {
+    /// Tabulates a deployment for batches of at most so many tokens and sampled tokens, at one end of the cost model's interval
+    /// or as expected.
+    #[must_use]
+    pub fn new(deployment: &ReplicaConfig<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
+        let (tokens_max, sampled_max) = sizes_max;
+        let writer = Writer::new(deployment, cost, case);
+        let sampled = sampled_max.min(tokens_max).max(1) as usize;
+        let tokens = filled(tokens_max as usize, |m| writer.layers(m));
+        let head = filled(sampled, |n| writer.head(n));
+        let prefill = PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk));
+        let decode = DecodeTicks::new(deployment, cost, case);
+        let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);
+        let host = Host::new(deployment.engine_loop, per_step, per_sequence, deployment.detokenize_per_sequence);
+        let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
+        let lanes = deployment.lanes();
+        let source = writer.source.get().max(decode.source);
+        Self { tokens, head, decode, prefill, host, lanes, tokens_max, drafting: None, draft, source }
+    }
+
+    /// The same with tokens that are drafted and verified.
+    #[must_use]
+    pub fn speculating(self, speculation: &Speculation) -> Self {
+        let drafting = Drafting {
+            n_drafts: speculation.n_drafts,
+            per_draft: ticks_of(speculation.per_draft),
+            acceptance: Acceptance::new(speculation),
+        };
+        Self { drafting: Some(drafting), ..self }
+    }
+
+    /// The same with other host times.
+    #[must_use]
+    pub fn hosted(self, host: Host) -> Self {
+        Self { host, ..self }
+    }
+
+    /// Every iteration takes the same time, whatever it holds: for queues that have a theory.
+    #[must_use]
+    pub fn constant(step: Seconds) -> Self {
+        Self::linear(step, Seconds::ZERO, Seconds::ZERO)
+    }
+
+    /// A fixed part, a part per token and a part per cached token that is read.
+    #[must_use]
+    pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
+        let (step, per_token) = (ticks_of(step), ticks_of(per_token));
+        let decode = [0, 0, ticks_of(per_cached_token)];
+        Self {
+            tokens: (0..=1 << 16).map(|m| step + m * per_token).collect(),
+            head: vec![0; 2],
+            decode: DecodeTicks { alone: decode, mixed: decode, source: Source::Measured },
+            prefill: PrefillTable::new(1, |_| Seconds::ZERO),
+            host: Host::default(),
+            lanes: Lanes::ONE,
+            tokens_max: 1 << 16,
+            drafting: None,
+            draft: None,
+            source: Source::Measured,
+        }
+    }
+
+    /// The same in several lanes of so many tokens each, without hand-offs.
+    #[cfg(test)]
+    pub(crate) fn in_lanes(self, lanes: Lanes, tokens_max: u32) -> Self {
+        Self { lanes, tokens_max, ..self }
+    }
+
+    /// Batches that are under way at once.
+    #[must_use]
+    pub const fn lanes(&self) -> Lanes {
+        self.lanes
+    }
+
+    /// Whether the host works an iteration ahead of what it knows.
+    #[must_use]
+    pub fn is_asynchronous(&self) -> bool {
+        self.host.engine_loop == crate::host::EngineLoop::Asynchronous
+    }
+
+    /// Draws of accepted drafts, where tokens are drafted.
+    #[must_use]
+    pub fn acceptance(&self) -> Option<&Acceptance> {
+        self.drafting.as_ref().map(|drafting| &drafting.acceptance)
+    }
+
+    /// Tokens of a decoding sequence in an iteration: one, and its drafts.
+    #[must_use]
+    pub fn tokens_per_sequence(&self) -> u32 {
+        1 + self.drafting.as_ref().map_or(0, |drafting| drafting.n_drafts)
+    }
+
+    /// Ticks of an iteration.
+    #[must_use]
+    pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
+        let rate = self.rate_in(load.n_decode, load.n_chunks);
+        let device = self.device(load, chunks) + rate * load.context;
+        let (added, least) = self.around(load);
+        (device + added).max(least)
+    }
+
+    /// Law of iterations that only decode.
+    #[must_use]
+    pub fn law(&self, n_decode: u32) -> Law {
+        let load = StepLoad { n_decode, n_sampled: n_decode, ..StepLoad::default() };
+        let (added, least) = self.around(&load);
+        Law { fixed: self.device(&load, std::iter::empty()) + added, rate: self.rate(n_decode), least }
+    }
+
+    /// Ticks per key that decoding sequences attend to; the largest lane holds its share of all keys.
+    #[must_use]
+    pub fn rate(&self, n_decode: u32) -> u64 {
+        self.rate_in(n_decode, 0)
+    }
+
+    /// The same in an iteration with so many chunks.
+    fn rate_in(&self, n_decode: u32, n_chunks: u32) -> u64 {
+        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.alone[2] * self.n_drafts());
+        let whole = self.decode.beside(n_chunks)[2] + drafts;
+        if self.lanes == Lanes::ONE || n_decode == 0 {
+            return whole;
+        }
+        let (share, n) = (u64::from(self.lanes.largest(n_decode)), u64::from(n_decode));
+        (whole * share + n / 2) / n
+    }
+
+    fn n_drafts(&self) -> u64 {
+        u64::from(self.tokens_per_sequence() - 1)
+    }
+
+    /// Host time that adds to the device's, and the least time of an iteration.
+    fn around(&self, load: &StepLoad) -> (u64, u64) {
+        let n = load.n_decode + load.n_chunks;
+        self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
+    }
+
+    /// Ticks of the device but for cached tokens of decoding sequences: those of the largest batch.
+    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
+        let per_sequence = u64::from(self.tokens_per_sequence());
+        let n_decode = self.lanes.largest(load.n_decode);
+        let decode_tokens = u64::from(n_decode) * per_sequence;
+        let sampled = u64::from(self.lanes.largest(load.n_sampled)) + u64::from(n_decode) * (per_sequence - 1);
+        // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
+        let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
+        let drafts = self.drafts(n_decode, load.n_chunk_tokens);
+        let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts;
+        if self.lanes == Lanes::ONE {
+            let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
+            return self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
+        }
+        let room = u64::from(self.tokens_max).saturating_sub(decode_tokens);
+        let parts = self.lanes.spread(chunks, u32::try_from(room).expect("at most the tokens of a batch"));
+        let micro_batch = |index: usize| {
+            let tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
+            let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<u64>();
+            let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or(0);
+            self.tokens_at(decode_tokens + tokens) + prefill
+        };
+        (0..self.lanes.stages as usize).map(micro_batch).max().unwrap_or(0) + rest
+    }
+
+    /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.
+    fn drafts(&self, n_decode: u32, n_chunk_tokens: u32) -> u64 {
+        let Some(drafting) = &self.drafting else { return 0 };
+        let draft = self.draft.as_ref();
+        let on_chunks = draft.map_or(0, |draft| draft.tokens_at(u64::from(n_chunk_tokens)));
+        if n_decode == 0 {
+            return on_chunks;
+        }
+        let n = u64::from(n_decode);
+        let pass = draft.map_or(0, |draft| draft.tokens_at(n) + draft.head_at(n) + draft.decode_fixed(n_decode, 0));
+        on_chunks + self.n_drafts() * (drafting.per_draft + pass)
+    }
+
+    fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> u64 {
+        let [start, per_sequence, _] = self.decode.beside(n_chunks);
+        if n_decode == 0 { 0 } else { start + per_sequence * u64::from(n_decode) }
+    }
+
+    fn tokens_at(&self, m: u64) -> u64 {
+        let last = self.tokens.len() - 1;
+        self.tokens[usize::try_from(m).unwrap_or(last).min(last)]
+    }
+
+    fn head_at(&self, n: u64) -> u64 {
+        let last = self.head.len() - 1;
+        self.head[usize::try_from(n).unwrap_or(last).min(last)]
+    }
+}
+
+/// Values of every size up to `n`, from a function that is asked at ever sparser knots.
+fn filled(n: usize, at: impl Fn(u64) -> Seconds) -> Vec<u64> {
+    let mut values = vec![0_u64; n + 1];
+    let mut before = 0;
+    while before < n {
+        let stride = match before {
+            0..64 => 1,
+            64..512 => 8,
+            512..4096 => 32,
+            4096..32_768 => 256,
+            _ => 4096,
+        };
+        let knot = (before + stride).min(n);
+        values[knot] = ticks_of(at(knot as u64));
+        let (low, high) = (values[before], values[knot]);
+        let width = (knot - before) as u64;
+        for (index, value) in values[before..knot].iter_mut().enumerate().skip(1) {
+            // Weights add up to the width; times stay far below 2^64 over it.
+            *value = (low * (width - index as u64) + high * index as u64) / width;
+        }
+        before = knot;
+    }
+    values
+}
+
+/// A duration in ticks as a span of whole nanoseconds.
+#[must_use]
+pub const fn span_of(ticks: u64) -> Span {
+    Span::from_ns(ticks / TICKS_PER_NS)
+}
+
+#[cfg(test)]
+mod tests;

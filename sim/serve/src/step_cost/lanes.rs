@@ -1,0 +1,78 @@
+//! Batches that a replica has under way at once: one per pipeline stage and per rank of data-parallel attention.
+//!
+//! A replica with `stages` pipeline stages keeps as many micro-batches in flight, as vLLM does, so a sequence takes a token per
+//! passage through all stages. With `ranks` of data-parallel attention (experts over more GPUs than attention) as many batches go in step,
+//! because every layer's all-to-all joins them. An iteration of the engine is a *round*: every decoding sequence gives a token, in
+//! `stages · ranks` batches. A lane is one of them.
+//!
+//! Approximations: decoding sequences are spread evenly over lanes; stages are equally long but for the head, which lengthens the
+//! last; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
+//! round takes as long as the largest one takes through all stages: nobody overtakes it, and it cannot start again before it is back
+//! (`tests.rs` holds this against a pipeline played stage by stage).
+
+use crate::step_cost::Chunk;
+
+/// Micro-batches of a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lanes {
+    /// Pipeline stages.
+    pub stages: u32,
+    /// Ranks of data-parallel attention.
+    pub ranks: u32,
+}
+
+/// Chunks of one micro-batch on one rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Chunks, cut where a prompt goes on in the next micro-batch.
+    pub chunks: Vec<Chunk>,
+    /// Their tokens.
+    pub n_tokens: u32,
+}
+
+impl Lanes {
+    /// One batch at a time.
+    pub const ONE: Self = Self { stages: 1, ranks: 1 };
+
+    /// How many they are.
+    #[must_use]
+    pub const fn n(self) -> u32 {
+        self.stages * self.ranks
+    }
+
+    /// Sequences of the largest lane when `n` are spread evenly.
+    #[must_use]
+    pub const fn largest(self, n: u32) -> u32 {
+        n.div_ceil(self.n())
+    }
+
+    /// Micro-batches in flight with `n` sequences.
+    #[must_use]
+    pub const fn in_flight(self, n: u32) -> u32 {
+        let n = n.div_ceil(self.ranks);
+        if n < self.stages { n } else { self.stages }
+    }
+
+    /// A prompt stays on one rank, that with the fewest tokens so far, and fills its micro-batches one after another, `room` tokens
+    /// each. Returns the parts of every rank, by micro-batch.
+    #[must_use]
+    pub fn spread(self, chunks: impl Iterator<Item = Chunk>, room: u32) -> Vec<Vec<Part>> {
+        let mut parts = vec![vec![Part::default(); self.stages as usize]; self.ranks as usize];
+        let tokens = |rank: &Vec<Part>| rank.iter().map(|part| part.n_tokens).sum::<u32>();
+        for mut chunk in chunks {
+            let rank = (0..parts.len()).min_by_key(|&rank| tokens(&parts[rank])).expect("at least one rank");
+            let last = parts[rank].len() - 1;
+            for (index, part) in parts[rank].iter_mut().enumerate() {
+                // What is left over where ranks are uneven goes last.
+                let free = if index == last { chunk.new } else { room.max(1).saturating_sub(part.n_tokens) };
+                let new = chunk.new.min(free);
+                if new > 0 {
+                    part.chunks.push(Chunk { past: chunk.past, new });
+                    part.n_tokens += new;
+                    chunk = Chunk { past: chunk.past + new, new: chunk.new - new };
+                }
+            }
+        }
+        parts
+    }
+}

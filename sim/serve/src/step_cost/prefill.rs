@@ -1,0 +1,88 @@
+//! Time of prefill attention by new and earlier tokens, interpolated between knots at powers of two and halfway between them.
+
+use hw::Seconds;
+
+use crate::step_cost::Chunk;
+use engine::task::Document;
+
+/// Longest context of the table; beyond it the last rate holds.
+const PAST_TOKENS_MAX: u64 = 1 << 20;
+/// First knot of the axis of earlier tokens, as a power of two.
+const PAST_FIRST_OCTAVE: u32 = 6;
+
+/// Prefill attention of all layers: a start, and ticks per query-key pair over new and earlier tokens.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PrefillTable {
+    /// Ticks of the smallest chunk.
+    start: f64,
+    /// Rows by new tokens, columns by earlier tokens.
+    rates: Vec<f64>,
+    n_columns: usize,
+}
+
+/// Position on an axis with knots at 1, 2, 3, 4, 6, 8, 12, …: index of the knot below and how far it is to the next one.
+pub(super) fn position(n: u64) -> (usize, f64) {
+    if n <= 1 {
+        return (0, 0.0);
+    }
+    let octave = n.ilog2();
+    let half = 1_u64 << (octave - 1);
+    let rest = n - 2 * half;
+    let index = 2 * octave as usize - 1 + usize::from(rest >= half);
+    (index, hw::Tokens(rest % half).as_f64() / hw::Tokens(half).as_f64())
+}
+
+/// Size at a knot.
+pub(super) const fn knot(index: usize) -> u64 {
+    match index {
+        0 => 1,
+        _ if index % 2 == 1 => 1 << index.div_ceil(2),
+        _ => 3 << (index / 2 - 1),
+    }
+}
+
+/// Index of the axis `1, 2, 3, …` at which the axis of earlier tokens has its second knot; the first one is 0.
+const PAST_OFFSET: usize = 2 * PAST_FIRST_OCTAVE as usize - 1;
+
+pub(super) fn past_position(past: u64) -> (usize, f64) {
+    let first = 1_u64 << PAST_FIRST_OCTAVE;
+    if past < first {
+        return (0, hw::Tokens(past).as_f64() / hw::Tokens(first).as_f64());
+    }
+    let (index, share) = position(past);
+    (index - PAST_OFFSET + 1, share)
+}
+
+const fn pairs(chunk: Chunk) -> u64 {
+    Document::chunk(chunk.past as u64, chunk.new as u64).pairs
+}
+
+impl PrefillTable {
+    pub(super) fn new(tokens_max: u32, at: impl Fn(Chunk) -> Seconds) -> Self {
+        let n_rows = position(u64::from(tokens_max)).0 + 2;
+        let n_columns = past_position(PAST_TOKENS_MAX).0 + 1;
+        let mut rates = Vec::with_capacity(n_rows * n_columns);
+        let small = |n: u64| u32::try_from(n).expect("knots stay below 2^32");
+        let ticks = |chunk| at(chunk).get() * 1e9 * 1024.0;
+        let start = ticks(Chunk { past: 0, new: 1 });
+        for row in 0..n_rows {
+            for column in 0..n_columns {
+                let past = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
+                let chunk = Chunk { past: small(past), new: small(knot(row)) };
+                rates.push((ticks(chunk) - start).max(0.0) / hw::Tokens(pairs(chunk)).as_f64());
+            }
+        }
+        Self { start, rates, n_columns }
+    }
+
+    pub(super) fn ticks(&self, chunk: Chunk) -> u64 {
+        let (row, down) = position(u64::from(chunk.new));
+        let (column, right) = past_position(u64::from(chunk.past));
+        let (row, column) = (row.min(self.rates.len() / self.n_columns - 2), column.min(self.n_columns - 2));
+        let at = row * self.n_columns + column;
+        let between = |at: usize| self.rates[at] + (self.rates[at + 1] - self.rates[at]) * right;
+        let (above, below) = (between(at), between(at + self.n_columns));
+        let rate = above + (below - above) * down;
+        hw::Bytes::from_f64(self.start + rate * hw::Tokens(pairs(chunk)).as_f64()).0
+    }
+}

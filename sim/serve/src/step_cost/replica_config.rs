@@ -1,0 +1,132 @@
+//! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
+
+use hw::{Bytes, Cluster, Dtype, GroupShape, Rank, Seconds};
+
+use train::layout::{ContextExchange, Layout, Zero};
+use engine::model::Model;
+use train::problem::{Execution, Problem};
+use crate::host::EngineLoop;
+use crate::step_cost::lanes::Lanes;
+use train::workload::Workload;
+
+/// What a replica runs.
+#[derive(Clone, Debug)]
+pub struct ReplicaConfig<'a> {
+    /// Architecture.
+    pub model: &'a Model,
+    /// Machine; the replica takes consecutive GPUs, tensor ranks first, then attention ranks, then stages.
+    pub cluster: &'a Cluster,
+    /// GPUs that share every layer's attention.
+    pub tensor_degree: u32,
+    /// Stages, each with a part of the layers.
+    pub pipeline_degree: u32,
+    /// GPUs of a stage that share the experts: 1 cuts every expert over the tensor group, a multiple of `tensor_degree` gives each GPU
+    /// whole experts, and attention is then data-parallel over tensor groups.
+    pub expert_degree: u32,
+    /// Number format of weights and activations.
+    pub dtype: Dtype,
+    /// Host time per iteration: scheduling. A free parameter.
+    pub host_per_step: Seconds,
+    /// Host time per sequence of an iteration: scheduling.
+    pub host_per_sequence: Seconds,
+    /// Host time per sequence of an iteration: tokens to text.
+    pub detokenize_per_sequence: Seconds,
+    /// Whether the host works behind the device.
+    pub engine_loop: EngineLoop,
+    /// Model that drafts tokens on the same tensor groups, with all its layers on each.
+    pub draft: Option<&'a Model>,
+}
+
+impl<'a> ReplicaConfig<'a> {
+    /// A tensor group in 16-bit numbers, without host times.
+    #[must_use]
+    pub const fn new(model: &'a Model, cluster: &'a Cluster, tensor_degree: u32) -> Self {
+        Self {
+            model,
+            cluster,
+            tensor_degree,
+            pipeline_degree: 1,
+            expert_degree: 1,
+            dtype: Dtype::Bf16,
+            host_per_step: Seconds::ZERO,
+            host_per_sequence: Seconds::ZERO,
+            detokenize_per_sequence: Seconds::ZERO,
+            engine_loop: EngineLoop::Serial,
+            draft: None,
+        }
+    }
+
+    /// The draft model by itself on one of the tensor groups.
+    #[must_use]
+    pub fn of_draft(&self) -> Option<Self> {
+        Some(Self { dtype: self.dtype, ..Self::new(self.draft?, self.cluster, self.tensor_degree) })
+    }
+
+    /// Batches that the replica has under way at once.
+    #[must_use]
+    pub const fn lanes(&self) -> Lanes {
+        let ranks = self.expert_degree / self.tensor_degree;
+        Lanes { stages: self.pipeline_degree, ranks: if ranks == 0 { 1 } else { ranks } }
+    }
+
+    /// GPUs of a stage.
+    #[must_use]
+    pub const fn gpus_per_stage(&self) -> u32 {
+        self.tensor_degree * self.lanes().ranks
+    }
+
+    /// GPUs of a replica.
+    #[must_use]
+    pub const fn n_gpus(&self) -> u32 {
+        self.gpus_per_stage() * self.pipeline_degree
+    }
+
+    /// How the tensor group lies on nodes.
+    #[must_use]
+    pub fn tensor_shape(&self) -> GroupShape {
+        self.shape(self.tensor_degree)
+    }
+
+    /// How the GPUs that share the experts lie on nodes.
+    #[must_use]
+    pub fn expert_shape(&self) -> GroupShape {
+        self.shape(self.expert_degree)
+    }
+
+    fn shape(&self, n: u32) -> GroupShape {
+        self.cluster.shape_of(&(0..n).map(Rank).collect::<Vec<_>>())
+    }
+
+    /// How the pairs of every two neighbouring stages lie on nodes.
+    pub fn hand_offs(&self) -> impl Iterator<Item = GroupShape> + '_ {
+        let first = |stage: u32| Rank(stage * self.gpus_per_stage());
+        (1..self.pipeline_degree).map(move |stage| self.cluster.shape_of(&[first(stage - 1), first(stage)]))
+    }
+
+    /// The deployment as the layer's cost and memory formulas take it.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        let layout = Layout::data_and_context(self.lanes().ranks, 1, Zero::Off, ContextExchange::Gather);
+        let whole_experts = self.expert_degree > 1;
+        let layout = Layout {
+            tp: self.tensor_degree,
+            pp: self.pipeline_degree,
+            ep: self.expert_degree,
+            expert_tp: if whole_experts { 1 } else { self.tensor_degree },
+            sequence_parallel: false,
+            ..layout
+        };
+        Problem {
+            model: self.model.clone(),
+            cluster: self.cluster.clone(),
+            layout,
+            schedule: train::schedule::named("1f1b").expect("the table has 1F1B"),
+            workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
+            dtype: self.dtype,
+            execution: Execution::default(),
+            bucket_tokens: 1,
+            reserved_memory: Bytes::ZERO,
+            seed: 0,
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The tabulated iteration against the cost model itself, and against weights over bandwidth.
+
+use hw::Cluster;
+
+use super::prefill::{knot, past_position, position};
+use super::*;
+use engine::cost::roofline::{KERNEL_START_S, Roofline};
+
+fn a100() -> Cluster {
+    hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8)
+}
+
+fn with_table(tensor_degree: u32, check: impl Fn(&StepTable, &Writer<'_>)) {
+    let (model, cluster) = (engine::model::embedded("llama-3-8b").expect("listed"), a100());
+    let cost = Roofline::new(&cluster);
+    let deployment = ReplicaConfig::new(&model, &cluster, tensor_degree);
+    check(
+        &StepTable::new(&deployment, (2048, 256), &cost, Case::Expected),
+        &Writer::new(&deployment, &cost, Case::Expected),
+    );
+}
+
+#[test]
+fn knots_and_positions_are_each_others_inverse() {
+    for index in 0..40 {
+        assert_eq!(position(knot(index)), (index, 0.0));
+    }
+    assert_eq!((position(5).0, position(5).1), (3, 0.5));
+    assert_eq!((past_position(0), past_position(32), past_position(64)), ((0, 0.0), (0, 0.5), (1, 0.0)));
+}
+
+#[test]
+fn a_decode_step_reads_all_weights_and_all_cached_tokens_once() {
+    with_table(1, |table, _| {
+        // 8.03e9 parameters, embedding of 0.53e9 left out, two bytes each at 0.75 · 2039e9 B/s: 9.81 ms; starts of
+        // kernels add at most 12 per layer.
+        let step_s = |ticks: u64| span_of(ticks).to_seconds().get();
+        let floor = (8.03e9 - 0.53e9) * 2.0 / (0.75 * 2039e9);
+        let found = step_s(table.law(1).fixed);
+        assert!(found > floor, "{found} of {floor}");
+        assert!(found < floor + 32.0 * (12.0 * KERNEL_START_S + 18e-6), "{found} of {floor}");
+        // A cached token is 131,072 bytes at the 0.83 of the bandwidth that is assumed where nothing was fitted: 77.4 ns.
+        assert!((step_s(table.rate(1) * 1_000_000) / 1e6 - 77.45e-9).abs() < 0.1e-9);
+    });
+}
+
+#[test]
+fn the_table_says_what_the_cost_model_says() {
+    with_table(2, |table, writer| {
+        for m in [1, 7, 64, 65, 100, 511, 513, 1000, 2048] {
+            let (found, direct) = (table.tokens_at(m), ticks_of(writer.layers(m)));
+            assert!(found.abs_diff(direct) * 100 <= direct, "{m} tokens: {found} of {direct}");
+        }
+        for (past, new) in [(0, 1), (0, 333), (10, 512), (777, 512), (3000, 100), (100_000, 512), (5000, 2000)] {
+            let chunk = Chunk { past, new };
+            let (found, direct) = (table.prefill.ticks(chunk), ticks_of(writer.prefill(chunk)));
+            assert!(found.abs_diff(direct) * 25 <= direct, "{chunk:?}: {found} of {direct}");
+        }
+    });
+}
+
+#[test]
+fn an_iteration_is_the_sum_of_its_parts() {
+    with_table(1, |table, writer| {
+        let chunk = Chunk { past: 512, new: 512 };
+        let load = StepLoad { n_decode: 8, context: 10_000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 9 };
+        let parts = ticks_of(writer.layers(520)) + ticks_of(writer.head(9)) + ticks_of(writer.prefill(chunk));
+        let [start, per_sequence, per_key] = table.decode.alone;
+        let attention = start + 8 * per_sequence + 10_000 * per_key;
+        let found = table.step(&load, std::iter::once(chunk));
+        assert!(found.abs_diff(parts + attention) * 200 <= found, "{found} of {}", parts + attention);
+    });
+}
+
+#[test]
+fn more_gpus_are_faster_but_not_by_more_than_their_number() {
+    let at = std::cell::RefCell::new(Vec::new());
+    for tp in [1, 2, 4, 8] {
+        with_table(tp, |table, _| at.borrow_mut().push(table.law(64).fixed));
+    }
+    let at = at.into_inner();
+    assert!(at.windows(2).all(|pair| pair[1] < pair[0] && pair[1] * 2 > pair[0]), "{at:?}");
+}
+
+/// Table of a deployment on H200 nodes, 4,096 tokens and 512 sequences.
+fn of_model(name: &str, tp: u32, pp: u32, ep: u32) -> StepTable {
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 8, 8);
+    let model = engine::model::embedded(name).expect("listed");
+    let base = ReplicaConfig::new(&model, &cluster, tp);
+    let deployment = ReplicaConfig { pipeline_degree: pp, expert_degree: ep, ..base };
+    StepTable::new(&deployment, (4096, 512), &Roofline::new(&cluster), Case::Expected)
+}
+
+#[test]
+fn stages_divide_a_batch_and_add_hand_offs() {
+    let (one, four) = (of_model("llama-3-70b", 8, 1, 1), of_model("llama-3-70b", 8, 4, 1));
+    // 64 sequences are four batches of 16; the head of each runs on the last stage, one after another.
+    let (whole, round) = (one.law(16), four.law(64));
+    assert!(one.rate(64).abs_diff(four.rate(64) * 4) <= 4, "up to rounding");
+    let hand_offs = round.fixed - whole.fixed - 3 * one.head_at(16);
+    // Three messages of 16 · 8192 · 2 bytes between nodes at 50 GB/s, and their starts.
+    let seconds = span_of(hand_offs).to_seconds().get();
+    let bytes_s = 3.0 * 16.0 * 8192.0 * 2.0 / 50e9;
+    assert!(
+        seconds > bytes_s && seconds < 3.0 * bytes_s + 3.0 * 20e-6,
+        "{seconds} s of hand-offs, {bytes_s} s of bytes"
+    );
+    // A lone sequence passes all stages by itself.
+    assert!(four.law(1).fixed >= one.law(1).fixed && four.rate(1) == one.rate(1));
+}
+
+#[test]
+fn few_tokens_read_few_experts() {
+    // Experts of a lone token: 2 of 8 in mixtral, 8 of 256 in deepseek-v3, in the time that their bytes take at 0.75 of the bandwidth.
+    for (name, tp, top_k, n_layers) in [("mixtral-8x22b", 8, 2, 56), ("deepseek-v3", 16, 8, 58)] {
+        let model = engine::model::embedded(name).expect("listed");
+        let table = of_model(name, tp, 1, 1);
+        let (one, many) = (table.tokens_at(1), table.tokens_at(512));
+        let bytes = 2.0 / f64::from(tp) * hw::Tokens(model.expert_parameters()).as_f64() * f64::from(n_layers);
+        let expert_s = bytes / (0.75 * 4.8e12);
+        let n_routed = hw::Tokens(model.experts.expect("experts").n_routed).as_f64();
+        let least = (n_routed - f64::from(top_k)) * expert_s;
+        let found = span_of(many - one).to_seconds().get();
+        assert!(found > least, "{name}: {found} s between one and all experts, which takes {least} s alone");
+    }
+}
+
+#[test]
+fn experts_over_more_gpus_are_fewer_to_read_and_must_be_reached() {
+    // DeepSeek-V3 in attention groups of 8, experts over 8 or 32 GPUs, 32 sequences per attention group.
+    let (narrow, wide) = (of_model("deepseek-v3", 8, 1, 8), of_model("deepseek-v3", 8, 1, 32));
+    assert_eq!((narrow.lanes().ranks, wide.lanes().ranks), (1, 4));
+    let (at_8, at_32) = (narrow.law(32).fixed, wide.law(128).fixed);
+    // The same batch per group: a quarter of the experts is read, two all-to-all per layer come on top.
+    assert!(at_32 != at_8 && at_32 < 3 * at_8 && at_8 < 3 * at_32, "{at_8} and {at_32}");
+    assert!(narrow.rate(32).abs_diff(wide.rate(128) * 4) <= 4, "each group reads its own sequences");
+    // Mixtral's 8 experts: whole ones on each GPU move no more bytes than slices of all.
+    let (sliced, whole) = (of_model("mixtral-8x22b", 8, 1, 1), of_model("mixtral-8x22b", 8, 1, 8));
+    let ratio = hw::Tokens(whole.law(512).fixed).as_f64() / hw::Tokens(sliced.law(512).fixed).as_f64();
+    assert!((0.7..1.3).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn decoding_sequences_read_slower_beside_a_chunk_where_that_was_measured() {
+    let profile =
+        engine::cost::profile::Profile::parse(include_str!("../../../../profiles/rtx-4090.toml")).expect("shipped");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("rtx-4090").expect("listed"), 1, 1);
+    let model = engine::model::embedded("llama-3-8b").expect("listed");
+    let cost = engine::cost::profiled::Profiled::new(&profile, &cluster);
+    let table = StepTable::new(&ReplicaConfig::new(&model, &cluster, 1), (2048, 256), &cost, Case::Expected);
+    let at = |context, n_chunks| {
+        let load = StepLoad { n_decode: 8, context, n_chunk_tokens: 64 * n_chunks, n_chunks, n_sampled: 8 };
+        table.step(&load, (0..n_chunks).map(|_| Chunk { past: 0, new: 64 }))
+    };
+    let law = profile.decode_attention.expect("fitted");
+    for (n_chunks, reached) in [(0, law.reached), (1, law.mixed.expect("fitted").reached)] {
+        // A cached token is 131,072 bytes over a share of 1008 GB/s.
+        let expected = 131_072.0 / (1008e9 * reached);
+        let found = span_of(at(1_010_000, n_chunks) - at(10_000, n_chunks)).to_seconds().get() / 1e6;
+        assert!((found / expected - 1.0).abs() < 1e-3, "{n_chunks} chunks: {found} of {expected}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Readers of request traces: Azure LLM 2023, BurstGPT and Vidur CSV, Mooncake and OpenAI-style JSON lines.
+//!
+//! A reader takes lines one by one, never the whole file, and never keeps a line longer than `LINE_BYTES_MAX`. Everything that is
+//! wrong is reported with line, column and reason, up to `FAULTS_MAX`; the rest is counted. Units: seconds in files become `Time`.
+
+mod csv;
+mod json;
+mod lines;
+
+use std::io::BufRead;
+
+use hw::{Seconds, Span, Time};
+
+use crate::arrivals::ARRIVAL_S_MAX;
+use crate::request::{Request, Requests};
+use lines::Lines;
+
+/// Longest line that is read, bytes.
+pub const LINE_BYTES_MAX: usize = 16 << 20;
+/// Faults that are kept one by one.
+pub const FAULTS_MAX: usize = 100;
+/// Tokens per hash of a Mooncake trace.
+const MOONCAKE_BLOCK_TOKENS: u32 = 512;
+
+/// Format of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `TIMESTAMP,ContextTokens,GeneratedTokens` (Azure Public Dataset, 2023).
+    Azure,
+    /// `Timestamp,Model,Request tokens,Response tokens,...` (arXiv:2401.17644); requests without a response are left out.
+    BurstGpt,
+    /// `arrived_at,num_prefill_tokens,num_decode_tokens`; some of these traces have no arrivals.
+    Vidur,
+    /// `{"timestamp", "input_length", "output_length", "hash_ids"}` with milliseconds and 512-token prefix blocks.
+    Mooncake,
+    /// One OpenAI request per line, with `usage` where it was recorded, else estimated from the text and `max_tokens`.
+    OpenAi,
+}
+
+impl Format {
+    /// Every format with its name in scenarios.
+    pub const ALL: [(&'static str, Self); 5] = [
+        ("azure", Self::Azure),
+        ("burstgpt", Self::BurstGpt),
+        ("vidur", Self::Vidur),
+        ("mooncake", Self::Mooncake),
+        ("openai", Self::OpenAi),
+    ];
+}
+
+/// Something wrong in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Line, counted from 1.
+    pub line: u64,
+    /// Byte column, counted from 1.
+    pub column: usize,
+    /// What is wrong and what is allowed.
+    pub reason: String,
+}
+
+/// Everything wrong in a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// The first ones.
+    pub found: Vec<Fault>,
+    /// How many more there are.
+    pub n_more: u64,
+}
+
+impl Faults {
+    fn add(&mut self, line: u64, column: usize, reason: impl Into<String>) {
+        if self.found.len() < FAULTS_MAX {
+            self.found.push(Fault { line, column, reason: reason.into() });
+        } else {
+            self.n_more += 1;
+        }
+    }
+}
+
+/// A read trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Its requests; all at zero where the trace has no arrivals.
+    pub requests: Requests,
+    /// Whether the trace has arrivals.
+    pub has_arrivals: bool,
+    /// Rows that are no served request and were left out.
+    pub n_left_out: u64,
+    /// Rows whose tokens were estimated from text, as recorded counts are missing.
+    pub n_estimated: u64,
+}
+
+/// One row as a format gives it.
+struct Row {
+    /// Seconds, on any clock; `None` where the trace has no arrivals.
+    at_s: Option<f64>,
+    /// Column of the arrival, for faults.
+    at_column: usize,
+    prompt: u32,
+    output: u32,
+    estimated: bool,
+    hashes: Vec<u64>,
+}
+
+/// What a line is.
+enum Parsed {
+    Row(Row),
+    LeftOut,
+    Bad,
+}
+
+/// Reads a trace.
+///
+/// # Errors
+/// Everything that is wrong in it.
+pub fn read(format: Format, input: &mut dyn BufRead) -> Result<Trace, Faults> {
+    let mut lines = Lines::new(input);
+    let mut faults = Faults::default();
+    let mut builder = Builder::default();
+    let mut columns = None;
+    while let Some((number, text)) = lines.next(&mut faults) {
+        let parsed = match format {
+            Format::Azure | Format::BurstGpt | Format::Vidur => match &columns {
+                None => {
+                    columns = Some(csv::header(format, number, text, &mut faults));
+                    if columns == Some(None) {
+                        break;
+                    }
+                    continue;
+                }
+                Some(columns) => csv::row(format, columns.as_ref(), number, text, &mut faults),
+            },
+            Format::Mooncake => json::mooncake(number, text, &mut faults),
+            Format::OpenAi => json::openai(number, text, &mut faults),
+        };
+        match parsed {
+            Parsed::Row(row) => builder.add(number, row, &mut faults),
+            Parsed::LeftOut => builder.trace.n_left_out += 1,
+            Parsed::Bad => {}
+        }
+    }
+    if faults.found.is_empty() && builder.trace.requests.is_empty() {
+        faults.add(lines.number().max(1), 1, "the trace holds no request");
+    }
+    if faults.found.is_empty() { Ok(builder.done(format)) } else { Err(faults) }
+}
+
+/// Collects rows into requests: counts time from the first arrival and makes prefix identities dense.
+#[derive(Default)]
+struct Builder {
+    trace: Trace,
+    first_s: Option<f64>,
+    last: Option<(u64, f64)>,
+    ids: std::collections::BTreeMap<u64, u32>,
+}
+
+impl Builder {
+    fn add(&mut self, line: u64, row: Row, faults: &mut Faults) {
+        let mut arrival = Time::ZERO;
+        if let Some(at_s) = row.at_s {
+            let since = at_s - *self.first_s.get_or_insert(at_s);
+            if let Some((earlier, before)) = self.last.filter(|(_, before)| *before > at_s) {
+                let reason = format!(
+                    "arrival {at_s} s lies before {before} s of line {earlier}; sort the trace by its arrival column"
+                );
+                return faults.add(line, row.at_column, reason);
+            }
+            if since > ARRIVAL_S_MAX {
+                let reason = format!("arrival lies {since} s after the first one, allowed are {ARRIVAL_S_MAX} s");
+                return faults.add(line, row.at_column, reason);
+            }
+            self.last = Some((line, at_s));
+            self.trace.has_arrivals = true;
+            arrival = Time::ZERO + Span::from_seconds(Seconds::new(since));
+        }
+        let requests = &mut self.trace.requests;
+        let prefix_first = u32::try_from(requests.prefix_ids.len()).expect("fewer than 2^32 prefix blocks");
+        for hash in &row.hashes {
+            let next = u32::try_from(self.ids.len()).expect("fewer than 2^32 prefix blocks");
+            requests.prefix_ids.push(*self.ids.entry(*hash).or_insert(next));
+        }
+        let prefix_count = u32::try_from(row.hashes.len()).expect("fewer than 2^32 prefix blocks");
+        self.trace.n_estimated += u64::from(row.estimated);
+        let request = Request { prefix_first, prefix_count, ..Request::new(arrival, row.prompt, row.output) };
+        requests.list.push(request);
+    }
+
+    fn done(mut self, format: Format) -> Trace {
+        let requests = &mut self.trace.requests;
+        requests.n_prefix_ids = u32::try_from(self.ids.len()).expect("fewer than 2^32 prefix blocks");
+        requests.prefix_tokens = if format == Format::Mooncake { MOONCAKE_BLOCK_TOKENS } else { 0 };
+        self.trace
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! JSON-line traces: Mooncake's with prefix hashes, and OpenAI requests as batch files and logs hold them.
+
+use serde::Deserialize;
+
+use super::{Faults, MOONCAKE_BLOCK_TOKENS, Parsed, Row};
+use crate::request::TOKENS_MAX;
+
+/// Characters per token where counts were not recorded: the usual figure for English text, an assumption.
+const CHARACTERS_PER_TOKEN: usize = 4;
+/// Output tokens where neither usage nor a limit was recorded: an assumption.
+const OUTPUT_TOKENS_UNKNOWN: f64 = 128.0;
+
+#[derive(Deserialize)]
+struct Mooncake {
+    timestamp: Option<f64>,
+    input_length: Option<f64>,
+    output_length: Option<f64>,
+    #[serde(default)]
+    hash_ids: Vec<u64>,
+}
+
+/// Column of a key, or the start of the line.
+fn column_of(text: &str, key: &str) -> usize {
+    text.find(&format!("\"{key}\"")).map_or(1, |position| position + 1)
+}
+
+/// A token count of a key.
+fn tokens(line: u64, text: &str, key: &str, value: Option<f64>, faults: &mut Faults) -> Option<u32> {
+    let Some(value) = value else {
+        faults.add(line, 1, format!("key `{key}` is missing"));
+        return None;
+    };
+    if value.fract() == 0.0 && (1.0..=f64::from(TOKENS_MAX)).contains(&value) {
+        return u32::try_from(hw::Bytes::from_f64(value).0).ok();
+    }
+    let reason = format!("`{key}` is {value}, allowed are whole numbers from 1 to {TOKENS_MAX}");
+    faults.add(line, column_of(text, key), reason);
+    None
+}
+
+/// Reads a Mooncake row. Its last hash is of a block that is not full, which no cache shares, and is left out.
+pub(super) fn mooncake(line: u64, text: &str, faults: &mut Faults) -> Parsed {
+    let row: Mooncake = match serde_json::from_str(text) {
+        Ok(row) => row,
+        Err(error) => {
+            faults.add(line, error.column().max(1), format!("not a request: {error}"));
+            return Parsed::Bad;
+        }
+    };
+    let at_ms = row.timestamp.filter(|at| at.is_finite() && *at >= 0.0);
+    if at_ms.is_none() {
+        let found = row.timestamp.map_or("missing".to_owned(), |at| at.to_string());
+        let reason = format!("`timestamp` is {found}, expected milliseconds from 0 on");
+        faults.add(line, column_of(text, "timestamp"), reason);
+    }
+    let prompt = tokens(line, text, "input_length", row.input_length, faults);
+    let output = tokens(line, text, "output_length", row.output_length, faults);
+    let (Some(at_ms), Some(prompt), Some(output)) = (at_ms, prompt, output) else { return Parsed::Bad };
+    let n_full = (prompt / MOONCAKE_BLOCK_TOKENS) as usize;
+    let mut hashes = row.hash_ids;
+    hashes.truncate(n_full);
+    let at_column = column_of(text, "timestamp");
+    Parsed::Row(Row { at_s: Some(at_ms / 1000.0), at_column, prompt, output, estimated: false, hashes })
+}
+
+#[derive(Deserialize)]
+struct OpenAi {
+    timestamp: Option<f64>,
+    usage: Option<Usage>,
+    body: Option<Body>,
+    prompt: Option<serde_json::Value>,
+    messages: Option<serde_json::Value>,
+    max_tokens: Option<f64>,
+    max_completion_tokens: Option<f64>,
+    response: Option<Response>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct Usage {
+    prompt_tokens: Option<f64>,
+    completion_tokens: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct Response {
+    body: Option<ResponseBody>,
+}
+
+#[derive(Deserialize)]
+struct ResponseBody {
+    usage: Option<Usage>,
+}
+
+#[derive(Deserialize)]
+struct Body {
+    prompt: Option<serde_json::Value>,
+    messages: Option<serde_json::Value>,
+    max_tokens: Option<f64>,
+    max_completion_tokens: Option<f64>,
+}
+
+/// Characters of all texts in a value.
+fn characters(value: &serde_json::Value) -> usize {
+    match value {
+        serde_json::Value::String(text) => text.chars().count(),
+        serde_json::Value::Array(items) => items.iter().map(characters).sum(),
+        serde_json::Value::Object(map) => {
+            map.iter().filter(|(key, _)| matches!(key.as_str(), "content" | "text")).map(|(_, v)| characters(v)).sum()
+        }
+        _ => 0,
+    }
+}
+
+/// Reads an OpenAI request: a line of a batch file (`body`), a bare request, or a log line with `usage`.
+pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
+    let row: OpenAi = match serde_json::from_str(text) {
+        Ok(row) => row,
+        Err(error) => {
+            faults.add(line, error.column().max(1), format!("not a request: {error}"));
+            return Parsed::Bad;
+        }
+    };
+    if row.timestamp.is_some_and(|at| !(at.is_finite() && at >= 0.0)) {
+        faults.add(line, column_of(text, "timestamp"), "`timestamp` is not a time in seconds from 0 on");
+        return Parsed::Bad;
+    }
+    let body = row.body.unwrap_or(Body {
+        prompt: row.prompt,
+        messages: row.messages,
+        max_tokens: row.max_tokens,
+        max_completion_tokens: row.max_completion_tokens,
+    });
+    let usage = row.usage.or_else(|| row.response?.body?.usage);
+    let words = body.messages.as_ref().or(body.prompt.as_ref());
+    let guessed =
+        words.map(|words| hw::Tokens(characters(words).div_ceil(CHARACTERS_PER_TOKEN).max(1) as u64).as_f64());
+    let limit = body.max_completion_tokens.or(body.max_tokens);
+    let recorded = (usage.and_then(|u| u.prompt_tokens), usage.and_then(|u| u.completion_tokens));
+    if recorded.0.is_none() && guessed.is_none() {
+        faults.add(line, 1, "neither `usage.prompt_tokens` nor `messages` or `prompt` tells the prompt's length");
+        return Parsed::Bad;
+    }
+    let prompt = tokens(line, text, "prompt_tokens", recorded.0.or(guessed), faults);
+    let output = recorded.1.or(limit).unwrap_or(OUTPUT_TOKENS_UNKNOWN);
+    let output = tokens(line, text, "completion_tokens", Some(output), faults);
+    let (Some(prompt), Some(output)) = (prompt, output) else { return Parsed::Bad };
+    let estimated = recorded.0.is_none() || recorded.1.is_none();
+    let at_column = column_of(text, "timestamp");
+    Parsed::Row(Row { at_s: row.timestamp, at_column, prompt, output, estimated, hashes: Vec::new() })
+}

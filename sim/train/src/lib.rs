@@ -1,0 +1,26 @@
+//! Training: what is asked (`problem`), what is decided (`plan`), what follows (`lower`), and what came of it (`metrics`).
+//!
+//! A plan is checked (`check`), lowered to the engine's task graph and played there. No file, clock, thread or solver is touched here.
+
+pub mod bound;
+pub mod check;
+pub mod compression;
+pub mod experts;
+pub mod layout;
+pub mod lower;
+pub mod memory;
+pub mod metrics;
+pub mod multi_task;
+pub mod plan;
+pub mod problem;
+pub mod schedule;
+pub mod stage;
+pub mod straggler;
+pub mod tensor_graph;
+pub mod workload;
+
+pub use layout::Layout;
+pub use metrics::Metrics;
+pub use plan::Plan;
+pub use problem::Problem;
+pub use workload::Workload;

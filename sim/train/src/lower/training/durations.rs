@@ -1,0 +1,261 @@
+//! Durations of every pass of a plan's micro-batches, for the schedules that look at them.
+//!
+//! A pass takes the computation and the blocking exchanges of its slowest context rank; context exchange is taken as hidden,
+//! which the event engine does not assume. Equal micro-batches and stages are estimated once.
+
+use std::collections::BTreeMap;
+
+use hw::Span;
+
+use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
+use engine::cost::CostModel;
+use crate::experts::{self, ExpertLoad};
+use crate::layout::ContextExchange;
+use crate::lower::layer::{self, Ops};
+use crate::memory;
+use crate::plan::Plan;
+use crate::problem::{Problem, Recompute};
+use crate::schedule::{PassKind, Pipeline};
+use crate::stage::{Stage, stages};
+use engine::task::{Collective, Op, Pass};
+
+/// Durations of forward, input gradients and weight gradients, nanoseconds.
+type Durations = [u64; 3];
+
+struct Judge<'a> {
+    problem: &'a Problem,
+    cost: &'a dyn CostModel,
+    load: ExpertLoad,
+    /// By tensor degree, stage and content.
+    known: BTreeMap<(u32, Stage, Content), Durations>,
+}
+
+/// Different pipelines of a step, and which one each data-parallel group is; groups that go in step share the slowest of
+/// their durations.
+///
+/// # Panics
+/// When the plan has no such step.
+#[must_use]
+pub fn pipelines(problem: &Problem, plan: &Plan, step_index: usize, cost: &dyn CostModel) -> (Vec<Pipeline>, Vec<u32>) {
+    if plan.steps[step_index].is_mixed() {
+        let (mut all, mut all_of) = (Vec::new(), Vec::new());
+        for part in mixed::parts(problem, plan, step_index) {
+            let (of_part, pipeline_of) = pipelines(&part.problem, &part.plan, step_index, cost);
+            let before = u32::try_from(all.len()).expect("pipelines fit u32");
+            all_of.extend(pipeline_of.into_iter().map(|index| index + before));
+            all.extend(of_part);
+        }
+        return (all, all_of);
+    }
+    let contents = contents(problem, plan, step_index);
+    let load = experts::load(problem, step_index).unwrap_or(ExpertLoad::EVEN);
+    let mut judge = Judge { problem, cost, load, known: BTreeMap::new() };
+    let in_step = problem.layout.groups_in_step() as usize;
+    let mut known: BTreeMap<&[Vec<Content>], u32> = BTreeMap::new();
+    let (mut pipelines, mut pipeline_of) = (Vec::new(), Vec::with_capacity(contents.len()));
+    for block in contents.chunks(in_step) {
+        let index = *known.entry(block).or_insert_with(|| {
+            pipelines.push(judge.pipeline(block));
+            u32::try_from(pipelines.len() - 1).expect("pipelines fit u32")
+        });
+        pipeline_of.extend(std::iter::repeat_n(index, block.len()));
+    }
+    (pipelines, pipeline_of)
+}
+
+impl Judge<'_> {
+    fn pipeline(&mut self, block: &[Vec<Content>]) -> Pipeline {
+        let (problem, layout) = (self.problem, &self.problem.layout);
+        let n_micro_batches = block[0].len();
+        let (pp, chunks) = (layout.pp as usize, layout.chunks as usize);
+        let mut pipeline = Pipeline::of_schedule(problem.schedule, pp, chunks, n_micro_batches);
+        let stages = stages(problem);
+        let most = |index: usize| {
+            block.iter().flat_map(move |group| group[index].shares.iter().map(|share| share.tokens)).max().unwrap_or(0)
+        };
+        for (index, stage) in stages.iter().enumerate() {
+            // Where stages are placed, they are as many as ranks.
+            let own = problem.at_stage(index);
+            for micro_batch in 0..n_micro_batches {
+                let all = block.iter().map(|group| self.durations(stage, &group[micro_batch], &own));
+                let slowest = all.reduce(|a, b| [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])]).unwrap_or_default();
+                pipeline.forward[index][micro_batch] = slowest[0];
+                pipeline.input[index][micro_batch] = slowest[1];
+                pipeline.weight[index][micro_batch] = slowest[2];
+                let bytes = most(micro_batch) * memory::activation_bytes_per_token(&own, stage);
+                pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes);
+            }
+        }
+        let mean = (0..n_micro_batches).map(most).sum::<u64>() / (n_micro_batches as u64).max(1);
+        pipeline.transfer = self.transfer(mean);
+        pipeline.limit = Some(self.room(&stages));
+        pipeline.chains = chains::of(&block[0]);
+        pipeline
+    }
+
+    /// Activation room of the fullest rank.
+    fn room(&self, stages: &[Stage]) -> u64 {
+        let layout = &self.problem.layout;
+        let of_rank = |pp: u32| {
+            let held: Vec<Stage> =
+                (0..layout.chunks).map(|chunk| stages[stage_index(self.problem, pp, chunk)]).collect();
+            let taken = self.problem.reserved_memory + memory::states(self.problem, &held).total();
+            self.problem.cluster.gpu.memory.0.saturating_sub(taken.0)
+        };
+        (0..layout.pp).map(of_rank).min().unwrap_or(0)
+    }
+
+    fn transfer(&self, tokens: u64) -> u64 {
+        let layout = &self.problem.layout;
+        if layout.pp < 2 || self.problem.execution.unit_times.is_some() {
+            return 0;
+        }
+        let members = [0, 1].map(|pp| self.problem.rank(crate::layout::Position { pp, ..Default::default() }));
+        let bytes = (tokens * self.problem.model.hidden * self.problem.dtype.bytes()).div_ceil(u64::from(layout.tp));
+        let shape = self.problem.cluster.shape_of(&members);
+        Span::from_seconds(self.cost.estimate(&Op::Collective { kind: Collective::SendRecv, bytes, shape }).time)
+            .as_ns()
+    }
+
+    fn durations(&mut self, stage: &Stage, content: &Content, own: &Problem) -> Durations {
+        if let Some(units) = self.problem.execution.unit_times {
+            let tokens = content.shares.iter().map(|share| share.tokens).max().unwrap_or(0);
+            return [units.forward, units.input, units.weight].map(|unit| self.problem.unit_ns(unit, tokens));
+        }
+        let key = (own.layout.tp, *stage, content.clone());
+        if let Some(&known) = self.known.get(&key) {
+            return known;
+        }
+        let mut slowest = [0; 3];
+        // Ranks of a ring have equal shares.
+        for share in content.shares.chunk_by(|a, b| a == b).map(|equal| &equal[0]) {
+            for (slot, kind) in slowest.iter_mut().zip([PassKind::Forward, PassKind::Input, PassKind::Weight]) {
+                let time = self.cost.estimate(&Op::Sequence(pass_ops(own, self.load, stage, share, kind))).time;
+                *slot = (*slot).max(Span::from_seconds(time).as_ns());
+            }
+        }
+        self.known.insert(key, slowest);
+        slowest
+    }
+}
+
+/// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
+pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
+    let after = |stage: &Stage, kind: PassKind| {
+        let mut ops = layer::repeated(&layer::after_attention(problem, share.tokens, kind, None), stage.n_dense);
+        if stage.n_expert > 0 {
+            let experts = layer::after_attention(problem, share.tokens, kind, Some(&load));
+            ops.extend(layer::repeated(&experts, stage.n_expert));
+        }
+        ops
+    };
+    if kind == PassKind::Weight {
+        return pass::weight_ops(problem, stage, share.tokens, after);
+    }
+    let n_layers = stage.n_layers();
+    // With a ring, `sharded` is one of the hops; together they see every key.
+    let hops = if problem.layout.exchange == ContextExchange::Ring { share.ring.max(1) } else { 1 };
+    let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
+    let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
+    let mut ops = layer::host(problem, if share.tokens > 0 { n_layers } else { 0 });
+    if kind != PassKind::Forward {
+        match problem.execution.recompute {
+            Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
+            _ => {
+                let again =
+                    |n, with| layer::repeated(&layer::recomputed_part(problem, share.tokens, &documents, with), n);
+                ops.extend(again(stage.again_dense, false));
+                ops.extend(again(stage.again_expert, true));
+            }
+        }
+    }
+    if stage.first && kind == PassKind::Forward {
+        ops.extend(layer::embedding(problem, share.tokens));
+    }
+    if stage.last {
+        ops.extend(layer::head(problem, share.tokens, kind));
+    }
+    ops.extend(layer::repeated(&layer::before_attention(problem, share.tokens, kind), n_layers));
+    ops.extend(layer::repeated(&layer::attention(problem, &share.local, 1, pass), n_layers));
+    let heads = if problem.layout.exchange == ContextExchange::Ulysses { u64::from(share.ring.max(1)) } else { 1 };
+    let sharded = layer::attention(problem, &share.sharded, heads, pass);
+    ops.extend(layer::repeated(&sharded, n_layers * hops));
+    if problem.layout.exchange == ContextExchange::Ulysses {
+        ops.extend(layer::repeated(&attention::transposes(problem, share), n_layers));
+    }
+    ops.extend(after(stage, kind));
+    ops.extend(blocking(problem, load, stage, share.tokens, kind));
+    ops
+}
+
+/// Exchanges of tensor and expert group that a pass waits for.
+fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+    let position = crate::layout::Position::default();
+    let overlap = problem.execution.overlap;
+    let shape = problem.cluster.shape_of(&exchange::tensor_group(problem, position));
+    let mut ops = exchange::split(layer::tensor_exchange(problem, stage, tokens, kind, shape), overlap.tensor).1;
+    if let Some(span) = problem.layout.expert_span() {
+        let shape = problem.cluster.shape_of(&exchange::expert_group(problem, position, span));
+        ops.extend(
+            exchange::split(layer::expert_exchange(problem, stage, tokens, kind, load, shape), overlap.expert).1,
+        );
+    }
+    ops
+}
+
+/// Durations of a micro-batch's passes in the parts that a stage adds up: seconds of forward, input and weight gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// One layer with a dense feed-forward.
+    pub dense: [f64; 3],
+    /// One layer with experts.
+    pub expert: [f64; 3],
+    /// The embedding.
+    pub first: [f64; 3],
+    /// The final norm and the head.
+    pub last: [f64; 3],
+}
+
+impl Parts {
+    /// Duration of a stage's passes.
+    #[must_use]
+    pub fn stage(&self, stage: &Stage) -> [f64; 3] {
+        let flag = |is: bool| if is { 1.0 } else { 0.0 };
+        std::array::from_fn(|kind| {
+            f64::from(stage.n_dense) * self.dense[kind]
+                + f64::from(stage.n_expert) * self.expert[kind]
+                + flag(stage.first) * self.first[kind]
+                + flag(stage.last) * self.last[kind]
+        })
+    }
+}
+
+/// Parts of the least time that a rank's stream is taken by a micro-batch: the least over context ranks, without what the
+/// scenario lets run behind computation. Everything that a pass does adds up over its layers, so four cases tell all.
+#[must_use]
+pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dyn CostModel) -> Parts {
+    let content = super::content(problem, micro_batch);
+    let load = experts::load(problem, 0).unwrap_or(ExpertLoad::EVEN);
+    let mut exposed = problem.clone();
+    let overlap = &mut exposed.execution.overlap;
+    overlap.tensor = if overlap.tensor > 0.0 { 1.0 } else { 0.0 };
+    overlap.expert = if overlap.expert > 0.0 { 1.0 } else { 0.0 };
+    let n_layers = u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader");
+    let of = |n_dense, n_expert, first, last| {
+        // A layer among few that recompute need not be one of them.
+        let of_all = problem.execution.recompute_layers >= n_layers;
+        let stage = Stage { n_dense, n_expert, first, last, ..Stage::default() };
+        let stage = if of_all { stage.recomputing(problem) } else { stage };
+        [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
+            let seconds =
+                |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();
+            content.shares.iter().map(seconds).fold(f64::INFINITY, f64::min)
+        })
+    };
+    Parts {
+        dense: of(1, 0, false, false),
+        expert: if problem.model.experts.is_some() { of(0, 1, false, false) } else { [0.0; 3] },
+        first: of(0, 0, true, false),
+        last: of(0, 0, false, true),
+    }
+}

@@ -1,0 +1,131 @@
+//! Which ranks act alike and are simulated once.
+//!
+//! Ranks of a tensor group do the same work at the same time over links of their own, so a group is one lane. Data-parallel
+//! groups with equal micro-batches are alike too; groups that an expert exchange (or ZeRO 3) joins step by step are alike
+//! only as whole blocks. Groups with stragglers at other places are not alike, and a lane is as slow as its slowest rank. A test holds that folded and unfolded steps give the same times to the nanosecond; known to differ, in
+//! when they happen and not in the step's length, are the exchanges of an empty micro-batch whose experts lie over several groups.
+
+use std::collections::BTreeMap;
+
+use hw::Rank;
+
+use super::Content;
+use crate::layout::Position;
+use crate::problem::Problem;
+use crate::straggler::Rates;
+use engine::task::{Lane, LaneId};
+
+/// What to fold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fold {
+    /// Ranks that act alike become one lane.
+    Alike,
+    /// Every rank is a lane.
+    Nothing,
+}
+
+/// A data-parallel group that is simulated, for itself and those like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LaneGroup {
+    pub(super) dp: u32,
+    multiplicity: u32,
+}
+
+/// Lanes of a step: groups × pipeline ranks × context ranks × tensor positions.
+pub(super) struct Lanes {
+    pub(super) groups: Vec<LaneGroup>,
+    pub(super) lanes: Vec<Lane>,
+    /// Tensor positions with lanes of their own: 1 when folded.
+    pub(super) n_tp: u32,
+    pp: u32,
+    cp: u32,
+}
+
+impl Lanes {
+    pub(super) fn new(problem: &Problem, contents: &[Vec<Content>], step_index: usize, fold: Fold) -> Self {
+        let (layout, rates) = (&problem.layout, problem.rates(step_index));
+        let groups = match fold {
+            Fold::Alike => alike(contents, &rates_of_groups(problem, &rates), problem.layout.groups_in_step()),
+            Fold::Nothing => (0..layout.dp).map(|dp| LaneGroup { dp, multiplicity: 1 }).collect(),
+        };
+        // Stages that are placed one by one have tensor groups of different size.
+        let folds_tp = fold == Fold::Alike || !problem.execution.places.is_empty();
+        let n_tp = if folds_tp { 1 } else { layout.tp };
+        let mut lanes = Vec::new();
+        for group in &groups {
+            for pp in 0..layout.pp {
+                for cp in 0..layout.cp {
+                    for tp in 0..n_tp {
+                        let own_tp = problem
+                            .execution
+                            .places
+                            .get(pp as usize)
+                            .map_or(layout.tp, |ranks| u32::try_from(ranks.len()).expect("ranks fit u32"));
+                        let members = if folds_tp { 0..own_tp } else { tp..tp + 1 };
+                        let rank = |tp| problem.rank(Position { tp, cp, dp: group.dp, pp });
+                        lanes.push(Lane {
+                            rank: rank(tp),
+                            multiplicity: group.multiplicity * if folds_tp { own_tp } else { 1 },
+                            group: group.dp,
+                            stage: pp,
+                            rate: rates.slowest(members.map(rank)),
+                        });
+                    }
+                }
+            }
+        }
+        Self { groups, lanes, n_tp, pp: layout.pp, cp: layout.cp }
+    }
+
+    pub(super) fn id(&self, group: usize, pp: u32, cp: u32, tp: u32) -> LaneId {
+        let group = u32::try_from(group).expect("groups fit u32");
+        LaneId(((group * self.pp + pp) * self.cp + cp) * self.n_tp + tp)
+    }
+
+    pub(super) fn position(&self, group: usize, pp: u32, cp: u32, tp: u32) -> Position {
+        Position { tp, cp, dp: self.groups[group].dp, pp }
+    }
+
+    pub(super) fn at_pipeline_rank(&self, pp: u32) -> impl Iterator<Item = LaneId> + '_ {
+        (0..self.groups.len()).flat_map(move |group| {
+            (0..self.cp).flat_map(move |cp| (0..self.n_tp).map(move |tp| self.id(group, pp, cp, tp)))
+        })
+    }
+}
+
+/// Rates of every data-parallel group's ranks, as bits; nothing where all devices are healthy.
+fn rates_of_groups(problem: &Problem, rates: &Rates) -> Vec<Vec<u64>> {
+    let mut of_groups = vec![Vec::new(); problem.layout.dp as usize];
+    if rates.is_healthy() || !problem.execution.places.is_empty() {
+        return of_groups;
+    }
+    for rank in (0..problem.layout.n_ranks()).map(Rank) {
+        of_groups[problem.position(rank).dp as usize].push(rates.of(rank).to_bits());
+    }
+    of_groups
+}
+
+/// Micro-batches and rates of groups that are alike only as a whole.
+type Block<'a> = (&'a [Vec<Content>], &'a [Vec<u64>]);
+
+/// One group per distinct block of micro-batches and rates; a block of equal groups is one group.
+fn alike(contents: &[Vec<Content>], rates: &[Vec<u64>], in_step: u32) -> Vec<LaneGroup> {
+    let mut seen: BTreeMap<Block<'_>, usize> = BTreeMap::new();
+    let mut groups: Vec<LaneGroup> = Vec::new();
+    let mut at: Vec<std::ops::Range<usize>> = Vec::new();
+    let blocks = contents.chunks(in_step as usize).zip(rates.chunks(in_step as usize));
+    for ((block, slow), first_dp) in blocks.zip((0_u32..).step_by(in_step as usize)) {
+        let index = *seen.entry((block, slow)).or_insert_with(|| {
+            let begin = groups.len();
+            let equal = block.iter().all(|group| *group == block[0]) && slow.iter().all(|of| *of == slow[0]);
+            let shown = if equal { 1 } else { in_step };
+            groups.extend((0..shown).map(|offset| LaneGroup { dp: first_dp + offset, multiplicity: 0 }));
+            at.push(begin..groups.len());
+            at.len() - 1
+        });
+        let shown = u32::try_from(at[index].len()).expect("groups fit u32");
+        let size = u32::try_from(block.len()).expect("groups fit u32");
+        groups[at[index].clone()].iter_mut().for_each(|group| group.multiplicity += size / shown);
+    }
+    groups
+}

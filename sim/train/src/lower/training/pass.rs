@@ -1,0 +1,582 @@
+//! Tasks of one slot of a pipeline rank: forward, backward, or its halves.
+//!
+//! A slot's first task waits for the message of the stage before (after, in backward); its tensor and expert exchanges stand
+//! behind its computation and hold back what follows on the lane. Messages leave on a stream of their own.
+
+use hw::Rank;
+
+use super::known::{OpKey, Part};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share};
+use crate::layout::Position;
+use crate::lower::layer::{self, Ops};
+use crate::memory;
+use crate::problem::{GradientSync, Problem, Recompute};
+use crate::schedule::{PassKind, Slot};
+use crate::stage::Stage;
+use engine::task::{Collective, CopyKind, GroupId, LaneId, Moment, Op, OpId, Pass, Role, Stream, Task, TaskId};
+
+/// What each stage of each micro-batch waits for, as far as it is lowered: one task list entry per lane of the rank.
+pub(super) struct Done {
+    forward: Vec<Option<Vec<TaskId>>>,
+    input: Vec<Option<Vec<TaskId>>>,
+    n_stages: usize,
+    n_micro_batches: usize,
+}
+
+impl Done {
+    pub(super) fn new(n_stages: usize, n_micro_batches: usize) -> Self {
+        let none = || vec![None; n_stages * n_micro_batches];
+        Self { forward: none(), input: none(), n_stages, n_micro_batches }
+    }
+
+    fn at(&self, stage: usize, slot: Slot) -> usize {
+        stage * self.n_micro_batches + slot.micro_batch as usize
+    }
+
+    pub(super) fn ready(&self, slot: Slot, stage: usize) -> bool {
+        match slot.kind {
+            PassKind::Forward => stage == 0 || self.forward[self.at(stage - 1, slot)].is_some(),
+            PassKind::Backward | PassKind::Input if stage + 1 == self.n_stages => {
+                self.forward[self.at(stage, slot)].is_some()
+            }
+            PassKind::Backward | PassKind::Input => self.input[self.at(stage + 1, slot)].is_some(),
+            PassKind::Weight => self.input[self.at(stage, slot)].is_some(),
+        }
+    }
+
+    /// Messages that a slot waits for, one per lane; none where its own stream orders it.
+    fn messages(&mut self, slot: Slot, stage: usize) -> Vec<TaskId> {
+        let at = match slot.kind {
+            PassKind::Forward if stage > 0 => {
+                &mut self.forward[(stage - 1) * self.n_micro_batches + slot.micro_batch as usize]
+            }
+            PassKind::Backward | PassKind::Input if stage + 1 < self.n_stages => {
+                &mut self.input[(stage + 1) * self.n_micro_batches + slot.micro_batch as usize]
+            }
+            _ => return Vec::new(),
+        };
+        at.replace(Vec::new()).unwrap_or_default()
+    }
+
+    fn sent(&mut self, slot: Slot, stage: usize, messages: Vec<TaskId>) {
+        let at = self.at(stage, slot);
+        match slot.kind {
+            PassKind::Forward => self.forward[at] = Some(messages),
+            PassKind::Backward | PassKind::Input => self.input[at] = Some(messages),
+            PassKind::Weight => {}
+        }
+    }
+}
+
+/// Position of each chunk's last pass that makes weight gradients.
+pub(super) fn last_backward(slots: &[Slot], problem: &Problem) -> Vec<Option<u32>> {
+    let makes = |slot: &Slot| matches!(slot.kind, PassKind::Backward | PassKind::Weight);
+    (0..problem.layout.chunks)
+        .map(|chunk| {
+            let last = slots.iter().rposition(|slot| slot.chunk == chunk && makes(slot));
+            last.map(|position| u32::try_from(position).expect("slots fit u32"))
+        })
+        .collect()
+}
+
+const fn pass_of(kind: PassKind) -> Pass {
+    match kind {
+        PassKind::Forward => Pass::Forward,
+        _ => Pass::Backward,
+    }
+}
+
+impl Builder<'_> {
+    /// Lowers one slot for all lanes of its rank.
+    pub(super) fn slot(&mut self, frame: &Frame<'_>, is_last: bool, stage: usize, next: Option<u32>, done: &mut Done) {
+        let messages = done.messages(frame.slot, stage);
+        let n_cp = self.problem.layout.cp as usize;
+        let mut sent = Vec::new();
+        for tp in 0..self.lanes.n_tp {
+            let frame = Frame { tp, ..*frame };
+            let column = self.column(&frame);
+            let of_column = messages.get(tp as usize * n_cp..(tp as usize + 1) * n_cp).unwrap_or_default();
+            self.column_slot(&frame, &column, is_last, of_column);
+            sent.extend(self.send(&frame, &column, next));
+        }
+        done.sent(frame.slot, stage, sent);
+    }
+
+    fn column_slot(&mut self, frame: &Frame<'_>, column: &Column, is_last: bool, messages: &[TaskId]) {
+        let chunk = frame.slot.chunk as usize;
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            self.gate[lane.index()].extend(messages.get(cp));
+            self.gate[lane.index()].extend(self.ahead[lane.index()][chunk].take());
+        }
+        match frame.slot.kind {
+            PassKind::Forward => self.forward(frame, column),
+            kind => self.backward(frame, column, kind, is_last),
+        }
+        for &lane in &column.lanes {
+            let ends = &mut self.slot_ends[lane.index()];
+            *ends = [ends[1], self.last[lane.index()]];
+        }
+    }
+
+    /// Messages to the next rank, one per lane; what follows waits for the lane's tail where nothing is sent.
+    fn send(&mut self, frame: &Frame<'_>, column: &Column, next: Option<u32>) -> Vec<TaskId> {
+        let mut arrivals = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tail = self.tail(lane);
+            let (Some(to), false) = (next, self.problem.execution.unit_times.is_some()) else {
+                // Nothing takes time between the stages: what follows waits for the last computation.
+                arrivals.extend(self.last[lane.index()]);
+                continue;
+            };
+            let (op, group) = self.message(lane, column.ranks[cp], to, frame.content.shares[cp].tokens);
+            let meeting = self.graph.add_meeting(group);
+            let task = Task {
+                op,
+                lane,
+                stream: Stream::PointToPoint,
+                role: Role::StageExchange,
+                micro_batch: frame.slot.micro_batch,
+                meeting: Some(meeting),
+            };
+            let message = self.graph.add_task(task, &tail);
+            if !self.problem.execution.overlap.stage {
+                self.gate[lane.index()].push(message);
+            }
+            arrivals.push(message);
+        }
+        arrivals
+    }
+
+    /// Operation and group of a message of `tokens` tokens from a lane to a pipeline rank.
+    fn message(&mut self, lane: LaneId, from: Rank, to: u32, tokens: u64) -> (OpId, GroupId) {
+        if let Some(&known) = self.messages.get(&(lane, to, tokens)) {
+            return known;
+        }
+        let position = self.problem.position(from);
+        let target = self.problem.rank(Position { pp: to, ..position });
+        let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
+        // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1). Between stages of different
+        // degree the fewer ranks carry it all.
+        let receivers = self.problem.at_stage(to as usize).layout.tp;
+        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp.min(receivers)));
+        let members = [from, target];
+        let known = (self.collective(Collective::SendRecv, bytes, &members, 1), self.graph.add_group(&members));
+        self.messages.insert((lane, to, tokens), known);
+        known
+    }
+
+    fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
+        let problem = self.problem;
+        let gathered = self.gather(frame, column, 0);
+        let forward_only = frame.content.forward_only;
+        let role = if forward_only { Role::Recompute } else { Role::Forward };
+        let leads = self.layers_forward(frame, column, &frame.stage, role, &gathered);
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let share = &frame.content.shares[cp];
+            let bytes = self.kept(frame, cp);
+            self.effect(leads[cp], Moment::Start, self.activations, bytes);
+            let last = self.last[lane.index()].expect("the layers have just computed");
+            self.buffers(frame, cp, leads[cp], last);
+            self.open_state(frame, leads[cp]);
+            if forward_only {
+                self.effect(last, Moment::End, self.activations, -bytes);
+                continue;
+            }
+            if frame.stage.last && problem.execution.unit_times.is_none() {
+                let key = OpKey::new(Part::Head, PassKind::Forward, &frame.stage, frame, cp);
+                let op = self.known_op(key, |_| layer::head(problem, share.tokens, PassKind::Forward));
+                let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
+                self.effect(task, Moment::Start, self.logits, logits(problem, share));
+            }
+            self.offload(frame, lane, cp);
+            self.stream(frame, lane, cp, CopyKind::DeviceToHost, &[leads[cp]]);
+        }
+    }
+
+    /// Bytes of the keys and values of so many tokens of long sequences on a stage, or of their gradients.
+    fn state_bytes(&self, frame: &Frame<'_>, tokens: u64) -> i64 {
+        let per_rank = tokens.div_ceil(u64::from(self.problem.layout.cp));
+        let bytes = per_rank * memory::state_bytes_per_token(self.problem, &frame.stage);
+        i64::try_from(bytes).expect("keys and values stay below 2^63 bytes")
+    }
+
+    /// Keys and values of a long sequence's part are held from its first forward on.
+    fn open_state(&mut self, frame: &Frame<'_>, task: TaskId) {
+        if frame.content.opens_state {
+            let bytes = self.state_bytes(frame, frame.content.part_tokens);
+            self.effect(task, Moment::Start, self.states, bytes);
+        }
+    }
+
+    /// They go with the part's backward, and their gradients too. The backward of a last part, the first to run, leaves gradients for all
+    /// parts before it.
+    fn close_state(&mut self, frame: &Frame<'_>, task: TaskId) {
+        let content = frame.content;
+        let [own, gradients, earlier] = [content.part_tokens, content.gradient_tokens, content.earlier_tokens]
+            .map(|tokens| self.state_bytes(frame, tokens));
+        self.effect(task, Moment::End, self.states, -own - gradients);
+        self.effect(task, Moment::End, self.states, earlier);
+    }
+
+    /// Buffers of the exchanges of a pass, from its first task to its last.
+    fn buffers(&mut self, frame: &Frame<'_>, cp: usize, first: TaskId, last: TaskId) {
+        if self.problem.execution.unit_times.is_some() {
+            return;
+        }
+        let bytes = frame.content.shares[cp].tokens * memory::buffer_bytes_per_token(self.problem, &frame.stage);
+        let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
+        self.effect(first, Moment::Start, self.buffers, bytes);
+        self.effect(last, Moment::End, self.buffers, -bytes);
+    }
+
+    /// Activation bytes of a share on a stage, as the device sees them before any offload.
+    fn activation(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        let (problem, stage, share) = (self.problem, &frame.stage, &frame.content.shares[cp]);
+        let key = OpKey::new(Part::Lead, PassKind::Forward, stage, frame, cp);
+        if let Some(&bytes) = self.activation_bytes.get(&key) {
+            return bytes;
+        }
+        let pairs: u64 =
+            share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
+        let bytes = share.tokens * memory::activation_bytes_per_token(problem, stage)
+            + pairs * memory::score_bytes_per_pair(problem, stage);
+        let bytes = hw::Bytes::from_f64(hw::Bytes(bytes).as_f64() * problem.execution.fragmentation).0;
+        let bytes = i64::try_from(bytes).expect("activations stay below 2^63 bytes");
+        self.activation_bytes.insert(key, bytes);
+        bytes
+    }
+
+    fn offloaded(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        if self.problem.execution.offload == 0.0 {
+            return 0;
+        }
+        let whole = hw::Bytes(self.activation(frame, cp).unsigned_abs()).as_f64();
+        i64::try_from(hw::Bytes::from_f64(whole * self.problem.execution.offload).0).expect("below 2^63 bytes")
+    }
+
+    /// Activation bytes that never stay on the device: layer by layer they go to the host while forward goes on.
+    fn streamed(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        match i64::from(frame.content.shares[cp].streamed) {
+            0 => 0,
+            permille => self.activation(frame, cp) / 1000 * permille,
+        }
+    }
+
+    /// Activation bytes that a micro-batch holds from its forward to its backward.
+    fn kept(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        self.activation(frame, cp) - self.streamed(frame, cp)
+    }
+
+    /// Streams part of a pass's activations beside it. The device holds two layers of them at a time, so the pass goes no faster than the
+    /// copy: what follows on the lane waits for it (ByteScale, arXiv:2502.21231, selective offload).
+    fn stream(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize, kind: CopyKind, preds: &[TaskId]) {
+        let bytes = self.streamed(frame, cp);
+        if bytes > 0 {
+            let copy = self.copy(frame, lane, kind, bytes, preds);
+            let last = self.last[lane.index()].into_iter().collect::<Vec<TaskId>>();
+            self.gate[lane.index()].extend(last.into_iter().chain([copy]));
+        }
+    }
+
+    /// Part of the activations leaves for the host after forward.
+    fn offload(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize) {
+        let bytes = self.offloaded(frame, cp);
+        if bytes > 0 {
+            let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
+            let task = self.copy(frame, lane, CopyKind::DeviceToHost, bytes, &preds);
+            self.effect(task, Moment::End, self.activations, -bytes);
+            self.offloads.insert((lane, frame.slot.chunk, frame.slot.micro_batch), task);
+        }
+    }
+
+    /// It comes back while the slot before is computed; the backward waits for it.
+    fn fetch(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize) {
+        let bytes = self.offloaded(frame, cp);
+        if bytes > 0 {
+            // One slot ahead, and not before it has left.
+            let left = self.offloads.remove(&(lane, frame.slot.chunk, frame.slot.micro_batch));
+            let preds: Vec<TaskId> = left.into_iter().chain(self.slot_ends[lane.index()][0]).collect();
+            let task = self.copy(frame, lane, CopyKind::HostToDevice, bytes, &preds);
+            self.effect(task, Moment::Start, self.activations, bytes);
+            self.gate[lane.index()].push(task);
+        }
+    }
+
+    fn copy(&mut self, frame: &Frame<'_>, lane: LaneId, kind: CopyKind, bytes: i64, preds: &[TaskId]) -> TaskId {
+        let op = self.op(Op::Copy { kind, bytes: bytes.unsigned_abs() });
+        let stream = if kind == CopyKind::HostToDevice { Stream::HostToDevice } else { Stream::DeviceToHost };
+        let task = Task { op, lane, stream, role: Role::Offload, micro_batch: frame.slot.micro_batch, meeting: None };
+        self.graph.add_task(task, preds)
+    }
+
+    /// Forward of a stage's layers; returns the first task of each lane.
+    fn layers_forward(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        stage: &Stage,
+        role: Role,
+        gathered: &[[TaskId; 2]],
+    ) -> Vec<TaskId> {
+        if let Some(units) = self.problem.execution.unit_times {
+            return self.unit_pass(frame, column, role, units.forward);
+        }
+        let begun = self.begin_exchanges(frame, column, stage, PassKind::Forward);
+        let (problem, n_layers, micro_batch) = (self.problem, stage.n_layers(), frame.slot.micro_batch);
+        let mut leads = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let embeds = role == Role::Forward && stage.first;
+            let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
+            let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
+                let mut ops = if embeds { layer::embedding(problem, tokens) } else { Vec::new() };
+                ops.extend(layer::host(problem, if tokens > 0 { n_layers } else { 0 }));
+                ops.extend(layer::before_attention(problem, tokens, PassKind::Forward));
+                ops
+            });
+            let preds = awaited(gathered.get(cp), problem.execution.overlap.forward_prefetch);
+            leads.push(self.compute_op(lane, role, micro_batch, op, &preds));
+        }
+        let attended = self.attention(column, frame, n_layers, Pass::Forward, role, &leads);
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let op = self.known_op(OpKey::new(Part::Rest, PassKind::Forward, stage, frame, cp), |builder| {
+                let mut ops = builder.attention_after(frame.content, cp, n_layers, Pass::Forward);
+                ops.extend(builder.after_attention(stage, tokens, PassKind::Forward));
+                let before = layer::before_attention(problem, tokens, PassKind::Forward);
+                ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
+                builder.slowed(ops, begun.len())
+            });
+            let mut preds: Vec<TaskId> = attended[cp].clone();
+            preds.extend(gathered.get(cp).map(|pair| pair[1]));
+            self.compute_op(lane, role, micro_batch, op, &preds);
+        }
+        self.end_exchanges(frame, column, stage, PassKind::Forward, begun);
+        leads
+    }
+
+    /// What follows attention in all layers of a stage.
+    fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
+        let mut ops = layer::repeated(&layer::after_attention(self.problem, tokens, kind, None), stage.n_dense);
+        if stage.n_expert > 0 {
+            let experts = layer::after_attention(self.problem, tokens, kind, Some(&self.load));
+            ops.extend(layer::repeated(&experts, stage.n_expert));
+        }
+        ops
+    }
+
+    /// Computation beside an overlapped exchange takes longer.
+    fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
+        let permille = hw::Bytes::from_f64(self.problem.execution.overlap.slowdown * 1000.0).0;
+        if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
+            return ops;
+        }
+        let permille = u32::try_from(permille).expect("a slowdown is small");
+        vec![(Op::Slowed { parts: ops, permille }, 1)]
+    }
+
+    fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
+        let mut tasks = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let ns = self.problem.unit_ns(per_token, frame.content.shares[cp].tokens);
+            let ops = if ns == 0 { Vec::new() } else { vec![(Op::Host { ns }, 1)] };
+            tasks.push(self.compute(lane, role, frame.slot.micro_batch, ops, &[]));
+        }
+        tasks
+    }
+
+    /// Backward of a stage, whole or one of its halves; one whose gradients are reduced in pieces, behind which that runs.
+    fn backward(&mut self, frame: &Frame<'_>, column: &Column, kind: PassKind, is_last: bool) {
+        let problem = self.problem;
+        let makes_gradients = matches!(kind, PassKind::Backward | PassKind::Weight);
+        let early = !is_last && makes_gradients && self.reduces_each_micro_batch();
+        let in_pieces = (early || is_last && makes_gradients) && problem.execution.gradient_sync != GradientSync::AtEnd;
+        let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
+        let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
+        if kind != PassKind::Weight {
+            for (cp, &lane) in column.lanes.iter().enumerate() {
+                self.fetch(frame, lane, cp);
+            }
+        }
+        // What streams back starts with the backward, not before the slots ahead of it have ended.
+        let begun: Vec<Vec<TaskId>> = column.lanes.iter().map(|&lane| self.tail(lane)).collect();
+        let mut first = Vec::new();
+        for (index, piece) in (0_u32..).zip(&frame.stage.pieces(buckets)) {
+            let begun = self.backward_piece(frame, column, piece, kind, if index == 0 { &gathered } else { &[] });
+            if index == 0 {
+                first = begun;
+            }
+            for &lane in &column.lanes {
+                if is_last && makes_gradients {
+                    let end = self.last[lane.index()].expect("the piece has just computed");
+                    self.pieces[lane.index()][frame.slot.chunk as usize].push(end);
+                } else if early {
+                    self.reduce_early(frame, lane, piece, index);
+                }
+            }
+        }
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            self.free(frame, lane, cp, kind, first[cp]);
+            if kind != PassKind::Weight {
+                self.stream(frame, lane, cp, CopyKind::HostToDevice, &begun[cp]);
+            }
+        }
+    }
+
+    /// Memory of a backward: logits go with its start, activations with its end, and a recomputed layer is held in between.
+    fn free(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize, kind: PassKind, first: TaskId) {
+        let share = &frame.content.shares[cp];
+        let end = self.last[lane.index()].expect("the pass has just computed");
+        if kind != PassKind::Weight {
+            if frame.stage.last && self.problem.execution.unit_times.is_none() {
+                self.effect(first, Moment::End, self.logits, -logits(self.problem, share));
+            }
+            let working = share.tokens * memory::working_bytes_per_token(self.problem, &frame.stage);
+            let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
+            self.effect(first, Moment::Start, self.working, working);
+            self.effect(end, Moment::End, self.working, -working);
+            self.buffers(frame, cp, first, end);
+        }
+        if matches!(kind, PassKind::Backward | PassKind::Weight) {
+            let bytes = self.kept(frame, cp);
+            self.effect(end, Moment::End, self.activations, -bytes);
+            self.close_state(frame, end);
+        }
+    }
+
+    /// Backward of some layers of a stage; returns the first task of each lane.
+    fn backward_piece(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        piece: &Stage,
+        kind: PassKind,
+        gathered: &[[TaskId; 2]],
+    ) -> Vec<TaskId> {
+        if let Some(units) = self.problem.execution.unit_times {
+            let per_token = match kind {
+                PassKind::Input => units.input,
+                PassKind::Weight => units.weight,
+                _ => units.input + units.weight,
+            };
+            let role = if kind == PassKind::Weight { Role::WeightGradient } else { Role::Backward };
+            return self.unit_pass(frame, column, role, per_token);
+        }
+        if kind == PassKind::Weight {
+            return self.weight_gradients(frame, column, piece);
+        }
+        let whole = self.problem.execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
+        let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
+        let leads = self.input_gradients(frame, column, piece, kind, gathered);
+        again.unwrap_or(leads)
+    }
+
+    /// Gradients of inputs, and of weights too in a whole backward.
+    fn input_gradients(
+        &mut self,
+        frame: &Frame<'_>,
+        column: &Column,
+        piece: &Stage,
+        kind: PassKind,
+        gathered: &[[TaskId; 2]],
+    ) -> Vec<TaskId> {
+        let begun = self.begin_exchanges(frame, column, piece, kind);
+        let (problem, n_layers, micro_batch) = (self.problem, piece.n_layers(), frame.slot.micro_batch);
+        let (mut leads, mut firsts) = (Vec::new(), Vec::new());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let share = &frame.content.shares[cp];
+            let in_part = matches!(problem.execution.recompute, Recompute::Selective | Recompute::FeedForward);
+            let recomputes = in_part && piece.again().n_layers() > 0 && share.tokens > 0;
+            let first = recomputes.then(|| {
+                let key = OpKey::new(Part::Again, kind, piece, frame, cp);
+                let op = self.known_op(key, |builder| builder.recomputed(piece, share));
+                self.compute_op(lane, Role::Recompute, micro_batch, op, &[])
+            });
+            let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
+                let mut ops = if piece.last { layer::head(problem, share.tokens, kind) } else { Vec::new() };
+                ops.extend(layer::host(problem, if share.tokens > 0 { n_layers } else { 0 }));
+                // One layer of the kind that the piece ends with leads; its share is left out of the rest.
+                ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
+                ops
+            });
+            let preds = awaited(gathered.get(cp), problem.execution.overlap.backward_prefetch);
+            let lead = self.compute_op(lane, Role::Backward, micro_batch, op, &preds);
+            leads.push(lead);
+            firsts.push(first.unwrap_or(lead));
+        }
+        let attended = self.attention(column, frame, n_layers, pass_of(kind), Role::Backward, &leads);
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let op = self.known_op(OpKey::new(Part::Rest, kind, piece, frame, cp), |builder| {
+                let mut ops = builder.attention_after(frame.content, cp, n_layers, pass_of(kind));
+                ops.extend(layer::repeated(&layer::before_attention(problem, tokens, kind), n_layers));
+                ops.extend(builder.after_attention(&all_but_one_layer(piece), tokens, kind));
+                builder.slowed(ops, begun.len())
+            });
+            let mut preds: Vec<TaskId> = attended[cp].clone();
+            preds.extend(gathered.get(cp).map(|pair| pair[1]));
+            self.compute_op(lane, Role::Backward, micro_batch, op, &preds);
+        }
+        self.end_exchanges(frame, column, piece, kind, begun);
+        firsts
+    }
+
+    fn recomputed(&self, piece: &Stage, share: &Share) -> Ops {
+        let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
+        let of = |n: u32, with_experts: bool| {
+            layer::repeated(&layer::recomputed_part(self.problem, share.tokens, &documents, with_experts), n)
+        };
+        let mut ops = of(piece.again_dense, false);
+        ops.extend(of(piece.again_expert, true));
+        ops
+    }
+
+    /// Weight gradients alone: no attention, no exchange.
+    fn weight_gradients(&mut self, frame: &Frame<'_>, column: &Column, piece: &Stage) -> Vec<TaskId> {
+        let mut tasks = Vec::with_capacity(column.lanes.len());
+        for (cp, &lane) in column.lanes.iter().enumerate() {
+            let tokens = frame.content.shares[cp].tokens;
+            let op = self.known_op(OpKey::new(Part::Rest, PassKind::Weight, piece, frame, cp), |builder| {
+                weight_ops(builder.problem, piece, tokens, |stage, kind| builder.after_attention(stage, tokens, kind))
+            });
+            tasks.push(self.compute_op(lane, Role::WeightGradient, frame.slot.micro_batch, op, &[]));
+        }
+        tasks
+    }
+}
+
+/// Gathers that a lane's first layer waits for: those of all layers where none is gathered while others compute. That puts the sum of
+/// all gathers before the pass instead of one before each layer, which takes as long.
+fn awaited(gathered: Option<&[TaskId; 2]>, prefetch: bool) -> Vec<TaskId> {
+    gathered.map_or_else(Vec::new, |pair| if prefetch { vec![pair[0]] } else { pair.to_vec() })
+}
+
+fn logits(problem: &Problem, share: &Share) -> i64 {
+    i64::try_from(share.tokens * memory::logit_bytes_per_token(problem)).expect("logits stay below 2^63 bytes")
+}
+
+/// The layer that leads the backward of a piece.
+const fn one_layer(piece: &Stage) -> Stage {
+    let expert = piece.n_expert > 0;
+    let dense = !expert && piece.n_dense > 0;
+    Stage { n_dense: dense as u32, n_expert: expert as u32, first: false, last: false, again_dense: 0, again_expert: 0 }
+}
+
+const fn all_but_one_layer(piece: &Stage) -> Stage {
+    let one = one_layer(piece);
+    Stage { n_dense: piece.n_dense - one.n_dense, n_expert: piece.n_expert - one.n_expert, ..one }
+}
+
+/// GEMM of the weight gradients of some layers, and of the head where the piece has it.
+pub(super) fn weight_ops(
+    problem: &Problem,
+    piece: &Stage,
+    tokens: u64,
+    after_attention: impl Fn(&Stage, PassKind) -> Ops,
+) -> Ops {
+    let mut ops = if piece.last { layer::head(problem, tokens, PassKind::Weight) } else { Vec::new() };
+    let before = layer::before_attention(problem, tokens, PassKind::Weight);
+    ops.extend(layer::repeated(&before, piece.n_layers()));
+    ops.extend(after_attention(piece, PassKind::Weight));
+    ops
+}

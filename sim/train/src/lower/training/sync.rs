@@ -1,0 +1,299 @@
+//! What data-parallel ranks do together: gradient reduction, optimizer, parameter gather.
+//!
+//! Gradients of a chunk are reduced in pieces, each behind the part of the last backward that made it, over the ranks that
+//! hold the same parameters; experts have groups of their own. All ranks enter the reductions in one order: chunks from the
+//! end of the path, pieces as backward makes them.
+//!
+//! With ZeRO 3 a rank never holds whole gradients, so every micro-batch's backward is reduced, not the last one alone (arXiv:1910.02054,
+//! section 5.2); below it the scenario says so (`gradient_sync = "each_micro_batch"`).
+
+use hw::Rank;
+
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
+use crate::layout::{Position, Zero};
+use crate::lower::layer;
+use crate::memory;
+use crate::problem::GradientSync;
+use crate::stage::Stage;
+use engine::task::{Collective, LaneId, Role, TaskId};
+
+/// Parameters of a stage that are held together: bytes of one number format, and the ranks that hold the same.
+struct Held {
+    parameters: f64,
+    members: Vec<Rank>,
+    is_expert: bool,
+}
+
+/// Which exchange of a role it is: equal on all ranks that take part.
+#[derive(Clone, Copy)]
+struct Turn {
+    position: u32,
+    part: u32,
+    micro_batch: u32,
+}
+
+impl Turn {
+    /// An exchange at the end of the step; slot positions of ZeRO 3 gathers stay far below its part.
+    const fn at_end(position: u32) -> Self {
+        Self { position, part: 1000, micro_batch: NO_MICRO_BATCH }
+    }
+}
+
+impl Builder<'_> {
+    /// Ranks that hold the same non-expert parameters as a position.
+    pub(super) fn shard_group(&self, position: Position) -> Vec<Rank> {
+        let layout = &self.problem.layout;
+        let positions = (0..layout.dp).flat_map(|dp| (0..layout.cp).map(move |cp| Position { dp, cp, ..position }));
+        positions.map(|position| layout.rank(position)).collect()
+    }
+
+    /// Ranks that hold the same experts as a position.
+    fn expert_shard_group(&self, position: Position) -> Vec<Rank> {
+        let layout = &self.problem.layout;
+        let span = layout.expert_span().expect("the scenario reader checks expert groups");
+        let like = |at: u32, n: u32, degree: u32| (at % n..degree).step_by(n as usize);
+        let mut ranks = Vec::new();
+        for dp in like(position.dp, span.dp, layout.dp) {
+            for cp in like(position.cp, span.cp, layout.cp) {
+                if layout.expert_tp > 1 || layout.ep == 1 {
+                    ranks.push(layout.rank(Position { dp, cp, ..position }));
+                } else {
+                    let tps = like(position.tp, span.tp, layout.tp);
+                    ranks.extend(tps.map(|tp| layout.rank(Position { dp, cp, tp, ..position })));
+                }
+            }
+        }
+        ranks
+    }
+
+    fn held(&self, lane: LaneId, stage: &Stage) -> [Held; 2] {
+        let position = self.problem.layout.position(self.graph.lanes[lane.index()].rank);
+        let (shared, experts) = memory::stage_parameters(self.problem, stage);
+        let members = self.shard_group(position);
+        let of_experts = if experts > 0.0 { self.expert_shard_group(position) } else { Vec::new() };
+        [
+            Held { parameters: shared, members, is_expert: false },
+            Held { parameters: experts, members: of_experts, is_expert: true },
+        ]
+    }
+
+    fn is_alone(&self) -> bool {
+        self.problem.execution.unit_times.is_some() || self.problem.layout.n_shards() < 2
+    }
+
+    /// Chunks of a lane from the end of the path, with their stages.
+    fn chunks(&self, lane: LaneId) -> Vec<(usize, Stage)> {
+        let pp = self.problem.layout.position(self.graph.lanes[lane.index()].rank).pp;
+        let mut chunks: Vec<(usize, usize)> = (0..self.problem.layout.chunks)
+            .map(|chunk| (stage_index(self.problem, pp, chunk), chunk as usize))
+            .collect();
+        chunks.sort_unstable_by(|a, b| b.cmp(a));
+        chunks.into_iter().map(|(stage, chunk)| (chunk, self.stages[stage])).collect()
+    }
+
+    pub(super) fn lane_ids(&self) -> impl Iterator<Item = LaneId> + use<> {
+        (0..u32::try_from(self.graph.lanes.len()).expect("lanes fit u32")).map(LaneId)
+    }
+
+    /// Reduces gradients; the optimizer waits for all of them.
+    pub(super) fn sync_gradients(&mut self) {
+        if self.is_alone() {
+            return;
+        }
+        let n_pieces = match self.problem.execution.gradient_sync {
+            GradientSync::Overlapped | GradientSync::EachMicroBatch => GRADIENT_BUCKETS,
+            GradientSync::AtEnd => 1,
+        };
+        for lane in self.lane_ids() {
+            let end = self.tail(lane);
+            let mut synced = Vec::new();
+            for (chunk, stage) in self.chunks(lane) {
+                for (index, piece) in (0_u32..).zip(stage.pieces(n_pieces)) {
+                    let made = self.pieces[lane.index()][chunk].get(index as usize).copied();
+                    let behind = self.problem.execution.gradient_sync != GradientSync::AtEnd;
+                    let preds = made.filter(|_| behind).map_or_else(|| end.clone(), |task| vec![task]);
+                    let chunk = u32::try_from(chunk).expect("chunks fit u32");
+                    synced.extend(self.reduce(lane, &piece, Turn::at_end(chunk * GRADIENT_BUCKETS + index), &preds));
+                }
+            }
+            synced.extend(self.sync_tied(lane, &end));
+            self.gate[lane.index()].extend(synced);
+        }
+    }
+
+    /// Whether each micro-batch's gradients are reduced, because no rank holds them whole.
+    pub(super) fn reduces_each_micro_batch(&self) -> bool {
+        self.has_peers && self.problem.reduces_each_micro_batch()
+    }
+
+    /// Reductions of what a piece of a micro-batch's backward has just made.
+    pub(super) fn reduce_early(&mut self, frame: &Frame<'_>, lane: LaneId, piece: &Stage, index: u32) {
+        let made = self.last[lane.index()].expect("the piece has just computed");
+        let turn = Turn { position: frame.position, part: 2000 + 2 * index, micro_batch: frame.slot.micro_batch };
+        self.reduce(lane, piece, turn, &[made]);
+    }
+
+    /// Reductions of a piece's gradients.
+    fn reduce(&mut self, lane: LaneId, piece: &Stage, turn: Turn, preds: &[TaskId]) -> Vec<TaskId> {
+        let kind =
+            if self.problem.layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
+        let element = hw::Bytes(self.problem.execution.gradient_dtype.bytes()).as_f64();
+        let held = self.held(lane, piece);
+        held.into_iter()
+            .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
+            .map(|held| {
+                let bytes = hw::Bytes::from_f64(held.parameters * element).0;
+                self.together(lane, Role::GradientSync, kind, bytes, turn, &held, preds)
+            })
+            .collect()
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "a collective is described by all of these")]
+    fn together(
+        &mut self,
+        lane: LaneId,
+        role: Role,
+        kind: Collective,
+        bytes: u64,
+        turn: Turn,
+        held: &Held,
+        preds: &[TaskId],
+    ) -> TaskId {
+        let op = self.collective(kind, bytes, &held.members, 1);
+        let group = self.graph.add_group(&held.members);
+        let Turn { position, part, micro_batch } = turn;
+        let part = part + u32::from(held.is_expert);
+        let meeting = self.meeting(MeetingKey { role, group, position, part });
+        self.join(meeting, op, lane, role, micro_batch, preds)
+    }
+
+    /// Gradients of a table that the first and the last pipeline rank share.
+    fn sync_tied(&mut self, lane: LaneId, preds: &[TaskId]) -> Option<TaskId> {
+        let (layout, model) = (&self.problem.layout, &self.problem.model);
+        let position = layout.position(self.graph.lanes[lane.index()].rank);
+        let ends: Vec<u32> = (0..layout.pp)
+            .filter(|&pp| {
+                let stages = (0..layout.chunks).map(|chunk| self.stages[stage_index(self.problem, pp, chunk)]);
+                stages.into_iter().any(|stage| stage.first || stage.last)
+            })
+            .collect();
+        if !model.tied || ends.len() < 2 || !ends.contains(&position.pp) {
+            return None;
+        }
+        let members: Vec<Rank> = ends.iter().map(|&pp| layout.rank(Position { pp, ..position })).collect();
+        let parameters = hw::Tokens(model.vocab * model.hidden).as_f64() / f64::from(layout.tp);
+        let element = hw::Bytes(self.problem.execution.gradient_dtype.bytes()).as_f64();
+        let bytes = hw::Bytes::from_f64(parameters * element).0;
+        let held = Held { parameters, members, is_expert: false };
+        Some(self.together(
+            lane,
+            Role::GradientSync,
+            Collective::AllReduce,
+            bytes,
+            Turn::at_end(u32::MAX),
+            &held,
+            preds,
+        ))
+    }
+
+    /// Adam on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
+    pub(super) fn optimizer(&mut self) {
+        if self.problem.execution.unit_times.is_some() {
+            return;
+        }
+        let layout = self.problem.layout;
+        for lane in self.lane_ids() {
+            let sharded = layout.zero >= Zero::OptimizerStates;
+            let parameters: f64 = self
+                .chunks(lane)
+                .iter()
+                .map(|(_, stage)| {
+                    let (shared, experts) = memory::stage_parameters(self.problem, stage);
+                    let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
+                    shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards())
+                })
+                .sum();
+            self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, layer::optimizer(parameters), &[]);
+        }
+        if self.gathers_parameters() && !self.problem.execution.overlap.parameter_gather {
+            for lane in self.lane_ids() {
+                let preds = self.tail(lane);
+                for (chunk, stage) in self.chunks(lane) {
+                    self.gather_chunk(lane, chunk, &stage, &preds);
+                }
+            }
+        }
+    }
+
+    fn gathers_parameters(&self) -> bool {
+        matches!(self.problem.layout.zero, Zero::OptimizerStates | Zero::Gradients) && !self.is_alone()
+    }
+
+    /// With the overlap, the step begins with the gather of each chunk's parameters, first stage first.
+    pub(super) fn gather_ahead(&mut self) {
+        if !self.gathers_parameters() || !self.problem.execution.overlap.parameter_gather {
+            return;
+        }
+        for lane in self.lane_ids() {
+            for (chunk, stage) in self.chunks(lane).into_iter().rev() {
+                let gathered = self.gather_chunk(lane, chunk, &stage, &[]);
+                self.ahead[lane.index()][chunk] = gathered.last().copied();
+            }
+        }
+    }
+
+    /// With ZeRO 3 the parameters of the stage, first layer (with the embedding in forward, with the head in backward) and rest, gathered
+    /// at most one pass ahead.
+    pub(super) fn gather(&mut self, frame: &Frame<'_>, column: &Column, first_part: u32) -> Vec<[TaskId; 2]> {
+        let layout = &self.problem.layout;
+        if layout.zero < Zero::Parameters || layout.n_shards() < 2 || self.problem.execution.unit_times.is_some() {
+            return Vec::new();
+        }
+        let n_layers = frame.stage.n_layers().max(1);
+        let bytes = |stage: &Stage| {
+            let (shared, experts) = memory::stage_parameters(self.problem, stage);
+            hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0
+        };
+        let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
+        let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
+        let all = bytes(&frame.stage);
+        let end = bytes(&Stage { first, last, ..Stage::default() });
+        let lead = if n_layers == 1 { all } else { all.min(layer + end) };
+        let rest = (all - lead) / u64::from((n_layers - 1).max(1));
+        let members = self.shard_group(layout.position(column.ranks[0]));
+        let ops = [(lead, 1), (rest, n_layers - 1)]
+            .map(|(bytes, n)| self.collective(Collective::AllGather, bytes, &members, n));
+        let group = self.graph.add_group(&members);
+        let lanes = column.lanes.clone();
+        let mut tasks = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let tail = self.tail(lane);
+            let mut part = first_part;
+            tasks.push(ops.map(|op| {
+                let role = Role::ParameterGather;
+                let meeting = self.meeting(MeetingKey { role, group, position: frame.position, part });
+                part += 1;
+                let micro_batch =
+                    if frame.content.shares[0].tokens == 0 { NO_MICRO_BATCH } else { frame.slot.micro_batch };
+                self.join(meeting, op, lane, role, micro_batch, &tail)
+            }));
+        }
+        tasks
+    }
+
+    fn gather_chunk(&mut self, lane: LaneId, chunk: usize, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
+        let element = hw::Bytes(self.problem.dtype.bytes()).as_f64();
+        let turn = Turn::at_end(u32::try_from(chunk).expect("chunks fit u32"));
+        let held = self.held(lane, stage);
+        held.into_iter()
+            .filter(|held| held.parameters > 0.0 && held.members.len() > 1)
+            .map(|held| {
+                let bytes = hw::Bytes::from_f64(held.parameters * element).0;
+                self.together(lane, Role::ParameterGather, Collective::AllGather, bytes, turn, &held, preds)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

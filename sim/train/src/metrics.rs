@@ -1,0 +1,228 @@
+//! The contract's figures, computed from played steps and the problem only; one definition each (`docs/output.md`).
+//!
+//! Units are in the keys. Ratios are shares of the step, averaged over ranks and steps unless a key says otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub mod causes;
+mod peak;
+mod shares;
+
+use engine::cost::{CostModel, Source};
+use crate::experts::{self, ExpertLoad};
+use crate::layout::{ContextExchange, Layout, Zero};
+use crate::lower::layer;
+use crate::problem::{AttentionKernel, Problem, Recompute};
+use crate::schedule::PassKind;
+use crate::stage::{Stage, stages};
+use engine::task::{Document, Op, Pass, Role, Stream, TaskGraph};
+use engine::timeline::Timeline;
+use shares::{EXPOSABLE, Shares};
+
+/// Figures of a job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Metrics {
+    /// Contract keys.
+    pub values: BTreeMap<String, f64>,
+    /// What dominates the step, in words.
+    pub why: String,
+    /// Weakest source among the estimates.
+    pub source: Source,
+    /// Share of busy time outside the measured hull.
+    pub outside_hull_ratio: f64,
+    /// Dimensions outside the hull.
+    pub outside_hull: BTreeSet<&'static str>,
+}
+
+/// A played step.
+pub struct Played {
+    /// Tasks.
+    pub graph: TaskGraph,
+    /// When they ran.
+    pub timeline: Timeline,
+}
+
+/// Metrics over all played steps.
+///
+/// # Panics
+/// When no step was played.
+#[must_use]
+pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Metrics {
+    assert!(!steps.is_empty(), "a job has at least one step");
+    let n_steps = f64_of(steps.len());
+    let n_ranks = f64::from(problem.layout.n_ranks());
+    let shares = Shares::mean(&steps.iter().map(Shares::of).collect::<Vec<_>>());
+    let iteration = steps.iter().map(|step| step.timeline.span().to_seconds().get()).sum::<f64>() / n_steps;
+    let tokens = problem.workload.lengths.iter().map(|&length| hw::Tokens(length).as_f64()).sum::<f64>() / n_steps;
+    let (forward_flops, recomputed_flops) = flops(problem);
+    let (model_flops, recomputed) = (3.0 * forward_flops / n_steps, recomputed_flops / n_steps);
+    let device_flops = problem.cluster.gpu.peak(problem.dtype).get() * n_ranks * iteration;
+    let peaks = peak::of_steps(steps);
+    let work = Work::of(steps, cost);
+    let mut values = BTreeMap::new();
+    let mut put = |key: &str, value: f64| {
+        assert!(value.is_finite(), "metric `{key}` must be finite, found {value}");
+        values.insert(key.to_owned(), value);
+    };
+    put("iteration_time_s", iteration);
+    put("tokens_per_s", tokens / iteration);
+    put("tokens_per_s_per_gpu", tokens / iteration / n_ranks);
+    if problem.execution.unit_times.is_none() {
+        put("mfu_ratio", model_flops / device_flops);
+        put("hfu_ratio", (model_flops + recomputed) / device_flops);
+    }
+    put("dp_imbalance_ratio", shares.dp_imbalance);
+    put("rank_imbalance_ratio", shares.rank_imbalance);
+    put("compute_busy_ratio", shares.busy);
+    put("comm_exposed_ratio", shares.exposed);
+    put("wait_ratio", shares.waiting());
+    put("all_to_all_ratio", shares.all_to_all);
+    put("all_to_all_mean_ratio", shares.all_to_all_mean);
+    for ((role, _, key), share) in EXPOSABLE.iter().zip(shares.exposed_by) {
+        // Changes of plan are rare: the key is there where one happened.
+        if *role != Role::Replan || share > 0.0 {
+            put(key, share);
+        }
+    }
+    if steps.iter().any(|step| step.graph.lanes.iter().any(|lane| lane.stage > 0)) {
+        put("bubble_ratio", shares.bubble);
+        put("rank_bubble_ratio", shares.rank_bubble);
+    }
+    if let Some(load) = experts::load(problem, 0) {
+        put("expert_imbalance_ratio", hw::Tokens(load.permille).as_f64() / 1000.0);
+        put("dropped_token_ratio", hw::Tokens(load.dropped_permille).as_f64() / 1000.0);
+        put("all_to_all_over_compute_ratio", experts::of_shapes(problem));
+    }
+    put("peak_memory_bytes", hw::Bytes(peaks.highest).as_f64());
+    put("peak_memory_bytes_min", hw::Bytes(peaks.lowest).as_f64());
+    put("peak_activation_bytes", hw::Bytes(peaks.highest_above_resident).as_f64());
+    for (class, share) in &work.classes {
+        put(&format!("busy_{class}_ratio"), share * shares.busy);
+    }
+    if let Some(price) = problem.cluster.gpu.prices.first() {
+        put("cost_usd_per_step", price.usd_per_hour / 3600.0 * n_ranks * iteration);
+    }
+    Metrics {
+        why: format!("{}; {}", words(problem, &shares, &work), peaks.words),
+        values,
+        source: work.source,
+        outside_hull_ratio: work.outside,
+        outside_hull: work.dimensions,
+    }
+}
+
+fn f64_of(n: usize) -> f64 {
+    hw::Tokens(n as u64).as_f64()
+}
+
+/// Model operations over the whole workload: of one forward, and of what backward computes again. Causal attention counts the pairs
+/// that are computed, so a long document is not credited with the masked half.
+fn flops(problem: &Problem) -> (f64, f64) {
+    // Operations of the whole model: no cut, no padding, no experts but the visited ones, and these for
+    // every token: without expert ranks nothing is merged.
+    let unfused = problem.execution.attention == AttentionKernel::Unfused;
+    let of_stages = stages(problem);
+    let mut whole = problem.clone();
+    whole.layout = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather);
+    whole.execution.attention = AttentionKernel::Flash;
+    let problem = &whole;
+    let tokens: u64 = problem.workload.lengths.iter().sum();
+    let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
+    let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
+    let attention = count(&layer::attention(problem, &documents, 1, Pass::Forward));
+    let after = |load| count(&layer::after_attention(problem, tokens, PassKind::Forward, load));
+    let around = attention + count(&layer::before_attention(problem, tokens, PassKind::Forward));
+    let layers = |stage: &Stage| {
+        let (dense, expert) = (f64::from(stage.n_dense), f64::from(stage.n_expert));
+        (dense + expert) * around + dense * after(None) + expert * after(Some(&ExpertLoad::EVEN))
+    };
+    let again = |stage: &Stage| match problem.execution.recompute {
+        Recompute::Full => layers(&stage.again()),
+        Recompute::Selective if unfused => f64::from(stage.again().n_layers()) * attention,
+        _ => f64::from(stage.again_dense) * count(&layer::recomputed_part(problem, tokens, &documents, false)),
+    };
+    let forward = of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(problem, tokens, PassKind::Forward));
+    (forward, of_stages.iter().map(again).sum())
+}
+
+/// Estimated compute work by class, and where the estimates come from.
+struct Work {
+    classes: BTreeMap<&'static str, f64>,
+    source: Source,
+    outside: f64,
+    dimensions: BTreeSet<&'static str>,
+}
+
+impl Work {
+    fn of(steps: &[Played], cost: &dyn CostModel) -> Self {
+        let mut work =
+            Self { classes: BTreeMap::new(), source: Source::Measured, outside: 0.0, dimensions: BTreeSet::new() };
+        let mut total = 0.0;
+        for step in steps {
+            let mut uses = vec![0_u32; step.graph.ops.len()];
+            let compute = step.graph.tasks.iter().filter(|task| task.stream == Stream::Compute);
+            compute.for_each(|task| uses[task.op.0 as usize] += 1);
+            for (op, &n) in step.graph.ops.iter().zip(&uses).filter(|(_, n)| **n > 0) {
+                total += work.add(op, f64::from(n), cost);
+            }
+        }
+        let total = if total > 0.0 { total } else { 1.0 };
+        work.classes.values_mut().for_each(|seconds| *seconds /= total);
+        work.outside /= total;
+        work
+    }
+
+    fn add(&mut self, op: &Op, n: f64, cost: &dyn CostModel) -> f64 {
+        if let Op::Sequence(parts) | Op::Slowed { parts, .. } = op {
+            return parts.iter().map(|(part, count)| self.add(part, n * f64::from(*count), cost)).sum();
+        }
+        let estimate = cost.estimate(op);
+        let seconds = estimate.time.get() * n;
+        *self.classes.entry(class_of(op)).or_default() += seconds;
+        self.source = self.source.max(estimate.source);
+        self.outside += estimate.outside.get() * n;
+        self.dimensions.extend(estimate.dimension);
+        seconds
+    }
+}
+
+const fn class_of(op: &Op) -> &'static str {
+    match op {
+        Op::Gemm { .. } | Op::GroupedGemm { .. } => "gemm",
+        Op::Attention { .. } => "attention",
+        Op::Host { .. } => "host",
+        _ => "memory_bound",
+    }
+}
+
+/// The step in a sentence: the largest shares first.
+fn words(problem: &Problem, shares: &Shares, work: &Work) -> String {
+    let host = if problem.execution.unit_times.is_some() { "passes of fixed duration" } else { "host overhead" };
+    let names = [
+        ("gemm", "matrix multiplication"),
+        ("attention", "attention"),
+        ("host", host),
+        ("memory_bound", "memory-bound kernels"),
+    ];
+    let mut parts: Vec<(f64, &str)> = names
+        .iter()
+        .filter_map(|(class, name)| work.classes.get(class).map(|share| (share * shares.busy, *name)))
+        .collect();
+    parts.extend(EXPOSABLE.iter().zip(shares.exposed_by).map(|((_, name, _), share)| (share, *name)));
+    let waiting =
+        if problem.layout.pp > 1 { "waiting in the pipeline or for slower ranks" } else { "waiting for slower ranks" };
+    parts.push((shares.waiting(), waiting));
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let shown: Vec<String> = parts
+        .iter()
+        .filter(|(share, _)| *share >= 0.01)
+        .take(4)
+        .map(|(share, name)| format!("{name} {:.0}\u{a0}%", share * 100.0))
+        .collect();
+    format!(
+        "{}; the busiest data-parallel group has {:.2} times the mean work, the busiest rank {:.2} times",
+        shown.join(", "),
+        shares.dp_imbalance,
+        shares.rank_imbalance
+    )
+}

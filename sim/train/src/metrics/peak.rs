@@ -1,0 +1,78 @@
+//! Memory peaks of played steps, and what was live at the highest one.
+
+use super::Played;
+use engine::task::Moment;
+
+/// Peaks over all lanes and steps, bytes.
+pub(super) struct Peaks {
+    pub(super) highest: u64,
+    pub(super) lowest: u64,
+    /// Highest peak less what the lane holds for the whole step: activations, logits, temporary memory.
+    pub(super) highest_above_resident: u64,
+    /// What the fullest rank held at its peak.
+    pub(super) words: String,
+}
+
+pub(super) fn of_steps(steps: &[Played]) -> Peaks {
+    let mut peaks = Peaks { highest: 0, lowest: u64::MAX, highest_above_resident: 0, words: String::new() };
+    let mut fullest = None;
+    for step in steps {
+        for lane in 0..step.graph.lanes.len() {
+            let peak = step.timeline.peak_memory_bytes(lane);
+            let resident: u64 = step.graph.resident[lane].iter().map(|(_, bytes)| bytes).sum();
+            if fullest.is_none() || peak > peaks.highest {
+                fullest = Some((step, lane));
+            }
+            peaks.highest = peaks.highest.max(peak);
+            peaks.lowest = peaks.lowest.min(peak);
+            peaks.highest_above_resident = peaks.highest_above_resident.max(peak.saturating_sub(resident));
+        }
+    }
+    peaks.words = fullest.map_or_else(String::new, |(step, lane)| words(step, lane));
+    peaks
+}
+
+/// Live memory at a lane's peak by label, largest first, as the engine applied it: by time, ends before starts.
+fn live(step: &Played, lane: usize) -> Vec<(String, u64)> {
+    let graph = &step.graph;
+    let mut held = vec![0_i64; graph.labels.len()];
+    for &(label, bytes) in &graph.resident[lane] {
+        held[label.0 as usize] += i64::try_from(bytes).expect("memory stays below 2^63 bytes");
+    }
+    let mut effects: Vec<_> = graph
+        .effects
+        .iter()
+        .filter(|effect| graph.tasks[effect.task.0 as usize].lane.index() == lane)
+        .map(|effect| {
+            let task = effect.task.0 as usize;
+            match effect.moment {
+                Moment::End => (step.timeline.end[task], 0, effect),
+                Moment::Start => (step.timeline.start[task], 1, effect),
+            }
+        })
+        .collect();
+    effects.sort_by_key(|(at, moment, effect)| (*at, *moment, effect.task));
+    let total = |held: &[i64]| held.iter().sum::<i64>();
+    let mut best = held.clone();
+    for (_, _, effect) in effects {
+        held[effect.label.0 as usize] += effect.delta_bytes;
+        if total(&held) > total(&best) {
+            best.clone_from(&held);
+        }
+    }
+    let mut live: Vec<(String, u64)> =
+        graph.labels.iter().cloned().zip(best.iter().map(|bytes| bytes.unsigned_abs())).collect();
+    live.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    live
+}
+
+fn words(step: &Played, lane: usize) -> String {
+    let live = live(step, lane);
+    let total: u64 = live.iter().map(|(_, bytes)| bytes).sum();
+    let shown: Vec<String> = live
+        .iter()
+        .filter(|(_, bytes)| *bytes * 20 >= total && *bytes > 0)
+        .map(|(label, bytes)| format!("{label} {:.1}", hw::Bytes(*bytes).as_f64() / 1_073_741_824.0))
+        .collect();
+    format!("memory peaks on rank {} with {} GiB", step.graph.lanes[lane].rank.0, shown.join(", "))
+}

@@ -1,0 +1,221 @@
+//! Where the time of a played step goes, as shares of it: mean over ranks, each lane counted as often as it occurs.
+
+use std::collections::BTreeMap;
+
+use hw::Time;
+
+use super::{Played, f64_of};
+use engine::task::{Op, Role, Stream};
+
+/// Communication that a rank can be caught waiting for, with its name and its key.
+pub(super) const EXPOSABLE: [(Role, &str, &str); 6] = [
+    (Role::ContextExchange, "exposed context exchange", "exposed_context_ratio"),
+    (Role::TensorExchange, "exposed tensor exchange", "exposed_tensor_ratio"),
+    (Role::ExpertExchange, "exposed expert all-to-all", "exposed_expert_ratio"),
+    (Role::GradientSync, "exposed gradient sync", "exposed_gradient_ratio"),
+    (Role::ParameterGather, "exposed parameter gather", "exposed_gather_ratio"),
+    (Role::Replan, "changes of plan", "replan_ratio"),
+];
+
+/// Where the time of a step goes, as shares of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shares {
+    pub(super) busy: f64,
+    pub(super) exposed: f64,
+    /// All-to-all on the rank that computes most.
+    pub(super) all_to_all: f64,
+    pub(super) all_to_all_mean: f64,
+    pub(super) dp_imbalance: f64,
+    pub(super) rank_imbalance: f64,
+    /// Exposed share by role, for the roles that can be exposed.
+    pub(super) exposed_by: [f64; EXPOSABLE.len()],
+    pub(super) bubble: f64,
+    pub(super) rank_bubble: f64,
+}
+
+impl Shares {
+    pub(super) fn of(step: &Played) -> Self {
+        let span = f64_ns(step.timeline.span().as_ns()).max(1.0);
+        let lanes = Lanes::of(step);
+        let n_ranks: f64 = step.graph.lanes.iter().map(|lane| f64::from(lane.multiplicity)).sum();
+        let mean = |value: &dyn Fn(&Lanes) -> u64| {
+            let weighted =
+                lanes.iter().zip(&step.graph.lanes).map(|(lane, of)| f64_ns(value(lane)) * f64::from(of.multiplicity));
+            weighted.sum::<f64>() / n_ranks / span
+        };
+        let critical = lanes.iter().max_by_key(|lane| lane.busy_ns()).map_or(0, |lane| lane.all_to_all_ns);
+        let (bubble, rank_bubble) = bubbles(step, &lanes);
+        Self {
+            busy: mean(&Lanes::busy_ns),
+            exposed: mean(&|lane: &Lanes| lane.exposed_ns(None)),
+            all_to_all: f64_ns(critical) / span,
+            all_to_all_mean: mean(&|lane: &Lanes| lane.all_to_all_ns),
+            dp_imbalance: dp_imbalance(step, &lanes),
+            rank_imbalance: rank_imbalance(step, &lanes),
+            exposed_by: EXPOSABLE.map(|(role, _, _)| mean(&|lane: &Lanes| lane.exposed_ns(Some(role)))),
+            bubble,
+            rank_bubble,
+        }
+    }
+
+    pub(super) fn mean(all: &[Self]) -> Self {
+        let mean = |get: &dyn Fn(&Self) -> f64| all.iter().map(get).sum::<f64>() / f64_of(all.len());
+        Self {
+            busy: mean(&|s| s.busy),
+            exposed: mean(&|s| s.exposed),
+            all_to_all: mean(&|s| s.all_to_all),
+            all_to_all_mean: mean(&|s| s.all_to_all_mean),
+            dp_imbalance: mean(&|s| s.dp_imbalance),
+            rank_imbalance: mean(&|s| s.rank_imbalance),
+            exposed_by: std::array::from_fn(|index| mean(&|s| s.exposed_by[index])),
+            bubble: mean(&|s| s.bubble),
+            rank_bubble: mean(&|s| s.rank_bubble),
+        }
+    }
+
+    /// Share in which a rank neither computes nor communicates: it waits for slower ranks.
+    pub(super) fn waiting(&self) -> f64 {
+        (1.0 - self.busy - self.exposed).max(0.0)
+    }
+}
+
+pub(super) fn f64_ns(ns: u64) -> f64 {
+    hw::Tokens(ns).as_f64()
+}
+
+/// Busiest data-parallel group over the mean group, each group counted as often as it occurs.
+fn dp_imbalance(step: &Played, lanes: &[Lanes]) -> f64 {
+    let mut groups: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
+    for (lane, of) in lanes.iter().zip(&step.graph.lanes) {
+        let group = groups.entry(of.group).or_default();
+        group.0 += f64_ns(lane.busy_ns());
+        group.1 = f64::from(of.multiplicity);
+    }
+    let groups: Vec<(f64, f64)> = groups.into_values().collect();
+    max_over_mean(&groups)
+}
+
+fn rank_imbalance(step: &Played, lanes: &[Lanes]) -> f64 {
+    let of = |(lane, of): (&Lanes, &engine::task::Lane)| (f64_ns(lane.busy_ns()), f64::from(of.multiplicity));
+    max_over_mean(&lanes.iter().zip(&step.graph.lanes).map(of).collect::<Vec<_>>())
+}
+
+/// Largest value over the weighted mean of (value, weight).
+fn max_over_mean(values: &[(f64, f64)]) -> f64 {
+    let weight: f64 = values.iter().map(|(_, weight)| weight).sum();
+    let mean = values.iter().map(|(value, weight)| value * weight).sum::<f64>() / weight;
+    let max = values.iter().map(|(value, _)| *value).fold(0.0, f64::max);
+    if mean > 0.0 { max / mean } else { 1.0 }
+}
+
+/// First start and last end of a rank's passes, and its work between them, nanoseconds.
+type Passes = ((u64, u64), u64);
+
+/// Idle shares of the pipeline part of a step, first forward to last backward: over all ranks and the whole span (the
+/// contract's `bubble_ratio`), and over the longest span of one rank (the definition of arXiv:2401.10241).
+fn bubbles(step: &Played, lanes: &[Lanes]) -> (f64, f64) {
+    if step.graph.lanes.iter().all(|lane| lane.stage == 0) {
+        return (0.0, 0.0);
+    }
+    let mut groups: BTreeMap<u32, Vec<Passes>> = BTreeMap::new();
+    for (lane, of) in lanes.iter().zip(&step.graph.lanes) {
+        let passes = lane.passes.unwrap_or_default();
+        groups.entry(of.group).or_default().push((passes, lane.useful_ns));
+    }
+    let ratio =
+        |part: u64, whole: u64| if whole == 0 { 0.0 } else { f64_ns(whole.saturating_sub(part)) / f64_ns(whole) };
+    let (mut bubble, mut rank_bubble) = (0.0, 0.0);
+    for ranks in groups.values() {
+        let begin = ranks.iter().map(|((start, _), _)| *start).min().unwrap_or(0);
+        let end = ranks.iter().map(|((_, end), _)| *end).max().unwrap_or(0);
+        let useful: u64 = ranks.iter().map(|(_, useful)| useful).sum();
+        bubble += ratio(useful, end.saturating_sub(begin) * ranks.len() as u64);
+        let longest = ranks.iter().map(|((start, end), _)| end - start).max().unwrap_or(0);
+        rank_bubble += ratio(ranks.iter().map(|(_, useful)| *useful).max().unwrap_or(0), longest);
+    }
+    (bubble / f64_of(groups.len()), rank_bubble / f64_of(groups.len()))
+}
+
+/// Busy intervals of one rank: compute in time order, communication with its role.
+#[derive(Clone, Debug, Default)]
+struct Lanes {
+    compute: Vec<(Time, Time)>,
+    network: Vec<(Time, Time, Role)>,
+    all_to_all_ns: u64,
+    /// First start and last end of its passes, nanoseconds.
+    passes: Option<(u64, u64)>,
+    /// Computation of its passes without recompute, nanoseconds.
+    useful_ns: u64,
+}
+
+impl Lanes {
+    fn of(step: &Played) -> Vec<Self> {
+        let mut lanes = vec![Self::default(); step.graph.lanes.len()];
+        for (index, task) in step.graph.tasks.iter().enumerate() {
+            let (start, end) = (step.timeline.start[index], step.timeline.end[index]);
+            let lane = &mut lanes[task.lane.index()];
+            match task.stream {
+                Stream::Compute => {
+                    lane.compute.push((start, end));
+                    if matches!(task.role, Role::Forward | Role::Backward | Role::WeightGradient | Role::Recompute) {
+                        let (from, to) = ((start - Time::ZERO).as_ns(), (end - Time::ZERO).as_ns());
+                        let (first, last) = lane.passes.unwrap_or((from, to));
+                        lane.passes = Some((first.min(from), last.max(to)));
+                        lane.useful_ns += if task.role == Role::Recompute { 0 } else { to - from };
+                    }
+                }
+                Stream::IntraNode | Stream::InterNode => {
+                    lane.network.push((start, end, task.role));
+                    if is_all_to_all(&step.graph.ops[task.op.0 as usize]) {
+                        lane.all_to_all_ns += (end - start).as_ns();
+                    }
+                }
+                // A message's wait is the receiver's, and counts as waiting.
+                Stream::HostToDevice | Stream::DeviceToHost | Stream::PointToPoint => {}
+            }
+        }
+        for lane in &mut lanes {
+            lane.network.sort_by_key(|(start, end, _)| (*start, *end));
+        }
+        lanes
+    }
+
+    fn busy_ns(&self) -> u64 {
+        self.compute.iter().map(|(start, end)| (*end - *start).as_ns()).sum()
+    }
+
+    /// Time in which the network is busy and compute is not, counted once where streams overlap; the earliest task
+    /// of an overlap is charged.
+    fn exposed_ns(&self, role: Option<Role>) -> u64 {
+        let mut exposed = 0;
+        let mut covered = Time::ZERO;
+        let mut cursor = 0;
+        for &(start, end, of) in &self.network {
+            let from = start.max(covered);
+            if end <= from {
+                continue;
+            }
+            covered = end;
+            while cursor < self.compute.len() && self.compute[cursor].1 <= from {
+                cursor += 1;
+            }
+            let overlap: u64 = self.compute[cursor..]
+                .iter()
+                .take_while(|(begin, _)| *begin < end)
+                .map(|&(begin, finish)| (finish.min(end) - begin.max(from)).as_ns())
+                .sum();
+            if role.is_none_or(|role| role == of) {
+                exposed += (end - from).as_ns() - overlap;
+            }
+        }
+        exposed
+    }
+}
+
+fn is_all_to_all(op: &Op) -> bool {
+    match op {
+        Op::Collective { kind, .. } => *kind == engine::task::Collective::AllToAll,
+        Op::Sequence(parts) | Op::Slowed { parts, .. } => parts.iter().any(|(part, _)| is_all_to_all(part)),
+        _ => false,
+    }
+}

@@ -1,0 +1,241 @@
+//! Training of several tasks that share parts of a model: what is asked (here), how long a part takes on some devices (`cost`), what is
+//! decided (`schedule`), and how it is played by the engine (`lower`, `play`).
+//!
+//! In one iteration every task sends its batch through operators (equal layers of one type, for example an encoder of images) that
+//! other tasks run too, on batches of their own. A *call* is one task's use of an operator. A *MetaOp* is a run of layers
+//! that have one type and one input size and follow each other without a branch (Spindle, arXiv:2409.03365, section 3.1); it is planned as a
+//! whole and cut only between layers.
+
+pub mod cost;
+pub mod curve;
+pub mod flow;
+pub mod lower;
+pub mod play;
+pub mod schedule;
+
+#[cfg(test)]
+pub mod tests;
+
+use hw::{Bytes, Cluster, Seconds};
+
+use crate::problem::Recompute;
+use cost::Size;
+use curve::Curve;
+
+/// Bytes of an element of activations, parameters and gradients.
+pub const ELEMENT: u64 = 2;
+
+/// What a layer computes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Attention and feed-forward.
+    Transformer {
+        /// Query heads.
+        n_heads: u64,
+        /// Key-value heads.
+        n_kv_heads: u64,
+        /// Width of the feed-forward.
+        intermediate: u64,
+        /// Whether the feed-forward has three matrices instead of two.
+        gated: bool,
+        /// Whether a token sees only earlier ones.
+        causal: bool,
+    },
+    /// Two matrices with an activation between them: a projection or a head.
+    FeedForward {
+        /// Width between the matrices.
+        intermediate: u64,
+    },
+    /// Nothing is known but times, which each call gives.
+    Given,
+}
+
+/// A stack of equal layers whose parameters all tasks share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// Name.
+    pub name: String,
+    /// Layers.
+    pub n_layers: u32,
+    /// Width of its output.
+    pub hidden: u64,
+    /// What a layer computes.
+    pub body: Body,
+    /// Parameters of a layer.
+    pub parameters: u64,
+    /// Tensor degrees that may be used, ascending.
+    pub tensor_degrees: Vec<u32>,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Task {
+    /// Name.
+    pub name: String,
+    /// Samples in an iteration.
+    pub batch: u64,
+}
+
+/// One task's use of an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// Index of the task.
+    pub task: usize,
+    /// Index of the operator.
+    pub operator: usize,
+    /// Name inside the task.
+    pub name: String,
+    /// Tokens of a sample.
+    pub tokens: u64,
+    /// Tokens of a sample that go on to later calls (a pooled embedding is one).
+    pub output_tokens: u64,
+    /// Calls, by index, whose output it needs; all come before it.
+    pub after: Vec<usize>,
+    /// Devices and seconds of one layer, forward and backward, as measured; empty where the cost model answers.
+    pub times: Vec<(u32, f64)>,
+}
+
+/// How an iteration is executed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Execution {
+    /// Which activations are computed again.
+    pub recompute: Recompute,
+    /// Whether optimizer states are sharded over the devices that hold the same parameters (ZeRO 1).
+    pub shards_optimizer: bool,
+    /// Host time per layer and pass that kernels cannot hide: a free parameter.
+    pub host_overhead_per_layer: Seconds,
+    /// Part of a measured time that is forward.
+    pub forward_ratio: f64,
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self {
+            recompute: Recompute::Off,
+            shards_optimizer: false,
+            host_overhead_per_layer: Seconds::ZERO,
+            forward_ratio: 1.0 / 3.0,
+        }
+    }
+}
+
+/// Tasks, operators and machine: what is asked.
+#[derive(Clone, Debug)]
+pub struct MultiTask {
+    /// Operators.
+    pub operators: Vec<Operator>,
+    /// Tasks.
+    pub tasks: Vec<Task>,
+    /// Calls, task by task, each behind those that it needs.
+    pub calls: Vec<Call>,
+    /// Machine.
+    pub cluster: Cluster,
+    /// Memory of each device that the framework takes.
+    pub reserved: Bytes,
+    /// Execution.
+    pub execution: Execution,
+}
+
+impl MultiTask {
+    /// Operator of a call.
+    #[must_use]
+    pub fn operator(&self, call: usize) -> &Operator {
+        &self.operators[self.calls[call].operator]
+    }
+
+    /// Samples of a call's task.
+    #[must_use]
+    pub fn batch(&self, call: usize) -> u64 {
+        self.tasks[self.calls[call].task].batch
+    }
+
+    /// Bytes that travel inside a call from a layer to the next.
+    #[must_use]
+    pub fn inner_bytes(&self, call: usize) -> u64 {
+        self.batch(call) * self.calls[call].tokens * self.operator(call).hidden * ELEMENT
+    }
+
+    /// Bytes that a call hands to each call after it.
+    #[must_use]
+    pub fn output_bytes(&self, call: usize) -> u64 {
+        self.batch(call) * self.calls[call].output_tokens * self.operator(call).hidden * ELEMENT
+    }
+
+    /// Memory of a device that the job may use.
+    #[must_use]
+    pub fn room(&self) -> Bytes {
+        Bytes(self.cluster.gpu.memory.0.saturating_sub(self.reserved.0))
+    }
+}
+
+/// A run of equal layers that is planned as a whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MetaOp {
+    /// Task and calls, for people.
+    pub name: String,
+    /// Index of the task.
+    pub task: usize,
+    /// First call; all layers have its operator's type and its input size.
+    pub call: usize,
+    /// Last call, whose output goes on.
+    pub last_call: usize,
+    /// Layers in order: the same index of the same operator is the same parameters.
+    pub layers: Vec<u32>,
+    /// `MetaOps` whose output it needs, by index; all come before it.
+    pub preds: Vec<usize>,
+    /// Longest way from the start: `MetaOps` of one level need nothing of each other.
+    pub level: u32,
+}
+
+/// What is asked, contracted, with the times of every allocation that is worth having.
+#[derive(Clone, Debug)]
+pub struct Work {
+    /// What is asked.
+    pub training: MultiTask,
+    /// `MetaOps`, each behind those that it needs.
+    pub meta_ops: Vec<MetaOp>,
+    /// Sizes of each `MetaOp`: more devices, less time.
+    pub sizes: Vec<Vec<Size>>,
+    /// The times of the sizes as curves.
+    pub curves: Vec<Curve>,
+}
+
+impl Work {
+    /// Asks the cost model for every size of every `MetaOp`.
+    ///
+    /// # Errors
+    /// The name of a call that no number of devices can run.
+    pub fn new(
+        training: MultiTask,
+        meta_ops: Vec<MetaOp>,
+        cost: &dyn engine::CostModel,
+        case: engine::play::Case,
+    ) -> Result<Self, String> {
+        let mut sizes: Vec<Vec<Size>> = Vec::with_capacity(meta_ops.len());
+        for (index, meta_op) in meta_ops.iter().enumerate() {
+            let is_alike = |other: &MetaOp| cost::is_alike(&training, other.call, meta_op.call);
+            let known = meta_ops[..index].iter().position(is_alike);
+            let found = known.map_or_else(|| cost::sizes(&training, meta_op.call, cost, case), |at| sizes[at].clone());
+            if found.is_empty() {
+                let (name, n) = (&meta_op.name, training.cluster.n_gpus());
+                return Err(format!("`{name}` runs on no number of devices from 1 to {n}: none divides its batch"));
+            }
+            sizes.push(found);
+        }
+        let points = |sizes: &Vec<Size>| sizes.iter().map(|size| (size.n_devices, size.seconds())).collect();
+        let curves = sizes.iter().map(|sizes| Curve::new(points(sizes))).collect();
+        Ok(Self { training, meta_ops, sizes, curves })
+    }
+
+    /// Layers of a `MetaOp`.
+    #[must_use]
+    pub fn n_layers(&self, meta_op: usize) -> u32 {
+        u32::try_from(self.meta_ops[meta_op].layers.len()).expect("layers fit u32")
+    }
+
+    /// Devices of the machine.
+    #[must_use]
+    pub const fn n_devices(&self) -> u32 {
+        self.training.cluster.n_gpus()
+    }
+}

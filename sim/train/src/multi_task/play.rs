@@ -1,0 +1,100 @@
+//! Plays a schedule and says where an iteration's time goes.
+
+use hw::topology::Topology;
+use hw::{Bytes, Time};
+
+use super::Work;
+use super::lower::{Extent, lower};
+use super::schedule::Schedule;
+use engine::CostModel;
+use engine::play::{Case, Machine, Outcome, simulate_cases};
+use engine::task::{Role, TaskGraph};
+use engine::timeline::Timeline;
+
+/// A played iteration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Played {
+    /// Seconds, as expected.
+    pub iteration_s: f64,
+    /// Seconds with every cost at its low and at its high end.
+    pub interval_s: [f64; 2],
+    /// What the iteration would take without messages, gradients and optimizer.
+    pub computation_s: f64,
+    /// What messages between pieces add.
+    pub messages_s: f64,
+    /// What gradients and optimizer add.
+    pub sync_s: f64,
+    /// Mean part of the iteration that a device computes forward or backward.
+    pub busy_ratio: f64,
+    /// Bytes that travel between pieces, both ways.
+    pub message_bytes: u64,
+    /// Most memory of a device.
+    pub peak_memory: Bytes,
+    /// Least memory peak of a device.
+    pub least_memory: Bytes,
+}
+
+/// Plays an iteration.
+///
+/// # Errors
+/// A sentence when a device runs out of memory.
+pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Played, String> {
+    let topology = Topology::of(&work.training.cluster);
+    let memory_bytes = work.training.room().0;
+    let machine = |case| Machine { cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
+    let at = |extent, cases: &[Case]| -> Result<(TaskGraph, Vec<Timeline>), String> {
+        let graph = lower(work, schedule, extent);
+        let played = simulate_cases(&graph, &machine(Case::Expected), cases).into_iter();
+        let timelines = played.map(|outcome| finished(work, outcome)).collect::<Result<_, _>>()?;
+        Ok((graph, timelines))
+    };
+    let seconds = |timeline: &Timeline| timeline.span().to_seconds().get();
+    let (graph, timelines) = at(Extent::Iteration, &[Case::Expected, Case::Low, Case::High])?;
+    let iteration_s = seconds(&timelines[0]);
+    let with_messages_s = seconds(&at(Extent::Messages, &[Case::Expected])?.1[0]);
+    let computation_s = seconds(&at(Extent::Computation, &[Case::Expected])?.1[0]);
+    let peaks = (0..graph.lanes.len()).map(|lane| Bytes(timelines[0].peak_memory_bytes(lane)));
+    Ok(Played {
+        iteration_s,
+        interval_s: [seconds(&timelines[1]), seconds(&timelines[2])],
+        computation_s,
+        messages_s: with_messages_s - computation_s,
+        sync_s: iteration_s - with_messages_s,
+        busy_ratio: busy_s(&graph, &timelines[0]) / (iteration_s * f64::from(work.n_devices())),
+        message_bytes: message_bytes(&graph),
+        peak_memory: peaks.clone().max().unwrap_or_default(),
+        least_memory: peaks.min().unwrap_or_default(),
+    })
+}
+
+fn finished(work: &Work, outcome: Outcome) -> Result<Timeline, String> {
+    let gib = |bytes: u64| Bytes(bytes).as_f64() / 1_073_741_824.0;
+    match outcome {
+        Outcome::Done(timeline) => Ok(timeline),
+        Outcome::OutOfMemory { rank, at, allocation, needed, free, .. } => Err(format!(
+            "device {} has no room for {allocation} {:.1} ms into the iteration: {:.2} GiB are needed and {:.2} of {:.2} GiB are free",
+            rank.0,
+            (at - Time::ZERO).to_seconds().get() * 1e3,
+            gib(needed),
+            gib(free),
+            gib(work.training.room().0)
+        )),
+        Outcome::Stuck { waiting } => Err(format!("{} streams wait for each other", waiting.len())),
+    }
+}
+
+/// Device seconds of forward and backward.
+fn busy_s(graph: &TaskGraph, timeline: &Timeline) -> f64 {
+    let passes = graph.tasks.iter().zip(timeline.start.iter().zip(&timeline.end));
+    let passes = passes.filter(|(task, _)| matches!(task.role, Role::Forward | Role::Backward));
+    passes.map(|(_, (&start, &end))| (end - start).to_seconds().get()).sum()
+}
+
+fn message_bytes(graph: &TaskGraph) -> u64 {
+    let messages = graph.tasks.iter().filter(|task| task.role == Role::StageExchange);
+    let bytes = messages.map(|task| match &graph.ops[task.op.0 as usize] {
+        engine::task::Op::Collective { bytes, .. } => *bytes,
+        _ => 0,
+    });
+    bytes.sum()
+}

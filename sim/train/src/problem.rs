@@ -1,0 +1,263 @@
+//! What a policy is asked: model, machine, data and the freedom it has.
+//!
+//! Invariant: the scenario reader has checked every field against the others, so nothing here is re-checked.
+
+use std::borrow::Cow;
+
+use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
+
+use crate::compression::Compression;
+use crate::layout::{Layout, Position, Zero};
+use engine::model::Model;
+use crate::schedule::Schedule;
+use crate::straggler::{Rates, Straggler};
+use crate::workload::Workload;
+
+/// Which activations are dropped in forward and computed again in backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recompute {
+    /// Everything is kept.
+    Off,
+    /// The cheap, large ones: attention internals, norms and activation functions (arXiv:2205.05198, section 5).
+    Selective,
+    /// What is inside the dense feed-forward; its input is kept (Megatron-LM's `--recompute-modules mlp`).
+    FeedForward,
+    /// Only each layer's input is kept.
+    Full,
+}
+
+impl Recompute {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("selective", Self::Selective), ("none", Self::Off), ("mlp", Self::FeedForward), ("full", Self::Full)];
+
+    /// The word of a scenario file.
+    ///
+    /// # Panics
+    /// Never: every value has a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).expect("every value has a word").0
+    }
+}
+
+/// When gradients are reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GradientSync {
+    /// During the last micro-batch's backward, bucket by bucket. With ZeRO 2 the exchanges of earlier micro-batches are left out though a
+    /// rank holds its part alone: the best that a ZeRO 2 could be.
+    Overlapped,
+    /// During every micro-batch's backward, bucket by bucket (DeepSpeed's ZeRO 2; PyTorch DDP and FSDP without `no_sync`).
+    EachMicroBatch,
+    /// After the last backward.
+    AtEnd,
+}
+
+impl GradientSync {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 3] =
+        [("overlapped", Self::Overlapped), ("each_micro_batch", Self::EachMicroBatch), ("at_end", Self::AtEnd)];
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKernel {
+    /// One kernel without a score matrix (arXiv:2307.08691).
+    Flash,
+    /// Batched GEMM, softmax and dropout kernels over the whole score matrix, as Megatron-LM before flash attention.
+    Unfused,
+}
+
+/// How much communication runs behind computation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overlap {
+    /// Share of tensor exchange that runs behind GEMM, 0 to 1.
+    pub tensor: f64,
+    /// Share of expert all-to-all that runs behind computation, 0 to 1.
+    pub expert: f64,
+    /// Time factor of computation while an overlapped exchange takes part of the device, at least 1.
+    pub slowdown: f64,
+    /// Whether stages go on while their message is sent.
+    pub stage: bool,
+    /// Whether parameters are gathered behind the first forward (ZeRO 1, 2) instead of after the optimizer.
+    pub parameter_gather: bool,
+    /// Whether ZeRO 3 gathers layers of a forward while others compute (`forward_prefetch` of PyTorch FSDP, which is off by default:
+    /// there a gather is issued behind the layer before it, and with `CUDA_DEVICE_MAX_CONNECTIONS=1` it runs behind it too).
+    pub forward_prefetch: bool,
+    /// The same in backward (`BackwardPrefetch.BACKWARD_PRE`).
+    pub backward_prefetch: bool,
+}
+
+impl Overlap {
+    /// Nothing behind computation but messages between stages and gathers of ZeRO 3.
+    pub const NONE: Self = Self {
+        tensor: 0.0,
+        expert: 0.0,
+        slowdown: 1.0,
+        stage: true,
+        parameter_gather: false,
+        forward_prefetch: true,
+        backward_prefetch: true,
+    };
+}
+
+/// How tokens spread over experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ExpertTraffic {
+    /// Standard deviation of the logarithm of an expert's popularity, drawn anew for every layer; 0 is even.
+    pub imbalance: f64,
+    /// Tokens that an expert takes, over its even share; further ones are dropped, missing ones padded. `None` drops nothing.
+    pub capacity: Option<f64>,
+    /// Merging of similar tokens before the all-to-all; `None` sends every token.
+    pub compression: Option<Compression>,
+}
+
+/// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
+/// spends an equal part in each. Nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnitTimes {
+    /// Forward.
+    pub forward: u64,
+    /// Gradients of inputs.
+    pub input: u64,
+    /// Gradients of weights.
+    pub weight: u64,
+}
+
+/// How a training step is executed, besides its layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Execution {
+    /// Activation recompute.
+    pub recompute: Recompute,
+    /// Layers of every stage that recompute, from its first on; further ones keep everything (Megatron-LM's `--recompute-num-layers`).
+    pub recompute_layers: u32,
+    /// Gradient reduction.
+    pub gradient_sync: GradientSync,
+    /// Number format in which gradients are kept and reduced.
+    pub gradient_dtype: Dtype,
+    /// Attention kernel.
+    pub attention: AttentionKernel,
+    /// Communication behind computation.
+    pub overlap: Overlap,
+    /// Tokens and experts.
+    pub experts: ExpertTraffic,
+    /// Share of activations that waits in host memory between forward and backward.
+    pub offload: f64,
+    /// Memory taken over memory asked for, for activations; at least 1.
+    pub fragmentation: f64,
+    /// Host time per layer and pass that the kernels of a layer cannot hide (free parameter of a training
+    /// framework: Python, autograd, launches); zero for a graph-captured one.
+    pub host_overhead_per_layer: Seconds,
+    /// Fixed durations instead of operations.
+    pub unit_times: Option<UnitTimes>,
+    /// Layers of every stage along the path; empty splits evenly.
+    pub layers: Vec<u32>,
+    /// Ranks of every stage, where a plan has placed the stages of one pipeline; empty for the layout's.
+    pub places: Vec<Vec<Rank>>,
+    /// Devices that compute slower.
+    pub stragglers: Vec<Straggler>,
+}
+
+impl Default for Execution {
+    fn default() -> Self {
+        Self {
+            recompute: Recompute::Selective,
+            recompute_layers: u32::MAX,
+            gradient_sync: GradientSync::Overlapped,
+            gradient_dtype: Dtype::Bf16,
+            attention: AttentionKernel::Flash,
+            overlap: Overlap::NONE,
+            experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
+            offload: 0.0,
+            fragmentation: 1.0,
+            host_overhead_per_layer: Seconds::ZERO,
+            unit_times: None,
+            layers: Vec::new(),
+            places: Vec::new(),
+            stragglers: Vec::new(),
+        }
+    }
+}
+
+/// A training question.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// Architecture.
+    pub model: Model,
+    /// Machine.
+    pub cluster: Cluster,
+    /// Parallel degrees.
+    pub layout: Layout,
+    /// Pipeline schedule.
+    pub schedule: &'static Schedule,
+    /// Sequences.
+    pub workload: Workload,
+    /// Number format of parameters and activations.
+    pub dtype: Dtype,
+    /// How the step is executed.
+    pub execution: Execution,
+    /// Tokens that a rank may hold in one micro-batch: Skrull's BucketSize C.
+    pub bucket_tokens: u64,
+    /// Memory that the framework, NCCL and fragmentation take from each device.
+    pub reserved_memory: Bytes,
+    /// Seed of every random choice.
+    pub seed: u64,
+}
+
+impl Problem {
+    /// Rates of all devices in a step.
+    #[must_use]
+    pub fn rates(&self, step_index: usize) -> Rates {
+        Rates::at(&self.execution.stragglers, step_index)
+    }
+
+    /// Rank at a position.
+    #[must_use]
+    pub fn rank(&self, position: Position) -> Rank {
+        match self.execution.places.get(position.pp as usize) {
+            // A stage may have fewer ranks than the one that asks.
+            Some(ranks) => ranks[(position.tp as usize).min(ranks.len() - 1)],
+            None => self.layout.rank(position),
+        }
+    }
+
+    /// Position of a rank.
+    ///
+    /// # Panics
+    /// When stages are placed and the rank is in none of them.
+    #[must_use]
+    pub fn position(&self, rank: Rank) -> Position {
+        if self.execution.places.is_empty() {
+            return self.layout.position(rank);
+        }
+        let n = |n: usize| u32::try_from(n).expect("ranks fit u32");
+        let of_stage = |(pp, ranks): (usize, &Vec<Rank>)| {
+            let tp = ranks.iter().position(|&other| other == rank)?;
+            Some(Position { tp: n(tp), pp: n(pp), ..Position::default() })
+        };
+        self.execution.places.iter().enumerate().find_map(of_stage).expect("a rank of the pipeline")
+    }
+
+    /// The problem as a stage sees it: where stages are placed, with the tensor degree of this one.
+    #[must_use]
+    pub fn at_stage(&self, pp: usize) -> Cow<'_, Self> {
+        let Some(ranks) = self.execution.places.get(pp) else { return Cow::Borrowed(self) };
+        let mut own = self.clone();
+        own.layout.tp = u32::try_from(ranks.len()).expect("ranks fit u32");
+        own.layout.sequence_parallel = self.layout.sequence_parallel && ranks.len() > 1;
+        Cow::Owned(own)
+    }
+
+    /// Whether each micro-batch's gradients are reduced, so that no rank adds up whole ones.
+    #[must_use]
+    pub fn reduces_each_micro_batch(&self) -> bool {
+        self.layout.zero >= Zero::Parameters || self.execution.gradient_sync == GradientSync::EachMicroBatch
+    }
+
+    /// Duration of one stage's pass under `UnitTimes`, nanoseconds.
+    #[must_use]
+    pub const fn unit_ns(&self, per_token: u64, tokens: u64) -> u64 {
+        let (pp, chunks) = (self.layout.pp as usize, self.layout.chunks as usize);
+        per_token * tokens * pp as u64 / self.schedule.placement.n_stages(pp, chunks) as u64
+    }
+}

@@ -1,0 +1,216 @@
+//! Claims about every schedule of the table, and the closed forms that papers print.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn check(name: &str, n_ranks: usize, n_micro_batches: usize, durations: [u64; 3]) -> Played {
+    let schedule = named(name).expect("listed");
+    let pipeline = Pipeline::equal(n_ranks, schedule, n_micro_batches, durations);
+    play(&pipeline, &(schedule.order)(&pipeline)).expect("can be played")
+}
+
+#[test]
+fn equal_passes_leave_the_bubble_of_the_closed_form() {
+    // Forward 1, backward 2: span (m + p − 1) · 3 for both.
+    for (p, m) in [(4, 4), (4, 12), (8, 24), (3, 1)] {
+        for name in ["gpipe", "1f1b"] {
+            let played = check(name, p, m, [1, 1, 1]);
+            assert_eq!(played.span, (m + p - 1) as u64 * 3, "{name} {p} {m}");
+        }
+    }
+    assert_eq!(check("1f1b", 4, 4, [1, 1, 1]).bubble_ratio(), 3.0 / 7.0);
+}
+
+#[test]
+fn one_forward_one_backward_holds_as_many_micro_batches_as_stages_follow() {
+    assert_eq!(check("1f1b", 4, 12, [1, 1, 1]).peak_activation, [4, 3, 2, 1]);
+    assert_eq!(check("gpipe", 4, 12, [1, 1, 1]).peak_activation, [12; 4]);
+}
+
+#[test]
+fn ragged_micro_batches_under_1f1b_span_56_units() {
+    // Lengths 4, 1, 2, 1 on four stages, forward = length, backward twice that: span 56, bubble 57.143 %.
+    let schedule = named("1f1b").expect("listed");
+    let mut pipeline = Pipeline::equal(4, schedule, 4, [1, 1, 1]);
+    for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight] {
+        grid.iter_mut().for_each(|row| row.copy_from_slice(&[4, 1, 2, 1]));
+    }
+    let played = play(&pipeline, &(schedule.order)(&pipeline)).expect("can be played");
+    assert_eq!(played.span, 56);
+    assert!((played.bubble_ratio() - 32.0 / 56.0).abs() < 1e-12, "{}", played.bubble_ratio());
+}
+
+/// Published bubbles for F = I = W = 1 and no transfer time: p, m, schedule, (longest span of one rank − work)/span, and the
+/// activation that goes with it in micro-batches of a whole rank. Bubbles: runs of the scheduler of
+/// sail-sg/zero-bubble-pipeline-parallelism @ 39f2c18 and its README's closed form (data/published/pipeline_bubbles.csv). Memory:
+/// 1F1B p, ZB-1p p, ZB-2p 2p − 1, and of the V shapes p, ⌊(p + 2)/2⌋, ⌊(p + 4)/3⌋ (authors' page on arXiv:2405.15362).
+const PUBLISHED: [(usize, usize, &str, f64, usize); 11] = [
+    (4, 12, "zb-1p", 0.0769, 4),
+    (4, 12, "zb-2p", 0.0, 7),
+    (4, 12, "zb-v", 0.0, 4),
+    (4, 12, "v-half", 0.0649, 3),
+    (4, 12, "v-min", 0.1325, 2),
+    (8, 24, "1f1b", 0.2258, 8),
+    (8, 24, "zb-1p", 0.0886, 8),
+    (8, 24, "zb-2p", 0.0, 15),
+    (8, 24, "zb-v", 0.0, 8),
+    (8, 24, "v-half", 0.1056, 5),
+    (8, 24, "v-min", 0.1579, 4),
+];
+
+#[test]
+fn bubbles_are_at_most_the_published_ones_at_the_published_memory() {
+    for (p, m, name, bubble, micro_batches) in PUBLISHED {
+        let played = check(name, p, m, [1, 1, 1]);
+        // Four digits are printed.
+        assert!(played.rank_bubble_ratio() < bubble + 0.5e-4, "{name} {p} {m}: {}", played.rank_bubble_ratio());
+        let chunks = named(name).expect("listed").n_chunks;
+        let peak = played.peak_activation.into_iter().max().expect("ranks");
+        assert!(peak <= (micro_batches * chunks) as u64, "{name} {p} {m}: {peak}");
+    }
+}
+
+#[test]
+fn zb_1p_idles_a_third_of_1f1b_and_zb_2p_and_zb_v_not_at_all() {
+    for (p, m) in [(2, 4), (3, 9), (4, 8), (4, 12), (6, 18), (8, 24), (12, 36)] {
+        let idle = |name: &str| {
+            let played = check(name, p, m, [1, 1, 1]);
+            played.rank_span - played.busy[0]
+        };
+        assert_eq!(idle("1f1b"), 3 * (p as u64 - 1));
+        assert_eq!(idle("zb-1p"), p as u64 - 1, "{p} {m}");
+        assert_eq!((idle("zb-2p"), idle("zb-v")), (0, 0), "{p} {m}");
+    }
+}
+
+#[test]
+fn interleaving_divides_the_bubble_by_the_chunks() {
+    let base = named("interleaved").expect("listed");
+    for (p, m, v) in [(2, 4, 2), (4, 12, 2), (4, 8, 3), (8, 24, 4), (3, 9, 1)] {
+        let pipeline = Pipeline::equal(p, &Schedule { n_chunks: v, ..*base }, m, [1, 1, 1]);
+        let played = play(&pipeline, &(base.order)(&pipeline)).expect("can be played");
+        assert_eq!(played.span, (m * 3 * v + 3 * (p - 1)) as u64, "{p} {m} {v}");
+        // SC21's memory: the warm-up of rank 0 and one more chunk.
+        let ahead = if v == 1 { p } else { 2 * (p - 1) + (v - 1) * p + 1 };
+        assert_eq!(played.peak_activation[0], ahead.min(m * v) as u64);
+    }
+}
+
+#[test]
+fn dualpipe_idles_no_more_than_the_paper_says() {
+    // (p/2 − 1)(forward and backward together + B − 3W) with F = W = 1, B = 2, forward and backward together 3.
+    for (p, m) in [(2, 4), (4, 8), (4, 12), (6, 12), (8, 16), (8, 24), (16, 64)] {
+        let played = check("dualpipe", p, m, [1, 1, 1]);
+        assert!(played.span - played.busy[0] < p as u64 - 1, "{p} {m}: {}", played.span);
+        assert!(played.peak_activation.iter().all(|&peak| peak <= p as u64 + 1));
+    }
+}
+
+/// Micro-batches of a whole rank that a schedule says it holds at most; `None` for all.
+fn stated(name: &str, p: usize) -> Option<usize> {
+    match name {
+        "1f1b" | "zb-1p" | "zb-v" => Some(p),
+        "zb-2p" => Some(2 * p - 1),
+        "v-half" => Some((p + 2) / 2),
+        "v-min" => Some((p + 4) / 3),
+        "dualpipe" => Some(p + 1),
+        _ => None,
+    }
+}
+
+/// Every pass once: a forward and either a whole backward or its two halves.
+fn assert_complete(pipeline: &Pipeline, order: &Order, splits: bool) {
+    for (rank, slots) in order.iter().enumerate() {
+        let mut slots = slots.clone();
+        slots.sort_unstable_by_key(|slot| (slot.chunk, slot.micro_batch, slot.kind));
+        let mut rest = slots.as_slice();
+        for chunk in 0..pipeline.n_chunks {
+            for micro_batch in pipeline.micro_batches(chunk) {
+                let n = rest.iter().take_while(|s| (s.chunk as usize, s.micro_batch as usize) == (chunk, micro_batch));
+                let kinds: Vec<PassKind> = n.map(|slot| slot.kind).collect();
+                let whole = kinds == [PassKind::Forward, PassKind::Backward];
+                let halves = kinds == [PassKind::Forward, PassKind::Input, PassKind::Weight];
+                assert!(whole || (splits && halves), "rank {rank} chunk {chunk} micro-batch {micro_batch}: {kinds:?}");
+                rest = &rest[kinds.len()..];
+            }
+        }
+        assert!(rest.is_empty(), "rank {rank} has more: {rest:?}");
+    }
+}
+
+/// Forward through every stage and back with every input pass, no rest.
+fn critical_path(pipeline: &Pipeline, micro_batch: usize) -> u64 {
+    let stages = 0..pipeline.n_stages();
+    let passes = stages.clone().map(|k| pipeline.forward[k][micro_batch] + pipeline.input[k][micro_batch]);
+    let rank = |stage| pipeline.place(stage, micro_batch).0;
+    let hops = stages.skip(1).filter(|&stage| rank(stage) != rank(stage - 1)).count() as u64;
+    passes.sum::<u64>() + 2 * hops * pipeline.transfer
+}
+
+prop_compose! {
+    fn pipelines()(
+        (index, p, m, chunks) in (0..SCHEDULES.len(), 1..=6_usize, 1..=10_usize, 1..=3_usize),
+        transfer in 0..=5_u64,
+        limit in prop::option::of(0..=200_u64),
+        numbers in prop::collection::vec(0..=20_u64, 4 * 18 * 10),
+    ) -> (&'static Schedule, Pipeline) {
+        let schedule = &SCHEDULES[index];
+        let n_chunks = if schedule.placement == Placement::Loop { chunks } else { schedule.n_chunks };
+        let mut pipeline = Pipeline::equal(p, &Schedule { n_chunks, ..*schedule }, m, [0, 0, 0]);
+        pipeline.transfer = transfer;
+        pipeline.limit = limit;
+        let mut numbers = numbers.into_iter();
+        for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight, &mut pipeline.activation] {
+            for cell in grid.iter_mut().flatten() {
+                *cell = numbers.next().expect("enough");
+            }
+        }
+        (schedule, pipeline)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn every_schedule_is_complete_playable_and_within_its_memory((schedule, pipeline) in pipelines()) {
+        let order = (schedule.order)(&pipeline);
+        assert_complete(&pipeline, &order, schedule.splits_backward);
+        let played = play(&pipeline, &order).expect("can be played");
+        prop_assert!(played.span >= played.busy.iter().copied().max().unwrap_or(0));
+        for micro_batch in 0..pipeline.n_micro_batches {
+            prop_assert!(played.span >= critical_path(&pipeline, micro_batch));
+        }
+        if !["gpipe", "1f1b"].contains(&schedule.name) {
+            let micro_batches = stated(schedule.name, pipeline.n_ranks).unwrap_or(pipeline.n_micro_batches);
+            let cap = greedy::cap(&pipeline, micro_batches);
+            prop_assert!(played.peak_activation.iter().zip(&cap).all(|(peak, cap)| peak <= cap), "{:?} {cap:?}", played);
+        }
+        if pipeline.placement == Placement::Linear {
+            let peak = |name: &str| {
+                let order = (named(name).expect("listed").order)(&pipeline);
+                play(&pipeline, &order).expect("can be played").peak_activation
+            };
+            prop_assert!(peak("1f1b").iter().zip(peak("gpipe")).all(|(few, all)| *few <= all));
+        }
+    }
+}
+
+#[test]
+fn zb_1p_is_never_slower_than_1f1b_on_ragged_micro_batches() {
+    let mut random = engine::random::stream(3, "ragged");
+    for _ in 0..300 {
+        let (p, m) = (1 + random.below(8) as usize, 1 + random.below(16) as usize);
+        let lengths: Vec<u64> = (0..m).map(|_| 1 + random.below(30)).collect();
+        let span = |name: &str| {
+            let schedule = named(name).expect("listed");
+            let mut pipeline = Pipeline::equal(p, schedule, m, [0; 3]);
+            for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight, &mut pipeline.activation] {
+                grid.iter_mut().for_each(|row| row.copy_from_slice(&lengths));
+            }
+            play(&pipeline, &(schedule.order)(&pipeline)).expect("can be played").span
+        };
+        assert!(span("zb-1p") <= span("1f1b") && span("zb-2p") <= span("1f1b"), "{p} {lengths:?}");
+    }
+}
