@@ -11,19 +11,19 @@ mod table;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hw::{Cluster, Dtype};
-use rayon::prelude::*;
 use engine::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
 use engine::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
 use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::Document;
+use hw::{Cluster, Dtype};
+use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::fit::{self, Row};
 
-pub use table::TableError;
 pub(crate) use table::Table;
+pub use table::TableError;
 
 /// Why a table could not be imported.
 #[derive(Debug, Error)]
