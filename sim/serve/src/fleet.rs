@@ -183,6 +183,25 @@ impl Fleet {
         self.groups[..group].iter().map(|group| group.n_replicas).sum()
     }
 
+    /// Tokens of the longest request that some replica holds, with what others always lend it.
+    #[must_use]
+    pub fn context_max_tokens(&self) -> u64 {
+        let always = |group: &Group| {
+            let least = group.scaling.as_ref().map_or(group.n_replicas, |scaling| scaling.replicas_min.max(1));
+            least.min(group.n_replicas)
+        };
+        let n_replicas: Vec<u32> = self.groups.iter().map(always).collect();
+        let mut longest = 0;
+        for (index, group) in self.groups.iter().enumerate() {
+            let limits = &group.engine.limits;
+            let lent = self.lending.as_ref().map_or(0, |terms| terms.lendable(index, &n_replicas));
+            let own = u64::from(limits.kv_blocks / group.engine.table.lanes().ranks);
+            let tokens = (own + lent) * u64::from(limits.block_tokens);
+            longest = longest.max(tokens.min(limits.context_max.into()));
+        }
+        longest
+    }
+
     /// Whether prompts are computed on some replicas and decoded on others.
     #[must_use]
     pub fn is_split(&self) -> bool {

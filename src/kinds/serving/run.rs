@@ -129,6 +129,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         links: dynamics::links(scenario, choice),
         kv_bytes_per_token: dynamics::kv_bytes(scenario),
         outages: dynamics::outages(scenario, choice),
+        lending: kv::terms_of(scenario, choice),
     };
     scaling::timetable(scenario, choice, &mut fleet);
     (fleet, source)
@@ -146,6 +147,10 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
         };
         let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
         metrics::fleet::add(&mut values, &fleet, &served);
+        metrics::lending::add(&mut values, &fleet, &served);
+        if let Some(tokens) = scenario.long_from {
+            metrics::by_length(&mut values, &scenario.requests, &served, tokens);
+        }
         let decisions = planner.as_ref().map(|planner| planner.decisions.as_slice());
         let facts = scaling::hold(scenario, &fleet, decisions, &mut values);
         (values, source, facts)

@@ -49,6 +49,22 @@ pub struct Terms {
     pub parties: Vec<Party>,
 }
 
+impl Terms {
+    /// Blocks that others lend a replica of a group at most, where groups have so many replicas.
+    #[must_use]
+    pub fn lendable(&self, group: usize, n_replicas: &[u32]) -> u64 {
+        if self.borrow == Borrow::Never || !self.parties[group].borrows {
+            return 0;
+        }
+        let mut blocks = 0;
+        for (index, (party, n)) in self.parties.iter().zip(n_replicas).enumerate() {
+            let others = n.saturating_sub(u32::from(index == group));
+            blocks += u64::from(party.lent_max) * u64::from(others);
+        }
+        blocks
+    }
+}
+
 /// What the replicas of a group do.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Party {
