@@ -5,7 +5,7 @@
 pub mod capacity;
 pub mod curriculum;
 pub mod endpoint;
-pub mod kv_sharing;
+mod gone;
 pub mod long_prompt;
 pub mod memory;
 pub mod multi_task;
@@ -208,7 +208,6 @@ pub static KINDS: &[&Card] = &[
     &rental::CARD,
     &endpoint::CARD,
     &long_prompt::CARD,
-    &kv_sharing::CARD,
     &sparse_decode::CARD,
     &multi_task::CARD,
     &pool::CARD,
@@ -239,6 +238,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             let asked = reader.peek("kind").unwrap_or(KINDS[0].name).to_owned();
             match KINDS.iter().find(|kind| asked == kind.name) {
                 Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
+                None if gone::find(&mut reader, &asked) => {}
                 // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
                 None => {
                     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
@@ -259,7 +259,6 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
-    let kv_sharing = kv_sharing::read::POLICIES.map(|(name, _, about)| (name, about));
     let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
@@ -268,7 +267,7 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let of_serving = |(name, about)| ("serving policy", name, about);
     let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
+    let others = long_prompt.into_iter().chain(other).chain(pools);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
     serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()

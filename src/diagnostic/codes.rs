@@ -63,6 +63,8 @@ codes! {
     WrongName = 15,
     /// `policies.run` names no policy.
     NothingRuns = 16,
+    /// The kind of a scenario is an option of another kind now.
+    OldKind = 17,
     /// The configuration of a model cannot be read.
     UnreadableModel = 20,
     /// The configuration of a model lacks something or contradicts itself.
@@ -187,6 +189,8 @@ codes! {
     LateArrivals = 101,
     /// Requests are to be replayed and have no arrivals.
     NoArrivals = 102,
+    /// Words about lending memory mean nothing: nobody borrows, or nobody lends.
+    WrongLending = 103,
     /// There is nothing to rent or nothing to serve.
     NothingToRent = 110,
     /// A budget is no amount of dollars per hour.

@@ -118,9 +118,7 @@ impl Pool {
     pub fn is_conserved(&self) -> bool {
         let cached = self.entries.iter().filter(|entry| entry.holders != ABSENT).count();
         let unheld = self.entries.iter().filter(|entry| entry.holders == 0).count();
-        cached == self.n_cached as usize
-            && unheld == self.evictable.len()
-            && self.balances()
+        cached == self.n_cached as usize && unheld == self.evictable.len() && self.balances()
     }
 
     const fn balances(&self) -> bool {

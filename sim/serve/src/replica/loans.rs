@@ -274,7 +274,11 @@ impl Replica<'_> {
 
     /// Blocks that decoding sequences take in their next iteration.
     fn decode_growth(&self) -> u32 {
-        if self.engine.table.acceptance().is_some() { self.verify_growth() } else { self.phases[self.phase_of(self.step)] }
+        if self.engine.table.acceptance().is_some() {
+            self.verify_growth()
+        } else {
+            self.phases[self.phase_of(self.step)]
+        }
     }
 
     /// Blocks and tokens that prompts under way take in their next iteration.
