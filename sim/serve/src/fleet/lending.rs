@@ -225,11 +225,11 @@ impl Run<'_, '_> {
         self.make_room(at, needs.growth, now);
         let Some(mut room) = self.free(at, now).checked_sub(needs.growth) else { return };
         for head in &needs.heads {
-            if head.blocks + head.spare > room {
+            if head.wanted() > room {
                 let Some(found) = self.provide_for(at, head, room, now) else { return };
                 room = found;
             }
-            room -= head.blocks;
+            room -= head.taken();
         }
     }
 
@@ -240,7 +240,7 @@ impl Run<'_, '_> {
     /// Finds blocks for somebody who waits, `room` of which are at home, all or none. Returns the room that there is then.
     fn provide_for(&mut self, at: u32, head: &Head, room: u32, now: u64) -> Option<u32> {
         let kept = self.free(at, now) - room;
-        let wanted = head.blocks + head.spare;
+        let wanted = head.wanted();
         // Its own requests come first: what it has lent is asked back.
         self.recall(at, wanted - room, now);
         let room = self.free(at, now) - kept;

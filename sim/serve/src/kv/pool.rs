@@ -199,6 +199,13 @@ impl Pool {
         u32::try_from(hit).expect("fewer than 2^32 prefixes")
     }
 
+    /// Blocks of cached prefixes that nobody holds yet.
+    #[must_use]
+    pub fn unheld(&self, ids: &[u32]) -> u32 {
+        let unheld = ids.iter().filter(|id| self.entries[**id as usize].holders == 0).count();
+        u32::try_from(unheld).expect("fewer than 2^32 prefixes") * self.blocks_per_prefix
+    }
+
     /// Holds cached prefixes for a request.
     pub fn hold(&mut self, ids: &[u32]) {
         for id in ids {

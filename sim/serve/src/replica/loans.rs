@@ -55,8 +55,10 @@ pub struct Needs {
 pub struct Head {
     /// Request.
     pub request: u32,
-    /// Blocks that it takes.
+    /// Blocks that it gets for itself.
     pub blocks: u32,
+    /// Blocks of cached prefixes that it holds as the first.
+    pub held: u32,
     /// Blocks that stay free beside it.
     pub spare: u32,
     /// Whether the replica does not hold it alone.
@@ -97,6 +99,18 @@ pub(super) struct Elsewhere {
     pub(super) added: u64,
     /// Ticks less: attention of chunks that lenders compute.
     pub(super) saved: u64,
+}
+
+impl Head {
+    /// Blocks that are not free any more once it is admitted.
+    pub(crate) const fn taken(&self) -> u32 {
+        self.blocks + self.held
+    }
+
+    /// Blocks that must be free before it is admitted.
+    pub(crate) const fn wanted(&self) -> u32 {
+        self.taken() + self.spare
+    }
 }
 
 fn small(n: u64) -> u32 {
@@ -179,10 +193,10 @@ impl Replica<'_> {
         }
         room -= needs.growth;
         for head in &needs.heads {
-            if head.blocks + head.spare > room {
+            if head.wanted() > room {
                 return is_lender || self.borrows_for(head);
             }
-            room -= head.blocks;
+            room -= head.taken();
         }
         false
     }
@@ -244,12 +258,14 @@ impl Replica<'_> {
 
     /// Somebody who waits, and the tokens of the iteration that it takes.
     fn head(&self, waiting: Waiting, budget: u32, batcher: &dyn Batcher) -> Option<(Head, u32)> {
-        let spare = if self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        let is_idle = self.n_running() == 0;
+        let spare = if is_idle { 0 } else { self.limits().watermark_blocks };
         if let Waiting::Again(id) = waiting {
             let slot = self.slots[id as usize];
             if slot.phase == Phase::Swapped {
                 let blocks = self.blocks_of(slot.target - 1);
-                return Some((Head { request: slot.request, blocks, spare: spare + 1, is_long: false }, 0));
+                let spare = spare + u32::from(!is_idle);
+                return Some((Head { request: slot.request, blocks, held: 0, spare, is_long: false }, 0));
             }
         }
         let claim = self.claim(waiting, budget, batcher.reserve());
@@ -257,8 +273,9 @@ impl Replica<'_> {
             return None;
         }
         let spare = if claim.is_whole { spare } else { 0 };
-        let head = Head { request: claim.request, blocks: claim.blocks, spare, is_long: self.is_long(claim.target) };
-        Some((head, claim.tokens))
+        let (request, blocks, is_long) = (claim.request, claim.blocks, self.is_long(claim.target));
+        let held = self.pool.unheld(claim.held);
+        Some((Head { request, blocks, held, spare, is_long }, claim.tokens))
     }
 
     /// Sequences that wait for blocks before they come from elsewhere.
@@ -267,7 +284,8 @@ impl Replica<'_> {
         for moving in self.handover.expected.iter().take(HEADS_SEEN) {
             let blocks = self.blocks_of(moving.tokens);
             let spare = if self.holds_nobody() && heads.is_empty() { 0 } else { self.limits().watermark_blocks };
-            heads.push(Head { request: moving.request, blocks, spare, is_long: self.is_long(moving.tokens) });
+            let is_long = self.is_long(moving.tokens);
+            heads.push(Head { request: moving.request, blocks, held: 0, spare, is_long });
         }
         heads
     }

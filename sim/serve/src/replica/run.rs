@@ -212,7 +212,7 @@ impl Replica<'_> {
     /// its place or its blocks come free only when a sequence ends.
     fn span_steps(&self) -> u64 {
         let is_single = self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some();
-        if is_single || self.is_stepwise() {
+        if is_single || self.is_stepwise() || !self.firsts.is_empty() {
             return 1;
         }
         let until_end = self.next_end() - self.step;

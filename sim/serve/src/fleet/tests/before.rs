@@ -81,7 +81,7 @@ fn a_lender_beside_its_own_requests_is_as_slow_as_it_was_in_the_loop_of_shared_m
     let real = StepTable::new(&config, (512, 32), &roofline, engine::play::Case::Expected);
     for (name, table) in [("linear", table()), ("roofline", real)] {
         for seed in 0..5 {
-            let mut requests = trace(seed, 11, [(1, 16), (1, 16)], 4.0);
+            let mut requests = trace(seed, 10, [(1, 16), (1, 16)], 5.0);
             requests.list[0] = Request::new(Time::ZERO, 1000 + 16 * u32::try_from(seed).expect("small"), 300);
             let old = before(&requests, &table, 2, 60, old::Sharing::Borrow, old::Prefill::Here);
             let engine = Engine { table: table.clone(), ..lender("sarathi", 60, Spans::Closed) };

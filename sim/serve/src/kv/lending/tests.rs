@@ -106,7 +106,7 @@ fn the_planner_never_lowers_the_modelled_rate() {
     let table = StepTable::linear(Seconds::new(1e-2), Seconds::new(1e-5), Seconds::new(3e-7));
     let mut stream = random::stream(13, "loads");
     let mut n_moves = 0;
-    for _ in 0..800 {
+    for _ in 0..2400 {
         let loads = loads(&mut stream);
         let rates = Rates { members: vec![Member { table: &table, exchange: exchange() }; loads.len()] };
         let moves = rates.plan(&loads);
