@@ -161,6 +161,8 @@ struct Claim<'a> {
     /// Tokens of its first chunk.
     tokens: u32,
     blocks: u32,
+    /// Blocks that its first token takes at once: whoever was computed elsewhere decodes in the iteration that takes it in.
+    next: u32,
     /// Whether the blocks are those of the whole prompt.
     is_whole: bool,
 }
@@ -519,13 +521,15 @@ impl<'a> Replica<'a> {
         let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
-        Claim { request, generated, target, shift, held, rest, tokens, blocks, is_whole }
+        let next = self.blocks_of(target) - self.blocks_of(if is_here { target } else { target - 1 });
+        Claim { request, generated, target, shift, held, rest, tokens, blocks, next, is_whole }
     }
 
     /// Takes the blocks of whoever waits longest and gives it a slot; false, and nothing taken, when it has to wait on.
     fn take_in(&mut self, head: Waiting, claim: &Claim<'_>) -> Option<u32> {
         // An idle replica has to start with someone.
         let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        let spare = if self.role() == Role::Outputs { spare + claim.next + self.decode_growth() } else { spare };
         self.pool.hold(claim.held);
         if self.pool.available() < claim.blocks + spare || !self.pool.take(claim.blocks) {
             self.pool.let_go(claim.held);
@@ -641,7 +645,7 @@ impl<'a> Replica<'a> {
         self.phases[phase] -= 1;
         self.context -= u64::from(tokens) + 1;
         let next = u32::from(is_in_step && phase == self.phase_of(self.step));
-        (tokens, self.own_blocks(&slot) + next)
+        (tokens, self.own_blocks(&slot, 0) + next)
     }
 
     /// Cached tokens of a decoding sequence.
@@ -652,12 +656,12 @@ impl<'a> Replica<'a> {
         slot.target + u32::try_from(self.step - slot.joined_step).expect("outputs stay below 2^32 tokens")
     }
 
-    /// Blocks of a decoding sequence's own, but for that of an iteration under way.
-    fn own_blocks(&self, slot: &Slot) -> u32 {
+    /// Blocks of a decoding sequence's own after so many iterations of what is under way, but for that of the next one.
+    fn own_blocks(&self, slot: &Slot, done: u32) -> u32 {
         if self.engine.table.acceptance().is_some() {
             return slot.blocks;
         }
-        self.blocks_of(self.cached_of(slot)) - slot.shared * self.pool.blocks_per_prefix()
+        self.blocks_of(self.cached_of(slot) + done) - slot.shared * self.pool.blocks_per_prefix()
     }
 }
 
