@@ -161,7 +161,7 @@ struct Claim<'a> {
     /// Tokens of its first chunk.
     tokens: u32,
     blocks: u32,
-    /// Blocks that its first token takes at once: whoever was computed elsewhere decodes in the iteration that takes it in.
+    /// Blocks that its first tokens take at once: whoever was computed elsewhere decodes in the iteration that takes it in.
     next: u32,
     /// Whether the blocks are those of the whole prompt.
     is_whole: bool,
@@ -508,6 +508,7 @@ impl<'a> Replica<'a> {
                 (slot.request, slot.generated, slot.target, slot.shift)
             }
         };
+        let output = self.requests.list[request as usize].output;
         let ids = self.requests.prefix(&self.requests.list[request as usize]);
         // At least one token is computed, for its logits.
         let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
@@ -521,8 +522,14 @@ impl<'a> Replica<'a> {
         let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
-        let next = self.blocks_of(target) - self.blocks_of(if is_here { target } else { target - 1 });
+        let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
         Claim { request, generated, target, shift, held, rest, tokens, blocks, next, is_whole }
+    }
+
+    /// Blocks that a sequence of so many cached tokens takes in its first iteration, with so many output tokens left.
+    fn first_growth(&self, tokens: u32, left: u32) -> u32 {
+        let ahead = self.engine.table.tokens_per_sequence().min(left);
+        self.blocks_of(tokens + ahead) - self.blocks_of(tokens)
     }
 
     /// Takes the blocks of whoever waits longest and gives it a slot; false, and nothing taken, when it has to wait on.
