@@ -85,7 +85,7 @@ fn planners(criterion: &mut Criterion) {
             match of.plan(&problem, &context) {
                 Err(why) => println!("{name}: {why}"),
                 Ok(decision) => {
-                    println!("{name}: objective {:?} s, bound {:?} s", decision.objective, decision.bound);
+                    println!("{name}: objective {:?} s, bound {:?} s", decision.objective(), decision.bound());
                     group.bench_function(name, |bencher| bencher.iter(|| of.plan(&problem, &context)));
                 }
             }

@@ -25,7 +25,7 @@ pub mod thunderserve;
 
 use thiserror::Error;
 
-use crate::train::policy::Status;
+use crate::proof::Status;
 
 /// A GPU type that can be rented.
 #[derive(Clone, Debug, PartialEq)]

@@ -13,7 +13,7 @@ use ::highs::{HighsModelStatus, HighsSolutionStatus, Model, SolvedModel};
 use good_lp::solvers::highs::highs;
 use good_lp::{Constraint, Expression, IntoAffineExpression, ProblemVariables, SolverModel, Variable};
 
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::stop;
 
 const SEED: i32 = 0;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use planner::Decision;
 use planner::deploy::long_prompt::{Best, Judged, Question, Way, best};
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use engine::cost::Source;
@@ -157,7 +158,7 @@ fn by_cost(scenario: &LongPrompt, choice: &PromptChoice, row: PolicyResult) -> (
             row.interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
         }
     }
-    let judged = &found.best;
+    let judged = &found.best.plan;
     row.why = format!("{}; {}", binding(&row.metrics), cut_words(&judged.sizes));
     row.planner = Some(facts(&found, expected.bound_s, choice));
     (row, expected.source)
@@ -201,14 +202,17 @@ fn at(scenario: &LongPrompt, choice: &PromptChoice, case: Case) -> At {
     };
     let found = match choice.policy {
         Policy::Best => best(&question),
-        _ => question.judge(way(choice)).map(|best| Best { best, runner_up: None, n_judged: 1, n_too_large: 0 }),
+        _ => question.judge(way(choice)).map(|judged| {
+            let makespan_s = judged.makespan_s();
+            Best { best: Decision::new(judged, planner::Aim::Seconds, makespan_s), n_judged: 1, n_too_large: 0 }
+        }),
     };
     // A single way is compared with what its own attention could do at best.
     let bounded = match (choice.policy, way(choice).is_sparse) {
         (Policy::Best, _) | (_, true) => question,
         _ => Question { sparse: None, ..question },
     };
-    let metrics = found.as_ref().map_or_else(|_| BTreeMap::new(), |found| metrics(&question, &found.best));
+    let metrics = found.as_ref().map_or_else(|_| BTreeMap::new(), |found| metrics(&question, &found.best.plan));
     At { found, metrics, bound_s: bounded.bound().get(), source: table.source }
 }
 
@@ -273,12 +277,12 @@ fn chunk_figures(sizes: &[u64]) -> BTreeMap<String, f64> {
 }
 
 fn facts(found: &Best, bound_s: f64, choice: &PromptChoice) -> PlannerFacts {
-    let objective = found.best.makespan_s();
-    let mut notes = vec![found.best.way.words()];
-    if way(choice).cut != found.best.way.cut && choice.policy != Policy::Best {
+    let objective = found.best.plan.makespan_s();
+    let mut notes = vec![found.best.plan.way.words()];
+    if way(choice).cut != found.best.plan.way.cut && choice.policy != Policy::Best {
         notes.push("gated: several prompts at once fill the pipeline, so chunks stay equal".to_owned());
     }
-    if let Some(other) = &found.runner_up {
+    if let Some(other) = found.best.runner_up().map(|other| &other.plan) {
         let more = (other.makespan_s() / objective - 1.0) * 100.0;
         notes.push(format!(
             "best of {} ways ({} more do not fit memory); runner-up {more:.1} % slower: {}",
@@ -293,7 +297,7 @@ fn facts(found: &Best, bound_s: f64, choice: &PromptChoice) -> PlannerFacts {
         gap_ratio: Some(((objective - bound_s) / objective).max(0.0)),
         status: if choice.policy == Policy::Best { "feasible" } else { "heuristic" }.to_owned(),
         notes,
-        figures: chunk_figures(&found.best.sizes),
+        figures: chunk_figures(&found.best.plan.sizes),
         ..PlannerFacts::default()
     }
 }

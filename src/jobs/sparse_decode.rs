@@ -87,12 +87,12 @@ fn row(scenario: &SparseDecode, name: &str, choice: &DecodeChoice) -> PolicyResu
         Ok(found) => found,
         Err(why) => return PolicyResult { status: "infeasible".to_owned(), why, ..row },
     };
-    let interval = interval(&question, &found.best);
+    let interval = interval(&question, &found.best.plan);
     let planner_wall_s = begun.elapsed().as_secs_f64();
     PolicyResult {
         status: "ok".to_owned(),
-        why: format!("{}; {}", found.best.words(), found.binding),
-        metrics: metrics(&found.best),
+        why: format!("{}; {}", found.best.plan.words(), found.best.limit),
+        metrics: metrics(&found.best.plan),
         interval,
         planner: Some(facts(scenario, choice, &found)),
         measured: Measured { planner_wall_s, simulate_wall_s: 0.0 },
@@ -105,7 +105,7 @@ fn interval(question: &Question<'_>, way: &Decoding) -> BTreeMap<String, [f64; 2
     let (degrees, batches, choices) = ([way.n_gpus], [way.batch], [way.sparse]);
     let at = |case| {
         let one = Question { degrees: &degrees, batches: &batches, choices: &choices, case, ..*question };
-        best(&one).map(|found| found.best)
+        best(&one).map(|found| found.best.plan)
     };
     let (Ok(low), Ok(high)) = (at(Case::Low), at(Case::High)) else { return BTreeMap::new() };
     [
@@ -134,14 +134,14 @@ fn metrics(way: &Decoding) -> BTreeMap<String, f64> {
 }
 
 fn facts(scenario: &SparseDecode, choice: &DecodeChoice, found: &Best) -> PlannerFacts {
-    let way = &found.best;
+    let way = &found.best.plan;
     let objective = way.tokens_per_s_per_gpu();
     let mut notes = vec![format!(
         "best of {} ways that fit, {} do not; all were tried, so the bound is the answer",
         found.all.len(),
         found.n_too_large
     )];
-    if let Some(other) = &found.runner_up {
+    if let Some(other) = found.best.runner_up().map(|other| &other.plan) {
         let less = (1.0 - other.tokens_per_s_per_gpu() / objective) * 100.0;
         notes.push(format!("runner-up, {less:.1} % fewer tokens per GPU: {}", other.words()));
     }
@@ -166,9 +166,9 @@ fn facts(scenario: &SparseDecode, choice: &DecodeChoice, found: &Best) -> Planne
     PlannerFacts {
         objective: Some(objective),
         aim: Aim::TokensPerSPerGpu,
-        bound: Some(objective),
-        gap_ratio: Some(0.0),
-        status: "optimal".to_owned(),
+        bound: found.best.bound(),
+        gap_ratio: found.best.gap(),
+        status: found.best.status.name().to_owned(),
         notes,
         figures,
     }

@@ -17,7 +17,7 @@ pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uni
 
 use super::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
 use crate::milp::{Budget, Unsolved};
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::stop;
 use program::Replicas;
 

@@ -20,7 +20,7 @@ pub mod profile;
 use serve::fleet::scaler::GroupSeen;
 
 use super::{Proof, RentalError, RunnerUp, whole};
-use crate::train::policy::Status;
+use crate::proof::Status;
 
 /// Halvings of the interval of profiled rates: more than a float can tell apart.
 const BISECTIONS: usize = 60;

@@ -29,7 +29,7 @@ pub use typical::{Typical, rates};
 
 use super::{Proof, RentalError, RunnerUp};
 use crate::milp::Budget;
-use crate::train::policy::Status;
+use crate::proof::Status;
 
 /// A machine that can hold layers.
 #[derive(Clone, Debug, PartialEq)]

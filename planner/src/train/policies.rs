@@ -2,7 +2,8 @@
 
 use train::{Plan, Problem};
 
-use crate::train::policy::{Decision, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{PlanError, Policy};
 
 mod best_fit;
 mod bytescale;
@@ -42,8 +43,8 @@ pub fn named(name: &str) -> Option<&'static dyn Policy> {
 }
 
 /// A plan of a policy that knows nothing about its quality.
-fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision {
-    Decision::heuristic(Plan::new(policy, problem, steps))
+fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision<Plan> {
+    Decision::plain(Plan::new(policy, problem, steps))
 }
 
 /// Refuses a sequence that no group can hold.

@@ -87,7 +87,7 @@ impl Batches {
 
     /// The batch with the highest peak.
     pub fn largest(&self) -> &Batch {
-        let largest = self.all.iter().max_by_key(|batch| (batch.choice.way.played.peak_bytes, batch.sequence));
+        let largest = self.all.iter().max_by_key(|batch| (batch.choice.plan.played.peak_bytes, batch.sequence));
         largest.expect("a scenario has batches")
     }
 
@@ -99,7 +99,7 @@ impl Batches {
 
     /// Batches that do not fit.
     pub fn misses(&self) -> Vec<&Batch> {
-        self.all.iter().filter(|batch| batch.choice.residual_bytes > 0).collect()
+        self.all.iter().filter(|batch| batch.choice.plan.residual_bytes > 0).collect()
     }
 
     /// One batch of each length.
@@ -141,7 +141,7 @@ impl Batches {
 
     /// Figures; those of time only where every batch fits, because a run ends at the first that does not.
     pub fn metrics(&self, scenario: &MemoryScenario) -> BTreeMap<String, f64> {
-        let peak = |batch: &Batch| batch.choice.way.played.peak_bytes;
+        let peak = |batch: &Batch| batch.choice.plan.played.peak_bytes;
         let allocated = |bytes: f64| bytes * scenario.fragmentation;
         let padded = 1.0 - float(self.tokens[0]) / float(self.tokens[1]);
         let mut metrics = vec![
@@ -152,8 +152,8 @@ impl Batches {
             ("n_not_fitting", float(self.misses().len() as u64)),
             ("n_batches", float(self.all.len() as u64)),
             ("n_compiles", float(self.compiled.len() as u64)),
-            ("evictions_per_step", self.mean(|batch| batch.choice.way.played.n_evictions as u64)),
-            ("evicted_mean_bytes", self.mean(|batch| batch.choice.way.played.evicted_bytes)),
+            ("evictions_per_step", self.mean(|batch| batch.choice.plan.played.n_evictions as u64)),
+            ("evicted_mean_bytes", self.mean(|batch| batch.choice.plan.played.evicted_bytes)),
             ("padding_ratio", padded),
         ];
         if self.misses().is_empty() {
@@ -224,8 +224,8 @@ impl Sized {
         Batch {
             sequence: self.sequence,
             undisturbed_ns: times.map(|times| times.iter().sum()),
-            again_ns: times.map(|times| choice.way.played.again(times)),
-            n_checks: compiled.programs[choice.way.program].n_checks() as u64,
+            again_ns: times.map(|times| choice.plan.played.again(times)),
+            n_checks: compiled.programs[choice.plan.program].n_checks() as u64,
             original_bytes: play(graph, &original, &self.at, u64::MAX, Eviction::FirstFound).peak_bytes,
             order_bound_bytes: of_orders(graph, &self.at.bytes).bytes,
             floor_bytes: of_working_sets(graph, &self.at.bytes).bytes,

@@ -10,7 +10,7 @@ use super::super::{Answer, Plan, Problem, Proof, RentalError, whole};
 use super::program::Replicas;
 use super::{Options, no_plan, relaxed, serviceable, solve};
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::stop;
 
 /// Choices of slowest configurations that round robin compares at most.

@@ -14,7 +14,7 @@ use serve::replica::Engine;
 
 use super::profile::{batch_max, decode_s, prompt_s};
 use super::{Observed, Proof, RentalError, Rules, RunnerUp, Traffic, count, positive};
-use crate::train::policy::Status;
+use crate::proof::Status;
 
 /// Equal replicas of an engine.
 #[derive(Clone, Debug)]

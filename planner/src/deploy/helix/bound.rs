@@ -34,7 +34,7 @@ use serve::pool::{Curve, Pool, Room};
 use super::replay::TOKEN_BYTES;
 use super::{HandOver, Held, Holding, Machines, Traffic};
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::deploy::RentalError;
 
 /// Batches up to this size are looked at one by one; a larger one counts as if it took its requests no time.

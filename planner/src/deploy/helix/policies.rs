@@ -2,7 +2,7 @@
 
 use super::{Cluster, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
 use crate::milp::Budget;
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::deploy::{Proof, RentalError};
 
 /// Where layers lie.

@@ -11,7 +11,7 @@ use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, va
 
 use super::{Cluster, Flow, HandOver, Range};
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::deploy::{RentalError, whole};
 
 pub(super) struct Found {

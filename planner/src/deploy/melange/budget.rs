@@ -5,7 +5,7 @@
 //! that serves every type of request, and a plan is for one model.
 
 use super::{Load, solve, words};
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::deploy::cost_efficiency::Options;
 use crate::deploy::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
 

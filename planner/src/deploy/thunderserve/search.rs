@@ -10,7 +10,7 @@ use engine::random::{self, Stream};
 use super::group::{self, Speed, Stage};
 use super::transport::{self, Transport};
 use super::{Deployment, Group, Phase, Tabu, Task, bound};
-use crate::train::policy::Status;
+use crate::proof::Status;
 use crate::deploy::{Proof, RentalError, RunnerUp};
 use crate::stop;
 

@@ -18,12 +18,13 @@ use train::bound::Floors;
 use train::lower::training::RankTimes;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use engine::Model;
-use train::Problem;
+use train::{Plan, Problem};
 
 use super::heuristic;
 use crate::train::dacp::flops;
 use crate::train::pack;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use offload::{Offload, Rule};
 
 mod offload;
@@ -80,7 +81,7 @@ impl Policy for ByteScale {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let layout = &problem.layout;
         if layout.dp > 1 {
             let all = layout.dp * layout.cp;
@@ -117,9 +118,10 @@ impl Policy for ByteScale {
             (objective, bound) = (objective + span_s, bound + floor.work_s.max(floor.chain_s));
             steps.push(Step::of_groups(vec![micro_batches]));
         }
-        let (objective, bound) = (Some(objective), Some(bound));
         let on = ranks_of(&steps, longest);
-        let decision = heuristic(CARD.name, problem, steps);
+        let decision = heuristic(CARD.name, problem, steps)
+            .judged(Aim::Seconds, objective)
+            .bounded(Some(Bound::plain(bound)), Status::Heuristic);
         let words = if permille > 0 {
             format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
         } else {
@@ -129,7 +131,7 @@ impl Policy for ByteScale {
         let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(on))].into();
         figures.insert("offload_hidden_ratio".to_owned(), offload.hidden(longest));
         figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
-        Ok(Decision { objective, bound, notes, figures, ..decision })
+        Ok(Decision { notes, figures, ..decision })
     }
 }
 

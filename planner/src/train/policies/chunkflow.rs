@@ -16,7 +16,8 @@ use train::{Plan, Problem, memory};
 
 use super::{deal_longest, heuristic};
 use crate::train::pack;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct ChunkFlow;
@@ -59,7 +60,7 @@ impl Policy for ChunkFlow {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         if problem.layout.pp > 1 && problem.schedule.name != "1f1b" {
             let what = format!("dependent chunks need `schedule = \"1f1b\"`, not `{}`", problem.schedule.name);
             return Err(PlanError::Unsupported(what));

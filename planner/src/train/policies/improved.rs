@@ -15,7 +15,8 @@ use engine::random;
 use engine::task::{Role, Stream};
 use train::{Plan, Problem};
 
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::stop;
 use crate::train::{orders, search};
 
@@ -46,7 +47,7 @@ impl Policy for Improved {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let topology = Topology::of(&problem.cluster);
         let judge = Judge { problem, context, topology: &topology };
         let (start, name, start_s) = judge.start()?;
@@ -71,7 +72,8 @@ impl Policy for Improved {
         let gained = (1.0 - 1.0 / ratio) * 100.0;
         let notes = vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
         let figures = [("improvement_ratio".to_owned(), ratio)].into();
-        Ok(Decision { objective: Some(objective), bound: Some(bound), notes, figures, ..Decision::heuristic(plan) })
+        let decision = Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
+        Ok(Decision { notes, figures, ..decision })
     }
 }
 

@@ -21,7 +21,8 @@ use train::straggler::Rates;
 use train::{Plan, Problem};
 
 use super::all_fit;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
+use crate::proof::{Decision, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 mod allocate;
 mod arrangement;
@@ -35,7 +36,7 @@ mod words;
 use arrangement::Arrangement;
 use costs::Costs;
 use migration::migration;
-use reaction::{Limits, Planned, Planner, Reaction};
+use reaction::{Limits, Answer, Planner, Reaction};
 
 /// The policy.
 pub struct Malleus;
@@ -126,7 +127,7 @@ impl Policy for Malleus {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         supported(problem)?;
         all_fit(problem)?;
         let published = costs::published(context.word("coefficients", "own"));
@@ -187,7 +188,7 @@ struct Job<'a> {
 /// What a step runs.
 struct Chosen {
     step: Step,
-    planned: Planned,
+    planned: Answer,
     rates: Rates,
     /// Predicted, with the pause before it, seconds.
     predicted_s: f64,
@@ -214,7 +215,7 @@ impl Job<'_> {
         let n_late = count(self.context, "reaction_steps", 1.0);
         let mut planned_for = Rates::default();
         let mut planned =
-            Planned { arrangement: self.planner.uniform(), runner_up_s: None, is_exhaustive: true, n_full: 0 };
+            Answer { arrangement: self.planner.uniform(), runner_up_s: None, is_exhaustive: true, n_full: 0 };
         let mut steps = Vec::with_capacity(problem.workload.n_steps());
         for index in 0..problem.workload.n_steps() {
             let known = problem.rates(index.saturating_sub(n_late));

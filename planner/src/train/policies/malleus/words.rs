@@ -3,22 +3,18 @@
 
 use super::arrangement::{Arrangement, Pipeline, Stage};
 use super::{BTreeMap, CARD, Chosen, Decision, GIB, Job, Plan, Rates, Tokens, status};
+use crate::proof::{Aim, Bound};
 
 /// The decision of all steps.
-pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision {
+pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision<Plan> {
     let problem = job.planner.problem;
     let n_steps = f(steps.len());
     let mean = |of: &dyn Fn(&Chosen) -> f64| steps.iter().map(of).sum::<f64>() / n_steps;
     let plan = Plan::new(CARD.name, problem, steps.iter().map(|chosen| chosen.step.clone()).collect());
     let notes = steps.iter().enumerate().filter_map(|(index, chosen)| note(job, index, chosen)).collect();
-    Decision {
-        plan,
-        objective: Some(mean(&|chosen| chosen.predicted_s)),
-        bound: Some(mean(&|chosen| chosen.bound_s)),
-        status: status(job, steps),
-        notes,
-        figures: figures(job, steps),
-    }
+    let bound = Bound::plain(mean(&|chosen| chosen.bound_s));
+    let decision = Decision::new(plan, Aim::Seconds, mean(&|chosen| chosen.predicted_s));
+    Decision { notes, figures: figures(job, steps), ..decision.bounded(Some(bound), status(job, steps)) }
 }
 
 fn f(n: usize) -> f64 {
