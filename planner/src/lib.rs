@@ -10,5 +10,5 @@ mod published;
 pub mod stop;
 pub mod train;
 
+pub use self::train::policy::{Card, Parameter, PlanContext, PlanError, Policy, Value};
 pub use proof::{Aim, Bound, Decision, RunnerUp, Status};
-pub use train::policy::{Card, Parameter, PlanContext, PlanError, Policy, Value};

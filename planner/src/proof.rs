@@ -23,6 +23,8 @@ pub enum Aim {
     Bytes,
     /// Requests per second, within limits where there are any.
     RequestsPerS,
+    /// Share of the requests that meet their limits.
+    AttainmentRatio,
     /// Tokens per second.
     TokensPerS,
     /// Tokens per second and GPU.
@@ -204,7 +206,11 @@ impl<P> Decision<P> {
             std::mem::swap(&mut self.plan, &mut second.plan);
             std::mem::swap(&mut objective.value, &mut second.objective);
         }
-        assert!(objective.aim.order(objective.value, second.objective).is_le(), "{} beside {objective:?}", second.objective);
+        assert!(
+            objective.aim.order(objective.value, second.objective).is_le(),
+            "{} beside {objective:?}",
+            second.objective
+        );
         self.runner_up = Some(second);
         let (bound, status) = (self.bound.take(), self.status);
         self.bounded(bound, status)
@@ -285,7 +291,8 @@ mod tests {
         assert_eq!(names(&swapped), ("sooner", Some("first")));
         // (9 - 8) / 9.
         assert!((swapped.gap().expect("bounded") - 1.0 / 9.0).abs() < 1e-12);
-        let rate = || Decision::new("first", Aim::RequestsPerS, 10.0).bounded(Some(Bound::plain(12.0)), Status::Heuristic);
+        let rate =
+            || Decision::new("first", Aim::RequestsPerS, 10.0).bounded(Some(Bound::plain(12.0)), Status::Heuristic);
         assert_eq!(names(&rate().beside(second("more", 11.0))), ("more", Some("first")));
         assert_eq!(names(&rate().beside(second("equal", 10.0))), ("first", Some("equal")));
         assert!((rate().gap().expect("bounded") - 0.2).abs() < 1e-12);
@@ -310,7 +317,8 @@ mod tests {
         assert!(broken(Aim::Seconds, 10.1) && broken(Aim::TokensPerS, 9.9));
         // What a solver's tolerance explains is none.
         assert!(!broken(Aim::Seconds, 10.000_001) && !broken(Aim::TokensPerS, 10.0));
-        let endless = Decision::new((), Aim::RequestsPerS, 1.0).bounded(Some(Bound::plain(f64::INFINITY)), Status::Heuristic);
+        let endless =
+            Decision::new((), Aim::RequestsPerS, 1.0).bounded(Some(Bound::plain(f64::INFINITY)), Status::Heuristic);
         assert_eq!((endless.bound(), endless.gap()), (None, None));
     }
 }

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use curriculum::fine_tuning::FineTuning;
+use curriculum::generation::{self, Engine, batch};
+use curriculum::{Class, TrainingSet, retested};
+use engine::CostModel;
+use engine::cost::Source;
+use engine::play::Case;
 use hw::Seconds;
 use planner::curriculum::{Best, Choice, Costs, Plan, Question, best};
 use planner::{Aim, Bound, Decision, Status};
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use engine::CostModel;
-use engine::cost::Source;
-use curriculum::fine_tuning::FineTuning;
-use curriculum::generation::{self, Engine, batch};
-use curriculum::{Class, TrainingSet, retested};
-use engine::play::Case;
 use serve::capacity;
 use serve::step_cost::ReplicaConfig;
 

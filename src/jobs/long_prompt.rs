@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use engine::cost::Source;
+use engine::play::Case;
 use planner::Decision;
 use planner::deploy::long_prompt::{Best, Judged, Question, Way, best};
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use engine::cost::Source;
-use engine::play::Case;
 use serve::long_prompt::chunks::{ChunkLaw, Cut, sizes};
 use serve::long_prompt::cost::{Attention, SparseAttention, StageCost};
 use serve::long_prompt::{PromptChunk, laid, play};

@@ -8,9 +8,9 @@ mod scaling;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use engine::cost::Source;
 use engine::play::Case;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
 use serve::metrics;
@@ -146,7 +146,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
         };
         let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
         metrics::fleet::add(&mut values, &fleet, &served);
-        let decisions = planner.as_ref().map(|planner| planner.decisions.as_slice());
+        let decisions = planner.as_ref().map(|planner| planner.steps.as_slice());
         let facts = scaling::hold(scenario, &fleet, decisions, &mut values);
         (values, source, facts)
     };
@@ -223,5 +223,5 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
 /// Names that a serving scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
-    serving::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
+    serve::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
 }

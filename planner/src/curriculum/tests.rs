@@ -81,7 +81,8 @@ fn no_recipe_within_the_budget_beats_the_plan() {
         assert!(found.best.runner_up().is_some() || found.best.plan.recipe.n_stages == 0);
         if let Some(runner_up) = found.best.runner_up().map(|other| &other.plan) {
             assert!(
-                runner_up.mastered() <= found.best.plan.mastered() && runner_up.recipe.is_other_than(&found.best.plan.recipe)
+                runner_up.mastered() <= found.best.plan.mastered()
+                    && runner_up.recipe.is_other_than(&found.best.plan.recipe)
             );
         }
     }

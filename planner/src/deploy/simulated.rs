@@ -125,7 +125,8 @@ mod tests {
     use serve::replica::{Limits, Preemption, Spans};
     use serve::step_cost::StepTable;
 
-    use super::super::{Configuration, Demand, Offer};
+    use super::super::inventory::{Inventory, Offer};
+    use super::super::{Configuration, Demand};
     use super::*;
 
     /// One sequence at a time, every iteration a millisecond: a request of any prompt takes as many milliseconds as it has outputs.
@@ -175,7 +176,7 @@ mod tests {
     fn a_plan_is_served_as_it_says() {
         // Types of 10 and 20 ms; two replicas take half of the first type each, the second one all of the other: 0.5 s and 0.9 s.
         let engine = engine();
-        let offers = vec![Offer { name: "g".to_owned(), usd_per_hour: 1.0, n_available: 2 }];
+        let inventory = Inventory::of(vec![Offer::priced("g", 1.0, 2)]);
         let configuration = |name: &str| Configuration {
             name: name.to_owned(),
             model: 0,
@@ -184,7 +185,7 @@ mod tests {
         };
         let demand = |requests| Demand { name: String::new(), model: 0, requests };
         let problem = Problem {
-            offers,
+            inventory,
             configurations: vec![configuration("a"), configuration("b")],
             demands: vec![demand(100.0), demand(20.0)],
             budget_usd_per_hour: 2.0,

@@ -3,14 +3,14 @@
 //! A policy decides what is computed together; the schedule decides when. Groups that go in step have one order. Besides the
 //! schedules of `sim` there is the shortest one, by mixed-integer program, for small pipelines.
 
+use engine::CostModel;
 use train::lower::training::pipelines;
 use train::schedule::{Order, Pipeline, Schedule};
-use engine::CostModel;
 use train::{Plan, Problem};
 
 use crate::milp::Budget;
-use crate::train::optimal_schedule::{Spanned, optimal_schedule};
 use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::optimal_schedule::{Spanned, optimal_schedule};
 use crate::train::policy::PlanError;
 
 /// The shortest schedule with split backward within 1F1B's memory; the best heuristic where the solver does not finish.

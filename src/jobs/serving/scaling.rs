@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hw::{Seconds, Span, Time};
 use planner::Status;
 use planner::deploy::dynamo::colocated::Colocated;
-use planner::deploy::dynamo::online::{Decision, Deployed, SlaPlanner};
+use planner::deploy::dynamo::online::{Deployed, SlaPlanner, Step};
 use planner::deploy::dynamo::{Rules, Service, Traffic, profile};
 use planner::deploy::hindsight::{Demand, Interval};
 use reports::{PlannerFacts, PolicyResult};
@@ -157,7 +157,7 @@ fn bound(scenario: &Serving, fleet: &Fleet, planned: &Planned, start_up_s: f64, 
 pub fn hold(
     scenario: &Serving,
     fleet: &Fleet,
-    decisions: Option<&[Decision]>,
+    decisions: Option<&[Step]>,
     values: &mut BTreeMap<String, f64>,
 ) -> Option<PlannerFacts> {
     let (planned, start_up_s) = scaling::first(scenario)?;
@@ -193,16 +193,15 @@ pub fn hold(
 }
 
 /// What a planner decided, in words and figures.
-fn describe(decisions: &[Decision], facts: &mut PlannerFacts) {
-    let replicas = |decision: &Decision| decision.replicas.iter().sum::<u32>();
+fn describe(decisions: &[Step], facts: &mut PlannerFacts) {
+    let replicas = |decision: &Step| decision.replicas.iter().sum::<u32>();
     let Some(most) =
         decisions.iter().max_by_key(|decision| (replicas(decision), std::cmp::Reverse(decision.at_s.to_bits())))
     else {
         return facts.notes.push("what holds it back: no interval ended before the run did".to_owned());
     };
     let n = hw::Tokens(decisions.len() as u64).as_f64();
-    facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.binding));
-    facts.notes.extend(most.runner_up.as_ref().map(|about| format!("runner-up then: {about}")));
+    facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.limit));
     facts.figures.insert("n_decisions".to_owned(), n);
     facts.figures.insert("n_replicas_max".to_owned(), f64::from(replicas(most)));
     let errors = decisions.windows(2).map(|pair| (pair[0].forecast - pair[1].requests).abs());

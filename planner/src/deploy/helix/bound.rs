@@ -33,23 +33,15 @@ use serve::pool::{Curve, Pool, Room};
 
 use super::replay::TOKEN_BYTES;
 use super::{HandOver, Held, Holding, Machines, Traffic};
-use crate::milp::{self, Budget, Program, Unsolved};
-use crate::proof::Status;
 use crate::deploy::RentalError;
+use crate::deploy::RentalError;
+use crate::milp::{self, Budget, Program, Unsolved};
+use crate::proof::{Bound, Status};
 
 /// Batches up to this size are looked at one by one; a larger one counts as if it took its requests no time.
 const SIZES_MAX: u32 = 4096;
 /// How near to its limit a row binds.
 const BINDS: f64 = 1.0 - 1e-6;
-
-/// What nothing passes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// Prompt and generated tokens per second.
-    pub tokens_per_s: f64,
-    /// What limits it, in words.
-    pub binding: String,
-}
 
 /// Times of a kind of node, per token and layer.
 struct Speed {
@@ -166,7 +158,7 @@ impl Columns {
             binding.push(format!("{n_busy} of {} {} always at work", self.busy.len(), words.nodes));
         }
         let binding = if binding.is_empty() { "links".to_owned() } else { binding.join(", ") };
-        Ok(Bound { tokens_per_s: (-solved.objective * unit).max(0.0), binding })
+        Ok(Bound { value: (-solved.objective * unit).max(0.0), limit: binding })
     }
 }
 
@@ -197,15 +189,14 @@ fn cache_tokens(pool: &Pool, enters_inside: bool) -> f64 {
         Tokens(nodes.map(|node| node.room.kv_tokens).sum()).as_f64()
     };
     if enters_inside {
-        return Tokens(pool.nodes.iter().map(serve::pool::Node::cache).sum()).as_f64()
-            / f64::from(pool.n_layers);
+        return Tokens(pool.nodes.iter().map(serve::pool::Node::cache).sum()).as_f64() / f64::from(pool.n_layers);
     }
     (0..pool.n_layers).map(held).fold(f64::INFINITY, f64::min)
 }
 
 /// Nothing passes where there is no room for a request.
 fn nothing(held: &Held) -> Bound {
-    Bound { tokens_per_s: 0.0, binding: named(held) }
+    Bound { value: 0.0, limit: named(held) }
 }
 
 /// What no run over a pool passes.

@@ -57,7 +57,11 @@ fn ragged_micro_batches_are_solved_to_the_end() {
         for (p, splits) in [(2, false), (2, true), (3, false), (3, true)] {
             let pipeline = ragged("1f1b", p, lengths);
             let found = check(&pipeline, splits);
-            assert_eq!((found.status, bound_ns(&found)), (Status::Optimal, found.plan.span), "{lengths:?} {p} {splits}");
+            assert_eq!(
+                (found.status, bound_ns(&found)),
+                (Status::Optimal, found.plan.span),
+                "{lengths:?} {p} {splits}"
+            );
             gained += best_heuristic(&pipeline, splits).expect("fits").1 - found.plan.span;
         }
     }

@@ -1,8 +1,8 @@
 //! Best-fit packing (arXiv:2404.10830): sequences, longest first, into the fullest micro-batch that takes them, no padding,
 //! all cut over the context group; micro-batches to data-parallel ranks by operations, heaviest first.
 
-use train::{Plan, Problem};
 use train::plan::{MicroBatch, Step};
+use train::{Plan, Problem};
 
 use super::megatron::together;
 use super::{all_fit, heuristic};

@@ -14,16 +14,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::Model;
 use train::bound::Floors;
 use train::lower::training::RankTimes;
 use train::plan::{MicroBatch, Place, Placement, Step};
-use engine::Model;
 use train::{Plan, Problem};
 
 use super::heuristic;
+use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::flops;
 use crate::train::pack;
-use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use offload::{Offload, Rule};
 

@@ -3,8 +3,8 @@
 //! Every sequence is cut over all context ranks; a micro-batch is one sequence, because its size is set by the longest one
 //! (our reading); sequences are dealt to data-parallel ranks in arrival order.
 
-use train::{Plan, Problem};
 use train::plan::{MicroBatch, Place, Placement, Step};
+use train::{Plan, Problem};
 
 use super::{all_fit, deal, heuristic};
 use crate::proof::Decision;

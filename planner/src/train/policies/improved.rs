@@ -7,17 +7,18 @@
 
 use std::collections::BTreeMap;
 
+use engine::random;
+use engine::task::{Role, Stream};
 use hw::topology::Topology;
 use train::lower::training;
 use train::metrics::causes;
 use train::plan::Step;
-use engine::random;
-use engine::task::{Role, Stream};
 use train::{Plan, Problem};
 
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::stop;
+use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
 
 mod moves;
@@ -72,7 +73,8 @@ impl Policy for Improved {
         let gained = (1.0 - 1.0 / ratio) * 100.0;
         let notes = vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
         let figures = [("improvement_ratio".to_owned(), ratio)].into();
-        let decision = Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
+        let decision =
+            Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
         Ok(Decision { notes, figures, ..decision })
     }
 }

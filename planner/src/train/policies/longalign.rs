@@ -3,9 +3,9 @@
 //! The data set is sorted by length and cut into consecutive batches, whose order is shuffled; inside a batch as DeepSpeed.
 //! Only the simulated steps' sequences are known here, so they are the data set.
 
+use engine::random;
 use train::plan::Step;
 use train::{Plan, Problem};
-use engine::random;
 
 use super::deepspeed::alone;
 use super::{all_fit, deal, heuristic};

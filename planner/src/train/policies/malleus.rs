@@ -36,7 +36,7 @@ mod words;
 use arrangement::Arrangement;
 use costs::Costs;
 use migration::migration;
-use reaction::{Limits, Answer, Planner, Reaction};
+use reaction::{Answer, Limits, Planner, Reaction};
 
 /// The policy.
 pub struct Malleus;

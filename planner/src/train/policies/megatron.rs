@@ -1,12 +1,12 @@
 //! Fixed-length packing as in Megatron-LM's SFT data path: sequences are laid one after another into micro-batches of one
 //! fixed length, padded to it, all cut over the context group.
 
-use train::{Plan, Problem};
 use train::plan::{MicroBatch, Place, Placement, Step};
+use train::{Plan, Problem};
 
 use super::{all_fit, deal, heuristic};
-use crate::train::pack;
 use crate::proof::Decision;
+use crate::train::pack;
 use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 /// The policy.

@@ -4,8 +4,8 @@
 use train::{Plan, Problem};
 
 use super::{all_fit, heuristic, skrull};
-use crate::train::dacp::{self, First};
 use crate::proof::{Aim, Decision};
+use crate::train::dacp::{self, First};
 use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 /// The policy.

@@ -9,8 +9,8 @@
 use train::{Plan, Problem};
 
 use super::{all_fit, heuristic};
-use crate::train::dacp::{self, First};
 use crate::proof::{Aim, Decision};
+use crate::train::dacp::{self, First};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.

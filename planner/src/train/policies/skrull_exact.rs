@@ -11,9 +11,9 @@ use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
 
 use super::all_fit;
-use crate::train::dacp::{self, First, Terms};
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::dacp::{self, First, Terms};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.

@@ -1,7 +1,7 @@
 //! The MILP against brute force and against the enumeration; a pool that is too large to enumerate.
 
-use proptest::prelude::*;
 use engine::cost::roofline::Roofline;
+use proptest::prelude::*;
 use train::layout::{Layout, Zero};
 
 use super::super::tests::problem;
@@ -113,7 +113,8 @@ fn a_pool_of_a_thousand_ranks_is_planned_by_climbing() {
     let lengths = train::workload::distribution::named("commoncrawl-like").expect("listed").sample(256, 131_072, 3);
     let problem = pool(lengths, 1024, 6_000);
     let (same, mixed) = (plan(&problem, &[("groups", "same")]), plan(&problem, &[]));
-    let objective = |decision: Result<Decision<Plan>, PlanError>| decision.expect("a plan").objective().expect("an objective");
+    let objective =
+        |decision: Result<Decision<Plan>, PlanError>| decision.expect("a plan").objective().expect("an objective");
     assert!(objective(mixed) <= objective(same));
 }
 

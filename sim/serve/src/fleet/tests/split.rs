@@ -4,11 +4,11 @@ use hw::{Seconds, Time};
 
 use super::{engine, named};
 use crate::fleet::{Fleet, Group, Link, Served};
-use train::metrics::latencies;
 use crate::replica::{Engine, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::router::ROUTERS;
 use crate::step_cost::StepTable;
+use train::metrics::latencies;
 
 /// Seconds of an iteration, per token and per cached token that is read.
 const LAW: [f64; 3] = [2e-3, 1e-5, 3e-7];
