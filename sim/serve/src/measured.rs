@@ -8,6 +8,7 @@
 use hw::{Seconds, Span, Time};
 
 use crate::fleet::serve;
+use crate::metrics::{self, Slo, quantile};
 use crate::records::Records;
 use crate::replica::{Engine, Limits, Preemption, Replica, Spans};
 use crate::request::{Request, Requests};
@@ -16,7 +17,6 @@ use crate::{batcher, router};
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::play::Case;
-use train::metrics::{self, Slo, quantile};
 
 /// One measured run and how it was set up.
 struct Run {

@@ -7,9 +7,9 @@ use super::{close, engine, mean, named, requests};
 use crate::fleet::dynamics::{Rule, Scaling};
 use crate::fleet::scaler::{Scaler, Seen};
 use crate::fleet::{Fleet, Group, Served};
+use crate::metrics;
 use crate::replica::{Role, Spans};
 use crate::request::{Request, Requests};
-use train::metrics;
 
 fn seconds(value: f64) -> Time {
     Time::ZERO + Span::from_seconds(Seconds::new(value))
