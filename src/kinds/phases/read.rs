@@ -4,7 +4,8 @@ use std::path::Path;
 
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu, Tokens};
 use planner::deploy::throughput::Lengths;
-use planner::deploy::thunderserve::{Machine, Pool, Tabu, Task, alone_s};
+use planner::deploy::inventory::{Inventory, Link, Network, Offer};
+use planner::deploy::thunderserve::{Tabu, Task, alone_s};
 use serve::arrivals::{self, Arrivals};
 use serve::lengths;
 use serve::request::{Request, Requests};
@@ -101,7 +102,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let requests = requests(reader.section("requests"), seed);
     let targets = slo(reader.section("slo"));
     let tabu = search(reader.section("search"), seed);
-    let task = model.zip(pool).filter(|_| !requests.list.is_empty()).and_then(|(model, (pool, wire_bits))| {
+    let task = model.zip(pool).filter(|_| !requests.list.is_empty()).and_then(|(model, (machines, wire_bits))| {
         let count = requests.list.len();
         let every = count.div_ceil(N_CLASSES);
         let drawn: Vec<&Request> = requests.list.iter().step_by(every).collect();
@@ -109,7 +110,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
         let classes = drawn.iter().map(of).collect();
         let task =
-            Task { pool, model, classes, requests_per_s: targets.planned_per_s, ttft_s: 1.0, tpot_s: 1.0, wire_bits };
+            Task { machines, model, classes, requests_per_s: targets.planned_per_s, ttft_s: 1.0, tpot_s: 1.0, wire_bits };
         with_targets(reader, task, &targets)
     });
     let (choices, baseline) = policies(reader.section("policies"), task.as_ref());
@@ -159,7 +160,7 @@ fn slo(mut section: Section<'_>) -> Targets {
 
 /// The task with targets in seconds: multiples of a mean request that is alone on the reference machine.
 fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> Option<Task> {
-    let n = task.pool.machines.len();
+    let n = task.machines.offers.len();
     if targets.reference >= n {
         let what = format!("`slo.reference_machine` is {}, the pool has machines 0 to {}", targets.reference, n - 1);
         reader.find(Finding::error(Code::UnknownPosition, None, what));
@@ -235,7 +236,7 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
 }
 
 /// `[pool]`: machines, links, and bits of a key or value on the wire.
-fn pool(mut section: Section<'_>) -> Option<(Pool, u32)> {
+fn pool(mut section: Section<'_>) -> Option<(Inventory, u32)> {
     let link = gbit(section.number("link_gbit_per_s", 40.0, 1e-3..=1e6));
     let start_s = section.number("latency_ms", 1.0, 0.0..=1e5) / 1e3;
     let wire_bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
@@ -250,7 +251,8 @@ fn pool(mut section: Section<'_>) -> Option<(Pool, u32)> {
     }
     section.finish();
     let n = machines.len();
-    (n > 0 && n == n_tables).then(|| (Pool { machines, links: vec![vec![link; n]; n], start_s }, wire_bits))
+    let network = Network::uniform(Link { bytes_per_s: link, latency_s: start_s });
+    (n > 0 && n == n_tables).then(|| (Inventory { offers: machines, network }, wire_bits))
 }
 
 fn gbit(per_s: f64) -> f64 {
@@ -258,7 +260,7 @@ fn gbit(per_s: f64) -> f64 {
 }
 
 /// A machine: GPUs of the catalogue, or of figures that the file gives.
-fn machine(mut section: Section<'_>) -> Option<Machine> {
+fn machine(mut section: Section<'_>) -> Option<Offer> {
     let named = section.text("gpu");
     let n_gpus = u32::try_from(section.count("count", Some(1), 1..=64).0).expect("at most 64");
     let mut figure = |key| {
@@ -303,7 +305,7 @@ fn machine(mut section: Section<'_>) -> Option<Machine> {
         }
     };
     section.finish();
-    gpu.map(|gpu| Machine { name, gpu, n_gpus })
+    gpu.map(|gpu| Offer { name, ..Offer::machine(gpu, n_gpus) })
 }
 
 fn named(name: &str) -> Option<Method> {
@@ -319,7 +321,7 @@ fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<PhasesChoice>
             name: name.to_owned(),
             method,
             task: task.clone(),
-            lost: vec![0; task.pool.machines.len()],
+            lost: vec![0; task.machines.offers.len()],
         })
     };
     let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
@@ -347,14 +349,15 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
     };
     let link = section.number("link_gbit_per_s", 0.0, 1e-3..=1e6);
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
-    let n = task.map_or(1, |task| task.pool.machines.len());
+    let n = task.map_or(1, |task| task.machines.offers.len());
     let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
     section.finish();
     let (name, method) = (name?, method?);
     let choice = task.map(|task| {
         let mut task = task.clone();
         if link > 0.0 {
-            task.pool.links.iter_mut().flatten().for_each(|known| *known = gbit(link));
+            let Network { within, between, .. } = &mut task.machines.network;
+            (within.bytes_per_s, between.bytes_per_s) = (gbit(link), gbit(link));
         }
         if bits > 0 {
             task.wire_bits = u32::try_from(bits).expect("at most 16");

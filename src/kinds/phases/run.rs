@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use planner::deploy::thunderserve::replay::{Fleet, goodput};
 use planner::deploy::thunderserve::{self, Phase, PlayedBest, Stage, Task, bound, colocated};
-use planner::deploy::{Proof, RentalError};
-use planner::train::policy::Status;
+use planner::deploy::RentalError;
+use planner::{Bound, Decision, Status};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
@@ -88,8 +88,8 @@ impl Plan {
         let bound = self.bound_per_s.max(self.most_per_s);
         let is_closed = bound - self.most_per_s <= CLOSED * bound;
         let status = if is_closed { Status::Optimal } else { Status::Heuristic };
-        let proof = Proof::new(self.most_per_s, bound, status);
-        let gap = Some(proof.gap).filter(|gap| gap.is_finite());
+        let decided = Decision::new((), planner::Aim::RequestsPerS, self.most_per_s);
+        let gap = decided.bounded(Some(Bound::plain(bound)), status).gap();
         let figures = [("bound_requests_per_s", Some(bound)), ("gap_ratio", gap)];
         PlannerFacts {
             objective: Some(self.most_per_s),
@@ -105,7 +105,7 @@ impl Plan {
 
 /// `plan.json` and its words.
 fn written(scenario: &PhasesScenario, choice: &PhasesChoice, plan: &Plan) -> Planned {
-    let machine = |index: usize| &choice.task.pool.machines[index].name;
+    let machine = |index: usize| &choice.task.machines.offers[index].name;
     let stage = |s: &Stage| json!({ "machine": s.machine, "gpu": machine(s.machine), "tp": s.tp, "layers": s.layers });
     let group = |(g, stages): (usize, &Vec<Stage>)| {
         let (reads, generates) =
@@ -176,8 +176,8 @@ fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {
 fn planned(scenario: &PhasesScenario, choice: &PhasesChoice) -> Result<Plan, RentalError> {
     let task = &choice.task;
     let mut after = task.clone();
-    let machines = after.pool.machines.iter_mut().zip(&choice.lost);
-    machines.for_each(|(machine, lost)| machine.n_gpus = machine.n_gpus.saturating_sub(*lost));
+    let machines = after.machines.offers.iter_mut().zip(&choice.lost);
+    machines.for_each(|(machine, lost)| machine.n_available = machine.n_available.saturating_sub(*lost));
     let begun = Instant::now();
     let wall_s = || begun.elapsed().as_secs_f64();
     // Fewer requests choose among plans than measure the chosen one.
@@ -192,32 +192,31 @@ fn planned(scenario: &PhasesScenario, choice: &PhasesChoice) -> Result<Plan, Ren
         Method::DistServe => {
             let found = thunderserve::within_machines(&after, scenario.tabu, some, share)?;
             let most = bound::by_machine(&after, bound::split);
-            Ok(of_deployments(&after, found, most, wall_s()))
+            of_deployments(&after, &found, most, wall_s())
         }
         Method::ThunderServe => {
             let found = best(&after)?;
-            let most = found.loaded.proof.bound * after.requests_per_s;
-            Ok(of_deployments(&after, vec![found], most, wall_s()))
+            let most = thunderserve::stale(&after, &found.plan.deployment.plan)?.bound().unwrap_or(f64::INFINITY);
+            of_deployments(&after, &[found], most * after.requests_per_s, wall_s())
         }
         Method::Stale | Method::Flip => {
-            let before = best(task)?;
+            let before = best(task)?.plan;
             let loaded = after.clone();
             after.requests_per_s = before.planned_for_per_s;
             // Only what happens after the loss counts.
             let begun = Instant::now();
             let again = if choice.method == Method::Flip { thunderserve::replan } else { thunderserve::stale };
-            let deployment = again(&after, &before.deployment)?;
+            let deployment = again(&after, &before.deployment.plan)?;
             let wall_s = begun.elapsed().as_secs_f64();
-            let loaded = thunderserve::stale(&loaded, &deployment)?;
-            let most = loaded.proof.bound * choice.task.requests_per_s;
-            let found = vec![PlayedBest { deployment, loaded, n_played: 0, runner_up: None, ..before }];
-            Ok(of_deployments(task, found, most, wall_s))
+            let most = thunderserve::stale(&loaded, &deployment.plan)?.bound().unwrap_or(f64::INFINITY);
+            let found = [Decision::plain(PlayedBest { deployment, n_played: 0, ..before })];
+            of_deployments(&loaded, &found, most * loaded.requests_per_s, wall_s)
         }
     }
 }
 
 fn stages_words(task: &Task, stages: &[Stage]) -> String {
-    let stage = |s: &Stage| format!("{} x {} for {} layers", s.tp, task.pool.machines[s.machine].name, s.layers);
+    let stage = |s: &Stage| format!("{} x {} for {} layers", s.tp, task.machines.offers[s.machine].name, s.layers);
     stages.iter().map(stage).collect::<Vec<_>>().join(", then ")
 }
 
@@ -251,12 +250,15 @@ fn of_replicas(
 }
 
 /// Deployments beside each other as one.
-fn of_deployments(task: &Task, found: Vec<PlayedBest>, bound_per_s: f64, wall_s: f64) -> Plan {
+fn of_deployments(task: &Task, found: &[Decision<PlayedBest>], bound_per_s: f64, wall_s: f64) -> Result<Plan, RentalError> {
     let mut fleet = Fleet { groups: Vec::new(), pairs: Vec::new() };
     let mut notes = Vec::new();
     let (mut planned_per_s, mut most_per_s, mut gpus) = (0.0, 0.0, [0, 0]);
-    for PlayedBest { deployment, planned_for_per_s, loaded, .. } in &found {
-        most_per_s += loaded.attainment * task.requests_per_s;
+    let mut limits = Vec::new();
+    for PlayedBest { deployment: Decision { plan: deployment, .. }, planned_for_per_s, .. } in found.iter().map(|best| &best.plan) {
+        let loaded = thunderserve::stale(task, deployment)?;
+        most_per_s += loaded.plan.attainment * task.requests_per_s;
+        limits.push(loaded.limit);
         let (own, offset) = (Fleet::of(deployment), fleet.groups.len());
         fleet.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
         fleet.groups.extend(own.groups);
@@ -267,9 +269,8 @@ fn of_deployments(task: &Task, found: Vec<PlayedBest>, bound_per_s: f64, wall_s:
             notes.push(format!("{} on {}", ["prefill", "decode"][at], stages_words(task, &group.stages)));
         }
     }
-    notes.extend(found.iter().flat_map(looked_at));
-    let bindings: Vec<&str> = found.iter().map(|best| best.loaded.proof.binding.as_str()).collect();
-    Plan {
+    notes.extend(found.iter().flat_map(|best| looked_at(task, best)));
+    Ok(Plan {
         fleet,
         planned_per_s,
         most_per_s,
@@ -277,27 +278,29 @@ fn of_deployments(task: &Task, found: Vec<PlayedBest>, bound_per_s: f64, wall_s:
         n_prefill_gpus: gpus[0],
         n_decode_gpus: gpus[1],
         notes,
-        why: format!("limit: {}", bindings.join("; ")),
+        why: format!("limit: {}", limits.join("; ")),
         wall_s,
-    }
+    })
 }
 
 /// For which load a deployment was planned, and the second choices of the search and of playing.
-fn looked_at(best: &PlayedBest) -> Vec<String> {
-    let (load, n, n_played) = (best.planned_for_per_s, best.deployment.n_evaluated, best.n_played);
+fn looked_at(task: &Task, best: &Decision<PlayedBest>) -> Vec<String> {
+    let PlayedBest { deployment, planned_for_per_s: load, n_played } = &best.plan;
+    let n = deployment.plan.n_evaluated;
     let played = match n_played {
         0 => String::new(),
         _ => format!(", best of {n_played} played"),
     };
     let mut notes = vec![format!("planned for {load:.2} requests/s, {n} deployments looked at{played}")];
-    let second = best.deployment.proof.runner_up.iter();
-    notes.extend(second.map(|other| {
+    notes.extend(deployment.runner_up().map(|other| {
         let planned = other.objective * load;
-        format!("runner-up of those looked at, planned for {planned:.3} requests/s: {}", other.about)
+        let words = other.plan.words(task);
+        format!("runner-up of those looked at, planned for {planned:.3} requests/s: {words}")
     }));
-    notes.extend(best.runner_up.iter().map(|other| {
+    notes.extend(best.runner_up().map(|other| {
         let rate = other.objective;
-        format!("runner-up of those played, which meets the targets at {rate:.3} requests/s: {}", other.about)
+        let words = other.plan.deployment.plan.words(task);
+        format!("runner-up of those played, which meets the targets at {rate:.3} requests/s: {words}")
     }));
     notes
 }

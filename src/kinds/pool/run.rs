@@ -8,6 +8,7 @@ mod bound;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use planner::Decision;
 use planner::deploy::RentalError;
 use planner::deploy::helix::{POLICIES, Placed, Placement, Range, Scheduling};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
@@ -45,13 +46,13 @@ impl Kind for PoolScenario {
                     serde_json::json!({ "type": name, "first_layer": range.first, "end_layer": range.end })
                 })
                 .collect();
-            let flow = placed.flow.edges.iter();
+            let flow = placed.plan.flow.edges.iter();
             let flow: Vec<serde_json::Value> = flow
                 .map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate }))
                 .collect();
             let facts = facts(self, &placed, &Ok(bound));
             let words: Vec<String> = std::iter::once(facts.words(0.0)).chain(facts.notes.clone()).collect();
-            let max_flow = placed.flow.tokens_per_s;
+            let max_flow = placed.plan.flow.tokens_per_s;
             let json = serde_json::json!({
                 "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": max_flow, "plan": facts,
             });
@@ -112,7 +113,7 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice, pool: &bound::OfPool) ->
     let outcomes: Vec<Outcome> = parts.iter().enumerate().map(|(at, part)| play(scenario, choice, part, at)).collect();
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut metrics = metrics(choice, &parts, &outcomes);
-    let flow = placed.flow.tokens_per_s;
+    let flow = placed.plan.flow.tokens_per_s;
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
     metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
@@ -136,13 +137,13 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice, pool: &bound::OfPool) ->
 }
 
 /// What is known of a placement; its objective is the maximum flow at planned batches, beside which stands what no run passes.
-fn facts(scenario: &PoolScenario, placed: &Placed, bound: &Result<bound::Planned, RentalError>) -> PlannerFacts {
-    let (flow, proof) = (placed.flow.tokens_per_s, &placed.proof);
+fn facts(scenario: &PoolScenario, placed: &Decision<Placed>, bound: &Result<bound::Most, RentalError>) -> PlannerFacts {
+    let flow = placed.plan.flow.tokens_per_s;
     let mut notes = notes(scenario, placed);
     notes.push(planned(placed));
     let mut figures = BTreeMap::from([
         ("max_flow_tokens_per_s".to_owned(), flow),
-        ("max_flow_bound_tokens_per_s".to_owned(), proof.bound),
+        ("max_flow_bound_tokens_per_s".to_owned(), placed.bound().unwrap_or(f64::INFINITY)),
     ]);
     match bound {
         Ok(bound) => {
@@ -155,9 +156,9 @@ fn facts(scenario: &PoolScenario, placed: &Placed, bound: &Result<bound::Planned
     PlannerFacts {
         objective: Some(flow),
         aim: Aim::TokensPerS,
-        bound: Some(proof.bound),
-        gap_ratio: Some(proof.gap).filter(|gap| gap.is_finite()),
-        status: proof.status.name().to_owned(),
+        bound: placed.bound(),
+        gap_ratio: placed.gap(),
+        status: placed.status.name().to_owned(),
         notes,
         figures,
     }
@@ -168,11 +169,11 @@ fn unproved(why: &RentalError) -> String {
 }
 
 /// Where layers lie: decided by flow, or by playing what the search looks at.
-fn placed(scenario: &PoolScenario, choice: &PoolChoice) -> Result<Placed, RentalError> {
+fn placed(scenario: &PoolScenario, choice: &PoolChoice) -> Result<Decision<Placed>, RentalError> {
     if choice.placement != Placement::Played {
         return scenario.machines.place(&choice.placement);
     }
-    let mut best: Option<(f64, Placed)> = None;
+    let mut best: Option<(f64, Decision<Placed>)> = None;
     let mut second: Option<f64> = None;
     let candidates = scenario.machines.candidates()?;
     let n = candidates.len();
@@ -190,12 +191,12 @@ fn placed(scenario: &PoolScenario, choice: &PoolChoice) -> Result<Placed, Rental
     }
     let (rate, mut placed) = best.ok_or_else(|| RentalError::Infeasible("no candidate has a pipeline".to_owned()))?;
     let second = second.map_or_else(String::new, |second| format!(", the second {second:.1}"));
-    placed.proof.binding += &format!("; {rate:.1} decode tokens/s is the most of {n} candidates{second}");
+    placed.limit += &format!("; {rate:.1} decode tokens/s is the most of {n} candidates{second}");
     Ok(placed)
 }
 
 /// What is played by itself: the whole pool, or every type where each has a pipeline of its own and nothing is planned over all.
-fn parts(scenario: &PoolScenario, choice: &PoolChoice, placed: &Placed) -> Result<Vec<Pool>, RentalError> {
+fn parts(scenario: &PoolScenario, choice: &PoolChoice, placed: &Decision<Placed>) -> Result<Vec<Pool>, RentalError> {
     let machines = &scenario.machines;
     let limited = |mut pool: Pool| {
         let most = choice.decodes_max.unwrap_or(u32::MAX);
@@ -203,13 +204,13 @@ fn parts(scenario: &PoolScenario, choice: &PoolChoice, placed: &Placed) -> Resul
         pool
     };
     if choice.scheduling == Scheduling::Flow {
-        return Ok(vec![limited(machines.pool(&placed.ranges, Some(&placed.flow))?)]);
+        return Ok(vec![limited(machines.pool(&placed.plan.ranges, Some(&placed.plan.flow))?)]);
     }
     if choice.placement != Placement::Separate {
-        return Ok(vec![limited(machines.pool(&placed.ranges, None)?)]);
+        return Ok(vec![limited(machines.pool(&placed.plan.ranges, None)?)]);
     }
     let of_type = |of: usize| {
-        let own = placed.ranges.iter().zip(&machines.members);
+        let own = placed.plan.ranges.iter().zip(&machines.members);
         own.map(|(range, member)| if member.of == of { *range } else { Range::default() }).collect::<Vec<Range>>()
     };
     let all = (0..machines.types.len()).map(of_type);
@@ -335,16 +336,16 @@ fn words(parts: &[Pool], outcomes: &[Outcome], choice: &PoolChoice) -> String {
 }
 
 /// The planned flow in words.
-fn planned(placed: &Placed) -> String {
-    let (flow, most) = (placed.flow.tokens_per_s, placed.proof.bound);
+fn planned(placed: &Decision<Placed>) -> String {
+    let (flow, most) = (placed.plan.flow.tokens_per_s, placed.bound().unwrap_or(f64::INFINITY));
     format!("{flow:.0} tokens/s by maximum flow at planned batches, at which no placement has more than {most:.0}")
 }
 
 /// The placement in words.
-fn notes(scenario: &PoolScenario, placed: &Placed) -> Vec<String> {
+fn notes(scenario: &PoolScenario, placed: &Decision<Placed>) -> Vec<String> {
     let mut ranges = Vec::new();
     for (of, node) in scenario.machines.types.iter().enumerate() {
-        let own = placed.ranges.iter().zip(&scenario.machines.members).filter(|(_, member)| member.of == of);
+        let own = placed.plan.ranges.iter().zip(&scenario.machines.members).filter(|(_, member)| member.of == of);
         let own: Vec<String> = own
             .map(
                 |(range, _)| {
@@ -355,11 +356,11 @@ fn notes(scenario: &PoolScenario, placed: &Placed) -> Vec<String> {
         ranges.push(format!("{}: {}", node.name, own.join(" ")));
     }
     let mut notes = vec![format!("layers on {}", ranges.join("; "))];
-    if !placed.proof.binding.is_empty() {
-        notes.push(format!("what holds it back: {}", placed.proof.binding));
+    if !placed.limit.is_empty() {
+        notes.push(format!("what holds it back: {}", placed.limit));
     }
-    if let Some(other) = &placed.proof.runner_up {
-        notes.push(format!("runner-up: {}", other.about));
+    if let Some(other) = placed.runner_up() {
+        notes.push(format!("runner-up: {}", other.plan.words()));
     }
     notes
 }

@@ -12,7 +12,8 @@ use engine::Model;
 use hw::Gpu;
 use planner::deploy::policies::{POLICIES, RentalPolicy};
 use planner::deploy::throughput::{Lengths, Parallel};
-use planner::deploy::{Configuration, Demand, Offer};
+use planner::deploy::inventory::Offer;
+use planner::deploy::{Configuration, Demand};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding, Source};
@@ -199,7 +200,7 @@ fn offer(mut section: Section<'_>) -> Option<Offered> {
     let (name, n_available) = (name?, small(n_available));
     Some(Offered {
         gpu: hw::catalog::gpu(&name),
-        offer: Offer { name, usd_per_hour, n_available },
+        offer: Offer { n_gpus_per_machine: small(n_gpus_per_node), ..Offer::priced(name, usd_per_hour, n_available) },
         n_gpus_per_node: small(n_gpus_per_node),
         quote: quote.join(", "),
     })

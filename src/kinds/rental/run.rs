@@ -8,12 +8,13 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::Status;
+use planner::deploy::inventory::Inventory;
 use planner::deploy::cost_efficiency::{self, Assignment, Form, Options};
 use planner::deploy::mixing::{self, Decide, Settled};
 use planner::deploy::simulated::{self, Replay};
-use planner::deploy::{Answer, Plan, Problem, Proof, RentalError};
+use planner::deploy::{Plan, Problem, RentalError};
 use planner::milp::Budget;
+use planner::{Aim, Bound, Decision, RunnerUp, Status};
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 use crate::kinds::rental::read::{Decider, GivenPlan, Rental, RentalChoice};
@@ -46,8 +47,8 @@ impl Kind for Rental {
 
 /// What was decided for a row.
 pub struct Decided {
-    /// Plan and proof.
-    pub answer: Answer,
+    /// The plan and what is known of it.
+    pub decision: Decision<Plan>,
     /// The problem with the rates of the plan.
     pub problem: Problem,
     /// Corrected rate over the rate of types served alone, by configuration.
@@ -58,7 +59,7 @@ pub struct Decided {
 
 fn problem_of(scenario: &Rental, asked: &Asked, budget_usd_per_hour: f64) -> Problem {
     Problem {
-        offers: scenario.offers.iter().map(|offered| offered.offer.clone()).collect(),
+        inventory: Inventory::of(scenario.offers.iter().map(|offered| offered.offer.clone()).collect()),
         configurations: asked.configurations.clone(),
         demands: scenario.demands.clone(),
         budget_usd_per_hour,
@@ -73,20 +74,25 @@ fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Dec
         Decider::Given(index) => return given(problem, &scenario.plans[*index]),
         Decider::Policy(policy) => policy,
     };
+    let second = |problem: &Problem, plan: &Plan| (policy.explain?.second)(problem, plan, options);
     let mut decided = if asked.engines.is_empty() {
-        let answer = (policy.solve)(&problem, options)?;
-        Decided { answer, mixing: vec![1.0; problem.configurations.len()], problem, n_rounds: 0 }
+        let decision = (policy.solve)(&problem, options)?;
+        let other = second(&problem, &decision.plan);
+        let decision = decision.beside(other.map(|plan| RunnerUp { objective: plan.makespan_s, plan }));
+        Decided { decision, mixing: vec![1.0; problem.configurations.len()], problem, n_rounds: 0 }
     } else {
         let solve = |problem: &Problem| (policy.solve)(problem, options);
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, policy.assignment);
         let serve = |c: usize, work: &[f64]| asked.serve_s(scenario, c, work);
-        let settled = mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign }, &serve)?;
-        let Settled { answer, problem, mixing, n_rounds, .. } = settled;
-        Decided { answer, problem, mixing, n_rounds }
+        let second: Option<&dyn Fn(&Problem, &Plan) -> Option<Plan>> = policy.explain.is_some().then_some(&second);
+        let settled = mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign, second }, &serve)?;
+        let Settled { decision, problem, mixing, n_rounds } = settled;
+        Decided { decision, problem, mixing, n_rounds }
     };
     if let Some(explain) = policy.explain {
-        decided.answer = explain(&decided.problem, decided.answer, options);
+        let limit = (explain.limit)(&decided.problem, &decided.decision.plan, options);
+        decided.decision = decided.decision.limited(limit);
     }
     Ok(decided)
 }
@@ -98,7 +104,7 @@ fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
     if usd_per_hour > budget * (1.0 + 1e-9) {
         return Err(RentalError::Infeasible(format!("costs {usd_per_hour} $/h, the budget is {budget} $/h")));
     }
-    if let Some((n, offer)) = n_gpus.iter().zip(&problem.offers).find(|(n, offer)| **n > offer.n_available) {
+    if let Some((n, offer)) = n_gpus.iter().zip(&problem.inventory.offers).find(|(n, offer)| **n > offer.n_available) {
         let (name, available) = (&offer.name, offer.n_available);
         return Err(RentalError::Infeasible(format!("takes {n} of `{name}`, {available} can be had")));
     }
@@ -111,9 +117,10 @@ fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
         }
     };
     let bound_s = cost_efficiency::bound_s(&problem)?.min(plan.makespan_s);
-    let proof = Proof::new(plan.makespan_s, bound_s, Status::Heuristic);
+    let makespan_s = plan.makespan_s;
+    let decision = Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s)), Status::Heuristic);
     let mixing = vec![1.0; problem.configurations.len()];
-    Ok(Decided { answer: Answer { plan, proof }, problem, mixing, n_rounds: 0 })
+    Ok(Decided { decision, problem, mixing, n_rounds: 0 })
 }
 
 /// When the slowest configuration ends; `None` where one is to serve what it cannot.
@@ -148,7 +155,7 @@ fn row(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> PolicyResult 
     let begun = Instant::now();
     let is_simulated = !asked.engines.is_empty();
     let replay = is_simulated
-        .then(|| simulated::replay(&decided.problem, &decided.answer.plan, &scenario.lengths, &asked.engines));
+        .then(|| simulated::replay(&decided.problem, &decided.decision.plan, &scenario.lengths, &asked.engines));
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     PolicyResult {
         status: "ok".to_owned(),
@@ -162,7 +169,7 @@ fn row(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> PolicyResult 
 
 /// Figures by their keys.
 fn metrics(scenario: &Rental, decided: &Decided, replay: Option<&Replay>) -> BTreeMap<String, f64> {
-    let plan = &decided.answer.plan;
+    let plan = &decided.decision.plan;
     let sum = |all: &[u32]| all.iter().map(|&n| f64::from(n)).sum::<f64>();
     let usd = plan.usd_per_hour * plan.makespan_s / 3600.0;
     let mut all = BTreeMap::new();
@@ -192,7 +199,8 @@ fn metrics(scenario: &Rental, decided: &Decided, replay: Option<&Replay>) -> BTr
 }
 
 fn facts(decided: &Decided) -> PlannerFacts {
-    let Answer { plan, proof } = &decided.answer;
+    let decision = &decided.decision;
+    let plan = &decision.plan;
     let mut figures = BTreeMap::new();
     for (c, configuration) in decided.problem.configurations.iter().enumerate() {
         figures.insert(format!("replicas_of_{}", configuration.name), f64::from(plan.replicas[c]));
@@ -202,9 +210,9 @@ fn facts(decided: &Decided) -> PlannerFacts {
     }
     PlannerFacts {
         objective: Some(plan.makespan_s),
-        bound: Some(proof.bound).filter(|bound| bound.is_finite()),
-        gap_ratio: Some(proof.gap).filter(|gap| gap.is_finite()),
-        status: proof.status.name().to_owned(),
+        bound: decision.bound(),
+        gap_ratio: decision.gap(),
+        status: decision.status.name().to_owned(),
         notes: words::notes(decided),
         figures,
         ..PlannerFacts::default()

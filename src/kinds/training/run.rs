@@ -67,13 +67,13 @@ fn searched(found: &Found) -> String {
     let mut text = format!(
         "{}\n\nstep {} (lower bound {}, gap {:.1} %): {}\n\n{}\n",
         layout_words(found),
-        ms(found.best.step_s),
-        ms(found.best.bound_s),
-        (1.0 - found.best.bound_s / found.best.step_s) * 100.0,
-        found.best.why,
-        found.best.candidate.to_toml(),
+        ms(found.best.plan.step_s),
+        ms(found.best.plan.bound_s),
+        (1.0 - found.best.plan.bound_s / found.best.plan.step_s) * 100.0,
+        found.best.plan.why,
+        found.best.plan.candidate.to_toml(),
     );
-    if let Some(other) = &found.runner_up {
+    if let Some(other) = found.best.runner_up().map(|other| &other.plan) {
         text += &format!("runner-up: step {}: {}\n\n{}\n", ms(other.step_s), other.why, other.candidate.to_toml());
     }
     text

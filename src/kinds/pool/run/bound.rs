@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use planner::deploy::RentalError;
-use planner::deploy::helix::{Bound, Traffic, on_pool};
+use planner::Bound;
+use planner::deploy::helix::{Traffic, on_pool};
 use serve::pool::{Outcome, Passed, Pool};
 
 use crate::kinds::pool::read::{Load, PoolScenario};
@@ -26,9 +27,9 @@ pub fn of_run(
         let mut all = (0.0, Vec::new());
         for (pool, outcome) in parts.iter().zip(outcomes) {
             let Some(traffic) = Traffic::of_run(of(outcome), seconds, prompt_max) else { continue };
-            let Bound { tokens_per_s, binding } = on_pool(pool, &traffic)?;
-            all.0 += tokens_per_s;
-            all.1.push(binding);
+            let Bound { value, limit } = on_pool(pool, &traffic)?;
+            all.0 += value;
+            all.1.push(limit);
         }
         Ok(all)
     };
@@ -70,26 +71,26 @@ pub fn of_pool(scenario: &PoolScenario) -> OfPool {
 ///
 /// # Errors
 /// When a linear program is not solved.
-pub fn of_plan(pool: Result<&Option<(Traffic, Bound)>, &RentalError>, parts: &[Pool]) -> Result<Planned, RentalError> {
-    let Some((traffic, any)) = pool.map_err(Clone::clone)? else { return Ok(Planned::default()) };
+pub fn of_plan(pool: Result<&Option<(Traffic, Bound)>, &RentalError>, parts: &[Pool]) -> Result<Most, RentalError> {
+    let Some((traffic, any)) = pool.map_err(Clone::clone)? else { return Ok(Most::default()) };
     let on_parts = parts.iter().map(|pool| on_pool(pool, traffic)).collect::<Result<Vec<Bound>, RentalError>>()?;
-    let placement = on_parts.iter().map(|bound| bound.tokens_per_s).sum();
-    let binding: Vec<&str> = on_parts.iter().map(|bound| bound.binding.as_str()).collect();
-    Ok(Planned {
+    let placement = on_parts.iter().map(|bound| bound.value).sum();
+    let binding: Vec<&str> = on_parts.iter().map(|bound| bound.limit.as_str()).collect();
+    Ok(Most {
         placement_tokens_per_s: placement,
-        pool_tokens_per_s: any.tokens_per_s,
+        pool_tokens_per_s: any.value,
         words: format!(
             "whatever the batches, this placement passes at most {placement:.0} tokens/s of the scenario's requests ({}), any placement {:.0} ({})",
             binding.join("; "),
-            any.tokens_per_s,
-            any.binding
+            any.value,
+            any.limit
         ),
     })
 }
 
 /// Bounds before any run.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Planned {
+pub struct Most {
     /// On the placement.
     pub placement_tokens_per_s: f64,
     /// On any placement.

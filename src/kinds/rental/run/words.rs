@@ -1,6 +1,6 @@
 //! What was rented in words, and `plan.json`.
 
-use planner::deploy::{Answer, Problem};
+use planner::deploy::{Plan, Problem};
 use serde_json::json;
 
 use super::{Decided, Planned};
@@ -13,7 +13,7 @@ const SHARE_MIN: f64 = 5e-4;
 
 /// What to rent, in a sentence.
 pub fn rented(decided: &Decided) -> String {
-    let Answer { plan, .. } = &decided.answer;
+    let plan = &decided.decision.plan;
     format!(
         "{} for {:.2} $/h of {} $/h",
         decided.problem.words(&plan.replicas),
@@ -24,17 +24,17 @@ pub fn rented(decided: &Decided) -> String {
 
 /// Who serves what, what binds, and the runner-up, a sentence each.
 pub fn notes(decided: &Decided) -> Vec<String> {
-    let (problem, Answer { plan, proof }) = (&decided.problem, &decided.answer);
+    let (problem, decision, plan) = (&decided.problem, &decided.decision, &decided.decision.plan);
     let mut notes = Vec::new();
     for (c, row) in plan.shares.iter().enumerate().filter(|(c, _)| plan.replicas[*c] > 0) {
         let words = shares(row, problem, problem.configurations[c].model);
         notes.push(format!("{} x {} serves {words}", plan.replicas[c], problem.configurations[c].name));
     }
-    if !proof.binding.is_empty() {
-        notes.push(format!("what holds it back: {}", proof.binding));
+    if !decision.limit.is_empty() {
+        notes.push(format!("what holds it back: {}", decision.limit));
     }
-    if let Some(other) = &proof.runner_up {
-        notes.push(format!("runner-up: {}", other.about));
+    if let Some(other) = decision.runner_up() {
+        notes.push(format!("runner-up: {}", second(problem, &other.plan)));
     }
     if decided.n_rounds > 0 {
         let choices = if decided.n_rounds == 1 { "one choice" } else { "choices" };
@@ -44,6 +44,11 @@ pub fn notes(decided: &Decided) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// A second plan in words.
+fn second(problem: &Problem, plan: &Plan) -> String {
+    format!("{}: {:.3} s for {:.4} $/h", problem.words(&plan.replicas), plan.makespan_s, plan.usd_per_hour)
 }
 
 /// The shares of a configuration in words, short where they are all alike.
@@ -66,8 +71,7 @@ fn shares(row: &[f64], problem: &Problem, model: usize) -> String {
 
 /// `plan.json` and its words.
 pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> Planned {
-    let (problem, Answer { plan, proof }) = (&decided.problem, &decided.answer);
-    let figure = |value: f64| if value.is_finite() { json!(value) } else { json!(null) };
+    let (problem, decision, plan) = (&decided.problem, &decided.decision, &decided.decision.plan);
     let replicas: Vec<serde_json::Value> = plan
         .replicas
         .iter()
@@ -75,7 +79,7 @@ pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> P
         .filter(|(_, y)| **y > 0)
         .map(|(c, &y)| {
             let configuration = &problem.configurations[c];
-            let gpus = configuration.n_gpus.iter().zip(&problem.offers).filter(|(n, _)| **n > 0);
+            let gpus = configuration.n_gpus.iter().zip(&problem.inventory.offers).filter(|(n, _)| **n > 0);
             let gpus: serde_json::Map<_, _> = gpus.map(|(n, offer)| (offer.name.clone(), json!(n))).collect();
             let shares = plan.shares[c].iter().zip(&problem.demands).filter(|(share, _)| **share > 0.0);
             let shares: serde_json::Map<_, _> =
@@ -99,20 +103,20 @@ pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> P
         })
         .collect();
     let runner_up =
-        proof.runner_up.as_ref().map(|other| json!({ "about": other.about, "makespan_s": other.objective }));
+        decision.runner_up().map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.objective }));
     let json = json!({
         "schema": SCHEMA, "scenario": scenario.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
         "budget_usd_per_hour": problem.budget_usd_per_hour, "offers": offers, "replicas": replicas,
-        "usd_per_hour": plan.usd_per_hour, "makespan_s": plan.makespan_s, "bound_s": figure(proof.bound),
-        "gap_ratio": figure(proof.gap), "status": proof.status.name(), "binding": proof.binding, "runner_up": runner_up,
+        "usd_per_hour": plan.usd_per_hour, "makespan_s": plan.makespan_s, "bound_s": decision.bound(),
+        "gap_ratio": decision.gap(), "status": decision.status.name(), "binding": decision.limit, "runner_up": runner_up,
     });
     let mut words = format!(
         "rent {}\nall work ends after {:.3} s; no plan ends before {:.3} s (gap {:.2} %, {})\n",
         rented(decided),
         plan.makespan_s,
-        proof.bound,
-        proof.gap * 100.0,
-        proof.status.name()
+        decision.bound().unwrap_or(0.0),
+        decision.gap().unwrap_or(0.0) * 100.0,
+        decision.status.name()
     );
     notes(decided).iter().for_each(|note| words += &format!("{note}\n"));
     Planned { json, words, ..Planned::default() }
