@@ -23,7 +23,7 @@ pub use bound::on_pool;
 pub use flow::{Flow, max_flow};
 pub use layouts::{chain, petals, separate, swarm};
 pub use policies::{POLICIES, Placement, PoolPolicy, Scheduling};
-pub use replay::{Fill, Link, Machines, Member, Network};
+pub use replay::{Fill, Machines};
 pub use traffic::{Held, Holding, Traffic};
 pub use typical::{Typical, rates};
 
@@ -42,7 +42,7 @@ pub struct Node {
 
 /// Nodes and links.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cluster {
+pub struct FlowProblem {
     /// Layers of the model.
     pub n_layers: u32,
     /// Machines.
@@ -88,7 +88,7 @@ pub struct Placed {
     pub flow: Flow,
 }
 
-impl Cluster {
+impl FlowProblem {
     /// Tokens per second of a node with a range.
     fn rate(&self, node: usize, range: Range) -> f64 {
         let k = range.end.saturating_sub(range.first) as usize;
@@ -140,7 +140,7 @@ impl Cluster {
 }
 
 /// The baselines and a descent from each, with their flows.
-fn tried(cluster: &Cluster) -> Vec<Placed> {
+fn tried(cluster: &FlowProblem) -> Vec<Placed> {
     let starts = [petals(cluster), swarm(cluster), separate(cluster), chain(cluster)];
     let both = starts.into_iter().flat_map(|start| [layouts::descend(cluster, start.clone()), start]);
     both.map(|ranges| Placed { flow: max_flow(cluster, &ranges), ranges }).collect()
@@ -150,7 +150,7 @@ fn tried(cluster: &Cluster) -> Vec<Placed> {
 ///
 /// # Errors
 /// On figures without meaning, or when the nodes cannot hold the model or no token gets through.
-pub fn heuristic(cluster: &Cluster) -> Result<Decision<Placed>, RentalError> {
+pub fn heuristic(cluster: &FlowProblem) -> Result<Decision<Placed>, RentalError> {
     cluster.check()?;
     best(tried(cluster), cluster.compute_bound(), Status::Heuristic)
 }
@@ -159,7 +159,7 @@ pub fn heuristic(cluster: &Cluster) -> Result<Decision<Placed>, RentalError> {
 ///
 /// # Errors
 /// As `heuristic`, or when the budget ended without any placement.
-pub fn plan(cluster: &Cluster, budget: Budget) -> Result<Decision<Placed>, RentalError> {
+pub fn plan(cluster: &FlowProblem, budget: Budget) -> Result<Decision<Placed>, RentalError> {
     cluster.check()?;
     let start = heuristic(cluster);
     let from = start.as_ref().ok().map(|placed| (placed.plan.ranges.clone(), placed.plan.flow.clone()));

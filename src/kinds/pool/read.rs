@@ -9,7 +9,8 @@ use std::path::Path;
 
 use engine::Model;
 use hw::{Seconds, Span, Time};
-use planner::deploy::helix::{HandOver, Link, Machines, Member, Network, Placement, Scheduling, Typical, tables};
+use planner::deploy::helix::{HandOver, Machines, Placement, Scheduling, Typical, tables};
+use planner::deploy::inventory::{Inventory, Link, Network, Offer};
 use serve::lengths;
 use serve::pool::NodeType;
 use serve::request::Request;
@@ -83,7 +84,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (requests, typical) = requests(reader.section("requests"), seed);
     let load = load::load(reader.section("load"));
     let pool = pool(reader.section("pool"), folder, model.as_ref(), typical);
-    let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.members.len());
+    let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
     let n_layers = pool.as_ref().map_or(0, |(machines, _)| machines.n_layers);
     let (choices, baseline) = policies::policies(reader.section("policies"), &load, n_nodes, n_layers);
     let expectations = expect::read(reader.section("expect"));
@@ -167,18 +168,18 @@ fn pool(
     }
     let (known, times) = types(&mut section, folder, model, tables, &asked, typical)?;
     let mut types: Vec<NodeType> = Vec::new();
-    let mut members = Vec::new();
+    let mut offers = Vec::new();
     for (name, at, count, region) in asked {
         let Some(found) = known.iter().find(|of| of.name == name) else {
             let names = known.iter().map(|of| of.name.as_str());
             section.find(unknown(Code::NoTimes, format!("no times for nodes of type `{name}`"), &name, names, at));
             continue;
         };
-        let of = types.iter().position(|of| of.name == name).unwrap_or_else(|| {
+        if types.iter().all(|of| of.name != name) {
             types.push(found.clone());
-            types.len() - 1
-        });
-        members.extend((0..count).map(|_| Member { of, region }));
+        }
+        let node = Offer { region, ..Offer::priced(name, 0.0, 1) };
+        offers.extend((0..count).map(|_| node.clone()));
     }
     section.finish();
     let model = model?;
@@ -186,15 +187,14 @@ fn pool(
         n_layers: small(model.n_layers),
         activation_bytes: 2.0 * hw::Tokens(model.hidden).as_f64(),
         types,
-        members,
-        network,
+        inventory: Inventory { offers, network },
         typical,
         hand_over,
         copy_bytes_per_s: copy,
         prompt_tokens_max,
         context_per_decode,
     };
-    (!machines.members.is_empty()).then_some((machines, times))
+    (!machines.inventory.offers.is_empty()).then_some((machines, times))
 }
 
 fn network(section: &mut Section<'_>) -> Network {

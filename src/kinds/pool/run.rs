@@ -40,9 +40,9 @@ impl Kind for PoolScenario {
             let nodes: Vec<serde_json::Value> = placed
                 .ranges
                 .iter()
-                .zip(&self.machines.members)
+                .zip(&self.machines.inventory.offers)
                 .map(|(range, member)| {
-                    let name = &self.machines.types[member.of].name;
+                    let name = &member.name;
                     serde_json::json!({ "type": name, "first_layer": range.first, "end_layer": range.end })
                 })
                 .collect();
@@ -210,8 +210,8 @@ fn parts(scenario: &PoolScenario, choice: &PoolChoice, placed: &Decision<Placed>
         return Ok(vec![limited(machines.pool(&placed.plan.ranges, None)?)]);
     }
     let of_type = |of: usize| {
-        let own = placed.plan.ranges.iter().zip(&machines.members);
-        own.map(|(range, member)| if member.of == of { *range } else { Range::default() }).collect::<Vec<Range>>()
+        let own = placed.plan.ranges.iter().enumerate();
+        own.map(|(node, range)| if machines.type_of(node) == of { *range } else { Range::default() }).collect::<Vec<Range>>()
     };
     let all = (0..machines.types.len()).map(of_type);
     let holds = |ranges: &Vec<Range>| ranges.iter().any(|range| range.first < range.end);
@@ -345,10 +345,11 @@ fn planned(placed: &Decision<Placed>) -> String {
 fn notes(scenario: &PoolScenario, placed: &Decision<Placed>) -> Vec<String> {
     let mut ranges = Vec::new();
     for (of, node) in scenario.machines.types.iter().enumerate() {
-        let own = placed.plan.ranges.iter().zip(&scenario.machines.members).filter(|(_, member)| member.of == of);
+        let nodes = placed.plan.ranges.iter().enumerate();
+        let own = nodes.filter(|(at, _)| scenario.machines.type_of(*at) == of);
         let own: Vec<String> = own
             .map(
-                |(range, _)| {
+                |(_, range)| {
                     if range.first < range.end { format!("{}..{}", range.first, range.end) } else { "-".to_owned() }
                 },
             )

@@ -1,6 +1,6 @@
 //! Ways to put a model on a pool of nodes and to send requests through it: a table, a row per policy.
 
-use super::{Cluster, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
+use super::{FlowProblem, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
 use crate::deploy::RentalError;
 use crate::deploy::RentalError;
 use crate::milp::Budget;
@@ -132,7 +132,7 @@ impl Machines {
 }
 
 /// A placement that nobody searched for.
-fn known(cluster: &Cluster, ranges: Vec<Range>) -> Result<Decision<Placed>, RentalError> {
+fn known(cluster: &FlowProblem, ranges: Vec<Range>) -> Result<Decision<Placed>, RentalError> {
     let flow: Flow = max_flow(cluster, &ranges);
     if flow.tokens_per_s <= 0.0 {
         return Err(RentalError::Infeasible("no token gets through: no path has all layers".to_owned()));

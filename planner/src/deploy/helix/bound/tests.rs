@@ -8,7 +8,8 @@ use serve::pool::{self, Hop, Load, Node, NodeType, Outcome, Passed, Run};
 use serve::request::Request;
 
 use super::*;
-use crate::deploy::helix::{Fill, Link, Member, Network, Range, Typical, max_flow};
+use crate::deploy::helix::{Fill, Range, Typical, max_flow};
+use crate::deploy::inventory::{Inventory, Link, Network, Offer};
 
 fn curve(points: &[(f64, f64)]) -> Curve {
     Curve::new(points.to_vec()).expect("rising")
@@ -122,9 +123,14 @@ fn machines() -> impl Strategy<Value = Machines> {
         |(types, (within, between), (n_layers, members, is_strict, copy_bytes_per_s, prompt_tokens_max))| Machines {
             n_layers,
             activation_bytes: 100.0,
+            inventory: Inventory {
+                offers: members
+                    .into_iter()
+                    .map(|(of, region)| Offer { region, ..Offer::priced(types[of].name.clone(), 0.0, 1) })
+                    .collect(),
+                network: Network { within, between, card_bytes_per_s: 1e8 },
+            },
             types,
-            members: members.into_iter().map(|(of, region)| Member { of, region }).collect(),
-            network: Network { within, between, card_bytes_per_s: 1e8 },
             typical: Typical { prompt: 100.0, output: 20.0, cache_ratio: 0.3 },
             hand_over: if is_strict { HandOver::Strict } else { HandOver::Partial },
             copy_bytes_per_s,
@@ -141,7 +147,7 @@ fn ranges(machines: &Machines, seed: u64) -> Vec<Range> {
     let n = machines.n_layers;
     let cut = 1 + draw(n - 1);
     let mut all = vec![Range { first: 0, end: cut }, Range { first: cut, end: n }];
-    for _ in 2..machines.members.len() {
+    for _ in 2..machines.inventory.offers.len() {
         let first = draw(n);
         all.push(Range { first, end: first + 1 + draw(n - first) });
     }
