@@ -4,14 +4,12 @@
 
 pub mod capacity;
 pub mod curriculum;
+pub mod deployment;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
 pub mod memory;
 pub mod multi_task;
-pub mod phases;
-pub mod pool;
-pub mod rental;
 pub mod serving;
 pub mod sparse_decode;
 pub mod training;
@@ -205,14 +203,12 @@ fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
 pub static KINDS: &[&Card] = &[
     &training::CARD,
     &serving::CARD,
-    &rental::CARD,
+    &deployment::CARD,
     &endpoint::CARD,
     &long_prompt::CARD,
     &kv_sharing::CARD,
     &sparse_decode::CARD,
     &multi_task::CARD,
-    &pool::CARD,
-    &phases::CARD,
     &curriculum::CARD,
     &memory::CARD,
 ];
@@ -263,13 +259,13 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
-    let pools = pool::run::policies().into_iter().chain(phases::run::policies());
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
-    let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let deployment = deployment::run::policies();
+    let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
+    let others = long_prompt.into_iter().chain(kv_sharing).chain(other);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
-    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
+    serving.chain(deployment).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
 }

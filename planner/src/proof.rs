@@ -194,6 +194,12 @@ impl<P> Decision<P> {
         Self { limit, ..self }
     }
 
+    /// The same with what was chosen, in words and as figures.
+    #[must_use]
+    pub fn said(self, notes: Vec<String>, figures: BTreeMap<String, f64>) -> Self {
+        Self { notes, figures, ..self }
+    }
+
     /// The better of the plan and a second one, with the other as its runner-up; the plan itself where they are equal.
     ///
     /// # Panics

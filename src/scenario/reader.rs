@@ -110,6 +110,11 @@ impl<'f> Reader<'f> {
         self.root.get(key)?.as_str()
     }
 
+    /// The text of a key of a section, left where it is.
+    pub fn peek_in(&self, section: &str, key: &str) -> Option<&str> {
+        self.root.get(section)?.as_table()?.get(key)?.as_str()
+    }
+
     /// Whether the file has a section, or a key before the first one, of that name.
     pub fn has(&self, name: &str) -> bool {
         self.root.contains_key(name)

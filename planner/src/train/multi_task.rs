@@ -18,6 +18,8 @@ pub mod waves;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use train::multi_task::Work;
 use train::multi_task::schedule::Schedule;
 
@@ -113,5 +115,5 @@ pub fn plan(work: &Work, policy: Policy, placement: Placement) -> Decision<Sched
     let (schedule, note) = place::place(work, &decided.slots, placement);
     let seconds = schedule.seconds(work);
     let notes = decided.notes.into_iter().chain(note).collect();
-    Decision { notes, ..Decision::new(schedule, Aim::Seconds, seconds) }
+    Decision::new(schedule, Aim::Seconds, seconds).said(notes, BTreeMap::new())
 }

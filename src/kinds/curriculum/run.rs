@@ -141,7 +141,8 @@ fn priced(
 fn judged(scenario: &Curriculum, choice: &CurriculumChoice, question: &Question<'_>) -> Decision<Plan> {
     let Some(recipe) = choice.recipe() else {
         let found = best(question, &scenario.search);
-        return Decision { notes: notes(&found), ..found.best };
+        let notes = notes(&found);
+        return found.best.said(notes, BTreeMap::new());
     };
     let mut replay_ratios = scenario.search.replay_ratios.clone();
     replay_ratios.push(choice.replay_ratio);
@@ -161,7 +162,7 @@ fn judged(scenario: &Curriculum, choice: &CurriculumChoice, question: &Question<
     };
     let mastered = plan.mastered();
     let decision = Decision::new(plan, Aim::Facts, mastered).bounded(Some(Bound::plain(bound)), Status::Heuristic);
-    Decision { notes, limit, ..decision }
+    decision.limited(limit).said(notes, BTreeMap::new())
 }
 
 /// What the search saw.

@@ -222,7 +222,8 @@ pub fn decide(
     let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
     if let Some(orders) = planner::train::orders::complete(&problem, &mut decision.plan, cost) {
-        decision = Decision { status: orders.status, ..decision.proved_by(&orders) };
+        decision = decision.proved_by(&orders);
+        decision.status = orders.status;
     }
     if let Err(findings) = train::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));

@@ -35,8 +35,6 @@ use super::replay::TOKEN_BYTES;
 use super::{HandOver, Held, Holding, Machines, Traffic};
 use crate::deploy::RentalError;
 use crate::deploy::inventory::Network;
-use crate::deploy::RentalError;
-use crate::deploy::inventory::Network;
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::proof::{Bound, Status};
 

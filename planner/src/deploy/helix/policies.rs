@@ -1,7 +1,6 @@
 //! Ways to put a model on a pool of nodes and to send requests through it: a table, a row per policy.
 
-use super::{FlowProblem, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
-use crate::deploy::RentalError;
+use super::{Fill, Flow, FlowProblem, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
 use crate::deploy::RentalError;
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};

@@ -9,8 +9,7 @@
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
-use super::{FlowProblem, Flow, HandOver, Range};
-use crate::deploy::{RentalError, whole};
+use super::{Flow, FlowProblem, HandOver, Range};
 use crate::deploy::{RentalError, whole};
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::proof::Status;

@@ -8,7 +8,7 @@ use serve::pool::{Hop, Node as Station, NodeType, Pool};
 
 use super::flow::goes_on;
 use super::typical::{self, Typical};
-use super::{FlowProblem, Flow, HandOver, Node, Range};
+use super::{Flow, FlowProblem, HandOver, Node, Range};
 use crate::deploy::RentalError;
 use crate::deploy::inventory::{Inventory, Link};
 
@@ -73,7 +73,7 @@ impl Machines {
     }
 
     /// Positions of the nodes.
-    fn nodes(&self) -> std::ops::Range<usize> {
+    pub(super) fn nodes(&self) -> std::ops::Range<usize> {
         0..self.inventory.offers.len()
     }
 

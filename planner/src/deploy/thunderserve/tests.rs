@@ -82,7 +82,7 @@ fn the_search_is_within_two_percent_of_every_deployment() {
         (5.0, 1155, 211, 1.0, 0.08),
     ] {
         let task = Task { ttft_s, tpot_s, ..four_and_four(gbit_per_s, input, output, 20.0) };
-        let found = plan(&task, Tabu::default()).expect("a deployment");
+        let found = plan(&task, Tabu::default()).expect("a deployment").plan;
         check(&task, &found);
         let best = search::exhaustive(&task);
         assert!(found.attainment >= 0.98 * best, "{} of {best}: {:?}", found.attainment, placement(&found));
@@ -97,9 +97,9 @@ fn four_a40_and_four_3090ti_gain_from_the_split() {
     // and 45 ms are a choice that fits; at 50 ms the ratios are 1.63 and 1.07, and with loose targets the split does not pay at all.
     let ratio = |gbit_per_s| {
         let task = Task { ttft_s: 1.0, tpot_s: 0.045, ..four_and_four(gbit_per_s, 512, 128, 20.0) };
-        let found = plan(&task, Tabu::default()).expect("a deployment");
+        let found = plan(&task, Tabu::default()).expect("a deployment").plan;
         check(&task, &found);
-        println!("{gbit_per_s} Gb/s: {:?}, {}", placement(&found.plan), found.limit);
+        println!("{gbit_per_s} Gb/s: {:?}, {}", placement(&found), found.requests_per_s);
         let replicas = colocated::per_machine(&task).expect("meaning");
         found.requests_per_s / replicas.iter().map(|replica| replica.requests_per_s).sum::<f64>()
     };
@@ -111,8 +111,9 @@ fn four_a40_and_four_3090ti_gain_from_the_split() {
 
 #[test]
 fn a_slow_link_changes_the_placement() {
-    let found = [40.0, 5.0]
-        .map(|gbit_per_s| plan(&four_and_four(gbit_per_s, 1024, 128, 20.0), Tabu::default()).expect("a deployment"));
+    let found = [40.0, 5.0].map(|gbit_per_s| {
+        plan(&four_and_four(gbit_per_s, 1024, 128, 20.0), Tabu::default()).expect("a deployment").plan
+    });
     assert_ne!(placement(&found[0]), placement(&found[1]));
     assert!(found[1].attainment <= found[0].attainment);
 }
@@ -153,12 +154,12 @@ fn small(input: u64, output: u64, requests_per_s: f64) -> Task {
 #[test]
 fn a_loss_is_answered_by_flips_alone() {
     let before = small(1024, 256, 25.0);
-    let found = plan(&before, Tabu::default()).expect("a deployment");
+    let found = plan(&before, Tabu::default()).expect("a deployment").plan;
     check(&before, &found);
     for lost in 0..4 {
         let mut after = before.clone();
         after.machines.offers[lost].n_available -= 1;
-        let Ok(flipped) = replan(&after, &found) else { continue };
+        let Ok(Decision { plan: flipped, .. }) = replan(&after, &found) else { continue };
         check(&after, &flipped);
         let n = flipped.groups.len();
         assert!(flipped.n_evaluated <= 2 * n * n + 1, "{} for {n} groups", flipped.n_evaluated);
@@ -168,12 +169,8 @@ fn a_loss_is_answered_by_flips_alone() {
         }
         let stale = stale(&after, &found).map_or(0.0, |deployment| deployment.plan.attainment);
         let full = plan(&after, Tabu::default()).expect("a deployment").plan.attainment;
-        assert!(flipped.plan.attainment >= stale - 1e-9);
-        assert!(
-            flipped.plan.attainment <= full + 1e-9,
-            "{} by flips, {full} by a full search",
-            flipped.plan.attainment
-        );
+        assert!(flipped.attainment >= stale - 1e-9);
+        assert!(flipped.attainment <= full + 1e-9, "{} by flips, {full} by a full search", flipped.attainment);
     }
 }
 
@@ -181,20 +178,20 @@ fn a_loss_is_answered_by_flips_alone() {
 fn losing_a_gpu_of_the_four_and_four_leaves_a_pair_of_phases() {
     // Decode on the 3090 Ti, one pair of A40 for each phase: without a 3090 Ti the A40 serve alone, without an A40 one pair goes.
     let before = four_and_four(5.0, 512, 128, 20.0);
-    let found = plan(&before, Tabu::default()).expect("a deployment");
+    let found = plan(&before, Tabu::default()).expect("a deployment").plan;
     assert_eq!(placement(&found).len(), 3);
     for lost in 0..2 {
         let mut after = before.clone();
         after.machines.offers[lost].n_available -= 1;
-        let flipped = replan(&after, &found).expect("a deployment");
+        let flipped = replan(&after, &found).expect("a deployment").plan;
         check(&after, &flipped);
         assert_eq!(placement(&flipped).len(), 2);
-        assert!(flipped.plan.attainment > 0.0 && flipped.plan.attainment < found.attainment);
-        println!("{:?}: {:.3} of {:.3}", placement(&flipped), flipped.plan.attainment, found.attainment);
+        assert!(flipped.attainment > 0.0 && flipped.attainment < found.attainment);
+        println!("{:?}: {:.3} of {:.3}", placement(&flipped), flipped.attainment, found.attainment);
     }
     // Of two whole machines nothing is left to flip, which is said.
     let tight = Task { ttft_s: 1.0, tpot_s: 0.045, ..four_and_four(40.0, 512, 128, 20.0) };
-    let found = plan(&tight, Tabu::default()).expect("a deployment");
+    let found = plan(&tight, Tabu::default()).expect("a deployment").plan;
     let mut after = tight.clone();
     after.machines.offers[0].n_available -= 1;
     assert!(matches!(replan(&after, &found), Err(RentalError::Infeasible(_))));
@@ -207,24 +204,19 @@ fn a_shift_to_long_prompts_flips_groups_to_prefill() {
         let groups = deployment.groups.iter().filter(|g| g.phase == Phase::Prefill && !g.stages.is_empty());
         groups.flat_map(|g| g.n_gpus.iter()).sum()
     };
-    let conversation = plan(&small(1155, 211, 60.0), Tabu::default()).expect("a deployment");
-    let coding = plan(&small(2048, 28, 60.0), Tabu::default()).expect("a deployment");
+    let conversation = plan(&small(1155, 211, 60.0), Tabu::default()).expect("a deployment").plan;
+    let coding = plan(&small(2048, 28, 60.0), Tabu::default()).expect("a deployment").plan;
     assert!(prefill(&coding) > prefill(&conversation), "{} and {}", prefill(&coding), prefill(&conversation));
-    let flipped = replan(&small(2048, 28, 60.0), &conversation).expect("a deployment");
-    let stale = stale(&small(2048, 28, 60.0), &conversation).expect("a deployment");
-    assert!(
-        flipped.plan.attainment > stale.plan.attainment,
-        "{} after {}",
-        flipped.plan.attainment,
-        stale.plan.attainment
-    );
+    let flipped = replan(&small(2048, 28, 60.0), &conversation).expect("a deployment").plan;
+    let stale = stale(&small(2048, 28, 60.0), &conversation).expect("a deployment").plan;
+    assert!(flipped.attainment > stale.attainment, "{} after {}", flipped.attainment, stale.attainment);
 }
 
 type Spoil = fn(&mut Task);
 
 #[test]
 fn bad_tasks_have_a_named_reason() {
-    let cases: [(&str, Spoil); 11] = [
+    let cases: [(&str, Spoil); 10] = [
         ("model `gpt-30b` has no layers or no keys and values", |t| t.model.n_layers = 0),
         ("GPU of `a40` needs a peak and bandwidths above 0", |t| {
             t.machines.offers[0].gpu.as_mut().expect("given").memory_bandwidth = BytesPerSecond::ZERO;
@@ -257,7 +249,7 @@ fn arrivals(n: usize, input: u32, output: u32) -> Vec<serve::request::Request> {
 #[test]
 fn a_request_alone_takes_the_planned_times() {
     let task = four_and_four(5.0, 1024, 64, 1.0);
-    let found = plan(&task, Tabu::default()).expect("a deployment");
+    let found = plan(&task, Tabu::default()).expect("a deployment").plan;
     let fleet = replay::Fleet::of(&found);
     let played = replay::play(&task, &fleet, &arrivals(1, 1024, 64));
     let (prompt, tokens, _) = fleet.pairs[0];
@@ -307,7 +299,7 @@ fn the_partition_over_machines_is_no_worse_than_machines_alone() {
 #[test]
 fn a_slower_rate_meets_more_targets() {
     let task = four_and_four(40.0, 512, 128, 20.0);
-    let found = plan(&task, Tabu::default()).expect("a deployment");
+    let found = plan(&task, Tabu::default()).expect("a deployment").plan;
     let fleet = replay::Fleet::of(&found);
     let requests = arrivals(400, 512, 128);
     let (rate, played) = replay::goodput(&task, &fleet, &requests, 0.9);
@@ -325,19 +317,13 @@ fn any_pool() -> impl Strategy<Value = Task> {
     let targets = (0.05..4.0_f64, 0.015..0.2_f64);
     (counts, lengths.clone(), lengths, targets, 0.02..20.0_f64, prop::sample::select(vec![1.0, 8.0, 100.0])).prop_map(
         move |(counts, a, b, (ttft_s, tpot_s), link_gb_per_s, requests_per_s)| {
-            let machine = |(m, (kind, n_gpus)): (usize, &(usize, u32))| Machine {
+            let machine = |(m, (kind, n_gpus)): (usize, &(usize, u32))| Offer {
                 name: format!("m{m}"),
-                gpu: kinds[*kind].clone(),
-                n_gpus: *n_gpus,
+                ..Offer::machine(kinds[*kind].clone(), *n_gpus)
             };
-            let n = counts.len();
             let class = |(input, output)| (Lengths { input: Tokens(input), output: Tokens(output) }, 0.5);
             Task {
-                pool: Pool {
-                    machines: counts.iter().enumerate().map(machine).collect(),
-                    links: vec![vec![link_gb_per_s * 1e9; n]; n],
-                    start_s: 1e-3,
-                },
+                machines: linked(counts.iter().enumerate().map(machine).collect(), (link_gb_per_s * 1e9, 1e-3)),
                 classes: vec![class(a), class(b)],
                 requests_per_s,
                 ttft_s,
@@ -361,7 +347,7 @@ proptest! {
         let best = search::exhaustive_stages(&task) * task.requests_per_s;
         prop_assert!(best <= bound * (1.0 + 1e-9) + 1e-9, "{best} above {bound}");
         if let Ok(found) = plan(&task, Tabu::default()) {
-            prop_assert!(found.attainment * task.requests_per_s <= best * (1.0 + 1e-9) + 1e-9);
+            prop_assert!(found.plan.attainment * task.requests_per_s <= best * (1.0 + 1e-9) + 1e-9);
             prop_assert!(found.bound().is_some_and(|bound| bound >= found.plan.attainment) && found.gap().is_some());
         }
         let (mixed, both) = (per_s(&colocated::mixed(&task).expect("meaning")), bound::colocated(&task));
@@ -449,7 +435,7 @@ fn a_pool_of_any_size_has_a_bound() {
         assert!(bound.is_finite() && bound > 10.0, "{bound}");
         if n_machines == 8 {
             let tabu = Tabu { steps: 4, neighbours: 10, restarts: 0, ..Tabu::default() };
-            let found = plan(&task, tabu).expect("a deployment");
+            let found = plan(&task, tabu).expect("a deployment").plan;
             println!("{:.2} of {bound:.2}", found.requests_per_s);
             assert!(found.attainment * task.requests_per_s <= bound);
         }

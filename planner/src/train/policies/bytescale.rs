@@ -131,7 +131,7 @@ impl Policy for ByteScale {
         let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(on))].into();
         figures.insert("offload_hidden_ratio".to_owned(), offload.hidden(longest));
         figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
-        Ok(Decision { notes, figures, ..decision })
+        Ok(decision.said(notes, figures))
     }
 }
 

@@ -87,7 +87,7 @@ impl Policy for ChunkFlow {
         if seconds.is_finite() {
             figures.insert("predicted_pipeline_s".to_owned(), seconds);
         }
-        Ok(Decision { notes, figures, ..heuristic(CARD.name, problem, steps) })
+        Ok(heuristic(CARD.name, problem, steps).said(notes, figures))
     }
 }
 

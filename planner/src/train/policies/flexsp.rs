@@ -319,7 +319,7 @@ impl Planner<'_> {
             _ => Status::Heuristic,
         };
         let decision = Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), status);
-        Decision { notes, figures, ..decision }
+        decision.said(notes, figures)
     }
 }
 

@@ -317,7 +317,7 @@ impl Planner<'_> {
         let steps = chosen.into_iter().map(|step| step.step).collect();
         let plan = Plan { steps, ..super::heuristic(CARD.name, self.problem, Vec::new()).plan };
         let decision = Decision::new(plan, Aim::Seconds, objective).bounded(bound.map(Bound::plain), Status::Heuristic);
-        Decision { notes, figures, ..decision }
+        decision.said(notes, figures)
     }
 }
 

@@ -17,7 +17,6 @@ use train::{Plan, Problem};
 
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::stop;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
 
@@ -75,7 +74,7 @@ impl Policy for Improved {
         let figures = [("improvement_ratio".to_owned(), ratio)].into();
         let decision =
             Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
-        Ok(Decision { notes, figures, ..decision })
+        Ok(decision.said(notes, figures))
     }
 }
 

@@ -194,8 +194,8 @@ fn more_room_never_costs_more_time_and_enough_room_costs_none() {
             n_fitting += usize::from(choice.plan.played.n_evictions > 0);
         }
         let enough = choose(&graph, &compiled, &at, natural, Manager::AtLimit(EVERY_RULE[1]));
-        assert_eq!((enough.way.again_ns, enough.way.played.n_evictions), (0, 0), "seed {seed}");
-        assert_eq!(enough.way.played.runs, vec![1; graph.operations.len()]);
+        assert_eq!((enough.plan.again_ns, enough.plan.played.n_evictions), (0, 0), "seed {seed}");
+        assert_eq!(enough.plan.played.runs, vec![1; graph.operations.len()]);
     }
     assert!(n_fitting > 50, "{n_fitting} steps fit by eviction");
 }
@@ -300,7 +300,8 @@ fn a_training_step_in_the_chosen_order_never_needs_more_than_in_the_original() {
         for sizes in [[1, 1], [1, 128], [16, 100], [16, 3000], [1, 100_000], [500, 2]] {
             let at = at_sizes(&graph, sizes);
             let original = natural(&graph, graph.original_order(), &at).peak_bytes;
-            let found = choose(&graph, &compiled, &at, u64::MAX, Manager::AtLimit(EVERY_RULE[1])).way.played.peak_bytes;
+            let found =
+                choose(&graph, &compiled, &at, u64::MAX, Manager::AtLimit(EVERY_RULE[1])).plan.played.peak_bytes;
             let least = compiled.programs.iter().map(|program| natural(&graph, program.order.clone(), &at).peak_bytes);
             assert!(least.min().expect("a program") <= original && of_orders(&graph, &at.bytes).bytes <= found);
             n_better += usize::from(found < original);

@@ -14,7 +14,7 @@ pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision<Plan> {
     let notes = steps.iter().enumerate().filter_map(|(index, chosen)| note(job, index, chosen)).collect();
     let bound = Bound::plain(mean(&|chosen| chosen.bound_s));
     let decision = Decision::new(plan, Aim::Seconds, mean(&|chosen| chosen.predicted_s));
-    Decision { notes, figures: figures(job, steps), ..decision.bounded(Some(bound), status(job, steps)) }
+    decision.bounded(Some(bound), status(job, steps)).said(notes, figures(job, steps))
 }
 
 fn f(n: usize) -> f64 {

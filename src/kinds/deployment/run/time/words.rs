@@ -4,7 +4,7 @@ use planner::deploy::{Plan, Problem};
 use serde_json::json;
 
 use super::{Decided, Planned};
-use crate::kinds::rental::read::{Rental, RentalChoice};
+use crate::kinds::deployment::read::time::{Rental, RentalChoice};
 
 /// Schema of the plan's file.
 const SCHEMA: &str = "skrull-sim/rental/1";
@@ -92,18 +92,20 @@ pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> P
         })
         .collect();
     let offers: Vec<serde_json::Value> = scenario
+        .inventory
         .offers
         .iter()
         .zip(&plan.n_gpus)
         .map(|(offered, n)| {
             json!({
-                "gpu": offered.offer.name, "usd_per_hour": offered.offer.usd_per_hour, "quote": offered.quote,
-                "available": offered.offer.n_available, "rented": n,
+                "gpu": offered.name, "usd_per_hour": offered.usd_per_hour, "quote": offered.quote,
+                "available": offered.n_available, "rented": n,
             })
         })
         .collect();
-    let runner_up =
-        decision.runner_up().map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.objective }));
+    let runner_up = decision
+        .runner_up()
+        .map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.objective }));
     let json = json!({
         "schema": SCHEMA, "scenario": scenario.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
         "budget_usd_per_hour": problem.budget_usd_per_hour, "offers": offers, "replicas": replicas,

@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use planner::deploy::RentalError;
 use planner::Bound;
+use planner::deploy::RentalError;
 use planner::deploy::helix::{Traffic, on_pool};
 use serve::pool::{Outcome, Passed, Pool};
 
-use crate::kinds::pool::read::{Load, PoolScenario};
+use crate::kinds::deployment::read::throughput::{Load, Throughput};
 
 /// Figures of a run beside those of the same span of time that nothing passes.
 ///
 /// # Errors
 /// When a linear program is not solved.
 pub fn of_run(
-    scenario: &PoolScenario,
+    scenario: &Throughput,
     load: &Load,
     parts: &[Pool],
     outcomes: &[Outcome],
@@ -61,7 +61,7 @@ pub type OfPool = Result<Option<(Traffic, Bound)>, RentalError>;
 ///
 /// # Errors
 /// When a linear program is not solved.
-pub fn of_pool(scenario: &PoolScenario) -> OfPool {
+pub fn of_pool(scenario: &Throughput) -> OfPool {
     let traffic = Traffic::of_requests(&scenario.requests);
     let bounded = |traffic| scenario.machines.any_placement(&traffic).map(|bound| (traffic, bound));
     traffic.map(bounded).transpose()

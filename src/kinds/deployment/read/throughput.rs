@@ -1,31 +1,29 @@
-//! Scenarios of `kind = "pool"`: one model over nodes of several types, each with a range of its layers.
+//! `objective.is = "throughput"`: one model over nodes of several types, each with a range of its layers, and most tokens per second.
 //!
-//! `pool/load.rs` reads what arrives, `pool/policies.rs` the ways of placing and scheduling.
-
-mod load;
-mod policies;
+//! `load.rs` reads what arrives, `placements.rs` the ways of placing and scheduling.
 
 use std::path::Path;
 
 use engine::Model;
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{HandOver, Machines, Placement, Scheduling, Typical, tables};
-use planner::deploy::inventory::{Inventory, Link, Network, Offer};
 use serve::lengths;
 use serve::pool::NodeType;
 use serve::request::Request;
 
+use super::inventory::{Stock, inventory};
+pub use super::load::{Arriving, Load};
+use super::{Objective, load, placements, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
 use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 use crate::scenario::{self, Overrides, model};
-pub use load::{Arriving, Load};
 
-const SECTIONS: [&str; 6] = ["model", "pool", "requests", "load", "policies", "expect"];
+const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "load", "policies", "expect"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
-pub struct PoolChoice {
+pub struct ThroughputChoice {
     /// Name in results.
     pub name: String,
     /// Where layers lie.
@@ -38,9 +36,9 @@ pub struct PoolChoice {
     pub decodes_max: Option<u32>,
 }
 
-/// A checked scenario of a pool.
+/// A checked scenario of most tokens per second.
 #[derive(Clone, Debug)]
-pub struct PoolScenario {
+pub struct Throughput {
     /// Name.
     pub name: String,
     /// Seed of every random choice.
@@ -52,7 +50,7 @@ pub struct PoolScenario {
     /// Requests without arrivals, in the order in which they are taken.
     pub requests: Vec<Request>,
     /// Ways of serving, in order.
-    pub choices: Vec<PoolChoice>,
+    pub choices: Vec<ThroughputChoice>,
     /// The one that the others are compared with.
     pub baseline: String,
     /// Parameters that were chosen and not measured, as sentences.
@@ -61,7 +59,7 @@ pub struct PoolScenario {
     pub expectations: Vec<Expectation>,
 }
 
-impl PoolScenario {
+impl Throughput {
     /// Mean prompt and output tokens of the requests.
     #[must_use]
     pub fn means(&self) -> (f64, f64) {
@@ -76,17 +74,21 @@ fn means(requests: &[Request]) -> (f64, f64) {
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
-pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<PoolScenario> {
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Throughput> {
     let mut top = reader.top(&SECTIONS);
     let (name, seed) = scenario::head(&mut top, source, overrides);
     top.finish();
     let model = model::model(reader.section("model"), folder);
     let (requests, typical) = requests(reader.section("requests"), seed);
     let load = load::load(reader.section("load"));
-    let pool = pool(reader.section("pool"), folder, model.as_ref(), typical);
+    let mut objective = reader.section("objective");
+    take_objective(&mut objective);
+    objective.finish();
+    let stock = inventory(reader.section("inventory"), Objective::Throughput);
+    let pool = machines(reader.section("engine"), folder, model.as_ref(), typical, stock);
     let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
     let n_layers = pool.as_ref().map_or(0, |(machines, _)| machines.n_layers);
-    let (choices, baseline) = policies::policies(reader.section("policies"), &load, n_nodes, n_layers);
+    let (choices, baseline) = placements::policies(reader.section("policies"), &load, n_nodes, n_layers);
     let expectations = expect::read(reader.section("expect"));
     let (machines, times) = pool?;
     let free_parameters = vec![
@@ -98,7 +100,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         ),
         "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
     ];
-    Some(PoolScenario { name, seed, machines, times, requests, choices, baseline, free_parameters, expectations })
+    Some(Throughput { name, seed, machines, times, requests, choices, baseline, free_parameters, expectations })
 }
 
 /// `[requests]`: lengths, and what a typical batch is planned for.
@@ -141,45 +143,32 @@ fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
     (list, typical)
 }
 
-/// Nodes as the file names them: a type, how many, where.
-type Asked = (String, Place, u64, u32);
-
-/// `[pool]`: nodes, links and times of layers.
-fn pool(
+/// `[engine]`: times of layers, and how tokens go from node to node.
+fn machines(
     mut section: Section<'_>,
     folder: &Path,
     model: Option<&Model>,
     typical: Typical,
+    stock: Stock,
 ) -> Option<(Machines, String)> {
-    let tables = section.text("tables");
+    let tables = section.text("layer_times");
     let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
-    let network = network(&mut section);
     let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;
     let prompt_tokens_max = small(section.count("prompt_tokens_max", Some(2048), 1..=10_000_000).0);
     let context_per_decode = small(section.count("context_per_decode", Some(1000), 1..=10_000_000).0);
-    let mut asked: Vec<Asked> = Vec::new();
-    let mut n_tables = 0;
-    section.each_table("nodes", &mut |table| {
-        n_tables += 1;
-        asked.extend(nodes(table));
-    });
-    if n_tables == 0 {
-        section.missing("nodes", "write `[[pool.nodes]]` with `type` and `count`");
-    }
-    let (known, times) = types(&mut section, folder, model, tables, &asked, typical)?;
+    let (known, times) = types(&mut section, folder, model, tables, &stock, typical)?;
     let mut types: Vec<NodeType> = Vec::new();
-    let mut offers = Vec::new();
-    for (name, at, count, region) in asked {
-        let Some(found) = known.iter().find(|of| of.name == name) else {
-            let names = known.iter().map(|of| of.name.as_str());
-            section.find(unknown(Code::NoTimes, format!("no times for nodes of type `{name}`"), &name, names, at));
-            continue;
-        };
-        if types.iter().all(|of| of.name != name) {
-            types.push(found.clone());
+    for (offer, at) in stock.inventory.offers.iter().zip(&stock.places) {
+        let name = &offer.name;
+        match known.iter().find(|of| of.name == *name) {
+            Some(found) if types.iter().all(|of| of.name != *name) => types.push(found.clone()),
+            Some(_) => {}
+            None => {
+                let names = known.iter().map(|of| of.name.as_str());
+                let what = format!("no times for nodes of type `{name}`");
+                section.find(unknown(Code::NoTimes, what, name, names, at.clone()));
+            }
         }
-        let node = Offer { region, ..Offer::priced(name, 0.0, 1) };
-        offers.extend((0..count).map(|_| node.clone()));
     }
     section.finish();
     let model = model?;
@@ -187,38 +176,15 @@ fn pool(
         n_layers: small(model.n_layers),
         activation_bytes: 2.0 * hw::Tokens(model.hidden).as_f64(),
         types,
-        inventory: Inventory { offers, network },
+        inventory: stock.inventory.by_machine(),
         typical,
         hand_over,
         copy_bytes_per_s: copy,
         prompt_tokens_max,
         context_per_decode,
     };
-    (!machines.inventory.offers.is_empty()).then_some((machines, times))
-}
-
-fn network(section: &mut Section<'_>) -> Network {
-    let bytes = |section: &mut Section<'_>, key, default: f64| section.number(key, default, 1e-6..=1e6) * 1e9;
-    let mut link = |gb, ms, default: (f64, f64)| Link {
-        bytes_per_s: bytes(section, gb, default.0),
-        latency_s: section.number(ms, default.1, 0.0..=1e5) / 1e3,
-    };
-    let within = link("link_gb_per_s", "latency_ms", (1.25, 1.0));
-    let usual = (within.bytes_per_s / 1e9, within.latency_s * 1e3);
-    let between = link("region_link_gb_per_s", "region_latency_ms", usual);
-    Network { within, between, card_bytes_per_s: bytes(section, "card_gb_per_s", within.bytes_per_s / 1e9) }
-}
-
-fn nodes(mut section: Section<'_>) -> Option<Asked> {
-    let of = section.text("type");
-    let count = section.count("count", Some(1), 1..=1000).0;
-    let region = small(section.count("region", Some(0), 0..=1000).0);
-    if of.is_none() {
-        section.missing("type", "a type of the tables, or a GPU of the catalogue where there are no tables");
-    }
-    section.finish();
-    let (name, at) = of?;
-    Some((name, at, count, region))
+    let is_known = machines.inventory.offers.iter().all(|node| machines.types.iter().any(|of| of.name == node.name));
+    (stock.is_whole && is_known && !machines.inventory.offers.is_empty()).then_some((machines, times))
 }
 
 /// Types of nodes from published tables, a file or the datasheets of the catalogue, and where they come from.
@@ -227,17 +193,18 @@ fn types(
     folder: &Path,
     model: Option<&Model>,
     tables: Option<(String, Place)>,
-    asked: &[Asked],
+    stock: &Stock,
     typical: Typical,
 ) -> Option<(Vec<NodeType>, String)> {
     let model = model?;
     let Some((name, at)) = tables else {
         let context = typical.prompt + typical.output / 2.0;
         let of = |name: &String| tables::datasheet(&hw::catalog::gpu(name)?, model, context);
-        let known: Vec<NodeType> = asked.iter().filter_map(|(name, ..)| of(name)).collect();
-        if known.len() < asked.len() {
-            let wrong = asked.iter().filter(|(name, ..)| of(name).is_none());
-            wrong.for_each(|(name, at, ..)| section.find(no_datasheet(name, at.clone(), model)));
+        let names = || stock.inventory.offers.iter().map(|offer| &offer.name);
+        let known: Vec<NodeType> = names().filter_map(of).collect();
+        if known.len() < stock.places.len() {
+            let wrong = names().zip(&stock.places).filter(|(name, _)| of(name).is_none());
+            wrong.for_each(|(name, at)| section.find(no_datasheet(name, at.clone(), model)));
             return None;
         }
         return Some((known, "datasheet".to_owned()));
@@ -245,7 +212,9 @@ fn types(
     if let Some(table) = tables::published().iter().find(|table| table.name == name) {
         if table.model != model.name {
             let what = format!("`{name}` was measured with `{}`, the model is `{}`", table.model, model.name);
-            section.find(Finding::error(Code::OtherModel, at, what).help("leave `pool.tables` out to use datasheets"));
+            section.find(
+                Finding::error(Code::OtherModel, at, what).help("leave `engine.layer_times` out to use datasheets"),
+            );
             return None;
         }
         return Some((table.types.clone(), "published".to_owned()));
@@ -282,16 +251,16 @@ fn no_datasheet(name: &str, at: Place, model: &Model) -> Finding {
         let what = format!("not one layer of `{}` fits a node of type `{name}`", model.name);
         return Finding::error(Code::LayerTooLarge, at, what);
     }
-    let what = format!("unknown GPU `{name}`; nodes without `pool.tables` are GPUs of the catalogue");
+    let what = format!("unknown GPU `{name}`; nodes without `engine.layer_times` are GPUs of the catalogue");
     unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at)
 }
 
 /// A count that a range keeps below 2^32.
-fn small(n: u64) -> u32 {
+pub(super) fn small(n: u64) -> u32 {
     u32::try_from(n).expect("ranges keep counts below 2^32")
 }
 
 /// Moment of so many seconds.
-fn moment(seconds: f64) -> Time {
+pub(super) fn moment(seconds: f64) -> Time {
     Time::ZERO + Span::from_seconds(Seconds::new(seconds))
 }

@@ -11,7 +11,7 @@ use serve::batcher;
 use serve::replica::{Engine, Spans};
 use serve::step_cost::StepTable;
 
-use crate::kinds::rental::read::{Configurations, Costs, Deployed, Rates, Rental};
+use crate::kinds::deployment::read::time::{Configurations, Costs, Deployed, Rates, Rental};
 
 /// Requests over sequences of a batch in the mix of all demands.
 const BATCHES: u32 = 8;
@@ -69,9 +69,9 @@ pub fn ask(scenario: &Rental) -> Asked {
 /// The configuration's name, model and GPUs, with rates.
 fn configuration(scenario: &Rental, deployed: Deployed, rate: impl Fn(usize, &Demand) -> f64) -> Configuration {
     let Deployed { offer, model, parallel: Parallel { tp, pp } } = deployed;
-    let mut n_gpus = vec![0; scenario.offers.len()];
+    let mut n_gpus = vec![0; scenario.inventory.offers.len()];
     n_gpus[offer] = tp * pp;
-    let gpu = &scenario.offers[offer].offer.name;
+    let gpu = &scenario.inventory.offers[offer].name;
     let stages = if pp > 1 { format!(" pp {pp}") } else { String::new() };
     let of = if scenario.models.len() > 1 { format!("{} on ", scenario.model_names[model]) } else { String::new() };
     let rates = scenario.demands.iter().enumerate();
@@ -80,14 +80,14 @@ fn configuration(scenario: &Rental, deployed: Deployed, rate: impl Fn(usize, &De
 }
 
 fn by_roofline(scenario: &Rental, deployed: Deployed) -> Configuration {
-    let gpu = scenario.offers[deployed.offer].gpu.as_ref().expect("the reader keeps types of the catalogue");
+    let gpu = scenario.inventory.offers[deployed.offer].gpu.as_ref().expect("the reader keeps types of the catalogue");
     let replica = Replica { gpu, model: &scenario.models[deployed.model], parallel: deployed.parallel };
     configuration(scenario, deployed, |w, _| replica.requests_per_s(scenario.lengths[w]))
 }
 
 fn simulated(scenario: &Rental, all: &[Deployed]) -> Asked {
     let profiles: Vec<Option<Profile>> =
-        scenario.offers.iter().map(|offered| profile(scenario, &offered.offer.name)).collect();
+        scenario.inventory.offers.iter().map(|offered| profile(scenario, &offered.name)).collect();
     let engines: Vec<Engine> = all.par_iter().map(|&deployed| engine(scenario, deployed, &profiles)).collect();
     let configurations: Vec<Configuration> = all
         .par_iter()
@@ -134,9 +134,9 @@ fn profile(scenario: &Rental, gpu: &str) -> Option<Profile> {
 }
 
 fn engine(scenario: &Rental, deployed: Deployed, profiles: &[Option<Profile>]) -> Engine {
-    let offered = &scenario.offers[deployed.offer];
+    let offered = &scenario.inventory.offers[deployed.offer];
     let gpu = offered.gpu.as_ref().expect("the reader keeps types of the catalogue");
-    let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_node);
+    let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_machine);
     let cost = crate::costs::cost_model(&cluster, profiles[deployed.offer].as_ref(), 1.0);
     let deployment = scenario.replica.deployment(&scenario.models[deployed.model], &cluster, deployed.parallel);
     let limits = scenario.replica.limits(&deployment).expect("the reader keeps what fits");

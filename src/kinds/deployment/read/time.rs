@@ -1,46 +1,28 @@
-//! Scenarios of `kind = "rental"`: GPU types at a price, work to be done, budgets, and policies that choose what to rent.
+//! `objective.is = "time"`: GPU types at a price, work to be done, budgets, and policies that choose what to rent.
 //!
-//! Configurations are given with their rates (`[[configurations]]`), or every GPU type is tried with the degrees of `[replica]` and its rates
-//! come from the serving simulator or from a roofline. What remains for `jobs/rental.rs` is to ask for the rates and to decide.
-
-mod given;
-mod replica;
+//! Configurations are given with their rates (`[[configurations]]`), or every GPU type is tried with the degrees of `[engine]` and its rates
+//! come from the serving simulator or from a roofline. What remains for `run/time.rs` is to ask for the rates and to decide.
 
 use std::path::Path;
 
 use engine::Model;
-use hw::Gpu;
+use planner::deploy::inventory::Inventory;
 use planner::deploy::policies::{POLICIES, RentalPolicy};
 use planner::deploy::throughput::{Lengths, Parallel};
-use planner::deploy::inventory::Offer;
 use planner::deploy::{Configuration, Demand};
 use toml_span::value::ValueInner;
 
+pub use super::given::GivenPlan;
+use super::inventory::{USD, inventory};
+pub use super::replica::{Costs, Rates, ReplicaSection};
+use super::{Objective, given, replica, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
 use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{self, Overrides, model};
-pub use given::GivenPlan;
-pub use replica::{Costs, Rates, ReplicaSection};
 
-const SECTIONS: [&str; 4] = ["replica", "budget", "policies", "expect"];
-/// Range of prices and budgets, dollars per hour.
-const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
-
-/// A GPU type with the quote of its price.
-#[derive(Clone, Debug)]
-pub struct Offered {
-    /// Price and availability.
-    pub offer: Offer,
-    /// The type in the catalogue, where it is there.
-    pub gpu: Option<Gpu>,
-    /// GPUs of a node: no replica is larger.
-    pub n_gpus_per_node: u32,
-    /// Provider and date of the price, in words.
-    pub quote: String,
-}
-
+const SECTIONS: [&str; 6] = ["inventory", "objective", "requests", "engine", "policies", "expect"];
 /// How one replica of an enumerated configuration lies on its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deployed {
@@ -81,7 +63,7 @@ pub struct RentalChoice {
     pub budget_usd_per_hour: f64,
 }
 
-/// A checked rental scenario.
+/// A checked scenario of work that is to end soonest.
 #[derive(Clone, Debug)]
 pub struct Rental {
     /// Name.
@@ -89,7 +71,7 @@ pub struct Rental {
     /// Seed, for the result's header; nothing here is drawn.
     pub seed: u64,
     /// GPU types.
-    pub offers: Vec<Offered>,
+    pub inventory: Inventory,
     /// Models, where configurations are enumerated.
     pub models: Vec<Model>,
     /// Names of the models.
@@ -115,7 +97,7 @@ pub struct Rental {
 }
 
 /// A number that has to be there.
-fn required(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
+pub fn required(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
     let before = section.has(key);
     let number = section.number(key, *range.start(), range);
     if !before {
@@ -126,37 +108,35 @@ fn required(section: &mut Section<'_>, key: &'static str, range: std::ops::Range
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Rental> {
-    let (mut offers, mut models, mut demands) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut models, mut demands) = (Vec::new(), Vec::new());
     let (mut given, mut plans) = (Vec::new(), Vec::new());
     let mut top = reader.top(&SECTIONS);
     let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.each_table("offers", &mut |section| offers.extend(offer(section)));
     top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
-    top.each_table("demands", &mut |section| demands.push(given::demand(section)));
     top.each_table("configurations", &mut |section| given.push(given::configuration(section)));
     top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
     top.finish();
-    let replica = replica::replica(reader.section("replica"));
-    let budgets = budgets(reader.section("budget"));
+    let stock = inventory(reader.section("inventory"), Objective::Time);
+    let mut requests = reader.section("requests");
+    requests.each_table("types", &mut |section| demands.push(given::demand(section)));
+    requests.finish();
+    let replica = replica::replica(reader.section("engine"));
+    let budgets = budgets(reader.section("objective"));
     let (choices, baseline, gap) = policies(reader.section("policies"), &plans, &budgets);
     let expectations = expect::read(reader.section("expect"));
     let before = reader.n_errors();
-    if offers.is_empty() {
-        reader.find(
-            Finding::error(Code::NothingToRent, None, "no GPU type is offered").help("write one `[[offers]]` for each"),
-        );
-    }
+    let offers = &stock.inventory.offers;
     if demands.is_empty() {
         reader.find(
             Finding::error(Code::NothingToRent, None, "there is no work")
-                .help("write one `[[demands]]` per request type"),
+                .help("write one `[[requests.types]]` per request type"),
         );
     }
     let work = given::demands(reader, demands, &models, !given.is_empty());
     let configurations = if given.is_empty() {
-        Configurations::Enumerated(replica::enumerated(reader, &replica, &offers, &models, &work.demands))
+        Configurations::Enumerated(replica::enumerated(reader, &replica, offers, &models, &work.demands))
     } else {
-        Configurations::Given(given::configurations(reader, given, &offers, &work))
+        Configurations::Given(given::configurations(reader, given, offers, &work))
     };
     if let Configurations::Given(all) = &configurations {
         given::plans(reader, &mut plans, all, work.demands.len());
@@ -169,7 +149,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     Some(Rental {
         name,
         seed,
-        offers,
+        inventory: stock.inventory,
         models,
         model_names,
         demands,
@@ -184,30 +164,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     })
 }
 
-/// `[[offers]]`: a GPU type, its price with provider and date, and how many can be had.
-fn offer(mut section: Section<'_>) -> Option<Offered> {
-    let name = section.text("gpu").map(|(name, _)| name);
-    if name.is_none() {
-        section.missing("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
-    }
-    let usd_per_hour = required(&mut section, "usd_per_hour", USD, "dollars per GPU and hour, as quoted");
-    let n_available = section.count("available", None, 0..=1_000_000).0;
-    let n_gpus_per_node = section.count("gpus_per_node", Some(8), 1..=1024).0;
-    let mut word = |key| section.text(key).map(|(text, _)| text);
-    let quote: Vec<String> = [word("provider"), word("date")].into_iter().flatten().collect();
-    section.finish();
-    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
-    let (name, n_available) = (name?, small(n_available));
-    Some(Offered {
-        gpu: hw::catalog::gpu(&name),
-        offer: Offer { n_gpus_per_machine: small(n_gpus_per_node), ..Offer::priced(name, usd_per_hour, n_available) },
-        n_gpus_per_node: small(n_gpus_per_node),
-        quote: quote.join(", "),
-    })
-}
-
-/// `[budget]`: one limit or several.
+/// `[objective]`: one limit or several.
 fn budgets(mut section: Section<'_>) -> Vec<f64> {
+    take_objective(&mut section);
     const KEY: &str = "usd_per_hour";
     let help = "dollars per hour, one number or a list";
     let Some((value, at)) = section.take(KEY) else {
@@ -224,7 +183,7 @@ fn budgets(mut section: Section<'_>) -> Vec<f64> {
     };
     let found = found.filter(|all| !all.is_empty() && all.iter().all(|usd| USD.contains(usd)));
     if found.is_none() {
-        let what = "`budget.usd_per_hour` is no number above 0, and no list of such numbers";
+        let what = "`objective.usd_per_hour` is no number above 0, and no list of such numbers";
         section.find(Finding::error(Code::WrongBudget, at, what).help(help));
     }
     section.finish();

@@ -1,22 +1,25 @@
-//! Scenarios of `kind = "phases"`: one model over a pool of mixed GPUs, prefill and decode on different groups of them or on the same.
+//! `objective.is = "goodput"`: one model over mixed GPUs, most requests per second within limits; prefill and decode on different groups of
+//! GPUs or on the same.
 
 use std::path::Path;
 
-use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu, Tokens};
+use hw::Tokens;
+use planner::deploy::inventory::Network;
 use planner::deploy::throughput::Lengths;
-use planner::deploy::inventory::{Inventory, Link, Network, Offer};
 use planner::deploy::thunderserve::{Tabu, Task, alone_s};
 use serve::arrivals::{self, Arrivals};
 use serve::lengths;
 use serve::request::{Request, Requests};
 
+use super::inventory::inventory;
+use super::{Objective, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
 use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, unknown};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{self, Overrides, model};
 
-const SECTIONS: [&str; 7] = ["model", "pool", "requests", "slo", "search", "policies", "expect"];
+const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
 
 /// How a model is put on a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ pub static METHODS: &[(&str, Method, &str)] = &[
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
-pub struct PhasesChoice {
+pub struct GoodputChoice {
     /// Name in results.
     pub name: String,
     /// Method.
@@ -66,9 +69,9 @@ pub struct PhasesChoice {
     pub lost: Vec<u32>,
 }
 
-/// A checked scenario of phases.
+/// A checked scenario of most requests within limits.
 #[derive(Clone, Debug)]
-pub struct PhasesScenario {
+pub struct Goodput {
     /// Name.
     pub name: String,
     /// Seed of every random choice.
@@ -80,7 +83,7 @@ pub struct PhasesScenario {
     /// Limits of the search.
     pub tabu: Tabu,
     /// Ways of serving, in order.
-    pub choices: Vec<PhasesChoice>,
+    pub choices: Vec<GoodputChoice>,
     /// The one that the others are compared with.
     pub baseline: String,
     /// Parameters that were chosen and not measured, as sentences.
@@ -93,24 +96,33 @@ pub struct PhasesScenario {
 const N_CLASSES: usize = 64;
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
-pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<PhasesScenario> {
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Goodput> {
     let mut top = reader.top(&SECTIONS);
     let (name, seed) = scenario::head(&mut top, source, overrides);
     top.finish();
     let model = model::model(reader.section("model"), folder);
-    let pool = pool(reader.section("pool"));
+    let stock = inventory(reader.section("inventory"), Objective::Goodput);
+    let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
+    let wire_bits = wire_bits(reader.section("engine"));
     let requests = requests(reader.section("requests"), seed);
-    let targets = slo(reader.section("slo"));
+    let targets = targets(reader.section("objective"));
     let tabu = search(reader.section("search"), seed);
-    let task = model.zip(pool).filter(|_| !requests.list.is_empty()).and_then(|(model, (machines, wire_bits))| {
+    let task = model.zip(machines).filter(|_| !requests.list.is_empty()).and_then(|(model, machines)| {
         let count = requests.list.len();
         let every = count.div_ceil(N_CLASSES);
         let drawn: Vec<&Request> = requests.list.iter().step_by(every).collect();
         let share = 1.0 / Tokens(drawn.len() as u64).as_f64();
         let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
         let classes = drawn.iter().map(of).collect();
-        let task =
-            Task { machines, model, classes, requests_per_s: targets.planned_per_s, ttft_s: 1.0, tpot_s: 1.0, wire_bits };
+        let task = Task {
+            machines,
+            model,
+            classes,
+            requests_per_s: targets.planned_per_s,
+            ttft_s: 1.0,
+            tpot_s: 1.0,
+            wire_bits,
+        };
         with_targets(reader, task, &targets)
     });
     let (choices, baseline) = policies(reader.section("policies"), task.as_ref());
@@ -123,7 +135,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         targets.ttft_scale,
         targets.tpot_scale
     )];
-    Some(PhasesScenario {
+    Some(Goodput {
         name,
         seed,
         requests: requests.list,
@@ -136,7 +148,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     })
 }
 
-/// `[slo]`.
+/// `[objective]`.
 struct Targets {
     ttft_scale: f64,
     tpot_scale: f64,
@@ -146,7 +158,8 @@ struct Targets {
     planned_per_s: f64,
 }
 
-fn slo(mut section: Section<'_>) -> Targets {
+fn targets(mut section: Section<'_>) -> Targets {
+    take_objective(&mut section);
     let targets = Targets {
         ttft_scale: section.number("ttft_scale", 5.0, 0.1..=1e4),
         tpot_scale: section.number("tpot_scale", 5.0, 0.1..=1e4),
@@ -162,7 +175,11 @@ fn slo(mut section: Section<'_>) -> Targets {
 fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> Option<Task> {
     let n = task.machines.offers.len();
     if targets.reference >= n {
-        let what = format!("`slo.reference_machine` is {}, the pool has machines 0 to {}", targets.reference, n - 1);
+        let what = format!(
+            "`objective.reference_machine` is {}, the inventory has machines 0 to {}",
+            targets.reference,
+            n - 1
+        );
         reader.find(Finding::error(Code::UnknownPosition, None, what));
         return None;
     }
@@ -173,7 +190,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
             Some(task)
         }
         Err(why) => {
-            let help = "`slo.reference_machine` names the machine whose latencies the targets are multiples of";
+            let help = "`objective.reference_machine` names the machine whose latencies the targets are multiples of";
             reader.find(Finding::error(Code::NoReference, None, why.to_string()).help(help));
             None
         }
@@ -235,77 +252,11 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
     requests
 }
 
-/// `[pool]`: machines, links, and bits of a key or value on the wire.
-fn pool(mut section: Section<'_>) -> Option<(Inventory, u32)> {
-    let link = gbit(section.number("link_gbit_per_s", 40.0, 1e-3..=1e6));
-    let start_s = section.number("latency_ms", 1.0, 0.0..=1e5) / 1e3;
-    let wire_bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
-    let mut machines = Vec::new();
-    let mut n_tables = 0;
-    section.each_table("machines", &mut |table| {
-        n_tables += 1;
-        machines.extend(machine(table));
-    });
-    if n_tables == 0 {
-        section.missing("machines", "write `[[pool.machines]]` with `gpu` and `count`");
-    }
+/// `[engine]`: bits of a key or value on the wire.
+fn wire_bits(mut section: Section<'_>) -> u32 {
+    let bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
     section.finish();
-    let n = machines.len();
-    let network = Network::uniform(Link { bytes_per_s: link, latency_s: start_s });
-    (n > 0 && n == n_tables).then(|| (Inventory { offers: machines, network }, wire_bits))
-}
-
-fn gbit(per_s: f64) -> f64 {
-    per_s * 1e9 / 8.0
-}
-
-/// A machine: GPUs of the catalogue, or of figures that the file gives.
-fn machine(mut section: Section<'_>) -> Option<Offer> {
-    let named = section.text("gpu");
-    let n_gpus = u32::try_from(section.count("count", Some(1), 1..=64).0).expect("at most 64");
-    let mut figure = |key| {
-        let value = section.number(key, f64::NAN, 1e-3..=1e7);
-        (!value.is_nan()).then_some(value)
-    };
-    let (memory, bandwidth) = (figure("memory_gb"), figure("memory_gb_per_s"));
-    let (peak, intra) = (figure("peak_bf16_tflops"), figure("intra_gb_per_s"));
-    let Some((name, at)) = named else {
-        section.missing("gpu", "a GPU of the catalogue, or a name beside figures of its own");
-        section.finish();
-        return None;
-    };
-    let known = hw::catalog::gpu(&name);
-    let rate = |value: f64| BytesPerSecond::new(value * 1e9);
-    let gpu = match (known, memory, bandwidth, peak, intra) {
-        (Some(mut gpu), ..) => {
-            gpu.memory = memory.map_or(gpu.memory, |gb| Bytes::from_f64(gb * 1e9));
-            gpu.memory_bandwidth = bandwidth.map_or(gpu.memory_bandwidth, rate);
-            gpu.peak_bf16 = peak.map_or(gpu.peak_bf16, |tera| FlopsPerSecond::new(tera * 1e12));
-            gpu.intra_node_bandwidth = intra.map_or(gpu.intra_node_bandwidth, rate);
-            Some(gpu)
-        }
-        (None, Some(memory), Some(bandwidth), Some(peak), Some(intra)) => Some(Gpu {
-            name: name.clone(),
-            memory: Bytes::from_f64(memory * 1e9),
-            memory_bandwidth: rate(bandwidth),
-            peak_bf16: FlopsPerSecond::new(peak * 1e12),
-            peak_fp8: None,
-            intra_node_bandwidth: rate(intra),
-            host_bandwidth: rate(intra),
-            source: "scenario".to_owned(),
-            prices: Vec::new(),
-        }),
-        _ => {
-            let finding =
-                unknown(Code::UnknownGpu, format!("unknown GPU `{name}`"), &name, hw::catalog::gpu_names(), at);
-            section.find(finding.help(
-                "a GPU that is not in the catalogue needs `memory_gb`, `memory_gb_per_s`, `peak_bf16_tflops`, `intra_gb_per_s`",
-            ));
-            None
-        }
-    };
-    section.finish();
-    gpu.map(|gpu| Offer { name, ..Offer::machine(gpu, n_gpus) })
+    bits
 }
 
 fn named(name: &str) -> Option<Method> {
@@ -313,11 +264,11 @@ fn named(name: &str) -> Option<Method> {
 }
 
 /// `[policies]`: the choices in order, and the baseline; no choices without a task.
-fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<PhasesChoice>, String) {
-    let mut variants: Vec<(String, Option<PhasesChoice>)> = Vec::new();
+fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<GoodputChoice>, String) {
+    let mut variants: Vec<(String, Option<GoodputChoice>)> = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, task)));
     let plain = |name: &str, method: Method| {
-        task.map(|task| PhasesChoice {
+        task.map(|task| GoodputChoice {
             name: name.to_owned(),
             method,
             task: task.clone(),
@@ -331,7 +282,7 @@ fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<PhasesChoice>
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
-fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Option<PhasesChoice>)> {
+fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Option<GoodputChoice>)> {
     let name = section.name();
     let method = match section.text("policy") {
         None => {
@@ -347,7 +298,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
             found
         }
     };
-    let link = section.number("link_gbit_per_s", 0.0, 1e-3..=1e6);
+    let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
     let n = task.map_or(1, |task| task.machines.offers.len());
     let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
@@ -357,13 +308,13 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
         let mut task = task.clone();
         if link > 0.0 {
             let Network { within, between, .. } = &mut task.machines.network;
-            (within.bytes_per_s, between.bytes_per_s) = (gbit(link), gbit(link));
+            (within.bytes_per_s, between.bytes_per_s) = (link, link);
         }
         if bits > 0 {
             task.wire_bits = u32::try_from(bits).expect("at most 16");
         }
         let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
-        PhasesChoice { name: name.clone(), method, task, lost }
+        GoodputChoice { name: name.clone(), method, task, lost }
     });
     Some((name, choice))
 }

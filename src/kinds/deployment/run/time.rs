@@ -1,4 +1,4 @@
-//! From a checked rental scenario to a result: find rates, decide with every policy and budget, replay every plan.
+//! From checked work that is to end soonest to a result: find rates, decide with every policy and budget, replay every plan.
 //!
 //! Rows are decided in parallel and collected by index, so the number of threads changes nothing outside `measured`.
 
@@ -8,7 +8,6 @@ mod words;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::deploy::inventory::Inventory;
 use planner::deploy::cost_efficiency::{self, Assignment, Form, Options};
 use planner::deploy::mixing::{self, Decide, Settled};
 use planner::deploy::simulated::{self, Replay};
@@ -17,7 +16,7 @@ use planner::milp::Budget;
 use planner::{Aim, Bound, Decision, RunnerUp, Status};
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
-use crate::kinds::rental::read::{Decider, GivenPlan, Rental, RentalChoice};
+use crate::kinds::deployment::read::time::{Decider, GivenPlan, Rental, RentalChoice};
 use crate::kinds::{self, Head, Kind, Planned};
 use rates::Asked;
 
@@ -59,7 +58,7 @@ pub struct Decided {
 
 fn problem_of(scenario: &Rental, asked: &Asked, budget_usd_per_hour: f64) -> Problem {
     Problem {
-        inventory: Inventory::of(scenario.offers.iter().map(|offered| offered.offer.clone()).collect()),
+        inventory: scenario.inventory.clone(),
         configurations: asked.configurations.clone(),
         demands: scenario.demands.clone(),
         budget_usd_per_hour,
@@ -86,7 +85,8 @@ fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Dec
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, policy.assignment);
         let serve = |c: usize, work: &[f64]| asked.serve_s(scenario, c, work);
         let second: Option<&dyn Fn(&Problem, &Plan) -> Option<Plan>> = policy.explain.is_some().then_some(&second);
-        let settled = mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign, second }, &serve)?;
+        let settled =
+            mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign, second }, &serve)?;
         let Settled { decision, problem, mixing, n_rounds } = settled;
         Decided { decision, problem, mixing, n_rounds }
     };
@@ -118,7 +118,8 @@ fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
     };
     let bound_s = cost_efficiency::bound_s(&problem)?.min(plan.makespan_s);
     let makespan_s = plan.makespan_s;
-    let decision = Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s)), Status::Heuristic);
+    let decision =
+        Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s)), Status::Heuristic);
     let mixing = vec![1.0; problem.configurations.len()];
     Ok(Decided { decision, problem, mixing, n_rounds: 0 })
 }
@@ -265,7 +266,7 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
     }
 }
 
-/// Names that a rental scenario may use for policies, with what they do.
+/// Names that such a scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
     planner::deploy::policies::POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()

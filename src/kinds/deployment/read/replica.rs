@@ -1,15 +1,16 @@
-//! `[replica]`: the engine of every replica, the degrees that are tried, and where its rates come from.
+//! `[engine]`: the engine of every replica, the degrees that are tried, and where its rates come from.
 
 use engine::Model;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::Demand;
+use planner::deploy::inventory::Offer;
 use planner::deploy::throughput::{Lengths, Parallel, Replica};
 use serve::capacity;
 use serve::replica::{Limits, Preemption};
 use serve::step_cost::ReplicaConfig;
 use toml_span::value::ValueInner;
 
-use super::{Deployed, Offered};
+use super::time::Deployed;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section, unknown};
 
@@ -59,7 +60,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaSection {
     let sequences_max = small(section.count("max_sequences", Some(256), 1..=65_536).0);
     let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
     if tokens_max < u64::from(sequences_max) {
-        let what = format!("`replica.max_tokens` = {tokens_max} is below `replica.max_sequences` = {sequences_max}");
+        let what = format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}");
         section.find(Finding::error(Code::FewTokens, tokens_at, what).help("every decoding sequence has its token"));
     }
     let block_tokens = small(section.count("block_tokens", Some(16), 1..=4096).0);
@@ -83,14 +84,14 @@ pub fn replica(mut section: Section<'_>) -> ReplicaSection {
 fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec<u32> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let ValueInner::Array(items) = &value else {
-        section.find(Finding::error(Code::WrongType, at, format!("`replica.{key}` is no list of degrees")));
+        section.find(Finding::error(Code::WrongType, at, format!("`engine.{key}` is no list of degrees")));
         return default.to_vec();
     };
     let degree =
         |item: &toml_span::Value<'_>| u32::try_from(item.as_integer()?).ok().filter(|n| (1..=1024).contains(n));
     let found: Option<Vec<u32>> = items.iter().map(degree).collect();
     found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
-        let what = format!("`replica.{key}` holds something that is no degree");
+        let what = format!("`engine.{key}` holds something that is no degree");
         section.find(Finding::error(Code::OutOfRange, at, what).help("allowed are whole numbers from 1 to 1024"));
         default.to_vec()
     })
@@ -121,7 +122,7 @@ impl ReplicaSection {
     #[must_use]
     pub fn free_parameters(&self) -> Vec<String> {
         let host = self.host_us_per_step;
-        let words = format!("`replica.host_us_per_step` = {host}: fitted or assumed, not measured");
+        let words = format!("`engine.host_us_per_step` = {host}: fitted or assumed, not measured");
         if host > 0.0 { vec![words] } else { Vec::new() }
     }
 }
@@ -130,14 +131,14 @@ impl ReplicaSection {
 pub fn enumerated(
     reader: &mut Reader<'_>,
     replica: &ReplicaSection,
-    offers: &[Offered],
+    offers: &[Offer],
     models: &[Model],
     demands: &[Demand],
 ) -> Vec<Deployed> {
     let mut all = Vec::new();
     for offered in offers.iter().filter(|offered| offered.gpu.is_none()) {
-        let what = format!("unknown GPU `{}`", offered.offer.name);
-        let finding = unknown(Code::UnknownGpu, what, &offered.offer.name, hw::catalog::gpu_names(), None);
+        let what = format!("unknown GPU `{}`", offered.name);
+        let finding = unknown(Code::UnknownGpu, what, &offered.name, hw::catalog::gpu_names(), None);
         reader.find(finding.help("a type of the catalogue, or `[[configurations]]` with their rates"));
     }
     for (m, model) in models.iter().enumerate().filter(|(m, _)| demands.iter().any(|demand| demand.model == *m)) {
@@ -146,10 +147,10 @@ pub fn enumerated(
         for (offer, offered) in offers.iter().enumerate() {
             let Some(gpu) = &offered.gpu else { continue };
             let pairs = replica.tp.iter().flat_map(|&tp| replica.pp.iter().map(move |&pp| Parallel { tp, pp }));
-            for parallel in pairs.filter(|p| p.tp.saturating_mul(p.pp) <= offered.n_gpus_per_node) {
+            for parallel in pairs.filter(|p| p.tp.saturating_mul(p.pp) <= offered.n_gpus_per_machine) {
                 let held = match replica.rates {
                     Rates::Simulated => {
-                        let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_node);
+                        let cluster = hw::catalog::cluster(gpu, 1, offered.n_gpus_per_machine);
                         let is_cut = model.n_heads.is_multiple_of(u64::from(parallel.tp))
                             && u64::from(parallel.pp) <= model.n_layers;
                         if is_cut {
@@ -171,7 +172,7 @@ pub fn enumerated(
             }
         }
         if all.len() == before && offers.iter().any(|offered| offered.gpu.is_some()) {
-            let what = format!("no offered GPU type holds `{}` with the degrees of `[replica]`", model.name);
+            let what = format!("no offered GPU type holds `{}` with the degrees of `[engine]`", model.name);
             reader.find(Finding::error(Code::NoRoomForCache, None, what).help(if why.is_empty() {
                 "try larger degrees".to_owned()
             } else {

@@ -1,4 +1,4 @@
-//! From a checked scenario of a pool to a result: place the layers, play the requests, measure, for every policy in parallel.
+//! From most tokens per second to a result: place the layers, play the requests, measure, for every policy in parallel.
 //!
 //! Pipelines of one type without a common plan are run one by one, each with requests of its own, and added up. Results are collected by
 //! index, so the number of threads changes nothing outside `measured`. `pool/bound.rs` has what no run passes.
@@ -17,10 +17,10 @@ use serve::pool::path::{Flow, Paths, Random, Swarm};
 use serve::pool::{self, Outcome, Pool, Run};
 use serve::request::Requests;
 
-use crate::kinds::pool::read::{Arriving, Load, PoolChoice, PoolScenario};
+use crate::kinds::deployment::read::throughput::{Arriving, Load, Throughput, ThroughputChoice};
 use crate::kinds::{self, Head, Kind, Planned};
 
-impl Kind for PoolScenario {
+impl Kind for Throughput {
     fn head(&self) -> Head<'_> {
         let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
         Head { name: &self.name, choices, expectations: &self.expectations }
@@ -72,7 +72,7 @@ const COLUMNS: [(&str, &str); 7] = [
     ("kv_peak_ratio", "cache"),
 ];
 
-fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+fn run(scenario: &Throughput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let pool = bound::of_pool(scenario);
     let results = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice, &pool));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
@@ -92,7 +92,7 @@ fn run(scenario: &PoolScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     }
 }
 
-fn policy(scenario: &PoolScenario, choice: &PoolChoice, pool: &bound::OfPool) -> PolicyResult {
+fn policy(scenario: &Throughput, choice: &ThroughputChoice, pool: &bound::OfPool) -> PolicyResult {
     let begun = Instant::now();
     let placed = placed(scenario, choice);
     let planner_wall_s = begun.elapsed().as_secs_f64();
@@ -137,7 +137,7 @@ fn policy(scenario: &PoolScenario, choice: &PoolChoice, pool: &bound::OfPool) ->
 }
 
 /// What is known of a placement; its objective is the maximum flow at planned batches, beside which stands what no run passes.
-fn facts(scenario: &PoolScenario, placed: &Decision<Placed>, bound: &Result<bound::Most, RentalError>) -> PlannerFacts {
+fn facts(scenario: &Throughput, placed: &Decision<Placed>, bound: &Result<bound::Most, RentalError>) -> PlannerFacts {
     let flow = placed.plan.flow.tokens_per_s;
     let mut notes = notes(scenario, placed);
     notes.push(planned(placed));
@@ -169,7 +169,7 @@ fn unproved(why: &RentalError) -> String {
 }
 
 /// Where layers lie: decided by flow, or by playing what the search looks at.
-fn placed(scenario: &PoolScenario, choice: &PoolChoice) -> Result<Decision<Placed>, RentalError> {
+fn placed(scenario: &Throughput, choice: &ThroughputChoice) -> Result<Decision<Placed>, RentalError> {
     if choice.placement != Placement::Played {
         return scenario.machines.place(&choice.placement);
     }
@@ -196,7 +196,11 @@ fn placed(scenario: &PoolScenario, choice: &PoolChoice) -> Result<Decision<Place
 }
 
 /// What is played by itself: the whole pool, or every type where each has a pipeline of its own and nothing is planned over all.
-fn parts(scenario: &PoolScenario, choice: &PoolChoice, placed: &Decision<Placed>) -> Result<Vec<Pool>, RentalError> {
+fn parts(
+    scenario: &Throughput,
+    choice: &ThroughputChoice,
+    placed: &Decision<Placed>,
+) -> Result<Vec<Pool>, RentalError> {
     let machines = &scenario.machines;
     let limited = |mut pool: Pool| {
         let most = choice.decodes_max.unwrap_or(u32::MAX);
@@ -211,7 +215,8 @@ fn parts(scenario: &PoolScenario, choice: &PoolChoice, placed: &Decision<Placed>
     }
     let of_type = |of: usize| {
         let own = placed.plan.ranges.iter().enumerate();
-        own.map(|(node, range)| if machines.type_of(node) == of { *range } else { Range::default() }).collect::<Vec<Range>>()
+        own.map(|(node, range)| if machines.type_of(node) == of { *range } else { Range::default() })
+            .collect::<Vec<Range>>()
     };
     let all = (0..machines.types.len()).map(of_type);
     let holds = |ranges: &Vec<Range>| ranges.iter().any(|range| range.first < range.end);
@@ -223,7 +228,7 @@ fn of_part<T: Copy>(all: &[T], at: usize) -> Option<T> {
     all.get(at).or(all.first().filter(|_| all.len() == 1)).copied()
 }
 
-fn play(scenario: &PoolScenario, choice: &PoolChoice, pool: &Pool, at: usize) -> Outcome {
+fn play(scenario: &Throughput, choice: &ThroughputChoice, pool: &Pool, at: usize) -> Outcome {
     let load = &choice.load;
     let expected = load.expected(scenario.machines.typical.output);
     let mut paths: Box<dyn Paths + '_> = match choice.scheduling {
@@ -277,7 +282,7 @@ fn p99_s(mut ns: Vec<u64>) -> f64 {
     ns.get(rank).map_or(0.0, |&ns| seconds(ns))
 }
 
-fn metrics(choice: &PoolChoice, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, f64> {
+fn metrics(choice: &ThroughputChoice, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMap<String, f64> {
     let counted_s = (choice.load.until - choice.load.warm_up).to_seconds().get();
     let until_s = (choice.load.until - hw::Time::ZERO).to_seconds().get();
     let sum = |of: fn(&Outcome) -> u64| hw::Tokens(outcomes.iter().map(of).sum()).as_f64();
@@ -309,7 +314,7 @@ fn metrics(choice: &PoolChoice, parts: &[Pool], outcomes: &[Outcome]) -> BTreeMa
 }
 
 /// What limits it, in a sentence.
-fn words(parts: &[Pool], outcomes: &[Outcome], choice: &PoolChoice) -> String {
+fn words(parts: &[Pool], outcomes: &[Outcome], choice: &ThroughputChoice) -> String {
     let until_s = (choice.load.until - hw::Time::ZERO).to_seconds().get();
     let all = parts.iter().zip(outcomes).flat_map(|(pool, outcome)| pool.nodes.iter().zip(&outcome.busy_ns));
     let busiest = all.max_by_key(|(_, busy)| **busy);
@@ -342,7 +347,7 @@ fn planned(placed: &Decision<Placed>) -> String {
 }
 
 /// The placement in words.
-fn notes(scenario: &PoolScenario, placed: &Decision<Placed>) -> Vec<String> {
+fn notes(scenario: &Throughput, placed: &Decision<Placed>) -> Vec<String> {
     let mut ranges = Vec::new();
     for (of, node) in scenario.machines.types.iter().enumerate() {
         let nodes = placed.plan.ranges.iter().enumerate();
@@ -366,7 +371,7 @@ fn notes(scenario: &PoolScenario, placed: &Decision<Placed>) -> Vec<String> {
     notes
 }
 
-/// Names that a scenario of a pool may use for policies, with what they do.
+/// Names that such a scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
     POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()

@@ -1,20 +1,20 @@
-//! From a checked scenario of phases to a result: plan, then play the plan request by request and look for the largest rate that still meets
+//! From most requests within limits to a result: plan, then play the plan request by request and look for the largest rate that still meets
 //! the targets.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use planner::deploy::RentalError;
 use planner::deploy::thunderserve::replay::{Fleet, goodput};
 use planner::deploy::thunderserve::{self, Phase, PlayedBest, Stage, Task, bound, colocated};
-use planner::deploy::RentalError;
 use planner::{Bound, Decision, Status};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::phases::read::{METHODS, Method, PhasesChoice, PhasesScenario};
+use crate::kinds::deployment::read::goodput::{Goodput, GoodputChoice, METHODS, Method};
 use crate::kinds::{self, Head, Kind, Planned};
 
-impl Kind for PhasesScenario {
+impl Kind for Goodput {
     fn head(&self) -> Head<'_> {
         let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
         Head { name: &self.name, choices, expectations: &self.expectations }
@@ -44,7 +44,7 @@ const COLUMNS: [(&str, &str); 6] = [
     ("n_prefill_gpus", "prefill GPUs"),
 ];
 
-fn run(scenario: &PhasesScenario, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+fn run(scenario: &Goodput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let results = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
     let speedup_ratio = kinds::gains(&results, &scenario.baseline, worth);
@@ -104,7 +104,7 @@ impl Plan {
 }
 
 /// `plan.json` and its words.
-fn written(scenario: &PhasesScenario, choice: &PhasesChoice, plan: &Plan) -> Planned {
+fn written(scenario: &Goodput, choice: &GoodputChoice, plan: &Plan) -> Planned {
     let machine = |index: usize| &choice.task.machines.offers[index].name;
     let stage = |s: &Stage| json!({ "machine": s.machine, "gpu": machine(s.machine), "tp": s.tp, "layers": s.layers });
     let group = |(g, stages): (usize, &Vec<Stage>)| {
@@ -129,7 +129,7 @@ fn written(scenario: &PhasesScenario, choice: &PhasesChoice, plan: &Plan) -> Pla
     Planned { json, words: words.join("\n"), ..Planned::default() }
 }
 
-fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {
+fn policy(scenario: &Goodput, choice: &GoodputChoice) -> PolicyResult {
     let begun = Instant::now();
     let plan = match planned(scenario, choice) {
         Ok(plan) => plan,
@@ -173,7 +173,7 @@ fn policy(scenario: &PhasesScenario, choice: &PhasesChoice) -> PolicyResult {
     }
 }
 
-fn planned(scenario: &PhasesScenario, choice: &PhasesChoice) -> Result<Plan, RentalError> {
+fn planned(scenario: &Goodput, choice: &GoodputChoice) -> Result<Plan, RentalError> {
     let task = &choice.task;
     let mut after = task.clone();
     let machines = after.machines.offers.iter_mut().zip(&choice.lost);
@@ -250,12 +250,19 @@ fn of_replicas(
 }
 
 /// Deployments beside each other as one.
-fn of_deployments(task: &Task, found: &[Decision<PlayedBest>], bound_per_s: f64, wall_s: f64) -> Result<Plan, RentalError> {
+fn of_deployments(
+    task: &Task,
+    found: &[Decision<PlayedBest>],
+    bound_per_s: f64,
+    wall_s: f64,
+) -> Result<Plan, RentalError> {
     let mut fleet = Fleet { groups: Vec::new(), pairs: Vec::new() };
     let mut notes = Vec::new();
     let (mut planned_per_s, mut most_per_s, mut gpus) = (0.0, 0.0, [0, 0]);
     let mut limits = Vec::new();
-    for PlayedBest { deployment: Decision { plan: deployment, .. }, planned_for_per_s, .. } in found.iter().map(|best| &best.plan) {
+    for PlayedBest { deployment: Decision { plan: deployment, .. }, planned_for_per_s, .. } in
+        found.iter().map(|best| &best.plan)
+    {
         let loaded = thunderserve::stale(task, deployment)?;
         most_per_s += loaded.plan.attainment * task.requests_per_s;
         limits.push(loaded.limit);
@@ -305,7 +312,7 @@ fn looked_at(task: &Task, best: &Decision<PlayedBest>) -> Vec<String> {
     notes
 }
 
-/// Names that a scenario of phases may use for policies, with what they do.
+/// Names that such a scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
     METHODS.iter().map(|(name, _, about)| (*name, *about)).collect()

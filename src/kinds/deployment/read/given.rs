@@ -1,13 +1,14 @@
-//! `[[demands]]`, `[[configurations]]` and `[[plans]]`: work, replicas with their rates, and plans that somebody has already.
+//! `[[requests.types]]`, `[[configurations]]` and `[[plans]]`: work, replicas with their rates, and plans that somebody has already.
 
 use std::collections::BTreeMap;
 
 use engine::Model;
+use planner::deploy::inventory::Offer;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::{Configuration, Demand};
 use toml_span::value::{Table, ValueInner};
 
-use super::{Offered, required};
+use super::time::required;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
@@ -72,7 +73,7 @@ fn map<T>(
     })
 }
 
-/// `[[demands]]`.
+/// `[[requests.types]]`.
 pub fn demand(mut section: Section<'_>) -> DemandTable {
     let name = section.text("name").map(|(name, _)| name);
     let model = section.text("model");
@@ -196,15 +197,15 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
 pub fn configurations(
     reader: &mut Reader<'_>,
     tables: Vec<ConfigurationTable>,
-    offers: &[Offered],
+    offers: &[Offer],
     work: &Work,
 ) -> Vec<Configuration> {
     let mut all = Vec::new();
     for table in tables {
         let mut n_gpus = vec![0; offers.len()];
         for (gpu, n) in &table.gpus {
-            let known = offers.iter().map(|offered| offered.offer.name.as_str());
-            match offers.iter().position(|offered| offered.offer.name == *gpu) {
+            let known = offers.iter().map(|offered| offered.name.as_str());
+            match offers.iter().position(|offered| offered.name == *gpu) {
                 Some(offer) if (1.0..=1e6).contains(n) && n.fract() == 0.0 => n_gpus[offer] = whole(*n),
                 Some(_) => {
                     let what = format!("`{}` takes {n} of `{gpu}`", table.name);
@@ -228,7 +229,7 @@ pub fn configurations(
         let (found, wanted) = (table.rates.len(), work.demands.len());
         if found != wanted || table.rates.iter().any(|rate| *rate < 0.0) {
             let what = format!("`{}` has {found} rates for {wanted} request types", table.name);
-            let help = "one rate per `[[demands]]` in their order, not below 0; 0 where it cannot serve them";
+            let help = "one rate per `[[requests.types]]` in their order, not below 0; 0 where it cannot serve them";
             reader.find(Finding::error(Code::WrongRates, table.at.clone(), what).help(help));
         }
         let model = index_of(&work.models, table.model.as_ref(), &table.at).unwrap_or_else(|finding| {

@@ -1,10 +1,10 @@
-//! `[policies]` of a pool: policies by name, and variants with a placement and a load of their own.
+//! `[policies]` of `throughput`: policies by name, and variants with a placement and a load of their own.
 
 use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range};
 use toml_span::value::ValueInner;
 
-use super::PoolChoice;
 use super::load::{self, Load};
+use super::throughput::{ThroughputChoice, small};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, unknown};
 use crate::scenario::run_list::{RunList, run_list};
@@ -13,8 +13,8 @@ fn named(name: &str) -> Option<&'static PoolPolicy> {
     POLICIES.iter().find(|policy| policy.name == name)
 }
 
-fn choice(policy: &PoolPolicy, load: &Load) -> PoolChoice {
-    PoolChoice {
+fn choice(policy: &PoolPolicy, load: &Load) -> ThroughputChoice {
+    ThroughputChoice {
         name: policy.name.to_owned(),
         placement: policy.placement.clone(),
         scheduling: policy.scheduling,
@@ -24,7 +24,12 @@ fn choice(policy: &PoolPolicy, load: &Load) -> PoolChoice {
 }
 
 /// Reads the section: the choices in order, and the baseline.
-pub fn policies(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> (Vec<PoolChoice>, String) {
+pub fn policies(
+    mut section: Section<'_>,
+    load: &Load,
+    n_nodes: usize,
+    n_layers: u32,
+) -> (Vec<ThroughputChoice>, String) {
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, load, n_nodes, n_layers)));
     let plain = POLICIES.iter().map(|policy| (policy.name, choice(policy, load))).collect();
@@ -34,17 +39,17 @@ pub fn policies(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers:
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own.
-fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<(String, PoolChoice)> {
+fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<(String, ThroughputChoice)> {
     let name = section.name();
     let policy = of_key(&mut section, "policy");
     if policy.is_none() && section.at().is_some() {
-        section.missing("policy", "a policy of pools, for example `helix`");
+        section.missing("policy", "a policy, for example `helix`");
     }
     let placement = of_key(&mut section, "placement").map(|policy| policy.placement.clone());
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
     let ranges = ranges(&mut section, n_nodes, n_layers);
     let load = load::variant(&mut section, load);
-    let decodes_max = super::small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
+    let decodes_max = small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
     let decodes_max = (decodes_max > 0).then_some(decodes_max);
     section.finish();
     let (name, policy) = (name?, policy?);
@@ -52,7 +57,7 @@ fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32)
     if let Placement::Searched { solver_s: seconds } = &mut placement {
         *seconds = solver_s;
     }
-    Some((name.clone(), PoolChoice { name, placement, scheduling: policy.scheduling, load, decodes_max }))
+    Some((name.clone(), ThroughputChoice { name, placement, scheduling: policy.scheduling, load, decodes_max }))
 }
 
 fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
@@ -65,7 +70,7 @@ fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolP
     found
 }
 
-/// A layer range for every node, in the order of `[[pool.nodes]]`; an empty list is no layers.
+/// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.
 fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Vec<Range>> {
     let (value, at) = section.take("ranges")?;
     let range = |value: &toml_span::Value<'_>| {

@@ -4,7 +4,7 @@ use hw::Time;
 use serve::pool::path::flow::Expected;
 use toml_span::value::ValueInner;
 
-use super::moment;
+use super::throughput::{moment, small};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::Section;
 
@@ -115,7 +115,7 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Load {
     } else {
         Arriving::Offline {
             in_flight: keys.in_flight.clone(),
-            start: super::small(keys.start.unwrap_or(20)),
+            start: small(keys.start.unwrap_or(20)),
             level_ratio: keys.level_ratio.unwrap_or(0.8),
         }
     };
