@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
-use planner::train::rematerialisation::{Choice, Compiled};
+use planner::train::rematerialisation::Compiled;
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 use train::tensor_graph::{OperationId, TensorGraph};

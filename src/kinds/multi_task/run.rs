@@ -5,12 +5,14 @@ use std::time::Instant;
 
 use engine::CostModel;
 use engine::play::Case;
-use planner::train::multi_task::bound::{Bound, bound};
+use planner::train::multi_task::bound::bound;
 use planner::train::multi_task::contract::contract;
-use planner::train::multi_task::{Planned as TaskPlan, plan, spindle};
+use planner::train::multi_task::{plan, spindle};
+use planner::{Bound, Decision};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::multi_task::Work;
 use train::multi_task::play::{Played, play};
+use train::multi_task::schedule::Schedule;
 use train::multi_task::schedule::check;
 
 use crate::costs::cost_model;
@@ -138,14 +140,14 @@ fn why(asked: &Asked, played: &Played) -> String {
     )
 }
 
-fn metrics(asked: &Asked, work: &Work, planned: &TaskPlan, played: &Played) -> BTreeMap<String, f64> {
+fn metrics(asked: &Asked, work: &Work, planned: &Decision<Schedule>, played: &Played) -> BTreeMap<String, f64> {
     let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let theory_s = spindle::theory_s(work);
     let mut all = vec![
         (COLUMNS[0].0, played.iteration_s),
-        ("planned_s", planned.seconds),
+        ("planned_s", seconds(planned)),
         ("theory_s", theory_s),
-        ("theory_gap_ratio", planned.seconds / theory_s - 1.0),
+        ("theory_gap_ratio", seconds(planned) / theory_s - 1.0),
         ("forward_backward_ratio", played.computation_s / played.iteration_s),
         ("messages_ratio", played.messages_s / played.iteration_s),
         ("sync_ratio", played.sync_s / played.iteration_s),
@@ -163,8 +165,13 @@ fn metrics(asked: &Asked, work: &Work, planned: &TaskPlan, played: &Played) -> B
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+/// Planned seconds of forward and backward.
+fn seconds(planned: &Decision<Schedule>) -> f64 {
+    planned.objective().expect("every schedule has a time")
+}
+
 /// The objective is the planned time of forward and backward; no schedule's is below the bound.
-fn facts(asked: &Asked, work: &Work, planned: &TaskPlan) -> PlannerFacts {
+fn facts(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> PlannerFacts {
     let mut notes = planned.notes.clone();
     let known = asked.bound.as_ref().ok();
     match &asked.bound {
@@ -180,10 +187,10 @@ fn facts(asked: &Asked, work: &Work, planned: &TaskPlan) -> PlannerFacts {
         figures.insert(format!("optimum_of_level_{number}_s"), spindle::of_level(work, level).seconds);
     }
     PlannerFacts {
-        objective: Some(planned.seconds),
+        objective: Some(seconds(planned)),
         aim: Aim::Seconds,
         bound: known.map(|bound| bound.value),
-        gap_ratio: known.map(|bound| ((planned.seconds - bound.value) / planned.seconds).max(0.0)),
+        gap_ratio: known.map(|bound| ((seconds(planned) - bound.value) / seconds(planned)).max(0.0)),
         status: "heuristic".to_owned(),
         notes,
         figures,
@@ -191,7 +198,7 @@ fn facts(asked: &Asked, work: &Work, planned: &TaskPlan) -> PlannerFacts {
 }
 
 /// Tuples of a plan, each with its devices.
-fn pieces(work: &Work, planned: &TaskPlan) -> serde_json::Value {
+fn pieces(work: &Work, planned: &Decision<Schedule>) -> serde_json::Value {
     let pieces = planned.plan.pieces.iter().map(|piece| {
         let size = work.sizes[piece.meta_op][piece.size];
         serde_json::json!({

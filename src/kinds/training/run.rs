@@ -13,8 +13,8 @@ use planner::train::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use train::Problem;
 use train::metrics::{self, Played, causes};
+use train::{Plan, Problem};
 
 use super::read::{PolicyChoice, Scenario};
 use crate::costs;

@@ -4,7 +4,7 @@ use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu};
 use planner::deploy::inventory::{Inventory, Link, Network, Offer};
 
 use super::Objective;
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Place, Section, unknown};
 
 /// Range of prices, dollars per hour.

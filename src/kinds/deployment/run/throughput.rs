@@ -38,6 +38,7 @@ impl Kind for Throughput {
         });
         Some(placed.map_err(|why| why.to_string()).map(|(placed, bound)| {
             let nodes: Vec<serde_json::Value> = placed
+                .plan
                 .ranges
                 .iter()
                 .zip(&self.machines.inventory.offers)

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use engine::cost::{CostModel, Source};
 use hw::Bytes;
-use planner::train::rematerialisation::{Choice, Compiled, Manager, Passes, choose};
+use planner::Decision;
+use planner::train::rematerialisation::{Compiled, Manager, Passes, Way, choose};
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::bound::{of_orders, of_working_sets};
 use train::tensor_graph::play::{AtSizes, Eviction, play};
@@ -20,7 +21,7 @@ pub struct Batch {
     /// Tokens of each of its sequences, padding included.
     pub sequence: u64,
     /// What was decided.
-    pub choice: Choice,
+    pub choice: Decision<Way>,
     /// Time with nothing computed again: expected, low and high, nanoseconds.
     pub undisturbed_ns: [u64; 3],
     /// The same of what is computed again.
