@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use curriculum::fine_tuning::FineTuning;
+use curriculum::fine_tuning::{self, FineTuning};
 use curriculum::generation::{self, Engine, batch};
 use curriculum::{Class, TrainingSet, retested};
 use engine::CostModel;
@@ -14,6 +14,7 @@ use planner::curriculum::{Best, Choice, Costs, Plan, Question, best};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::capacity;
 use serve::step_cost::ReplicaConfig;
+use train::Problem;
 
 use crate::costs::cost_model;
 use crate::kinds::curriculum::read::{Curriculum, CurriculumChoice};
@@ -107,10 +108,11 @@ fn priced(
     let classified = answering.pass(&choice.prompts, n_facts, &table)?;
     let n_held_out = n_facts * choice.held_out_ratio;
     let evaluated = answering.pass(&choice.prompts.greedy(), n_held_out, &table)?;
-    let mut problem = deployment.problem();
-    problem.layout.dp = n_replicas;
-    problem.reserved_memory = scenario.reserved;
-    problem.execution.host_overhead_per_layer = Seconds::new(training.host_s);
+    let host = Seconds::new(training.host_s);
+    let problem = Problem {
+        reserved_memory: scenario.reserved,
+        ..fine_tuning::replicas(&scenario.model, &scenario.cluster, engine.tensor, n_replicas, host)
+    };
     let batch_examples = training.batch_examples;
     let tuning =
         FineTuning { problem, lora_rank: training.lora_rank, example_tokens: training.example_tokens, batch_examples };

@@ -1,11 +1,11 @@
 //! `[experts.compression]`: merging similar tokens before the all-to-all (LSH-MoE, arXiv:2411.08446), and the keys of a policy that
 //! has it its own way.
 
+use engine::compression::ExpertRows;
 use hw::Seconds;
 use planner::train::compression::{HASHES_MAX, Question, Sample};
 use toml_span::value::ValueInner;
 use train::Problem;
-use train::compression::ExpertRows;
 use train::compression::hash::Family;
 
 use super::PolicyChoice;

@@ -3,18 +3,14 @@
 //! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
 //! bytes that they read and write. With tokens 0 every list is empty.
 
-use hw::{Bytes, GroupShape};
+use hw::{Bytes, GroupShape, Seconds};
 
-use crate::compression::{self, Compression};
-use crate::experts::ExpertLoad;
-use crate::problem::{AttentionKernel, Problem, Recompute};
-use crate::schedule::PassKind;
+use crate::compression;
+use crate::memory;
+use crate::model::Experts;
+use crate::shard::{AttentionKernel, ExpertLoad, Recompute, Shard};
 use crate::stage::Stage;
-use engine::model::Experts;
-use engine::task::{Collective, Document, Op, Pass};
-
-/// Operations with their repeat counts.
-pub type Ops = Vec<(Op, u32)>;
+use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
 /// Bytes read and written per logit by the loss: model-format read, 32-bit write and read.
 const LOSS_BYTES_PER_LOGIT: u64 = 10;
@@ -33,7 +29,7 @@ pub fn repeated(ops: &Ops, n: u32) -> Ops {
 
 /// Writes the operations of `tokens` tokens on one rank of the tensor group.
 struct Writer<'a> {
-    problem: &'a Problem,
+    shard: &'a Shard<'a>,
     ops: Ops,
     tokens: u64,
     kind: PassKind,
@@ -42,8 +38,8 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(problem: &'a Problem, tokens: u64, kind: PassKind) -> Self {
-        Self { problem, ops: Vec::new(), tokens, kind, cut: u64::from(problem.layout.tp) }
+    fn new(shard: &'a Shard<'a>, tokens: u64, kind: PassKind) -> Self {
+        Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp) }
     }
 
     fn push(&mut self, op: Op) {
@@ -52,7 +48,7 @@ impl<'a> Writer<'a> {
 
     /// A GEMM with these dimensions on this rank, and in backward its gradients.
     fn gemm(&mut self, n: u64, k: u64) {
-        let (m, dtype) = (self.tokens, self.problem.dtype);
+        let (m, dtype) = (self.tokens, self.shard.dtype);
         if self.kind == PassKind::Forward {
             self.push(Op::Gemm { m, n, k, dtype });
         }
@@ -75,7 +71,7 @@ impl<'a> Writer<'a> {
     }
 
     fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
-        let dtype = self.problem.dtype;
+        let dtype = self.shard.dtype;
         let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, dtype };
         match self.kind {
             PassKind::Forward => self.push(op(n, k)),
@@ -87,7 +83,7 @@ impl<'a> Writer<'a> {
 
     /// A kernel that moves `elements` elements in forward and half as many again in backward.
     fn traffic(&mut self, elements: u64) {
-        let forward = elements * self.problem.dtype.bytes();
+        let forward = elements * self.shard.dtype.bytes();
         match self.kind {
             PassKind::Forward => self.push(Op::Elementwise { bytes: forward }),
             PassKind::Backward | PassKind::Input => self.push(Op::Elementwise { bytes: forward + forward / 2 }),
@@ -102,7 +98,7 @@ impl<'a> Writer<'a> {
 
     /// A kernel over norms or residuals, which only sequence parallelism cuts.
     fn residual(&mut self, width: u64) {
-        let cut = if self.problem.layout.sequence_parallel { self.cut } else { 1 };
+        let cut = if self.shard.sequence_parallel { self.cut } else { 1 };
         self.traffic((self.tokens * width).div_ceil(cut));
     }
 
@@ -113,9 +109,9 @@ impl<'a> Writer<'a> {
 
 /// Norm, query-key-value projections and rotary position.
 #[must_use]
-pub fn before_attention(problem: &Problem, tokens: u64, kind: PassKind) -> Ops {
-    let model = &problem.model;
-    let mut writer = Writer::new(problem, tokens, kind);
+pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let model = shard.model;
+    let mut writer = Writer::new(shard, tokens, kind);
     writer.residual(2 * model.hidden);
     if let Some(latent) = model.latent {
         let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
@@ -141,10 +137,10 @@ pub fn before_attention(problem: &Problem, tokens: u64, kind: PassKind) -> Ops {
 
 /// Output projection, residual, norm and feed-forward, dense or of experts.
 #[must_use]
-pub fn after_attention(problem: &Problem, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
-    let model = &problem.model;
+pub fn after_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
+    let model = shard.model;
     let value_dim = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
-    let mut writer = Writer::new(problem, tokens, kind);
+    let mut writer = Writer::new(shard, tokens, kind);
     writer.row(model.hidden, model.n_heads * value_dim);
     // Residual add and norm: read two, write two.
     writer.residual(4 * model.hidden);
@@ -157,8 +153,8 @@ pub fn after_attention(problem: &Problem, tokens: u64, kind: PassKind, load: Opt
 }
 
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
-    let hidden = writer.problem.model.hidden;
-    let projections = if writer.problem.model.gated { 2 } else { 1 };
+    let hidden = writer.shard.model.hidden;
+    let projections = if writer.shard.model.gated { 2 } else { 1 };
     writer.column(projections * intermediate, hidden);
     writer.elementwise((projections + 1) * intermediate);
     writer.row(hidden, intermediate);
@@ -166,25 +162,24 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
 
 /// Tokens times visited experts that one rank sends into the all-to-all.
 #[must_use]
-pub fn dispatched(problem: &Problem, experts: Experts, tokens: u64) -> u64 {
-    let layout = &problem.layout;
-    let senders = if layout.expert_tp == 1 && layout.ep > 1 { u64::from(layout.tp) } else { 1 };
+pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
+    let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
     (tokens * experts.top_k).div_ceil(senders)
 }
 
 /// Router, permutation, merging of similar tokens and the experts of this rank.
 fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
-    let problem = writer.problem;
-    let hidden = problem.model.hidden;
-    let projections = if problem.model.gated { 2 } else { 1 };
-    let expert_cut = u64::from(problem.layout.expert_tp);
-    let n_experts = experts.n_routed / u64::from(problem.layout.ep);
-    let sent = dispatched(problem, experts, writer.tokens);
+    let shard = writer.shard;
+    let hidden = shard.model.hidden;
+    let projections = if shard.model.gated { 2 } else { 1 };
+    let expert_cut = u64::from(shard.expert_tp);
+    let n_experts = experts.n_routed / u64::from(shard.ep);
+    let sent = dispatched(shard, experts, writer.tokens);
     let mut routed = (sent * load.permille).div_ceil(1000);
     writer.gemm(experts.n_routed, hidden);
     writer.traffic(2 * sent * hidden);
-    if let Some(compression) = Compression::of(problem) {
-        writer.ops.extend(compression.work(problem, sent, writer.kind));
+    if let Some(compression) = shard.compression {
+        writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
         routed = compression.rows_computed(routed);
     }
     let rows: Vec<u64> =
@@ -201,17 +196,17 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
 
 /// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.
 #[must_use]
-pub fn attention(problem: &Problem, documents: &[Document], head_share: u64, pass: Pass) -> Ops {
+pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pass: Pass) -> Ops {
     if documents.is_empty() {
         return Vec::new();
     }
-    let (model, cut) = (&problem.model, head_share * u64::from(problem.layout.tp));
+    let (model, cut) = (shard.model, head_share * u64::from(shard.tp));
     let (kv_heads, head_dim) = model
         .latent
         .map_or((model.n_kv_heads, model.head_dim), |latent| (model.n_heads, latent.nope_dim + latent.rope_dim));
     let n_heads = model.n_heads.div_ceil(cut);
-    if problem.execution.attention == AttentionKernel::Unfused {
-        return documents.iter().flat_map(|document| unfused(problem, document, n_heads, pass)).collect();
+    if shard.attention == AttentionKernel::Unfused {
+        return documents.iter().flat_map(|document| unfused(shard, document, n_heads, pass)).collect();
     }
     let op =
         Op::Attention { documents: documents.to_vec(), n_heads, n_kv_heads: kv_heads.div_ceil(cut), head_dim, pass };
@@ -219,8 +214,8 @@ pub fn attention(problem: &Problem, documents: &[Document], head_share: u64, pas
 }
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
-fn unfused(problem: &Problem, document: &Document, n_heads: u64, pass: Pass) -> Ops {
-    let (m, dtype, head_dim) = (n_heads * document.queries, problem.dtype, problem.model.head_dim);
+fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> Ops {
+    let (m, dtype, head_dim) = (n_heads * document.queries, shard.dtype, shard.model.head_dim);
     let scores = Op::Gemm { m, n: document.keys, k: head_dim, dtype };
     let values = Op::Gemm { m, n: head_dim, k: document.keys, dtype };
     let (n_products, traffic) = if pass == Pass::Forward { (1, SCORE_TRAFFIC[0]) } else { (2, SCORE_TRAFFIC[1]) };
@@ -230,25 +225,25 @@ fn unfused(problem: &Problem, document: &Document, n_heads: u64, pass: Pass) -> 
 /// What backward computes again per layer that recomputes in part. Selective: attention internals where they are not fused, else
 /// norms and the activation function. `mlp`: the dense feed-forward.
 #[must_use]
-pub fn recomputed_part(problem: &Problem, tokens: u64, documents: &[Document], with_experts: bool) -> Ops {
-    match problem.execution.recompute {
+pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], with_experts: bool) -> Ops {
+    match shard.recompute {
         _ if tokens == 0 => return Vec::new(),
         Recompute::Off | Recompute::Full => return Vec::new(),
         Recompute::FeedForward if with_experts => return Vec::new(),
         Recompute::FeedForward => {
-            let mut writer = Writer::new(problem, tokens, PassKind::Forward);
-            feed_forward(&mut writer, problem.model.intermediate);
+            let mut writer = Writer::new(shard, tokens, PassKind::Forward);
+            feed_forward(&mut writer, shard.model.intermediate);
             return writer.done();
         }
-        Recompute::Selective if problem.execution.attention == AttentionKernel::Unfused => {
-            return attention(problem, documents, 1, Pass::Forward);
+        Recompute::Selective if shard.attention == AttentionKernel::Unfused => {
+            return attention(shard, documents, 1, Pass::Forward);
         }
         Recompute::Selective => {}
     }
-    let model = &problem.model;
-    let wide = crate::memory::feed_forward_width(problem, with_experts);
+    let model = shard.model;
+    let wide = memory::feed_forward_width(shard, with_experts);
     let projections = if model.gated { 2 } else { 1 };
-    let mut writer = Writer::new(problem, tokens, PassKind::Forward);
+    let mut writer = Writer::new(shard, tokens, PassKind::Forward);
     writer.residual(4 * model.hidden);
     writer.elementwise((projections + 1) * wide);
     writer.done()
@@ -256,20 +251,20 @@ pub fn recomputed_part(problem: &Problem, tokens: u64, documents: &[Document], w
 
 /// Embedding look-up, or its gradient.
 #[must_use]
-pub fn embedding(problem: &Problem, tokens: u64) -> Ops {
+pub fn embedding(shard: &Shard<'_>, tokens: u64) -> Ops {
     if tokens == 0 {
         return Vec::new();
     }
-    vec![(Op::Embedding { tokens, row_bytes: problem.model.hidden * problem.dtype.bytes() }, 1)]
+    vec![(Op::Embedding { tokens, row_bytes: shard.model.hidden * shard.dtype.bytes() }, 1)]
 }
 
 /// Final norm, output head and loss.
 #[must_use]
-pub fn head(problem: &Problem, tokens: u64, kind: PassKind) -> Ops {
-    let mut writer = Writer::new(problem, tokens, kind);
-    let vocab = problem.model.vocab.div_ceil(writer.cut);
-    writer.residual(2 * problem.model.hidden);
-    writer.gemm(vocab, problem.model.hidden);
+pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let mut writer = Writer::new(shard, tokens, kind);
+    let vocab = shard.model.vocab.div_ceil(writer.cut);
+    writer.residual(2 * shard.model.hidden);
+    writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {
         ops.push((Op::Elementwise { bytes: tokens * vocab * LOSS_BYTES_PER_LOGIT }, 1));
@@ -280,18 +275,18 @@ pub fn head(problem: &Problem, tokens: u64, kind: PassKind) -> Ops {
 /// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence
 /// parallelism, else two all-reduces. Backward gathers the inputs of both column-cut GEMM again (arXiv:2205.05198, 4.2.2).
 #[must_use]
-pub fn tensor_exchange(problem: &Problem, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
-    if problem.layout.tp < 2 || tokens == 0 || kind == PassKind::Weight {
+pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
+    if shard.tp < 2 || tokens == 0 || kind == PassKind::Weight {
         return Vec::new();
     }
-    let bytes = tokens * problem.model.hidden * problem.dtype.bytes();
+    let bytes = tokens * shard.model.hidden * shard.dtype.bytes();
     let op = |kind| Op::Collective { kind, bytes, shape };
     // The vocabulary's cut of embedding and head costs one reduction each.
     let mut n = 2 * stage.n_layers() + u32::from(stage.first) + u32::from(stage.last);
-    if kind != PassKind::Forward && problem.execution.recompute == Recompute::FeedForward {
+    if kind != PassKind::Forward && shard.recompute == Recompute::FeedForward {
         n += stage.again_dense;
     }
-    if !problem.layout.sequence_parallel {
+    if !shard.sequence_parallel {
         return vec![(op(Collective::AllReduce), n)];
     }
     let again = if kind == PassKind::Forward { 0 } else { 2 * stage.n_layers() };
@@ -301,21 +296,21 @@ pub fn tensor_exchange(problem: &Problem, stage: &Stage, tokens: u64, kind: Pass
 /// All-to-all of one pass of a stage: tokens to experts and back, per layer.
 #[must_use]
 pub fn expert_exchange(
-    problem: &Problem,
+    shard: &Shard<'_>,
     stage: &Stage,
     tokens: u64,
     kind: PassKind,
     load: ExpertLoad,
     shape: GroupShape,
 ) -> Ops {
-    let Some(experts) = problem.model.experts else { return Vec::new() };
-    if problem.layout.ep < 2 || kind == PassKind::Weight || stage.n_expert == 0 || tokens == 0 {
+    let Some(experts) = shard.model.experts else { return Vec::new() };
+    if shard.ep < 2 || kind == PassKind::Weight || stage.n_expert == 0 || tokens == 0 {
         return Vec::new();
     }
-    let sent = (dispatched(problem, experts, tokens) * load.permille).div_ceil(1000);
+    let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
     let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
-    let row_bytes = problem.model.hidden * problem.dtype.bytes();
-    let Some(compression) = Compression::of(problem) else {
+    let row_bytes = shard.model.hidden * shard.dtype.bytes();
+    let Some(compression) = shard.compression else {
         return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
     };
     let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];
@@ -327,8 +322,8 @@ pub fn expert_exchange(
 
 /// Host time of `n` layers in one pass.
 #[must_use]
-pub fn host(problem: &Problem, n: u32) -> Ops {
-    let ns = hw::Span::from_seconds(problem.execution.host_overhead_per_layer).as_ns();
+pub fn host(per_layer: Seconds, n: u32) -> Ops {
+    let ns = hw::Span::from_seconds(per_layer).as_ns();
     if ns == 0 || n == 0 { Vec::new() } else { vec![(Op::Host { ns }, n)] }
 }
 
