@@ -19,6 +19,7 @@ mod rental;
 mod scaling;
 mod scenarios;
 mod serving;
+mod style;
 mod tidy;
 mod training;
 
