@@ -16,6 +16,7 @@ mod multi_task;
 mod paper;
 mod parallelism;
 mod rental;
+mod rooms;
 mod scaling;
 mod scenarios;
 mod serving;

@@ -235,6 +235,8 @@ codes! {
     UnreachableGrowth = 160,
     /// A matrix of transitions is none.
     WrongMatrix = 161,
+    /// Another kind has what this one asks.
+    AskedElsewhere = 170,
 }
 
 impl fmt::Display for Code {

@@ -259,6 +259,11 @@ impl Section<'_> {
         self.table.contains_key(key)
     }
 
+    /// Where a key stands that is there and was not taken yet.
+    pub fn place(&self, key: &str) -> Option<Place> {
+        self.table.get(key).map(place_of)
+    }
+
     /// Of keys that exclude each other, those that are there; one from the command line stands for those of the file.
     pub fn alternatives(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
         let given: Vec<&'static str> = keys.iter().copied().filter(|key| self.has(key)).collect();

@@ -10,10 +10,9 @@ use serve::lengths;
 use serve::request::{Request, Requests};
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, unknown};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, model};
+use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 7] = ["model", "pool", "requests", "slo", "search", "policies", "expect"];
 
@@ -68,10 +67,8 @@ pub struct PhasesChoice {
 /// A checked scenario of phases.
 #[derive(Clone, Debug)]
 pub struct PhasesScenario {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Requests that arrive once per second on average.
     pub requests: Vec<Request>,
     /// Share of the requests that must meet both targets.
@@ -80,12 +77,8 @@ pub struct PhasesScenario {
     pub tabu: Tabu,
     /// Ways of serving, in order.
     pub choices: Vec<PhasesChoice>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// Requests of a trace that stand for its lengths when a plan is made; more change plans little and cost time.
@@ -93,14 +86,12 @@ const N_CLASSES: usize = 64;
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<PhasesScenario> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let pool = pool(reader.section("pool"));
-    let requests = requests(reader.section("requests"), seed);
+    let requests = requests(reader.section("requests"), head.seed);
     let targets = slo(reader.section("slo"));
-    let tabu = search(reader.section("search"), seed);
+    let tabu = search(reader.section("search"), head.seed);
     let task = model.zip(pool).filter(|_| !requests.list.is_empty()).and_then(|(model, (pool, wire_bits))| {
         let count = requests.list.len();
         let every = count.div_ceil(N_CLASSES);
@@ -123,15 +114,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         targets.tpot_scale
     )];
     Some(PhasesScenario {
-        name,
-        seed,
+        head: Head { baseline, expectations, ..head },
         requests: requests.list,
         attainment_ratio: targets.attainment_ratio,
         tabu,
         choices,
-        baseline,
         free_parameters,
-        expectations,
     })
 }
 

@@ -15,9 +15,8 @@ use serve::pool::NodeType;
 use serve::request::Request;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
-use crate::scenario::{self, Overrides, model};
+use crate::scenario::{Head, Overrides, expect, model};
 pub use load::{Arriving, Load};
 
 const SECTIONS: [&str; 6] = ["model", "pool", "requests", "load", "policies", "expect"];
@@ -40,10 +39,8 @@ pub struct PoolChoice {
 /// A checked scenario of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolScenario {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Nodes, links and times.
     pub machines: Machines,
     /// Where the times come from.
@@ -52,12 +49,8 @@ pub struct PoolScenario {
     pub requests: Vec<Request>,
     /// Ways of serving, in order.
     pub choices: Vec<PoolChoice>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 impl PoolScenario {
@@ -76,11 +69,9 @@ fn means(requests: &[Request]) -> (f64, f64) {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<PoolScenario> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
-    let (requests, typical) = requests(reader.section("requests"), seed);
+    let (requests, typical) = requests(reader.section("requests"), head.seed);
     let load = load::load(reader.section("load"));
     let pool = pool(reader.section("pool"), folder, model.as_ref(), typical);
     let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.members.len());
@@ -97,7 +88,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         ),
         "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
     ];
-    Some(PoolScenario { name, seed, machines, times, requests, choices, baseline, free_parameters, expectations })
+    let head = Head { baseline, expectations, ..head };
+    Some(PoolScenario { head, machines, times, requests, choices, free_parameters })
 }
 
 /// `[requests]`: lengths, and what a typical batch is planned for.

@@ -16,10 +16,9 @@ use planner::deploy::{Configuration, Demand, Offer};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, model};
+use crate::scenario::{Head, Overrides, expect, model};
 pub use given::GivenPlan;
 pub use replica::{Costs, Rates, ReplicaSection};
 
@@ -83,10 +82,8 @@ pub struct RentalChoice {
 /// A checked rental scenario.
 #[derive(Clone, Debug)]
 pub struct Rental {
-    /// Name.
-    pub name: String,
-    /// Seed, for the result's header; nothing here is drawn.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// GPU types.
     pub offers: Vec<Offered>,
     /// Models, where configurations are enumerated.
@@ -105,12 +102,8 @@ pub struct Rental {
     pub plans: Vec<GivenPlan>,
     /// Rows, in order.
     pub choices: Vec<RentalChoice>,
-    /// Policy that gains are relative to, at the same budget.
-    pub baseline: String,
     /// Relative gap at which a search may end.
     pub gap: f64,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// A number that has to be there.
@@ -128,7 +121,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (mut offers, mut models, mut demands) = (Vec::new(), Vec::new(), Vec::new());
     let (mut given, mut plans) = (Vec::new(), Vec::new());
     let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let head = Head::of(&mut top, source, overrides);
     top.each_table("offers", &mut |section| offers.extend(offer(section)));
     top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
     top.each_table("demands", &mut |section| demands.push(given::demand(section)));
@@ -166,8 +159,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     (reader.n_errors() == before).then_some(())?;
     let given::Work { demands, lengths, models: model_names } = work;
     Some(Rental {
-        name,
-        seed,
+        head: Head { baseline, expectations, ..head },
         offers,
         models,
         model_names,
@@ -177,9 +169,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         replica,
         plans,
         choices,
-        baseline,
         gap,
-        expectations,
     })
 }
 

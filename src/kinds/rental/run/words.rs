@@ -101,7 +101,7 @@ pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> P
     let runner_up =
         proof.runner_up.as_ref().map(|other| json!({ "about": other.about, "makespan_s": other.objective }));
     let json = json!({
-        "schema": SCHEMA, "scenario": scenario.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
+        "schema": SCHEMA, "scenario": scenario.head.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
         "budget_usd_per_hour": problem.budget_usd_per_hour, "offers": offers, "replicas": replicas,
         "usd_per_hour": plan.usd_per_hour, "makespan_s": plan.makespan_s, "bound_s": figure(proof.bound),
         "gap_ratio": figure(proof.gap), "status": proof.status.name(), "binding": proof.binding, "runner_up": runner_up,
