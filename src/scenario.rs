@@ -15,6 +15,7 @@ pub mod long_prompt;
 pub mod memory;
 mod model;
 pub mod multi_task;
+mod no_effect;
 mod parallel;
 pub mod phases;
 mod policies;

@@ -12,7 +12,7 @@ use super::cost::Cost;
 use super::reader::{Reader, Section};
 use super::training::Training;
 use super::{
-    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, parallel, policies, search,
+    Overrides, PolicyChoice, Scenario, cluster, compression, cost, expect, model, no_effect, parallel, policies, search,
     stragglers, training, workload,
 };
 use crate::diagnostic::Source;
@@ -71,6 +71,7 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
+    let given = no_effect::Given::of(reader);
     let mut top = reader.top(&SECTIONS);
     let (name, seed) = head(&mut top, source, overrides);
     top.finish();
@@ -118,6 +119,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if let Some(given) = &compressed {
         compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
     }
+    no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         name,
         problem,

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use hw::{Bytes, Tokens};
 use serde::Deserialize;
-use train::lower::training::mixed::{optimizer_share_bytes, shaped};
+use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::parts;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement};
 use train::stage::Stage;
@@ -95,8 +95,8 @@ pub(super) struct Costs {
     pub(super) n_layers: u64,
     /// Whether the filling of pipelines counts.
     counts_fill: bool,
-    /// Optimizer states of all ranks together, bytes; 0 where published memory counts them.
-    optimizer_bytes: f64,
+    /// States that are cut over all ranks, together, bytes; 0 where published memory counts them.
+    cut_bytes: f64,
     /// Ranks that hold them.
     n_ranks: u32,
     degrees: BTreeMap<u32, Degree>,
@@ -148,12 +148,12 @@ impl Costs {
             }
         }
         let layer_bytes = of.map_or_else(Vec::new, |of| of.layer_mib.iter().map(|mib| mib * MIB).collect());
-        let optimizer = Bytes(optimizer_share_bytes(problem, 1)).as_f64();
+        let cut = shares(problem, 1).total().as_f64();
         Self {
             tp,
             n_layers: problem.model.n_layers,
             counts_fill: true,
-            optimizer_bytes: if of.is_some() { 0.0 } else { optimizer },
+            cut_bytes: if of.is_some() { 0.0 } else { cut },
             n_ranks: problem.layout.n_ranks(),
             degrees,
             layer_bytes,
@@ -200,10 +200,10 @@ impl Costs {
         self.counts_fill
     }
 
-    /// The same where the optimizer's states are cut over fewer ranks.
+    /// The same where states are cut over fewer ranks.
     pub(super) fn on(&self, n_ranks: u32) -> Self {
         let mut costs = self.clone();
-        let more = self.optimizer_bytes * (1.0 / f64::from(n_ranks.max(1)) - 1.0 / f64::from(self.n_ranks));
+        let more = self.cut_bytes * (1.0 / f64::from(n_ranks.max(1)) - 1.0 / f64::from(self.n_ranks));
         costs.degrees.values_mut().for_each(|degree| degree.room.free -= more);
         costs.n_ranks = n_ranks;
         costs
@@ -248,7 +248,7 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     }
 }
 
-/// Memory of a rank, for micro-batches of so many tokens; the optimizer is cut over the ranks of the layout.
+/// Memory of a rank, for micro-batches of so many tokens; what is cut over all ranks is so over those of the layout.
 fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     let stage = |n_dense, first, last| Stage { n_dense, first, last, ..Stage::default() };
     // A layer among few that recompute counts as one that keeps everything.
@@ -256,13 +256,16 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     let of_all = u64::from(part.execution.recompute_layers) >= part.model.n_layers;
     let held = if of_all { again } else { layer };
     let states = |stage: &Stage| {
-        let held = memory::states(part, &[*stage]);
+        let held = own_states(problem, memory::states(part, &[*stage]));
         held.parameters.as_f64() + held.gradients.as_f64()
     };
     let bytes = |per_token: u64| Bytes(per_token * tokens).as_f64();
-    let passing = memory::working_bytes_per_token(part, &again) + memory::buffer_bytes_per_token(part, &layer);
+    let streamed = |n_dense| memory::in_passing(part, &layer, u64::from(n_dense) * memory::activation_bytes_per_token(part, &held));
+    let passing = memory::working_bytes_per_token(part, &again)
+        + memory::buffer_bytes_per_token(part, &layer)
+        + streamed(memory::LAYERS_IN_PASSING);
     let fixed = problem.reserved_memory.as_f64()
-        + Bytes(optimizer_share_bytes(problem, problem.layout.n_ranks())).as_f64()
+        + shares(problem, problem.layout.n_ranks()).total().as_f64()
         + bytes(passing)
         + gap;
     Room {
