@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use calibrate::device::Device;
 use calibrate::execute::{ExecuteError, Running};
 use calibrate::family::{self, Domain};
+use engine::play::{Case, Machine};
+use engine::validation::{Execution, Validation, elementary};
+use engine::{CostModel, Op, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use planner::Decision;
 use planner::train::search::space::Candidate;
 use rayon::prelude::*;
-use engine::play::{Case, Machine};
-use train::plan::Plan;
-use engine::validation::{Execution, Validation, elementary};
-use engine::{CostModel, Op, Outcome, TaskGraph, Timeline};
 use train::Problem;
+use train::plan::Plan;
 
-use crate::pipeline::{self, Decided};
-use crate::scenario::{PolicyChoice, Scenario};
+use crate::kinds::training::read::{PolicyChoice, Scenario};
+use crate::kinds::training::run::{self as pipeline, Decided};
 
 /// A policy's plan and the tasks of its first step.
 pub struct Planned {

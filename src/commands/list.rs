@@ -13,19 +13,21 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
             let training = planner::train::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
-            let others = crate::jobs::policies().into_iter().map(|(_, name, about)| (name, about));
+            let others = crate::kinds::policies().into_iter().map(|(_, name, about)| (name, about));
             training.chain(others).map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
-        Kind::Routers => {
-            serve::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect()
-        }
+        Kind::Routers => serve::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect(),
         Kind::Gpus => hw::catalog::gpu_names().into_iter().map(|name| (name.to_owned(), gpu(name))).collect(),
         Kind::Clusters => {
             let about = |name: &str| hw::catalog::cluster_source(name).unwrap_or_default();
             hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
         }
-        Kind::Models => engine::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
-        Kind::Schedules => planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
+        Kind::Models => {
+            engine::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect()
+        }
+        Kind::Schedules => {
+            planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect()
+        }
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
             let training = distribution::names().into_iter().map(|name| (name.to_owned(), about(name)));
@@ -147,7 +149,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
         return print(&format!("workload {name}\n{about}\n"));
     }
     let routers = serve::router::ROUTERS.iter().map(|router| ("router", router.name, router.about));
-    let policies = crate::jobs::policies();
+    let policies = crate::kinds::policies();
     if let Some((kind, _, about)) = policies.iter().copied().chain(routers).find(|(_, known, _)| *known == name) {
         return print(&format!("{kind} {name}\n{about}\n"));
     }
@@ -170,7 +172,7 @@ pub fn names() -> Vec<&'static str> {
     names.extend(engine::model::embedded_names());
     names.extend(distribution::names());
     names.extend(lengths::names());
-    names.extend(crate::jobs::policies().into_iter().map(|(_, name, _)| name));
+    names.extend(crate::kinds::policies().into_iter().map(|(_, name, _)| name));
     names.extend(serve::router::ROUTERS.iter().map(|router| router.name));
     names.extend(calibrate::profiles::names());
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));

@@ -8,15 +8,16 @@
 
 use std::collections::BTreeMap;
 
+use engine::CostModel;
+use engine::compression::{Compression, ExpertRows};
+use engine::layer;
 use hw::Seconds;
+use train::Problem;
 use train::compression::hash::Family;
 use train::compression::merge::{self, Merging, StandIn};
 use train::compression::tokens::{self, Similarity};
-use train::compression::{Compression, ExpertRows};
-use train::lower::{layer, training};
+use train::lower::training;
 use train::plan::MicroBatch;
-use engine::CostModel;
-use train::Problem;
 
 /// Functions of one layer at most.
 pub const HASHES_MAX: u32 = 32;
@@ -90,7 +91,7 @@ pub struct Choice {
 #[must_use]
 pub fn rows_per_expert(problem: &Problem) -> f64 {
     let Some(experts) = problem.model.experts else { return 0.0 };
-    f(layer::dispatched(problem, experts, problem.bucket_tokens)) / f(experts.n_routed)
+    f(layer::dispatched(&problem.shard(), experts, problem.bucket_tokens)) / f(experts.n_routed)
 }
 
 /// Functions for every layer.
@@ -317,14 +318,14 @@ fn f(n: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use hw::Dtype;
+    use engine::Op;
     use engine::cost::roofline::Roofline;
+    use engine::task::Collective;
+    use hw::Dtype;
+    use train::Workload;
     use train::layout::{ContextExchange, Layout, Zero};
     use train::plan::{Place, Placement};
     use train::problem::Execution;
-    use engine::task::Collective;
-    use engine::Op;
-    use train::Workload;
 
     use super::*;
 

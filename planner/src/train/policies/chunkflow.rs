@@ -3,7 +3,7 @@
 //!
 //! Of the N chunks of a long sequence the last K keep their activations. The first N − K run forward for their keys and values
 //! only, and once more after the backward of the chunk behind them, in descending order (algorithm 2). The order on every
-//! pipeline rank is 1F1B with these constraints (`sim/src/schedule/one_f_one_b.rs`): forwards that keep nothing do not count as
+//! pipeline rank is 1F1B with these constraints (`sim/train/src/schedule/one_f_one_b.rs`): forwards that keep nothing do not count as
 //! warm-up. ChunkSize and K that are not given are found by grid: the shortest 1F1B of the first step that memory allows.
 //! Forwards of a sequence: N + max(0, N − K).
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::schedule::play;
-use train::{Plan, Problem, memory};
+use train::{Plan, Problem};
 
 use super::{deal_longest, heuristic};
 use crate::train::pack;
@@ -124,7 +124,8 @@ fn predicted(problem: &Problem, context: &PlanContext<'_>, shape: Shape) -> f64 
         let order = (problem.schedule.order)(pipeline);
         // Kept chunks keep their logits as well.
         let mut held = pipeline.clone();
-        let logits = shape.chunk_tokens.div_ceil(u64::from(problem.layout.cp)) * memory::logit_bytes_per_token(problem);
+        let logits = shape.chunk_tokens.div_ceil(u64::from(problem.layout.cp))
+            * engine::memory::logit_bytes_per_token(&problem.shard());
         held.activation.last_mut().into_iter().flatten().for_each(|activation| *activation += logits);
         let Ok(played) = play(&held, &order) else { return f64::INFINITY };
         if played.peak_activation.iter().max() > pipeline.limit.as_ref() {

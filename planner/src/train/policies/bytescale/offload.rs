@@ -2,12 +2,12 @@
 //! forward and back behind backward, T one layer's forward, copy its activations' way to the host; a sequence then takes
 //! D = ceil((2 + (1 − r)·(l − 2)) / l · s / C) ranks. The printed lower bound on r is left out.
 
+use engine::task::CopyKind;
+use engine::{CostModel, Op};
+use train::Problem;
 use train::lower::training::parts;
 use train::plan::{MicroBatch, Place, Placement};
 use train::stage::Stage;
-use engine::task::CopyKind;
-use engine::{CostModel, Op};
-use train::{Problem, memory};
 
 /// How much of a sequence is offloaded, and how many ranks it then takes.
 pub(super) struct Offload<'a> {
@@ -47,8 +47,9 @@ impl Offload<'_> {
             Some(_) => (parts.expert[0], Stage { n_expert: 1, ..Stage::default() }),
             None => (parts.dense[0], Stage { n_dense: 1, ..Stage::default() }),
         };
-        let layer = layer.recomputing(self.problem);
-        let bytes = tokens * memory::activation_bytes_per_token(self.problem, &layer);
+        let layer = layer
+            .recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
+        let bytes = tokens * engine::memory::activation_bytes_per_token(&self.problem.shard(), &layer);
         let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
         if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }
     }

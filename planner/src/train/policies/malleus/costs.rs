@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use engine::CostModel;
 use hw::{Bytes, Tokens};
 use serde::Deserialize;
 use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::parts;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement};
 use train::stage::Stage;
-use engine::CostModel;
 use train::{Problem, memory};
 
 const MIB: f64 = 1_048_576.0;
@@ -37,7 +37,8 @@ pub(super) struct PublishedModel {
 /// A published model by name.
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
-    let all = ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/malleus.toml")));
+    let all =
+        ALL.get_or_init(|| crate::published::models(include_str!("../../../../../profiles/published/malleus.toml")));
     all.iter().find(|model| model.name == name)
 }
 
@@ -252,7 +253,10 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
 fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     let stage = |n_dense, first, last| Stage { n_dense, first, last, ..Stage::default() };
     // A layer among few that recompute counts as one that keeps everything.
-    let (layer, again) = (stage(1, false, false), stage(1, false, false).recomputing(part));
+    let (layer, again) = (
+        stage(1, false, false),
+        stage(1, false, false).recomputing(part.execution.recompute, part.execution.recompute_layers),
+    );
     let of_all = u64::from(part.execution.recompute_layers) >= part.model.n_layers;
     let held = if of_all { again } else { layer };
     let states = |stage: &Stage| {
@@ -260,10 +264,10 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
         held.parameters.as_f64() + held.gradients.as_f64()
     };
     let bytes = |per_token: u64| Bytes(per_token * tokens).as_f64();
-    let streamed = |n_dense| memory::in_passing(part, &layer, u64::from(n_dense) * memory::activation_bytes_per_token(part, &held));
-    let passing = memory::working_bytes_per_token(part, &again)
-        + memory::buffer_bytes_per_token(part, &layer)
-        + streamed(memory::LAYERS_IN_PASSING);
+    let made = engine::memory::activation_bytes_per_token(&part.shard(), &held);
+    let passing = engine::memory::working_bytes_per_token(&part.shard(), &again)
+        + engine::memory::buffer_bytes_per_token(&part.shard(), &layer)
+        + memory::in_passing(part, &layer, made * u64::from(memory::LAYERS_IN_PASSING));
     let fixed = problem.reserved_memory.as_f64()
         + shares(problem, problem.layout.n_ranks()).total().as_f64()
         + bytes(passing)
@@ -271,8 +275,8 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     Room {
         free: problem.cluster.gpu.memory.as_f64() - fixed,
         layer: states(&layer),
-        in_flight: bytes(memory::on_device(part, memory::activation_bytes_per_token(part, &held))),
+        in_flight: bytes(memory::on_device(part, engine::memory::activation_bytes_per_token(&part.shard(), &held))),
         first: states(&stage(0, true, false)),
-        last: states(&stage(0, false, true)) + bytes(memory::logit_bytes_per_token(part)),
+        last: states(&stage(0, false, true)) + bytes(engine::memory::logit_bytes_per_token(&part.shard())),
     }
 }

@@ -1,0 +1,372 @@
+//! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows;
+//! what changes a fleet is in `dynamics.rs`.
+
+use engine::cost::profile::Profile;
+use hw::{Bytes, Cluster};
+use serve::assignment::{Assignment, TypeCentre, nearest_types};
+use serve::fleet::dynamics::Failures;
+use serve::replica::Role;
+use serve::router::RouterKind;
+use toml_span::value::ValueInner;
+
+use super::dynamics::{ServingLink, ServingOutage};
+use super::scaling::{self, ServingScaling};
+use super::{Serving, dynamics, policies};
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::cluster;
+use crate::scenario::cost::Cost;
+use crate::scenario::reader::{Place, Reader, Section, unknown};
+
+/// Equal replicas of a checked scenario.
+#[derive(Clone, Debug)]
+pub struct ServingGroup {
+    /// Name in results.
+    pub name: String,
+    /// Machine.
+    pub cluster: Cluster,
+    /// Measured profile of its GPU; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// GPUs that share every layer.
+    pub tensor_degree: u32,
+    /// Replicas.
+    pub n_replicas: u32,
+    /// Price of a GPU hour, where given.
+    pub usd_per_gpu_hour: Option<f64>,
+    /// Sequences that run at once, where they differ from the engine's.
+    pub sequences_max: Option<u32>,
+    /// Tokens of an iteration, where they differ from the engine's.
+    pub tokens_max: Option<u32>,
+    /// Memory that is not the engine's, where it differs from the cluster's.
+    pub reserved: Option<Bytes>,
+    /// Blocks of device memory; 0 where they follow from it.
+    pub kv_blocks: u32,
+    /// What its replicas do.
+    pub role: Role,
+    /// Bytes per second that one GPU of a replica sends, and as many that it receives.
+    pub port_bytes_per_s: f64,
+    /// How many replicas run as load changes; `n_replicas` is then the most.
+    pub scaling: Option<ServingScaling>,
+    /// How replicas fail.
+    pub failures: Option<Failures>,
+}
+
+/// A group as it was read.
+struct Read {
+    name: Option<String>,
+    gpu: Option<(String, Place)>,
+    at: Place,
+    gpus_per_node: u32,
+    tensor_degree: Option<u32>,
+    n_replicas: u32,
+    usd_per_gpu_hour: Option<f64>,
+    sequences_max: Option<u32>,
+    tokens_max: Option<u32>,
+    kv_blocks: u32,
+    memory_gib: f64,
+    reserved: Option<Bytes>,
+    shares: Option<Vec<f64>>,
+    role: Role,
+    port_gb_per_s: f64,
+    scaling: Option<ServingScaling>,
+    failures: Option<Failures>,
+}
+
+/// What the section says.
+pub struct FleetSection {
+    /// 0 takes all GPUs of the cluster.
+    n_replicas: u64,
+    /// Router of policies that name none.
+    pub router: &'static RouterKind,
+    usd_per_gpu_hour: Option<f64>,
+    groups: Vec<Read>,
+    types: Vec<TypeCentre>,
+    links: Vec<ServingLink>,
+    outages: Vec<ServingOutage>,
+}
+
+impl FleetSection {
+    /// Whether the scenario has `[[fleet.group]]`.
+    pub const fn has_groups(&self) -> bool {
+        !self.groups.is_empty()
+    }
+}
+
+/// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
+/// stands in.
+pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes)> {
+    let is_spare = !fleet.groups.is_empty() && fleet.groups.iter().all(|group| group.gpu.is_some());
+    if reader.has("cluster") || !is_spare {
+        return cluster::cluster(reader.section("cluster"));
+    }
+    let first = fleet.groups.iter().find_map(|group| group.gpu.as_ref().zip(Some(group.gpus_per_node)));
+    let ((name, at), gpus_per_node) = first?;
+    let gpu = known_gpu(reader, name, at)?;
+    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB)))
+}
+
+fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu> {
+    let gpu = hw::catalog::gpu(name);
+    if gpu.is_none() {
+        let what = format!("unknown GPU `{name}`");
+        reader.find(unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at.clone()));
+    }
+    gpu
+}
+
+fn small(n: u64) -> u32 {
+    u32::try_from(n).expect("ranges keep counts below 2^32")
+}
+
+fn price(section: &mut Section<'_>) -> Option<f64> {
+    let usd = section.number("usd_per_gpu_hour", 0.0, 0.0..=1e6);
+    (usd > 0.0).then_some(usd)
+}
+
+/// Reads the section.
+pub fn fleet(mut section: Section<'_>) -> FleetSection {
+    let (n_replicas, replicas_at) = section.count("replicas", Some(0), 1..=100_000);
+    let router = policies::router(&mut section, "router").unwrap_or(&serve::router::ROUTERS[0]);
+    let usd_per_gpu_hour = price(&mut section);
+    let (mut groups, mut types) = (Vec::new(), Vec::new());
+    section.each_table("group", &mut |table| groups.push(group(table)));
+    section.each_table("type", &mut |mut table| {
+        let mut tokens = |key| {
+            let found = table.number(key, 0.0, 1.0..=1e8);
+            if found < 1.0 {
+                table.missing(key, "tokens of a typical request of this type");
+            }
+            found.max(1.0)
+        };
+        types.push(TypeCentre { prompt: tokens("prompt"), output: tokens("output") });
+        table.finish();
+    });
+    let (mut links, mut outages) = (Vec::new(), Vec::new());
+    section.each_table("link", &mut |table| links.push(dynamics::link(table)));
+    section.each_table("outage", &mut |table| outages.push(dynamics::outage(table)));
+    if !groups.is_empty() && n_replicas > 0 {
+        let what = "`fleet.replicas` and `fleet.group` exclude each other";
+        section.find(Finding::error(Code::ExclusiveKeys, replicas_at, what).help("every group has its own `replicas`"));
+    }
+    named_once(&mut section, &groups);
+    shares_fit(&mut section, &groups, types.len().max(1));
+    section.finish();
+    FleetSection { n_replicas, router, usd_per_gpu_hour, groups, types, links, outages }
+}
+
+/// `[[fleet.group]]`.
+fn group(mut section: Section<'_>) -> Read {
+    let (at, name, gpu) = (section.at(), section.text("name").map(|(name, _)| name), section.text("gpu"));
+    let mut limit = |key, most| {
+        let n = section.count(key, Some(0), 1..=most).0;
+        (n > 0).then(|| small(n))
+    };
+    let (tensor_degree, sequences_max) = (limit("tp", 1024), limit("max_sequences", 65_536));
+    let (tokens_max, kv_blocks) = (limit("max_tokens", 1 << 20), limit("kv_blocks", 1_000_000_000));
+    // 0 leaves the group out, so that fleets with and without it are one scenario.
+    let n_replicas = small(section.count("replicas", Some(1), 0..=100_000).0);
+    let role = section.word("role", 0, &Role::ALL.map(|(name, _)| name));
+    let read = Read {
+        name,
+        gpu,
+        at,
+        gpus_per_node: small(section.count("gpus_per_node", Some(8), 1..=1024).0),
+        tensor_degree,
+        n_replicas,
+        usd_per_gpu_hour: price(&mut section),
+        sequences_max,
+        tokens_max,
+        kv_blocks: kv_blocks.unwrap_or(0),
+        memory_gib: section.number("memory_gib", 0.0, 0.001..=100_000.0),
+        reserved: Some(section.number("reserved_gib", -1.0, 0.0..=10_000.0)).filter(|n| *n >= 0.0).map(Bytes::from_gib),
+        shares: shares(&mut section),
+        role: Role::ALL[role].1,
+        port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
+        scaling: scaling::scaling(&mut section, n_replicas.max(1)),
+        failures: dynamics::failures(&mut section),
+    };
+    section.finish();
+    read
+}
+
+/// `share`: one number, or one per type of requests.
+fn shares(section: &mut Section<'_>) -> Option<Vec<f64>> {
+    let (value, at) = section.take("share")?;
+    let number = |value: &ValueInner<'_>| match value {
+        ValueInner::Integer(number) => Some(*number as f64),
+        ValueInner::Float(number) => Some(*number),
+        _ => None,
+    };
+    let found: Option<Vec<f64>> = match &value {
+        ValueInner::Array(items) => items.iter().map(|item| number(item.as_ref())).collect(),
+        other => number(other).map(|share| vec![share]),
+    };
+    let found = found.filter(|shares| shares.iter().all(|share| share.is_finite() && *share >= 0.0));
+    if found.is_none() {
+        let what = "`fleet.group.share` is no share";
+        let help = "write a number from 0 on, or a list with one per `[[fleet.type]]`";
+        section.find(Finding::error(Code::WrongType, at, what).help(help));
+    }
+    found
+}
+
+fn named_once(section: &mut Section<'_>, groups: &[Read]) {
+    for (index, group) in groups.iter().enumerate() {
+        let name = name_of(group, index);
+        if groups[..index].iter().enumerate().any(|(earlier, other)| name_of(other, earlier) == name) {
+            let what = format!("two groups are named `{name}`");
+            section.find(
+                Finding::error(Code::TwiceNamed, group.at.clone(), what).help("give each group a `name` of its own"),
+            );
+        }
+    }
+}
+
+fn shares_fit(section: &mut Section<'_>, groups: &[Read], n_types: usize) {
+    for group in groups {
+        let n = group.shares.as_ref().map_or(n_types, Vec::len);
+        if n != n_types {
+            let what = format!("{n} shares for {n_types} types of requests");
+            section.find(
+                Finding::error(Code::WrongShares, group.at.clone(), what)
+                    .help("one share per `[[fleet.type]]`, in order"),
+            );
+        }
+    }
+}
+
+/// A group is named after its GPU where it has no name.
+fn name_of(group: &Read, index: usize) -> String {
+    let gpu = group.gpu.as_ref().map(|(gpu, _)| gpu.clone());
+    group.name.clone().or(gpu).unwrap_or_else(|| format!("group-{}", index + 1))
+}
+
+/// Fills in groups and what is planned for them; finds what does not fit.
+pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection, cost: &Cost) {
+    if fleet.groups.is_empty() {
+        one_group(reader, serving, &fleet);
+    } else {
+        several_groups(reader, serving, &fleet, cost);
+    }
+    (serving.links, serving.outages) = (fleet.links, fleet.outages);
+    for choice in &serving.choices {
+        let is_named = |name: &String| serving.groups.iter().any(|group| group.name == *name);
+        // Names that are unknown are found below.
+        if serving.groups_of(choice).is_empty() && choice.groups.iter().all(is_named) {
+            let what = format!("no group of `{}` has a replica", choice.name);
+            reader.find(
+                Finding::error(Code::NoReplica, None, what).help("write `replicas` from 1 on in at least one group"),
+            );
+        }
+    }
+    dynamics::check(reader, serving);
+    scaling::check(reader, serving);
+    serving.free_parameters.extend(scaling::free_parameters(serving));
+}
+
+fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
+    let mut taken = 0;
+    for (index, read) in fleet.groups.iter().enumerate() {
+        let tp = read.tensor_degree.unwrap_or(serving.engine.tensor_degree);
+        let Some(cluster) = cluster_of(reader, serving, read, tp) else { continue };
+        if read.gpu.is_none() {
+            taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
+        }
+        let (gpu, nic) = (cluster.gpu.name.clone(), cluster.nic_bandwidth.get());
+        serving.groups.push(ServingGroup {
+            name: name_of(read, index),
+            profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
+            cluster,
+            tensor_degree: tp,
+            n_replicas: read.n_replicas,
+            usd_per_gpu_hour: read.usd_per_gpu_hour.or(fleet.usd_per_gpu_hour),
+            sequences_max: read.sequences_max,
+            tokens_max: read.tokens_max,
+            reserved: read.reserved,
+            kv_blocks: read.kv_blocks,
+            role: read.role,
+            port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
+            scaling: read.scaling.clone(),
+            failures: read.failures.map(|failures| Failures { seed: serving.seed, ..failures }),
+        });
+        divides(reader, serving, tp);
+    }
+    let n_gpus = u64::from(serving.cluster.n_gpus());
+    if taken > n_gpus {
+        let what = format!("groups without a `gpu` of their own take {taken} GPUs, the cluster has {n_gpus}");
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help("more `cluster.nodes`, or fewer `replicas`"));
+    }
+    serving.assignment = assignment(serving, fleet);
+}
+
+/// What the groups should take, where any has a share.
+fn assignment(serving: &Serving, fleet: &FleetSection) -> Assignment {
+    if fleet.groups.iter().all(|group| group.shares.is_none()) {
+        return Assignment::default();
+    }
+    let n_types = fleet.types.len().max(1);
+    let share = |group: &Read, of_type: usize| group.shares.as_ref().and_then(|shares| shares.get(of_type)).copied();
+    let row = |of_type| fleet.groups.iter().map(|group| share(group, of_type).unwrap_or(0.0)).collect();
+    let types = if n_types > 1 { nearest_types(&serving.requests, &fleet.types) } else { Vec::new() };
+    Assignment { types, shares: (0..n_types).map(row).collect(), onward: Vec::new() }
+}
+
+/// The machine of a group: nodes of its own GPU, or part of the scenario's.
+fn cluster_of(reader: &mut Reader<'_>, serving: &Serving, read: &Read, tp: u32) -> Option<Cluster> {
+    let mut cluster = match &read.gpu {
+        None => serving.cluster.clone(),
+        Some((name, at)) => {
+            let gpu = known_gpu(reader, name, at)?;
+            let n_nodes = (read.n_replicas.max(1) * serving.engine.n_gpus(tp)).div_ceil(read.gpus_per_node);
+            hw::catalog::cluster(&gpu, n_nodes, read.gpus_per_node)
+        }
+    };
+    if read.memory_gib > 0.0 {
+        cluster.gpu.memory = Bytes::from_gib(read.memory_gib);
+    }
+    Some(cluster)
+}
+
+/// `fleet.replicas` equal replicas that fit the cluster.
+fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection) {
+    let tensor_degree = serving.engine.tensor_degree;
+    let per_replica = u64::from(serving.engine.n_gpus(tensor_degree));
+    let n_gpus = u64::from(serving.cluster.n_gpus());
+    divides(reader, serving, tensor_degree);
+    let n_fit = n_gpus / per_replica;
+    let n_replicas = if fleet.n_replicas == 0 { n_fit } else { fleet.n_replicas };
+    if n_replicas > n_fit || n_replicas == 0 {
+        let what = format!("{} replicas of {per_replica} GPUs, the cluster has {n_gpus} GPUs", n_replicas.max(1));
+        let help = match n_fit {
+            0 => "take more nodes, or a lower `engine.tp`, `engine.pp` or `engine.ep`".to_owned(),
+            _ => format!("`fleet.replicas = {n_fit}` would use them all"),
+        };
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help(help));
+    }
+    serving.groups = vec![ServingGroup {
+        name: serving.cluster.gpu.name.clone(),
+        cluster: serving.cluster.clone(),
+        profile: serving.profile.clone(),
+        tensor_degree,
+        n_replicas: small(n_replicas),
+        usd_per_gpu_hour: fleet.usd_per_gpu_hour,
+        sequences_max: None,
+        tokens_max: None,
+        reserved: None,
+        kv_blocks: 0,
+        role: Role::Both,
+        port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
+        scaling: None,
+        failures: None,
+    }];
+}
+
+/// A tensor group is a whole part of the heads.
+fn divides(reader: &mut Reader<'_>, serving: &Serving, tp: u32) {
+    let heads = serving.model.n_heads;
+    if !heads.is_multiple_of(u64::from(tp)) {
+        let what =
+            format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", serving.model.name);
+        reader
+            .find(Finding::error(Code::UnevenDegree, None, what).help("write a power of two up to the GPUs of a node"));
+    }
+}

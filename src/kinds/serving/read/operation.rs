@@ -1,0 +1,164 @@
+//! How an engine works besides its limits: degrees of parallelism, drafted tokens, the host's loop. `[engine]` says it for all, a variant
+//! for itself; a variant with other degrees has as many replicas as the same GPUs give.
+
+use engine::Model;
+use hw::Seconds;
+use serve::host::EngineLoop;
+use serve::speculation::{DRAFTS_MAX, Speculation};
+use serve::step_cost::ReplicaConfig;
+
+use super::{Serving, ServingChoice, ServingGroup};
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Reader, Section, unknown};
+
+/// How an engine works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Operation {
+    /// GPUs that share every layer, where it is not the group's.
+    pub tensor_degree: Option<u32>,
+    /// Pipeline stages.
+    pub pipeline_degree: u32,
+    /// GPUs that share the experts; 1 cuts each over the tensor group.
+    pub expert_degree: u32,
+    /// How the host works.
+    pub engine_loop: EngineLoop,
+    /// Drafted tokens.
+    pub drafts: Option<Drafts>,
+}
+
+/// `speculation`: how tokens are drafted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drafts {
+    /// Drafts, their acceptance and their cost.
+    pub speculation: Speculation,
+    /// Model that drafts, where one does.
+    pub model: Option<Model>,
+}
+
+impl Operation {
+    /// One stage, experts cut like everything else, nothing drafted, a serial loop.
+    pub const PLAIN: Self = Self {
+        tensor_degree: None,
+        pipeline_degree: 1,
+        expert_degree: 1,
+        engine_loop: EngineLoop::Serial,
+        drafts: None,
+    };
+
+    /// Tokens of a decoding sequence in an iteration.
+    #[must_use]
+    pub fn tokens_per_sequence(&self) -> u32 {
+        1 + self.drafts.as_ref().map_or(0, |drafts| drafts.speculation.n_drafts)
+    }
+
+    /// What was assumed and not measured, as sentences.
+    pub fn free_parameters(&self, name: &str) -> Option<String> {
+        let speculation = &self.drafts.as_ref()?.speculation;
+        Some(format!("`{name}.acceptance` = {}: assumed, not measured", speculation.acceptance))
+    }
+}
+
+/// Reads `pp`, `ep`, `loop` and `speculation` of a section, over what holds without them.
+pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
+    let mut degree = |key, found: u32| {
+        let n = section.count(key, Some(found.into()), 1..=4096).0;
+        u32::try_from(n).expect("a degree")
+    };
+    let pipeline_degree = degree("pp", base.pipeline_degree);
+    let expert_degree = degree("ep", base.expert_degree);
+    let loops = [EngineLoop::Serial, EngineLoop::Asynchronous];
+    let default = loops.iter().position(|found| *found == base.engine_loop).expect("both are listed");
+    let engine_loop = loops[section.word("loop", default, &["serial", "async"])];
+    let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
+    Operation { tensor_degree: base.tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts }
+}
+
+/// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
+fn drafts(mut section: Section<'_>) -> Option<Drafts> {
+    let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
+    let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
+    let model = section.text("draft_model").and_then(|(name, at)| {
+        let found = engine::model::embedded(&name);
+        if found.is_none() {
+            let what = format!("unknown model `{name}`");
+            section.find(unknown(Code::UnknownModel, what, &name, engine::model::embedded_names(), at));
+        }
+        found
+    });
+    let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
+    if acceptance < 0.0 && n_drafts > 0 {
+        section.missing(
+            "acceptance",
+            "probability that a draft is accepted, 0 to 1: it depends on the models and the text",
+        );
+    }
+    section.finish();
+    let (per_draft, n_drafts) = (Seconds::new(per_draft / 1e6), u32::try_from(n_drafts).expect("few drafts"));
+    let speculation = Speculation { n_drafts, acceptance: acceptance.max(0.0), per_draft, seed: 0 };
+    (n_drafts > 0).then_some(Drafts { speculation, model })
+}
+
+/// Degrees and drafts fit the model and the GPUs of every group.
+pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    let mut found: Vec<(String, &str)> = Vec::new();
+    for choice in &serving.choices {
+        for group in serving.groups_of(choice) {
+            let wrong = misfits(serving, choice, group);
+            found.extend(wrong.into_iter().map(|(what, help)| (format!("`{}`: {what}", choice.name), help)));
+        }
+    }
+    found.sort();
+    found.dedup();
+    for (what, help) in found {
+        reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
+    }
+}
+
+/// What is wrong with a choice on a group, and what to do.
+fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<(String, &'static str)> {
+    let deployment = serving.deployment_of(choice, group);
+    let ReplicaConfig { tensor_degree: tp, pipeline_degree: pp, expert_degree: ep, .. } = deployment;
+    let mut found = Vec::new();
+    if !serving.model.n_heads.is_multiple_of(u64::from(tp)) {
+        let what = format!("`tp` = {tp} does not divide the {} attention heads", serving.model.n_heads);
+        found.push((what, "write a power of two up to the GPUs of a node"));
+    }
+    if u64::from(pp) > serving.model.n_layers {
+        let what = format!("`pp` = {pp} is more than the {} layers", serving.model.n_layers);
+        found.push((what, "every stage has a layer"));
+    }
+    found.extend(expert_misfit(&serving.model, tp, ep));
+    if let Some(drafts) = &choice.operation.drafts {
+        if pp > 1 {
+            let what = "drafted tokens and pipeline stages exclude each other".to_owned();
+            found.push((what, "`pp = 1`, or no `speculation`"));
+        }
+        if let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp))) {
+            let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
+            found.push((what, "the draft model runs on the same GPUs"));
+        }
+    }
+    if serving.replicas_of(choice, group) == 0 {
+        let (n, has) = (deployment.n_gpus(), serving.gpus_of(group));
+        let what = format!("a replica takes {n} GPUs, group `{}` has {has}", group.name);
+        found.push((what, "smaller `tp`, `pp` or `ep`, or more GPUs"));
+    }
+    found
+}
+
+fn expert_misfit(model: &Model, tp: u32, ep: u32) -> Option<(String, &'static str)> {
+    if ep == 1 {
+        return None;
+    }
+    let Some(experts) = model.experts else {
+        return Some((format!("`ep` = {ep}, and `{}` has no experts", model.name), "`ep = 1`"));
+    };
+    if !ep.is_multiple_of(tp) || !experts.n_routed.is_multiple_of(u64::from(ep)) {
+        let what = format!("`ep` = {ep} with `tp` = {tp} and {} experts", experts.n_routed);
+        return Some((
+            what,
+            "a multiple of `tp` that divides the experts; attention is data-parallel over groups of `tp`",
+        ));
+    }
+    None
+}
