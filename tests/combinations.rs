@@ -12,9 +12,10 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use reports::PolicyResult;
-use train::metrics::Played;
-use skrull_sim::pipeline;
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
 use skrull_sim::scenario::{self, Overrides};
+use train::metrics::Played;
 
 use evidence::{MECHANISMS, Mechanism};
 
@@ -69,8 +70,8 @@ fn cell(policy: &str, mechanisms: &[&Mechanism]) -> Cell {
     set.extend(own_keys(policy).iter().map(|item| (*item).to_owned()));
     set.extend(mechanisms.iter().flat_map(|of| of.set).map(|item| (*item).to_owned()));
     let (source, folder) = scenario::find("quickstart").expect("shipped");
-    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
-    let scenario = checked.scenario.unwrap_or_else(|| panic!("{policy}: {:?}", checked.findings));
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let scenario = super::training(checked);
     let mut run = pipeline::run(&scenario, &|_| {});
     Cell { row: run.result.results.remove(0), played: run.pictures.pop().map(|(_, played)| played) }
 }
@@ -107,10 +108,15 @@ type Cells = BTreeMap<(&'static str, Vec<&'static str>), Cell>;
 /// All cells, once for all tests.
 fn cells() -> &'static Cells {
     static CELLS: OnceLock<Cells> = OnceLock::new();
-    CELLS.get_or_init(|| asked().into_par_iter().map(|(policy, of)| {
-        let names = of.iter().map(|mechanism| mechanism.name).collect();
-        ((policy, names), cell(policy, &of))
-    }).collect())
+    CELLS.get_or_init(|| {
+        asked()
+            .into_par_iter()
+            .map(|(policy, of)| {
+                let names = of.iter().map(|mechanism| mechanism.name).collect();
+                ((policy, names), cell(policy, &of))
+            })
+            .collect()
+    })
 }
 
 /// Every policy beside nothing, every mechanism and, where it plans fast, every pair that can stand together.
@@ -144,13 +150,19 @@ fn wrong(policy: &'static str, names: &[&'static str]) -> Option<String> {
     }
     let with = cell.played.as_ref().expect("it ran");
     let ignored = mechanisms().find_map(|of| {
-        let rest: Vec<&'static str> = names.iter().copied().filter(|name| *name != of.name).collect();
-        let without = &cells()[&(policy, rest)];
+        let without = &cells()[&(policy, others(names, of))];
         let without = without.played.as_ref().map(|played| (&without.row, played));
         let why = (of.shows)((&cell.row, with), without).err()?;
         Some(format!("{policy} {names:?}: `{}` is ignored: {why}", of.name))
     });
     ignored
+}
+
+/// The mechanisms of a cell without one of them, in the order of the table.
+fn others(names: &[&'static str], without: &Mechanism) -> Vec<&'static str> {
+    let stays =
+        |of: &&Mechanism| names.contains(&of.name) && of.name != without.name || without.instead() == Some(of.name);
+    MECHANISMS.iter().filter(stays).map(|of| of.name).collect()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Mechanisms of a training step, the keys that ask for them, and what shows in a step that they were not ignored.
 
+use engine::task::{Collective, Op, Role, Task};
 use reports::PolicyResult;
 use train::metrics::Played;
-use engine::task::{Collective, Op, Role, Task};
 
 /// A row and its first step.
 type Ran<'a> = (&'a PolicyResult, &'a Played);
@@ -18,8 +18,6 @@ pub(super) struct Mechanism {
     pub(super) family: &'static str,
     /// Keys that ask for it.
     pub(super) set: &'static [&'static str],
-    /// Mechanism that takes its place in the step that it is compared with; nothing but for compression.
-    pub(super) instead: Option<&'static str>,
     /// One of these stands in a refusal.
     pub(super) words: &'static [&'static str],
     /// Its evidence.
@@ -31,51 +29,43 @@ impl Mechanism {
     pub(super) fn stands_beside(&self, other: &Self) -> bool {
         self.family != other.family
     }
+
+    /// Mechanism that takes its place in the step that it is compared with.
+    pub(super) fn instead(&self) -> Option<&'static str> {
+        (self.name == "compression").then_some("experts")
+    }
 }
 
 const EXPERTS: [&str; 2] = ["model.name=\"mixtral-8x7b\"", "parallel.ep=2"];
+const COMPRESSION: [&str; 4] =
+    [EXPERTS[0], EXPERTS[1], "experts.compression.hashes=4", "experts.compression.rate=0.25"];
 
 /// Every mechanism of the table.
 pub(super) static MECHANISMS: [Mechanism; 11] = [
-    Mechanism { name: "experts", family: "experts", set: &EXPERTS, words: &["experts"], shows: experts },
-    Mechanism { name: "pipeline", family: "pipeline", set: &["parallel.pp=2"], words: &["pipeline"], shows: pipeline },
-    Mechanism { name: "tensor", family: "tensor", set: &["parallel.tp=2"], words: &["tensor"], shows: tensor },
-    Mechanism {
-        name: "stragglers",
-        family: "stragglers",
-        set: &["stragglers=[{ ranks = [3], rate = 3.0 }]"],
-        words: &["straggl"],
-        shows: stragglers,
-    },
+    mechanism("experts", &EXPERTS, &["experts"], experts),
+    mechanism("pipeline", &["parallel.pp=2"], &["pipeline"], pipeline),
+    mechanism("tensor", &["parallel.tp=2"], &["tensor"], tensor),
+    mechanism("stragglers", &["stragglers=[{ ranks = [3], rate = 3.0 }]"], &["straggl"], stragglers),
     zero("ZeRO 0", &["parallel.zero=0"], zero_0),
     zero("ZeRO 1", &["parallel.zero=1"], zero_1),
     zero("ZeRO 2", &["parallel.zero=2"], zero_2),
     zero("ZeRO 3", &["parallel.zero=3"], zero_3),
-    Mechanism {
-        name: "offload",
-        family: "offload",
-        set: &["training.offload_ratio=0.5"],
-        words: &["offload"],
-        shows: offload,
-    },
-    Mechanism {
-        name: "recompute",
-        family: "recompute",
-        set: &["training.recompute=\"full\""],
-        words: &["recompute"],
-        shows: recompute,
-    },
-    Mechanism {
-        name: "compression",
-        family: "experts",
-        set: &[EXPERTS[0], EXPERTS[1], "experts.compression.hashes=4", "experts.compression.rate=0.25"],
-        words: &["experts"],
-        shows: compression,
-    },
+    mechanism("offload", &["training.offload_ratio=0.5"], &["offload"], offload),
+    mechanism("recompute", &["training.recompute=\"full\""], &["recompute"], recompute),
+    Mechanism { family: "experts", ..mechanism("compression", &COMPRESSION, &["experts"], compression) },
 ];
 
+const fn mechanism(
+    name: &'static str,
+    set: &'static [&'static str],
+    words: &'static [&'static str],
+    shows: Shows,
+) -> Mechanism {
+    Mechanism { name, family: name, set, words, shows }
+}
+
 const fn zero(name: &'static str, set: &'static [&'static str], shows: Shows) -> Mechanism {
-    Mechanism { name, family: "ZeRO", set, words: &["ZeRO", "zero"], shows }
+    Mechanism { family: "ZeRO", ..mechanism(name, set, &["ZeRO", "zero"], shows) }
 }
 
 fn tasks(played: &Played, role: Role) -> impl Iterator<Item = &Task> {
@@ -108,7 +98,8 @@ fn holds(op: &Op, is: &dyn Fn(&Op) -> bool) -> bool {
 
 /// Most bytes that a rank holds for the whole step under a label.
 fn resident(played: &Played, label: &str) -> u64 {
-    let named = |(of, bytes): &(engine::task::LabelId, u64)| (played.graph.labels[of.0 as usize] == label).then_some(*bytes);
+    let named =
+        |(of, bytes): &(engine::task::LabelId, u64)| (played.graph.labels[of.0 as usize] == label).then_some(*bytes);
     played.graph.resident.iter().map(|held| held.iter().filter_map(named).sum()).max().unwrap_or(0)
 }
 
@@ -155,7 +146,9 @@ fn zero_0(with: Ran<'_>, _without: Option<Ran<'_>>) -> Result<(), String> {
 fn zero_1(with: Ran<'_>, _without: Option<Ran<'_>>) -> Result<(), String> {
     let (optimizer, parameters) = (resident(with.1, "optimizer states"), resident(with.1, "parameters"));
     // Twelve bytes per parameter against two, over at least four ranks.
-    ensure(optimizer < 4 * parameters, || format!("{optimizer} bytes of optimizer states, {parameters} of parameters"))?;
+    ensure(optimizer < 4 * parameters, || {
+        format!("{optimizer} bytes of optimizer states, {parameters} of parameters")
+    })?;
     ensure(resident(with.1, "gradients") > parameters / 2, || "gradients are cut as well".to_owned())
 }
 

@@ -71,7 +71,9 @@ fn pairs(cells: &Cells) -> String {
     }
     let slow = SLOW.map(|name| format!("`{name}`")).join(" and ");
     let n = cells.keys().filter(|(_, names)| names.len() == 2).count();
-    let head = format!("\n## Pairs\n\nThe same is asked of {n} pairs ({slow}, which plan for longer, stand beside one mechanism at a time).");
+    let head = format!(
+        "\n## Pairs\n\nThe same is asked of {n} pairs ({slow}, which plan for longer, stand beside one mechanism at a time)."
+    );
     if lines.is_empty() {
         return head + " A pair runs where both run alone.\n";
     }
@@ -87,7 +89,8 @@ fn notes(cells: &Cells) -> String {
         let note = facts.flat_map(|facts| &facts.notes).find(|note| note.contains("straggl"));
         said.entry(note.cloned().unwrap_or_default()).or_default().push(format!("`{name}`"));
     }
-    let mut text = "\n## Stragglers\n\nWhat the policies say beside one device that takes three times as long:\n\n".to_owned();
+    let mut text =
+        "\n## Stragglers\n\nWhat the policies say beside one device that takes three times as long:\n\n".to_owned();
     for (note, names) in said {
         text += &format!("- {}: {note}\n", names.join(", "));
     }

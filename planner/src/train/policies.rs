@@ -67,8 +67,12 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
 fn zero_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
     let execution = &problem.execution;
     match problem.layout.zero {
-        Zero::Off => Some("pipelines of their own share one optimizer, ZeRO 0 has one each: use `zero = 1` or `zero = 2`"),
-        Zero::Parameters => Some("pipelines of their own hold whole parameters, ZeRO 3 does not: use `zero = 1` or `zero = 2`"),
+        Zero::Off => {
+            Some("pipelines of their own share one optimizer, ZeRO 0 has one each: use `zero = 1` or `zero = 2`")
+        }
+        Zero::Parameters => {
+            Some("pipelines of their own hold whole parameters, ZeRO 3 does not: use `zero = 1` or `zero = 2`")
+        }
         _ if execution.gradient_sync == GradientSync::EachMicroBatch => {
             Some("pipelines of their own reduce gradients once: use `gradient_sync = \"overlapped\"` or `\"at_end\"`")
         }

@@ -248,7 +248,9 @@ fn unweighed(problem: &Problem) -> Option<String> {
     let most = rates.iter().max_by_key(|rates| rates.stragglers().len())?;
     let slowest = rates.iter().flat_map(|rates| rates.stragglers()).map(|(_, rate)| *rate).fold(1.0, f64::max);
     let (n, n_ranks) = (most.stragglers().len(), problem.layout.n_ranks());
-    (n > 0).then(|| format!("{n} of {n_ranks} GPUs straggle, up to {slowest} times slower: planned as if all were healthy"))
+    (n > 0).then(|| {
+        format!("{n} of {n_ranks} GPUs straggle, up to {slowest} times slower: planned as if all were healthy")
+    })
 }
 
 fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {

@@ -28,22 +28,47 @@ const KEYS: [Key; 13] = [
     of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
     of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
     of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
-    of_model("training", "recompute", nothing_dense, "a dense feed-forward, which no layer has; `selective` and `full` are of all layers"),
+    of_model(
+        "training",
+        "recompute",
+        nothing_dense,
+        "a dense feed-forward, which no layer has; `selective` and `full` are of all layers",
+    ),
     of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
     of_layout("parallel", "sequence_parallel", no_sequence_parallel, "a tensor group, which `tp = 1` does not have"),
     of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
-    of_layout("parallel", "chunks", no_chunks, "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks"),
+    of_layout(
+        "parallel",
+        "chunks",
+        no_chunks,
+        "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks",
+    ),
     of_layout("overlap", "tensor", no_tensor, "a tensor group, which `tp = 1` does not have"),
-    of_layout("overlap", "parameter_gather", no_gather, "a gather behind the optimizer, which ZeRO 1 and 2 have on several ranks"),
+    of_layout(
+        "overlap",
+        "parameter_gather",
+        no_gather,
+        "a gather behind the optimizer, which ZeRO 1 and 2 have on several ranks",
+    ),
     of_layout("overlap", "forward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
     of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
 ];
 
-const fn of_model(section: &'static str, name: &'static str, is_idle: fn(&Problem) -> bool, needs: &'static str) -> Key {
+const fn of_model(
+    section: &'static str,
+    name: &'static str,
+    is_idle: fn(&Problem) -> bool,
+    needs: &'static str,
+) -> Key {
     Key { section, name, is_idle, needs, is_of_layout: false }
 }
 
-const fn of_layout(section: &'static str, name: &'static str, is_idle: fn(&Problem) -> bool, needs: &'static str) -> Key {
+const fn of_layout(
+    section: &'static str,
+    name: &'static str,
+    is_idle: fn(&Problem) -> bool,
+    needs: &'static str,
+) -> Key {
     Key { section, name, is_idle, needs, is_of_layout: true }
 }
 
@@ -144,7 +169,10 @@ fn own_keys(reader: &mut Reader<'_>, choice: &PolicyChoice, asked: &Problem) {
         find(format!("schedule = \"{}\"", schedule.name), "a pipeline, which `pp = 1` does not have");
     }
     if let Some(chunks) = choice.chunks.filter(|chunks| no_chunks(asked) && *chunks != asked.layout.chunks) {
-        find(format!("chunks = {chunks}"), "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks");
+        find(
+            format!("chunks = {chunks}"),
+            "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks",
+        );
     }
     if let Some(n) = choice.recompute_layers.filter(|_| no_recompute(asked)) {
         find(format!("recompute_layers = {n}"), "recompute, which `recompute = \"none\"` turns off");
@@ -157,8 +185,11 @@ fn tables(reader: &mut Reader<'_>, given: &Given, policies: &[PolicyChoice]) {
         if planner::train::policies::named(name).is_none() || policies.iter().any(|choice| choice.name == *name) {
             continue;
         }
-        let variants: Vec<String> =
-            policies.iter().filter(|choice| choice.policy == *name).map(|choice| format!("`{}`", choice.name)).collect();
+        let variants: Vec<String> = policies
+            .iter()
+            .filter(|choice| choice.policy == *name)
+            .map(|choice| format!("`{}`", choice.name))
+            .collect();
         let what = format!("`[policies.{name}]` changes nothing: `{name}` is not in `policies.run`");
         let help = match variants.as_slice() {
             [] => "leave it out, or run the policy".to_owned(),

@@ -47,8 +47,7 @@ impl Offload<'_> {
             Some(_) => (parts.expert[0], Stage { n_expert: 1, ..Stage::default() }),
             None => (parts.dense[0], Stage { n_dense: 1, ..Stage::default() }),
         };
-        let layer = layer
-            .recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
+        let layer = layer.recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
         let bytes = tokens * engine::memory::activation_bytes_per_token(&self.problem.shard(), &layer);
         let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
         if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }

@@ -270,7 +270,7 @@ impl Builder<'_> {
             return 0;
         }
         let n_layers = i64::from(frame.stage.n_layers().max(1));
-        self.streamed(frame, cp) / n_layers * n_layers.min(i64::from(memory::LAYERS_IN_PASSING))
+        self.streamed(frame, cp) / n_layers * n_layers.min(i64::from(crate::memory::LAYERS_IN_PASSING))
     }
 
     /// Activation bytes that a micro-batch holds from its forward to its backward.
