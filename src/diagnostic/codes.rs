@@ -63,6 +63,8 @@ codes! {
     WrongName = 15,
     /// `policies.run` names no policy.
     NothingRuns = 16,
+    /// A key changes nothing beside the others.
+    NoEffect = 17,
     /// The configuration of a model cannot be read.
     UnreadableModel = 20,
     /// The configuration of a model lacks something or contradicts itself.
