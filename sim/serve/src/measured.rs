@@ -7,16 +7,16 @@
 
 use hw::{Seconds, Span, Time};
 
-use engine::cost::profile::Profile;
-use engine::cost::profiled::Profiled;
-use engine::play::Case;
 use crate::fleet::serve;
-use train::metrics::{self, Slo, quantile};
+use crate::metrics::{self, Slo, quantile};
 use crate::records::Records;
 use crate::replica::{Engine, Limits, Preemption, Replica, Spans};
 use crate::request::{Request, Requests};
 use crate::step_cost::{ReplicaConfig, StepTable, TICKS_PER_NS, ticks_of};
 use crate::{batcher, router};
+use engine::cost::profile::Profile;
+use engine::cost::profiled::Profiled;
+use engine::play::Case;
 
 /// One measured run and how it was set up.
 struct Run {

@@ -7,14 +7,14 @@ mod split;
 use hw::{Seconds, Time};
 
 use super::*;
-use engine::random;
 use crate::arrivals::{Arrivals, lay};
 use crate::batcher;
-use train::metrics::{self, latencies};
+use crate::metrics::{self, latencies};
 use crate::replica::{Limits, Preemption, Spans};
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::{StepTable, TICKS_PER_NS};
+use engine::random;
 
 /// Iteration time of every engine here, seconds.
 const STEP_S: f64 = 0.01;

@@ -7,7 +7,7 @@ use super::{close, engine, mean, named, requests};
 use crate::fleet::dynamics::{Rule, Scaling};
 use crate::fleet::scaler::{Scaler, Seen};
 use crate::fleet::{Fleet, Group, Served};
-use train::metrics;
+use crate::metrics;
 use crate::replica::{Role, Spans};
 use crate::request::{Request, Requests};
 

@@ -4,7 +4,7 @@ use hw::{Seconds, Time};
 
 use super::{engine, named};
 use crate::fleet::{Fleet, Group, Link, Served};
-use train::metrics::latencies;
+use crate::metrics::latencies;
 use crate::replica::{Engine, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::router::ROUTERS;
@@ -190,7 +190,7 @@ fn prompts_do_not_stall_decodes_on_a_split_fleet() {
         let served = fleet.serve(&requests, named("round-robin").as_mut());
         let mut tpot: Vec<f64> = latencies(&requests, &served).flatten().filter_map(|l| l.tpot_s).collect();
         tpot.sort_by(f64::total_cmp);
-        train::metrics::quantile(&tpot, 0.99)
+        crate::metrics::quantile(&tpot, 0.99)
     };
     let colocated = Fleet::of(Group::new("both", slow.clone(), 2));
     let (split, colocated) = (tail(&fleet(&slow, 1, 1, FREE)), tail(&colocated));
