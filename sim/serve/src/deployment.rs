@@ -4,10 +4,14 @@
 //! A *replica* takes batches through its stages. A plain one has all layers of the model. One of a part of the layers is a station, as
 //! Helix, Petals and SWARM place them: a request travels over several, and at each does the layers that are not done yet. Costs are not
 //! here: they come from a cost model, a table or a law when the deployment is played. `check.rs` holds a deployment against the model
-//! and the machines. Units: GPUs, layers, tokens, bytes per second, seconds, dollars. Invariant: plain data, any value is legal here.
+//! and the machines, `deployment/lower.rs` makes it what the loop plays. Units: GPUs, layers, tokens, bytes per second, seconds, dollars. Invariant: plain data, any value is legal here.
 
 use hw::Bytes;
 use serde::{Deserialize, Serialize};
+
+mod lower;
+
+pub use lower::{Unplayable, fleet};
 
 use crate::replica::Role;
 
@@ -147,16 +151,22 @@ pub struct EngineOptions {
     pub sequences_max: u32,
     /// Tokens of a batch.
     pub tokens_max: u32,
-    /// Prompts of a batch at most; `None` for as many as its tokens allow.
+    /// Prompt and output tokens of a request; longer ones are refused. `None` without limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_max: Option<u32>,
+    /// Prompts of a station's batch at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompts_max: Option<u32>,
-    /// Cached tokens of the decoding sequences of a batch; `None` without limit.
+    /// Cached tokens of the decoding requests of a station's batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context_max: Option<u64>,
+    pub batch_context_max: Option<u64>,
     /// Tokens of a block of the cache.
     pub block_tokens: u32,
     /// Tokens whose keys and values fit, in every layer that the replica holds.
     pub kv_tokens: u64,
+    /// Blocks that admissions of whole prompts leave free.
+    #[serde(default)]
+    pub watermark_blocks: u32,
     /// Whether prefixes that requests share are kept.
     pub prefix_cache: bool,
 }
@@ -179,6 +189,9 @@ pub struct Link {
     /// Bytes on the wire over bytes in memory: 0.25 where keys and values of 16 bits are packed to 4.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub wire_ratio: f64,
+    /// Seconds of packing and unpacking per token, before the first byte.
+    #[serde(default)]
+    pub pack_s_per_token: f64,
 }
 
 const fn one() -> f64 {

@@ -27,10 +27,12 @@ fn options(kv_tokens: u64) -> EngineOptions {
         batcher: "vllm-v0".to_owned(),
         sequences_max: 256,
         tokens_max: 4096,
-        prompts_max: None,
         context_max: None,
+        prompts_max: None,
+        batch_context_max: None,
         block_tokens: 16,
         kv_tokens,
+        watermark_blocks: 0,
         prefix_cache: false,
     }
 }
@@ -44,7 +46,7 @@ fn replica(name: &str, role: Role, stages: Vec<Stage>) -> Replica {
 }
 
 fn link(from: Option<u32>, to: Option<u32>) -> Link {
-    Link { from, to, bytes_per_s: Some(5e9), latency_s: 1e-3, wire: None, wire_ratio: 1.0 }
+    Link { from, to, bytes_per_s: Some(5e9), latency_s: 1e-3, wire: None, wire_ratio: 1.0, pack_s_per_token: 0.0 }
 }
 
 /// Prompts on the four A40, tokens on the four 3090 Ti in two stages.
