@@ -1,11 +1,11 @@
 //! The cost model of a machine, one for training and for serving.
 
-use hw::Cluster;
 use engine::CostModel;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::cost::roofline::Roofline;
 use engine::cost::sustained::Sustained;
+use hw::Cluster;
 
 /// Its profile or the datasheet roofline, with products held to a share of the peak where that is below 1.
 #[must_use]

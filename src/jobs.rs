@@ -18,9 +18,9 @@ pub mod sparse_decode;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use engine::cost::Source;
 use rayon::prelude::*;
 use reports::{Column, PolicyResult, RunResult};
-use engine::cost::Source;
 
 use crate::diagnostic;
 use crate::scenario::expect::Expectation;

@@ -4,6 +4,8 @@
 
 use std::time::Instant;
 
+use engine::play::{Case, Machine};
+use engine::{CostModel, Outcome, Source, TaskGraph, Timeline};
 use hw::topology::Topology;
 use planner::train::compression::{self, Choice, Question};
 use planner::train::search::space::Candidate;
@@ -11,10 +13,8 @@ use planner::train::search::{self, Effort, Found};
 use planner::{Decision, PlanContext, PlanError};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use engine::play::{Case, Machine};
-use train::metrics::{self, Played, causes};
-use engine::{CostModel, Outcome, Source, TaskGraph, Timeline};
 use train::Problem;
+use train::metrics::{self, Played, causes};
 
 use crate::costs;
 use crate::scenario::{PolicyChoice, Scenario};

@@ -33,11 +33,11 @@ mod workload;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use engine::cost::profile::Profile;
 use planner::Value;
 use planner::train::compression::Question;
 use planner::train::search::space::Space;
 use train::Problem;
-use engine::cost::profile::Profile;
 use train::layout::ContextExchange;
 use train::plan::Origin;
 use train::problem::Recompute;

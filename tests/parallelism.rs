@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use hw::topology::Topology;
-use hw::{BytesPerSecond, Rank};
 use engine::play::{Case, Machine};
-use train::lower::training::{Fold, lower_folded};
 use engine::task::{Role, Stream};
 use engine::{Outcome, TaskGraph, Timeline};
+use hw::topology::Topology;
+use hw::{BytesPerSecond, Rank};
 use skrull_sim::pipeline::{self, Decided};
 use skrull_sim::scenario::{self, Overrides, Scenario};
+use train::lower::training::{Fold, lower_folded};
 
 /// A small job with every kind of parallelism, laid over by `set`.
 fn job(set: &[&str]) -> Scenario {

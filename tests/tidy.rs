@@ -30,11 +30,14 @@ fn crates_depend_only_downwards() {
     let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON of cargo");
     let below: BTreeMap<&str, &[&str]> = [
         ("hw", &[][..]),
-        ("sim", &["hw"][..]),
-        ("planner", &["hw", "sim"][..]),
-        ("calibrate", &["hw", "sim"][..]),
-        ("reports", &["hw", "sim"][..]),
-        ("skrull-sim", &["hw", "sim", "planner", "calibrate", "reports"][..]),
+        ("engine", &["hw"][..]),
+        ("train", &["hw", "engine"][..]),
+        ("serve", &["hw", "engine"][..]),
+        ("curriculum", &["hw", "engine", "train", "serve"][..]),
+        ("planner", &["hw", "engine", "train", "serve", "curriculum"][..]),
+        ("calibrate", &["hw", "engine"][..]),
+        ("reports", &["hw", "engine"][..]),
+        ("skrull-sim", &["hw", "engine", "train", "serve", "curriculum", "planner", "calibrate", "reports"][..]),
     ]
     .into();
     for package in metadata["packages"].as_array().expect("packages") {
@@ -85,7 +88,7 @@ fn functions_are_short() {
 
 #[test]
 fn every_policy_file_is_in_the_table() {
-    let folder = super::root().join("planner/src/policies");
+    let folder = super::root().join("planner/src/train/policies");
     // Parts of a policy lie in a folder of its name.
     let files: BTreeSet<String> = super::files(&folder, "rs")
         .iter()
@@ -102,7 +105,7 @@ fn every_policy_file_is_in_the_table() {
 fn every_schedule_has_a_file_and_every_file_is_in_the_table() {
     // What several schedules share, and the player and tests of all.
     let shared = ["greedy", "play", "tests", "v_shape", "zero_bubble"];
-    let folder = super::root().join("sim/src/schedule");
+    let folder = super::root().join("sim/train/src/schedule");
     let files: BTreeSet<String> = super::files(&folder, "rs")
         .iter()
         .map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned())

@@ -14,8 +14,8 @@ use std::sync::mpsc::{Sender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hw::Bytes;
 use engine::task::{Op, Stream};
+use hw::Bytes;
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use stream::{Board, Command, Worker};

@@ -23,8 +23,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
-use hw::{Bytes, Dtype};
 use engine::task::{CopyKind, Op, Stream};
+use hw::{Bytes, Dtype};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use crate::sample::WATCHDOG;

@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use hw::Bytes;
 use engine::task::{Op, Stream};
+use hw::Bytes;
 use thiserror::Error;
 
 use crate::cpu::Cpu;

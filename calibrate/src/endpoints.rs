@@ -1,4 +1,4 @@
-//! Published runs of serving endpoints → the coefficients of `sim/src/serving/endpoint.rs`, with their error on held-out settings.
+//! Published runs of serving endpoints → the coefficients of `sim/serve/src/endpoint.rs`, with their error on held-out settings.
 //!
 //! The format is `silicon_sample.csv` of ai-dynamo/aiconfigurator: a row is a setting with its mean TTFT and TPOT in milliseconds. Rows
 //! that repeat a measurement are dropped. Whole settings are held out, never single rows: all dates of one setting are in one fold. The
@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use rayon::prelude::*;
 use engine::Model;
 use engine::cost::profile::Residuals;
+use rayon::prelude::*;
 use serve::endpoint::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
 
 use crate::fit::non_negative::{Robust, non_negative};

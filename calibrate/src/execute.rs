@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hw::{Span, Time};
 use engine::play::{self, Machine};
 use engine::task::{LaneId, Op, TaskGraph, TaskId};
 use engine::validation::{Execution, How, PartTime, elementary, quantile};
 use engine::{Outcome, Timeline};
+use hw::{Span, Time};
 use thiserror::Error;
 
 use crate::campaign::SLOW;

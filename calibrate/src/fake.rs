@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use hw::{Bytes, Dtype};
 use engine::task::{Op, Stream};
+use hw::{Bytes, Dtype};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Dtype, GroupShape};
 use engine::cost::profile::{collective_name, memory_bound};
 use engine::cost::profiled::{attention_names, attention_point, gemm_name};
 use engine::task::{Collective, CopyKind, Document, Op, Pass};
+use hw::{Dtype, GroupShape};
 
 /// A kernel, as profiles know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

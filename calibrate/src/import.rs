@@ -10,14 +10,14 @@ mod serving;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hw::{Cluster, Dtype};
-use polars::prelude::*;
-use rayon::prelude::*;
 use engine::cost::profile::{CollectiveCurve, Operator, Profile, SCHEMA};
 use engine::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
 use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::Document;
+use hw::{Cluster, Dtype};
+use polars::prelude::*;
+use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::fit::{self, Row};

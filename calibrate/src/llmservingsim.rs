@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use hw::{Cluster, Dtype};
 use engine::Model;
 use engine::cost::law::{AttentionLaw, Law};
 use engine::cost::profile::{Operator, Profile};
@@ -16,6 +15,7 @@ use engine::cost::profiled::attention_point;
 use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::{Document, Op, Pass};
+use hw::{Cluster, Dtype};
 
 use crate::fit::decode::{self, Launch};
 use crate::fit::{self, Row, curve, law};
@@ -26,7 +26,7 @@ const MODELS: [(&str, &str); 3] =
     [("Llama-3.1-8B", "llama-3-8b"), ("Qwen3-32B", "qwen3-32b"), ("Qwen3-30B-A3B", "qwen3-30b-a3b")];
 /// Bytes of an activation.
 const WIDE: u64 = 2;
-/// Bytes per logit of the sampler, as in `sim/src/serving/step_cost.rs`.
+/// Bytes per logit of the sampler, as in `sim/serve/src/step_cost.rs`.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
 /// Start-up of a product, seconds; the surface corrects what it leaves.
 const GEMM_START_S: f64 = 2e-6;

@@ -4,10 +4,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hw::{Dtype, GroupShape};
-use serde::{Deserialize, Serialize};
 use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
 use engine::validation::quantile;
+use hw::{Dtype, GroupShape};
+use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError, Facts};
 use crate::family::Family;

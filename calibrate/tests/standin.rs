@@ -13,8 +13,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use calibrate::device::{self, Device, DeviceError, Mark};
-use hw::{Dtype, GroupShape};
 use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
+use hw::{Dtype, GroupShape};
 
 /// Set in the process that runs with the libraries.
 const INSIDE: &str = "SKRULL_STANDIN";

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use planner::milp::Budget;
+use engine::cost::roofline::Roofline;
 use planner::deploy::cost_efficiency::{self, Form, Options};
 use planner::deploy::throughput::{self, Lengths, Parallel};
+use planner::milp::Budget;
 use planner::{PlanContext, Value, deploy as rental};
-use engine::cost::roofline::Roofline;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::problem::{Execution, Problem};
 use train::workload::distribution;

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use engine::cost::fixed::Fixed;
 use planner::PlanContext;
 use planner::train::search::bound::Judge;
 use planner::train::search::space::Space;
-use engine::cost::fixed::Fixed;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::problem::{Execution, Problem};
 use train::workload::distribution;

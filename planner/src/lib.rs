@@ -9,4 +9,4 @@ mod published;
 pub mod stop;
 pub mod train;
 
-pub use train::policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};
+pub use self::train::policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};

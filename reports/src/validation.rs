@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use engine::validation::{How, Pair, Point, Ranking, Validation, classes};
 use hw::Time;
 use serde::Serialize;
-use engine::validation::{How, Pair, Point, Ranking, Validation, classes};
 
 use crate::Picture;
 use crate::html::{figure, page};

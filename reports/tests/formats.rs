@@ -1,7 +1,7 @@
 //! The shapes of a run: what each must show, and what it must never show.
 
-use reports::{Picture, PolicyResult, RunResult, html, json, markdown, svg, table, trace};
 use engine::{TaskGraph, Timeline};
+use reports::{Picture, PolicyResult, RunResult, html, json, markdown, svg, table, trace};
 
 #[path = "support/sample.rs"]
 mod sample;
@@ -148,8 +148,8 @@ fn a_gantt_of_fifty_thousand_tasks_stays_small() {
 #[test]
 fn rank_bars_add_busy_and_exposed_to_the_step() {
     // Two ranks: compute [0, 60) and [0, 20); network [50, 80) and [20, 100); the step is 100 ns.
-    use hw::Time;
     use engine::task::{LaneId, Op, Role, Stream, Task};
+    use hw::Time;
     let mut graph = TaskGraph::new(2);
     let op = graph.add_op(Op::Host { ns: 1 });
     let mut timeline = Timeline { memory: vec![Vec::new(); 2], ..Timeline::default() };

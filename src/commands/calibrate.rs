@@ -7,8 +7,8 @@ use calibrate::campaign::{self, Campaign, CampaignError, Effort, Header};
 use calibrate::device::{self, Device, DeviceError};
 use calibrate::family::{self, Domain};
 use calibrate::sample::Log;
-use indicatif::{ProgressBar, ProgressStyle};
 use engine::cost::profile::{Profile, Residuals};
+use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Failure, print, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use train::Plan;
 use engine::validation::How;
+use train::Plan;
 
 use super::calibrate::open;
 use super::{Failure, print, write};

@@ -16,16 +16,18 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
             let others = crate::jobs::policies().into_iter().map(|(_, name, about)| (name, about));
             training.chain(others).map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
-        Kind::Routers => {
-            serve::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect()
-        }
+        Kind::Routers => serve::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect(),
         Kind::Gpus => hw::catalog::gpu_names().into_iter().map(|name| (name.to_owned(), gpu(name))).collect(),
         Kind::Clusters => {
             let about = |name: &str| hw::catalog::cluster_source(name).unwrap_or_default();
             hw::catalog::cluster_names().into_iter().map(|name| (name.to_owned(), about(name))).collect()
         }
-        Kind::Models => engine::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect(),
-        Kind::Schedules => planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect(),
+        Kind::Models => {
+            engine::model::embedded_names().into_iter().map(|name| (name.to_owned(), model(name))).collect()
+        }
+        Kind::Schedules => {
+            planner::train::orders::schedules().map(|s| (s.name.to_owned(), s.about.to_owned())).collect()
+        }
         Kind::Workloads => {
             let about = |name: &str| distribution::named(name).map_or_else(String::new, |d| d.source.to_owned());
             let training = distribution::names().into_iter().map(|name| (name.to_owned(), about(name)));

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use calibrate::campaign;
 use calibrate::device::Device;
 use calibrate::sample::Sample;
-use reports::validation::{Errors, Executed, Refit, Report};
 use engine::cost::profile::Profile;
 use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
 use engine::{CostModel, Timeline};
+use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{bar, failed, fit, measure, open, slug, table};
 use super::{Failure, load, out_dir, print, threads, write};

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use hw::Seconds;
-use planner::curriculum::{Best, Choice, Costs, Plan, Question, best};
-use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use engine::CostModel;
-use engine::cost::Source;
 use curriculum::fine_tuning::FineTuning;
 use curriculum::generation::{self, Engine, batch};
 use curriculum::{Class, TrainingSet, retested};
+use engine::CostModel;
+use engine::cost::Source;
 use engine::play::Case;
+use hw::Seconds;
+use planner::curriculum::{Best, Choice, Costs, Plan, Question, best};
+use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::capacity;
 use serve::step_cost::ReplicaConfig;
 

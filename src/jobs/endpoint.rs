@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use engine::cost::Source;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
 use super::{Header, Job};
 use crate::scenario::endpoint::{Endpoint, Endpoints};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use engine::cost::Source;
 use engine::play::Case;
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::decode_attention::kv_bytes_per_token;
 use serve::kv_sharing::Exchange;
 use serve::kv_sharing::run::{Cluster, Outcome, Prefill, Sharing, serve};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::deploy::long_prompt::{Best, Judged, Question, Way, best};
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use engine::cost::Source;
 use engine::play::Case;
+use planner::deploy::long_prompt::{Best, Judged, Question, Way, best};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::long_prompt::chunks::{ChunkLaw, Cut, sizes};
 use serve::long_prompt::cost::{Attention, SparseAttention, StageCost};
 use serve::long_prompt::{PromptChunk, laid, play};

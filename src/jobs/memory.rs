@@ -5,10 +5,10 @@ mod batches;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use engine::cost::Source;
 use planner::train::rematerialisation::{Choice, Compiled};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
-use engine::cost::Source;
 use train::tensor_graph::{OperationId, TensorGraph};
 
 use super::{Header, Job, Planned};

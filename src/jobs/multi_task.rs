@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use engine::CostModel;
+use engine::play::Case;
 use planner::train::multi_task::bound::{Bound, bound};
 use planner::train::multi_task::contract::contract;
 use planner::train::multi_task::{Planned as TaskPlan, plan, spindle};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use engine::CostModel;
-use engine::play::Case;
 use train::multi_task::Work;
 use train::multi_task::play::{Played, play};
 use train::multi_task::schedule::check;

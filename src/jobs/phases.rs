@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::train::policy::Status;
 use planner::deploy::thunderserve::replay::{Fleet, goodput};
 use planner::deploy::thunderserve::{self, Phase, PlayedBest, Stage, Task, bound, colocated};
 use planner::deploy::{Proof, RentalError};
+use planner::train::policy::Status;
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 

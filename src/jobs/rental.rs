@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::Status;
-use planner::milp::Budget;
 use planner::deploy::cost_efficiency::{self, Assignment, Form, Options};
 use planner::deploy::mixing::{self, Decide, Settled};
 use planner::deploy::simulated::{self, Replay};
 use planner::deploy::{Answer, Plan, Problem, Proof, RentalError};
+use planner::milp::Budget;
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 use super::{Header, Job, Planned};

@@ -8,9 +8,9 @@ mod scaling;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use engine::cost::Source;
 use engine::play::Case;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
 use serve::metrics;
@@ -223,5 +223,5 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
 /// Names that a serving scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
-    serving::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
+    serve::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
 }

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use engine::play::Case;
 use planner::deploy::sparse_decode::{Best, Decoding, Question, best, every_choice};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use engine::play::Case;
 use serve::sparse_weights::{SparseGemm, products};
 
 use super::{Header, Job, Planned};

@@ -3,10 +3,10 @@
 
 use hw::Seconds;
 use planner::train::compression::{HASHES_MAX, Question, Sample};
+use toml_span::value::ValueInner;
 use train::Problem;
 use train::compression::ExpertRows;
 use train::compression::hash::Family;
-use toml_span::value::ValueInner;
 
 use super::PolicyChoice;
 use super::reader::{Place, Reader, Section, place_of};

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use engine::cost::profile::Profile;
-use train::problem::UnitTimes;
 use toml_span::value::ValueInner;
+use train::problem::UnitTimes;
 
 use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};

@@ -4,13 +4,13 @@ mod transitions;
 
 use std::path::Path;
 
+use curriculum::generation::{Prompts, Sharing};
+use curriculum::{Class, Counts, Effect, TrainingSet, Transition};
+use engine::Model;
+use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use planner::curriculum::calibration::{calibrated, scaled};
 use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
-use engine::Model;
-use engine::cost::profile::Profile;
-use curriculum::generation::{Prompts, Sharing};
-use curriculum::{Class, Counts, Effect, TrainingSet, Transition};
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

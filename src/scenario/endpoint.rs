@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use hw::Gpu;
 use engine::Model;
+use hw::Gpu;
 use serve::endpoint::{Format, Laws, Setting};
 
 use super::Overrides;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster};
 use engine::Model;
 use engine::cost::profile::Profile;
 use engine::random;
+use hw::{Bytes, Cluster};
 use serve::kv_sharing::run::Prefill;
 use serve::request::Requests;
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster};
 use engine::Model;
 use engine::cost::profile::Profile;
+use hw::{Bytes, Cluster};
 use serve::long_prompt::chunks::{ChunkLaw, Grain};
 use serve::long_prompt::memory::Degrees;
 use serve::long_prompt::sparse::{self, Budget, KERNELS, Kernel};

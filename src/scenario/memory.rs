@@ -4,10 +4,10 @@ mod graph;
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster};
-use planner::train::rematerialisation::{Manager, Rules};
 use engine::Model;
 use engine::cost::profile::Profile;
+use hw::{Bytes, Cluster};
+use planner::train::rematerialisation::{Manager, Rules};
 use train::problem::{AttentionKernel, Execution};
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::play::Eviction;

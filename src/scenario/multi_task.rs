@@ -6,10 +6,10 @@ mod work;
 
 use std::path::Path;
 
+use engine::cost::profile::Profile;
 use hw::Seconds;
 use planner::train::multi_task::place::{PLACEMENTS, Placement};
 use planner::train::multi_task::{POLICIES, Policy};
-use engine::cost::profile::Profile;
 use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
 use train::problem::Recompute;
 

@@ -1,8 +1,8 @@
 //! `[parallel]`: degrees, the order of ranks, the pipeline schedule and the split of layers.
 
+use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::schedule::{Placement, Schedule};
-use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of};
 use super::{policies, search};

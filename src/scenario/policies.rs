@@ -3,10 +3,10 @@
 use planner::train::compression::Question;
 use planner::train::policy::Allowed;
 use planner::{Policy, Value};
+use toml_span::value::ValueInner;
 use train::layout::ContextExchange;
 use train::problem::Recompute;
 use train::schedule::Schedule;
-use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of, unknown};
 use super::run_list::{RunList, run_list};

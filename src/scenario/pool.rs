@@ -7,9 +7,9 @@ mod policies;
 
 use std::path::Path;
 
+use engine::Model;
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{HandOver, Link, Machines, Member, Network, Placement, Scheduling, Typical, tables};
-use engine::Model;
 use serve::lengths;
 use serve::pool::NodeType;
 use serve::request::Request;

@@ -8,11 +8,11 @@ mod replica;
 
 use std::path::Path;
 
+use engine::Model;
 use hw::Gpu;
 use planner::deploy::policies::{POLICIES, RentalPolicy};
 use planner::deploy::throughput::{Lengths, Parallel};
 use planner::deploy::{Configuration, Demand, Offer};
-use engine::Model;
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

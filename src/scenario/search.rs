@@ -1,10 +1,10 @@
 //! `[search]`: which layouts `parallel.layout = "search"` looks at. Every key is a list; left out, every sensible value.
 
 use planner::train::search::space::Space;
+use toml_span::value::ValueInner;
 use train::Problem;
 use train::layout::Zero;
 use train::problem::Recompute;
-use toml_span::value::ValueInner;
 
 use super::policies;
 use super::reader::{Section, place_of, unknown};

@@ -11,9 +11,9 @@ pub(crate) mod scaling;
 
 use std::path::Path;
 
+use ::engine::Model;
+use ::engine::cost::profile::Profile;
 use hw::{Bytes, Cluster, Seconds};
-use engine::Model;
-use engine::cost::profile::Profile;
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::metrics::Slo;
@@ -22,7 +22,7 @@ use serve::request::{Request, Requests};
 use serve::router::RouterKind;
 use serve::step_cost::ReplicaConfig;
 
-use engine::EngineSection;
+use self::engine::EngineSection;
 
 use super::expect::{self, Expectation};
 use super::reader::{Reader, Section};

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use hw::{Bytes, Cluster};
 use engine::Model;
 use engine::cost::profile::Profile;
+use hw::{Bytes, Cluster};
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

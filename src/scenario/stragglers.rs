@@ -1,8 +1,8 @@
 //! `[[stragglers]]`: devices of a training job that compute slower, and in which steps.
 
 use hw::Rank;
-use train::straggler::Straggler;
 use toml_span::value::ValueInner;
+use train::straggler::Straggler;
 
 use super::reader::{Reader, Section, place_of};
 use crate::diagnostic::{Code, Finding};

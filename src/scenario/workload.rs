@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use toml_span::value::ValueInner;
 use train::Workload;
 use train::workload::distribution;
-use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of, unknown};
 use super::training::Training;

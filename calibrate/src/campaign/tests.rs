@@ -1,9 +1,9 @@
 //! Campaigns against a device whose law is known, and what becomes of faults.
 
-use hw::Dtype;
 use engine::CostModel;
 use engine::cost::profiled::Profiled;
 use engine::task::Pass;
+use hw::Dtype;
 
 use super::*;
 use crate::fake::Fake;

@@ -1,8 +1,8 @@
 //! Collectives of the CPU device: every rank is a thread with memory of its own, and data moves by real copies.
 
+use engine::task::Collective;
 use rayon::ThreadPool;
 use rayon::prelude::*;
-use engine::task::Collective;
 
 /// Elements that a rank sends in and gets out, per rank, for `n` elements as the kind defines its size.
 pub const fn sizes(kind: Collective, n: usize, n_ranks: usize) -> (usize, usize) {

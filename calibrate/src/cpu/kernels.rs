@@ -3,8 +3,8 @@
 //! Everything is float32: formats of fewer bits have no fast path on most CPUs, and a profile of this device says what this
 //! device does. Matrices are row-major; queries are [tokens, heads, head_dim], keys and values [tokens, key-value heads, head_dim].
 
-use rayon::prelude::*;
 use engine::task::Document;
+use rayon::prelude::*;
 
 /// Query rows, or keys, of one block of attention.
 const BLOCK: usize = 64;

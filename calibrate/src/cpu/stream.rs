@@ -4,8 +4,8 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use rayon::ThreadPool;
 use engine::task::{Document, Op, Pass};
+use rayon::ThreadPool;
 
 use super::exchange;
 use super::kernels::{self, Heads, Ramp, Saved, View};

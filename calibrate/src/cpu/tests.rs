@@ -1,7 +1,7 @@
 //! Kernels against references, streams in order, and what is refused.
 
-use hw::{Dtype, GroupShape};
 use engine::task::{Collective, CopyKind, Document, Pass};
+use hw::{Dtype, GroupShape};
 
 use super::*;
 

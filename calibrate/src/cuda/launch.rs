@@ -1,8 +1,8 @@
 //! An operation on a stream: its operands are taken in turn, its kernels launched.
 
 use cudarc::driver::sys;
-use hw::Dtype;
 use engine::task::{CopyKind, Op, Pass, Stream};
+use hw::Dtype;
 
 use super::Cuda;
 use super::attention::{Backward, Forward, Heads};

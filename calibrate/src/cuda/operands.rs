@@ -1,7 +1,7 @@
 //! Memory of operations: how many bytes each takes, and buffers that are handed out in turn.
 
-use hw::Dtype;
 use engine::task::{Op, Pass};
+use hw::Dtype;
 
 use super::driver::{Address, Arg, Buffer, Driver, Shape};
 use crate::device::DeviceError;

@@ -1,10 +1,10 @@
 //! Executions on a device with scripted times, against the simulator under the same times and against hand arithmetic.
 
-use hw::topology::Topology;
-use hw::{GroupShape, Rank, Seconds};
 use engine::cost::fixed::Fixed;
 use engine::play::Case;
 use engine::task::{Collective, CopyKind, MemoryEffect, Moment, Role, Stream, Task};
+use hw::topology::Topology;
+use hw::{GroupShape, Rank, Seconds};
 
 use super::*;
 use crate::fake::Fake;

@@ -1,4 +1,4 @@
-//! Fits the law of decode attention (`sim/src/cost/decode.rs`) to measured launches, alone and beside a prompt's chunk.
+//! Fits the law of decode attention (`sim/engine/src/cost/decode.rs`) to measured launches, alone and beside a prompt's chunk.
 
 use engine::cost::decode::{DecodeLaw, HEADS, MixedLaw};
 use engine::cost::profile::Residuals;

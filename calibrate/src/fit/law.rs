@@ -219,9 +219,9 @@ fn monotone(law: &Law, surface: &mut Surface) {
 
 #[cfg(test)]
 mod tests {
-    use hw::Dtype;
     use engine::cost::law::{AttentionLaw, GemmLaw};
     use engine::task::{Document, Pass};
+    use hw::Dtype;
 
     use super::*;
 

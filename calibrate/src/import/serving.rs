@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hw::{Cluster, Dtype};
 use engine::cost::decode::DecodeLaw;
 use engine::cost::profile::{CollectiveCurve, Operator};
 use engine::cost::profiled::CUSTOM_ALL_REDUCE;
 use engine::cost::roofline::Roofline;
+use hw::{Cluster, Dtype};
 
 use super::{ImportError, Table, axis, find, whole};
 use crate::fit::decode::{self, Launch};

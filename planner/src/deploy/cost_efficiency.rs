@@ -17,8 +17,8 @@ pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uni
 
 use super::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
 use crate::milp::{Budget, Unsolved};
-use crate::train::policy::Status;
 use crate::stop;
+use crate::train::policy::Status;
 use program::Replicas;
 
 /// Steps of the bisection at most; each halves the interval.

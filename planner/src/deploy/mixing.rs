@@ -65,7 +65,8 @@ pub fn settle(
     let Answer { plan, proof } = (decide.solve)(&problem)?;
     // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
     let bound_s = proof.bound.min(best.plan.makespan_s);
-    let status = if plan.replicas == best.plan.replicas { proof.status } else { crate::train::policy::Status::Feasible };
+    let status =
+        if plan.replicas == best.plan.replicas { proof.status } else { crate::train::policy::Status::Feasible };
     let proof = Proof::new(best.plan.makespan_s, bound_s, status);
     let answer = Answer { plan: best.plan, proof };
     Ok(Settled { answer, problem, mixing: best.mixing, n_rounds: tried.len() })

@@ -5,8 +5,8 @@
 //! two all-reduces as rings. Coarser than the engine's step (`serve::step_cost`), which adds up operators by size with their start-up
 //! and the host's time: compare plans with it, not absolute figures. Units: bytes, seconds, tokens; 16-bit numbers.
 
-use hw::{Dtype, Gpu, Tokens};
 use engine::model::Model;
+use hw::{Dtype, Gpu, Tokens};
 
 /// Share of the tensor peak that prompts reach; assumption, of the order of published model utilisation.
 const COMPUTE_REACHED: f64 = 0.6;

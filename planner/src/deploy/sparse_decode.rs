@@ -4,15 +4,15 @@
 //! take less memory, so a model fits fewer GPUs or a larger batch; the gain is mostly that. The objective is tokens per second and GPU;
 //! GPUs, batches and the sixteen choices of sparse products are enumerated, so an answer is proved best among them.
 
-use hw::{Bytes, Cluster};
 use engine::CostModel;
 use engine::Model;
 use engine::cost::Estimate;
 use engine::play::Case;
+use engine::task::Op;
+use hw::{Bytes, Cluster};
 use serve::decode_attention::kv_bytes_per_token;
 use serve::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use serve::step_cost::{ReplicaConfig, StepLoad, StepTable, span_of};
-use engine::task::Op;
 
 /// Bytes of an element.
 const ELEMENT: u64 = 2;

@@ -9,8 +9,8 @@
 //! which is a served batch over the time that its prompts and its decode steps take. Units: bytes, seconds, requests per second. An
 //! approximation: no interference, no queueing, attention of the prompt at the matrix rate. Compare plans with it, not absolute figures.
 
-use hw::{Gpu, Tokens};
 use engine::model::Model;
+use hw::{Gpu, Tokens};
 
 use super::Configuration;
 use super::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};

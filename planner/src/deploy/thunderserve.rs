@@ -20,8 +20,8 @@ pub use colocated::Replica;
 pub use group::Stage;
 pub use transport::{Transport, solve as transport};
 
-use hw::Gpu;
 use engine::model::Model;
+use hw::Gpu;
 use serve::request::Request;
 
 use super::roofline::LINK_REACHED;

@@ -8,15 +8,15 @@
 
 use std::collections::BTreeMap;
 
+use engine::CostModel;
 use hw::Seconds;
+use train::Problem;
 use train::compression::hash::Family;
 use train::compression::merge::{self, Merging, StandIn};
 use train::compression::tokens::{self, Similarity};
 use train::compression::{Compression, ExpertRows};
 use train::lower::{layer, training};
 use train::plan::MicroBatch;
-use engine::CostModel;
-use train::Problem;
 
 /// Functions of one layer at most.
 pub const HASHES_MAX: u32 = 32;
@@ -317,14 +317,14 @@ fn f(n: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use hw::Dtype;
+    use engine::Op;
     use engine::cost::roofline::Roofline;
+    use engine::task::Collective;
+    use hw::Dtype;
+    use train::Workload;
     use train::layout::{ContextExchange, Layout, Zero};
     use train::plan::{Place, Placement};
     use train::problem::Execution;
-    use engine::task::Collective;
-    use engine::Op;
-    use train::Workload;
 
     use super::*;
 

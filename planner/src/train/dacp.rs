@@ -4,8 +4,8 @@
 //! GDS groups a batch into micro-batches that DACP can place. Units: tokens, and model operations of one layer forward.
 //! Invariant of the strict roll-back: no rank holds more than C tokens, a shard counted as ⌈S/N⌉.
 
-use train::plan::{MicroBatch, Place, Placement, Step};
 use engine::Model;
+use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
 
 use crate::train::pack;

@@ -3,9 +3,9 @@
 //! A policy decides what is computed together; the schedule decides when. Groups that go in step have one order. Besides the
 //! schedules of `sim` there is the shortest one, by mixed-integer program, for small pipelines.
 
+use engine::CostModel;
 use train::lower::training::pipelines;
 use train::schedule::{Order, Pipeline, Schedule};
-use engine::CostModel;
 use train::{Plan, Problem};
 
 use crate::milp::Budget;

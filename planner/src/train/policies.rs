@@ -62,7 +62,8 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
 
 /// Deals sequences to data-parallel groups by model operations, longest first; in each group in order of arrival.
 fn deal_longest(problem: &Problem, sequences: &[(u32, u64)]) -> Vec<Vec<(u32, u64)>> {
-    let weights: Vec<f64> = sequences.iter().map(|(_, tokens)| crate::train::dacp::flops(&problem.model, *tokens)).collect();
+    let weights: Vec<f64> =
+        sequences.iter().map(|(_, tokens)| crate::train::dacp::flops(&problem.model, *tokens)).collect();
     let groups = crate::train::pack::longest_first(&weights, problem.layout.dp as usize);
     let in_order = |mut group: Vec<usize>| {
         group.sort_unstable();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use engine::CostModel;
-use train::{Plan, Problem};
 use thiserror::Error;
+use train::{Plan, Problem};
 
 /// Value of a policy parameter.
 #[derive(Clone, Debug, PartialEq)]

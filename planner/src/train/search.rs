@@ -10,16 +10,16 @@ pub mod space;
 #[cfg(test)]
 mod tests;
 
-use hw::topology::Topology;
 use engine::play::{Case, Machine};
+use engine::{Outcome, TaskGraph, Timeline};
+use hw::topology::Topology;
 use train::metrics::{self, Played};
 use train::problem::Problem;
-use engine::{Outcome, TaskGraph, Timeline};
 use train::{Plan, lower};
 
+use crate::stop;
 use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
-use crate::stop;
 use bound::Judge;
 use space::{Candidate, Space};
 

@@ -5,8 +5,8 @@
 
 use std::fmt::Write as _;
 
-use hw::Time;
 use engine::task::Stream;
+use hw::Time;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px, shown_ranks};
 use crate::quantity::{float, float_of, percent, ratio, shortened};

@@ -2,8 +2,8 @@
 //!
 //! Units: tokens, GiB, milliseconds. `plotters` knows no `currentColor`, so one reserved ink is replaced afterwards.
 
-use plotters::prelude::*;
 use engine::timeline::MemoryMark;
+use plotters::prelude::*;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open};
 use crate::Picture;

@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use hw::Time;
 use engine::task::{Role, Stream};
+use hw::Time;
 
 use super::{WIDTH, colour, escape, legend, open, px, shown_ranks};
 use crate::Picture;

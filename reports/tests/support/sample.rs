@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hw::Time;
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use engine::task::{LaneId, Op, Role, Stream, Task};
 use engine::timeline::MemoryMark;
 use engine::{TaskGraph, Timeline};
+use hw::Time;
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 /// Memory of the made-up device.
 pub const DEVICE_BYTES: u64 = 80 << 30;

@@ -9,13 +9,13 @@ use hw::{Bytes, Rank, Seconds};
 
 use engine::cost::{CostModel, Estimate, Source};
 use engine::play::Case;
+use engine::task::{Collective, Op};
 use train::lower::layer;
 use train::lower::training::parts;
 use train::memory;
 use train::plan::{MicroBatch, Place, Placement};
 use train::problem::Problem;
 use train::stage::{Stage, stages};
-use engine::task::{Collective, Op};
 
 /// Bytes of a trained parameter: value 2, gradient 2, master copy and two moments 12.
 const BYTES_PER_TRAINED_PARAMETER: u64 = 16;
@@ -198,9 +198,9 @@ impl FineTuning {
 mod tests {
     use super::*;
     use engine::cost::roofline::Roofline;
+    use serve::step_cost::ReplicaConfig;
     use train::lower::training::lower;
     use train::plan::{Plan, Step as PlanStep};
-    use serve::step_cost::ReplicaConfig;
 
     fn tuning(gpu: &str, tp: u32, dp: u32) -> FineTuning {
         let model = engine::model::embedded("qwen2.5-7b").expect("listed");

@@ -1,13 +1,13 @@
-//! Speed of the event queue, of tasks through resources and of schedule synthesis. Estimates: 25 ns per event, 300 ns per task.
+//! Speed of the event queue and of tasks through resources. Estimates: 25 ns per event, 300 ns per task.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hw::Time;
-use hw::topology::Topology;
 use engine::cost::fixed::Fixed;
-use engine::queue::Queue;
 use engine::play::{Case, Machine};
+use engine::queue::Queue;
 use engine::task::{LaneId, Op, Role, Stream, Task};
 use engine::{TaskGraph, simulate};
+use hw::Time;
+use hw::topology::Topology;
 
 fn queue(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("queue");
@@ -57,21 +57,5 @@ fn tasks(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Every schedule on 16 ranks with 64 ragged micro-batches. Aim: below 10 ms each.
-fn schedules(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("schedule synthesis");
-    group.sample_size(20);
-    for schedule in train::schedule::SCHEDULES {
-        let mut pipeline = train::schedule::Pipeline::equal(16, schedule, 64, [0, 0, 0]);
-        let mut random = engine::random::stream(1, "schedules");
-        let lengths: Vec<u64> = (0..64).map(|_| 10_000 + random.below(20_000)).collect();
-        for grid in [&mut pipeline.forward, &mut pipeline.input, &mut pipeline.weight] {
-            grid.iter_mut().for_each(|row| row.copy_from_slice(&lengths));
-        }
-        group.bench_function(schedule.name, |bencher| bencher.iter(|| (schedule.order)(&pipeline)));
-    }
-    group.finish();
-}
-
-criterion_group!(benches, queue, tasks, schedules);
+criterion_group!(benches, queue, tasks);
 criterion_main!(benches);

@@ -4,8 +4,8 @@
 
 use hw::{Seconds, Span, Time};
 
-use engine::random::{self, Stream};
 use crate::request::{Request, Requests};
+use engine::random::{self, Stream};
 
 /// Latest arrival, seconds after the start (92 days): a span of time holds it exactly, and what is served after it.
 pub const ARRIVAL_S_MAX: f64 = 8.0e6;

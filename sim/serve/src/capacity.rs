@@ -6,9 +6,9 @@
 
 use hw::Bytes;
 
-use train::memory::stage_parameters;
 use crate::decode_attention::kv_bytes_per_token;
 use crate::step_cost::ReplicaConfig;
+use train::memory::stage_parameters;
 use train::stage::{Stage, stages};
 
 /// Memory of one GPU of a replica, in the stage that has the least room.

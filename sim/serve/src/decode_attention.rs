@@ -2,11 +2,11 @@
 
 use hw::{Bytes, Seconds};
 
+use crate::step_cost::{ReplicaConfig, ticks_of};
 use engine::cost::decode::{DecodeLaw, HEADS};
 use engine::cost::{CostModel, Source};
-use engine::play::Case;
 use engine::model::Model;
-use crate::step_cost::{ReplicaConfig, ticks_of};
+use engine::play::Case;
 
 /// Ticks of decode attention in all layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

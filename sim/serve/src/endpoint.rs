@@ -12,9 +12,9 @@
 use hw::{Dtype, Flops, Gpu};
 use serde::{Deserialize, Serialize};
 
+use crate::decode_attention::kv_bytes_per_token;
 use engine::cost::profile::Residuals;
 use engine::model::Model;
-use crate::decode_attention::kv_bytes_per_token;
 
 /// Schema of the file of coefficients.
 pub const SCHEMA: &str = "skrull-sim/published-serving/1";

@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use engine::random;
 use crate::request::{Request, Requests, TOKENS_MAX};
+use engine::random;
 
 /// Joint lengths of one trace.
 #[derive(Clone, Debug, Deserialize)]

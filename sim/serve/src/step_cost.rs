@@ -8,21 +8,21 @@
 //! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
-mod replica_config;
-pub mod stages;
 pub mod lanes;
 mod prefill;
+mod replica_config;
+pub mod stages;
 mod writer;
 
 pub use replica_config::ReplicaConfig;
 
 use hw::{Seconds, Span, Time};
 
-use engine::cost::{CostModel, Source};
-use engine::play::Case;
 use crate::decode_attention::DecodeTicks;
 use crate::host::Host;
 use crate::speculation::{Acceptance, Speculation};
+use engine::cost::{CostModel, Source};
+use engine::play::Case;
 use lanes::Lanes;
 use prefill::PrefillTable;
 use stages::{Passage, StageLaw, Stages};

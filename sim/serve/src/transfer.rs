@@ -8,8 +8,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use engine::share::{Flow, max_min};
 use crate::step_cost::TICKS_PER_NS;
+use engine::share::{Flow, max_min};
 
 /// Ticks of a second.
 const TICKS_PER_S: f64 = 1e9 * 1024.0;

@@ -21,7 +21,6 @@ use std::collections::BTreeMap;
 
 use hw::GroupShape;
 
-use engine::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position, Zero};
 use crate::lower::layer;
@@ -31,6 +30,7 @@ use crate::plan::PipelineShape;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
+use engine::cost::CostModel;
 use engine::task::{Collective, Document, Op, Pass};
 
 /// Ratio of neighbouring sizes on the grid.
@@ -281,14 +281,14 @@ mod tests {
     use hw::Cluster;
 
     use super::*;
-    use engine::cost::profile::Profile;
-    use engine::cost::profiled::Profiled;
-    use engine::play::{Case, Machine};
     use crate::layout::{ContextExchange, Layout};
     use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
     use crate::problem::Execution;
-    use engine::random;
     use crate::workload::Workload;
+    use engine::cost::profile::Profile;
+    use engine::cost::profiled::Profiled;
+    use engine::play::{Case, Machine};
+    use engine::random;
 
     fn problem(lengths: Vec<u64>) -> Problem {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");

@@ -13,9 +13,9 @@ pub mod merge;
 pub mod tokens;
 
 use crate::lower::layer::Ops;
-use engine::model::Experts;
 use crate::problem::Problem;
 use crate::schedule::PassKind;
+use engine::model::Experts;
 use engine::task::Op;
 
 /// Bytes of a count of rows, or of a bucket number.

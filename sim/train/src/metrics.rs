@@ -8,13 +8,13 @@ pub mod causes;
 mod peak;
 mod shares;
 
-use engine::cost::{CostModel, Source};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::lower::layer;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
+use engine::cost::{CostModel, Source};
 use engine::task::{Document, Op, Pass, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
 use shares::{EXPOSABLE, Shares};

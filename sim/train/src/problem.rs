@@ -8,10 +8,10 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use crate::compression::Compression;
 use crate::layout::{Layout, Position, Zero};
-use engine::model::Model;
 use crate::schedule::Schedule;
 use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
+use engine::model::Model;
 
 /// Which activations are dropped in forward and computed again in backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

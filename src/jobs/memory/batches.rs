@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use engine::cost::{CostModel, Source};
 use hw::Bytes;
 use planner::train::rematerialisation::{Choice, Compiled, Manager, Passes, choose};
-use engine::cost::{CostModel, Source};
 use train::tensor_graph::TensorGraph;
 use train::tensor_graph::bound::{of_orders, of_working_sets};
 use train::tensor_graph::play::{AtSizes, Eviction, play};

@@ -1,12 +1,12 @@
 //! Rates of every configuration: as given, from the roofline, or from serving requests of one type until the batch is full.
 
+use engine::cost::Source;
+use engine::cost::profile::Profile;
+use engine::play::Case;
 use planner::deploy::simulated;
 use planner::deploy::throughput::{Parallel, Replica};
 use planner::deploy::{Configuration, Demand};
 use rayon::prelude::*;
-use engine::cost::Source;
-use engine::cost::profile::Profile;
-use engine::play::Case;
 use serve::batcher;
 use serve::replica::{Engine, Spans};
 use serve::step_cost::StepTable;

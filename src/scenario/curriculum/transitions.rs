@@ -1,7 +1,7 @@
 //! `[transitions]`: where facts go, as probabilities or as counted facts, for a retest and for every stage.
 
-use planner::curriculum::Stage;
 use curriculum::{Class, Effect, Transition};
+use planner::curriculum::Stage;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 

@@ -1,9 +1,9 @@
 //! `[[symbol]]`, `[[argument]]` and `[[operation]]`: a step as data, its sizes as expressions over `batch` and `sequence`.
 
+use toml_span::value::ValueInner;
 use train::tensor_graph::parse::expression;
 use train::tensor_graph::symbolic::{Comparison, Expression, Symbol, Symbols};
 use train::tensor_graph::{Kind, Operation, TensorGraph, TensorId, Work};
-use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, place_of, unknown};

@@ -1,7 +1,7 @@
 //! `[[operator]]` and `[[task]]`: stacks of layers that tasks share, and which of them each task sends its batch through.
 
-use train::multi_task::{Body, Call, Operator, Task, cost};
 use toml_span::value::ValueInner;
+use train::multi_task::{Body, Call, Operator, Task, cost};
 
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, place_of, unknown};

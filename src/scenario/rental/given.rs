@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use engine::Model;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::{Configuration, Demand};
-use engine::Model;
 use toml_span::value::{Table, ValueInner};
 
 use super::{Offered, required};

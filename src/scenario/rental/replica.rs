@@ -1,9 +1,9 @@
 //! `[replica]`: the engine of every replica, the degrees that are tried, and where its rates come from.
 
+use engine::Model;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::Demand;
 use planner::deploy::throughput::{Lengths, Parallel, Replica};
-use engine::Model;
 use serve::capacity;
 use serve::replica::{Limits, Preemption};
 use serve::step_cost::ReplicaConfig;

@@ -1,8 +1,8 @@
 //! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows;
 //! what changes a fleet is in `dynamics.rs`.
 
-use hw::{Bytes, Cluster};
 use engine::cost::profile::Profile;
+use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
 use serve::fleet::dynamics::Failures;
 use serve::replica::Role;

@@ -1,8 +1,8 @@
 //! How an engine works besides its limits: degrees of parallelism, drafted tokens, the host's loop. `[engine]` says it for all, a variant
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
-use hw::Seconds;
 use engine::Model;
+use hw::Seconds;
 use serve::host::EngineLoop;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;

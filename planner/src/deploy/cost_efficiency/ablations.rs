@@ -10,8 +10,8 @@ use super::super::{Answer, Plan, Problem, Proof, RentalError, whole};
 use super::program::Replicas;
 use super::{Options, no_plan, relaxed, serviceable, solve};
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::Status;
 use crate::stop;
+use crate::train::policy::Status;
 
 /// Choices of slowest configurations that round robin compares at most.
 const CHOICES_MAX: usize = 200_000;

@@ -33,9 +33,9 @@ use serve::pool::{Curve, Pool, Room};
 
 use super::replay::TOKEN_BYTES;
 use super::{HandOver, Held, Holding, Machines, Traffic};
+use crate::deploy::RentalError;
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::train::policy::Status;
-use crate::deploy::RentalError;
 
 /// Batches up to this size are looked at one by one; a larger one counts as if it took its requests no time.
 const SIZES_MAX: u32 = 4096;
@@ -197,8 +197,7 @@ fn cache_tokens(pool: &Pool, enters_inside: bool) -> f64 {
         Tokens(nodes.map(|node| node.room.kv_tokens).sum()).as_f64()
     };
     if enters_inside {
-        return Tokens(pool.nodes.iter().map(serve::pool::Node::cache).sum()).as_f64()
-            / f64::from(pool.n_layers);
+        return Tokens(pool.nodes.iter().map(serve::pool::Node::cache).sum()).as_f64() / f64::from(pool.n_layers);
     }
     (0..pool.n_layers).map(held).fold(f64::INFINITY, f64::min)
 }

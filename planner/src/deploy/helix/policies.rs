@@ -1,9 +1,9 @@
 //! Ways to put a model on a pool of nodes and to send requests through it: a table, a row per policy.
 
 use super::{Cluster, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
+use crate::deploy::{Proof, RentalError};
 use crate::milp::Budget;
 use crate::train::policy::Status;
-use crate::deploy::{Proof, RentalError};
 
 /// Where layers lie.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,9 +10,9 @@
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
 use super::{Cluster, Flow, HandOver, Range};
+use crate::deploy::{RentalError, whole};
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::train::policy::Status;
-use crate::deploy::{RentalError, whole};
 
 pub(super) struct Found {
     pub(super) ranges: Vec<Range>,

@@ -4,9 +4,9 @@
 
 use std::sync::LazyLock;
 
+use engine::model::Model;
 use hw::Gpu;
 use serde::Deserialize;
-use engine::model::Model;
 use serve::pool::{Curve, NodeType, Room};
 
 use crate::deploy::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};

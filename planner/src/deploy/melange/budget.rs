@@ -5,9 +5,9 @@
 //! that serves every type of request, and a plan is for one model.
 
 use super::{Load, solve, words};
-use crate::train::policy::Status;
 use crate::deploy::cost_efficiency::Options;
 use crate::deploy::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
+use crate::train::policy::Status;
 
 /// Slices of a type's work; the paper's suggestion.
 const N_SLICES: u32 = 4;

@@ -10,9 +10,9 @@ use engine::random::{self, Stream};
 use super::group::{self, Speed, Stage};
 use super::transport::{self, Transport};
 use super::{Deployment, Group, Phase, Tabu, Task, bound};
-use crate::train::policy::Status;
 use crate::deploy::{Proof, RentalError, RunnerUp};
 use crate::stop;
+use crate::train::policy::Status;
 
 type Key = (Vec<u32>, Phase);
 /// Distance to the bound that rounding explains.

@@ -8,13 +8,13 @@
 
 use std::collections::BTreeSet;
 
+use engine::random;
 use hw::Rank;
 use train::multi_task::Work;
 use train::multi_task::cost::activation_bytes;
 use train::multi_task::flow::{messages, sources};
 use train::multi_task::lower::memory_bytes;
 use train::multi_task::schedule::{Piece, Schedule};
-use engine::random;
 
 use super::{Slot, traffic};
 

@@ -3,8 +3,8 @@
 //! The paper packs greedily without naming the order; here every order of `waves::Order` is tried on every level, on the paper's cut and on
 //! others that are drawn or made from the best by a small change, and the shortest is kept.
 
-use train::multi_task::Work;
 use engine::random::{self, Stream};
+use train::multi_task::Work;
 
 use super::optimum::{Job, Optimum, Part, optimum, whole_layers};
 use super::waves::{Begin, Order, Preference, pack};

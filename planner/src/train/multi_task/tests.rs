@@ -1,9 +1,9 @@
 //! Claims of the paper about plans (its sections 3.3 to 3.5 and 5), on made-up tasks whose layers follow T(n) = a + w/n.
 
-use hw::{Bytes, Cluster};
-use proptest::prelude::*;
 use engine::cost::fixed::Fixed;
 use engine::play::Case;
+use hw::{Bytes, Cluster};
+use proptest::prelude::*;
 use train::multi_task::curve::Curve;
 use train::multi_task::schedule::check;
 use train::multi_task::{Body, Call, Execution, MultiTask, Operator, Task, Work};

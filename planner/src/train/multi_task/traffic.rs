@@ -5,13 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use hw::Rank;
 use engine::cost::collective::{Network, time};
+use engine::task::Collective;
+use hw::Rank;
 use train::multi_task::Work;
 use train::multi_task::flow::{flows, messages};
 use train::multi_task::lower::gradient_groups;
 use train::multi_task::schedule::Schedule;
-use engine::task::Collective;
 
 /// Seconds of messages and gradients.
 #[must_use]

@@ -8,8 +8,8 @@
 //! a smaller size than they were cut for; and in (c) the length is not always that of the shortest part, but of the lengths at which a
 //! part ends or a layer beyond the shortest part ends the one that gets most work done per device and second.
 
-use train::multi_task::Work;
 use engine::random;
+use train::multi_task::Work;
 
 use super::Slot;
 use super::optimum::Part;

@@ -14,11 +14,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use engine::Model;
+use train::Problem;
 use train::bound::Floors;
 use train::lower::training::RankTimes;
 use train::plan::{MicroBatch, Place, Placement, Step};
-use engine::Model;
-use train::Problem;
 
 use super::heuristic;
 use crate::train::dacp::flops;

@@ -3,7 +3,7 @@
 //!
 //! Of the N chunks of a long sequence the last K keep their activations. The first N − K run forward for their keys and values
 //! only, and once more after the backward of the chunk behind them, in descending order (algorithm 2). The order on every
-//! pipeline rank is 1F1B with these constraints (`sim/src/schedule/one_f_one_b.rs`): forwards that keep nothing do not count as
+//! pipeline rank is 1F1B with these constraints (`sim/train/src/schedule/one_f_one_b.rs`): forwards that keep nothing do not count as
 //! warm-up. ChunkSize and K that are not given are found by grid: the shortest 1F1B of the first step that memory allows.
 //! Forwards of a sequence: N + max(0, N − K).
 

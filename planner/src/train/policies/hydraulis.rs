@@ -5,7 +5,7 @@
 //! 2. For a step, each strategy that can hold its longest sequence gets its sequences dispatched to pipelines (`dispatch.rs`), which pack them
 //!    into micro-batches (`packing.rs`); the strategy whose slowest pipeline ends first runs.
 //! 3. Gradients and parameters go to and from an optimizer that is cut over all ranks, so a change of strategy between steps costs only
-//!    the gather that every step has (`sim/src/lower/training/mixed.rs`).
+//!    the gather that every step has (`sim/train/src/lower/training/mixed.rs`).
 //!
 //! The layout (`dp` pipelines of `tp` × `pp`) is the homogeneous baseline and, with published coefficients, the optimizer's layout. The words
 //! `strategy` and `packing` give the ladder of the authors' ablation: homogeneous and padded, homogeneous and packed to a fixed length,
@@ -13,9 +13,9 @@
 
 use std::collections::BTreeMap;
 
+use engine::random;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
 use train::{Plan, Problem};
-use engine::random;
 
 use crate::milp::Budget;
 use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};

@@ -7,16 +7,16 @@
 
 use std::collections::BTreeMap;
 
+use engine::random;
+use engine::task::{Role, Stream};
 use hw::topology::Topology;
 use train::lower::training;
 use train::metrics::causes;
 use train::plan::Step;
-use engine::random;
-use engine::task::{Role, Stream};
 use train::{Plan, Problem};
 
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
 use crate::stop;
+use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
 
 mod moves;

@@ -3,9 +3,9 @@
 //! The data set is sorted by length and cut into consecutive batches, whose order is shuffled; inside a batch as DeepSpeed.
 //! Only the simulated steps' sequences are known here, so they are the data set.
 
-use train::plan::Step;
-use train::Problem;
 use engine::random;
+use train::Problem;
+use train::plan::Step;
 
 use super::deepspeed::alone;
 use super::{all_fit, deal, heuristic};

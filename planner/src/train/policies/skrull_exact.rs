@@ -11,8 +11,8 @@ use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
 
 use super::all_fit;
-use crate::train::dacp::{self, First, Terms};
 use crate::milp::{self, Budget, Program, Unsolved};
+use crate::train::dacp::{self, First, Terms};
 use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
 
 /// The policy.

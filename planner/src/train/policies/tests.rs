@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use engine::{CostModel, Estimate, Op, Source};
 use proptest::prelude::*;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::plan::{Place, Placement};
 use train::problem::Execution;
-use engine::{CostModel, Estimate, Op, Source};
 use train::{Problem, Workload};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Against brute force, a scheduler that knows numbers only, and an evaluator that computes with the buffers that are there.
 
-use train::problem::AttentionKernel;
 use engine::random::{Stream, stream};
+use train::problem::AttentionKernel;
 use train::tensor_graph::bound::{of_orders, of_working_sets};
 use train::tensor_graph::play::{AtSizes, Event, Eviction, Played, play};
 use train::tensor_graph::symbolic::{Expression, Symbol, SymbolId, Symbols};

@@ -14,16 +14,16 @@
 
 use std::collections::BTreeMap;
 
+use engine::task::Collective;
+use engine::{CostModel, Op};
 use train::layout::{Position, Zero};
 use train::lower::layer;
 use train::lower::training::{Parts, parts, pipelines};
+use train::memory;
 use train::plan::{MicroBatch, Plan};
 use train::problem::{GradientSync, Problem, Recompute};
 use train::schedule::{Pipeline, Placement, Schedule, play};
 use train::stage::{Stage, stages};
-use engine::task::Collective;
-use engine::{CostModel, Op};
-use train::memory;
 
 use super::space::Candidate;
 use crate::train::policy::{PlanContext, Policy};

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hw::topology::Topology;
+use engine::Model;
 use engine::cost::roofline::Roofline;
+use hw::topology::Topology;
+use train::Workload;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::problem::{Execution, GradientSync, Problem};
-use engine::Model;
-use train::Workload;
 
 use super::bound::{Judge, of_order};
 use super::space::Space;
@@ -17,7 +17,8 @@ use super::*;
 fn problem(lengths: Vec<u64>, execution: Execution, memory_gib: f64) -> Problem {
     let mut gpu = hw::catalog::gpu("a100-sxm-80g").expect("listed");
     gpu.memory = hw::Bytes::from_gib(memory_gib);
-    let model = Model { n_layers: 6, n_heads: 8, n_kv_heads: 8, ..engine::model::embedded("gpt-7b").expect("embedded") };
+    let model =
+        Model { n_layers: 6, n_heads: 8, n_kv_heads: 8, ..engine::model::embedded("gpt-7b").expect("embedded") };
     Problem {
         model,
         cluster: hw::catalog::cluster(&gpu, 2, 4),

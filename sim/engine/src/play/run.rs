@@ -8,9 +8,9 @@ use hw::{Seconds, Span, Time};
 
 use super::flow::{self, Flows};
 use super::memory::{Memory, Overflow};
-use crate::queue::Queue;
 use super::{Case, Machine, Outcome};
 use crate::cost::Estimate;
+use crate::queue::Queue;
 use crate::task::{CopyKind, GroupId, Lane, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
 use crate::timeline::{self, Timeline};
 

@@ -12,10 +12,10 @@ use super::dynamics::{Rule, Scaling, Wishes};
 use super::run::{Run, Waiter};
 use super::scaler::{GroupSeen, Watch};
 use super::{Changes, Fleet};
-use engine::random::{self, Stream};
 use crate::replica::{Lost, Role};
 use crate::step_cost::TICKS_PER_NS;
 use crate::transfer::ticks;
+use engine::random::{self, Stream};
 
 /// What a replica is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,9 +7,9 @@ use super::ledger::{Heartbeat, Ledger, cancel_cycles};
 use super::performance::{Load, Rates};
 use super::pool::{Pool, Refusal};
 use super::run::{Cluster, Outcome, Prefill, Sharing, serve};
-use engine::random::{self, Stream};
 use crate::request::{Request, Requests};
 use crate::step_cost::{StepTable, ticks_of};
+use engine::random::{self, Stream};
 
 const EXCHANGE: Exchange =
     Exchange { bytes_per_sequence: 16_640, n_layers: 32, latency: Seconds::ZERO, bandwidth: BytesPerSecond::ZERO };

@@ -9,10 +9,10 @@ use super::PromptChunk;
 use super::chunks::ChunkLaw;
 use super::memory::Degrees;
 use super::sparse::{self, Kernel};
-use engine::cost::Source;
-use engine::play::Case;
-use engine::model::Model;
 use crate::step_cost::{StepLoad, StepTable, span_of};
+use engine::cost::Source;
+use engine::model::Model;
+use engine::play::Case;
 
 /// Sparse attention of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -182,8 +182,8 @@ mod tests {
     use super::super::chunks::{Cut, Grain, sizes};
     use super::super::{laid, play};
     use super::*;
-    use engine::cost::roofline::Roofline;
     use crate::step_cost::ReplicaConfig;
+    use engine::cost::roofline::Roofline;
 
     fn with(degrees: Degrees, is_sparse: bool, check: &dyn Fn(&StageCost<'_>)) {
         let model = engine::model::embedded("qwen2.5-14b").expect("listed");

@@ -4,8 +4,8 @@
 
 use hw::Bytes;
 
-use engine::model::Model;
 use crate::decode_attention::kv_bytes_per_token;
+use engine::model::Model;
 
 /// Bytes of an element.
 const ELEMENT: u64 = 2;

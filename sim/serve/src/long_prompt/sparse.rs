@@ -155,8 +155,8 @@ pub fn at_peak(flops: Flops, peak: hw::FlopsPerSecond, ratio: f64) -> Seconds {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::random;
     use crate::partial_attention::PartialAttention;
+    use engine::random;
 
     /// Prefill seconds of Llama-3-8B on one A100: tokens, FlashAttention-2, MInference, MInference with the merged kernel.
     const TABLE: [(u64, f64, f64, f64); 5] = [

@@ -13,12 +13,12 @@ use std::collections::VecDeque;
 use hw::{Seconds, Time};
 
 use super::*;
-use engine::random;
 use crate::batcher;
 use crate::fleet::{Served, serve};
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::{Chunk, StepLoad, TICKS_PER_NS, time_of};
+use engine::random;
 
 /// A small engine: 12 sequences, 64 tokens per iteration, blocks of 8.
 fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -> Engine {

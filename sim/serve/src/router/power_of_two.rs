@@ -1,7 +1,7 @@
 //! The less loaded of two random replicas (Mitzenmacher, IEEE TPDS 12, 2001).
 
-use engine::random::{self, Stream};
 use crate::router::{Router, View};
+use engine::random::{self, Stream};
 
 /// The policy.
 pub(super) struct PowerOfTwo {

@@ -1,7 +1,7 @@
 //! Any replica, evenly, from a named stream.
 
-use engine::random::{self, Stream};
 use crate::router::{Router, View};
+use engine::random::{self, Stream};
 
 /// The policy.
 pub(super) struct Random {

@@ -2,11 +2,11 @@
 
 use hw::{Bytes, Cluster, Dtype, GroupShape, Rank, Seconds};
 
-use train::layout::{ContextExchange, Layout, Zero};
-use engine::model::Model;
-use train::problem::{Execution, Problem};
 use crate::host::EngineLoop;
 use crate::step_cost::lanes::Lanes;
+use engine::model::Model;
+use train::layout::{ContextExchange, Layout, Zero};
+use train::problem::{Execution, Problem};
 use train::workload::Workload;
 
 /// What a replica runs.

@@ -4,15 +4,15 @@ use std::cell::Cell;
 
 use hw::{GroupShape, Seconds};
 
+use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::play::Case;
+use engine::task::{Collective, Document, Op, Pass};
 use train::experts::ExpertLoad;
 use train::lower::layer;
 use train::problem::Problem;
 use train::schedule::PassKind;
-use crate::step_cost::{Chunk, ReplicaConfig};
 use train::stage::Stage;
-use engine::task::{Collective, Document, Op, Pass};
 
 /// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;

@@ -7,10 +7,10 @@ use hw::{Bytes, GroupShape};
 
 use crate::compression::{self, Compression};
 use crate::experts::ExpertLoad;
-use engine::model::Experts;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::Stage;
+use engine::model::Experts;
 use engine::task::{Collective, Document, Op, Pass};
 
 /// Operations with their repeat counts.

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Played, f64_of};
 use crate::bound::{Bound, Floors};
-use engine::cost::CostModel;
 use crate::plan::{MicroBatch, Plan};
 use crate::problem::Problem;
+use engine::cost::CostModel;
 use engine::task::{Role, Stream};
 
 /// Why time is lost.

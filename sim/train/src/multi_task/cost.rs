@@ -8,18 +8,18 @@ use hw::{Dtype, GroupShape};
 
 use super::curve::Curve;
 use super::{Body, Call, ELEMENT, MultiTask};
-use engine::CostModel;
-use engine::cost::Estimate;
-use engine::play::Case;
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::lower::layer::{self, Ops};
 use crate::memory;
-use engine::model::Model;
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, SCHEDULES};
 use crate::stage::Stage;
-use engine::task::{Document, Op, Pass};
 use crate::workload::Workload;
+use engine::CostModel;
+use engine::cost::Estimate;
+use engine::model::Model;
+use engine::play::Case;
+use engine::task::{Document, Op, Pass};
 
 /// One layer, in the middle of a model.
 const LAYER: Stage = Stage { n_dense: 1, n_expert: 0, again_dense: 1, again_expert: 0, first: false, last: false };

@@ -12,7 +12,9 @@ use hw::Rank;
 use super::schedule::{Piece, Schedule};
 use super::{ELEMENT, Work, cost, flow};
 use crate::lower::layer::{self, repeated};
-use engine::task::{Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId};
+use engine::task::{
+    Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId,
+};
 
 /// Bytes of a parameter's 32-bit master copy and its two Adam moments.
 const OPTIMIZER_BYTES_PER_PARAMETER: f64 = 12.0;

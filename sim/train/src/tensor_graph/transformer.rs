@@ -7,8 +7,8 @@
 
 use super::symbolic::{Expression, Symbol, Symbols};
 use super::{Kind, Operation, TensorGraph, TensorId, Work};
-use engine::model::Model;
 use crate::problem::AttentionKernel;
+use engine::model::Model;
 use engine::task::Pass;
 
 /// Bytes of an element in the model's format, and of a 32-bit one.

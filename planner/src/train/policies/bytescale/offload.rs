@@ -2,11 +2,11 @@
 //! forward and back behind backward, T one layer's forward, copy its activations' way to the host; a sequence then takes
 //! D = ceil((2 + (1 − r)·(l − 2)) / l · s / C) ranks. The printed lower bound on r is left out.
 
+use engine::task::CopyKind;
+use engine::{CostModel, Op};
 use train::lower::training::parts;
 use train::plan::{MicroBatch, Place, Placement};
 use train::stage::Stage;
-use engine::task::CopyKind;
-use engine::{CostModel, Op};
 use train::{Problem, memory};
 
 /// How much of a sequence is offloaded, and how many ranks it then takes.

@@ -1,11 +1,11 @@
 //! Ranks of a sequence, balance of ranks and pipelines, and the offload inequality by hand.
 
-use proptest::prelude::*;
 use engine::cost::fixed::Fixed;
 use engine::cost::roofline::Roofline;
-use train::layout::{ContextExchange, Layout, Zero};
 use engine::{CostModel, Op};
+use proptest::prelude::*;
 use train::Workload;
+use train::layout::{ContextExchange, Layout, Zero};
 
 use super::super::tests::problem;
 use super::*;
@@ -150,10 +150,9 @@ fn the_objective_is_the_simulated_end_of_the_passes() {
         let graph = train::lower::training::lower(&problem, &decision.plan, 0);
         let context = PlanContext { cost: &cost, parameters: [].into() };
         let timeline = crate::train::search::play(&problem, &graph, &context, &topology).expect("it fits");
-        let of_passes =
-            graph.tasks.iter().zip(&timeline.end).filter(|(task, _)| {
-                task.stream == engine::task::Stream::Compute && task.role != engine::task::Role::Optimizer
-            });
+        let of_passes = graph.tasks.iter().zip(&timeline.end).filter(|(task, _)| {
+            task.stream == engine::task::Stream::Compute && task.role != engine::task::Role::Optimizer
+        });
         let end = of_passes.map(|(_, end)| *end).max().expect("there are passes");
         let simulated = (end - hw::Time::ZERO).to_seconds().get();
         let predicted = decision.objective.expect("an objective");

@@ -7,13 +7,13 @@
 
 use std::sync::OnceLock;
 
+use engine::task::Collective;
+use engine::{CostModel, Op};
 use serde::Deserialize;
+use train::Problem;
 use train::layout::{Position, Zero};
 use train::lower::training::parts;
 use train::plan::{MicroBatch, Place, Placement};
-use engine::task::Collective;
-use engine::{CostModel, Op};
-use train::Problem;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -42,7 +42,7 @@ struct PublishedModel {
 fn file() -> &'static Published {
     static FILE: OnceLock<Published> = OnceLock::new();
     FILE.get_or_init(|| {
-        toml::from_str(include_str!("../../../../profiles/published/flexsp.toml"))
+        toml::from_str(include_str!("../../../../../profiles/published/flexsp.toml"))
             .expect("the shipped file is well formed")
     })
 }

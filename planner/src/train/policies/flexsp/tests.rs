@@ -1,7 +1,7 @@
 //! The MILP against brute force and against the enumeration; a pool that is too large to enumerate.
 
-use proptest::prelude::*;
 use engine::cost::roofline::Roofline;
+use proptest::prelude::*;
 use train::layout::{Layout, Zero};
 
 use super::super::tests::problem;

@@ -4,8 +4,8 @@
 //! S_j is the longest sequence that pipeline j can get. Greedy: sequences that one pipeline alone can hold first, then each to the pipeline
 //! that least raises the largest sum, in several orders; the best is kept. The MILP starts from it.
 
-use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
 use engine::random::Stream;
+use good_lp::{Expression, ProblemVariables, Variable, constraint, variable};
 
 use super::schemes::Scheme;
 use crate::milp::{self, Budget, Program};

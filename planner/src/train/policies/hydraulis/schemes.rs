@@ -8,11 +8,11 @@
 
 use std::sync::OnceLock;
 
+use engine::CostModel;
 use serde::Deserialize;
 use train::lower::training::mixed::{optimizer_bytes, shaped};
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
-use engine::CostModel;
 use train::{Plan, Problem, memory};
 
 /// Token limits are whole multiples of this.
@@ -98,7 +98,7 @@ struct Coefficients {
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
     let all =
-        ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/hydraulis.toml")));
+        ALL.get_or_init(|| crate::published::models(include_str!("../../../../../profiles/published/hydraulis.toml")));
     all.iter().find(|model| model.name == name)
 }
 

@@ -3,9 +3,9 @@
 //!
 //! Invariant: no rank of a changed micro-batch gets more tokens than the bucket; parts of sequences (chunks) stay where they are.
 
+use engine::random::Stream;
 use train::Problem;
 use train::plan::{MicroBatch, Place, Placement, Step};
-use engine::random::Stream;
 
 /// Position of a placement: group, micro-batch, index.
 type At = (usize, usize, usize);

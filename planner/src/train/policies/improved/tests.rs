@@ -1,8 +1,8 @@
 //! Never slower than any policy, and the best of all placements on small cases.
 
+use engine::cost::roofline::Roofline;
 use hw::topology::Topology;
 use proptest::prelude::*;
-use engine::cost::roofline::Roofline;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
 

@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use engine::CostModel;
 use hw::{Bytes, Tokens};
 use serde::Deserialize;
 use train::lower::training::mixed::{optimizer_share_bytes, shaped};
 use train::lower::training::parts;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement};
 use train::stage::Stage;
-use engine::CostModel;
 use train::{Problem, memory};
 
 const MIB: f64 = 1_048_576.0;
@@ -37,7 +37,8 @@ pub(super) struct PublishedModel {
 /// A published model by name.
 pub(super) fn published(name: &str) -> Option<&'static PublishedModel> {
     static ALL: OnceLock<Vec<PublishedModel>> = OnceLock::new();
-    let all = ALL.get_or_init(|| crate::published::models(include_str!("../../../../profiles/published/malleus.toml")));
+    let all =
+        ALL.get_or_init(|| crate::published::models(include_str!("../../../../../profiles/published/malleus.toml")));
     all.iter().find(|model| model.name == name)
 }
 

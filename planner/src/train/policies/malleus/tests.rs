@@ -1,13 +1,13 @@
 //! The allocator against brute force and HiGHS; published plans; properties of plans under stragglers.
 
+use engine::Outcome;
 use good_lp::{Expression, ProblemVariables, constraint, variable};
 use hw::Rank;
 use proptest::prelude::*;
+use train::Workload;
 use train::layout::{ContextExchange, Layout};
 use train::problem::Execution;
 use train::straggler::Straggler;
-use engine::Outcome;
-use train::Workload;
 
 use super::allocate::{Item, allocate, largest};
 use super::grouping::Group;
@@ -129,7 +129,8 @@ fn played(problem: &Problem, decision: &Decision) -> (Vec<f64>, u64) {
         let graph = train::lower::training::lower(problem, &plan, index);
         let memory_bytes = problem.cluster.gpu.memory.0;
         let case = engine::play::Case::Expected;
-        let machine = engine::play::Machine { cost: &cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
+        let machine =
+            engine::play::Machine { cost: &cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
         match engine::simulate(&graph, &machine) {
             Outcome::Done(timeline) => {
                 let marks = timeline.memory.iter().flatten().map(|mark| mark.bytes).max();
@@ -166,8 +167,12 @@ fn the_recorded_layers_of_the_published_plan_are_the_allocator_s() {
 #[test]
 fn a_straggler_s_node_is_split_and_a_healthy_one_never() {
     let base = problem(2, (2, 1), 8, 1);
-    let costs =
-        Costs::new(&base, &engine::cost::roofline::Roofline::new(&base.cluster), costs::published("published-110b"), 0.0);
+    let costs = Costs::new(
+        &base,
+        &engine::cost::roofline::Roofline::new(&base.cluster),
+        costs::published("published-110b"),
+        0.0,
+    );
     for rate in [1.2, 2.57, 12.53] {
         let rates = slow(&base, &[(3, rate, 0, None)]).rates(0);
         let nodes = grouping::nodes(&base, &rates, &costs, 1.2, 8);

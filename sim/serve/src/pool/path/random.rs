@@ -1,8 +1,8 @@
 //! A random way at every node: the scheduling of a pool without a plan.
 
 use super::Paths;
-use engine::random::{self, Stream};
 use crate::pool::Pool;
+use engine::random::{self, Stream};
 
 /// Every way out of a node is as likely as the others.
 pub struct Random {

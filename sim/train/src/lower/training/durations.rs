@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use hw::Span;
 
 use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
-use engine::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
 use crate::lower::layer::{self, Ops};
@@ -17,6 +16,7 @@ use crate::plan::Plan;
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, Pipeline};
 use crate::stage::{Stage, stages};
+use engine::cost::CostModel;
 use engine::task::{Collective, Op, Pass};
 
 /// Durations of forward, input gradients and weight gradients, nanoseconds.

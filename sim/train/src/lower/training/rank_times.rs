@@ -10,13 +10,13 @@ use hw::Seconds;
 
 use super::durations::pass_ops;
 use super::{Share, attention};
-use engine::cost::CostModel;
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position};
 use crate::lower::layer::{self, Ops};
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
+use engine::cost::CostModel;
 use engine::task::{Collective, Document, Op, Pass};
 
 /// Times of a rank; what many sequences share is estimated once.

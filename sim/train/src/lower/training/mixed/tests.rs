@@ -4,15 +4,15 @@ use hw::Span;
 use hw::topology::Topology;
 
 use super::*;
-use engine::cost::CostModel;
-use engine::cost::fixed::Fixed;
-use engine::cost::roofline::Roofline;
-use engine::play::{Case, Machine};
 use crate::layout::ContextExchange;
 use crate::lower::training::pipelines;
 use crate::plan::{MicroBatch, Place, Placement};
 use crate::problem::{Execution, UnitTimes};
 use crate::workload::Workload;
+use engine::cost::CostModel;
+use engine::cost::fixed::Fixed;
+use engine::cost::roofline::Roofline;
+use engine::play::{Case, Machine};
 use engine::{Outcome, Timeline};
 
 fn problem(lengths: Vec<u64>, layout: Layout) -> Problem {

@@ -3,8 +3,8 @@
 use crate::layout::{ContextExchange, Layout, Zero};
 use crate::plan::{MicroBatch, Place, Placement, Plan, Step};
 use crate::problem::{Execution, GradientSync, Problem, Recompute};
-use engine::task::{Collective, Op, Role, TaskGraph};
 use crate::workload::Workload;
+use engine::task::{Collective, Op, Role, TaskGraph};
 
 const N_RANKS: u32 = 4;
 const TOKENS: u64 = 4096;
