@@ -43,11 +43,7 @@ pub enum Unplayable {
 ///
 /// # Errors
 /// Says what the loop would not heed.
-pub fn fleet(
-    deployment: &Deployment,
-    tables: Vec<StepTable>,
-    kv_bytes_per_token: f64,
-) -> Result<Fleet, Unplayable> {
+pub fn fleet(deployment: &Deployment, tables: Vec<StepTable>, kv_bytes_per_token: f64) -> Result<Fleet, Unplayable> {
     let (n_tables, n_replicas) = (tables.len(), deployment.replicas.len());
     if n_tables != n_replicas {
         return Err(Unplayable::Tables { n_tables, n_replicas });

@@ -57,7 +57,8 @@ fn check(found: &[(f64, f64)], expected: &[(f64, f64)]) {
 
 #[test]
 fn prompts_follow_one_another_through_the_stages() {
-    let prefill = Group { role: Role::Prefill, ..Group::new("prefill", engine(table(&[3.0, 5.0, 2.0], Passage::Flow)), 1) };
+    let prefill =
+        Group { role: Role::Prefill, ..Group::new("prefill", engine(table(&[3.0, 5.0, 2.0], Passage::Flow)), 1) };
     let decode = Group { role: Role::Decode, ..Group::new("decode", engine(table(&[1.0], Passage::Rounds)), 1) };
     let fleet = Fleet { groups: vec![prefill, decode], ..Fleet::default() };
     // Alone: 3 + 1 + 5 + 1 + 2 = 12 ms. Prompts enter at 0, 3 and 6 ms, are before the second stage at 4, 7 and 10 ms, which is free for
@@ -73,12 +74,14 @@ fn a_round_is_a_passage_or_the_slowest_stage_for_all() {
     let fleet = |stages_ms: &[f64]| Fleet::of(Group::new("both", engine(table(stages_ms, Passage::Rounds)), 1));
     // One sequence: 3 + 1 + 5 = 9 ms for the prompt and for each of 4 tokens.
     check(&stays(&fleet(&[3.0, 5.0]), &[(0, 5)]), &[(9.0, 45.0)]);
-    // Two: a stage of 5 ms twice is 10 ms, longer than a passage of 9 ms.
-    let found = stays(&fleet(&[3.0, 5.0]), &[(0, 5), (0, 5)]);
-    assert!((found[0].1 - 50.0).abs() < 1e-6, "{found:?}");
-    // With equal stages a passage of 4 + 1 + 4 = 9 ms is longer than two times 4 ms.
-    let found = stays(&fleet(&[4.0, 4.0]), &[(0, 5), (0, 5)]);
-    assert!((found[0].1 - 45.0).abs() < 1e-6, "{found:?}");
+    // Two: 20 more tokens of both take 20 rounds more.
+    let of_20 = |stages_ms: &[f64]| {
+        let last = |output| stays(&fleet(stages_ms), &[(0, output), (0, output)])[1].1;
+        last(40) - last(20)
+    };
+    // A stage of 5 ms twice is 10 ms, longer than a passage of 9 ms; 4 ms twice is shorter than 4 + 1 + 4 ms.
+    let found = [of_20(&[3.0, 5.0]), of_20(&[4.0, 4.0])];
+    assert!((found[0] - 200.0).abs() < 1e-6 && (found[1] - 180.0).abs() < 1e-6, "{found:?}");
 }
 
 #[test]
