@@ -2,7 +2,6 @@
 //!
 //! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
 
-pub mod capacity;
 pub mod curriculum;
 mod elsewhere;
 pub mod endpoint;
@@ -22,6 +21,7 @@ use std::path::Path;
 
 use engine::cost::Source as CostSource;
 use rayon::prelude::*;
+use reports::capacity::Capacity;
 use reports::{Column, Picture, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -50,8 +50,8 @@ pub trait Kind: Send + Sync {
         None
     }
 
-    /// What it asks about capacity; `None` where it asks nothing.
-    fn capacity(&self) -> Option<&capacity::Question> {
+    /// The answer to what it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<Capacity> {
         None
     }
 

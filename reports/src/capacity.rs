@@ -56,6 +56,12 @@ pub struct Load {
 pub struct Headroom {
     /// The window, in words.
     pub window: String,
+    /// Its start, seconds of the trace.
+    #[serde(default)]
+    pub from_s: f64,
+    /// Its end.
+    #[serde(default)]
+    pub to_s: f64,
     /// Requests per second of the window.
     pub requests_per_s: f64,
     /// Highest load that was served within the target; 0 where none was.
