@@ -2,6 +2,7 @@
 
 mod capacity;
 mod codes;
+mod combinations;
 mod compare;
 mod completions;
 mod compression;

@@ -48,6 +48,7 @@ codes! {
     UnknownKey = 14, "A key means nothing where it stands.";
     WrongName = 15, "A name cannot be part of a file's name.";
     NothingRuns = 16, "`policies.run` names no policy.";
+    NoEffect = 17, "A key changes nothing beside the others.";
     UnreadableModel = 20, "The configuration of a model cannot be read.";
     WrongModel = 21, "The configuration of a model lacks something or contradicts itself.";
     UnknownModel = 22, "No model has that name.";

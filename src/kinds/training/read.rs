@@ -2,6 +2,7 @@
 
 mod checks;
 mod compression;
+mod no_effect;
 mod parallel;
 mod policies;
 mod search;
@@ -136,6 +137,7 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
+    let given = no_effect::Given::of(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
@@ -181,6 +183,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if let Some(given) = &compressed {
         compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
     }
+    no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
         head: Head { baseline, expectations, ..head },
         problem,

@@ -215,6 +215,9 @@ pub fn decide(
     }
     let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
+    if !policy.weighs_stragglers() {
+        decision.notes.extend(unweighed(&problem));
+    }
     if let Some(proof) = planner::train::orders::complete(&problem, &mut decision.plan, cost) {
         decision.objective = Some(proof.span_s);
         decision.bound = Some(proof.bound_s);
@@ -231,6 +234,17 @@ pub fn decide(
         decision.bound = Some(found.best.bound_s);
     }
     Ok(Decided { problem, decision, found })
+}
+
+/// What a policy that does not weigh stragglers says of them.
+fn unweighed(problem: &Problem) -> Option<String> {
+    let rates: Vec<_> = (0..problem.workload.n_steps()).map(|step| problem.rates(step)).collect();
+    let most = rates.iter().max_by_key(|rates| rates.stragglers().len())?;
+    let slowest = rates.iter().flat_map(|rates| rates.stragglers()).map(|(_, rate)| *rate).fold(1.0, f64::max);
+    let (n, n_ranks) = (most.stragglers().len(), problem.layout.n_ranks());
+    (n > 0).then(|| {
+        format!("{n} of {n_ranks} GPUs straggle, up to {slowest} times slower: planned as if all were healthy")
+    })
 }
 
 fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {
