@@ -2,7 +2,6 @@
 //!
 //! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
 
-pub mod capacity;
 pub mod curriculum;
 pub mod deployment;
 mod elsewhere;
@@ -20,6 +19,7 @@ use std::path::Path;
 
 use engine::cost::Source as CostSource;
 use rayon::prelude::*;
+use reports::capacity::Capacity;
 use reports::{Column, Picture, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -48,8 +48,8 @@ pub trait Kind: Send + Sync {
         None
     }
 
-    /// What it asks about capacity; `None` where it asks nothing.
-    fn capacity(&self) -> Option<&capacity::Question> {
+    /// The answer to what it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<Capacity> {
         None
     }
 

@@ -9,6 +9,7 @@
 //!
 //! Units: dollars per hour, requests, requests per second, seconds. Invariant: bad input is a named reason, never a panic.
 
+pub mod capacity;
 pub mod cost_efficiency;
 pub mod dynamo;
 pub mod helix;

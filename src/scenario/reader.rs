@@ -68,6 +68,11 @@ impl<'f> Reader<'f> {
         Self { root, findings }
     }
 
+    /// A reader of nothing, for checks of what is put together elsewhere.
+    pub fn empty(findings: &'f mut Vec<Finding>) -> Self {
+        Self { root: Table::new(), findings }
+    }
+
     /// Lays `section.key=value` over the file.
     pub fn lay_over(&mut self, set: &[String]) {
         for item in set {

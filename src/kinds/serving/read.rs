@@ -14,6 +14,7 @@ use std::path::Path;
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
 use hw::{Bytes, Cluster, Seconds};
+use planner::deploy::capacity::{Quoted, Variation};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::metrics::Slo;
@@ -24,11 +25,14 @@ use serve::step_cost::ReplicaConfig;
 
 use self::engine::EngineSection;
 
-use crate::diagnostic::{Code, Finding, Source};
-use crate::kinds::capacity::Question;
+use crate::diagnostic::{Code, Finding, Severity, Source};
+use crate::scenario::cluster::Tuning;
+use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::{Head, Overrides, cost, expect, model};
+use capacity::Capacity;
 pub use dynamics::{ServingLink, ServingOutage};
+use fleet::FleetSection;
 pub use fleet::ServingGroup;
 pub use operation::Operation;
 
@@ -97,10 +101,55 @@ pub struct Serving {
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
     /// What `skrull-sim capacity` is asked, where it is.
-    pub capacity: Option<Question>,
+    pub capacity: Option<Capacity>,
+    /// What its fleet was made of.
+    given: Given,
+}
+
+/// Sections that a fleet is made of, for other fleets of the same scenario.
+#[derive(Clone, Debug)]
+struct Given {
+    fleet: FleetSection,
+    cost: Cost,
+    tuning: Option<Tuning>,
 }
 
 impl Serving {
+    /// The same scenario with another fleet that serves other requests by one of its choices.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn varied(
+        &self,
+        policy: &str,
+        variation: &Variation,
+        quoted: &[Quoted],
+        load: Requests,
+    ) -> Result<Self, String> {
+        let mut varied = Self { requests: load, groups: Vec::new(), capacity: None, ..self.clone() };
+        varied.choices.retain(|choice| choice.name == policy);
+        match variation {
+            Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
+            Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
+                let Quoted { name, usd_per_gpu_hour, .. } = &quoted[*at];
+                let gpu = hw::catalog::gpu(name).ok_or_else(|| format!("unknown GPU `{name}`"))?;
+                let small = |n: u64| u32::try_from(n).map_err(|_| format!("{n} are too many"));
+                let cluster = hw::catalog::cluster(&gpu, small(*n_nodes)?, small(*gpus_per_node)?);
+                varied.profile = self.given.cost.of_gpu(name, &self.cluster.gpu.name);
+                varied.cluster =
+                    self.given.tuning.as_ref().map_or_else(|| cluster.clone(), |tuning| tuning.of(cluster.clone()));
+                varied.engine.tensor_degree = small(*tensor_degree)?;
+                varied.given.fleet = self.given.fleet.clone().of_equal(*n_replicas, *usd_per_gpu_hour);
+            }
+        }
+        let mut findings = Vec::new();
+        let mut reader = Reader::empty(&mut findings);
+        build(&mut reader, &mut varied);
+        check(&mut reader, &mut varied, 0);
+        let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
+        wrong.map_or(Ok(varied), |finding| Err(finding.what))
+    }
+
     /// Groups that serve under a choice.
     #[must_use]
     pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
@@ -177,13 +226,13 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (slo, warm_up) = slo(reader.section("slo"));
     let requests = requests::requests(reader.section("trace"), folder, head.seed);
     let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
-    let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
+    let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
     let asked = requests.as_ref().map(|(requests, _)| requests);
     let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
-    let ((model, (cluster, reserved)), (requests, source)) = model.zip(cluster).zip(requests)?;
+    let ((model, (cluster, reserved, tuning)), (requests, source)) = model.zip(cluster).zip(requests)?;
     let mut serving = Serving {
         head: Head { baseline, expectations, ..head },
         model,
@@ -203,21 +252,33 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
         capacity: None,
+        given: Given { fleet, cost, tuning },
     };
     let before = reader.n_errors();
-    let has_groups = fleet.has_groups();
-    fleet::build(reader, &mut serving, fleet, &cost);
+    build(reader, &mut serving);
+    let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
-    if reader.n_errors() == before {
-        operation::check(reader, &serving);
-    }
-    if reader.n_errors() == before {
-        engine::memory(reader, &mut serving);
-    }
-    if reader.n_errors() == before {
-        holds(reader, &serving);
-    }
+    check(reader, &mut serving, before);
     Some(serving)
+}
+
+/// Makes the fleet of its sections.
+fn build(reader: &mut Reader<'_>, serving: &mut Serving) {
+    let Given { fleet, cost, .. } = serving.given.clone();
+    fleet::build(reader, serving, &fleet, &cost);
+}
+
+/// What only shows in the whole, where there were `before` errors before it was put together.
+fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
+    if reader.n_errors() == before {
+        operation::check(reader, serving);
+    }
+    if reader.n_errors() == before {
+        engine::memory(reader, serving);
+    }
+    if reader.n_errors() == before {
+        holds(reader, serving);
+    }
 }
 
 fn slo(mut section: Section<'_>) -> (Slo, Seconds) {

@@ -3,6 +3,7 @@
 //! Results are collected by index, so the number of threads changes nothing outside `measured`. Intervals come from serving the same
 //! requests with every cost at its low and at its high end.
 
+mod capacity;
 mod scaling;
 
 use std::collections::BTreeMap;
@@ -10,6 +11,8 @@ use std::time::Instant;
 
 use engine::cost::Source;
 use engine::play::Case;
+use planner::deploy::dynamo::planned;
+use reports::capacity::Capacity;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
@@ -20,7 +23,7 @@ use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{Serving, ServingChoice, ServingGroup, dynamics};
-use crate::kinds::{self, Kind, capacity};
+use crate::kinds::{self, Kind};
 use crate::scenario::Head;
 
 /// Metrics that carry an interval.
@@ -50,8 +53,8 @@ impl Kind for Serving {
         run(self, done)
     }
 
-    fn capacity(&self) -> Option<&capacity::Question> {
-        self.capacity.as_ref()
+    fn capacity(&self) -> Option<Capacity> {
+        capacity::capacity(self)
     }
 }
 
@@ -134,7 +137,9 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         kv_bytes_per_token: dynamics::kv_bytes(scenario),
         outages: dynamics::outages(scenario, choice),
     };
-    scaling::timetable(scenario, choice, &mut fleet);
+    if let Some(planned) = scaling::asked(scenario, choice) {
+        planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);
+    }
     (fleet, source)
 }
 
@@ -143,7 +148,8 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
     let figures = |case| {
         let (fleet, source) = fleet(scenario, choice, case);
         let mut router = (choice.router.make)(scenario.head.seed);
-        let mut planner = scaling::planner(scenario, choice, &fleet);
+        let asked = scaling::asked(scenario, choice);
+        let mut planner = asked.and_then(|asked| planned::planner(&asked, &scenario.slo, &fleet));
         let served = match &mut planner {
             Some(planner) => fleet.serve_planned(&scenario.requests, router.as_mut(), planner),
             None => fleet.serve(&scenario.requests, router.as_mut()),

@@ -13,7 +13,7 @@ use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies};
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::cluster;
+use crate::scenario::cluster::{self, Tuning};
 use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
@@ -51,6 +51,7 @@ pub struct ServingGroup {
 }
 
 /// A group as it was read.
+#[derive(Clone, Debug)]
 struct Read {
     name: Option<String>,
     gpu: Option<(String, Place)>,
@@ -72,6 +73,7 @@ struct Read {
 }
 
 /// What the section says.
+#[derive(Clone, Debug)]
 pub struct FleetSection {
     /// 0 takes all GPUs of the cluster.
     n_replicas: u64,
@@ -89,19 +91,36 @@ impl FleetSection {
     pub const fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
+
+    /// The same with so many equal replicas at a price.
+    pub fn of_equal(self, n_replicas: u64, usd_per_gpu_hour: f64) -> Self {
+        Self { n_replicas, usd_per_gpu_hour: Some(usd_per_gpu_hour), ..self }
+    }
+
+    /// The same with other numbers of replicas of some groups.
+    pub fn of_groups(mut self, counts: &[(String, u64)]) -> Self {
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            let name = name_of(group, index);
+            if let Some((_, n)) = counts.iter().find(|(known, _)| *known == name) {
+                group.n_replicas = small(*n);
+            }
+        }
+        self
+    }
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
-/// stands in.
-pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes)> {
+/// stands in. With what the section says whatever the GPU is.
+pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes, Option<Tuning>)> {
     let is_spare = !fleet.groups.is_empty() && fleet.groups.iter().all(|group| group.gpu.is_some());
     if reader.has("cluster") || !is_spare {
-        return cluster::cluster(reader.section("cluster"));
+        return cluster::tuned(reader.section("cluster"))
+            .map(|(cluster, reserved, tuning)| (cluster, reserved, Some(tuning)));
     }
     let first = fleet.groups.iter().find_map(|group| group.gpu.as_ref().zip(Some(group.gpus_per_node)));
     let ((name, at), gpus_per_node) = first?;
     let gpu = known_gpu(reader, name, at)?;
-    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB)))
+    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB), None))
 }
 
 fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu> {
@@ -241,13 +260,13 @@ fn name_of(group: &Read, index: usize) -> String {
 }
 
 /// Fills in groups and what is planned for them; finds what does not fit.
-pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection, cost: &Cost) {
+pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
     if fleet.groups.is_empty() {
-        one_group(reader, serving, &fleet);
+        one_group(reader, serving, fleet);
     } else {
-        several_groups(reader, serving, &fleet, cost);
+        several_groups(reader, serving, fleet, cost);
     }
-    (serving.links, serving.outages) = (fleet.links, fleet.outages);
+    (serving.links, serving.outages) = (fleet.links.clone(), fleet.outages.clone());
     for choice in &serving.choices {
         let is_named = |name: &String| serving.groups.iter().any(|group| group.name == *name);
         // Names that are unknown are found below.

@@ -1,13 +1,10 @@
-//! The capacity question of a serving scenario: many fleets serve the same requests, and the cheapest one within the limits is looked at closely.
+//! The capacity question: many fleets serve the same requests, and the cheapest one within the limits is looked at closely.
 //!
-//! A fleet is the scenario with keys laid over it, so that everything a scenario can say holds for it too; `judge` runs one. Load is scaled by
-//! `trace.load`: the same requests, faster. Units: dollars, requests per second, shares of requests.
+//! A fleet is a variation of the one at hand: other numbers of replicas of its groups, or equal replicas on another type of GPU. Who asks
+//! serves it and hands back its metrics, whole lists at once, so that they may run side by side. Load is the same requests, faster.
+//! Units: dollars, requests per second, shares of requests.
 
 use std::collections::BTreeMap;
-
-use rayon::prelude::*;
-use reports::PolicyResult;
-use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
 
 /// Relative width of the bracket around the highest load within the target.
 const WIDTH: f64 = 0.02;
@@ -44,6 +41,26 @@ pub struct Part {
     pub gpus_per_replica: u64,
 }
 
+/// How a fleet differs from the one at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variation {
+    /// Equal replicas on nodes of one type.
+    Equal {
+        /// Position of the type among what is quoted.
+        quoted: usize,
+        /// Replicas.
+        n_replicas: u64,
+        /// GPUs of each.
+        tensor_degree: u64,
+        /// GPUs of a node.
+        gpus_per_node: u64,
+        /// Nodes that hold them.
+        n_nodes: u64,
+    },
+    /// Numbers of replicas by group.
+    Groups(Vec<(String, u64)>),
+}
+
 /// A fleet to be tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
@@ -51,8 +68,8 @@ pub struct Candidate {
     pub name: String,
     /// Its GPU type; `mixed` where there are several groups.
     pub gpu: String,
-    /// Keys that make the scenario this fleet.
-    pub keys: Vec<String>,
+    /// How it differs.
+    pub variation: Variation,
     /// What is paid.
     pub parts: Vec<Part>,
 }
@@ -73,8 +90,6 @@ pub struct Peak {
 /// What a scenario asks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// Policy that batches.
-    pub policy: String,
     /// What has a price.
     pub quoted: Vec<Quoted>,
     /// Fleets to try.
@@ -87,8 +102,118 @@ pub struct Question {
     pub peak: Peak,
 }
 
-/// Serves the scenario with keys laid over it; the row, or why there is none.
-pub type Judge<'a> = dyn Fn(&[String]) -> Result<PolicyResult, String> + Sync + 'a;
+/// What is to be served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked<'q> {
+    /// By which fleet.
+    pub candidate: &'q Candidate,
+    /// How many times as fast as they come.
+    pub load: f64,
+    /// Whether only the busiest part comes.
+    pub is_peak: bool,
+    /// The only limit that holds; `None` where all do.
+    pub limit: Option<&'static str>,
+}
+
+impl<'q> Asked<'q> {
+    /// Everything as it comes.
+    const fn plain(candidate: &'q Candidate) -> Self {
+        Self { candidate, load: 1.0, is_peak: false, limit: None }
+    }
+}
+
+/// Metrics of a fleet that served, and the intervals of those that have one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Served {
+    /// Metrics.
+    pub metrics: BTreeMap<String, f64>,
+    /// Intervals.
+    pub interval: BTreeMap<String, [f64; 2]>,
+}
+
+/// Serves what is asked, each by itself: what came of it, or why nothing could.
+pub type Judge<'a> = dyn Fn(&[Asked<'_>]) -> Vec<Result<Served, String>> + 'a;
+
+fn one(judge: &Judge<'_>, asked: Asked<'_>) -> Result<Served, String> {
+    judge(&[asked]).pop().expect("an answer for each question")
+}
+
+/// A fleet that was tried.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    /// What it is.
+    pub name: String,
+    /// GPU type.
+    pub gpu: String,
+    /// GPUs of all replicas.
+    pub n_gpus: u64,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// Dollars per million output tokens.
+    pub usd_per_mtok: f64,
+    /// Its interval.
+    pub usd_per_mtok_interval: [f64; 2],
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+    /// Whether no other fleet is cheaper per token and meets as much.
+    pub is_on_front: bool,
+}
+
+/// A load that was tried at the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Times the load of the trace.
+    pub factor: f64,
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+}
+
+/// How much more load the chosen fleet takes at the peak.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Headroom {
+    /// Highest load that was served within the target; 0 where none was.
+    pub meets: f64,
+    /// Lowest load that was not.
+    pub fails: Option<f64>,
+    /// Every load that was tried, in order of load.
+    pub loads: Vec<Load>,
+    /// What breaks first, in words.
+    pub breaks: String,
+}
+
+/// What would be chosen if something were different.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sensitivity {
+    /// What is different.
+    pub change: String,
+    /// The cheapest fleet within the target; empty where none is.
+    pub cheapest: String,
+    /// Its dollars per million output tokens.
+    pub usd_per_mtok: Option<f64>,
+    /// Attainment of the fleet that is chosen today.
+    pub attainment_ratio: Option<f64>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Fleets, by price per token.
+    pub points: Vec<Point>,
+    /// Fleets that could not be tried, with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// Position of the cheapest fleet within the target.
+    pub chosen: Option<usize>,
+    /// Position of the cheapest one that is within it at the slow end of the costs too.
+    pub safe: Option<usize>,
+    /// Headroom of the chosen fleet.
+    pub headroom: Option<Headroom>,
+    /// What other prices and loads would change.
+    pub sensitivity: Vec<Sensitivity>,
+}
 
 /// What was found of a fleet.
 struct Tried<'q> {
@@ -108,18 +233,17 @@ pub fn uniform(replicas: &[u64], tensor_degrees: &[u64], gpus: &[Quoted], n_gpus
                 let degree = if tensor_degrees == [1] { String::new() } else { format!(" tp {tp}") };
                 let per_node = n_gpus_per_node.max(tp);
                 // Replicas do not straddle nodes.
-                let nodes = n.div_ceil((per_node / tp).max(1));
-                let keys = vec![
-                    format!("cluster.gpu='{}'", quoted.name),
-                    format!("cluster.nodes={nodes}"),
-                    format!("cluster.gpus_per_node={per_node}"),
-                    format!("engine.tp={tp}"),
-                    format!("fleet.replicas={n}"),
-                    format!("fleet.usd_per_gpu_hour={}", quoted.usd_per_gpu_hour),
-                ];
+                let n_nodes = n.div_ceil((per_node / tp).max(1));
+                let variation = Variation::Equal {
+                    quoted: index,
+                    n_replicas: n,
+                    tensor_degree: tp,
+                    gpus_per_node: per_node,
+                    n_nodes,
+                };
                 let part = Part { quoted: index, group: None, n_replicas: n, gpus_per_replica: tp };
                 let name = format!("{n} x {}{degree}", quoted.name);
-                all.push(Candidate { name, gpu: quoted.name.clone(), keys, parts: vec![part] });
+                all.push(Candidate { name, gpu: quoted.name.clone(), variation, parts: vec![part] });
             }
         }
     }
@@ -163,25 +287,20 @@ fn mix(groups: &[Varied], counts: &[u64]) -> Candidate {
     Candidate {
         name: names.join(" + "),
         gpu: "mixed".to_owned(),
-        keys: groups.iter().zip(counts).map(|(group, n)| format!("fleet.group.{}.replicas={n}", group.name)).collect(),
+        variation: Variation::Groups(groups.iter().zip(counts).map(|(group, n)| (group.name.clone(), *n)).collect()),
         parts: used().map(part).collect(),
     }
 }
 
-fn attainment(row: &PolicyResult) -> (f64, [f64; 2]) {
+fn attainment(row: &Served) -> (f64, [f64; 2]) {
     const KEY: &str = "slo_attainment_ratio";
     let value = row.metrics.get(KEY).copied().unwrap_or(0.0);
     (value, row.interval.get(KEY).copied().unwrap_or([value, value]))
 }
 
 impl Question {
-    fn serve(&self, judge: &Judge<'_>, candidate: &Candidate, more: &[String]) -> Result<PolicyResult, String> {
-        let policy = [format!("policies.run=['{}']", self.policy), format!("policies.baseline='{}'", self.policy)];
-        judge(&[candidate.keys.as_slice(), &policy, more].concat())
-    }
-
     /// Dollars per hour of a part: all its replicas, or in a mixed fleet those that were paid, as groups may scale or fail.
-    fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &PolicyResult) -> f64 {
+    fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &Served) -> f64 {
         let figure = |key: &str| row.metrics.get(key).copied();
         let hours = figure("makespan_s").map(|seconds| seconds / 3600.0).filter(|hours| *hours > 0.0);
         let paid = part.group.as_ref().and_then(|group| {
@@ -193,7 +312,7 @@ impl Question {
         n * hw::Tokens(part.gpus_per_replica).as_f64() * self.quoted[part.quoted].usd_per_gpu_hour
     }
 
-    fn tried<'q>(&self, candidate: &'q Candidate, row: &PolicyResult) -> Tried<'q> {
+    fn tried<'q>(&self, candidate: &'q Candidate, row: &Served) -> Tried<'q> {
         let figure = |key: &str| row.metrics.get(key).copied().unwrap_or(0.0);
         let (attainment_ratio, attainment_interval) = attainment(row);
         let usd_per_mtok = figure("cost_usd_per_mtok");
@@ -212,25 +331,13 @@ impl Question {
         };
         Tried { candidate, point, usd_per_hour }
     }
-
-    /// The limits in words.
-    fn words(&self) -> String {
-        let name = |key: &str| key.trim_end_matches("_s").to_uppercase();
-        let all: Vec<String> = self.limits.iter().map(|(key, seconds)| format!("{} {seconds} s", name(key))).collect();
-        all.join(" and ")
-    }
-
-    fn peak_keys(&self) -> Vec<String> {
-        let Peak { from_s, to_s, is_whole, .. } = self.peak;
-        if is_whole { Vec::new() } else { vec![format!("trace.from_s={from_s}"), format!("trace.to_s={to_s}")] }
-    }
 }
 
-/// Answers a question. `more` are sentences about where figures come from.
+/// Answers a question.
 #[must_use]
-pub fn answer(scenario: &str, question: &Question, more: Vec<String>, judge: &Judge<'_>) -> Capacity {
-    let tried: Vec<(&Candidate, Result<PolicyResult, String>)> =
-        question.candidates.par_iter().map(|candidate| (candidate, question.serve(judge, candidate, &[]))).collect();
+pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
+    let asked: Vec<Asked<'_>> = question.candidates.iter().map(Asked::plain).collect();
+    let tried = question.candidates.iter().zip(judge(&asked));
     let (mut all, mut left_out) = (Vec::new(), Vec::new());
     for (candidate, row) in tried {
         match row {
@@ -249,22 +356,8 @@ pub fn answer(scenario: &str, question: &Question, more: Vec<String>, judge: &Ju
     let safe = cheapest(&all, &usd, &|tried| tried.point.attainment_interval[0] >= target);
     let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate));
     let sensitivity = chosen.map_or_else(Vec::new, |index| sensitivity(question, judge, &all, index));
-    let quotes = question.quoted.iter().filter(|quoted| !quoted.quote.is_empty());
-    let quote = |quoted: &Quoted| format!("{}: {} $ per hour ({})", quoted.name, quoted.usd_per_gpu_hour, quoted.quote);
-    Capacity {
-        schema: SCHEMA.to_owned(),
-        scenario: scenario.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        limits: question.words(),
-        target_ratio: target,
-        points: all.into_iter().map(|tried| tried.point).collect(),
-        left_out,
-        chosen,
-        safe,
-        headroom,
-        sensitivity,
-        sources: more.into_iter().chain(quotes.map(quote)).collect(),
-    }
+    let points = all.into_iter().map(|tried| tried.point).collect();
+    Answer { points, left_out, chosen, safe, headroom, sensitivity }
 }
 
 /// The cheapest fleet that passes; of equals the one that meets more.
@@ -288,9 +381,9 @@ fn mark_front(all: &mut [Tried<'_>]) {
 /// Brackets the highest load within the target, and says what breaks above it.
 fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> Headroom {
     let mut loads: Vec<Load> = Vec::new();
-    let keys = |factor: f64| [question.peak_keys(), vec![format!("trace.load={factor}")]].concat();
+    let asked = |load: f64| Asked { load, is_peak: true, ..Asked::plain(candidate) };
     let mut meets = |factor: f64| {
-        let Ok(row) = question.serve(judge, candidate, &keys(factor)) else { return false };
+        let Ok(row) = one(judge, asked(factor)) else { return false };
         let (attainment_ratio, attainment_interval) = attainment(&row);
         loads.push(Load { factor, attainment_ratio, attainment_interval });
         attainment_ratio >= question.target_ratio
@@ -319,23 +412,15 @@ fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> He
         }
     }
     loads.sort_by(|a, b| a.factor.total_cmp(&b.factor));
-    let window = match question.peak {
-        Peak { is_whole: true, .. } => "the whole trace".to_owned(),
-        Peak { from_s, to_s, .. } => format!("{from_s:.0} s to {to_s:.0} s of the trace"),
-    };
-    let breaks = high
-        .map_or_else(|| "nothing up to there".to_owned(), |factor| breaks(question, judge, candidate, &keys(factor)));
-    let requests_per_s = question.peak.requests_per_s;
-    Headroom { window, requests_per_s, meets: low.unwrap_or(0.0), fails: high, loads, breaks }
+    let breaks =
+        high.map_or_else(|| "nothing up to there".to_owned(), |factor| breaks(question, judge, &asked(factor)));
+    Headroom { meets: low.unwrap_or(0.0), fails: high, loads, breaks }
 }
 
 /// Which limit fails first under a load, and why.
-fn breaks(question: &Question, judge: &Judge<'_>, candidate: &Candidate, load: &[String]) -> String {
-    // Each limit alone: the others are far away.
+fn breaks(question: &Question, judge: &Judge<'_>, asked: &Asked<'_>) -> String {
     let alone = |key: &'static str| {
-        let others = question.limits.iter().filter(|(other, _)| *other != key);
-        let others: Vec<String> = others.map(|(other, _)| format!("slo.{other}=1e6")).collect();
-        let row = question.serve(judge, candidate, &[load.to_vec(), others].concat()).ok()?;
+        let row = one(judge, Asked { limit: Some(key), ..asked.clone() }).ok()?;
         Some((attainment(&row).0, key, row.metrics))
     };
     let worst = question.limits.iter().filter_map(|(key, _)| alone(key)).min_by(|a, b| a.0.total_cmp(&b.0));
@@ -396,12 +481,13 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
     let near: Vec<&Tried<'_>> =
         all.iter().filter(|tried| tried.point.usd_per_hour <= NEAR * all[chosen].point.usd_per_hour).collect();
     for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
-        let serve = |tried: &&Tried<'_>| -> Option<PolicyResult> {
-            question.serve(judge, tried.candidate, &[format!("trace.load={factor}")]).ok()
-        };
-        let served: Vec<Option<PolicyResult>> = near.par_iter().map(serve).collect();
-        let again: Vec<Tried<'_>> =
-            near.iter().zip(served).filter_map(|(tried, row)| Some(question.tried(tried.candidate, &row?))).collect();
+        let asked: Vec<Asked<'_>> =
+            near.iter().map(|tried| Asked { load: factor, ..Asked::plain(tried.candidate) }).collect();
+        let again: Vec<Tried<'_>> = near
+            .iter()
+            .zip(judge(&asked))
+            .filter_map(|(tried, row)| Some(question.tried(tried.candidate, &row.ok()?)))
+            .collect();
         let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
         let best = cheapest(&again, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);
         let same = again.iter().find(|tried| tried.candidate == all[chosen].candidate);
@@ -425,7 +511,6 @@ mod tests {
 
     fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
         Question {
-            policy: "vllm-v1".to_owned(),
             candidates: uniform(replicas, &[1], &quoted, 8),
             quoted,
             target_ratio: 0.9,
@@ -439,23 +524,24 @@ mod tests {
     }
 
     /// A replica of `a` takes 1 load and one of `b` 2.5; above, attainment falls as capacity over load.
-    fn judge(keys: &[String]) -> Result<PolicyResult, String> {
-        let of =
-            |key: &str| keys.iter().rev().find_map(|item| item.strip_prefix(key)?.strip_prefix('=')).unwrap_or("1");
-        let n: f64 = of("fleet.replicas").parse().expect("a number");
-        let load: f64 = of("trace.load").parse().expect("a number");
-        let capacity = n * if of("cluster.gpu") == "'a'" { 1.0 } else { 2.5 };
-        let mut row = PolicyResult::default();
-        let met = (capacity / (1.7 * load)).min(1.0);
+    fn judge(asked: &[Asked<'_>]) -> Vec<Result<Served, String>> {
+        asked.iter().map(serve).collect()
+    }
+
+    fn serve(asked: &Asked<'_>) -> Result<Served, String> {
+        let Variation::Equal { quoted, n_replicas, .. } = asked.candidate.variation else { panic!("one group") };
+        let n = hw::Tokens(n_replicas).as_f64();
+        let met = (n * [1.0, 2.5][quoted] / (1.7 * asked.load)).min(1.0);
+        let mut row = Served::default();
         row.metrics.insert("slo_attainment_ratio".to_owned(), met);
         row.metrics.insert("cost_usd_per_mtok".to_owned(), n);
         row.interval.insert("slo_attainment_ratio".to_owned(), [0.8 * met, met]);
-        if of("cluster.gpu") == "'b'" && n > 2.0 { Err("too many".to_owned()) } else { Ok(row) }
+        if quoted == 1 && n > 2.0 { Err("too many".to_owned()) } else { Ok(row) }
     }
 
     #[test]
     fn the_cheapest_fleet_within_the_target_is_chosen_and_its_load_is_bracketed() {
-        let capacity = answer("s", &question(), Vec::new(), &judge);
+        let capacity = answer(&question(), &judge);
         // Two of `a` carry 2 of 1.7 for 2 $/h; one of `b` for 3 $/h is the next.
         let chosen = &capacity.points[capacity.chosen.expect("one is enough")];
         assert_eq!((chosen.name.as_str(), chosen.usd_per_hour), ("2 x a", 2.0));
@@ -471,7 +557,7 @@ mod tests {
 
     #[test]
     fn other_prices_and_loads_may_change_the_choice() {
-        let rows = answer("s", &question(), Vec::new(), &judge).sensitivity;
+        let rows = answer(&question(), &judge).sensitivity;
         let of = |change: &str| rows.iter().find(|row| row.change == change).expect(change).cheapest.clone();
         assert_eq!(of("price of a +20 %"), "2 x a");
         assert_eq!(of("price of b -20 %"), "2 x a");
@@ -482,7 +568,7 @@ mod tests {
     #[test]
     fn nothing_is_chosen_where_nothing_suffices() {
         let question = of(&[1], vec![quoted("a", 1.0)]);
-        let capacity = answer("s", &question, Vec::new(), &judge);
+        let capacity = answer(&question, &judge);
         assert!(capacity.chosen.is_none() && capacity.headroom.is_none() && capacity.sensitivity.is_empty());
     }
 
@@ -496,15 +582,13 @@ mod tests {
         let candidates = mixed(&groups);
         let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
         assert_eq!(names, ["2 x burst", "3 x burst", "1 x base", "1 x base + 2 x burst", "1 x base + 3 x burst"]);
-        assert_eq!(candidates[0].keys, ["fleet.group.base.replicas=0", "fleet.group.burst.replicas=2"]);
+        let expected = [("base".to_owned(), 0), ("burst".to_owned(), 2)];
+        assert_eq!(candidates[0].variation, Variation::Groups(expected.to_vec()));
         // A base replica takes 1 load, one of the bursts 0.5 but is there half of the time, and paid so. Two GPUs each at 1 and 2 dollars.
-        let judge = |keys: &[String]| -> Result<PolicyResult, String> {
-            let n = |group: &str| -> f64 {
-                let start = format!("fleet.group.{group}.replicas=");
-                keys.iter().find_map(|key| key.strip_prefix(&start)).expect("a count").parse().expect("a number")
-            };
-            let (base, burst) = (n("base"), n("burst"));
-            let mut row = PolicyResult::default();
+        let serve = |asked: &Asked<'_>| -> Result<Served, String> {
+            let Variation::Groups(groups) = &asked.candidate.variation else { panic!("groups") };
+            let [base, burst] = [hw::Tokens(groups[0].1).as_f64(), hw::Tokens(groups[1].1).as_f64()];
+            let mut row = Served::default();
             let mut add = |key: &str, value: f64| row.metrics.insert(key.to_owned(), value);
             add("makespan_s", 7200.0);
             add("slo_attainment_ratio", ((base + 0.5 * burst) / 2.0).min(1.0));
@@ -514,9 +598,10 @@ mod tests {
             add("group_replica_hours.burst", burst);
             Ok(row)
         };
+        let judge = |asked: &[Asked<'_>]| asked.iter().map(serve).collect::<Vec<_>>();
         let quoted = vec![quoted("base", 1.0), quoted("burst", 2.0)];
         let question = Question { candidates, quoted, ..question() };
-        let capacity = answer("s", &question, Vec::new(), &judge);
+        let capacity = answer(&question, &judge);
         let usd = |name: &str| capacity.points.iter().find(|point| point.name == name).expect(name).usd_per_hour;
         assert_eq!([usd("1 x base"), usd("3 x burst"), usd("1 x base + 2 x burst")], [2.0, 6.0, 6.0]);
         let chosen = &capacity.points[capacity.chosen.expect("one suffices")];
