@@ -6,7 +6,6 @@ pub mod curriculum;
 pub mod deployment;
 mod elsewhere;
 pub mod endpoint;
-pub mod kv_sharing;
 pub mod long_prompt;
 pub mod memory;
 pub mod multi_task;
@@ -200,7 +199,6 @@ pub static KINDS: &[&Card] = &[
     &deployment::CARD,
     &endpoint::CARD,
     &long_prompt::CARD,
-    &kv_sharing::CARD,
     &sparse_decode::CARD,
     &multi_task::CARD,
     &curriculum::CARD,
@@ -256,7 +254,6 @@ fn unknown(mut top: Section<'_>, asked: &str) {
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
-    let kv_sharing = kv_sharing::read::POLICIES.map(|(name, _, about)| (name, about));
     let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
     // `sparse` and `dense` are words of two kinds; here they are those of prompts.
     let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
@@ -265,7 +262,7 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let deployment = deployment::run::policies();
     let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(kv_sharing).chain(other);
+    let others = long_prompt.into_iter().chain(other);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
     serving.chain(deployment).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()

@@ -4,6 +4,8 @@ mod capacity;
 pub(crate) mod dynamics;
 mod engine;
 mod fleet;
+pub(crate) mod kv;
+mod long;
 mod operation;
 mod policies;
 pub(crate) mod requests;
@@ -36,8 +38,8 @@ use fleet::FleetSection;
 pub use fleet::ServingGroup;
 pub use operation::Operation;
 
-pub(super) const SECTIONS: [&str; 10] =
-    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect", "capacity"];
+pub(super) const SECTIONS: [&str; 11] =
+    ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -52,6 +54,8 @@ pub struct ServingChoice {
     pub limits: Limits,
     /// How the engine works besides.
     pub operation: Operation,
+    /// On what terms its replicas lend each other memory.
+    pub kv: kv::KvTerms,
     /// Names of the groups that serve; empty where all do.
     pub groups: Vec<String>,
 }
@@ -76,6 +80,10 @@ pub struct Serving {
     pub requests: Requests,
     /// Where the requests come from, in words.
     pub source: String,
+    /// From so many prompt tokens on a request counts as long, where some are made long.
+    pub long_from: Option<u32>,
+    /// What `[kv]` says.
+    pub kv: kv::KvTerms,
     /// What `[engine]` says: what holds where groups and choices say nothing else.
     pub engine: EngineSection,
     /// Memory that is not the engine's, where a group says nothing else.
@@ -221,24 +229,28 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let engine = engine::engine(reader.section("engine"));
+    let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let cluster = fleet::machine(reader, &fleet);
     let (slo, warm_up) = slo(reader.section("slo"));
     let requests = requests::requests(reader.section("trace"), folder, head.seed);
-    let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
+    let (choices, baseline) = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
-    let asked = requests.as_ref().map(|(requests, _)| requests);
+    let asked = requests.as_ref().map(|trace| &trace.requests);
     let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
-    let ((model, (cluster, reserved, tuning)), (requests, source)) = model.zip(cluster).zip(requests)?;
+    let ((model, (cluster, reserved, tuning)), trace) = model.zip(cluster).zip(requests)?;
+    let requests::Trace { requests, source, long_from } = trace;
     let mut serving = Serving {
         head: Head { baseline, expectations, ..head },
         model,
         cluster,
         requests,
         source,
+        long_from,
+        kv,
         free_parameters: engine.free_parameters(cost.sustained_flops_ratio, &choices),
         engine,
         reserved,
@@ -277,6 +289,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
         engine::memory(reader, serving);
     }
     if reader.n_errors() == before {
+        kv::check(reader, serving);
         holds(reader, serving);
     }
 }
@@ -297,8 +310,10 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in &serving.choices {
         let of_rank = |group: &ServingGroup| {
             let limits = serving.limits(choice, group);
-            // A request lies on one rank of data-parallel attention.
-            Limits { kv_blocks: limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks, ..limits }
+            // A request lies on one rank of data-parallel attention, and on whoever lends.
+            let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
+            let blocks = of_rank + kv::lendable(serving, choice, group);
+            Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
         };
         let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
         let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);

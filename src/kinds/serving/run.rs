@@ -22,7 +22,7 @@ use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{Serving, ServingChoice, ServingGroup, dynamics};
+use crate::kinds::serving::read::{Serving, ServingChoice, ServingGroup, dynamics, kv};
 use crate::kinds::{self, Kind};
 use crate::scenario::Head;
 
@@ -136,6 +136,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         links: dynamics::links(scenario, choice),
         kv_bytes_per_token: dynamics::kv_bytes(scenario),
         outages: dynamics::outages(scenario, choice),
+        lending: kv::terms_of(scenario, choice),
     };
     if let Some(planned) = scaling::asked(scenario, choice) {
         planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);
@@ -156,6 +157,10 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
         };
         let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
         metrics::fleet::add(&mut values, &fleet, &served);
+        metrics::lending::add(&mut values, &fleet, &served);
+        if let Some(tokens) = scenario.long_from {
+            metrics::by_length(&mut values, &scenario.requests, &served, tokens);
+        }
         let decisions = planner.as_ref().map(|planner| planner.steps.as_slice());
         let facts = scaling::hold(scenario, &fleet, decisions, &mut values);
         (values, source, facts)

@@ -12,7 +12,7 @@ use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// Bytes of a number in keys and values.
-const KV_ELEMENT_BYTES: u64 = 2;
+pub(super) const KV_ELEMENT_BYTES: u64 = 2;
 
 /// A link between two groups, by name.
 #[derive(Clone, Debug)]

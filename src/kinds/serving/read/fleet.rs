@@ -48,6 +48,10 @@ pub struct ServingGroup {
     pub scaling: Option<ServingScaling>,
     /// How replicas fail.
     pub failures: Option<Failures>,
+    /// Whether its replicas lend memory, where any do.
+    pub lends: bool,
+    /// Whether its replicas borrow memory, where any do.
+    pub borrows: bool,
 }
 
 /// A group as it was read.
@@ -70,6 +74,8 @@ struct Read {
     port_gb_per_s: f64,
     scaling: Option<ServingScaling>,
     failures: Option<Failures>,
+    lends: bool,
+    borrows: bool,
 }
 
 /// What the section says.
@@ -202,6 +208,8 @@ fn group(mut section: Section<'_>) -> Read {
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
+        lends: section.flag("lend", true),
+        borrows: section.flag("borrow", true),
     };
     section.finish();
     read
@@ -306,6 +314,8 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
             scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
+            lends: read.lends,
+            borrows: read.borrows,
         });
         divides(reader, serving, tp);
     }
@@ -376,6 +386,8 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
         scaling: None,
         failures: None,
+        lends: true,
+        borrows: true,
     }];
 }
 

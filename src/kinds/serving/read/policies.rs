@@ -6,6 +6,7 @@ use toml_span::value::ValueInner;
 
 use super::ServingChoice;
 use super::engine::EngineSection;
+use super::kv::{self, KvTerms};
 use super::operation::operation;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, unknown};
@@ -25,17 +26,18 @@ pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static R
 /// Reads the section: the choices in order, and the baseline.
 pub fn policies(
     mut section: Section<'_>,
-    engine: &EngineSection,
+    (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> (Vec<ServingChoice>, String) {
     let mut variants = Vec::new();
-    section.each_table("variant", &mut |table| variants.extend(variant(table, engine, router)));
+    section.each_table("variant", &mut |table| variants.extend(variant(table, (engine, kv), router)));
     let plain = |batcher: &'static dyn Batcher| ServingChoice {
         name: batcher.name().to_owned(),
         batcher,
         router,
         limits: engine.limits,
         operation: engine.operation.clone(),
+        kv: kv.clone(),
         groups: Vec::new(),
     };
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), plain(*batcher))).collect();
@@ -64,7 +66,7 @@ fn groups(section: &mut Section<'_>) -> Vec<String> {
 /// `[[policies.variant]]`: a batching policy under a name of its own.
 fn variant(
     mut section: Section<'_>,
-    engine: &EngineSection,
+    (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
     let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
@@ -101,9 +103,10 @@ fn variant(
             Finding::error(Code::FewTokens, at, what).help("every decoding sequence has its token in each iteration"),
         );
     }
+    let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
     let groups = groups(&mut section);
     section.finish();
     let router = own_router.unwrap_or(router);
     let (name, batcher) = (name?, batcher?);
-    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, groups }))
+    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, kv, groups }))
 }

@@ -9,6 +9,7 @@ use serve::lengths;
 use serve::request::Requests;
 use serve::trace::{self, Format};
 
+use super::long;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, unknown};
 
@@ -22,8 +23,18 @@ struct Taken {
     source: String,
 }
 
+/// What the section says.
+pub struct Trace {
+    /// The requests.
+    pub requests: Requests,
+    /// Where they come from, in words.
+    pub source: String,
+    /// From so many prompt tokens on a request counts as long, where some are made long.
+    pub long_from: Option<u32>,
+}
+
 /// Reads the section: the requests, and where they come from.
-pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, String)> {
+pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Trace> {
     let n = usize::try_from(section.count("requests", Some(0), 1..=100_000_000).0).expect("bounded");
     section.alternatives(&["lengths", "file"]);
     let (named, file) = (section.text("lengths"), section.text("file"));
@@ -67,8 +78,13 @@ pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(R
     };
     let asked = asked(&mut section);
     let laid = taken.and_then(|taken| lay(&mut section, taken, &asked, seed));
+    let long = section.table("long").map(long::long);
     section.finish();
-    laid
+    let (mut requests, source) = laid?;
+    if let Some(long) = &long {
+        long.lay(&mut requests, seed);
+    }
+    Some(Trace { requests, source, long_from: long.map(|long| long.tokens[0]) })
 }
 
 /// Draws from an embedded table.
