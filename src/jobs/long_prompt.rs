@@ -8,7 +8,8 @@ use engine::play::Case;
 use planner::deploy::long_prompt::{Best, Judged, Question, Way, best};
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::long_prompt::chunks::{ChunkLaw, Cut, sizes};
-use serve::long_prompt::cost::{Attention, SparseAttention, StageCost};
+use engine::cost::sparse_attention::SparseAttention;
+use serve::long_prompt::cost::{Attention, StageCost};
 use serve::long_prompt::{PromptChunk, laid, play};
 use serve::step_cost::{ReplicaConfig, StepTable};
 

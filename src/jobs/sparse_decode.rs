@@ -6,7 +6,7 @@ use std::time::Instant;
 use engine::play::Case;
 use planner::deploy::sparse_decode::{Best, Decoding, Question, best, every_choice};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use serve::sparse_weights::{SparseGemm, products};
+use engine::cost::sparse_weights::{SparseGemm, products};
 
 use super::{Header, Job, Planned};
 use crate::costs::cost_model;

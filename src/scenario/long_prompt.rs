@@ -7,7 +7,7 @@ use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use serve::long_prompt::chunks::{ChunkLaw, Grain};
 use serve::long_prompt::memory::Degrees;
-use serve::long_prompt::sparse::{self, Budget, KERNELS, Kernel};
+use engine::cost::sparse_attention::{self, Budget, KERNELS, Kernel};
 use toml_span::value::ValueInner;
 
 use super::expect::{self, Expectation};

@@ -240,8 +240,12 @@ pub struct Counts {
     pub n_verified: u64,
     /// Tokens that they gave.
     pub verified_tokens: u64,
+    /// Chunks of prompts computed.
+    pub n_chunks: u64,
     /// Ticks with an iteration under way.
     pub busy_ticks: u64,
+    /// Ticks that a stage computed, on average over stages; only where there are several.
+    pub stage_ticks: u64,
     /// Requests in the system, integrated over ticks.
     pub request_ticks: u128,
 }
@@ -314,9 +318,15 @@ impl<'a> Replica<'a> {
         self.tokens_max().saturating_sub(taken)
     }
 
-    /// Tokens of one prompt in an iteration: it stays on one rank of data-parallel attention.
-    const fn chunk_max(&self) -> u32 {
-        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    /// Tokens of one prompt in an iteration after `past` tokens: it stays on one rank of data-parallel attention, and has a chunk in each
+    /// micro-batch.
+    fn chunk_max(&self, past: u32) -> u32 {
+        let (table, tokens_max) = (&self.engine.table, self.engine.limits.tokens_max);
+        let stages = table.lanes().stages;
+        if table.chunking().is_none() {
+            return tokens_max.saturating_mul(stages);
+        }
+        (0..stages).fold(0, |taken: u32, _| taken.saturating_add(table.chunk_max(past.saturating_add(taken)).min(tokens_max)))
     }
 
     /// Sequences that run at once, over all ranks.
@@ -396,7 +406,7 @@ impl<'a> Replica<'a> {
         while left > 0 && index < self.prefilling.len() {
             let id = self.prefilling[index];
             let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
             let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
             let mut is_there = true;
             while is_there && !self.pool.take(missing) {
@@ -454,7 +464,7 @@ impl<'a> Replica<'a> {
         if cut == Cut::Never && rest > budget {
             return false;
         }
-        let tokens = rest.min(budget).min(self.chunk_max());
+        let tokens = rest.min(budget).min(self.chunk_max(cached_tokens));
         let covered = if reserve == Reserve::Whole { target } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         // An idle replica has to start with someone.
