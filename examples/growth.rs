@@ -7,7 +7,8 @@ use std::error::Error;
 use std::time::Instant;
 
 use plotters::prelude::*;
-use skrull_sim::pipeline;
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
 use skrull_sim::scenario::{self, Overrides};
 
 const RUNS: usize = 5;
@@ -15,8 +16,9 @@ const RUNS: usize = 5;
 /// Median seconds of a step with keys laid over the shipped scenario, and its model's layers.
 fn seconds(set: &[String], n_layers: Option<u64>) -> Result<f64, Box<dyn Error>> {
     let (source, folder) = scenario::find("scale/12k-gpus")?;
-    let checked = scenario::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
-    let mut scenario = checked.scenario.ok_or_else(|| format!("{:?}", checked.findings))?;
+    let checked = kinds::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
+    let scenario = checked.scenario.ok_or_else(|| format!("{:?}", checked.findings))?;
+    let mut scenario = scenario.training().expect("a training step").clone();
     if let Some(n_layers) = n_layers {
         scenario.problem.model.n_layers = n_layers;
     }

@@ -16,13 +16,11 @@ mod validate;
 use std::io::Write;
 use std::process::ExitCode;
 
-use reports::RunResult;
-
 use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::diagnostic::{self, Code, Severity};
-use crate::jobs::Job;
-use crate::pipeline;
-use crate::scenario::{self, Overrides, Scenario};
+use crate::kinds::training::read::Scenario;
+use crate::kinds::{self, Kind};
+use crate::scenario::{self, Overrides};
 
 pub use capacity::capacity_of;
 
@@ -101,50 +99,22 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
-/// A scenario of any kind.
-enum Loaded {
-    Training(Box<Scenario>),
-    Job(Box<dyn Job>),
-}
-
-impl Loaded {
-    /// Names of what it compares, in order.
-    fn choices(&self) -> Vec<&str> {
-        match self {
-            Self::Training(scenario) => scenario.policies.iter().map(|choice| choice.name.as_str()).collect(),
-            Self::Job(job) => job.header().choices,
-        }
-    }
-
-    /// Runs every choice.
-    fn run(&self) -> RunResult {
-        match self {
-            Self::Training(scenario) => pipeline::run(scenario, &|_| {}).result,
-            Self::Job(job) => job.run(&|_| {}),
-        }
-    }
-}
-
 /// Reads the training scenario of a command line; warnings go to standard error.
-fn load(args: &ScenarioArgs) -> Result<Scenario, Failure> {
-    match load_any(args)? {
-        Loaded::Training(scenario) => Ok(*scenario),
-        Loaded::Job(job) => {
-            let what = format!("`{}` is not of kind `training`, and this verb takes no other", job.header().name);
-            Err(Failure::input(Code::WrongKind, what + "\n  = `skrull-sim run` takes every kind"))
-        }
-    }
+fn load_training(args: &ScenarioArgs) -> Result<Scenario, Failure> {
+    let scenario = load(args)?;
+    scenario.training().cloned().ok_or_else(|| {
+        let what = format!("`{}` is not of kind `training`, and this verb takes no other", scenario.head().name);
+        Failure::input(Code::WrongKind, what + "\n  = `skrull-sim run` takes every kind")
+    })
 }
 
 /// Reads the scenario of a command line; warnings go to standard error.
-fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
+fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let overrides = Overrides { set: args.set.clone(), seed: args.seed };
-    let checked = scenario::check(source, &folder, &overrides);
+    let checked = kinds::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
-    let training = checked.scenario.map(|scenario| Loaded::Training(Box::new(scenario)));
-    let loaded = training.or_else(|| checked.job.map(Loaded::Job));
-    let Some(loaded) = loaded else {
+    let Some(scenario) = checked.scenario else {
         let errors = checked.findings.iter().filter(|finding| finding.severity == Severity::Error);
         let footer = diagnostic::footer(errors.map(|finding| finding.code));
         return Err(Failure::Input(format!("{rendered}\n\n{footer}")));
@@ -152,7 +122,7 @@ fn load_any(args: &ScenarioArgs) -> Result<Loaded, Failure> {
     if !rendered.is_empty() {
         let _ = writeln!(std::io::stderr(), "{rendered}\n");
     }
-    Ok(loaded)
+    Ok(scenario)
 }
 
 /// Uses so many threads.

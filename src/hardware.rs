@@ -15,8 +15,8 @@ use rayon::prelude::*;
 use train::Problem;
 use train::plan::Plan;
 
-use crate::pipeline::{self, Decided};
-use crate::scenario::{PolicyChoice, Scenario};
+use crate::kinds::training::read::{PolicyChoice, Scenario};
+use crate::kinds::training::run::{self as pipeline, Decided};
 
 /// A policy's plan and the tasks of its first step.
 pub struct Planned {

@@ -6,7 +6,6 @@ mod costs;
 pub mod diagnostic;
 mod gate;
 pub mod hardware;
-pub mod jobs;
-pub mod pipeline;
+pub mod kinds;
 pub mod scenario;
 mod text_file;

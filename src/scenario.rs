@@ -1,146 +1,20 @@
-//! Scenario files: TOML with the position of every value → a checked `Scenario`.
+//! What scenario files of every kind share: TOML with the position of every value, sections that many kinds have, expectations.
 //!
 //! All findings come at once; an unknown key names the nearest known one. `--set section.key=value` is laid over the file and
-//! checked the same way. Sections are in files of their own; what only shows between them is in `scenario/checks.rs`.
+//! checked the same way. Which sections a scenario has, its kind knows (`kinds/<kind>/read.rs`); nothing here knows a kind.
 
-mod checks;
-mod cluster;
-mod compression;
-mod cost;
-pub mod curriculum;
-pub mod endpoint;
+pub mod cluster;
+pub mod cost;
 pub mod expect;
-pub mod kv_sharing;
-pub mod long_prompt;
-pub mod memory;
-mod model;
-pub mod multi_task;
-mod parallel;
-pub mod phases;
-mod policies;
-pub mod pool;
+pub mod model;
 pub mod reader;
-pub mod rental;
-mod run_list;
-mod search;
-mod sections;
-pub mod serving;
-pub mod sparse_decode;
-mod stragglers;
-mod training;
-mod workload;
+pub mod run_list;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use engine::cost::profile::Profile;
-use planner::Value;
-use planner::train::compression::Question;
-use planner::train::search::space::Space;
-use train::Problem;
-use train::layout::ContextExchange;
-use train::plan::Origin;
-use train::problem::Recompute;
-use train::schedule::Schedule;
-
-use crate::diagnostic::{Code, Finding, Severity, Source};
-use crate::jobs::{self, Job};
+use crate::diagnostic::Source;
 use crate::text_file;
-use expect::Expectation;
-
-/// A policy that a scenario runs.
-#[derive(Clone, Debug, Default)]
-pub struct PolicyChoice {
-    /// Name in results: the policy's own, or the variant's.
-    pub name: String,
-    /// Name in the table of policies.
-    pub policy: String,
-    /// Parameters, checked against the card.
-    pub parameters: BTreeMap<String, Value>,
-    /// Pipeline schedule, where it is not the scenario's.
-    pub schedule: Option<&'static Schedule>,
-    /// Chunks per pipeline rank, where they are not the scenario's.
-    pub chunks: Option<u32>,
-    /// Context degree, where it is not the scenario's; the data-parallel degree takes what remains.
-    pub cp: Option<u32>,
-    /// Exchange inside context groups, where it is not the scenario's.
-    pub exchange: Option<ContextExchange>,
-    /// Activation recompute, where it is not the scenario's.
-    pub recompute: Option<Recompute>,
-    /// Merging of similar tokens before the all-to-all.
-    pub compression: Option<Question>,
-    /// Layers of every stage that recompute, where it is not the scenario's.
-    pub recompute_layers: Option<u32>,
-}
-
-impl PolicyChoice {
-    /// The problem that this policy is asked.
-    #[must_use]
-    pub fn problem(&self, problem: &Problem) -> Problem {
-        let mut problem = problem.clone();
-        problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
-        let execution = &mut problem.execution;
-        execution.recompute = self.recompute.unwrap_or(execution.recompute);
-        execution.recompute_layers = self.recompute_layers.unwrap_or(execution.recompute_layers);
-        if let Some(cp) = self.cp {
-            let ranks = problem.layout.dp * problem.layout.cp;
-            problem.layout.cp = cp;
-            problem.layout.dp = ranks / cp.max(1);
-        }
-        let schedule = self.schedule.filter(|_| problem.layout.pp > 1);
-        problem.schedule = schedule.unwrap_or(problem.schedule);
-        let wanted = self.chunks.unwrap_or_else(|| match schedule {
-            Some(schedule) => u32::try_from(schedule.n_chunks).expect("few chunks"),
-            None => problem.layout.chunks,
-        });
-        problem.layout.chunks = parallel::chunks_of(problem.schedule, problem.layout.pp, wanted);
-        problem
-    }
-}
-
-/// A checked scenario.
-#[derive(Clone, Debug)]
-pub struct Scenario {
-    /// Name.
-    pub name: String,
-    /// What every policy is asked.
-    pub problem: Problem,
-    /// Layouts to look at, where the layout is searched for.
-    pub search: Option<Space>,
-    /// Policies, in order.
-    pub policies: Vec<PolicyChoice>,
-    /// Policy that speed-ups are relative to.
-    pub baseline: String,
-    /// Measured profile; `None` for the datasheet roofline.
-    pub profile: Option<Profile>,
-    /// Whether a query outside the measured hull is an error.
-    pub strict_hull: bool,
-    /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
-    pub sustained_flops_ratio: f64,
-    /// Parameters that were fitted and not measured, as sentences.
-    pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
-    /// The file as it was read, with what was laid over it.
-    pub origin: Origin,
-}
-
-/// Words of `kind`.
-fn kinds() -> Vec<&'static str> {
-    std::iter::once("training").chain(jobs::KINDS.iter().map(|kind| kind.name)).collect()
-}
-
-/// A read scenario with its warnings, or everything that is wrong with it.
-pub struct Checked {
-    /// Text that findings point into.
-    pub source: Source,
-    /// Findings; warnings only when a scenario is there.
-    pub findings: Vec<Finding>,
-    /// The scenario, when it is of training and there is no error.
-    pub scenario: Option<Scenario>,
-    /// The job, when it is of another kind and there is no error.
-    pub job: Option<Box<dyn Job>>,
-}
+use reader::Section;
 
 /// What the command line lays over the file.
 #[derive(Clone, Debug, Default)]
@@ -273,30 +147,20 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
     Err(format!("cannot read scenario `{name}`; {hint}"))
 }
 
-/// Reads and checks a scenario.
-#[must_use]
-pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
-    let mut findings = Vec::new();
-    let (mut scenario, mut job) = (None, None);
-    match toml_span::parse(&source.text) {
-        Ok(value) => {
-            let mut reader = reader::Reader::new(value, &mut findings);
-            reader.lay_over(&overrides.set);
-            let asked = reader.peek("kind").map(str::to_owned);
-            match jobs::KINDS.iter().find(|kind| asked.as_deref() == Some(kind.name)) {
-                Some(kind) => job = (kind.read)(&mut reader, &source, folder, overrides),
-                // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
-                None if asked.as_deref().is_some_and(|kind| kind != "training") => {
-                    reader.top(&[]).word("kind", 0, &kinds());
-                }
-                None => scenario = sections::read(&mut reader, &source, folder, overrides),
-            }
-        }
-        Err(error) => {
-            let at = error.span.start..error.span.end.max(error.span.start + 1);
-            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
-        }
-    }
-    let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
-    Checked { source, findings, scenario: scenario.filter(|_| !failed), job: job.filter(|_| !failed) }
+/// Name and seed, which every kind has at its top, and `kind` itself, which was looked at before.
+pub fn head(top: &mut Section<'_>, source: &Source, overrides: &Overrides) -> (String, u64) {
+    let name = name(top, source);
+    top.text("kind");
+    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+    (name, overrides.seed.unwrap_or(seed))
+}
+
+/// The scenario's name: given, or that of its file.
+fn name(top: &mut Section<'_>, source: &Source) -> String {
+    let stem =
+        Path::new(&source.path).file_stem().map_or("scenario".into(), |stem| stem.to_string_lossy().into_owned());
+    let stem = stem.trim_end_matches(" (shipped)").to_owned();
+    let Some((name, at)) = top.text("name") else { return stem };
+    top.plain_name(&name, at);
+    name
 }

@@ -2,15 +2,16 @@
 
 use skrull_sim::commands;
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
 const SMALL: [&str; 4] =
     ["trace.requests=1500", "capacity.replicas=[1,2,4]", "capacity.peak_s=30.0", "capacity.attainment_ratio=0.95"];
 
-fn checked(set: &[&str]) -> scenario::Checked {
+fn checked(set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find("serving/capacity").expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 #[test]
@@ -21,7 +22,7 @@ fn both_sides_of_the_bracket_are_what_runs_give() {
     for other in found.points.iter().filter(|other| other.usd_per_hour < chosen.usd_per_hour) {
         assert!(other.attainment_ratio < 0.95, "{} is cheaper than {}", other.name, chosen.name);
     }
-    let job = checked(&SMALL).job.expect("a good scenario");
+    let job = checked(&SMALL).scenario.expect("a good scenario");
     let peak = job.capacity().expect("it asks").peak;
     let headroom = found.headroom.expect("a fleet is chosen");
     let fails = headroom.fails.expect("some load is too much");
@@ -38,7 +39,7 @@ fn both_sides_of_the_bracket_are_what_runs_give() {
             format!("trace.load={load}"),
         ];
         let set: Vec<&str> = SMALL.iter().copied().chain(fleet.iter().map(String::as_str)).collect();
-        checked(&set).job.expect("a good scenario").run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
+        checked(&set).scenario.expect("a good scenario").run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
     };
     let (below, above) = (attainment(headroom.meets), attainment(fails));
     assert!(below >= 0.95 && above < 0.95, "{below} at {}, {above} at {fails}", headroom.meets);
@@ -57,7 +58,7 @@ fn what_is_wrong_is_named() {
         (&["slo={}"], "`[slo]` has no limit"),
     ] {
         let checked = checked(set);
-        assert!(checked.job.is_none(), "{set:?} was accepted");
+        assert!(checked.scenario.is_none(), "{set:?} was accepted");
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(text.contains(expected), "{set:?}:\n{text}");
     }
@@ -79,8 +80,9 @@ fn a_mixed_fleet_is_varied_by_group() {
     let run = |set: &[&str]| {
         let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
         let set = SMALL.iter().chain(set).map(|text| (*text).to_owned()).collect();
-        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
-        let job = checked.job.unwrap_or_else(|| panic!("{}", diagnostic::render(&checked.source, &checked.findings)));
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let job =
+            checked.scenario.unwrap_or_else(|| panic!("{}", diagnostic::render(&checked.source, &checked.findings)));
         job.run(&|_| {}).results[0].metrics["slo_attainment_ratio"]
     };
     let by_hand = run(&["fleet.group.reserved.replicas=1", "fleet.group.on-demand.replicas=2"]);
@@ -98,8 +100,8 @@ fn a_mixed_fleet_is_varied_by_group() {
     ] {
         let (source, folder) = scenario::find("serving/capacity-mixed").expect("shipped");
         let set = set.iter().map(|text| (*text).to_owned()).collect();
-        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
         let text = diagnostic::render(&checked.source, &checked.findings);
-        assert!(checked.job.is_none() && text.contains(expected), "{expected}:\n{text}");
+        assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
     }
 }

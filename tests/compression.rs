@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 
 use reports::RunResult;
-use skrull_sim::pipeline;
-use skrull_sim::scenario::{self, Overrides, Scenario};
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::read::Scenario;
+use skrull_sim::kinds::training::run as pipeline;
+use skrull_sim::scenario::{self, Overrides};
 
 fn read(set: &[&str]) -> Scenario {
     let (source, folder) = scenario::find("moe/lsh-gpt-15b").expect("shipped");
     let set = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
-    checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings))
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    super::training(checked)
 }
 
 fn run(set: &[&str]) -> RunResult {
@@ -69,8 +71,8 @@ fn the_same_seed_gives_the_same_functions_and_another_one_other_tokens() {
     let counted = |seed: &str| {
         let (source, folder) = scenario::find("moe/lsh-hashes").expect("shipped");
         let set = vec![format!("seed={seed}"), "policies.run=[\"q6\"]".to_owned(), "policies.baseline=q6".to_owned()];
-        let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
-        let result = pipeline::run(&checked.scenario.expect("a scenario"), &|_| {}).result;
+        let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+        let result = pipeline::run(&super::training(checked), &|_| {}).result;
         result.results[0].planner.as_ref().expect("facts").figures["output_error_ratio"]
     };
     assert_eq!(counted("1").to_bits(), counted("1").to_bits());

@@ -2,20 +2,21 @@
 
 use reports::{PolicyResult, RunResult};
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
 const NAME: &str = "curriculum/gradual-qwen2-7b";
 
-fn checked(set: &[&str]) -> scenario::Checked {
+fn checked(set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(NAME).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn run(set: &[&str]) -> RunResult {
     let checked = checked(set);
     let messages = diagnostic::render(&checked.source, &checked.findings);
-    checked.job.unwrap_or_else(|| panic!("{set:?}:\n{messages}")).run(&|_| {})
+    checked.scenario.unwrap_or_else(|| panic!("{set:?}:\n{messages}")).run(&|_| {})
 }
 
 fn row<'r>(run: &'r RunResult, policy: &str) -> &'r PolicyResult {
@@ -71,8 +72,8 @@ fn the_papers_growth_is_met_only_by_fitting_and_the_fit_is_named() {
     let text = std::fs::read_to_string(bare).expect("a scenario");
     let text = text.replace("[calibrate]\nmastered_growth_ratio = 0.24\n", "");
     let source = diagnostic::Source { path: "bare.toml".to_owned(), text };
-    let checked = scenario::check(source, std::path::Path::new(""), &Overrides::default());
-    let run = checked.job.expect("the section may be absent").run(&|_| {});
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    let run = checked.scenario.expect("the section may be absent").run(&|_| {});
     assert!((growth(&run) - 0.24).abs() > 0.01, "{}", growth(&run));
     assert!(run.cost_model.free_parameters.iter().all(|words| !words.contains("fitted so that")));
 }

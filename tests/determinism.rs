@@ -1,10 +1,10 @@
 //! The same scenario gives the same bytes, on any number of threads, outside `measured`.
 
-use skrull_sim::pipeline;
+use skrull_sim::kinds::training::run as pipeline;
 
 fn bytes(threads: usize) -> String {
     let checked = super::check(&super::root().join("scenarios/quickstart.toml"));
-    let scenario = checked.scenario.expect("a good scenario");
+    let scenario = super::training(checked);
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
     let mut result = pool.install(|| pipeline::run(&scenario, &|_| {})).result;
     for row in &mut result.results {

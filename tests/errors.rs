@@ -1,6 +1,7 @@
 //! Every file of `scenarios/bad/` is refused with the message that its snapshot holds.
 
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
 #[test]
@@ -12,7 +13,7 @@ fn every_bad_scenario_is_refused_with_its_message() {
         for path in super::files(&super::root().join("scenarios/bad"), "toml") {
             let checked = super::check(&path);
             let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
-            assert!(checked.scenario.is_none() && checked.job.is_none(), "{name} was accepted");
+            assert!(checked.scenario.is_none(), "{name} was accepted");
             insta::assert_snapshot!(name, diagnostic::render(&checked.source, &checked.findings));
         }
     });
@@ -22,7 +23,7 @@ fn every_bad_scenario_is_refused_with_its_message() {
 fn the_command_line_is_checked_like_the_file() {
     let (source, folder) = scenario::find("quickstart").expect("shipped");
     let set = ["training.batch_sise=3".to_owned(), "parallel.cp=5".to_owned(), "nonsense".to_owned()];
-    let checked = scenario::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
+    let checked = kinds::check(source, &folder, &Overrides { set: set.to_vec(), ..Overrides::default() });
     let text = diagnostic::render(&checked.source, &checked.findings);
     assert!(text.contains("unknown key `training.batch_sise`"), "{text}");
     assert!(text.contains("cp 5"), "{text}");
@@ -33,8 +34,8 @@ fn the_command_line_is_checked_like_the_file() {
 fn another_source_of_lengths_on_the_command_line_stands_for_that_of_the_file() {
     let (source, folder) = scenario::find("quickstart").expect("shipped");
     let set = vec!["workload.tokens=4096".to_owned()];
-    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
-    let lengths = checked.scenario.expect("a scenario").problem.workload.lengths;
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let lengths = super::training(checked).problem.workload.lengths;
     assert!(lengths.iter().all(|length| *length == 4096));
 }
 

@@ -2,8 +2,11 @@
 
 use engine::cost::profile::Profile;
 use skrull_sim::diagnostic::{Code, Severity, Source};
-use skrull_sim::scenario::{self, Checked, Overrides};
-use skrull_sim::{hardware, pipeline};
+use skrull_sim::hardware;
+use skrull_sim::kinds::training::read::Scenario;
+use skrull_sim::kinds::training::run as pipeline;
+use skrull_sim::kinds::{self, Checked};
+use skrull_sim::scenario::{self, Overrides};
 
 /// Numbers at the ends of what a file can hold, and values of every other type.
 const HOSTILE: [&str; 17] = [
@@ -38,7 +41,7 @@ fn dice(name: &str) -> impl FnMut(usize) -> usize {
 /// Reads a text as the file of a shipped scenario.
 fn read(name: &str, text: String) -> Checked {
     let source = Source { path: name.to_owned(), text };
-    scenario::check(source, &super::root().join("scenarios"), &Overrides::default())
+    kinds::check(source, &super::root().join("scenarios"), &Overrides::default())
 }
 
 /// A text without the line, or with another one in its place.
@@ -71,7 +74,7 @@ fn one_hostile_value_never_panics() {
             continue;
         };
         let n_errors = checked.findings.iter().filter(|finding| finding.severity == ERROR).count();
-        if (checked.scenario.is_some() || checked.job.is_some()) != (n_errors == 0) {
+        if checked.scenario.is_some() != (n_errors == 0) {
             wrong.push(format!("{name}: `{line}` is refused without a word"));
         }
         let nameless = checked.findings.iter().filter(|finding| finding.what.contains("``"));
@@ -102,7 +105,7 @@ fn a_key_more_is_found_in_every_section_of_every_scenario() {
             let checked = read(name, with(text, at, "no_such_key = 1"));
             let codes = [Code::UnknownKey, Code::UnknownParameter, Code::WrongUnits];
             let is_found = checked.findings.iter().any(|finding| codes.contains(&finding.code));
-            if !is_found || checked.scenario.is_some() || checked.job.is_some() {
+            if !is_found || checked.scenario.is_some() {
                 wrong.push(format!("{name}, line {}: a key that nobody reads is taken", at + 1));
             }
         }
@@ -123,7 +126,7 @@ fn a_scenario_that_is_cut_off_or_lacks_a_line_never_panics() {
         let checked = std::panic::catch_unwind(|| read(name, changed));
         let checked = checked.unwrap_or_else(|_| panic!("{name}: line {at} left out or all after it cut"));
         let has_error = checked.findings.iter().any(|finding| finding.severity == ERROR);
-        assert!((checked.scenario.is_some() || checked.job.is_some()) != has_error, "{name}: refused without a word");
+        assert!(checked.scenario.is_some() != has_error, "{name}: refused without a word");
     }
 }
 
@@ -132,7 +135,7 @@ fn a_changed_profile_is_refused_in_words_or_answers() {
     let mut draw = dice("profiles");
     let names: Vec<&str> = calibrate::profiles::names().into_iter().collect();
     let scenario = read("small", scenario::shipped("quickstart").expect("shipped").replace("= 256", "= 8"));
-    let scenario = scenario.scenario.expect("a good scenario");
+    let scenario = super::training(scenario);
     for _ in 0..150 {
         let text = calibrate::profiles::embedded(names[draw(names.len())]).expect("listed");
         let (_, line, changed) = hostile_line(text, &mut draw);
@@ -141,7 +144,7 @@ fn a_changed_profile_is_refused_in_words_or_answers() {
         assert!(Profile::parse(&key_more).is_err(), "a key that nobody reads is taken");
         for text in [changed, cut] {
             let Ok(profile) = Profile::parse(&text) else { continue };
-            let scenario = scenario::Scenario { profile: Some(profile), ..scenario.clone() };
+            let scenario = Scenario { profile: Some(profile), ..scenario.clone() };
             let ran = std::panic::catch_unwind(|| pipeline::run(&scenario, &|_| {}).result);
             assert!(ran.is_ok(), "`{line}` of a profile panics");
         }
@@ -170,7 +173,7 @@ fn hostile_json(text: &str, draw: &mut impl FnMut(usize) -> usize) -> String {
 fn a_changed_plan_is_refused_in_words_or_laid_out() {
     let mut draw = dice("plans");
     let checked = read("validate/cpu-small", scenario::shipped("validate/cpu-small").expect("shipped").to_owned());
-    let scenario = checked.scenario.expect("a good scenario");
+    let scenario = super::training(checked);
     let cost = pipeline::cost_model(&scenario);
     let planned = hardware::plans(&scenario, cost.as_ref()).remove(0).1.unwrap_or_else(|why| panic!("{why}"));
     let text = serde_json::to_string_pretty(&planned.decision.plan).expect("a plan has a JSON form");
@@ -188,7 +191,7 @@ fn a_changed_plan_is_refused_in_words_or_laid_out() {
 fn a_changed_result_is_refused_in_words_or_compared() {
     let mut draw = dice("results");
     let checked = read("small", scenario::shipped("quickstart").expect("shipped").replace("= 256", "= 8"));
-    let result = pipeline::run(&checked.scenario.expect("a good scenario"), &|_| {}).result;
+    let result = pipeline::run(&super::training(checked), &|_| {}).result;
     let text = reports::json::render(&result).expect("finite figures");
     let folder = std::env::temp_dir().join(format!("skrull-sim-{}-results", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a temporary folder");

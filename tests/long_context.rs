@@ -1,14 +1,16 @@
 //! Claims of the long-context papers on batches and sizes that no scenario file holds.
 
-use skrull_sim::pipeline;
-use skrull_sim::scenario::{self, Overrides, Scenario};
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::read::Scenario;
+use skrull_sim::kinds::training::run as pipeline;
+use skrull_sim::scenario::{self, Overrides};
 
 /// A shipped scenario laid over by `set`.
 fn job(name: &str, seed: u64, set: &[&str]) -> Scenario {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|item| (*item).to_owned()).collect();
-    let checked = scenario::check(source, &folder, &Overrides { set, seed: Some(seed) });
-    checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings))
+    let checked = kinds::check(source, &folder, &Overrides { set, seed: Some(seed) });
+    super::training(checked)
 }
 
 /// A metric of a policy.

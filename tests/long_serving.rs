@@ -2,18 +2,19 @@
 
 use reports::RunResult;
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
-fn checked(name: &str, set: &[&str]) -> scenario::Checked {
+fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn run(name: &str, set: &[&str]) -> RunResult {
     let checked = checked(name, set);
     let messages = diagnostic::render(&checked.source, &checked.findings);
-    checked.job.unwrap_or_else(|| panic!("{set:?}:\n{messages}")).run(&|_| {})
+    checked.scenario.unwrap_or_else(|| panic!("{set:?}:\n{messages}")).run(&|_| {})
 }
 
 fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {
@@ -146,7 +147,7 @@ fn shared_memory_holds_contexts_that_grow_with_the_instances() {
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
     for (name, set) in [("serving/distkv", "trace.requests=200"), ("serving/qwen-1m", "prompt.tokens=100000")] {
-        let job = checked(name, &[set]).job.expect("a good scenario");
+        let job = checked(name, &[set]).scenario.expect("a good scenario");
         let bytes = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
             let mut result = pool.install(|| job.run(&|_| {}));

@@ -19,13 +19,16 @@ mod rental;
 mod scaling;
 mod scenarios;
 mod serving;
+mod style;
 mod tidy;
 mod training;
 
 use std::path::{Path, PathBuf};
 
 use skrull_sim::diagnostic::Source;
-use skrull_sim::scenario::{self, Checked, Overrides};
+use skrull_sim::kinds::training::read::Scenario;
+use skrull_sim::kinds::{self, Checked};
+use skrull_sim::scenario::Overrides;
 
 /// Root of the repository.
 fn root() -> &'static Path {
@@ -47,9 +50,15 @@ fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     found
 }
 
+/// The training scenario that was read.
+fn training(checked: Checked) -> Scenario {
+    let scenario = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
+    scenario.training().expect("a scenario of a training step").clone()
+}
+
 /// Reads a scenario of the repository; its path in messages is relative to the root.
 fn check(path: &Path) -> Checked {
     let shown = path.strip_prefix(root()).expect("below the root").display().to_string();
     let text = std::fs::read_to_string(path).expect("a readable scenario");
-    scenario::check(Source { path: shown, text }, path.parent().expect("a folder"), &Overrides::default())
+    kinds::check(Source { path: shown, text }, path.parent().expect("a folder"), &Overrides::default())
 }

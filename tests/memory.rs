@@ -4,17 +4,18 @@ use std::path::Path;
 
 use reports::RunResult;
 use skrull_sim::diagnostic::Source;
-use skrull_sim::scenario::{self, Checked, Overrides};
+use skrull_sim::kinds::{self, Checked};
+use skrull_sim::scenario::{self, Overrides};
 
 fn checked(name: &str, set: &[&str]) -> Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn of_text(text: &str) -> Checked {
     let source = Source { path: "memory.toml".to_owned(), text: text.to_owned() };
-    scenario::check(source, Path::new(""), &Overrides::default())
+    kinds::check(source, Path::new(""), &Overrides::default())
 }
 
 fn metric(run: &RunResult, policy: &str, key: &str) -> f64 {
@@ -93,7 +94,7 @@ fn a_step_given_as_data_is_evicted_as_by_hand() {
         let limit = (limit_bytes + 0.5) / 1_073_741_824.0;
         let checked = of_text(&CHAIN.replace("LIMIT", &format!("{limit:.12}")));
         let text = skrull_sim::diagnostic::render(&checked.source, &checked.findings);
-        checked.job.unwrap_or_else(|| panic!("{text}")).run(&|_| {})
+        checked.scenario.unwrap_or_else(|| panic!("{text}")).run(&|_| {})
     };
     let near =
         |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9 * expected, "{found}, not {expected}");
@@ -123,7 +124,7 @@ fn more_memory_never_costs_more_and_enough_costs_nothing() {
     let run = |gib: u32| {
         let memory = format!("cluster.memory_gib={gib}");
         let set = [&ONE_SIZE[..], &["policies.baseline='dynamic'", memory.as_str(), "compiler.check_us=0"]].concat();
-        checked("compiler/llama-1b-codealpaca", &set).job.expect("a good scenario").run(&|_| {})
+        checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario").run(&|_| {})
     };
     let mut before = [f64::INFINITY; 2];
     for gib in [36, 40, 44, 52, 80] {
@@ -157,17 +158,17 @@ fn a_schedule_updates_weights_as_their_gradients_come() {
         "policies.baseline='dynamic'",
         "compiler.fragmentation=1",
     ];
-    let run = checked("compiler/llama-1b-codealpaca", &set).job.expect("a good scenario").run(&|_| {});
+    let run = checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario").run(&|_| {});
     let saved = metric(&run, "dynamic", "peak_memory_bytes") - metric(&run, "scheduled", "peak_memory_bytes");
     assert!((0.5e9..2.2e9).contains(&saved), "{saved}");
 }
 
 #[test]
 fn a_plan_file_holds_the_order_the_candidates_and_what_goes() {
-    let job = checked("compiler/llama-1b-codealpaca", &ONE_SIZE).job;
+    let job = checked("compiler/llama-1b-codealpaca", &ONE_SIZE).scenario;
     let set = [&ONE_SIZE[..], &["policies.baseline='dynamic'"]].concat();
     assert!(job.is_none(), "the baseline is not among the policies");
-    let job = checked("compiler/llama-1b-codealpaca", &set).job.expect("a good scenario");
+    let job = checked("compiler/llama-1b-codealpaca", &set).scenario.expect("a good scenario");
     let json = job.plan("bladedisc++").expect("it decides").expect("a plan").json;
     let program = &json["batches"][0]["compiled"][0]["programs"][0];
     let candidates = program["candidates"].as_array().expect("candidates");

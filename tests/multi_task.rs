@@ -1,13 +1,14 @@
 //! Several tasks through one model: what needs a whole scenario with another key.
 
 use reports::RunResult;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
 fn run(name: &str, set: &[&str]) -> RunResult {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|&key| key.to_owned()).collect();
-    let checked = scenario::check(source, &folder, &Overrides { set, ..Overrides::default() });
-    checked.job.expect("a scenario of several tasks").run(&|_| {})
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    checked.scenario.expect("a scenario of several tasks").run(&|_| {})
 }
 
 #[test]
@@ -36,7 +37,7 @@ fn no_way_is_below_the_bound_and_shares_of_an_iteration_add_up() {
 #[test]
 fn a_plan_names_every_piece_with_its_devices() {
     let (source, folder) = scenario::find("multi-task/example").expect("shipped");
-    let job = scenario::check(source, &folder, &Overrides::default()).job.expect("a scenario of several tasks");
+    let job = kinds::check(source, &folder, &Overrides::default()).scenario.expect("a scenario of several tasks");
     let plan = job.plan("spindle").expect("it plans").expect("it has a plan");
     let pieces = plan.json["pieces"].as_array().expect("a list").clone();
     let layers = |name: &str| -> u64 {

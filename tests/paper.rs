@@ -2,12 +2,12 @@
 //!
 //! Free parameter: `host_overhead_per_layer_us = 50`, one value for all set-ups (docs/skrull.md).
 
-use skrull_sim::pipeline;
+use skrull_sim::kinds::training::run as pipeline;
 
 /// Speed-up of Skrull over DeepSpeed.
 fn speedup(name: &str) -> f64 {
     let checked = super::check(&super::root().join("scenarios/skrull").join(format!("{name}.toml")));
-    let run = pipeline::run(&checked.scenario.expect("a good scenario"), &|_| {});
+    let run = pipeline::run(&super::training(checked), &|_| {});
     run.result.speedup_ratio["skrull"]
 }
 

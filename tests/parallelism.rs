@@ -7,8 +7,10 @@ use engine::task::{Role, Stream};
 use engine::{Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use hw::{BytesPerSecond, Rank};
-use skrull_sim::pipeline::{self, Decided};
-use skrull_sim::scenario::{self, Overrides, Scenario};
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::read::Scenario;
+use skrull_sim::kinds::training::run::{self as pipeline, Decided};
+use skrull_sim::scenario::{self, Overrides};
 use train::lower::training::{Fold, lower_folded};
 
 /// A small job with every kind of parallelism, laid over by `set`.
@@ -33,8 +35,8 @@ fn job(set: &[&str]) -> Scenario {
         "expect={}",
     ];
     let all: Vec<String> = base.iter().chain(set).map(|item| (*item).to_owned()).collect();
-    let checked = scenario::check(source, &folder, &Overrides { set: all, ..Overrides::default() });
-    checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings))
+    let checked = kinds::check(source, &folder, &Overrides { set: all, ..Overrides::default() });
+    super::training(checked)
 }
 
 /// Times of the step at one fold.

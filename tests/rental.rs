@@ -1,12 +1,13 @@
 //! Rental scenarios through the shell: the paper's example, budgets, replays, plan files, and messages about input.
 
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
-fn checked(name: &str, set: &[&str]) -> scenario::Checked {
+fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 #[test]
@@ -17,7 +18,7 @@ fn more_budget_never_ends_later() {
         "cloud/milp-example",
         &[&list, "policies.run=['cost-efficiency']", "policies.baseline='cost-efficiency'"],
     )
-    .job;
+    .scenario;
     let result = job.expect("a good scenario").run(&|_| {});
     let mut before = f64::INFINITY;
     for (row, budget) in result.results.iter().zip(budgets) {
@@ -33,7 +34,7 @@ fn more_budget_never_ends_later() {
 
 #[test]
 fn a_plan_file_says_what_to_rent_and_what_holds_it_back() {
-    let job = checked("cloud/milp-example", &[]).job.expect("a good scenario");
+    let job = checked("cloud/milp-example", &[]).scenario.expect("a good scenario");
     let planned = job.plan("cost-efficiency@8").expect("renting decides").expect("a plan");
     let replicas = planned.json["replicas"].as_array().expect("a list");
     let names: Vec<&str> = replicas.iter().filter_map(|row| row["configuration"].as_str()).collect();
@@ -74,7 +75,7 @@ fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
         ("serving/qwen-1m", "best", "limited by attention", "at least", "runner-up"),
         ("serving/flash-llm", "flash-llm", "limited by the largest batch", "at most", "runner-up"),
     ] {
-        let job = checked(name, &[]).job.expect("a good scenario");
+        let job = checked(name, &[]).scenario.expect("a good scenario");
         let planned = job.plan(policy).expect("a decision").expect("a plan");
         for words in [limit, bound, second, "gap"] {
             assert!(planned.words.contains(words), "{name} {policy}: no `{words}` in\n{}", planned.words);
@@ -96,7 +97,7 @@ fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
 
 #[test]
 fn a_plan_of_phases_lists_groups_and_routes() {
-    let job = checked("cloud/thunderserve-4x4", &[]).job.expect("a good scenario");
+    let job = checked("cloud/thunderserve-4x4", &[]).scenario.expect("a good scenario");
     for (policy, n_phases) in [("colocated", 2), ("thunderserve", 1)] {
         let planned = job.plan(policy).expect("a decision").expect("a plan");
         let groups = planned.json["groups"].as_array().expect("a list");
@@ -138,7 +139,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ("cloud/hetero-6gpu", "replica.tp=[0]", "holds something that is no degree"),
     ] {
         let checked = checked(name, &[set]);
-        assert!(checked.job.is_none(), "{set} was accepted");
+        assert!(checked.scenario.is_none(), "{set} was accepted");
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(text.contains(expected), "{set}:\n{text}");
     }

@@ -2,18 +2,19 @@
 
 use reports::{PolicyResult, RunResult};
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
-fn checked(set: &[&str]) -> scenario::Checked {
+fn checked(set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find("serving/sla-planner").expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn run(set: &[&str]) -> RunResult {
     let checked = checked(set);
     let text = diagnostic::render(&checked.source, &checked.findings);
-    checked.job.unwrap_or_else(|| panic!("{text}")).run(&|_| {})
+    checked.scenario.unwrap_or_else(|| panic!("{text}")).run(&|_| {})
 }
 
 fn row<'r>(result: &'r RunResult, policy: &str) -> &'r PolicyResult {
@@ -74,7 +75,7 @@ fn the_same_seed_gives_the_same_bill_and_other_seeds_another() {
         let (source, folder) = scenario::find("serving/sla-planner").expect("shipped");
         let set = vec!["trace.requests=4000".to_owned(), "policies.run=['fixed-peak','sla-kalman']".to_owned()];
         let overrides = Overrides { set, seed: Some(seed) };
-        let result = scenario::check(source, &folder, &overrides).job.expect("a good scenario").run(&|_| {});
+        let result = kinds::check(source, &folder, &overrides).scenario.expect("a good scenario").run(&|_| {});
         result.results.iter().map(|row| row.metrics["cost_usd"].to_bits()).collect::<Vec<_>>()
     };
     assert_eq!(of(1), of(1));
@@ -105,7 +106,7 @@ fn what_does_not_fit_a_planner_is_named() {
         (vec!["fleet.group.peak.replicas=0"], "no group of `fixed-peak` has a replica"),
     ] {
         let checked = checked(&set);
-        assert!(checked.job.is_none(), "{set:?} was accepted");
+        assert!(checked.scenario.is_none(), "{set:?} was accepted");
         let text = diagnostic::render(&checked.source, &checked.findings);
         assert!(text.contains(expected), "{set:?}:\n{text}");
     }

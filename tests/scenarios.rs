@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use skrull_sim::diagnostic;
 use skrull_sim::scenario::expect;
-use skrull_sim::{diagnostic, pipeline};
 
 #[test]
 fn every_scenario_runs_and_meets_its_expectations() {
@@ -14,17 +14,15 @@ fn every_scenario_runs_and_meets_its_expectations() {
         }
         let checked = super::check(&path);
         let messages = diagnostic::render(&checked.source, &checked.findings);
-        if let Some(job) = &checked.job {
-            let misses = expect::misses(job.header().expectations, &job.run(&|_| {}));
-            assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
+        let scenario = checked.scenario.unwrap_or_else(|| panic!("{messages}"));
+        let result = scenario.run(&|_| {});
+        let misses = expect::misses(scenario.head().expectations, &result);
+        assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
+        if scenario.training().is_none() {
             continue;
         }
-        let scenario = checked.scenario.unwrap_or_else(|| panic!("{messages}"));
-        let run = pipeline::run(&scenario, &|_| {});
-        let misses = expect::misses(&scenario.expectations, &run.result);
-        assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
-        assert!(run.result.results.iter().any(|row| row.status == "ok"), "{}", path.display());
-        for row in run.result.results.iter().filter(|row| row.status == "ok") {
+        assert!(result.results.iter().any(|row| row.status == "ok"), "{}", path.display());
+        for row in result.results.iter().filter(|row| row.status == "ok") {
             lost_time_adds_up(&row.metrics, &format!("{}: {}", path.display(), row.policy));
         }
     }

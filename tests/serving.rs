@@ -1,27 +1,28 @@
 //! Serving scenarios through the shell: the shipped one, its figures, and messages about traces and memory.
 
 use skrull_sim::diagnostic;
+use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 
-fn checked(set: &[&str]) -> scenario::Checked {
+fn checked(set: &[&str]) -> kinds::Checked {
     checked_of("serving/azure-conv", set)
 }
 
-fn checked_of(name: &str, set: &[&str]) -> scenario::Checked {
+fn checked_of(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
     let set = set.iter().map(|text| (*text).to_owned()).collect();
-    scenario::check(source, &folder, &Overrides { set, ..Overrides::default() })
+    kinds::check(source, &folder, &Overrides { set, ..Overrides::default() })
 }
 
 fn messages(set: &[&str]) -> String {
     let checked = checked(set);
-    assert!(checked.job.is_none(), "{set:?} was accepted");
+    assert!(checked.scenario.is_none(), "{set:?} was accepted");
     diagnostic::render(&checked.source, &checked.findings)
 }
 
 #[test]
 fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
-    let scenario = checked(&["trace.requests=2000"]).job.expect("a good scenario");
+    let scenario = checked(&["trace.requests=2000"]).scenario.expect("a good scenario");
     let bytes = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         let mut result = pool.install(|| scenario.run(&|_| {}));
@@ -35,7 +36,7 @@ fn the_same_seed_gives_the_same_bytes_on_any_number_of_threads() {
 #[test]
 fn more_replicas_wait_less_and_cost_more() {
     let figures = |set: &[&str]| {
-        let scenario = checked(set).job.expect("a good scenario");
+        let scenario = checked(set).scenario.expect("a good scenario");
         scenario.run(&|_| {}).results[0].metrics.clone()
     };
     let base = ["cluster.gpus_per_node=4", "fleet.usd_per_gpu_hour=2.0", "trace.requests=4000"];
@@ -84,7 +85,7 @@ fn what_is_wrong_is_named_with_the_nearest_right_name() {
 #[test]
 fn a_group_of_the_scenarios_own_gpus_is_the_plain_fleet() {
     let metrics = |set: &[&str]| {
-        let scenario = checked(set).job.expect("a good scenario");
+        let scenario = checked(set).scenario.expect("a good scenario");
         scenario.run(&|_| {}).results[0].metrics.clone()
     };
     let base = ["cluster.gpus_per_node=4", "trace.requests=2000"];

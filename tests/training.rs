@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use reports::PolicyResult;
-use skrull_sim::pipeline;
+use skrull_sim::kinds;
+use skrull_sim::kinds::training::run as pipeline;
 use skrull_sim::scenario::{self, Overrides};
 
 fn run(set: &[&str]) -> BTreeMap<String, PolicyResult> {
@@ -14,8 +15,8 @@ fn run(set: &[&str]) -> BTreeMap<String, PolicyResult> {
             .to_vec();
     all.push("policies.run=[\"deepspeed\", \"megatron\", \"best_fit\", \"skrull\"]".to_owned());
     all.extend(set.iter().map(|item| (*item).to_owned()));
-    let checked = scenario::check(source, &folder, &Overrides { set: all, ..Overrides::default() });
-    let scenario = checked.scenario.unwrap_or_else(|| panic!("{:?}", checked.findings));
+    let checked = kinds::check(source, &folder, &Overrides { set: all, ..Overrides::default() });
+    let scenario = super::training(checked);
     let rows = pipeline::run(&scenario, &|_| {}).result.results;
     rows.into_iter().map(|row| (row.policy.clone(), row)).collect()
 }

@@ -6,6 +6,7 @@
 //! 7/8 of that in 1.40 ms, 335 GB/s per GPU, below the 450 GB/s of the links; any other reading exceeds them.
 
 mod serving;
+mod table;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,11 +17,13 @@ use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::Document;
 use hw::{Cluster, Dtype};
-use polars::prelude::*;
 use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::fit::{self, Row};
+
+pub(crate) use table::Table;
+pub use table::TableError;
 
 /// Why a table could not be imported.
 #[derive(Debug, Error)]
@@ -30,7 +33,7 @@ pub enum ImportError {
     Missing(PathBuf, &'static str),
     /// The table could not be read.
     #[error("{0}: {1}")]
-    Table(PathBuf, PolarsError),
+    Table(PathBuf, TableError),
     /// The device is not in the catalogue.
     #[error("`{0}` is not in the GPU catalogue")]
     Device(String),
@@ -107,37 +110,6 @@ fn find(dir: &Path, folder: &str, file: &'static str) -> Result<PathBuf, ImportE
     versions.retain(|path| path.is_file());
     versions.sort();
     versions.pop().ok_or(ImportError::Missing(parent, file))
-}
-
-pub(crate) struct Table {
-    path: PathBuf,
-    frame: DataFrame,
-}
-
-impl Table {
-    pub(crate) fn read(path: PathBuf) -> Result<Self, ImportError> {
-        let read = || CsvReadOptions::default().try_into_reader_with_file_path(Some(path.clone()))?.finish();
-        match read() {
-            Ok(frame) => Ok(Self { path, frame }),
-            Err(error) => Err(ImportError::Table(path, error)),
-        }
-    }
-
-    pub(crate) fn numbers(&self, column: &str) -> Result<Vec<f64>, ImportError> {
-        let read = || {
-            let cast = self.frame.column(column)?.cast(&DataType::Float64)?;
-            Ok(cast.f64()?.iter().map(|value| value.unwrap_or(f64::NAN)).collect())
-        };
-        read().map_err(|error| ImportError::Table(self.path.clone(), error))
-    }
-
-    pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
-        let read = || {
-            let cast = self.frame.column(column)?.cast(&DataType::String)?;
-            Ok(cast.str()?.iter().map(|value| value.unwrap_or("").to_owned()).collect())
-        };
-        read().map_err(|error| ImportError::Table(self.path.clone(), error))
-    }
 }
 
 fn axis(name: &str, knots: &[f64]) -> Axis {

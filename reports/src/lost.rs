@@ -1,6 +1,6 @@
 //! A policy's step against the certified lower bound, and the largest causes of the difference, in words.
 
-use train::metrics::causes::Cause;
+use engine::cause::Cause;
 
 use crate::PolicyResult;
 use crate::quantity::{duration, percent};

@@ -3,22 +3,23 @@
 use reports::capacity::{Capacity, html, markdown};
 use reports::{PolicyResult, RunResult};
 
-use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
+use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format, ScenarioArgs};
 use crate::diagnostic::Code;
-use crate::jobs::capacity::{Question, answer};
+use crate::kinds;
+use crate::kinds::capacity::{Question, answer};
 use crate::scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
-    let Loaded::Job(job) = load_any(&args.scenario)? else { return Err(nothing_asked(&args.scenario.scenario)) };
-    let question = job.capacity().ok_or_else(|| nothing_asked(job.header().name))?;
+    let job = load(&args.scenario)?;
+    let question = job.capacity().ok_or_else(|| nothing_asked(job.head().name))?;
     let ScenarioArgs { scenario, set, seed, .. } = &args.scenario;
     let overrides = Overrides { set: set.clone(), seed: *seed };
     let found =
-        of(scenario, &overrides, job.header().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let dir = out_dir(&args.scenario, job.header().name)?;
+        of(scenario, &overrides, job.head().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let dir = out_dir(&args.scenario, job.head().name)?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
@@ -45,10 +46,10 @@ pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
     let (source, folder) = scenario::find(name)?;
     let overrides = Overrides { set: set.clone(), ..Overrides::default() };
-    let checked = scenario::check(source, &folder, &overrides);
-    let job = checked.job.ok_or_else(|| why(&checked.findings))?;
+    let checked = kinds::check(source, &folder, &overrides);
+    let job = checked.scenario.ok_or_else(|| why(&checked.findings))?;
     let question = job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))?;
-    of(name, &overrides, job.header().name, question)
+    of(name, &overrides, job.head().name, question)
 }
 
 fn nothing_asked(name: &str) -> Failure {
@@ -67,8 +68,8 @@ fn of(file: &str, overrides: &Overrides, name: &str, question: &Question) -> Res
     let run = |keys: &[String]| {
         let set = [overrides.set.clone(), keys.to_vec()].concat();
         let overrides = Overrides { set, ..overrides.clone() };
-        let checked = scenario::check(source.clone(), &folder, &overrides);
-        let job = checked.job.ok_or_else(|| why(&checked.findings))?;
+        let checked = kinds::check(source.clone(), &folder, &overrides);
+        let job = checked.scenario.ok_or_else(|| why(&checked.findings))?;
         Ok::<RunResult, String>(job.run(&|_| {}))
     };
     let judge = |keys: &[String]| -> Result<PolicyResult, String> {

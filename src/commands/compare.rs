@@ -10,10 +10,11 @@ use rayon::prelude::*;
 use reports::RunResult;
 use reports::comparison::{self, Comparison};
 
-use super::{Failure, Loaded, load_any, print, threads, write};
+use super::{Failure, load, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
 use crate::diagnostic::Code;
 use crate::gate::Gate;
+use crate::kinds::Kind;
 
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
@@ -69,7 +70,7 @@ fn is_result(input: &str) -> bool {
 /// Every scenario with every seed, in parallel, collected by index.
 fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     let variations = vary::variations(&args.vary).map_err(|why| Failure::input(Code::WrongVariation, why))?;
-    let mut batches: Vec<(String, Loaded)> = Vec::new();
+    let mut batches: Vec<(String, Box<dyn Kind>)> = Vec::new();
     for name in &args.inputs {
         for variation in &variations {
             for offset in 0..args.seeds {
@@ -80,12 +81,12 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     out: None,
                     jobs: None,
                 };
-                batches.push((variation.label(name), load_any(&scenario)?));
+                batches.push((variation.label(name), load(&scenario)?));
             }
         }
     }
     if let Some(baseline) = &args.baseline {
-        let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
+        let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.head().choices).collect();
         if !known.contains(&baseline.as_str()) {
             let near = crate::diagnostic::nearest(baseline, known)
                 .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
@@ -99,7 +100,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     let runs: Vec<RunResult> = batches
         .par_iter()
         .map(|(label, batch)| {
-            let result = batch.run();
+            let result = batch.run(&|_| {});
             bar.inc(1);
             RunResult { scenario: label.clone(), ..result }
         })

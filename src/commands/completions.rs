@@ -13,7 +13,7 @@ use crate::scenario::EMBEDDED;
 pub fn completions(shell: Shell) -> Result<(), Failure> {
     let scenarios = || EMBEDDED.iter().map(|(name, _)| *name);
     let policies = || planner::train::policies::POLICIES.iter().map(|policy| policy.card().name);
-    let policies = || policies().chain(crate::jobs::policies().into_iter().map(|(_, name, _)| name));
+    let policies = || policies().chain(crate::kinds::policies().into_iter().map(|(_, name, _)| name));
     let mut command = Cli::command()
         .mut_subcommand("init", |verb| verb.mut_arg("from", |arg| arg.value_parser(one_of(scenarios()))))
         .mut_subcommand("show", |verb| verb.mut_arg("name", |arg| arg.value_parser(one_of(names()))))

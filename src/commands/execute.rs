@@ -10,8 +10,11 @@ use super::calibrate::open;
 use super::{Failure, print, write};
 use crate::cli::ExecuteArgs;
 use crate::diagnostic::{self, Code, Source};
-use crate::scenario::{self, Overrides, Scenario};
-use crate::{hardware, pipeline};
+use crate::hardware;
+use crate::kinds;
+use crate::kinds::training::read::Scenario;
+use crate::kinds::training::run as pipeline;
+use crate::scenario::Overrides;
 
 /// Runs the verb.
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
@@ -61,8 +64,8 @@ fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
     let overrides = Overrides { set: origin.set, seed: origin.seed };
     let source = Source { path: origin.scenario, text: origin.text };
     let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
-    let checked = scenario::check(source, &folder, &overrides);
-    match checked.scenario {
+    let checked = kinds::check(source, &folder, &overrides);
+    match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
         Some(scenario) => Ok((plan, scenario)),
         None => Err(unusable(path, &diagnostic::render(&checked.source, &checked.findings))),
     }

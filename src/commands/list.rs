@@ -13,7 +13,7 @@ pub fn list(kind: Kind) -> Result<(), Failure> {
     let rows: Vec<(String, String)> = match kind {
         Kind::Policies => {
             let training = planner::train::policies::POLICIES.iter().map(|p| (p.card().name, p.card().about));
-            let others = crate::jobs::policies().into_iter().map(|(_, name, about)| (name, about));
+            let others = crate::kinds::policies().into_iter().map(|(_, name, about)| (name, about));
             training.chain(others).map(|(name, about)| (name.to_owned(), about.to_owned())).collect()
         }
         Kind::Routers => serve::router::ROUTERS.iter().map(|r| (r.name.to_owned(), r.about.to_owned())).collect(),
@@ -149,7 +149,7 @@ pub fn show(name: &str) -> Result<(), Failure> {
         return print(&format!("workload {name}\n{about}\n"));
     }
     let routers = serve::router::ROUTERS.iter().map(|router| ("router", router.name, router.about));
-    let policies = crate::jobs::policies();
+    let policies = crate::kinds::policies();
     if let Some((kind, _, about)) = policies.iter().copied().chain(routers).find(|(_, known, _)| *known == name) {
         return print(&format!("{kind} {name}\n{about}\n"));
     }
@@ -172,7 +172,7 @@ pub fn names() -> Vec<&'static str> {
     names.extend(engine::model::embedded_names());
     names.extend(distribution::names());
     names.extend(lengths::names());
-    names.extend(crate::jobs::policies().into_iter().map(|(_, name, _)| name));
+    names.extend(crate::kinds::policies().into_iter().map(|(_, name, _)| name));
     names.extend(serve::router::ROUTERS.iter().map(|router| router.name));
     names.extend(calibrate::profiles::names());
     names.extend(EMBEDDED.iter().map(|(name, _)| *name));

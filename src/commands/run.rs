@@ -4,53 +4,34 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use reports::{Picture, RunResult};
+use reports::RunResult;
 
-use super::{Failure, Loaded, load_any, out_dir, print, threads, write};
+use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::diagnostic::Code;
-use crate::jobs::Job;
-use crate::pipeline::{self, Run};
-use crate::scenario::Scenario;
+use crate::kinds::{Kind, Run};
 use crate::scenario::expect::{self, Expectation};
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
-    let scenario = match load_any(&args.scenario)? {
-        Loaded::Training(scenario) => *scenario,
-        Loaded::Job(_) if args.strict_hull => {
-            let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
-            return Err(Failure::input(Code::WrongKind, what));
-        }
-        Loaded::Job(job) => return run_job(args, job.as_ref()),
-    };
-    let bar = progress(args, scenario.policies.len());
-    let run = pipeline::run(&scenario, &|name| {
+    let scenario = load(&args.scenario)?;
+    if args.strict_hull && scenario.strict_hull().is_none() {
+        let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
+        return Err(Failure::input(Code::WrongKind, what));
+    }
+    let head = scenario.head();
+    let bar = progress(args, head.choices.len());
+    let run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
-    hull(args, &scenario, &run)?;
-    let dir = out_dir(&args.scenario, &scenario.name)?;
-    save(&scenario, &run, &dir)?;
+    hull(args, scenario.as_ref(), &run.result)?;
+    let dir = out_dir(&args.scenario, head.name)?;
+    save(&run, &dir)?;
     show(args, &run.result, &dir)?;
-    judge(args, &scenario.expectations, &run.result)
-}
-
-/// Runs a scenario of another kind than training.
-fn run_job(args: &RunArgs, job: &dyn Job) -> Result<(), Failure> {
-    let bar = progress(args, job.header().choices.len());
-    let result = job.run(&|name| {
-        bar.set_message(name.to_owned());
-        bar.inc(1);
-    });
-    bar.finish_and_clear();
-    let dir = out_dir(&args.scenario, job.header().name)?;
-    write(&dir.join("result.json"), &json(&result)?)?;
-    write(&dir.join("report.html"), &reports::html::render(&result, &[]))?;
-    show(args, &result, &dir)?;
-    judge(args, job.header().expectations, &result)
+    judge(args, head.expectations, &run.result)
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {
@@ -96,8 +77,9 @@ fn progress(args: &RunArgs, n: usize) -> ProgressBar {
 }
 
 /// Says what lies outside the measured hull; an error when the scenario is strict.
-fn hull(args: &RunArgs, scenario: &Scenario, run: &Run) -> Result<(), Failure> {
-    let facts = &run.result.cost_model;
+fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), Failure> {
+    let Some(is_strict) = scenario.strict_hull() else { return Ok(()) };
+    let facts = &result.cost_model;
     if facts.outside_hull_ratio < 0.005 {
         return Ok(());
     }
@@ -106,7 +88,7 @@ fn hull(args: &RunArgs, scenario: &Scenario, run: &Run) -> Result<(), Failure> {
         facts.outside_hull_ratio * 100.0,
         facts.outside_hull.join(", ")
     );
-    if args.strict_hull || scenario.strict_hull {
+    if args.strict_hull || is_strict {
         return Err(Failure::input(Code::OutsideHull, share));
     }
     if !args.quiet {
@@ -118,19 +100,8 @@ fn hull(args: &RunArgs, scenario: &Scenario, run: &Run) -> Result<(), Failure> {
     Ok(())
 }
 
-fn save(scenario: &Scenario, run: &Run, dir: &Path) -> Result<(), Failure> {
-    let batch = scenario.problem.workload.batch_size;
-    let pictures: Vec<Picture<'_>> = run
-        .pictures
-        .iter()
-        .map(|(policy, played)| Picture {
-            policy,
-            graph: &played.graph,
-            timeline: &played.timeline,
-            lengths: &scenario.problem.workload.lengths[..batch],
-            device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
-        })
-        .collect();
+fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
+    let pictures = run.pictures();
     write(&dir.join("result.json"), &json(&run.result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures))?;
     for picture in &pictures {

@@ -11,19 +11,19 @@ use engine::{CostModel, Timeline};
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{bar, failed, fit, measure, open, slug, table};
-use super::{Failure, load, out_dir, print, threads, write};
+use super::{Failure, load_training, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::diagnostic::Code;
 use crate::gate::Gate;
 use crate::hardware::{self, Planned};
-use crate::pipeline;
-use crate::scenario::Scenario;
+use crate::kinds::training::read::Scenario;
+use crate::kinds::training::run as pipeline;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let gates = gates(&args.gate)?;
-    let scenario = load(&args.scenario)?;
+    let scenario = load_training(&args.scenario)?;
     let mut device = open(&args.device.device)?;
     same_device(args, &scenario, device.as_ref())?;
     if !args.device.unchecked {

@@ -7,7 +7,7 @@ use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
 
 /// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
-pub(super) const RESERVED_GIB: f64 = 2.0;
+pub(crate) const RESERVED_GIB: f64 = 2.0;
 
 /// The cluster's base: a named machine, or a GPU of the catalogue with its usual network.
 fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {

@@ -173,11 +173,11 @@ pub fn best(question: &Question<'_>) -> Result<Best, String> {
 #[cfg(test)]
 mod tests {
     use engine::cost::roofline::Roofline;
-    use engine::play::Case;
+    use engine::cost::sparse_attention as sparse;
     use engine::cost::sparse_attention::SparseAttention;
+    use engine::play::Case;
     use serve::long_prompt::cost::Attention;
     use serve::long_prompt::memory::Degrees;
-    use engine::cost::sparse_attention as sparse;
     use serve::step_cost::{ReplicaConfig, StepTable};
 
     use super::*;

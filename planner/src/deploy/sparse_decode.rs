@@ -7,11 +7,11 @@
 use engine::CostModel;
 use engine::Model;
 use engine::cost::Estimate;
+use engine::cost::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use engine::play::Case;
 use engine::task::Op;
 use hw::{Bytes, Cluster};
 use serve::decode_attention::kv_bytes_per_token;
-use engine::cost::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use serve::step_cost::{ReplicaConfig, StepLoad, StepTable, span_of};
 
 /// Bytes of an element.

@@ -9,13 +9,14 @@
 use std::collections::BTreeMap;
 
 use engine::CostModel;
+use engine::compression::{Compression, ExpertRows};
+use engine::layer;
 use hw::Seconds;
 use train::Problem;
 use train::compression::hash::Family;
 use train::compression::merge::{self, Merging, StandIn};
 use train::compression::tokens::{self, Similarity};
-use train::compression::{Compression, ExpertRows};
-use train::lower::{layer, training};
+use train::lower::training;
 use train::plan::MicroBatch;
 
 /// Functions of one layer at most.
@@ -90,7 +91,7 @@ pub struct Choice {
 #[must_use]
 pub fn rows_per_expert(problem: &Problem) -> f64 {
     let Some(experts) = problem.model.experts else { return 0.0 };
-    f(layer::dispatched(problem, experts, problem.bucket_tokens)) / f(experts.n_routed)
+    f(layer::dispatched(&problem.shard(), experts, problem.bucket_tokens)) / f(experts.n_routed)
 }
 
 /// Functions for every layer.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use train::metrics::causes::Cause;
+use engine::cause::Cause;
 
 use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px};
 use crate::RunResult;

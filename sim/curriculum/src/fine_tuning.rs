@@ -5,17 +5,21 @@
 //! Adam step. Replicas of a tensor group share the batch and reduce the adapters' gradients behind the last backward. Left out: the pause of
 //! a last batch that is not full, and reading data. Units: tokens, bytes, seconds.
 
-use hw::{Bytes, Rank, Seconds};
+use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::cost::{CostModel, Estimate, Source};
+use engine::layer;
+use engine::model::Model;
 use engine::play::Case;
+use engine::task::Ops;
 use engine::task::{Collective, Op};
-use train::lower::layer;
+use train::layout::{ContextExchange, Layout, Zero};
 use train::lower::training::parts;
 use train::memory;
 use train::plan::{MicroBatch, Place, Placement};
-use train::problem::Problem;
+use train::problem::{Execution, Problem};
 use train::stage::{Stage, stages};
+use train::workload::Workload;
 
 /// Bytes of a trained parameter: value 2, gradient 2, master copy and two moments 12.
 const BYTES_PER_TRAINED_PARAMETER: u64 = 16;
@@ -72,6 +76,24 @@ pub struct Step {
     pub memory: Bytes,
 }
 
+/// The training question of replicas of `tp` GPUs that share a batch.
+#[must_use]
+pub fn replicas(model: &Model, cluster: &Cluster, tp: u32, dp: u32, host_per_layer: Seconds) -> Problem {
+    let layout = Layout::data_and_context(dp, 1, Zero::Off, ContextExchange::Gather);
+    Problem {
+        model: model.clone(),
+        cluster: cluster.clone(),
+        layout: Layout { tp, expert_tp: tp, sequence_parallel: false, ..layout },
+        schedule: train::schedule::named("1f1b").expect("the table has 1F1B"),
+        workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
+        dtype: Dtype::Bf16,
+        execution: Execution { host_overhead_per_layer: host_per_layer, ..Execution::default() },
+        bucket_tokens: 1,
+        reserved_memory: Bytes::ZERO,
+        seed: 0,
+    }
+}
+
 impl FineTuning {
     /// Inputs and outputs of a layer's matrices, cut over the tensor group.
     fn matrices(&self) -> Vec<[u64; 2]> {
@@ -104,9 +126,10 @@ impl FineTuning {
         let (problem, stage) = (&self.problem, self.stage());
         let weights = memory::states(problem, &[stage]).parameters;
         let states = weights.0 + self.n_trained() * BYTES_PER_TRAINED_PARAMETER;
-        let per_token = memory::on_device(problem, memory::activation_bytes_per_token(problem, &stage))
-            + memory::working_bytes_per_token(problem, &stage)
-            + memory::logit_bytes_per_token(problem);
+        let per_token =
+            memory::on_device(problem, engine::memory::activation_bytes_per_token(&problem.shard(), &stage))
+                + engine::memory::working_bytes_per_token(&problem.shard(), &stage)
+                + engine::memory::logit_bytes_per_token(&problem.shard());
         let per_example = per_token * self.example_tokens;
         let room = problem.cluster.gpu.memory.0.saturating_sub(problem.reserved_memory.0 + states);
         let held = (room / per_example.max(1)).min(examples);
@@ -126,7 +149,7 @@ impl FineTuning {
     }
 
     /// Products of all adapters: forward, gradients of inputs, gradients of the factors, and what they add to the layer's own.
-    fn adapters(&self, tokens: u64) -> layer::Ops {
+    fn adapters(&self, tokens: u64) -> Ops {
         let (r, m, dtype) = (self.lora_rank, tokens, self.problem.dtype);
         let gemm = |m, n, k| Op::Gemm { m, n, k, dtype };
         // Reads two, writes one.
@@ -142,7 +165,7 @@ impl FineTuning {
     }
 
     /// Adam over the adapters, and the reduction of their gradients over replicas.
-    fn update(&self) -> layer::Ops {
+    fn update(&self) -> Ops {
         let (n, layout) = (self.n_trained(), &self.problem.layout);
         let mut ops = layer::optimizer(hw::Tokens(n).as_f64());
         if layout.dp > 1 {
@@ -198,15 +221,13 @@ impl FineTuning {
 mod tests {
     use super::*;
     use engine::cost::roofline::Roofline;
-    use serve::step_cost::ReplicaConfig;
     use train::lower::training::lower;
     use train::plan::{Plan, Step as PlanStep};
 
     fn tuning(gpu: &str, tp: u32, dp: u32) -> FineTuning {
         let model = engine::model::embedded("qwen2.5-7b").expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu(gpu).expect("listed"), 1, 8);
-        let mut problem = ReplicaConfig::new(&model, &cluster, tp).problem();
-        problem.layout.dp = dp;
+        let problem = replicas(&model, &cluster, tp, dp, Seconds::ZERO);
         FineTuning { problem, lora_rank: 16, example_tokens: 64, batch_examples: 64 }
     }
 

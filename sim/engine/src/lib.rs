@@ -3,12 +3,18 @@
 //! Read `task.rs` first: the task graph is the waist of training, and the simulator and the hardware executor are two interpreters of
 //! it. Training and serving rest on this crate and do not know each other. No file, clock, thread or solver is touched here.
 
+pub mod cause;
+pub mod compression;
 pub mod cost;
+pub mod layer;
+pub mod memory;
 pub mod model;
 pub mod play;
 pub mod queue;
 pub mod random;
+pub mod shard;
 pub mod share;
+pub mod stage;
 pub mod task;
 pub mod timeline;
 pub mod validation;

@@ -158,6 +158,23 @@ pub enum Pass {
     Backward,
 }
 
+/// What a rank computes of a micro-batch in one go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PassKind {
+    /// Forward.
+    Forward,
+    /// Gradients of inputs and weights together.
+    Backward,
+    /// Gradients of inputs only; the stage before can go on.
+    Input,
+    /// Gradients of weights only; nothing waits for it but the end.
+    Weight,
+}
+
+/// Operations with their repeat counts.
+pub type Ops = Vec<(Op, u32)>;
+
 /// Direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CopyKind {

@@ -8,9 +8,9 @@ use hw::Bytes;
 
 use crate::decode_attention::kv_bytes_per_token;
 use crate::step_cost::ReplicaConfig;
+use engine::memory::stage_parameters;
 use engine::model::Model;
-use train::memory::stage_parameters;
-use train::stage::{Stage, stages};
+use engine::stage::Stage;
 
 /// Memory of one GPU of a replica, in the stage that has the least room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Capacity {
 
 /// Memory of the stage with the least room for tokens, where `room` bytes may be used.
 fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
-    let problem = deployment.problem();
+    let shard = deployment.shard();
     let element = deployment.dtype.bytes();
     let tensor_degree = deployment.tensor_degree;
     let draft = deployment.draft.map_or((0, 0), |draft| {
@@ -49,17 +49,17 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, element);
     let of_stage = |stage: &Stage| {
-        let (shared, experts) = stage_parameters(&problem, stage);
-        let saved = deployment.sparse_weights.map_or(0, |layers| {
-            layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0
-        });
+        let (shared, experts) = stage_parameters(&shard, stage);
+        let saved = deployment
+            .sparse_weights
+            .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
         let dense = Bytes::from_f64((shared + experts) * Bytes(element).as_f64());
         let weights = Bytes(dense.0.saturating_sub(saved) + draft.0);
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
         Capacity { weights, kv, bytes_per_token, n_ranks: deployment.lanes().ranks }
     };
-    let capacities = stages(&problem).iter().map(of_stage).collect::<Vec<_>>();
+    let capacities = deployment.stages().iter().map(of_stage).collect::<Vec<_>>();
     let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);
     capacities.into_iter().min_by_key(tokens).expect("a model has a stage")
 }

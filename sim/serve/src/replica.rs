@@ -326,7 +326,8 @@ impl<'a> Replica<'a> {
         if table.chunking().is_none() {
             return tokens_max.saturating_mul(stages);
         }
-        (0..stages).fold(0, |taken: u32, _| taken.saturating_add(table.chunk_max(past.saturating_add(taken)).min(tokens_max)))
+        (0..stages)
+            .fold(0, |taken: u32, _| taken.saturating_add(table.chunk_max(past.saturating_add(taken)).min(tokens_max)))
     }
 
     /// Sequences that run at once, over all ranks.

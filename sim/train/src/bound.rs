@@ -23,14 +23,13 @@ use hw::GroupShape;
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position, Zero};
-use crate::lower::layer;
 use crate::lower::training::{self, mixed};
-use crate::memory;
 use crate::plan::PipelineShape;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
+use engine::layer;
 use engine::task::{Collective, Document, Op, Pass};
 
 /// Ratio of neighbouring sizes on the grid.
@@ -172,17 +171,17 @@ impl<'a> Floor<'a> {
     /// Forward and backward of `tokens` tokens through the whole model on one rank, attention left out.
     fn micro_batch_s(&self, tokens: u64) -> f64 {
         let (problem, stage) = (&self.problem, &self.stage);
-        let mut ops = layer::embedding(problem, tokens);
+        let mut ops = layer::embedding(&problem.shard(), tokens);
         for kind in [PassKind::Forward, PassKind::Backward] {
             let n = stage.n_layers();
-            ops.extend(layer::host(problem, if tokens > 0 { n } else { 0 }));
-            ops.extend(layer::repeated(&layer::before_attention(problem, tokens, kind), n));
-            ops.extend(layer::repeated(&layer::after_attention(problem, tokens, kind, None), stage.n_dense));
+            ops.extend(layer::host(problem.execution.host_overhead_per_layer, if tokens > 0 { n } else { 0 }));
+            ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n));
+            ops.extend(layer::repeated(&layer::after_attention(&problem.shard(), tokens, kind, None), stage.n_dense));
             if stage.n_expert > 0 {
-                let experts = layer::after_attention(problem, tokens, kind, Some(&self.load));
+                let experts = layer::after_attention(&problem.shard(), tokens, kind, Some(&self.load));
                 ops.extend(layer::repeated(&experts, stage.n_expert));
             }
-            ops.extend(layer::head(problem, tokens, kind));
+            ops.extend(layer::head(&problem.shard(), tokens, kind));
         }
         self.cost.estimate(&Op::Sequence(ops)).time.get()
     }
@@ -213,7 +212,7 @@ impl<'a> Floor<'a> {
         let masked = if self.problem.execution.attention == AttentionKernel::Unfused { 0.5 } else { 1.0 };
         let documents = [Document::causal(tokens)];
         [Pass::Forward, Pass::Backward].map(|pass| {
-            let ops = layer::attention(&self.problem, &documents, 1, pass);
+            let ops = layer::attention(&self.problem.shard(), &documents, 1, pass);
             let layer_s = ops.iter().map(|(op, n)| self.cost.least(op).get() * f64::from(*n)).sum::<f64>();
             layer_s * f64::from(self.stage.n_layers()) * masked
         })
@@ -253,7 +252,8 @@ fn synchronisation(problem: &Problem, cost: &dyn CostModel) -> (f64, f64, f64) {
     let stages = stages(problem);
     let pipeline = crate::schedule::Pipeline::of_schedule(problem.schedule, pp, chunks, 0);
     let parameters = |rank: usize| {
-        let held = (0..chunks).map(|chunk| memory::stage_parameters(problem, &stages[pipeline.stage(rank, chunk)]));
+        let held = (0..chunks)
+            .map(|chunk| engine::memory::stage_parameters(&problem.shard(), &stages[pipeline.stage(rank, chunk)]));
         held.fold((0.0, 0.0), |sum, part| (sum.0 + part.0, sum.1 + part.1))
     };
     let (shared, experts) = (0..pp).map(parameters).min_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or_default();

@@ -1,102 +1,12 @@
-//! Compressed all-to-all: similar tokens on their way to one expert are merged, and only the means travel.
+//! Which tokens merge before an all-to-all: hashes, buckets and how alike tokens are.
 //!
-//! LSH-MoE (arXiv:2411.08446, sections 3.2 and A.1). Tokens of a destination expert that fall into one bucket of a
-//! locality-sensitive hash are sent as their mean, the centroid; the expert computes centroids, and a token's output is that of
-//! its centroid plus the residual that the sender kept (token − centroid). Backward goes through the same two exchanges with
-//! the sum of a bucket's gradients. Here is what that costs, as operations of the one cost model; what it merges is in `hash.rs`,
-//! `merge.rs` and `tokens.rs`. Units: rows of the model's width, thousandths, nanoseconds.
-//!
-//! Memory is counted as without compression: fewer rows at the experts against residuals and bucket numbers at the sender.
+//! LSH-MoE (arXiv:2411.08446). What merging costs are operations of the engine (`engine::compression`); what it merges is in `hash.rs`,
+//! `merge.rs` and `tokens.rs`. Memory is counted as without compression: fewer rows at the experts against residuals and bucket numbers
+//! at the sender.
 
 pub mod hash;
 pub mod merge;
 pub mod tokens;
-
-use crate::lower::layer::Ops;
-use crate::problem::Problem;
-use crate::schedule::PassKind;
-use engine::model::Experts;
-use engine::task::Op;
-
-/// Bytes of a count of rows, or of a bucket number.
-const COUNT_BYTES: u64 = 4;
-
-/// Rows that experts compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExpertRows {
-    /// Centroids, as the method says.
-    Centroids,
-    /// As many as without compression: only the exchange is credited, as the paper reports it.
-    Tokens,
-}
-
-/// How a layer's tokens are merged; means over the layers with experts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Compression {
-    /// Columns of all rotations that a row is multiplied with: hash functions times columns of each.
-    pub columns: u64,
-    /// Rows that travel over rows that were routed, thousandths.
-    pub rate_permille: u64,
-    /// Rows that experts compute.
-    pub expert_rows: ExpertRows,
-    /// Whether senders keep residuals and add them to what comes back.
-    pub compensation: bool,
-    /// Host time that the merging costs per layer and pass, nanoseconds: a free parameter for what no operation explains.
-    pub host_ns: u64,
-}
-
-impl Compression {
-    /// What a problem asks for, where experts lie on several ranks: without an exchange nothing is merged.
-    #[must_use]
-    pub fn of(problem: &Problem) -> Option<Self> {
-        problem.execution.experts.compression.filter(|_| problem.layout.ep > 1)
-    }
-
-    /// Rows that travel for `rows` routed ones.
-    #[must_use]
-    pub const fn rows_sent(&self, rows: u64) -> u64 {
-        (rows * self.rate_permille).div_ceil(1000)
-    }
-
-    /// Rows that experts compute for `rows` routed ones.
-    #[must_use]
-    pub const fn rows_computed(&self, rows: u64) -> u64 {
-        match self.expert_rows {
-            ExpertRows::Centroids => self.rows_sent(rows),
-            ExpertRows::Tokens => rows,
-        }
-    }
-
-    /// What a sender of `rows` rows computes besides, in one pass of one layer.
-    ///
-    /// Forward: the rotations as one product, the largest coordinate of each, the mean of every bucket with the residuals, and
-    /// the restored rows. Backward keeps the buckets: sums of gradients, and the gradient of every row from its bucket's.
-    /// Each of the two kernels reads and writes every row; without residuals each touches them once.
-    #[must_use]
-    pub fn work(&self, problem: &Problem, rows: u64, kind: PassKind) -> Ops {
-        if rows == 0 || kind == PassKind::Weight {
-            return Vec::new();
-        }
-        let (hidden, dtype) = (problem.model.hidden, problem.dtype);
-        let mut ops = Ops::new();
-        if kind == PassKind::Forward && self.columns > 0 {
-            ops.push((Op::Gemm { m: rows, n: self.columns, k: hidden, dtype }, 1));
-            ops.push((Op::Elementwise { bytes: rows * (self.columns * dtype.bytes() + COUNT_BYTES) }, 1));
-        }
-        let touches = if self.compensation { 2 } else { 1 };
-        ops.push((Op::Elementwise { bytes: touches * rows * hidden * dtype.bytes() }, 2));
-        if self.host_ns > 0 {
-            ops.push((Op::Host { ns: self.host_ns }, 1));
-        }
-        ops
-    }
-}
-
-/// Bytes that a rank sends before rows whose number depends on the data: how many rows each expert gets.
-#[must_use]
-pub const fn count_bytes(experts: Experts) -> u64 {
-    experts.n_routed * COUNT_BYTES
-}
 
 /// Speed-up of a step that spends `share` of its time in all-to-all when `rate` of the rows travel and the merging takes
 /// `overhead` of the uncompressed step: 1 / ((1 − s) + s·ρ + o).
@@ -113,7 +23,11 @@ pub fn overhead(share: f64, rate: f64, measured: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use engine::compression::{Compression, ExpertRows};
+    use engine::task::{Op, Ops, PassKind};
+
     use super::*;
+    use crate::problem::Problem;
 
     #[test]
     fn nothing_gained_but_the_overhead_paid_at_a_rate_of_one() {
@@ -158,22 +72,22 @@ mod tests {
             let bytes = |op: &Op| if let Op::Elementwise { bytes } = op { *bytes } else { 0 };
             (flops, ops.iter().map(|(op, n)| bytes(op) * u64::from(*n)).sum::<u64>())
         };
-        let (flops, bytes) = sums(&compression.work(&problem, rows, PassKind::Forward));
+        let (flops, bytes) = sums(&compression.work(width, problem.dtype, rows, PassKind::Forward));
         assert!((flops - 2.0 * 256.0 * 768.0 * 768.0 * 6.0).abs() < 1.0);
         // The look for the largest coordinate reads what the rotations wrote, which the formula leaves out.
         assert_eq!(bytes, 2 * (2 * rows * 768 * 2) + rows * (q * width * 2 + 4));
-        let (flops, bytes) = sums(&compression.work(&problem, rows, PassKind::Backward));
+        let (flops, bytes) = sums(&compression.work(width, problem.dtype, rows, PassKind::Backward));
         assert!(flops == 0.0 && bytes == 2 * (2 * rows * 768 * 2));
-        assert!(compression.work(&problem, rows, PassKind::Weight).is_empty());
+        assert!(compression.work(width, problem.dtype, rows, PassKind::Weight).is_empty());
         // A fifth of 256 rows, rounded up, in the exchange and at the experts; all of them where only the exchange is credited.
         assert_eq!((compression.rows_sent(rows), compression.rows_computed(rows)), (52, 52));
         let credited = Compression { expert_rows: ExpertRows::Tokens, ..compression };
         assert_eq!((credited.rows_sent(rows), credited.rows_computed(rows)), (52, 256));
         // Without expert ranks there is no exchange and nothing is merged.
         problem.execution.experts.compression = Some(compression);
-        assert_eq!(Compression::of(&problem), None);
+        assert_eq!(problem.shard().compression, None);
         problem.layout.ep = 8;
-        assert_eq!(Compression::of(&problem), Some(compression));
+        assert_eq!(problem.shard().compression, Some(compression));
     }
 
     #[test]

@@ -6,20 +6,7 @@
 
 use crate::problem::Problem;
 use engine::random;
-
-/// Rows that the busiest rank of a layer's expert group computes and receives, over the even share.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ExpertLoad {
-    /// Mean over layers, thousandths.
-    pub permille: u64,
-    /// Tokens that find their expert full, of all routed ones, thousandths.
-    pub dropped_permille: u64,
-}
-
-impl ExpertLoad {
-    /// Every rank has its even share.
-    pub const EVEN: Self = Self { permille: 1000, dropped_permille: 0 };
-}
+pub use engine::shard::ExpertLoad;
 
 /// Load of the busiest expert rank in one step; `None` without experts.
 #[must_use]

@@ -4,5 +4,4 @@
 //! a lead (what comes before the first exchange), the exchange, attention that overlaps it, and the rest; see
 //! `training.rs` for why this keeps the step time of layer-by-layer execution.
 
-pub mod layer;
 pub mod training;

@@ -10,11 +10,12 @@ mod shares;
 
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Layout, Zero};
-use crate::lower::layer;
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
 use engine::cost::{CostModel, Source};
+use engine::layer;
+use engine::task::Ops;
 use engine::task::{Document, Op, Pass, Role, Stream, TaskGraph};
 use engine::timeline::Timeline;
 use shares::{EXPOSABLE, Shares};
@@ -127,11 +128,11 @@ fn flops(problem: &Problem) -> (f64, f64) {
     whole.execution.attention = AttentionKernel::Flash;
     let problem = &whole;
     let tokens: u64 = problem.workload.lengths.iter().sum();
-    let count = |ops: &layer::Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
+    let count = |ops: &Ops| ops.iter().map(|(op, n)| op.flops() * f64::from(*n)).sum::<f64>();
     let documents: Vec<Document> = problem.workload.lengths.iter().map(|&length| Document::causal(length)).collect();
-    let attention = count(&layer::attention(problem, &documents, 1, Pass::Forward));
-    let after = |load| count(&layer::after_attention(problem, tokens, PassKind::Forward, load));
-    let around = attention + count(&layer::before_attention(problem, tokens, PassKind::Forward));
+    let attention = count(&layer::attention(&problem.shard(), &documents, 1, Pass::Forward));
+    let after = |load| count(&layer::after_attention(&problem.shard(), tokens, PassKind::Forward, load));
+    let around = attention + count(&layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
     let layers = |stage: &Stage| {
         let (dense, expert) = (f64::from(stage.n_dense), f64::from(stage.n_expert));
         (dense + expert) * around + dense * after(None) + expert * after(Some(&ExpertLoad::EVEN))
@@ -139,9 +140,10 @@ fn flops(problem: &Problem) -> (f64, f64) {
     let again = |stage: &Stage| match problem.execution.recompute {
         Recompute::Full => layers(&stage.again()),
         Recompute::Selective if unfused => f64::from(stage.again().n_layers()) * attention,
-        _ => f64::from(stage.again_dense) * count(&layer::recomputed_part(problem, tokens, &documents, false)),
+        _ => f64::from(stage.again_dense) * count(&layer::recomputed_part(&problem.shard(), tokens, &documents, false)),
     };
-    let forward = of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(problem, tokens, PassKind::Forward));
+    let forward =
+        of_stages.iter().map(layers).sum::<f64>() + count(&layer::head(&problem.shard(), tokens, PassKind::Forward));
     (forward, of_stages.iter().map(again).sum())
 }
 

@@ -6,40 +6,15 @@ use std::borrow::Cow;
 
 use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
-use crate::compression::Compression;
+use engine::compression::Compression;
+use engine::shard::Shard;
+pub use engine::shard::{AttentionKernel, Recompute};
+
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;
 use crate::straggler::{Rates, Straggler};
 use crate::workload::Workload;
 use engine::model::Model;
-
-/// Which activations are dropped in forward and computed again in backward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Recompute {
-    /// Everything is kept.
-    Off,
-    /// The cheap, large ones: attention internals, norms and activation functions (arXiv:2205.05198, section 5).
-    Selective,
-    /// What is inside the dense feed-forward; its input is kept (Megatron-LM's `--recompute-modules mlp`).
-    FeedForward,
-    /// Only each layer's input is kept.
-    Full,
-}
-
-impl Recompute {
-    /// Words of scenario files, with their meaning.
-    pub const WORDS: [(&'static str, Self); 4] =
-        [("selective", Self::Selective), ("none", Self::Off), ("mlp", Self::FeedForward), ("full", Self::Full)];
-
-    /// The word of a scenario file.
-    ///
-    /// # Panics
-    /// Never: every value has a word.
-    #[must_use]
-    pub fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, value)| *value == self).expect("every value has a word").0
-    }
-}
 
 /// When gradients are reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +32,6 @@ impl GradientSync {
     /// Words of scenario files, with their meaning.
     pub const WORDS: [(&'static str, Self); 3] =
         [("overlapped", Self::Overlapped), ("each_micro_batch", Self::EachMicroBatch), ("at_end", Self::AtEnd)];
-}
-
-/// How attention is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttentionKernel {
-    /// One kernel without a score matrix (arXiv:2307.08691).
-    Flash,
-    /// Batched GEMM, softmax and dropout kernels over the whole score matrix, as Megatron-LM before flash attention.
-    Unfused,
 }
 
 /// How much communication runs behind computation.
@@ -205,6 +171,23 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The model as one rank of its tensor and expert groups sees it. Without expert ranks there is no exchange and nothing is merged.
+    #[must_use]
+    pub fn shard(&self) -> Shard<'_> {
+        let layout = &self.layout;
+        Shard {
+            model: &self.model,
+            dtype: self.dtype,
+            tp: layout.tp,
+            sequence_parallel: layout.sequence_parallel,
+            ep: layout.ep,
+            expert_tp: layout.expert_tp,
+            attention: self.execution.attention,
+            recompute: self.execution.recompute,
+            compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
+        }
+    }
+
     /// Rates of all devices in a step.
     #[must_use]
     pub fn rates(&self, step_index: usize) -> Rates {

@@ -23,6 +23,7 @@ mod zero_bubble;
 
 pub use play::{Played, Stuck, play};
 
+pub use engine::task::PassKind;
 use serde::{Deserialize, Serialize};
 
 /// Which rank holds which stage, for `p` ranks.
@@ -36,20 +37,6 @@ pub enum Placement {
     V,
     /// Two copies of the model: even micro-batches have stage k on rank k (chunk 0), odd ones on rank p − 1 − k (chunk 1).
     Bidirectional,
-}
-
-/// What a rank computes of a micro-batch in one go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PassKind {
-    /// Forward.
-    Forward,
-    /// Gradients of inputs and weights together.
-    Backward,
-    /// Gradients of inputs only; the stage before can go on.
-    Input,
-    /// Gradients of weights only; nothing waits for it but the end.
-    Weight,
 }
 
 /// One pass of one micro-batch through one chunk of a rank.

@@ -1,125 +1,24 @@
-//! Which layers a pipeline stage holds.
-//!
-//! Stages are numbered along a micro-batch's path, as in `schedule.rs`. The first one holds the embedding, the last one the
-//! final norm and the head; layers are given, or split evenly with the rest to the middle stages.
+//! Which layers of a problem's model the stages of its pipeline hold: as given, or split evenly with the rest to the middle stages.
 
-use crate::problem::{Problem, Recompute};
+use engine::stage;
+pub use engine::stage::Stage;
 
-/// Layers of a stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Stage {
-    /// Layers with a dense feed-forward.
-    pub n_dense: u32,
-    /// Layers with experts.
-    pub n_expert: u32,
-    /// Those of the dense ones that are computed again in backward.
-    pub again_dense: u32,
-    /// Those of the layers with experts that are.
-    pub again_expert: u32,
-    /// Whether it holds the embedding.
-    pub first: bool,
-    /// Whether it holds the head.
-    pub last: bool,
-}
-
-impl Stage {
-    /// Layers.
-    #[must_use]
-    pub const fn n_layers(&self) -> u32 {
-        self.n_dense + self.n_expert
-    }
-
-    /// With the layers that the problem computes again.
-    #[must_use]
-    pub fn recomputing(self, problem: &Problem) -> Self {
-        let n = match problem.execution.recompute {
-            Recompute::Off => 0,
-            _ => problem.execution.recompute_layers,
-        };
-        let again_dense = self.n_dense.min(n);
-        let again_expert = match problem.execution.recompute {
-            Recompute::FeedForward => 0,
-            _ => self.n_expert.min(n - again_dense),
-        };
-        Self { again_dense, again_expert, ..self }
-    }
-
-    /// The layers that are computed again, without embedding and head.
-    #[must_use]
-    pub const fn again(&self) -> Self {
-        let (n_dense, n_expert) = (self.again_dense, self.again_expert);
-        Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false }
-    }
-
-    /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
-    #[must_use]
-    pub fn pieces(&self, n: u32) -> Vec<Self> {
-        let n = n.clamp(1, self.n_layers().max(1));
-        let part = |whole: u32, index: u32| whole / n + u32::from(index < whole % n);
-        (0..n)
-            .map(|index| Self {
-                n_dense: part(self.n_dense, index),
-                n_expert: part(self.n_expert, index),
-                again_dense: part(self.again_dense, index),
-                again_expert: part(self.again_expert, index),
-                first: self.first && index + 1 == n,
-                last: self.last && index == 0,
-            })
-            .collect()
-    }
-}
+use crate::problem::Problem;
 
 /// Stages of a problem's model, along the path.
 #[must_use]
 pub fn stages(problem: &Problem) -> Vec<Stage> {
-    let layout = &problem.layout;
+    let (layout, execution) = (&problem.layout, &problem.execution);
     let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize);
     let n_layers = u32::try_from(problem.model.n_layers).expect("layer counts are checked by the model reader");
-    let counts = if problem.execution.layers.is_empty() {
-        even(n_layers, u32::try_from(n_stages).expect("stages fit u32"))
+    let counts = if execution.layers.is_empty() {
+        stage::even(n_layers, u32::try_from(n_stages).expect("stages fit u32"))
     } else {
-        problem.execution.layers.clone()
+        execution.layers.clone()
     };
-    let with_experts =
-        |n: u32| u32::try_from(problem.model.n_expert_layers_of(u64::from(n))).expect("layer counts fit u32");
-    let mut before = 0;
-    counts
-        .iter()
-        .enumerate()
-        .map(|(index, &n)| {
-            let n_expert = with_experts(before + n) - with_experts(before);
-            before += n;
-            let (first, last) = (index == 0, index + 1 == counts.len());
-            Stage { n_dense: n - n_expert, n_expert, first, last, ..Stage::default() }.recomputing(problem)
-        })
-        .collect()
-}
-
-/// An even split; the layers that are left go to the middle, away from embedding and head.
-fn even(n_layers: u32, n_stages: u32) -> Vec<u32> {
-    let (base, rest) = (n_layers / n_stages, n_layers % n_stages);
-    let from = (n_stages - rest) / 2;
-    (0..n_stages).map(|index| base + u32::from((from..from + rest).contains(&index))).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_uneven_split_keeps_all_layers_and_favours_the_middle() {
-        assert_eq!(even(61, 16).iter().sum::<u32>(), 61);
-        assert_eq!(even(10, 4), [2, 3, 3, 2]);
-        assert_eq!(even(8, 4), [2; 4]);
+    let mut stages = stage::stages(&problem.model, &counts);
+    for stage in &mut stages {
+        *stage = stage.recomputing(execution.recompute, execution.recompute_layers);
     }
-
-    #[test]
-    fn pieces_hold_what_the_stage_holds() {
-        let stage = Stage { n_dense: 3, n_expert: 10, again_dense: 3, again_expert: 2, first: true, last: true };
-        let pieces = stage.pieces(4);
-        assert_eq!(pieces.iter().map(Stage::n_layers).sum::<u32>(), 13);
-        assert_eq!(pieces.iter().map(|piece| piece.again().n_layers()).sum::<u32>(), 5);
-        assert!(pieces.iter().all(|piece| piece.again_dense <= piece.n_dense && piece.again_expert <= piece.n_expert));
-        assert!(pieces[0].last && pieces[3].first && !pieces[0].first && !pieces[3].last);
-    }
+    stages
 }

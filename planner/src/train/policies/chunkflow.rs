@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::schedule::play;
-use train::{Plan, Problem, memory};
+use train::{Plan, Problem};
 
 use super::{deal_longest, heuristic};
 use crate::train::pack;
@@ -124,7 +124,8 @@ fn predicted(problem: &Problem, context: &PlanContext<'_>, shape: Shape) -> f64 
         let order = (problem.schedule.order)(pipeline);
         // Kept chunks keep their logits as well.
         let mut held = pipeline.clone();
-        let logits = shape.chunk_tokens.div_ceil(u64::from(problem.layout.cp)) * memory::logit_bytes_per_token(problem);
+        let logits = shape.chunk_tokens.div_ceil(u64::from(problem.layout.cp))
+            * engine::memory::logit_bytes_per_token(&problem.shard());
         held.activation.last_mut().into_iter().flatten().for_each(|activation| *activation += logits);
         let Ok(played) = play(&held, &order) else { return f64::INFINITY };
         if played.peak_activation.iter().max() > pipeline.limit.as_ref() {

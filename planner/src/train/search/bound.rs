@@ -14,10 +14,10 @@
 
 use std::collections::BTreeMap;
 
+use engine::layer;
 use engine::task::Collective;
 use engine::{CostModel, Op};
 use train::layout::{Position, Zero};
-use train::lower::layer;
 use train::lower::training::{Parts, parts, pipelines};
 use train::memory;
 use train::plan::{MicroBatch, Plan};
@@ -131,8 +131,11 @@ impl<'a> Judge<'a> {
             *most = held.max(*most);
         }
         alike.into_iter().all(|(stages, held)| {
-            let least =
-                stages.iter().map(|stage| memory::activation_bytes_per_token(problem, stage)).min().unwrap_or(0);
+            let least = stages
+                .iter()
+                .map(|stage| engine::memory::activation_bytes_per_token(&problem.shard(), stage))
+                .min()
+                .unwrap_or(0);
             let activations = memory::on_device(problem, least * batches.tokens_least) * held;
             let taken = problem.reserved_memory + memory::states(problem, &stages).total();
             taken.0 + activations <= problem.cluster.gpu.memory.0
@@ -208,8 +211,10 @@ impl<'a> Judge<'a> {
         if candidate.offload == 0.0 {
             return 0.0;
         }
-        let per_token: u64 =
-            chunks.iter().map(|(_, stage)| memory::activation_bytes_per_token(&self.scratch, stage)).sum();
+        let per_token: u64 = chunks
+            .iter()
+            .map(|(_, stage)| engine::memory::activation_bytes_per_token(&self.scratch.shard(), stage))
+            .sum();
         let bytes = hw::Bytes::from_f64(hw::Bytes(per_token * self.tokens_least).as_f64() * candidate.offload).0;
         let kind = engine::task::CopyKind::DeviceToHost;
         // One copy per chunk in truth; a single one has one start-up less.
@@ -233,7 +238,7 @@ impl<'a> Judge<'a> {
             cost.estimate(&Op::Collective { kind, bytes, shape }).time.get()
         };
         for (_, stage) in chunks {
-            let (shared, _) = memory::stage_parameters(problem, stage);
+            let (shared, _) = engine::memory::stage_parameters(&problem.shard(), stage);
             if problem.execution.gradient_sync == GradientSync::AtEnd {
                 let kind = if layout.zero == Zero::Off { Collective::AllReduce } else { Collective::ReduceScatter };
                 seconds += time(kind, shared * hw::Bytes(problem.execution.gradient_dtype.bytes()).as_f64());
@@ -254,7 +259,7 @@ impl<'a> Judge<'a> {
         let parameters: f64 = chunks
             .iter()
             .map(|(_, stage)| {
-                let (shared, experts) = memory::stage_parameters(problem, stage);
+                let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
                 shared / over(problem.layout.n_shards()) + experts / over(problem.layout.n_expert_shards())
             })
             .sum();

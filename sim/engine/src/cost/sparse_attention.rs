@@ -54,8 +54,9 @@ impl Budget {
     }
 }
 
-static BUDGETS: LazyLock<BTreeMap<String, Budget>> =
-    LazyLock::new(|| toml::from_str(include_str!("sparse_attention/budgets.toml")).expect("the embedded table is held by a test"));
+static BUDGETS: LazyLock<BTreeMap<String, Budget>> = LazyLock::new(|| {
+    toml::from_str(include_str!("sparse_attention/budgets.toml")).expect("the embedded table is held by a test")
+});
 
 /// The shipped budget of a model, by its name.
 #[must_use]
@@ -221,13 +222,12 @@ impl<M: CostModel> CostModel for PromptAttention<M> {
             return self.inner.least(op);
         };
         let dense: f64 = documents.iter().map(|chunk| f(chunk.pairs)).sum();
-        let pairs = |chunk: &Document| self.sparse.map_or(f(chunk.pairs), |sparse| sparse.pairs(chunk).min(f(chunk.pairs)));
+        let pairs =
+            |chunk: &Document| self.sparse.map_or(f(chunk.pairs), |sparse| sparse.pairs(chunk).min(f(chunk.pairs)));
         let computed: f64 = documents.iter().map(pairs).sum();
         let flops = Flops::new(4.0 * computed * f(n_heads * head_dim));
-        self.flops_ratio.map_or_else(
-            || self.inner.least(op) * (computed / dense.max(1.0)),
-            |ratio| flops / (self.peak * ratio),
-        )
+        self.flops_ratio
+            .map_or_else(|| self.inner.least(op) * (computed / dense.max(1.0)), |ratio| flops / (self.peak * ratio))
     }
 
     fn decode(&self) -> Option<&DecodeLaw> {

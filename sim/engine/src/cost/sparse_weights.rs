@@ -176,7 +176,10 @@ impl SparseLayers {
     #[must_use]
     pub fn refused(&self, model: &Model) -> Option<String> {
         if model.experts.is_some() || model.latent.is_some() {
-            return Some(format!("`{}` has experts or latent attention, sparse weights know dense layers only", model.name));
+            return Some(format!(
+                "`{}` has experts or latent attention, sparse weights know dense layers only",
+                model.name
+            ));
         }
         (self.sparsity < SPARSITY_MIN).then(|| {
             format!(

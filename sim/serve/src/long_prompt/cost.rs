@@ -8,12 +8,12 @@ use hw::{Cluster, Flops, Seconds, Span};
 use super::PromptChunk;
 use super::chunks::ChunkLaw;
 use super::memory::Degrees;
-use engine::cost::sparse_attention::{Kernel, SparseAttention};
-use engine::task::Document;
 use crate::step_cost::{StepLoad, StepTable, span_of};
 use engine::cost::Source;
+use engine::cost::sparse_attention::{Kernel, SparseAttention};
 use engine::model::Model;
 use engine::play::Case;
+use engine::task::Document;
 
 /// Attention of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,11 +95,8 @@ impl StageCost<'_> {
             return self.per_pair() * (past * new + new * (new + 1.0) / 2.0);
         };
         let selected = self.per_pair() * sparse.kernel.pairs(&document(chunk), sparse.positions);
-        let estimation = at_peak(
-            estimation(chunk, self.model.head_dim),
-            self.cluster.gpu.peak_bf16,
-            self.attention.flops_ratio,
-        );
+        let estimation =
+            at_peak(estimation(chunk, self.model.head_dim), self.cluster.gpu.peak_bf16, self.attention.flops_ratio);
         let call = (estimation + Seconds::new(sparse.kernel.per_head_s)) * self.heads();
         (selected + call) * self.residual(sparse.kernel)
     }
@@ -195,7 +192,8 @@ mod tests {
         let deployment = ReplicaConfig::new(&model, &cluster, degrees.tensor);
         let table = StepTable::new(&deployment, (262_144, 1), &Roofline::new(&cluster), Case::Expected);
         let positions = engine::cost::sparse_attention::budget(&model.name).expect("shipped").positions(degrees.tensor);
-        let sparse = SparseAttention { kernel: &engine::cost::sparse_attention::KERNELS[0], positions, threshold: 32_768 };
+        let sparse =
+            SparseAttention { kernel: &engine::cost::sparse_attention::KERNELS[0], positions, threshold: 32_768 };
         let attention = Attention { flops_ratio: 0.6, sparse: is_sparse.then_some(sparse) };
         let (model, cluster, case) = (&model, &cluster, Case::Expected);
         check(&StageCost { table: &table, model, cluster, degrees, attention, case });

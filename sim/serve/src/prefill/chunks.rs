@@ -126,7 +126,10 @@ mod tests {
         for (index, &size) in chunks.iter().enumerate() {
             let (found, one_more) = (time(past, size), time(past, size + 64));
             let is_last = index + 1 == chunks.len();
-            assert!(found <= first * (1.0 + 1e-9) && (is_last || one_more > first), "chunk {index} takes {found} of {first}");
+            assert!(
+                found <= first * (1.0 + 1e-9) && (is_last || one_more > first),
+                "chunk {index} takes {found} of {first}"
+            );
             past += size;
         }
         assert_eq!(past, 500_000);

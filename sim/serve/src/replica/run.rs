@@ -185,7 +185,8 @@ impl Replica<'_> {
             let context = if composed.decodes { self.context } else { 0 };
             let n_decode = u64::from(n_decode);
             let stage_share = table.lanes().share(self.n_decode);
-            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }.paced();
+            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
+                .paced();
         }
         let slot = |id: u32| &self.slots[id as usize];
         let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();

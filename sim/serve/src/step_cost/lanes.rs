@@ -63,12 +63,7 @@ impl Lanes {
     /// A prompt stays on one rank, that with the fewest tokens so far, and fills its micro-batches one after another, `room` tokens
     /// each and at most `most` tokens of it after those that it has. Returns the parts of every rank, by micro-batch.
     #[must_use]
-    pub fn spread(
-        self,
-        chunks: impl Iterator<Item = Chunk>,
-        room: u32,
-        most: impl Fn(u32) -> u32,
-    ) -> Vec<Vec<Part>> {
+    pub fn spread(self, chunks: impl Iterator<Item = Chunk>, room: u32, most: impl Fn(u32) -> u32) -> Vec<Vec<Part>> {
         let mut parts = vec![vec![Part::default(); self.stages as usize]; self.ranks as usize];
         let tokens = |rank: &Vec<Part>| rank.iter().map(|part| part.n_tokens).sum::<u32>();
         for mut chunk in chunks {

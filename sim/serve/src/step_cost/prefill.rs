@@ -28,8 +28,7 @@ pub(super) enum Prefill {
 
 impl Prefill {
     /// Attention that takes no time.
-    pub(super) const NONE: Self =
-        Self::Law { law: ChunkLaw { a: 0.0, b: 0.0, c: 0.0, gamma: 0.0 }, stages: 1 };
+    pub(super) const NONE: Self = Self::Law { law: ChunkLaw { a: 0.0, b: 0.0, c: 0.0, gamma: 0.0 }, stages: 1 };
 
     /// Knots for chunks of at most so many tokens.
     pub(super) fn tabulated(tokens_max: u32, rates: Rates, at: impl Fn(Chunk) -> Seconds) -> Self {

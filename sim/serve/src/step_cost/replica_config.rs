@@ -1,16 +1,15 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
-use hw::{Bytes, Cluster, Dtype, GroupShape, Rank, Seconds};
+use engine::shard::Shard;
+use engine::stage::{self, Stage};
+use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
+use crate::host::EngineLoop;
+use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
-use crate::host::EngineLoop;
-use crate::step_cost::lanes::Lanes;
 use engine::model::Model;
-use train::layout::{ContextExchange, Layout, Zero};
-use train::problem::{Execution, Problem};
-use train::workload::Workload;
 
 /// What a replica runs.
 #[derive(Clone, Debug)]
@@ -139,30 +138,17 @@ impl<'a> ReplicaConfig<'a> {
         (1..self.pipeline_degree).map(move |stage| self.cluster.shape_of(&[first(stage - 1), first(stage)]))
     }
 
-    /// The deployment as the layer's cost and memory formulas take it.
+    /// The model as one GPU sees it: with an expert degree of 1 the tensor group cuts every expert, else each GPU has whole ones.
     #[must_use]
-    pub fn problem(&self) -> Problem {
-        let layout = Layout::data_and_context(self.lanes().ranks, 1, Zero::Off, ContextExchange::Gather);
-        let whole_experts = self.expert_degree > 1;
-        let layout = Layout {
-            tp: self.tensor_degree,
-            pp: self.pipeline_degree,
-            ep: self.expert_degree,
-            expert_tp: if whole_experts { 1 } else { self.tensor_degree },
-            sequence_parallel: false,
-            ..layout
-        };
-        Problem {
-            model: self.model.clone(),
-            cluster: self.cluster.clone(),
-            layout,
-            schedule: train::schedule::named("1f1b").expect("the table has 1F1B"),
-            workload: Workload { lengths: vec![1], batch_size: 1, source: String::new() },
-            dtype: self.dtype,
-            execution: Execution::default(),
-            bucket_tokens: 1,
-            reserved_memory: Bytes::ZERO,
-            seed: 0,
-        }
+    pub const fn shard(&self) -> Shard<'a> {
+        let expert_tp = if self.expert_degree > 1 { 1 } else { self.tensor_degree };
+        Shard { ep: self.expert_degree, expert_tp, ..Shard::forward(self.model, self.dtype, self.tensor_degree) }
+    }
+
+    /// Layers of every stage.
+    #[must_use]
+    pub fn stages(&self) -> Vec<Stage> {
+        let n_layers = u32::try_from(self.model.n_layers).expect("layer counts are checked by the model reader");
+        stage::stages(self.model, &stage::even(n_layers, self.pipeline_degree))
     }
 }

@@ -37,12 +37,12 @@ use std::rc::Rc;
 use hw::Rank;
 
 use crate::experts::{self, ExpertLoad};
-use crate::lower::layer::Ops;
 use crate::memory;
 use crate::plan::{MicroBatch, Place, Plan};
 use crate::problem::Problem;
 use crate::schedule::{Order, PassKind, Pipeline, Slot};
 use crate::stage::{Stage, stages};
+use engine::task::Ops;
 use engine::task::{
     Collective, Document, GroupId, LabelId, LaneId, MeetingId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task,
     TaskGraph, TaskId,

@@ -9,16 +9,16 @@ use hw::{Dtype, GroupShape};
 use super::curve::Curve;
 use super::{Body, Call, ELEMENT, MultiTask};
 use crate::layout::{ContextExchange, Layout, Zero};
-use crate::lower::layer::{self, Ops};
-use crate::memory;
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, SCHEDULES};
 use crate::stage::Stage;
 use crate::workload::Workload;
 use engine::CostModel;
 use engine::cost::Estimate;
+use engine::layer;
 use engine::model::Model;
 use engine::play::Case;
+use engine::task::Ops;
 use engine::task::{Document, Op, Pass};
 
 /// One layer, in the middle of a model.
@@ -153,18 +153,18 @@ pub fn passes(training: &MultiTask, call: usize, (n_devices, shape): (u32, Group
 fn transformer(problem: &Problem, documents: &[Document], shape: GroupShape) -> [Ops; 2] {
     let tokens = documents.iter().map(|document| document.queries).sum();
     let pass = |kind: PassKind, pass: Pass| {
-        let mut ops = layer::before_attention(problem, tokens, kind);
-        ops.extend(layer::attention(problem, documents, 1, pass));
-        ops.extend(layer::after_attention(problem, tokens, kind, None));
-        ops.extend(layer::tensor_exchange(problem, &LAYER, tokens, kind, shape));
-        ops.extend(layer::host(problem, 1));
+        let mut ops = layer::before_attention(&problem.shard(), tokens, kind);
+        ops.extend(layer::attention(&problem.shard(), documents, 1, pass));
+        ops.extend(layer::after_attention(&problem.shard(), tokens, kind, None));
+        ops.extend(layer::tensor_exchange(&problem.shard(), &LAYER, tokens, kind, shape));
+        ops.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
         ops
     };
     let forward = pass(PassKind::Forward, Pass::Forward);
     let mut backward = pass(PassKind::Backward, Pass::Backward);
     match problem.execution.recompute {
         Recompute::Full => backward.extend(forward.clone()),
-        _ => backward.extend(layer::recomputed_part(problem, tokens, documents, false)),
+        _ => backward.extend(layer::recomputed_part(&problem.shard(), tokens, documents, false)),
     }
     [forward, backward]
 }
@@ -183,8 +183,8 @@ fn feed_forward(problem: &Problem, tokens: u64, intermediate: u64) -> [Ops; 2] {
         gemm(tokens, hidden, wide),
         gemm(hidden, wide, tokens),
     ];
-    forward.extend(layer::host(problem, 1));
-    backward.extend(layer::host(problem, 1));
+    forward.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
+    backward.extend(layer::host(problem.execution.host_overhead_per_layer, 1));
     [forward, backward]
 }
 
@@ -243,8 +243,8 @@ pub fn activation_bytes(training: &MultiTask, call: usize, size: &Size, n_layers
     let per_token = match operator.body {
         Body::Transformer { .. } => {
             let problem = problem(training, call, size.tensor);
-            let kept = memory::activation_bytes_per_token(&problem, &LAYER);
-            n * kept + memory::working_bytes_per_token(&problem, &LAYER)
+            let kept = engine::memory::activation_bytes_per_token(&problem.shard(), &LAYER);
+            n * kept + engine::memory::working_bytes_per_token(&problem.shard(), &LAYER)
         }
         Body::FeedForward { intermediate } => n * (ELEMENT * (operator.hidden + 2 * intermediate)).div_ceil(cut),
         Body::Given => n * (ELEMENT * operator.hidden).div_ceil(cut),

@@ -11,7 +11,7 @@ use hw::Rank;
 
 use super::schedule::{Piece, Schedule};
 use super::{ELEMENT, Work, cost, flow};
-use crate::lower::layer::{self, repeated};
+use engine::layer::{self, repeated};
 use engine::task::{
     Collective, LabelId, LaneId, MemoryEffect, Moment, Op, OpId, Role, Stream, Task, TaskGraph, TaskId,
 };

@@ -4,10 +4,10 @@
 
 use engine::task::CopyKind;
 use engine::{CostModel, Op};
+use train::Problem;
 use train::lower::training::parts;
 use train::plan::{MicroBatch, Place, Placement};
 use train::stage::Stage;
-use train::{Problem, memory};
 
 /// How much of a sequence is offloaded, and how many ranks it then takes.
 pub(super) struct Offload<'a> {
@@ -42,8 +42,9 @@ impl Offload<'_> {
         let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
         let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
         let compute = parts(&alone, &micro_batch, self.cost).dense[0];
-        let layer = Stage { n_dense: 1, ..Stage::default() }.recomputing(self.problem);
-        let bytes = tokens * memory::activation_bytes_per_token(self.problem, &layer);
+        let layer = Stage { n_dense: 1, ..Stage::default() }
+            .recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
+        let bytes = tokens * engine::memory::activation_bytes_per_token(&self.problem.shard(), &layer);
         let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
         if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }
     }

@@ -186,7 +186,7 @@ fn states_s(problem: &Problem, cost: &dyn CostModel) -> (f64, f64) {
         return (0.0, 0.0);
     }
     let stages = train::stage::stages(problem);
-    let parameters = stages.iter().map(|stage| train::memory::stage_parameters(problem, stage).0);
+    let parameters = stages.iter().map(|stage| engine::memory::stage_parameters(&problem.shard(), stage).0);
     let parameters = parameters.sum::<f64>();
     let moved = |kind, element: u64| {
         let bytes = hw::Bytes::from_f64(parameters * hw::Bytes(element).as_f64()).0;

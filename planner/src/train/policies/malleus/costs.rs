@@ -253,7 +253,10 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
 fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     let stage = |n_dense, first, last| Stage { n_dense, first, last, ..Stage::default() };
     // A layer among few that recompute counts as one that keeps everything.
-    let (layer, again) = (stage(1, false, false), stage(1, false, false).recomputing(part));
+    let (layer, again) = (
+        stage(1, false, false),
+        stage(1, false, false).recomputing(part.execution.recompute, part.execution.recompute_layers),
+    );
     let of_all = u64::from(part.execution.recompute_layers) >= part.model.n_layers;
     let held = if of_all { again } else { layer };
     let states = |stage: &Stage| {
@@ -261,7 +264,8 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
         held.parameters.as_f64() + held.gradients.as_f64()
     };
     let bytes = |per_token: u64| Bytes(per_token * tokens).as_f64();
-    let passing = memory::working_bytes_per_token(part, &again) + memory::buffer_bytes_per_token(part, &layer);
+    let passing = engine::memory::working_bytes_per_token(&part.shard(), &again)
+        + engine::memory::buffer_bytes_per_token(&part.shard(), &layer);
     let fixed = problem.reserved_memory.as_f64()
         + Bytes(optimizer_share_bytes(problem, problem.layout.n_ranks())).as_f64()
         + bytes(passing)
@@ -269,8 +273,8 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     Room {
         free: problem.cluster.gpu.memory.as_f64() - fixed,
         layer: states(&layer),
-        in_flight: bytes(memory::on_device(part, memory::activation_bytes_per_token(part, &held))),
+        in_flight: bytes(memory::on_device(part, engine::memory::activation_bytes_per_token(&part.shard(), &held))),
         first: states(&stage(0, true, false)),
-        last: states(&stage(0, false, true)) + bytes(memory::logit_bytes_per_token(part)),
+        last: states(&stage(0, false, true)) + bytes(engine::memory::logit_bytes_per_token(&part.shard())),
     }
 }

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 
 use hw::{Rank, Tokens};
+use train::Problem;
 use train::stage::Stage as Held;
-use train::{Problem, memory};
 
 use super::arrangement::{Arrangement, Stage};
 
@@ -113,7 +113,7 @@ fn part_bytes(problem: &Problem, n_pipelines: usize) -> Vec<f64> {
     let share = OPTIMIZER_BYTES / Tokens((n_pipelines as u64).max(1)).as_f64();
     let each = hw::Bytes(problem.dtype.bytes()).as_f64() + share;
     let bytes = |n_dense, first, last| {
-        memory::stage_parameters(&whole, &Held { n_dense, first, last, ..Held::default() }).0 * each
+        engine::memory::stage_parameters(&whole.shard(), &Held { n_dense, first, last, ..Held::default() }).0 * each
     };
     let layers = (0..problem.model.n_layers).map(|_| bytes(1, false, false));
     std::iter::once(bytes(0, true, false)).chain(layers).chain([bytes(0, false, true)]).collect()

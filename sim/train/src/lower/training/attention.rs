@@ -7,8 +7,9 @@ use hw::Rank;
 
 use super::{Builder, Column, Content, Frame, Ring, Share};
 use crate::layout::ContextExchange;
-use crate::lower::layer::{self, Ops};
 use crate::problem::Problem;
+use engine::layer;
+use engine::task::Ops;
 use engine::task::{Collective, Document, Op, OpId, Pass, Role, TaskId};
 
 /// A sequence that `count` ranks share, as the attention kernel of one of them sees it.
@@ -49,7 +50,7 @@ impl Builder<'_> {
             (_, ContextExchange::Gather, Pass::Forward) | (_, ContextExchange::Ring, _) => &share.sharded,
             (_, ContextExchange::Gather | ContextExchange::Ulysses, _) => return Vec::new(),
         };
-        layer::repeated(&layer::attention(self.problem, documents, 1, pass), n_layers)
+        layer::repeated(&layer::attention(&self.problem.shard(), documents, 1, pass), n_layers)
     }
 
     /// Tasks of attention that come before; returns what the task behind the exchange waits for, per rank.
@@ -119,8 +120,8 @@ impl Builder<'_> {
         let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
             builder.collective(kind, key_value_bytes(builder.problem, ring.tokens), members, n_layers)
         };
-        let local = |share: &Share| layer::attention(problem, &share.local, 1, pass);
-        let sharded = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
+        let local = |share: &Share| layer::attention(&problem.shard(), &share.local, 1, pass);
+        let sharded = |share: &Share| layer::attention(&problem.shard(), &share.sharded, 1, pass);
         match pass {
             Pass::Forward => {
                 let exchanged = self.exchange(frame, op, leads);
@@ -145,9 +146,9 @@ impl Builder<'_> {
             builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
         };
         let exchanged = self.exchange(frame, op, leads);
-        let block = |share: &Share| layer::attention(problem, &share.sharded, 1, pass);
+        let block = |share: &Share| layer::attention(&problem.shard(), &share.sharded, 1, pass);
         let overlapped = |share: &Share| {
-            let mut ops = layer::attention(problem, &share.local, 1, pass);
+            let mut ops = layer::attention(&problem.shard(), &share.local, 1, pass);
             ops.extend(layer::repeated(&block(share), share.ring.saturating_sub(1)));
             ops
         };
@@ -167,9 +168,9 @@ impl Builder<'_> {
             }
         };
         let entered = self.exchange(frame, exchange_of(true), leads);
-        self.attend(frame, |share| layer::attention(problem, &share.local, 1, pass), &[]);
+        self.attend(frame, |share| layer::attention(&problem.shard(), &share.local, 1, pass), &[]);
         let sharded = |share: &Share| {
-            let mut ops = layer::attention(problem, &share.sharded, u64::from(share.ring.max(1)), pass);
+            let mut ops = layer::attention(&problem.shard(), &share.sharded, u64::from(share.ring.max(1)), pass);
             ops.extend(transposes(problem, share));
             ops
         };

@@ -10,13 +10,14 @@ use hw::Span;
 use super::{Content, Share, attention, chains, contents, exchange, mixed, pass, stage_index};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::ContextExchange;
-use crate::lower::layer::{self, Ops};
 use crate::memory;
 use crate::plan::Plan;
 use crate::problem::{Problem, Recompute};
 use crate::schedule::{PassKind, Pipeline};
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
+use engine::layer;
+use engine::task::Ops;
 use engine::task::{Collective, Op, Pass};
 
 /// Durations of forward, input gradients and weight gradients, nanoseconds.
@@ -82,7 +83,7 @@ impl Judge<'_> {
                 pipeline.forward[index][micro_batch] = slowest[0];
                 pipeline.input[index][micro_batch] = slowest[1];
                 pipeline.weight[index][micro_batch] = slowest[2];
-                let bytes = most(micro_batch) * memory::activation_bytes_per_token(&own, stage);
+                let bytes = most(micro_batch) * engine::memory::activation_bytes_per_token(&own.shard(), stage);
                 pipeline.activation[index][micro_batch] = memory::on_device(problem, bytes);
             }
         }
@@ -142,9 +143,10 @@ impl Judge<'_> {
 /// Everything that a rank computes and waits for in one pass of a stage, context exchange left out.
 pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share: &Share, kind: PassKind) -> Ops {
     let after = |stage: &Stage, kind: PassKind| {
-        let mut ops = layer::repeated(&layer::after_attention(problem, share.tokens, kind, None), stage.n_dense);
+        let mut ops =
+            layer::repeated(&layer::after_attention(&problem.shard(), share.tokens, kind, None), stage.n_dense);
         if stage.n_expert > 0 {
-            let experts = layer::after_attention(problem, share.tokens, kind, Some(&load));
+            let experts = layer::after_attention(&problem.shard(), share.tokens, kind, Some(&load));
             ops.extend(layer::repeated(&experts, stage.n_expert));
         }
         ops
@@ -157,28 +159,29 @@ pub(super) fn pass_ops(problem: &Problem, load: ExpertLoad, stage: &Stage, share
     let hops = if problem.layout.exchange == ContextExchange::Ring { share.ring.max(1) } else { 1 };
     let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
     let pass = if kind == PassKind::Forward { Pass::Forward } else { Pass::Backward };
-    let mut ops = layer::host(problem, if share.tokens > 0 { n_layers } else { 0 });
+    let mut ops = layer::host(problem.execution.host_overhead_per_layer, if share.tokens > 0 { n_layers } else { 0 });
     if kind != PassKind::Forward {
         match problem.execution.recompute {
             Recompute::Full => ops.extend(pass_ops(problem, load, &stage.again(), share, PassKind::Forward)),
             _ => {
-                let again =
-                    |n, with| layer::repeated(&layer::recomputed_part(problem, share.tokens, &documents, with), n);
+                let again = |n, with| {
+                    layer::repeated(&layer::recomputed_part(&problem.shard(), share.tokens, &documents, with), n)
+                };
                 ops.extend(again(stage.again_dense, false));
                 ops.extend(again(stage.again_expert, true));
             }
         }
     }
     if stage.first && kind == PassKind::Forward {
-        ops.extend(layer::embedding(problem, share.tokens));
+        ops.extend(layer::embedding(&problem.shard(), share.tokens));
     }
     if stage.last {
-        ops.extend(layer::head(problem, share.tokens, kind));
+        ops.extend(layer::head(&problem.shard(), share.tokens, kind));
     }
-    ops.extend(layer::repeated(&layer::before_attention(problem, share.tokens, kind), n_layers));
-    ops.extend(layer::repeated(&layer::attention(problem, &share.local, 1, pass), n_layers));
+    ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), share.tokens, kind), n_layers));
+    ops.extend(layer::repeated(&layer::attention(&problem.shard(), &share.local, 1, pass), n_layers));
     let heads = if problem.layout.exchange == ContextExchange::Ulysses { u64::from(share.ring.max(1)) } else { 1 };
-    let sharded = layer::attention(problem, &share.sharded, heads, pass);
+    let sharded = layer::attention(&problem.shard(), &share.sharded, heads, pass);
     ops.extend(layer::repeated(&sharded, n_layers * hops));
     if problem.layout.exchange == ContextExchange::Ulysses {
         ops.extend(layer::repeated(&attention::transposes(problem, share), n_layers));
@@ -193,11 +196,13 @@ fn blocking(problem: &Problem, load: ExpertLoad, stage: &Stage, tokens: u64, kin
     let position = crate::layout::Position::default();
     let overlap = problem.execution.overlap;
     let shape = problem.cluster.shape_of(&exchange::tensor_group(problem, position));
-    let mut ops = exchange::split(layer::tensor_exchange(problem, stage, tokens, kind, shape), overlap.tensor).1;
+    let mut ops =
+        exchange::split(layer::tensor_exchange(&problem.shard(), stage, tokens, kind, shape), overlap.tensor).1;
     if let Some(span) = problem.layout.expert_span() {
         let shape = problem.cluster.shape_of(&exchange::expert_group(problem, position, span));
         ops.extend(
-            exchange::split(layer::expert_exchange(problem, stage, tokens, kind, load, shape), overlap.expert).1,
+            exchange::split(layer::expert_exchange(&problem.shard(), stage, tokens, kind, load, shape), overlap.expert)
+                .1,
         );
     }
     ops
@@ -245,7 +250,11 @@ pub fn parts(problem: &Problem, micro_batch: &crate::plan::MicroBatch, cost: &dy
         // A layer among few that recompute need not be one of them.
         let of_all = problem.execution.recompute_layers >= n_layers;
         let stage = Stage { n_dense, n_expert, first, last, ..Stage::default() };
-        let stage = if of_all { stage.recomputing(problem) } else { stage };
+        let stage = if of_all {
+            stage.recomputing(problem.execution.recompute, problem.execution.recompute_layers)
+        } else {
+            stage
+        };
         [PassKind::Forward, PassKind::Input, PassKind::Weight].map(|kind| {
             let seconds =
                 |share: &Share| cost.estimate(&Op::Sequence(pass_ops(&exposed, load, &stage, share, kind))).time.get();

@@ -7,10 +7,11 @@ use hw::Rank;
 use super::known::{Exchange, ExchangeKey};
 use super::{Builder, Column, Content, Frame, MeetingKey};
 use crate::layout::{ExpertSpan, Position};
-use crate::lower::layer::{self, Ops};
 use crate::problem::Problem;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
+use engine::layer;
+use engine::task::Ops;
 use engine::task::{LaneId, Op, Role, TaskId};
 
 impl Builder<'_> {
@@ -105,14 +106,14 @@ impl Builder<'_> {
         if problem.layout.tp > 1 {
             let members = tensor_group(problem, position);
             let shape = problem.cluster.shape_of(&members);
-            let ops = layer::tensor_exchange(problem, stage, frame.content.shares[cp].tokens, kind, shape);
+            let ops = layer::tensor_exchange(&problem.shard(), stage, frame.content.shares[cp].tokens, kind, shape);
             self.add_exchange(&mut exchanges, Role::TensorExchange, split(ops, overlap.tensor), &members);
         }
         if let (Some(span), true) = (problem.layout.expert_span(), problem.layout.ep > 1) {
             let members = expert_group(problem, position, span);
             let shape = problem.cluster.shape_of(&members);
             let tokens = self.most_tokens(position, span, frame.slot.micro_batch);
-            let ops = layer::expert_exchange(problem, stage, tokens, kind, self.load, shape);
+            let ops = layer::expert_exchange(&problem.shard(), stage, tokens, kind, self.load, shape);
             self.add_exchange(&mut exchanges, Role::ExpertExchange, split(ops, overlap.expert), &members);
         }
         exchanges

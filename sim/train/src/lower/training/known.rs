@@ -1,9 +1,9 @@
 //! Operations that were lowered before: a step repeats few different passes many times.
 
 use super::{Builder, Frame};
-use crate::lower::layer::Ops;
 use crate::schedule::PassKind;
 use crate::stage::Stage;
+use engine::task::Ops;
 use engine::task::{GroupId, LaneId, Op, OpId, Role};
 
 /// Part of a pass.

@@ -14,11 +14,11 @@ use std::ops::Range;
 
 use super::{Ends, Fold, GRADIENT_BUCKETS, NO_MICRO_BATCH, lower_passes};
 use crate::layout::{Layout, Position, Zero};
-use crate::lower::layer;
 use crate::memory;
 use crate::plan::{PipelineShape, PlacedStage, Plan, Step};
 use crate::problem::{GradientSync, Problem};
 use crate::stage::{Stage, stages};
+use engine::layer;
 use engine::task::{Collective, LaneId, MeetingId, Op, Role, Stream, Task, TaskGraph, TaskId};
 
 /// Neighbouring groups of one shape, as a problem and a plan of their own.
@@ -228,7 +228,7 @@ fn largest(problem: &Problem, shape: PipelineShape, n_groups: u32) -> f64 {
 
 /// Parameters of the fullest rank of a part.
 fn fullest(part: &Problem) -> f64 {
-    let of_stage = |(at, stage): (usize, &Stage)| memory::stage_parameters(&part.at_stage(at), stage).0;
+    let of_stage = |(at, stage): (usize, &Stage)| engine::memory::stage_parameters(&part.at_stage(at).shard(), stage).0;
     stages(part).iter().enumerate().map(of_stage).fold(0.0, f64::max)
 }
 

@@ -8,11 +8,11 @@ use hw::Rank;
 use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share};
 use crate::layout::Position;
-use crate::lower::layer::{self, Ops};
-use crate::memory;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
+use engine::layer;
+use engine::task::Ops;
 use engine::task::{Collective, CopyKind, GroupId, LaneId, Moment, Op, OpId, Pass, Role, Stream, Task, TaskId};
 
 /// What each stage of each micro-batch waits for, as far as it is lowered: one task list entry per lane of the rank.
@@ -184,7 +184,7 @@ impl Builder<'_> {
             }
             if frame.stage.last && problem.execution.unit_times.is_none() {
                 let key = OpKey::new(Part::Head, PassKind::Forward, &frame.stage, frame, cp);
-                let op = self.known_op(key, |_| layer::head(problem, share.tokens, PassKind::Forward));
+                let op = self.known_op(key, |_| layer::head(&problem.shard(), share.tokens, PassKind::Forward));
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, share));
             }
@@ -196,7 +196,7 @@ impl Builder<'_> {
     /// Bytes of the keys and values of so many tokens of long sequences on a stage, or of their gradients.
     fn state_bytes(&self, frame: &Frame<'_>, tokens: u64) -> i64 {
         let per_rank = tokens.div_ceil(u64::from(self.problem.layout.cp));
-        let bytes = per_rank * memory::state_bytes_per_token(self.problem, &frame.stage);
+        let bytes = per_rank * engine::memory::state_bytes_per_token(&self.problem.shard(), &frame.stage);
         i64::try_from(bytes).expect("keys and values stay below 2^63 bytes")
     }
 
@@ -223,7 +223,8 @@ impl Builder<'_> {
         if self.problem.execution.unit_times.is_some() {
             return;
         }
-        let bytes = frame.content.shares[cp].tokens * memory::buffer_bytes_per_token(self.problem, &frame.stage);
+        let bytes = frame.content.shares[cp].tokens
+            * engine::memory::buffer_bytes_per_token(&self.problem.shard(), &frame.stage);
         let bytes = i64::try_from(bytes).expect("buffers stay below 2^63 bytes");
         self.effect(first, Moment::Start, self.buffers, bytes);
         self.effect(last, Moment::End, self.buffers, -bytes);
@@ -238,8 +239,8 @@ impl Builder<'_> {
         }
         let pairs: u64 =
             share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
-        let bytes = share.tokens * memory::activation_bytes_per_token(problem, stage)
-            + pairs * memory::score_bytes_per_pair(problem, stage);
+        let bytes = share.tokens * engine::memory::activation_bytes_per_token(&problem.shard(), stage)
+            + pairs * engine::memory::score_bytes_per_pair(&problem.shard(), stage);
         let bytes = hw::Bytes::from_f64(hw::Bytes(bytes).as_f64() * problem.execution.fragmentation).0;
         let bytes = i64::try_from(bytes).expect("activations stay below 2^63 bytes");
         self.activation_bytes.insert(key, bytes);
@@ -329,9 +330,12 @@ impl Builder<'_> {
             let embeds = role == Role::Forward && stage.first;
             let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
-                let mut ops = if embeds { layer::embedding(problem, tokens) } else { Vec::new() };
-                ops.extend(layer::host(problem, if tokens > 0 { n_layers } else { 0 }));
-                ops.extend(layer::before_attention(problem, tokens, PassKind::Forward));
+                let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
+                ops.extend(layer::host(
+                    problem.execution.host_overhead_per_layer,
+                    if tokens > 0 { n_layers } else { 0 },
+                ));
+                ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
                 ops
             });
             let preds = awaited(gathered.get(cp), problem.execution.overlap.forward_prefetch);
@@ -343,7 +347,7 @@ impl Builder<'_> {
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Forward, stage, frame, cp), |builder| {
                 let mut ops = builder.attention_after(frame.content, cp, n_layers, Pass::Forward);
                 ops.extend(builder.after_attention(stage, tokens, PassKind::Forward));
-                let before = layer::before_attention(problem, tokens, PassKind::Forward);
+                let before = layer::before_attention(&problem.shard(), tokens, PassKind::Forward);
                 ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
                 builder.slowed(ops, begun.len())
             });
@@ -357,9 +361,10 @@ impl Builder<'_> {
 
     /// What follows attention in all layers of a stage.
     fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-        let mut ops = layer::repeated(&layer::after_attention(self.problem, tokens, kind, None), stage.n_dense);
+        let mut ops =
+            layer::repeated(&layer::after_attention(&self.problem.shard(), tokens, kind, None), stage.n_dense);
         if stage.n_expert > 0 {
-            let experts = layer::after_attention(self.problem, tokens, kind, Some(&self.load));
+            let experts = layer::after_attention(&self.problem.shard(), tokens, kind, Some(&self.load));
             ops.extend(layer::repeated(&experts, stage.n_expert));
         }
         ops
@@ -431,7 +436,7 @@ impl Builder<'_> {
             if frame.stage.last && self.problem.execution.unit_times.is_none() {
                 self.effect(first, Moment::End, self.logits, -logits(self.problem, share));
             }
-            let working = share.tokens * memory::working_bytes_per_token(self.problem, &frame.stage);
+            let working = share.tokens * engine::memory::working_bytes_per_token(&self.problem.shard(), &frame.stage);
             let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
             self.effect(first, Moment::Start, self.working, working);
             self.effect(end, Moment::End, self.working, -working);
@@ -493,8 +498,11 @@ impl Builder<'_> {
                 self.compute_op(lane, Role::Recompute, micro_batch, op, &[])
             });
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
-                let mut ops = if piece.last { layer::head(problem, share.tokens, kind) } else { Vec::new() };
-                ops.extend(layer::host(problem, if share.tokens > 0 { n_layers } else { 0 }));
+                let mut ops = if piece.last { layer::head(&problem.shard(), share.tokens, kind) } else { Vec::new() };
+                ops.extend(layer::host(
+                    problem.execution.host_overhead_per_layer,
+                    if share.tokens > 0 { n_layers } else { 0 },
+                ));
                 // One layer of the kind that the piece ends with leads; its share is left out of the rest.
                 ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
                 ops
@@ -509,7 +517,7 @@ impl Builder<'_> {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, kind, piece, frame, cp), |builder| {
                 let mut ops = builder.attention_after(frame.content, cp, n_layers, pass_of(kind));
-                ops.extend(layer::repeated(&layer::before_attention(problem, tokens, kind), n_layers));
+                ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n_layers));
                 ops.extend(builder.after_attention(&all_but_one_layer(piece), tokens, kind));
                 builder.slowed(ops, begun.len())
             });
@@ -524,7 +532,7 @@ impl Builder<'_> {
     fn recomputed(&self, piece: &Stage, share: &Share) -> Ops {
         let documents: Vec<_> = share.local.iter().chain(&share.sharded).copied().collect();
         let of = |n: u32, with_experts: bool| {
-            layer::repeated(&layer::recomputed_part(self.problem, share.tokens, &documents, with_experts), n)
+            layer::repeated(&layer::recomputed_part(&self.problem.shard(), share.tokens, &documents, with_experts), n)
         };
         let mut ops = of(piece.again_dense, false);
         ops.extend(of(piece.again_expert, true));
@@ -552,7 +560,8 @@ fn awaited(gathered: Option<&[TaskId; 2]>, prefetch: bool) -> Vec<TaskId> {
 }
 
 fn logits(problem: &Problem, share: &Share) -> i64 {
-    i64::try_from(share.tokens * memory::logit_bytes_per_token(problem)).expect("logits stay below 2^63 bytes")
+    i64::try_from(share.tokens * engine::memory::logit_bytes_per_token(&problem.shard()))
+        .expect("logits stay below 2^63 bytes")
 }
 
 /// The layer that leads the backward of a piece.
@@ -574,8 +583,8 @@ pub(super) fn weight_ops(
     tokens: u64,
     after_attention: impl Fn(&Stage, PassKind) -> Ops,
 ) -> Ops {
-    let mut ops = if piece.last { layer::head(problem, tokens, PassKind::Weight) } else { Vec::new() };
-    let before = layer::before_attention(problem, tokens, PassKind::Weight);
+    let mut ops = if piece.last { layer::head(&problem.shard(), tokens, PassKind::Weight) } else { Vec::new() };
+    let before = layer::before_attention(&problem.shard(), tokens, PassKind::Weight);
     ops.extend(layer::repeated(&before, piece.n_layers()));
     ops.extend(after_attention(piece, PassKind::Weight));
     ops

@@ -12,11 +12,12 @@ use super::durations::pass_ops;
 use super::{Share, attention};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position};
-use crate::lower::layer::{self, Ops};
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
 use engine::cost::CostModel;
+use engine::layer;
+use engine::task::Ops;
 use engine::task::{Collective, Document, Op, Pass};
 
 /// Times of a rank; what many sequences share is estimated once.
@@ -90,7 +91,7 @@ impl<'a> RankTimes<'a> {
         let heads = if exchange == ContextExchange::Ulysses { u64::from(count) } else { 1 };
         let hops = if exchange == ContextExchange::Ring { f64::from(count) } else { 1.0 };
         let [forward, backward] = [(Pass::Forward, hop_s[0]), (Pass::Backward, hop_s[1])].map(|(pass, hop_s)| {
-            let block_s = self.sum_s(layer::attention(self.problem, documents, heads, pass));
+            let block_s = self.sum_s(layer::attention(&self.problem.shard(), documents, heads, pass));
             (hops - 1.0) * block_s.max(hop_s) + block_s
         });
         let is_unfused = self.problem.execution.attention == AttentionKernel::Unfused;

@@ -11,10 +11,9 @@ use hw::Rank;
 
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, MeetingKey, NO_MICRO_BATCH, stage_index};
 use crate::layout::{Position, Zero};
-use crate::lower::layer;
-use crate::memory;
 use crate::problem::GradientSync;
 use crate::stage::Stage;
+use engine::layer;
 use engine::task::{Collective, LaneId, Role, TaskId};
 
 /// Parameters of a stage that are held together: bytes of one number format, and the ranks that hold the same.
@@ -68,7 +67,7 @@ impl Builder<'_> {
 
     fn held(&self, lane: LaneId, stage: &Stage) -> [Held; 2] {
         let position = self.problem.layout.position(self.graph.lanes[lane.index()].rank);
-        let (shared, experts) = memory::stage_parameters(self.problem, stage);
+        let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
         let members = self.shard_group(position);
         let of_experts = if experts > 0.0 { self.expert_shard_group(position) } else { Vec::new() };
         [
@@ -208,7 +207,7 @@ impl Builder<'_> {
                 .chunks(lane)
                 .iter()
                 .map(|(_, stage)| {
-                    let (shared, experts) = memory::stage_parameters(self.problem, stage);
+                    let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
                     let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
                     shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards())
                 })
@@ -251,7 +250,7 @@ impl Builder<'_> {
         }
         let n_layers = frame.stage.n_layers().max(1);
         let bytes = |stage: &Stage| {
-            let (shared, experts) = memory::stage_parameters(self.problem, stage);
+            let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
             hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0
         };
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };

@@ -1,0 +1,149 @@
+//! A measured table: CSV with a header line, plain or gzipped.
+//!
+//! Rows are kept as text; a column becomes numbers when it is asked for. An empty cell is a number that is not there, written NaN;
+//! any other text that is no number is refused with its line.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use csv::StringRecord;
+use flate2::bufread::MultiGzDecoder;
+use thiserror::Error;
+
+use super::ImportError;
+
+/// What a gzipped file begins with (RFC 1952, section 2.3.1).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Why a table could not be read.
+#[derive(Debug, Error)]
+pub enum TableError {
+    /// The file cannot be opened or ends early.
+    #[error(transparent)]
+    File(#[from] std::io::Error),
+    /// The text is not CSV, or a line has other columns than the header.
+    #[error(transparent)]
+    Text(#[from] csv::Error),
+    /// No column of that name.
+    #[error("no column `{0}`; the table has {1}")]
+    Column(String, String),
+    /// A cell holds something else.
+    #[error("line {line}, column `{column}`: `{text}` is not a number")]
+    Number {
+        /// Line of the file, the header being the first.
+        line: u64,
+        /// The column's name.
+        column: String,
+        /// What stands there.
+        text: String,
+    },
+}
+
+/// Rows of a CSV file under the names of its header.
+pub(crate) struct Table {
+    path: PathBuf,
+    header: StringRecord,
+    rows: Vec<StringRecord>,
+}
+
+impl Table {
+    pub(crate) fn read(path: PathBuf) -> Result<Self, ImportError> {
+        match rows(&path) {
+            Ok((header, rows)) => Ok(Self { path, header, rows }),
+            Err(error) => Err(ImportError::Table(path, error)),
+        }
+    }
+
+    /// A column as numbers.
+    pub(crate) fn numbers(&self, column: &str) -> Result<Vec<f64>, ImportError> {
+        let position = self.position(column)?;
+        let numbers: Result<Vec<f64>, TableError> = self.rows.iter().map(|row| number(row, position, column)).collect();
+        numbers.map_err(|error| ImportError::Table(self.path.clone(), error))
+    }
+
+    /// A column as text.
+    pub(crate) fn words(&self, column: &str) -> Result<Vec<String>, ImportError> {
+        let position = self.position(column)?;
+        Ok(self.rows.iter().map(|row| row[position].to_owned()).collect())
+    }
+
+    fn position(&self, column: &str) -> Result<usize, ImportError> {
+        self.header.iter().position(|name| name == column).ok_or_else(|| {
+            let known = self.header.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+            ImportError::Table(self.path.clone(), TableError::Column(column.to_owned(), known))
+        })
+    }
+}
+
+fn rows(path: &Path) -> Result<(StringRecord, Vec<StringRecord>), TableError> {
+    let mut file = BufReader::new(File::open(path)?);
+    // The name does not decide: a table that was unpacked by hand often keeps its ending.
+    if file.fill_buf()?.starts_with(&GZIP) { parse(MultiGzDecoder::new(file)) } else { parse(file) }
+}
+
+fn parse(text: impl Read) -> Result<(StringRecord, Vec<StringRecord>), TableError> {
+    let mut reader = csv::Reader::from_reader(text);
+    let header = reader.headers()?.clone();
+    let rows: Result<Vec<StringRecord>, csv::Error> = reader.records().collect();
+    Ok((header, rows?))
+}
+
+fn number(row: &StringRecord, position: usize, column: &str) -> Result<f64, TableError> {
+    let text = row[position].trim();
+    if text.is_empty() {
+        return Ok(f64::NAN);
+    }
+    text.parse().map_err(|_| TableError::Number {
+        line: row.position().map_or(0, csv::Position::line),
+        column: column.to_owned(),
+        text: text.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(text: &[u8]) -> Result<Table, TableError> {
+        parse(text).map(|(header, rows)| Table { path: PathBuf::from("table.csv"), header, rows })
+    }
+
+    #[test]
+    fn quoted_text_missing_cells_and_exponents_are_read() {
+        let table = table(b"name,latency\n\"a, b\",1.5e-3\nc,\nd,-4\n").expect("a table");
+        assert_eq!(table.words("name").expect("a column"), ["a, b", "c", "d"]);
+        let latency = table.numbers("latency").expect("a column");
+        assert_eq!((latency[0], latency[2]), (1.5e-3, -4.0));
+        assert!(latency[1].is_nan());
+    }
+
+    #[test]
+    fn a_cell_that_is_no_number_is_named_with_its_line() {
+        let error = table(b"m,n\n1,2\n3,four\n").expect("a table").numbers("n").expect_err("no number");
+        assert_eq!(error.to_string(), "table.csv: line 3, column `n`: `four` is not a number");
+    }
+
+    #[test]
+    fn a_missing_column_is_answered_with_those_that_are_there() {
+        let error = table(b"m,n\n1,2\n").expect("a table").words("k").expect_err("no such column");
+        assert_eq!(error.to_string(), "table.csv: no column `k`; the table has `m`, `n`");
+    }
+
+    #[test]
+    fn a_line_with_a_missing_column_is_refused_with_its_line() {
+        let error = table(b"m,n\n1,2\n3\n").err().expect("a short line");
+        assert!(error.to_string().contains("line: 3"), "{error}");
+    }
+
+    #[test]
+    fn a_gzipped_table_is_recognised_by_its_first_bytes() {
+        let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        std::io::Write::write_all(&mut packed, b"m\n7\n").expect("memory");
+        let path = std::env::temp_dir().join(format!("skrull-sim-table-{}.csv", std::process::id()));
+        std::fs::write(&path, packed.finish().expect("memory")).expect("a temporary file");
+        let table = Table::read(path.clone());
+        std::fs::remove_file(&path).expect("it was written");
+        assert_eq!(table.expect("a table").numbers("m").expect("a column"), [7.0]);
+    }
+}

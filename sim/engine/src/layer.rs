@@ -1,0 +1,334 @@
+//! Operations of one transformer layer, of the embedding and of the head, for a number of tokens on a rank.
+//!
+//! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
+//! bytes that they read and write. With tokens 0 every list is empty.
+
+use hw::{Bytes, GroupShape, Seconds};
+
+use crate::compression;
+use crate::memory;
+use crate::model::Experts;
+use crate::shard::{AttentionKernel, ExpertLoad, Recompute, Shard};
+use crate::stage::Stage;
+use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
+
+/// Bytes read and written per logit by the loss: model-format read, 32-bit write and read.
+const LOSS_BYTES_PER_LOGIT: u64 = 10;
+/// Bytes moved per parameter by an Adam step: gradient 2, master and two moments read and written 24, parameter 2,
+/// and the 32-bit copy of the gradient for the norm 2.
+const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
+/// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
+/// writes 2 and its mask 1; backward reads one operand more in each.
+const SCORE_TRAFFIC: [u64; 2] = [9, 11];
+
+/// Repeats a list of operations `n` times.
+#[must_use]
+pub fn repeated(ops: &Ops, n: u32) -> Ops {
+    if n == 0 { Vec::new() } else { ops.iter().map(|(op, count)| (op.clone(), count * n)).collect() }
+}
+
+/// Writes the operations of `tokens` tokens on one rank of the tensor group.
+struct Writer<'a> {
+    shard: &'a Shard<'a>,
+    ops: Ops,
+    tokens: u64,
+    kind: PassKind,
+    /// Tensor degree.
+    cut: u64,
+}
+
+impl<'a> Writer<'a> {
+    fn new(shard: &'a Shard<'a>, tokens: u64, kind: PassKind) -> Self {
+        Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp) }
+    }
+
+    fn push(&mut self, op: Op) {
+        self.ops.push((op, 1));
+    }
+
+    /// A GEMM with these dimensions on this rank, and in backward its gradients.
+    fn gemm(&mut self, n: u64, k: u64) {
+        let (m, dtype) = (self.tokens, self.shard.dtype);
+        if self.kind == PassKind::Forward {
+            self.push(Op::Gemm { m, n, k, dtype });
+        }
+        if matches!(self.kind, PassKind::Backward | PassKind::Input) {
+            self.push(Op::Gemm { m, n: k, k: n, dtype });
+        }
+        if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
+            self.push(Op::Gemm { m: n, n: k, k: m, dtype });
+        }
+    }
+
+    /// A GEMM whose columns are cut over the tensor group.
+    fn column(&mut self, n: u64, k: u64) {
+        self.gemm(n.div_ceil(self.cut), k);
+    }
+
+    /// A GEMM whose inner dimension is cut over the tensor group.
+    fn row(&mut self, n: u64, k: u64) {
+        self.gemm(n, k.div_ceil(self.cut));
+    }
+
+    fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
+        let dtype = self.shard.dtype;
+        let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, dtype };
+        match self.kind {
+            PassKind::Forward => self.push(op(n, k)),
+            PassKind::Backward => self.ops.extend([(op(k, n), 1), (op(n, k), 1)]),
+            PassKind::Input => self.push(op(k, n)),
+            PassKind::Weight => self.push(op(n, k)),
+        }
+    }
+
+    /// A kernel that moves `elements` elements in forward and half as many again in backward.
+    fn traffic(&mut self, elements: u64) {
+        let forward = elements * self.shard.dtype.bytes();
+        match self.kind {
+            PassKind::Forward => self.push(Op::Elementwise { bytes: forward }),
+            PassKind::Backward | PassKind::Input => self.push(Op::Elementwise { bytes: forward + forward / 2 }),
+            PassKind::Weight => {}
+        }
+    }
+
+    /// A kernel over `width` elements per token that the tensor group cuts.
+    fn elementwise(&mut self, width: u64) {
+        self.traffic((self.tokens * width).div_ceil(self.cut));
+    }
+
+    /// A kernel over norms or residuals, which only sequence parallelism cuts.
+    fn residual(&mut self, width: u64) {
+        let cut = if self.shard.sequence_parallel { self.cut } else { 1 };
+        self.traffic((self.tokens * width).div_ceil(cut));
+    }
+
+    fn done(self) -> Ops {
+        if self.tokens == 0 { Vec::new() } else { self.ops }
+    }
+}
+
+/// Norm, query-key-value projections and rotary position.
+#[must_use]
+pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let model = shard.model;
+    let mut writer = Writer::new(shard, tokens, kind);
+    writer.residual(2 * model.hidden);
+    if let Some(latent) = model.latent {
+        let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
+        match latent.q_rank {
+            Some(rank) => {
+                writer.gemm(rank, model.hidden);
+                writer.column(query_width, rank);
+            }
+            None => writer.column(query_width, model.hidden),
+        }
+        writer.gemm(latent.kv_rank + latent.rope_dim, model.hidden);
+        writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
+        writer.elementwise(2 * model.n_heads * latent.rope_dim);
+    } else {
+        let rotated = (model.n_heads + model.n_kv_heads) * model.head_dim;
+        writer.column(rotated + model.n_kv_heads * model.head_dim, model.hidden);
+        if !model.learned_positions {
+            writer.elementwise(2 * rotated);
+        }
+    }
+    writer.done()
+}
+
+/// Output projection, residual, norm and feed-forward, dense or of experts.
+#[must_use]
+pub fn after_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
+    let model = shard.model;
+    let value_dim = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
+    let mut writer = Writer::new(shard, tokens, kind);
+    writer.row(model.hidden, model.n_heads * value_dim);
+    // Residual add and norm: read two, write two.
+    writer.residual(4 * model.hidden);
+    match (model.experts, load) {
+        (Some(experts), Some(load)) => feed_forward_of_experts(&mut writer, experts, *load),
+        _ => feed_forward(&mut writer, model.intermediate),
+    }
+    writer.residual(3 * model.hidden);
+    writer.done()
+}
+
+fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
+    let hidden = writer.shard.model.hidden;
+    let projections = if writer.shard.model.gated { 2 } else { 1 };
+    writer.column(projections * intermediate, hidden);
+    writer.elementwise((projections + 1) * intermediate);
+    writer.row(hidden, intermediate);
+}
+
+/// Tokens times visited experts that one rank sends into the all-to-all.
+#[must_use]
+pub fn dispatched(shard: &Shard<'_>, experts: Experts, tokens: u64) -> u64 {
+    let senders = if shard.expert_tp == 1 && shard.ep > 1 { u64::from(shard.tp) } else { 1 };
+    (tokens * experts.top_k).div_ceil(senders)
+}
+
+/// Router, permutation, merging of similar tokens and the experts of this rank.
+fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: ExpertLoad) {
+    let shard = writer.shard;
+    let hidden = shard.model.hidden;
+    let projections = if shard.model.gated { 2 } else { 1 };
+    let expert_cut = u64::from(shard.expert_tp);
+    let n_experts = experts.n_routed / u64::from(shard.ep);
+    let sent = dispatched(shard, experts, writer.tokens);
+    let mut routed = (sent * load.permille).div_ceil(1000);
+    writer.gemm(experts.n_routed, hidden);
+    writer.traffic(2 * sent * hidden);
+    if let Some(compression) = shard.compression {
+        writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
+        routed = compression.rows_computed(routed);
+    }
+    let rows: Vec<u64> =
+        (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
+    let width = experts.intermediate.div_ceil(expert_cut);
+    writer.grouped(&rows, projections * width, hidden);
+    writer.traffic((projections + 1) * width * routed);
+    writer.grouped(&rows, hidden, width);
+    writer.traffic(2 * sent * hidden);
+    if experts.n_shared > 0 {
+        feed_forward(writer, experts.n_shared * experts.intermediate);
+    }
+}
+
+/// Attention over documents with `head_share` ranks sharing the heads besides the tensor group; empty without documents.
+#[must_use]
+pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pass: Pass) -> Ops {
+    if documents.is_empty() {
+        return Vec::new();
+    }
+    let (model, cut) = (shard.model, head_share * u64::from(shard.tp));
+    let (kv_heads, head_dim) = model
+        .latent
+        .map_or((model.n_kv_heads, model.head_dim), |latent| (model.n_heads, latent.nope_dim + latent.rope_dim));
+    let n_heads = model.n_heads.div_ceil(cut);
+    if shard.attention == AttentionKernel::Unfused {
+        return documents.iter().flat_map(|document| unfused(shard, document, n_heads, pass)).collect();
+    }
+    let op =
+        Op::Attention { documents: documents.to_vec(), n_heads, n_kv_heads: kv_heads.div_ceil(cut), head_dim, pass };
+    vec![(op, 1)]
+}
+
+/// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
+fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> Ops {
+    let (m, dtype, head_dim) = (n_heads * document.queries, shard.dtype, shard.model.head_dim);
+    let scores = Op::Gemm { m, n: document.keys, k: head_dim, dtype };
+    let values = Op::Gemm { m, n: head_dim, k: document.keys, dtype };
+    let (n_products, traffic) = if pass == Pass::Forward { (1, SCORE_TRAFFIC[0]) } else { (2, SCORE_TRAFFIC[1]) };
+    vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
+}
+
+/// What backward computes again per layer that recomputes in part. Selective: attention internals where they are not fused, else
+/// norms and the activation function. `mlp`: the dense feed-forward.
+#[must_use]
+pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], with_experts: bool) -> Ops {
+    match shard.recompute {
+        _ if tokens == 0 => return Vec::new(),
+        Recompute::Off | Recompute::Full => return Vec::new(),
+        Recompute::FeedForward if with_experts => return Vec::new(),
+        Recompute::FeedForward => {
+            let mut writer = Writer::new(shard, tokens, PassKind::Forward);
+            feed_forward(&mut writer, shard.model.intermediate);
+            return writer.done();
+        }
+        Recompute::Selective if shard.attention == AttentionKernel::Unfused => {
+            return attention(shard, documents, 1, Pass::Forward);
+        }
+        Recompute::Selective => {}
+    }
+    let model = shard.model;
+    let wide = memory::feed_forward_width(shard, with_experts);
+    let projections = if model.gated { 2 } else { 1 };
+    let mut writer = Writer::new(shard, tokens, PassKind::Forward);
+    writer.residual(4 * model.hidden);
+    writer.elementwise((projections + 1) * wide);
+    writer.done()
+}
+
+/// Embedding look-up, or its gradient.
+#[must_use]
+pub fn embedding(shard: &Shard<'_>, tokens: u64) -> Ops {
+    if tokens == 0 {
+        return Vec::new();
+    }
+    vec![(Op::Embedding { tokens, row_bytes: shard.model.hidden * shard.dtype.bytes() }, 1)]
+}
+
+/// Final norm, output head and loss.
+#[must_use]
+pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let mut writer = Writer::new(shard, tokens, kind);
+    let vocab = shard.model.vocab.div_ceil(writer.cut);
+    writer.residual(2 * shard.model.hidden);
+    writer.gemm(vocab, shard.model.hidden);
+    let mut ops = writer.done();
+    if tokens > 0 && kind != PassKind::Weight {
+        ops.push((Op::Elementwise { bytes: tokens * vocab * LOSS_BYTES_PER_LOGIT }, 1));
+    }
+    ops
+}
+
+/// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence
+/// parallelism, else two all-reduces. Backward gathers the inputs of both column-cut GEMM again (arXiv:2205.05198, 4.2.2).
+#[must_use]
+pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: PassKind, shape: GroupShape) -> Ops {
+    if shard.tp < 2 || tokens == 0 || kind == PassKind::Weight {
+        return Vec::new();
+    }
+    let bytes = tokens * shard.model.hidden * shard.dtype.bytes();
+    let op = |kind| Op::Collective { kind, bytes, shape };
+    // The vocabulary's cut of embedding and head costs one reduction each.
+    let mut n = 2 * stage.n_layers() + u32::from(stage.first) + u32::from(stage.last);
+    if kind != PassKind::Forward && shard.recompute == Recompute::FeedForward {
+        n += stage.again_dense;
+    }
+    if !shard.sequence_parallel {
+        return vec![(op(Collective::AllReduce), n)];
+    }
+    let again = if kind == PassKind::Forward { 0 } else { 2 * stage.n_layers() };
+    vec![(op(Collective::AllGather), n + again), (op(Collective::ReduceScatter), n)]
+}
+
+/// All-to-all of one pass of a stage: tokens to experts and back, per layer.
+#[must_use]
+pub fn expert_exchange(
+    shard: &Shard<'_>,
+    stage: &Stage,
+    tokens: u64,
+    kind: PassKind,
+    load: ExpertLoad,
+    shape: GroupShape,
+) -> Ops {
+    let Some(experts) = shard.model.experts else { return Vec::new() };
+    if shard.ep < 2 || kind == PassKind::Weight || stage.n_expert == 0 || tokens == 0 {
+        return Vec::new();
+    }
+    let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
+    let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
+    let row_bytes = shard.model.hidden * shard.dtype.bytes();
+    let Some(compression) = shard.compression else {
+        return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
+    };
+    let mut ops = vec![(all_to_all(compression.rows_sent(sent) * row_bytes), 2 * stage.n_expert)];
+    if kind == PassKind::Forward {
+        ops.push((all_to_all(compression::count_bytes(experts)), stage.n_expert));
+    }
+    ops
+}
+
+/// Host time of `n` layers in one pass.
+#[must_use]
+pub fn host(per_layer: Seconds, n: u32) -> Ops {
+    let ns = hw::Span::from_seconds(per_layer).as_ns();
+    if ns == 0 || n == 0 { Vec::new() } else { vec![(Op::Host { ns }, n)] }
+}
+
+/// Adam over `parameters` parameters of a rank.
+#[must_use]
+pub fn optimizer(parameters: f64) -> Ops {
+    vec![(Op::Elementwise { bytes: Bytes::from_f64(parameters * ADAM_BYTES_PER_PARAMETER).0 }, 1)]
+}

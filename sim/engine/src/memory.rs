@@ -1,0 +1,176 @@
+//! Memory of layers on one GPU: parameters, and what a token keeps from forward to backward.
+//!
+//! Terms per token are linear; only the scores of an unfused attention are per query-key pair. Source: arXiv:2205.05198, section 4.
+//! Units: bytes, bytes per token.
+
+use crate::shard::{AttentionKernel, Recompute, Shard};
+use crate::stage::Stage;
+
+/// Bytes per token and vocabulary row: logits in the model's format (2) and their 32-bit copy for the loss (4).
+const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
+/// Bytes per score of an unfused attention: softmax output, dropout mask, dropout output.
+const SCORE_BYTES: u64 = 5;
+
+/// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
+#[must_use]
+pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
+    let model = shard.model;
+    let number = |n: u64| hw::Tokens(n).as_f64();
+    let mut shared = f64::from(stage.n_dense) * number(model.shared_layer_parameters(false))
+        + f64::from(stage.n_expert) * number(model.shared_layer_parameters(true));
+    if stage.first {
+        shared += number(model.first_stage_parameters());
+    }
+    if stage.last {
+        shared += number(model.last_stage_parameters(stage.first));
+    }
+    let routed = model.experts.map_or(0.0, |experts| number(experts.n_routed * model.expert_parameters()));
+    let experts = f64::from(stage.n_expert) * routed / f64::from(shard.ep * shard.expert_tp);
+    (shared / f64::from(shard.tp), experts)
+}
+
+/// Bytes per token of one layer: kept from forward to backward, and what backward makes again and holds for one layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct LayerActivation {
+    kept: u64,
+    working: u64,
+}
+
+fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool) -> LayerActivation {
+    let (model, element) = (shard.model, shard.dtype.bytes());
+    let hidden = model.hidden;
+    let heads = model.n_heads * model.head_dim;
+    let keys_and_values = 2 * model.n_kv_heads * model.head_dim;
+    let wide = feed_forward_width(shard, with_experts);
+    let projections = if model.gated { 2 } else { 1 };
+    let cut = |bytes: u64| bytes.div_ceil(u64::from(shard.tp));
+    let serial = |bytes: u64| if shard.sequence_parallel { cut(bytes) } else { bytes };
+    let masks = if shard.attention == AttentionKernel::Unfused { 2 * hidden } else { 0 };
+    // Layer input, attention residual; outputs of both norms; query, key, value, attention output, feed-forward.
+    let (residuals, norms) = (serial(element * 2 * hidden + masks), serial(element * 2 * hidden));
+    let attended = cut(element * (2 * heads + keys_and_values));
+    let inside = cut(element * (2 * heads + keys_and_values + projections * wide));
+    let activated = cut(element * wide);
+    let all = residuals + norms + inside + activated;
+    match (recompute, shard.attention) {
+        (Recompute::Off, _) | (Recompute::Selective, AttentionKernel::Unfused) => {
+            LayerActivation { kept: all, working: 0 }
+        }
+        (Recompute::Selective, AttentionKernel::Flash) => {
+            LayerActivation { kept: residuals + inside, working: norms + activated }
+        }
+        (Recompute::FeedForward, _) => {
+            LayerActivation { kept: residuals + norms + attended, working: all - residuals - norms - attended }
+        }
+        (Recompute::Full, _) => LayerActivation { kept: serial(element * hidden), working: all },
+    }
+}
+
+/// Width of the feed-forward as a token sees it: the experts that it visits, or the dense one.
+#[must_use]
+pub fn feed_forward_width(shard: &Shard<'_>, with_experts: bool) -> u64 {
+    match shard.model.experts {
+        Some(experts) if with_experts => (experts.top_k + experts.n_shared) * experts.intermediate,
+        _ => shard.model.intermediate,
+    }
+}
+
+/// Activations that a stage keeps from forward to backward, bytes per token.
+#[must_use]
+pub fn activation_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
+    let of = |n: u32, again: u32, with_experts: bool| {
+        let kept = |recompute| layer_activation(shard, recompute, with_experts).kept;
+        u64::from(again) * kept(shard.recompute) + u64::from(n - again) * kept(Recompute::Off)
+    };
+    of(stage.n_dense, stage.again_dense, false) + of(stage.n_expert, stage.again_expert, true)
+}
+
+/// What backward of one layer makes again and holds while it runs, bytes per token.
+#[must_use]
+pub fn working_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
+    let of = |again: u32, with_experts: bool| {
+        let activation = layer_activation(shard, shard.recompute, with_experts);
+        if again > 0 { activation.working } else { 0 }
+    };
+    of(stage.again_dense, false).max(of(stage.again_expert, true))
+}
+
+/// Buffers of the exchanges around one layer, bytes per token: the gathered sequence of a tensor group, and tokens on their way
+/// to experts and back.
+#[must_use]
+pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
+    let row = shard.model.hidden * shard.dtype.bytes();
+    let gathered = if shard.tp > 1 && shard.sequence_parallel { row } else { 0 };
+    let routed = match shard.model.experts {
+        Some(experts) if shard.ep > 1 && stage.n_expert > 0 => {
+            let senders = if shard.expert_tp == 1 { u64::from(shard.tp) } else { 1 };
+            (2 * experts.top_k * row).div_ceil(senders)
+        }
+        _ => 0,
+    };
+    gathered + routed
+}
+
+/// Keys and values of a part of a long sequence, or their gradients, bytes per token of a stage.
+#[must_use]
+pub fn state_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
+    let model = shard.model;
+    let width = model.latent.map_or(2 * model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
+    let cut = if model.latent.is_some() { 1 } else { u64::from(shard.tp).min(model.n_kv_heads) };
+    u64::from(stage.n_layers()) * (width * shard.dtype.bytes()).div_ceil(cut)
+}
+
+/// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.
+#[must_use]
+pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
+    if shard.attention != AttentionKernel::Unfused {
+        return 0;
+    }
+    let drops = matches!(shard.recompute, Recompute::Selective | Recompute::Full);
+    let n_kept = stage.n_layers() - if drops { stage.again().n_layers() } else { 0 };
+    let heads = shard.model.n_heads.div_ceil(u64::from(shard.tp));
+    SCORE_BYTES * heads * u64::from(n_kept)
+}
+
+/// Logits and their 32-bit copy, bytes per token, on a rank with the head.
+#[must_use]
+pub const fn logit_bytes_per_token(shard: &Shard<'_>) -> u64 {
+    LOGIT_BYTES_PER_TOKEN_AND_ROW * shard.model.vocab.div_ceil(shard.tp as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::Bytes;
+
+    use super::*;
+
+    /// Bytes that one layer keeps of one sequence, by our terms.
+    fn layer(tp: u32, sequence_parallel: bool, recompute: Recompute) -> f64 {
+        let model = crate::model::embedded("gpt-3-175b").expect("embedded");
+        let attention = AttentionKernel::Unfused;
+        let forward = Shard::forward(&model, hw::Dtype::Bf16, tp);
+        let shard = Shard { sequence_parallel, recompute, attention, ..forward };
+        let stage = Stage { n_dense: 1, ..Stage::default() }.recomputing(recompute, u32::MAX);
+        let per_token = activation_bytes_per_token(&shard, &stage) * 2048;
+        Bytes(per_token + score_bytes_per_pair(&shard, &stage) * 2048 * 2048).as_f64()
+    }
+
+    #[test]
+    fn a_layer_keeps_what_the_published_formulas_say() {
+        // arXiv:2205.05198, table 2, for s = 2048, b = 1, h = 12288, a = 96, t = 8.
+        let (s, h, a, t) = (2048.0, 12_288.0, 96.0, 8.0);
+        let sbh = s * h;
+        let close = |found: f64, expected: f64| {
+            assert!((found / expected - 1.0).abs() < 1e-9, "{found} against {expected}");
+        };
+        close(layer(1, false, Recompute::Off), sbh * (34.0 + 5.0 * a * s / h));
+        close(layer(8, false, Recompute::Off), sbh * (10.0 + 24.0 / t + 5.0 * a * s / (h * t)));
+        close(layer(8, true, Recompute::Off), sbh / t * (34.0 + 5.0 * a * s / h));
+        close(layer(8, false, Recompute::Selective), sbh * (10.0 + 24.0 / t));
+        close(layer(8, true, Recompute::Selective), sbh * 34.0 / t);
+        close(layer(8, false, Recompute::Full), 2.0 * sbh);
+        // Without what the activation function of the feed-forward reads and writes, 8 sbh each, cut over t.
+        let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::FeedForward);
+        close(inside, sbh * 16.0 / t);
+    }
+}

@@ -1,0 +1,101 @@
+//! What a layer's arithmetic needs to know of a replica: the model, its formats and how a layer is cut over GPUs.
+//!
+//! Operations (`layer.rs`) and memory (`memory.rs`) of a layer ask nothing else, so training, serving and fine-tuning share them. Where
+//! ranks lie, what is scheduled and what is stored elsewhere is not a shard's business.
+
+use hw::Dtype;
+
+use crate::compression::Compression;
+use crate::model::Model;
+
+/// Which activations are dropped in forward and computed again in backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Recompute {
+    /// Everything is kept.
+    Off,
+    /// The cheap, large ones: attention internals, norms and activation functions (arXiv:2205.05198, section 5).
+    Selective,
+    /// What is inside the dense feed-forward; its input is kept (Megatron-LM's `--recompute-modules mlp`).
+    FeedForward,
+    /// Only each layer's input is kept.
+    Full,
+}
+
+impl Recompute {
+    /// Words of scenario files, with their meaning.
+    pub const WORDS: [(&'static str, Self); 4] =
+        [("selective", Self::Selective), ("none", Self::Off), ("mlp", Self::FeedForward), ("full", Self::Full)];
+
+    /// The word of a scenario file.
+    ///
+    /// # Panics
+    /// Never: every value has a word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, value)| *value == self).expect("every value has a word").0
+    }
+}
+
+/// How attention is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionKernel {
+    /// One kernel without a score matrix (arXiv:2307.08691).
+    Flash,
+    /// Batched GEMM, softmax and dropout kernels over the whole score matrix, as Megatron-LM before flash attention.
+    Unfused,
+}
+
+/// Rows that the busiest rank of a layer's expert group computes and receives, over the even share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExpertLoad {
+    /// Mean over layers, thousandths.
+    pub permille: u64,
+    /// Tokens that find their expert full, of all routed ones, thousandths.
+    pub dropped_permille: u64,
+}
+
+impl ExpertLoad {
+    /// Every rank has its even share.
+    pub const EVEN: Self = Self { permille: 1000, dropped_permille: 0 };
+}
+
+/// A model as one GPU of its tensor and expert groups sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shard<'a> {
+    /// Architecture.
+    pub model: &'a Model,
+    /// Number format of parameters and activations.
+    pub dtype: Dtype,
+    /// GPUs that cut every layer.
+    pub tp: u32,
+    /// Whether norms and residuals are cut over the tensor group too.
+    pub sequence_parallel: bool,
+    /// GPUs that share the routed experts.
+    pub ep: u32,
+    /// GPUs that cut every expert.
+    pub expert_tp: u32,
+    /// How attention is computed.
+    pub attention: AttentionKernel,
+    /// What is dropped in forward and computed again in backward.
+    pub recompute: Recompute,
+    /// Merging of similar tokens before the all-to-all.
+    pub compression: Option<Compression>,
+}
+
+impl<'a> Shard<'a> {
+    /// A model cut over a tensor group, forward only.
+    #[must_use]
+    pub const fn forward(model: &'a Model, dtype: Dtype, tp: u32) -> Self {
+        Self {
+            model,
+            dtype,
+            tp,
+            sequence_parallel: false,
+            ep: 1,
+            expert_tp: tp,
+            attention: AttentionKernel::Flash,
+            recompute: Recompute::Off,
+            compression: None,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Layers of a pipeline stage.
+//!
+//! Stages are numbered along a micro-batch's path. The first one holds the embedding, the last one the final norm and the head.
+
+use crate::model::Model;
+use crate::shard::Recompute;
+
+/// Layers of a stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stage {
+    /// Layers with a dense feed-forward.
+    pub n_dense: u32,
+    /// Layers with experts.
+    pub n_expert: u32,
+    /// Those of the dense ones that are computed again in backward.
+    pub again_dense: u32,
+    /// Those of the layers with experts that are.
+    pub again_expert: u32,
+    /// Whether it holds the embedding.
+    pub first: bool,
+    /// Whether it holds the head.
+    pub last: bool,
+}
+
+impl Stage {
+    /// With what is computed again, at most `n_again` layers of it.
+    #[must_use]
+    pub fn recomputing(self, recompute: Recompute, n_again: u32) -> Self {
+        let n = if recompute == Recompute::Off { 0 } else { n_again };
+        let again_dense = self.n_dense.min(n);
+        let again_expert = match recompute {
+            Recompute::FeedForward => 0,
+            _ => self.n_expert.min(n - again_dense),
+        };
+        Self { again_dense, again_expert, ..self }
+    }
+
+    /// Layers.
+    #[must_use]
+    pub const fn n_layers(&self) -> u32 {
+        self.n_dense + self.n_expert
+    }
+
+    /// The layers that are computed again, without embedding and head.
+    #[must_use]
+    pub const fn again(&self) -> Self {
+        let (n_dense, n_expert) = (self.again_dense, self.again_expert);
+        Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false }
+    }
+
+    /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
+    #[must_use]
+    pub fn pieces(&self, n: u32) -> Vec<Self> {
+        let n = n.clamp(1, self.n_layers().max(1));
+        let part = |whole: u32, index: u32| whole / n + u32::from(index < whole % n);
+        (0..n)
+            .map(|index| Self {
+                n_dense: part(self.n_dense, index),
+                n_expert: part(self.n_expert, index),
+                again_dense: part(self.again_dense, index),
+                again_expert: part(self.again_expert, index),
+                first: self.first && index + 1 == n,
+                last: self.last && index == 0,
+            })
+            .collect()
+    }
+}
+
+/// An even split of layers; those that are left go to the middle, away from embedding and head.
+#[must_use]
+pub fn even(n_layers: u32, n_stages: u32) -> Vec<u32> {
+    let (base, rest) = (n_layers / n_stages, n_layers % n_stages);
+    let from = (n_stages - rest) / 2;
+    (0..n_stages).map(|index| base + u32::from((from..from + rest).contains(&index))).collect()
+}
+
+/// Stages with so many layers each, along the path; nothing is computed again.
+#[must_use]
+pub fn stages(model: &Model, counts: &[u32]) -> Vec<Stage> {
+    let mut before = 0;
+    let mut stages = Vec::with_capacity(counts.len());
+    for (index, &n) in counts.iter().enumerate() {
+        let n_expert = n_expert_layers(model, before + n) - n_expert_layers(model, before);
+        before += n;
+        let (first, last) = (index == 0, index + 1 == counts.len());
+        stages.push(Stage { n_dense: n - n_expert, n_expert, first, last, ..Stage::default() });
+    }
+    stages
+}
+
+/// Layers with experts among the first `n`.
+fn n_expert_layers(model: &Model, n: u32) -> u32 {
+    u32::try_from(model.n_expert_layers_of(u64::from(n))).expect("layer counts are checked by the model reader")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_uneven_split_keeps_all_layers_and_favours_the_middle() {
+        assert_eq!(even(61, 16).iter().sum::<u32>(), 61);
+        assert_eq!(even(10, 4), [2, 3, 3, 2]);
+        assert_eq!(even(8, 4), [2; 4]);
+    }
+
+    #[test]
+    fn pieces_hold_what_the_stage_holds() {
+        let stage = Stage { n_dense: 3, n_expert: 10, again_dense: 3, again_expert: 2, first: true, last: true };
+        let pieces = stage.pieces(4);
+        assert_eq!(pieces.iter().map(Stage::n_layers).sum::<u32>(), 13);
+        assert_eq!(pieces.iter().map(|piece| piece.again().n_layers()).sum::<u32>(), 5);
+        assert!(pieces.iter().all(|piece| piece.again_dense <= piece.n_dense && piece.again_expert <= piece.n_expert));
+        assert!(pieces[0].last && pieces[3].first && !pieces[0].first && !pieces[3].last);
+    }
+}

@@ -1,0 +1,275 @@
+//! Kinds of scenarios: each asks a question of its own, reads its sections and runs, and the verbs know it only by its trait.
+//!
+//! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
+
+pub mod capacity;
+pub mod curriculum;
+pub mod endpoint;
+pub mod kv_sharing;
+pub mod long_prompt;
+pub mod memory;
+pub mod multi_task;
+pub mod phases;
+pub mod pool;
+pub mod rental;
+pub mod serving;
+pub mod sparse_decode;
+pub mod training;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use engine::cost::Source as CostSource;
+use rayon::prelude::*;
+use reports::{Column, Picture, PolicyResult, RunResult};
+use train::metrics::Played;
+
+use crate::diagnostic::{Code, Finding, Severity, Source};
+use crate::scenario::Overrides;
+use crate::scenario::expect::Expectation;
+use crate::scenario::reader::Reader;
+
+/// What every scenario has.
+pub struct Head<'a> {
+    /// Name of the scenario.
+    pub name: &'a str,
+    /// Names of what it compares, in order.
+    pub choices: Vec<&'a str>,
+    /// Golden figures.
+    pub expectations: &'a [Expectation],
+}
+
+/// A checked scenario that knows how to run.
+pub trait Kind: Send + Sync {
+    /// Whose it is and what it compares.
+    fn head(&self) -> Head<'_>;
+
+    /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;
+
+    /// Runs every choice and keeps what is drawn of them.
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        Run { result: self.run(done), ..Run::default() }
+    }
+
+    /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
+    fn plan(&self, _choice: &str) -> Option<Result<Planned, String>> {
+        None
+    }
+
+    /// What it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<&capacity::Question> {
+        None
+    }
+
+    /// Whether a query outside the measured hull is an error; `None` where the kind does not look at the hull.
+    fn strict_hull(&self) -> Option<bool> {
+        None
+    }
+
+    /// The training step that it asks about, which a device can execute; `None` where there is none.
+    fn training(&self) -> Option<&training::read::Scenario> {
+        None
+    }
+}
+
+/// What came of a scenario.
+#[derive(Default)]
+pub struct Run {
+    /// Numbers.
+    pub result: RunResult,
+    /// First simulated step of each choice that has one, with its name.
+    pub pictures: Vec<(String, Played)>,
+    /// Lengths of the sequences in those steps.
+    pub lengths: Vec<u64>,
+    /// Memory of a device that runs them.
+    pub device_memory_bytes: u64,
+}
+
+impl Run {
+    /// What reports draw.
+    #[must_use]
+    pub fn pictures(&self) -> Vec<Picture<'_>> {
+        self.pictures.iter().map(|(policy, played)| self.picture(policy, played)).collect()
+    }
+
+    fn picture<'a>(&'a self, policy: &'a str, played: &'a Played) -> Picture<'a> {
+        Picture {
+            policy,
+            graph: &played.graph,
+            timeline: &played.timeline,
+            lengths: &self.lengths,
+            device_memory_bytes: self.device_memory_bytes,
+        }
+    }
+}
+
+/// A plan of a choice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Planned {
+    /// `plan.json`.
+    pub json: serde_json::Value,
+    /// `plan.json` as a text, where its keys have an order of their own and `json` is empty.
+    pub file: Option<String>,
+    /// What was decided, for a person.
+    pub words: String,
+    /// How, in a few words behind the name of the file; `None` where the name of the choice says it.
+    pub how: Option<String>,
+}
+
+impl Planned {
+    /// What a row decided: its planner's facts and metrics, and the same in words.
+    ///
+    /// # Errors
+    /// The row's reason where nothing was decided.
+    fn of_row(row: &PolicyResult) -> Result<Self, String> {
+        if row.status != "ok" {
+            return Err(format!("{}: {}", row.status, row.why));
+        }
+        let facts = row.planner.clone().unwrap_or_default();
+        let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
+        let words = [row.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect::<Vec<_>>().join("\n");
+        Ok(Self { json, words, ..Self::default() })
+    }
+}
+
+/// A result with nothing in it yet but whose it is.
+fn head(name: &str, seed: u64, baseline: &str) -> RunResult {
+    RunResult {
+        schema: reports::SCHEMA.to_owned(),
+        scenario: name.to_owned(),
+        seed,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        baseline: baseline.to_owned(),
+        ..RunResult::default()
+    }
+}
+
+/// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes.
+fn rows<C: Sync, R: Send>(
+    choices: &[C],
+    name: impl Fn(&C) -> &str + Sync,
+    done: &(dyn Fn(&str) + Sync),
+    row: impl Fn(&C) -> R + Sync,
+) -> Vec<R> {
+    choices
+        .par_iter()
+        .map(|choice| {
+            let row = row(choice);
+            done(name(choice));
+            row
+        })
+        .collect()
+}
+
+/// Rows apart from the sources of their costs, of which the weakest counts.
+fn weakest(rows: Vec<(PolicyResult, CostSource)>) -> (Vec<PolicyResult>, CostSource) {
+    let source = rows.iter().map(|(_, source)| *source).max().unwrap_or(CostSource::Datasheet);
+    (rows.into_iter().map(|(row, _)| row).collect(), source)
+}
+
+/// Metrics that a table shows, with their headings.
+fn columns(columns: &[(&str, &str)]) -> Vec<Column> {
+    columns.iter().map(|(key, heading)| Column { key: (*key).to_owned(), heading: (*heading).to_owned() }).collect()
+}
+
+/// What every row is worth over what the baseline is; rows without a worth are left out.
+fn gains(
+    results: &[PolicyResult],
+    baseline: &str,
+    worth: impl Fn(&PolicyResult) -> Option<f64>,
+) -> BTreeMap<String, f64> {
+    let base = results.iter().find(|row| row.policy == baseline).and_then(&worth);
+    results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect()
+}
+
+/// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.
+type Read = fn(&mut Reader<'_>, &Source, &Path, &Overrides) -> Option<Box<dyn Kind>>;
+
+/// A row of the table of kinds.
+pub struct Card {
+    /// Word of `kind`.
+    pub name: &'static str,
+    /// What such a scenario asks, in a sentence.
+    pub about: &'static str,
+    /// Reads one.
+    pub read: Read,
+}
+
+/// What was read, as a kind.
+fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
+    scenario.map(|scenario| Box::new(scenario) as Box<dyn Kind>)
+}
+
+/// Every kind; the first is that of a file without the word.
+pub static KINDS: &[&Card] = &[
+    &training::CARD,
+    &serving::CARD,
+    &rental::CARD,
+    &endpoint::CARD,
+    &long_prompt::CARD,
+    &kv_sharing::CARD,
+    &sparse_decode::CARD,
+    &multi_task::CARD,
+    &pool::CARD,
+    &phases::CARD,
+    &curriculum::CARD,
+    &memory::CARD,
+];
+
+/// A read scenario with its warnings, or everything that is wrong with it.
+pub struct Checked {
+    /// Text that findings point into.
+    pub source: Source,
+    /// Findings; warnings only when a scenario is there.
+    pub findings: Vec<Finding>,
+    /// The scenario, when there is no error.
+    pub scenario: Option<Box<dyn Kind>>,
+}
+
+/// Reads and checks a scenario.
+#[must_use]
+pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
+    let mut findings = Vec::new();
+    let mut scenario = None;
+    match toml_span::parse(&source.text) {
+        Ok(value) => {
+            let mut reader = Reader::new(value, &mut findings);
+            reader.lay_over(&overrides.set);
+            let asked = reader.peek("kind").unwrap_or(KINDS[0].name).to_owned();
+            match KINDS.iter().find(|kind| asked == kind.name) {
+                Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
+                // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
+                None => {
+                    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+                    reader.top(&[]).word("kind", 0, &names);
+                }
+            }
+        }
+        Err(error) => {
+            let at = error.span.start..error.span.end.max(error.span.start + 1);
+            findings.push(Finding::error(Code::NotToml, Some(at), format!("not valid TOML: {error}")));
+        }
+    }
+    let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
+    Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+}
+
+/// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
+#[must_use]
+pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
+    let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
+    let kv_sharing = kv_sharing::read::POLICIES.map(|(name, _, about)| (name, about));
+    let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
+    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
+    let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
+    let pools = pool::run::policies().into_iter().chain(phases::run::policies());
+    let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
+    let of_serving = |(name, about)| ("serving policy", name, about);
+    let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
+    let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
+    let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
+    let serving = serving::run::policies().into_iter().map(of_serving);
+    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
+}

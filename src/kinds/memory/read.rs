@@ -1,0 +1,334 @@
+//! Scenarios of `kind = "memory"`: a step whose batch and sequence length change, a device's memory, and compilers that know sizes or do not.
+
+mod graph;
+
+use std::path::Path;
+
+use engine::Model;
+use engine::cost::profile::Profile;
+use hw::{Bytes, Cluster};
+use planner::train::rematerialisation::{Manager, Rules};
+use train::problem::{AttentionKernel, Execution};
+use train::tensor_graph::TensorGraph;
+use train::tensor_graph::play::Eviction;
+use train::tensor_graph::symbolic::Symbol;
+use train::tensor_graph::transformer::training_step;
+
+use crate::diagnostic::{Code, Finding, Source};
+use crate::kinds::sparse_decode::read::counts;
+use crate::kinds::training::read::training::Training;
+use crate::kinds::training::read::workload;
+use crate::scenario::expect::{self, Expectation};
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::run_list::{RunList, run_list};
+use crate::scenario::{self, Overrides, cluster, cost, model};
+
+const SECTIONS: [&str; 8] = ["model", "cluster", "step", "workload", "compiler", "policies", "cost", "expect"];
+
+/// Longest sequence of such a step: products of its sizes stay below 2^63.
+const SEQUENCE_MAX: u64 = 1_000_000;
+/// Most sequences of a batch.
+const BATCH_MAX: u32 = 1024;
+
+/// A compiler that a scenario compares.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MemoryChoice {
+    /// Edge to whose multiples sequences are padded, a program for each; 0 for one program for all sizes.
+    pub bucket_tokens: u64,
+    /// Whether operations are ordered for memory.
+    pub schedule: bool,
+    /// Who evicts; `None` where nothing is.
+    pub manager: Option<Manager>,
+    /// Memory that the step may take; 0 for all that the device has.
+    pub limit: Bytes,
+}
+
+const EVERY_RULE: &[Eviction] = &[Eviction::SizeTimesDistance, Eviction::LeastTimePerByte, Eviction::FirstFound];
+const BY_SIZE: &[Eviction] = &[Eviction::SizeTimesDistance];
+
+/// Words of `eviction`.
+const EVICTIONS: [(&str, Option<Manager>); 6] = [
+    ("none", None),
+    ("first-found", Some(Manager::AtLimit(Eviction::FirstFound))),
+    ("size-times-distance", Some(Manager::AtLimit(Eviction::SizeTimesDistance))),
+    ("least-time-per-byte", Some(Manager::AtLimit(Eviction::LeastTimePerByte))),
+    ("searched", Some(Manager::Searched(BY_SIZE))),
+    ("least-recompute", Some(Manager::Searched(EVERY_RULE))),
+];
+
+const DYNAMIC: MemoryChoice = MemoryChoice { bucket_tokens: 0, schedule: false, manager: None, limit: Bytes(0) };
+const SCHEDULED: MemoryChoice = MemoryChoice { schedule: true, ..DYNAMIC };
+/// A bucket for each multiple of this, where a scenario says nothing.
+const BUCKET_TOKENS: u64 = 256;
+
+/// Policies with what they do.
+pub const POLICIES: [(&str, MemoryChoice, &str); 5] = [
+    (
+        "padded",
+        MemoryChoice { bucket_tokens: BUCKET_TOKENS, manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
+        "a static compiler: sequences padded to buckets, a program compiled for each, memory planned from exact sizes",
+    ),
+    ("dynamic", DYNAMIC, "a compiler for dynamic shapes as operations come, nothing done about memory (BladeDISC)"),
+    ("scheduled", SCHEDULED, "operations ordered for least memory by symbolic sizes"),
+    (
+        "bladedisc++",
+        MemoryChoice { manager: Some(Manager::Searched(BY_SIZE)), ..SCHEDULED },
+        "the same, and what does not fit is evicted at run time by size times distance and made again (arXiv:2412.16985)",
+    ),
+    (
+        "least-recompute",
+        MemoryChoice { manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
+        "the same by whichever rule of eviction computes least again for the sizes of a batch",
+    ),
+];
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct MemoryScenario {
+    /// Name.
+    pub name: String,
+    /// Seed of the lengths.
+    pub seed: u64,
+    /// The step; symbols 0 and 1 are the batch and the sequence length.
+    pub graph: TensorGraph,
+    /// Machine; one GPU of it.
+    pub cluster: Cluster,
+    /// Memory of a GPU that the step may take.
+    pub room: Bytes,
+    /// Allocated over live bytes.
+    pub fragmentation: f64,
+    /// Sequences of a batch, a row of each policy for each.
+    pub batch_sizes: Vec<u32>,
+    /// Batches.
+    pub n_batches: usize,
+    /// Lengths, tokens; a batch takes as many as it has sequences, from the first on.
+    pub lengths: Vec<u64>,
+    /// Rules of recompute subgraphs.
+    pub rules: Rules,
+    /// Host time of a check, nanoseconds.
+    pub check_ns: u64,
+    /// Time to compile a program for new sizes, seconds.
+    pub compile_s: f64,
+    /// Compilers, in order.
+    pub choices: Vec<(String, MemoryChoice)>,
+    /// The one that the others are compared with.
+    pub baseline: String,
+    /// Measured profile; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// Share of the peak that matrix products hold under sustained load.
+    pub sustained_flops_ratio: f64,
+    /// Parameters that were fitted or assumed, as sentences.
+    pub free_parameters: Vec<String>,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+}
+
+/// What `[step]` says.
+struct Step {
+    batch_sizes: Vec<u32>,
+    n_batches: u64,
+    attention: AttentionKernel,
+}
+
+/// What `[compiler]` says.
+struct Compiler {
+    symbols: [Symbol; 2],
+    rules: Rules,
+    bucket_tokens: u64,
+    compile_s: f64,
+    check_us: f64,
+    fragmentation: f64,
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<MemoryScenario> {
+    let compiler = compiler(reader.section("compiler"));
+    let step = step(reader.section("step"));
+    let mut top = reader.top(&SECTIONS);
+    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let given = graph::read(&mut top, &compiler.symbols);
+    top.finish();
+    let model =
+        (reader.has("model") || given.is_none()).then(|| model::model(reader.section("model"), folder)).flatten();
+    let graph = step_graph(reader, given, model.as_ref(), &compiler, &step);
+    let cluster = cluster::cluster(reader.section("cluster"));
+    let largest = step.batch_sizes.iter().max().copied().unwrap_or(1);
+    let as_training = Training {
+        batch_size: u64::from(largest),
+        steps: step.n_batches,
+        bucket_tokens: 0,
+        host_us: 0.0,
+        execution: Execution::default(),
+    };
+    let workload = workload::workload(reader.section("workload"), folder, &as_training, seed);
+    let run = policies(reader.section("policies"), compiler.bucket_tokens);
+    let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
+    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let expectations = expect::read(reader.section("expect"));
+    let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
+    cross_checks(reader, &compiler, &step, &workload.lengths);
+    Some(MemoryScenario {
+        name,
+        seed,
+        graph,
+        room: Bytes(cluster.gpu.memory.0.saturating_sub(reserved.0)),
+        cluster,
+        fragmentation: compiler.fragmentation,
+        batch_sizes: step.batch_sizes,
+        n_batches: usize::try_from(step.n_batches).expect("a range keeps it small"),
+        lengths: workload.lengths,
+        rules: compiler.rules,
+        check_ns: hw::Span::from_seconds(hw::Seconds::new(compiler.check_us / 1e6)).as_ns(),
+        compile_s: compiler.compile_s,
+        choices: run.choices,
+        baseline: run.baseline,
+        profile: cost.profile,
+        sustained_flops_ratio: cost.sustained_flops_ratio,
+        free_parameters: free_parameters(&compiler, cost.sustained_flops_ratio),
+        expectations,
+    })
+}
+
+/// The step of a model, or the one that is given.
+fn step_graph(
+    reader: &mut Reader<'_>,
+    given: Option<TensorGraph>,
+    model: Option<&Model>,
+    compiler: &Compiler,
+    step: &Step,
+) -> Option<TensorGraph> {
+    let Some(model) = model else { return given };
+    if given.is_some() {
+        let what = "a step is either of `[model]` or of `[[operation]]`";
+        reader.find(Finding::error(Code::ExclusiveKeys, None, what).help("keep the one that is meant"));
+    }
+    let [batch, sequence] = compiler.symbols.clone();
+    training_step(model, step.attention, batch, sequence)
+        .map_err(|why| reader.find(Finding::error(Code::UnsupportedModel, None, why)))
+        .ok()
+}
+
+fn free_parameters(compiler: &Compiler, sustained_flops_ratio: f64) -> Vec<String> {
+    let given = [
+        ("compiler.compile_s", compiler.compile_s, 0.0),
+        ("compiler.check_us", compiler.check_us, 0.0),
+        ("compiler.fragmentation", compiler.fragmentation, 1.0),
+        ("cost.sustained_flops_ratio", sustained_flops_ratio, 1.0),
+    ];
+    let words = |(key, value, _): (&str, f64, f64)| format!("`{key}` = {value}: fitted or assumed, not measured");
+    given.into_iter().filter(|(_, value, plain)| (value - plain).abs() > 0.0).map(words).collect()
+}
+
+fn step(mut section: Section<'_>) -> Step {
+    if !section.has("batch_sizes") {
+        section.missing("batch_sizes", "sequences of a batch, for example `batch_sizes = [14, 16, 18]`");
+    }
+    let batch_sizes = counts(&mut section, "batch_sizes", &[1], BATCH_MAX);
+    let n_batches = section.count("batches", Some(100), 1..=10_000).0;
+    let attention =
+        [AttentionKernel::Flash, AttentionKernel::Unfused][section.word("attention", 0, &["flash", "unfused"])];
+    section.finish();
+    Step { batch_sizes, n_batches, attention }
+}
+
+/// What a compiler knows of a symbol.
+fn symbol(section: &mut Section<'_>, name: &str, keys: [&'static str; 3], most: u64) -> Symbol {
+    let (low, _) = section.count(keys[0], Some(1), 1..=most);
+    let (high, at) = section.count(keys[1], Some(0), 0..=most);
+    let (likely, likely_at) = section.count(keys[2], Some(0), 0..=most);
+    let known = |value: u64| (value > 0).then_some(value);
+    let (high, likely) = (known(high), known(likely));
+    if high.is_some_and(|high| high < low) {
+        let what = format!("`compiler.{}` is below `compiler.{}`", keys[1], keys[0]);
+        section.find(Finding::error(Code::WrongBounds, at, what).help("a largest size is not below the least"));
+    }
+    if likely.is_some_and(|likely| likely < low || high.is_some_and(|high| high < likely)) {
+        let what = format!("`compiler.{}` lies outside of what the compiler knows", keys[2]);
+        section.find(
+            Finding::error(Code::WrongBounds, likely_at, what)
+                .help("a likely size lies between the least and the largest"),
+        );
+    }
+    // Between two known ends the middle is as likely as anything.
+    let likely = likely.or_else(|| high.map(|high| low.midpoint(high.max(low))));
+    Symbol { name: name.to_owned(), low, high, likely }
+}
+
+fn compiler(mut section: Section<'_>) -> Compiler {
+    let batch = symbol(&mut section, "batch", ["batch_min", "batch_max", "batch_likely"], u64::from(BATCH_MAX));
+    let keys = ["sequence_min", "sequence_max", "sequence_likely"];
+    let sequence = symbol(&mut section, "sequence", keys, SEQUENCE_MAX);
+    let default = Rules::default();
+    let whole = |n: u64| usize::try_from(n).expect("ranges keep counts small");
+    let rules = Rules {
+        distance: whole(section.count("distance", Some(default.distance as u64), 2..=10_000).0),
+        operations: whole(section.count("operations", Some(default.operations as u64), 1..=1000).0),
+        static_bytes: section.count("static_bytes", Some(default.static_bytes), 0..=1 << 40).0,
+    };
+    let compiler = Compiler {
+        symbols: [batch, sequence],
+        rules,
+        bucket_tokens: section.count("bucket_tokens", Some(BUCKET_TOKENS), 1..=SEQUENCE_MAX).0,
+        compile_s: section.number("compile_s", 0.0, 0.0..=1e5),
+        check_us: section.number("check_us", 0.0, 0.0..=1e5),
+        fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
+    };
+    section.finish();
+    compiler
+}
+
+fn policies(mut section: Section<'_>, bucket_tokens: u64) -> RunList<MemoryChoice> {
+    let bucket = |choice: MemoryChoice| match choice.bucket_tokens {
+        0 => choice,
+        _ => MemoryChoice { bucket_tokens, ..choice },
+    };
+    let plain: Vec<(&str, MemoryChoice)> = POLICIES.iter().map(|(name, base, _)| (*name, bucket(*base))).collect();
+    let mut variants = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, &plain)));
+    let run = run_list(&mut section, plain, variants);
+    section.finish();
+    run
+}
+
+/// `[[policies.variant]]`: a policy under a name of its own, with settings of its own.
+fn variant(mut section: Section<'_>, plain: &[(&str, MemoryChoice)]) -> Option<(String, MemoryChoice)> {
+    let name = section.name();
+    let words: Vec<&str> = plain.iter().map(|(name, _)| *name).collect();
+    let base = plain[section.word("policy", 1, &words)].1;
+    let eviction = EVICTIONS.iter().position(|(_, manager)| *manager == base.manager).unwrap_or(0);
+    let choice = MemoryChoice {
+        bucket_tokens: section.count("bucket_tokens", Some(base.bucket_tokens), 0..=SEQUENCE_MAX).0,
+        schedule: section.flag("schedule", base.schedule),
+        manager: EVICTIONS[section.word("eviction", eviction, &EVICTIONS.map(|(word, _)| word))].1,
+        limit: Bytes::from_gib(section.number("limit_gib", 0.0, 0.0..=100_000.0)),
+    };
+    section.finish();
+    name.map(|name| (name, choice))
+}
+
+/// What the compiler is told of sizes holds for all batches.
+fn cross_checks(reader: &mut Reader<'_>, compiler: &Compiler, step: &Step, lengths: &[u64]) {
+    let longest = lengths.iter().max().copied().unwrap_or(1);
+    if longest > SEQUENCE_MAX {
+        let what = format!("the longest sequence has {longest} tokens, such a step knows {SEQUENCE_MAX}");
+        reader
+            .find(Finding::error(Code::OutOfRange, None, what).help(format!("`workload.max_tokens = {SEQUENCE_MAX}`")));
+    }
+    // A batch is as long as its longest sequence.
+    let longest_of = |size: u32| lengths.chunks(size as usize).filter_map(|batch| batch.iter().max().copied());
+    let sequences = || step.batch_sizes.iter().flat_map(|size| longest_of(*size));
+    let batches = || step.batch_sizes.iter().map(|size| u64::from(*size));
+    let found = [(batches().min(), batches().max()), (sequences().min(), sequences().max())];
+    for (symbol, (least, most)) in compiler.symbols.iter().zip(found) {
+        let Some((least, most)) = least.zip(most) else { continue };
+        if least < symbol.low || symbol.high.is_some_and(|high| high < most) {
+            let high = symbol.high.map_or_else(|| "any size".to_owned(), |high| high.to_string());
+            let what = format!(
+                "batches have a `{}` from {least} to {most}, the compiler expects {} to {high}",
+                symbol.name, symbol.low
+            );
+            let help = format!("widen `compiler.{0}_min` and `compiler.{0}_max`, or leave them out", symbol.name);
+            reader.find(Finding::error(Code::WrongBounds, None, what).help(help));
+        }
+    }
+}

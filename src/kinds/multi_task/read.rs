@@ -1,0 +1,177 @@
+//! Scenarios of `kind = "multi-task"`: tasks that share parts of a model and train together on one machine.
+//!
+//! `multi_task/work.rs` reads operators and tasks.
+
+mod work;
+
+use std::path::Path;
+
+use engine::cost::profile::Profile;
+use hw::Seconds;
+use planner::train::multi_task::place::{PLACEMENTS, Placement};
+use planner::train::multi_task::{POLICIES, Policy};
+use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
+use train::problem::Recompute;
+
+use crate::diagnostic::{Code, Finding, Source};
+use crate::scenario::expect::{self, Expectation};
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::run_list::{RunList, run_list};
+use crate::scenario::{self, Overrides, cluster, cost};
+
+const SECTIONS: [&str; 5] = ["cluster", "training", "policies", "cost", "expect"];
+
+/// GPUs that a plan may have; beyond it plans take minutes.
+const GPUS_MAX: u32 = 1024;
+
+/// Elements that a call may have: a hundred bytes for each are still an integer.
+const ELEMENTS_MAX: f64 = 1e16;
+
+/// One way of sharing the machine that a scenario compares.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskChoice {
+    /// Policy.
+    pub policy: Policy,
+    /// How devices are chosen.
+    pub placement: Placement,
+}
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct MultiTaskScenario {
+    /// Name.
+    pub name: String,
+    /// Seed of a random placement.
+    pub seed: u64,
+    /// Tasks, operators, machine.
+    pub training: MultiTask,
+    /// Ways, in order.
+    pub choices: Vec<(String, TaskChoice)>,
+    /// The one that the others are compared with.
+    pub baseline: String,
+    /// Measured profile; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// Share of the peak that matrix products hold under sustained load.
+    pub sustained_flops_ratio: f64,
+    /// Parameters that were fitted or assumed and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(
+    reader: &mut Reader<'_>,
+    source: &Source,
+    folder: &Path,
+    overrides: &Overrides,
+) -> Option<MultiTaskScenario> {
+    let mut top = reader.top(&SECTIONS);
+    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let work = work::read(&mut top);
+    top.finish();
+    let cluster = cluster::cluster(reader.section("cluster"));
+    let training = training(reader.section("training"));
+    let run = policies(reader.section("policies"), seed);
+    let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
+    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let expectations = expect::read(reader.section("expect"));
+    let ((cluster, reserved), work) = cluster.zip(work)?;
+    let mut free_parameters = training.1;
+    if work.calls.iter().any(|call| !call.times.is_empty()) {
+        let ratio = training.0.forward_ratio;
+        free_parameters.push(format!("forward is {ratio:.3} of measured times (`training.forward_ratio`): assumed"));
+    }
+    if cost.sustained_flops_ratio < 1.0 {
+        free_parameters.push(format!("`cost.sustained_flops_ratio` = {}: fitted", cost.sustained_flops_ratio));
+    }
+    let work::WorkSection { operators, tasks, calls } = work;
+    let training = MultiTask { operators, tasks, calls, cluster, reserved, execution: training.0 };
+    cross_checks(reader, &training);
+    Some(MultiTaskScenario {
+        name,
+        seed,
+        training,
+        choices: run.choices,
+        baseline: run.baseline,
+        profile: cost.profile,
+        sustained_flops_ratio: cost.sustained_flops_ratio,
+        free_parameters,
+        expectations,
+    })
+}
+
+/// `[training]`: how an iteration is executed, and what of it was assumed.
+fn training(mut section: Section<'_>) -> (Execution, Vec<String>) {
+    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
+    let shards_optimizer = section.count("zero", Some(0), 0..=1).0 == 1;
+    let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
+    let forward_ratio = section.number("forward_ratio", 1.0 / 3.0, 0.01..=0.99);
+    section.finish();
+    let free = (host_us > 0.0)
+        .then(|| format!("`training.host_overhead_per_layer_us` = {host_us}: fitted or assumed, not measured"));
+    let host_overhead_per_layer = Seconds::new(host_us / 1e6);
+    (Execution { recompute, shards_optimizer, host_overhead_per_layer, forward_ratio }, free.into_iter().collect())
+}
+
+fn policies(mut section: Section<'_>, seed: u64) -> RunList<TaskChoice> {
+    let mut variants = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, seed)));
+    let plain = POLICIES.map(|(name, policy, _)| (name, TaskChoice { policy, placement: Placement::Local }));
+    let run = run_list(&mut section, plain.to_vec(), variants);
+    section.finish();
+    run
+}
+
+/// `[[policies.variant]]`: a policy under a name of its own, placed in its own way.
+fn variant(mut section: Section<'_>, seed: u64) -> Option<(String, TaskChoice)> {
+    let name = section.name();
+    let policy = POLICIES[section.word("policy", 0, &POLICIES.map(|(name, ..)| name))].1;
+    let placement = [Placement::Local, Placement::Consecutive, Placement::Random { seed }]
+        [section.word("placement", 0, &PLACEMENTS)];
+    section.finish();
+    name.map(|name| (name, TaskChoice { policy, placement }))
+}
+
+/// Elements of a call's widest activations over all layers; more than this many would not fit an integer as bytes.
+fn elements(training: &MultiTask, call: usize) -> f64 {
+    let operator = training.operator(call);
+    let wide = match operator.body {
+        Body::Transformer { intermediate, .. } | Body::FeedForward { intermediate } => intermediate,
+        Body::Given => 0,
+    };
+    let factors = [training.batch(call), training.calls[call].tokens, operator.hidden + wide, operator.n_layers.into()];
+    factors.into_iter().map(|factor| hw::Tokens(factor).as_f64()).product()
+}
+
+/// Every call can be counted, and can run on some number of the machine's GPUs.
+fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
+    let n = training.cluster.n_gpus();
+    if n > GPUS_MAX {
+        let what = format!("the cluster has {n} GPUs, plans of several tasks have at most {GPUS_MAX}");
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help("lower `cluster.nodes`"));
+        return;
+    }
+    for (index, call) in training.calls.iter().enumerate() {
+        if elements(training, index) > ELEMENTS_MAX {
+            let what = format!("`{}/{}` is larger than can be counted", training.tasks[call.task].name, call.name);
+            let help = "lower the batch, `tokens`, or the operator's widths or `layers`";
+            reader.find(Finding::error(Code::OutOfRange, None, what).help(help));
+            continue;
+        }
+        if (1..=n).any(|n| task_cost::can_be_had(training, index, n)) {
+            continue;
+        }
+        let (task, operator) = (&training.tasks[call.task], training.operator(index));
+        let what = format!("`{}/{}` runs on no number of GPUs from 1 to {n}", task.name, call.name);
+        let measured = match (call.times.first(), call.times.last()) {
+            (Some((from, _)), Some((to, _))) => format!(" among the {from} to {to} of its `times_ms`"),
+            _ => String::new(),
+        };
+        let help = format!(
+            "a number of GPUs{measured} is a tensor degree of `{}` ({:?}, inside a node) times a divisor of the batch, {}",
+            operator.name, operator.tensor_degrees, task.batch
+        );
+        reader.find(Finding::error(Code::WrongGpuCount, None, what).help(help));
+    }
+}

@@ -1,0 +1,247 @@
+//! Scenarios of `kind = "rental"`: GPU types at a price, work to be done, budgets, and policies that choose what to rent.
+//!
+//! Configurations are given with their rates (`[[configurations]]`), or every GPU type is tried with the degrees of `[replica]` and its rates
+//! come from the serving simulator or from a roofline. What remains for `jobs/rental.rs` is to ask for the rates and to decide.
+
+mod given;
+mod replica;
+
+use std::path::Path;
+
+use engine::Model;
+use hw::Gpu;
+use planner::deploy::policies::{POLICIES, RentalPolicy};
+use planner::deploy::throughput::{Lengths, Parallel};
+use planner::deploy::{Configuration, Demand, Offer};
+use toml_span::value::ValueInner;
+
+use crate::diagnostic::{Code, Finding, Source};
+use crate::scenario::expect::{self, Expectation};
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::run_list::{RunList, run_list};
+use crate::scenario::{self, Overrides, model};
+pub use given::GivenPlan;
+pub use replica::{Costs, Rates, ReplicaSection};
+
+const SECTIONS: [&str; 4] = ["replica", "budget", "policies", "expect"];
+/// Range of prices and budgets, dollars per hour.
+const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
+
+/// A GPU type with the quote of its price.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// Price and availability.
+    pub offer: Offer,
+    /// The type in the catalogue, where it is there.
+    pub gpu: Option<Gpu>,
+    /// GPUs of a node: no replica is larger.
+    pub n_gpus_per_node: u32,
+    /// Provider and date of the price, in words.
+    pub quote: String,
+}
+
+/// How one replica of an enumerated configuration lies on its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deployed {
+    /// GPU type.
+    pub offer: usize,
+    /// Model.
+    pub model: usize,
+    /// Degrees.
+    pub parallel: Parallel,
+}
+
+/// Where configurations come from.
+#[derive(Clone, Debug)]
+pub enum Configurations {
+    /// Given with their rates.
+    Given(Vec<Configuration>),
+    /// Every GPU type with every allowed degree that holds the model.
+    Enumerated(Vec<Deployed>),
+}
+
+/// What a row of the result is decided by.
+#[derive(Clone, Debug)]
+pub enum Decider {
+    /// A policy.
+    Policy(&'static RentalPolicy),
+    /// A plan of the scenario, an index of `Rental::plans`.
+    Given(usize),
+}
+
+/// One row of the result.
+#[derive(Clone, Debug)]
+pub struct RentalChoice {
+    /// Name in results; with several budgets `policy@budget`.
+    pub name: String,
+    /// Who decides.
+    pub decider: Decider,
+    /// Most dollars per hour.
+    pub budget_usd_per_hour: f64,
+}
+
+/// A checked rental scenario.
+#[derive(Clone, Debug)]
+pub struct Rental {
+    /// Name.
+    pub name: String,
+    /// Seed, for the result's header; nothing here is drawn.
+    pub seed: u64,
+    /// GPU types.
+    pub offers: Vec<Offered>,
+    /// Models, where configurations are enumerated.
+    pub models: Vec<Model>,
+    /// Names of the models.
+    pub model_names: Vec<String>,
+    /// Work of each request type.
+    pub demands: Vec<Demand>,
+    /// Lengths of each request type; empty where configurations are given.
+    pub lengths: Vec<Lengths>,
+    /// What may be deployed.
+    pub configurations: Configurations,
+    /// Engine of every replica, and where rates come from.
+    pub replica: ReplicaSection,
+    /// Plans to be compared, from the scenario.
+    pub plans: Vec<GivenPlan>,
+    /// Rows, in order.
+    pub choices: Vec<RentalChoice>,
+    /// Policy that gains are relative to, at the same budget.
+    pub baseline: String,
+    /// Relative gap at which a search may end.
+    pub gap: f64,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+}
+
+/// A number that has to be there.
+fn required(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
+    let before = section.has(key);
+    let number = section.number(key, *range.start(), range);
+    if !before {
+        section.missing(key, help);
+    }
+    number
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Rental> {
+    let (mut offers, mut models, mut demands) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut given, mut plans) = (Vec::new(), Vec::new());
+    let mut top = reader.top(&SECTIONS);
+    let (name, seed) = scenario::head(&mut top, source, overrides);
+    top.each_table("offers", &mut |section| offers.extend(offer(section)));
+    top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
+    top.each_table("demands", &mut |section| demands.push(given::demand(section)));
+    top.each_table("configurations", &mut |section| given.push(given::configuration(section)));
+    top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
+    top.finish();
+    let replica = replica::replica(reader.section("replica"));
+    let budgets = budgets(reader.section("budget"));
+    let (choices, baseline, gap) = policies(reader.section("policies"), &plans, &budgets);
+    let expectations = expect::read(reader.section("expect"));
+    let before = reader.n_errors();
+    if offers.is_empty() {
+        reader.find(
+            Finding::error(Code::NothingToRent, None, "no GPU type is offered").help("write one `[[offers]]` for each"),
+        );
+    }
+    if demands.is_empty() {
+        reader.find(
+            Finding::error(Code::NothingToRent, None, "there is no work")
+                .help("write one `[[demands]]` per request type"),
+        );
+    }
+    let work = given::demands(reader, demands, &models, !given.is_empty());
+    let configurations = if given.is_empty() {
+        Configurations::Enumerated(replica::enumerated(reader, &replica, &offers, &models, &work.demands))
+    } else {
+        Configurations::Given(given::configurations(reader, given, &offers, &work))
+    };
+    if let Configurations::Given(all) = &configurations {
+        given::plans(reader, &mut plans, all, work.demands.len());
+    } else if !plans.is_empty() {
+        let what = "`[[plans]]` name configurations, and the scenario gives none";
+        reader.find(Finding::error(Code::WrongPlan, None, what).help("write `[[configurations]]` with their rates"));
+    }
+    (reader.n_errors() == before).then_some(())?;
+    let given::Work { demands, lengths, models: model_names } = work;
+    Some(Rental {
+        name,
+        seed,
+        offers,
+        models,
+        model_names,
+        demands,
+        lengths,
+        configurations,
+        replica,
+        plans,
+        choices,
+        baseline,
+        gap,
+        expectations,
+    })
+}
+
+/// `[[offers]]`: a GPU type, its price with provider and date, and how many can be had.
+fn offer(mut section: Section<'_>) -> Option<Offered> {
+    let name = section.text("gpu").map(|(name, _)| name);
+    if name.is_none() {
+        section.missing("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
+    }
+    let usd_per_hour = required(&mut section, "usd_per_hour", USD, "dollars per GPU and hour, as quoted");
+    let n_available = section.count("available", None, 0..=1_000_000).0;
+    let n_gpus_per_node = section.count("gpus_per_node", Some(8), 1..=1024).0;
+    let mut word = |key| section.text(key).map(|(text, _)| text);
+    let quote: Vec<String> = [word("provider"), word("date")].into_iter().flatten().collect();
+    section.finish();
+    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
+    let (name, n_available) = (name?, small(n_available));
+    Some(Offered {
+        gpu: hw::catalog::gpu(&name),
+        offer: Offer { name, usd_per_hour, n_available },
+        n_gpus_per_node: small(n_gpus_per_node),
+        quote: quote.join(", "),
+    })
+}
+
+/// `[budget]`: one limit or several.
+fn budgets(mut section: Section<'_>) -> Vec<f64> {
+    const KEY: &str = "usd_per_hour";
+    let help = "dollars per hour, one number or a list";
+    let Some((value, at)) = section.take(KEY) else {
+        section.missing(KEY, help);
+        section.finish();
+        return Vec::new();
+    };
+    let number = |value: &toml_span::Value<'_>| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let found: Option<Vec<f64>> = match &value {
+        ValueInner::Array(items) => items.iter().map(number).collect(),
+        ValueInner::Integer(n) => Some(vec![*n as f64]),
+        ValueInner::Float(n) => Some(vec![*n]),
+        _ => None,
+    };
+    let found = found.filter(|all| !all.is_empty() && all.iter().all(|usd| USD.contains(usd)));
+    if found.is_none() {
+        let what = "`budget.usd_per_hour` is no number above 0, and no list of such numbers";
+        section.find(Finding::error(Code::WrongBudget, at, what).help(help));
+    }
+    section.finish();
+    found.unwrap_or_default()
+}
+
+/// `[policies]`: rows for every policy and budget, the baseline, the gap.
+fn policies(mut section: Section<'_>, plans: &[GivenPlan], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
+    let plain = POLICIES.iter().map(|policy| (policy.name, Decider::Policy(policy))).collect();
+    let given = plans.iter().enumerate().map(|(index, plan)| (plan.name.clone(), Decider::Given(index))).collect();
+    let RunList { choices: deciders, baseline } = run_list(&mut section, plain, given);
+    let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
+    section.finish();
+    let row = |(name, decider): &(String, Decider), usd: f64| RentalChoice {
+        name: if budgets.len() > 1 { format!("{name}@{usd}") } else { name.clone() },
+        decider: decider.clone(),
+        budget_usd_per_hour: usd,
+    };
+    let rows = budgets.iter().flat_map(|&usd| deciders.iter().map(move |decider| row(decider, usd))).collect();
+    (rows, baseline, gap)
+}

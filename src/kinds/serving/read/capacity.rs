@@ -1,0 +1,255 @@
+//! `[capacity]`: fleets that `skrull-sim capacity` tries, and the share of requests that has to meet every limit.
+//!
+//! Fleets of equal replicas are numbers of replicas and tensor degrees on types of GPUs; where the scenario's fleet has groups, fleets are
+//! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
+
+use hw::Time;
+use serve::metrics::Slo;
+use serve::request::Requests;
+use toml_span::value::ValueInner;
+
+use super::{Serving, ServingGroup};
+use crate::diagnostic::{Code, Finding};
+use crate::kinds::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
+use crate::scenario::reader::{Place, Reader, Section, unknown};
+
+/// Length of the busiest part that headroom is about, seconds.
+const PEAK_S: f64 = 3600.0;
+/// Fleets that are tried at most.
+const FLEETS_MAX: usize = 1000;
+
+/// What the section says.
+pub struct CapacitySection {
+    at: Place,
+    /// Without fleets yet.
+    question: Question,
+    replicas: Vec<u64>,
+    tensor_degrees: Vec<u64>,
+    n_gpus_per_node: u64,
+    groups: Vec<(String, Place, Vec<u64>)>,
+}
+
+/// Reads the section; `None` where the scenario has none. `policies` are names of its choices.
+pub fn capacity(
+    mut section: Section<'_>,
+    policies: &[&str],
+    slo: &Slo,
+    requests: &Requests,
+) -> Option<CapacitySection> {
+    if !section.is_given() {
+        return None;
+    }
+    let at = section.at();
+    let is_uniform = ["replicas", "tp", "gpus_per_node", "gpu"].into_iter().any(|key| section.has(key));
+    let replicas = counts(&mut section, "replicas", &[1, 2, 3, 4, 6, 8], 1);
+    let tensor_degrees = counts(&mut section, "tp", &[1], 1);
+    let target_ratio = section.number("attainment_ratio", 0.99, 0.01..=1.0);
+    let peak_s = section.number("peak_s", PEAK_S, 1.0..=1e7);
+    let n_gpus_per_node = section.count("gpus_per_node", Some(8), 1..=1024).0;
+    let (mut quoted, mut groups) = (Vec::new(), Vec::new());
+    section.each_table("gpu", &mut |table| quoted.extend(self::quoted(table)));
+    section.each_table("group", &mut |table| groups.extend(group(table)));
+    if is_uniform && !groups.is_empty() {
+        let what = "`capacity.group` varies groups of the fleet, and the section has keys of equal replicas too";
+        section.find(
+            Finding::error(Code::ExclusiveKeys, at.clone(), what)
+                .help("no `replicas`, `tp`, `gpus_per_node` or `gpu` then"),
+        );
+    }
+    let first = policies.first().map_or_else(String::new, |name| (*name).to_owned());
+    let policy = section.text("policy").map_or(first, |(name, at)| {
+        if !policies.contains(&name.as_str()) {
+            let what = format!("policy `{name}` is not in `policies.run`");
+            section.find(unknown(Code::UnknownBaseline, what, &name, policies.iter().copied(), at));
+        }
+        name
+    });
+    let given = [("ttft_s", slo.ttft), ("tpot_s", slo.tpot), ("e2e_s", slo.e2e)];
+    let limits: Vec<(&'static str, f64)> =
+        given.into_iter().filter_map(|(key, limit)| Some((key, limit?.get()))).collect();
+    if limits.is_empty() {
+        let what = "`[capacity]` asks for attainment, and `[slo]` has no limit";
+        section.find(Finding::error(Code::NoLimit, at.clone(), what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
+    }
+    section.finish();
+    let peak = busiest(requests, peak_s);
+    let question = Question { policy, quoted, candidates: Vec::new(), target_ratio, limits, peak };
+    Some(CapacitySection { at, question, replicas, tensor_degrees, n_gpus_per_node, groups })
+}
+
+/// The question with its fleets, once the groups of the scenario are known; `has_groups` where it wrote them itself.
+pub fn question(
+    reader: &mut Reader<'_>,
+    asked: CapacitySection,
+    serving: &Serving,
+    has_groups: bool,
+) -> Option<Question> {
+    let CapacitySection { at, question, replicas, tensor_degrees, n_gpus_per_node, groups } = asked;
+    let mut find = |code, what: String, at: &Place, help: &str| {
+        reader.find(Finding::error(code, at.clone(), what).help(help));
+        None
+    };
+    let question = if groups.is_empty() {
+        if has_groups {
+            let what = "the fleet has groups, and `[capacity]` names none to try".to_owned();
+            return find(
+                Code::MissingKey,
+                what,
+                &at,
+                "write `[[capacity.group]]` with `name` and `replicas`, for example [0, 2, 4]",
+            );
+        }
+        if question.quoted.is_empty() {
+            let help = "write `[[capacity.gpu]]` with `name` and `usd_per_gpu_hour` for each type to try";
+            return find(Code::MissingKey, "key `capacity.gpu` is missing".to_owned(), &at, help);
+        }
+        Question { candidates: uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node), ..question }
+    } else {
+        of_groups(reader, question, &groups, serving)?
+    };
+    let n = question.candidates.len();
+    if n > FLEETS_MAX {
+        let what = format!("`[capacity]` asks for {n} fleets, at most {FLEETS_MAX} are tried");
+        reader.find(Finding::error(Code::ManyFleets, at, what).help("fewer numbers of replicas"));
+    }
+    Some(question)
+}
+
+/// Every group that serves, with the numbers that are asked or its own.
+fn of_groups(
+    reader: &mut Reader<'_>,
+    question: Question,
+    asked: &[(String, Place, Vec<u64>)],
+    serving: &Serving,
+) -> Option<Question> {
+    let choice = serving.choices.iter().find(|choice| choice.name == question.policy)?;
+    let groups: Vec<&ServingGroup> =
+        serving.groups.iter().filter(|group| choice.groups.is_empty() || choice.groups.contains(&group.name)).collect();
+    for (name, at, _) in asked {
+        if !groups.iter().any(|group| group.name == *name) {
+            let what = format!("unknown group `{name}` of `{}`", choice.name);
+            let names = groups.iter().map(|group| group.name.as_str());
+            reader.find(unknown(Code::UnknownGroup, what, name, names, at.clone()));
+        }
+    }
+    let (mut varied, mut quoted) = (Vec::new(), Vec::new());
+    for group in groups {
+        let numbers = asked.iter().find(|(name, ..)| *name == group.name);
+        let Some(usd_per_gpu_hour) = group.usd_per_gpu_hour else {
+            let what = format!("`[capacity]` compares dollars, and group `{}` has no price", group.name);
+            reader.find(
+                Finding::error(Code::NoPrice, None, what).help("write `usd_per_gpu_hour` in `[fleet]` or in the group"),
+            );
+            continue;
+        };
+        varied.push(Varied {
+            name: group.name.clone(),
+            replicas: numbers.map_or_else(|| vec![group.n_replicas.into()], |(.., numbers)| numbers.clone()),
+            gpus_per_replica: serving.deployment_of(choice, group).n_gpus().into(),
+        });
+        quoted.push(Quoted { name: group.name.clone(), usd_per_gpu_hour, quote: String::new() });
+    }
+    // Checked before they are made: combinations multiply.
+    let n = varied.iter().map(|group| group.replicas.len()).fold(1, usize::saturating_mul);
+    if n > FLEETS_MAX {
+        let what = format!("`[[capacity.group]]` asks for {n} combinations, at most {FLEETS_MAX} are tried");
+        reader.find(Finding::error(Code::ManyFleets, None, what).help("fewer groups or fewer numbers of replicas"));
+        return None;
+    }
+    Some(Question { candidates: mixed(&varied), quoted, ..question })
+}
+
+/// `[[capacity.group]]`.
+fn group(mut section: Section<'_>) -> Option<(String, Place, Vec<u64>)> {
+    let name = section.text("name");
+    if name.is_none() {
+        section.missing("name", "the name of a `[[fleet.group]]`");
+    }
+    if !section.has("replicas") {
+        section.missing("replicas", "numbers of replicas to try, for example [0, 2, 4]; 0 leaves the group out");
+    }
+    let replicas = counts(&mut section, "replicas", &[1], 0);
+    section.finish();
+    let (name, at) = name?;
+    Some((name, at, replicas))
+}
+
+/// A list of counts from `least` on.
+fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64], least: u64) -> Vec<u64> {
+    let Some((value, at)) = section.take(key) else { return default.to_vec() };
+    let count =
+        |item: &toml_span::Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|n| (least..=10_000).contains(n));
+    let found: Option<Vec<u64>> = match &value {
+        ValueInner::Array(items) => items.iter().map(count).collect(),
+        _ => None,
+    };
+    found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
+        let what = format!("`{}` is no list of counts", section.full(key));
+        let help = format!("allowed are whole numbers from {least} to 10000, at least one");
+        section.find(Finding::error(Code::OutOfRange, at, what).help(help));
+        default.to_vec()
+    })
+}
+
+/// `[[capacity.gpu]]`.
+fn quoted(mut section: Section<'_>) -> Option<Quoted> {
+    let name = section.text("name");
+    if name.is_none() {
+        section.missing("name", "a GPU type; `skrull-sim list gpus` shows the catalogue");
+    }
+    if !section.has("usd_per_gpu_hour") {
+        section.missing("usd_per_gpu_hour", "dollars per GPU and hour, as quoted");
+    }
+    let usd_per_gpu_hour = section.number("usd_per_gpu_hour", 1.0, 1e-6..=1e6);
+    let mut word = |key| section.text(key).map(|(text, _)| text);
+    let quote: Vec<String> = [word("provider"), word("date")].into_iter().flatten().collect();
+    if let Some((gpu, at)) = name.as_ref().filter(|(gpu, _)| hw::catalog::gpu(gpu).is_none()) {
+        section.find(unknown(
+            Code::UnknownGpu,
+            format!("unknown GPU `{gpu}`"),
+            gpu,
+            hw::catalog::gpu_names(),
+            at.clone(),
+        ));
+    }
+    section.finish();
+    Some(Quoted { name: name?.0, usd_per_gpu_hour, quote: quote.join(", ") })
+}
+
+/// The window of that length with most arrivals, among those that begin with an arrival.
+fn busiest(requests: &Requests, peak_s: f64) -> Peak {
+    let arrivals: Vec<f64> =
+        requests.list.iter().map(|request| (request.arrival - Time::ZERO).to_seconds().get()).collect();
+    let last_s = arrivals.last().copied().unwrap_or(0.0);
+    let count = |n: usize| hw::Tokens(n as u64).as_f64();
+    if last_s <= peak_s {
+        let requests_per_s = if last_s > 0.0 { count(arrivals.len()) / last_s } else { 0.0 };
+        return Peak { from_s: 0.0, to_s: last_s, requests_per_s, is_whole: true };
+    }
+    let (mut end, mut best) = (0, (0, 0.0));
+    for (start, &from_s) in arrivals.iter().enumerate() {
+        while end < arrivals.len() && arrivals[end] < from_s + peak_s {
+            end += 1;
+        }
+        if end - start > best.0 {
+            best = (end - start, from_s);
+        }
+    }
+    Peak { from_s: best.1, to_s: best.1 + peak_s, requests_per_s: count(best.0) / peak_s, is_whole: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use serve::request::Request;
+
+    use super::*;
+
+    #[test]
+    fn the_busiest_window_has_most_arrivals() {
+        let at = |s: u64| Request::new(Time::from_ns(s * 1_000_000_000), 1, 1);
+        let requests = Requests::of([0, 10, 20, 21, 22, 23, 40].map(at).to_vec());
+        let peak = busiest(&requests, 5.0);
+        assert_eq!((peak.from_s, peak.to_s, peak.requests_per_s, peak.is_whole), (20.0, 25.0, 0.8, false));
+        assert!(busiest(&requests, 40.0).is_whole);
+    }
+}

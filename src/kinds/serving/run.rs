@@ -1,0 +1,227 @@
+//! From a checked serving scenario to a result: tabulate, serve, measure, for every policy in parallel.
+//!
+//! Results are collected by index, so the number of threads changes nothing outside `measured`. Intervals come from serving the same
+//! requests with every cost at its low and at its high end.
+
+mod scaling;
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use engine::cost::Source;
+use engine::play::Case;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use serve;
+use serve::fleet::{Fleet, Group};
+use serve::metrics;
+use serve::replica::{Engine, Spans};
+use serve::speculation::Speculation;
+use serve::step_cost::StepTable;
+
+use crate::costs::cost_model;
+use crate::kinds::serving::read::{Serving, ServingChoice, ServingGroup, dynamics};
+use crate::kinds::{self, Head, Kind, capacity};
+
+/// Metrics that carry an interval.
+const WITH_INTERVAL: [&str; 8] = [
+    "ttft_s.mean",
+    "ttft_s.p99",
+    "tpot_s.mean",
+    "tpot_s.p99",
+    "e2e_s.mean",
+    "requests_per_s",
+    "slo_attainment_ratio",
+    "cost_usd_per_mtok",
+];
+/// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
+const BACKLOG: f64 = 0.1;
+
+impl Kind for Serving {
+    fn head(&self) -> Head<'_> {
+        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
+        Head { name: &self.name, choices, expectations: &self.expectations }
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        run(self, done)
+    }
+
+    fn capacity(&self) -> Option<&capacity::Question> {
+        self.capacity.as_ref()
+    }
+}
+
+/// Serves with every policy of a scenario; `done` is called as each finishes.
+fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+    let rows = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
+    let (mut results, source) = kinds::weakest(rows);
+    let is_planned = crate::kinds::serving::read::scaling::first(scenario).is_some();
+    if is_planned {
+        scaling::runners_up(&mut results);
+    }
+    let worth = |row: &PolicyResult| {
+        if let Some(usd) = row.metrics.get(scaling::COLUMNS[0].0).filter(|_| is_planned) {
+            return Some(1.0 / usd);
+        }
+        let key =
+            ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
+        row.metrics.get(key).copied()
+    };
+    let speedup_ratio = kinds::gains(&results, &scenario.baseline, worth);
+    RunResult {
+        cost_model: CostModelFacts {
+            profile: profiles(scenario),
+            source: source.name().to_owned(),
+            free_parameters: scenario.free_parameters.clone(),
+            outside_hull_ratio: f64::NAN,
+            ..CostModelFacts::default()
+        },
+        columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { Vec::new() },
+        results,
+        speedup_ratio,
+        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+    }
+}
+
+/// Names of the profiles of all groups, each once.
+fn profiles(scenario: &Serving) -> String {
+    let mut names: Vec<&str> = Vec::new();
+    for group in &scenario.groups {
+        let name = group.profile.as_ref().map_or("roofline", |profile| profile.name.as_str());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
+}
+
+/// The fleet of a choice at one end of the costs, and the weakest source of its times.
+pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, Source) {
+    let mut source = Source::Measured;
+    let group = |group: &ServingGroup| {
+        let limits = scenario.limits(choice, group);
+        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+        let deployment = scenario.deployment_of(choice, group);
+        let drafts = choice.operation.drafts.as_ref();
+        let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
+        let mut table = StepTable::new(&deployment, sizes_max, cost.as_ref(), case);
+        if let Some(drafts) = drafts {
+            table = table.speculating(&Speculation { seed: scenario.seed, ..drafts.speculation });
+        }
+        source = source.max(table.source);
+        let n_gpus = deployment.n_gpus();
+        Group {
+            name: group.name.clone(),
+            engine: Engine { limits, table, batcher: choice.batcher, spans: Spans::Closed },
+            n_replicas: scenario.replicas_of(choice, group),
+            gpus_per_replica: n_gpus,
+            usd_per_gpu_hour: group.usd_per_gpu_hour,
+            role: group.role,
+            port_bytes_per_s: Some(group.port_bytes_per_s * f64::from(n_gpus)),
+            scaling: group.scaling.as_ref().map(|found| found.scaling.clone()),
+            failures: group.failures,
+        }
+    };
+    let groups = scenario.groups_of(choice).into_iter().map(group).collect();
+    let mut fleet = Fleet {
+        groups,
+        assignment: scenario.assignment_of(choice),
+        links: dynamics::links(scenario, choice),
+        kv_bytes_per_token: dynamics::kv_bytes(scenario),
+        outages: dynamics::outages(scenario, choice),
+    };
+    scaling::timetable(scenario, choice, &mut fleet);
+    (fleet, source)
+}
+
+fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
+    let begun = Instant::now();
+    let figures = |case| {
+        let (fleet, source) = fleet(scenario, choice, case);
+        let mut router = (choice.router.make)(scenario.seed);
+        let mut planner = scaling::planner(scenario, choice, &fleet);
+        let served = match &mut planner {
+            Some(planner) => fleet.serve_planned(&scenario.requests, router.as_mut(), planner),
+            None => fleet.serve(&scenario.requests, router.as_mut()),
+        };
+        let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
+        metrics::fleet::add(&mut values, &fleet, &served);
+        let decisions = planner.as_ref().map(|planner| planner.decisions.as_slice());
+        let facts = scaling::hold(scenario, &fleet, decisions, &mut values);
+        (values, source, facts)
+    };
+    let (values, source, planner) = figures(Case::Expected);
+    let ends = [figures(Case::Low).0, figures(Case::High).0];
+    let simulate_wall_s = begun.elapsed().as_secs_f64();
+    let mut interval = BTreeMap::new();
+    for key in WITH_INTERVAL {
+        if let (Some(low), Some(high)) = (ends[0].get(key), ends[1].get(key)) {
+            interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
+        }
+    }
+    let row = PolicyResult {
+        policy: choice.name.clone(),
+        status: "ok".to_owned(),
+        why: words(scenario, choice, &values),
+        metrics: values,
+        interval,
+        planner,
+        measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
+    };
+    (row, source)
+}
+
+/// What served, and what limits it, in a sentence.
+fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f64>) -> String {
+    let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
+    let router = choice.router.name;
+    let sizes =
+        |group: &ServingGroup| (scenario.replicas_of(choice, group), scenario.deployment_of(choice, group).n_gpus());
+    let of_group = |group: &ServingGroup| match sizes(group) {
+        (n, 1) => format!("{n} × {}", group.name),
+        (n, tp) => format!("{n} × {} of {tp} GPUs", group.name),
+    };
+    let groups = scenario.groups_of(choice);
+    let replicas = match &groups[..] {
+        [group] => match sizes(group) {
+            (1, 1) => "one GPU".to_owned(),
+            (1, tp) => format!("one replica of {tp} GPUs"),
+            (n, 1) => format!("{n} replicas by {router}"),
+            (n, tp) => format!("{n} replicas of {tp} GPUs by {router}"),
+        },
+        groups => format!("{} by {router}", groups.iter().map(|group| of_group(group)).collect::<Vec<_>>().join(", ")),
+    };
+    let mut limits = Vec::new();
+    if value("n_refused") > 0.0 {
+        limits.push(format!("{} requests refused", value("n_refused")));
+    }
+    if value("n_retried") > 0.0 {
+        limits.push(format!("{} requests computed again as replicas were lost", value("n_retried")));
+    }
+    if value("n_preempted") > 0.0 {
+        limits.push(format!("{} preemptions as blocks ran out", value("n_preempted")));
+    }
+    let arrivals_s =
+        scenario.requests.list.last().map_or(0.0, |last| (last.arrival - hw::Time::ZERO).to_seconds().get());
+    let after_s = value("makespan_s") - arrivals_s;
+    if after_s > BACKLOG * arrivals_s {
+        limits.push(format!(
+            "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
+        ));
+    }
+    if let Some(usd) = values.get("cost_usd_per_mtok") {
+        limits.push(format!("{usd:.3} dollars per million output tokens"));
+    }
+    let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
+    format!(
+        "{replicas}, busy {:.0} % of the time, blocks at most {:.0} % in use{limits}",
+        value("busy_ratio") * 100.0,
+        value("kv_peak_ratio") * 100.0
+    )
+}
+
+/// Names that a serving scenario may use for policies, with what they do.
+#[must_use]
+pub fn policies() -> Vec<(&'static str, &'static str)> {
+    serve::batcher::BATCHERS.iter().map(|batcher| (batcher.name(), batcher.about())).collect()
+}

@@ -1,0 +1,213 @@
+//! The sections of a training scenario, a file each; cross-checks between them come last.
+
+mod checks;
+mod compression;
+mod parallel;
+mod policies;
+mod search;
+mod stragglers;
+pub mod training;
+pub mod workload;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use engine::cost::profile::Profile;
+use hw::Dtype;
+use planner::Value;
+use planner::train::compression::Question;
+use planner::train::search::space::Space;
+use train::Problem;
+use train::layout::ContextExchange;
+use train::plan::Origin;
+use train::problem::{Execution, Recompute};
+use train::schedule::Schedule;
+
+use crate::diagnostic::Source;
+use crate::scenario::cost::Cost;
+use crate::scenario::expect::{self, Expectation};
+use crate::scenario::reader::Reader;
+use crate::scenario::{self, Overrides, cluster, cost, model};
+use checks::cross_checks;
+use training::Training;
+
+/// A policy that a scenario runs.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyChoice {
+    /// Name in results: the policy's own, or the variant's.
+    pub name: String,
+    /// Name in the table of policies.
+    pub policy: String,
+    /// Parameters, checked against the card.
+    pub parameters: BTreeMap<String, Value>,
+    /// Pipeline schedule, where it is not the scenario's.
+    pub schedule: Option<&'static Schedule>,
+    /// Chunks per pipeline rank, where they are not the scenario's.
+    pub chunks: Option<u32>,
+    /// Context degree, where it is not the scenario's; the data-parallel degree takes what remains.
+    pub cp: Option<u32>,
+    /// Exchange inside context groups, where it is not the scenario's.
+    pub exchange: Option<ContextExchange>,
+    /// Activation recompute, where it is not the scenario's.
+    pub recompute: Option<Recompute>,
+    /// Merging of similar tokens before the all-to-all.
+    pub compression: Option<Question>,
+    /// Layers of every stage that recompute, where it is not the scenario's.
+    pub recompute_layers: Option<u32>,
+}
+
+impl PolicyChoice {
+    /// The problem that this policy is asked.
+    #[must_use]
+    pub fn problem(&self, problem: &Problem) -> Problem {
+        let mut problem = problem.clone();
+        problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
+        let execution = &mut problem.execution;
+        execution.recompute = self.recompute.unwrap_or(execution.recompute);
+        execution.recompute_layers = self.recompute_layers.unwrap_or(execution.recompute_layers);
+        if let Some(cp) = self.cp {
+            let ranks = problem.layout.dp * problem.layout.cp;
+            problem.layout.cp = cp;
+            problem.layout.dp = ranks / cp.max(1);
+        }
+        let schedule = self.schedule.filter(|_| problem.layout.pp > 1);
+        problem.schedule = schedule.unwrap_or(problem.schedule);
+        let wanted = self.chunks.unwrap_or_else(|| match schedule {
+            Some(schedule) => u32::try_from(schedule.n_chunks).expect("few chunks"),
+            None => problem.layout.chunks,
+        });
+        problem.layout.chunks = parallel::chunks_of(problem.schedule, problem.layout.pp, wanted);
+        problem
+    }
+}
+
+/// A checked scenario.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// Name.
+    pub name: String,
+    /// What every policy is asked.
+    pub problem: Problem,
+    /// Layouts to look at, where the layout is searched for.
+    pub search: Option<Space>,
+    /// Policies, in order.
+    pub policies: Vec<PolicyChoice>,
+    /// Policy that speed-ups are relative to.
+    pub baseline: String,
+    /// Measured profile; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// Whether a query outside the measured hull is an error.
+    pub strict_hull: bool,
+    /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
+    pub sustained_flops_ratio: f64,
+    /// Parameters that were fitted and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+    /// The file as it was read, with what was laid over it.
+    pub origin: Origin,
+}
+
+const SECTIONS: [&str; 12] = [
+    "model",
+    "cluster",
+    "parallel",
+    "search",
+    "training",
+    "overlap",
+    "experts",
+    "workload",
+    "policies",
+    "cost",
+    "expect",
+    "stragglers",
+];
+
+/// What was fitted or assumed and not measured, as sentences.
+fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) -> Vec<String> {
+    let mut free = Vec::new();
+    if training.host_us > 0.0 {
+        free.push(("training.host_overhead_per_layer_us".to_owned(), training.host_us));
+    }
+    if cost.sustained_flops_ratio < 1.0 {
+        free.push(("cost.sustained_flops_ratio".to_owned(), cost.sustained_flops_ratio));
+    }
+    for question in policies.iter().filter_map(|choice| choice.compression.as_ref()) {
+        for parameter in compression::free_parameters(question) {
+            if !free.contains(&parameter) {
+                free.push(parameter);
+            }
+        }
+    }
+    free.into_iter().map(|(key, value)| format!("`{key}` = {value}: fitted or assumed, not measured")).collect()
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
+    let mut top = reader.top(&SECTIONS);
+    let (name, seed) = scenario::head(&mut top, source, overrides);
+    top.finish();
+    let model = model::model(reader.section("model"), folder);
+    let cluster = cluster::cluster(reader.section("cluster"));
+    let parallel = parallel::parallel(reader.section("parallel"));
+    let lists = search::search(reader.section("search"));
+    let training = training::training(reader.section("training"));
+    let n_gpus = cluster.as_ref().map(|(cluster, _)| cluster.n_gpus());
+    let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
+    let overlap = training::overlap(reader.section("overlap"));
+    let (experts, compressed) = training::experts(reader.section("experts"));
+    let workload = workload::workload(reader.section("workload"), folder, &training, seed);
+    let (policies, baseline) =
+        policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question));
+    let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
+    let cost = cost::cost(reader.section("cost"), folder, gpu);
+    let expectations = expect::read(reader.section("expect"));
+    let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
+    let free_parameters = free_parameters(&training, &cost, &policies);
+    let execution = Execution {
+        overlap,
+        experts,
+        unit_times: cost.units,
+        layers: parallel.layers,
+        stragglers,
+        ..training.execution
+    };
+    let mut problem = Problem {
+        model,
+        cluster,
+        layout: parallel.layout,
+        schedule: parallel.schedule,
+        workload,
+        dtype: Dtype::Bf16,
+        execution,
+        bucket_tokens: training.bucket_tokens,
+        reserved_memory,
+        seed,
+    };
+    let search = parallel.is_searched.then(|| lists.space(&problem));
+    if search.is_none() {
+        cross_checks(reader, &mut problem, &policies, &parallel.places);
+    }
+    if let Some(given) = &compressed {
+        compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
+    }
+    Some(Scenario {
+        name,
+        problem,
+        search,
+        policies,
+        baseline,
+        profile: cost.profile,
+        strict_hull: cost.strict_hull,
+        sustained_flops_ratio: cost.sustained_flops_ratio,
+        free_parameters,
+        expectations,
+        origin: Origin {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scenario: source.path.clone(),
+            text: source.text.clone(),
+            set: overrides.set.clone(),
+            seed: overrides.seed,
+        },
+    })
+}

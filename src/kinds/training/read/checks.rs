@@ -1,0 +1,195 @@
+//! What only shows when sections are seen together.
+
+use train::layout::{ContextExchange, Zero};
+use train::{Problem, memory};
+
+use super::PolicyChoice;
+use super::parallel::Places;
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::Reader;
+
+/// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
+pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {
+    if !ranks(reader, problem, at) {
+        return;
+    }
+    let before = reader.n_errors();
+    divisions(reader, problem, at);
+    experts(reader, problem, at);
+    stages(reader, problem, at);
+    for choice in policies.iter().filter(|choice| choice.schedule.is_some() || choice.chunks.is_some()) {
+        stages(reader, &choice.problem(problem), at);
+    }
+    let ranks = problem.layout.dp * problem.layout.cp;
+    for choice in policies {
+        if let Some(cp) = choice.cp.filter(|cp| *cp == 0 || !ranks.is_multiple_of(*cp)) {
+            let what = format!("policy `{}` has cp {cp}, which does not divide its {ranks} ranks", choice.name);
+            reader.find(
+                Finding::error(Code::WrongPolicyDegree, None, what)
+                    .help(format!("allowed are {}", divisors(u64::from(ranks)))),
+            );
+        }
+    }
+    if reader.n_errors() == before {
+        memory_and_lengths(reader, problem);
+    }
+}
+
+fn divisors(n: u64) -> String {
+    let all: Vec<String> = (1..=n.min(100_000)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    all.join(", ")
+}
+
+/// Divisors that stay inside a node.
+fn node_divisors(n: u64, problem: &Problem) -> String {
+    let most = problem.cluster.gpus_per_node;
+    let all: Vec<String> = (1..=u64::from(most)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    format!("{} (a node has {most} GPUs)", all.join(", "))
+}
+
+/// The degrees use every GPU; `dp` left out takes what remains.
+fn ranks(reader: &mut Reader<'_>, problem: &mut Problem, at: &Places) -> bool {
+    let n_gpus = problem.cluster.n_gpus();
+    let layout = &mut problem.layout;
+    let others = u64::from(layout.cp) * u64::from(layout.tp) * u64::from(layout.pp);
+    let left_out = layout.dp == 0;
+    if left_out {
+        layout.dp = u32::try_from(u64::from(n_gpus) / others).expect("below the GPUs").max(1);
+    }
+    let ranks = u64::from(layout.dp) * others;
+    if ranks == u64::from(n_gpus) {
+        return true;
+    }
+    let degrees = [("dp", layout.dp), ("cp", layout.cp), ("tp", layout.tp), ("pp", layout.pp)];
+    let named: Vec<String> = degrees
+        .iter()
+        .filter(|(name, degree)| *degree > 1 || *name == "dp" || *name == "cp")
+        .map(|(name, degree)| format!("{name} {degree}"))
+        .collect();
+    let what = format!("{} = {ranks} ranks, the cluster has {n_gpus} GPUs", named.join(" × "));
+    let fitting = if u64::from(n_gpus).is_multiple_of(others) {
+        format!("`dp = {}` would use them all", u64::from(n_gpus) / others)
+    } else {
+        let what = if layout.tp == 1 && layout.pp == 1 { "cp does" } else { "cp × tp × pp do" };
+        format!("{what} not divide {n_gpus}; allowed are {}", divisors(u64::from(n_gpus)))
+    };
+    reader.find(Finding::error(Code::WrongGpuCount, at.cp.clone(), what).help(fitting));
+    false
+}
+
+/// Heads and widths that a degree cuts.
+fn divisions(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
+    let (layout, model) = (&problem.layout, &problem.model);
+    let heads = model.n_heads;
+    if !heads.is_multiple_of(u64::from(layout.tp)) {
+        let what =
+            format!("tensor parallel {} does not divide the {heads} attention heads of `{}`", layout.tp, model.name);
+        reader.find(
+            Finding::error(Code::UnevenDegree, at.tp.clone(), what)
+                .help(format!("allowed here: {}", node_divisors(heads, problem))),
+        );
+    }
+    let cut = u64::from(layout.cp) * u64::from(layout.tp);
+    if layout.exchange == ContextExchange::Ulysses && layout.cp > 1 && !heads.is_multiple_of(cut) {
+        let degrees = if layout.tp == 1 { format!("cp {}", layout.cp) } else { format!("cp × tp {cut}") };
+        let what = format!("ulysses cuts heads: {degrees} does not divide the {heads} heads of `{}`", model.name);
+        reader.find(
+            Finding::error(Code::UlyssesHeads, at.cp.clone(), what).help(format!("allowed here: {}", divisors(heads))),
+        );
+    }
+    let island = problem.cluster.nvlink_island;
+    let consecutive = layout.order[0] == train::layout::Axis::Tensor;
+    if layout.tp > 1
+        && problem.cluster.nvlink_island < problem.cluster.gpus_per_node
+        && (layout.tp > island || !consecutive)
+    {
+        let what = format!("a tensor group of {} crosses NVLink islands of {island} GPUs", layout.tp);
+        let help =
+            format!("its exchange would go over the host; `tp = {island}` with tp first in `order` stays inside");
+        reader.find(Finding::error(Code::CrossesIslands, at.tp.clone(), what).help(help));
+    }
+}
+
+fn experts(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
+    let layout = &problem.layout;
+    let n_routed = problem.model.experts.map_or(0, |experts| experts.n_routed);
+    let ep = u64::from(layout.ep);
+    if ep > 1 && n_routed == 0 {
+        let what = format!("expert parallel {ep}, but `{}` has no experts", problem.model.name);
+        reader.find(Finding::error(Code::WrongExperts, at.ep.clone(), what).help("leave `ep` out"));
+    } else if ep > 1 && !n_routed.is_multiple_of(ep) {
+        let what = format!("expert parallel {ep} does not divide the {n_routed} experts of `{}`", problem.model.name);
+        reader.find(
+            Finding::error(Code::WrongExperts, at.ep.clone(), what)
+                .help(format!("allowed here: {}", divisors(n_routed))),
+        );
+    }
+    if layout.expert_tp != 1 && layout.expert_tp != layout.tp {
+        let what = format!("`expert_tp` is {}, which is neither 1 nor tp {}", layout.expert_tp, layout.tp);
+        reader.find(
+            Finding::error(Code::WrongExperts, at.ep.clone(), what)
+                .help("experts are cut over the tensor group, or not at all"),
+        );
+    } else if layout.expert_span().is_none() {
+        let what = format!("expert groups of {ep} do not fill tp {} × cp {} × dp {}", layout.tp, layout.cp, layout.dp);
+        let help =
+            "a group covers tensor ranks (with `expert_tp = 1`), then context, then data ranks; each in whole parts";
+        reader.find(Finding::error(Code::WrongExperts, at.ep.clone(), what).help(help));
+    }
+}
+
+fn stages(reader: &mut Reader<'_>, problem: &Problem, at: &Places) {
+    let (layout, n_layers) = (&problem.layout, problem.model.n_layers);
+    let n_stages = problem.schedule.placement.n_stages(layout.pp as usize, layout.chunks as usize) as u64;
+    if n_stages > n_layers && problem.execution.unit_times.is_none() {
+        let what = format!(
+            "{n_stages} pipeline stages ({} ranks, {} chunks each), but `{}` has {n_layers} layers",
+            layout.pp, layout.chunks, problem.model.name
+        );
+        let help =
+            format!("allowed are up to {n_layers} stages, for example `pp = {}`", n_layers.min(u64::from(layout.pp)));
+        reader.find(Finding::error(Code::WrongStages, at.pp.clone(), what).help(help));
+    }
+    let given = &problem.execution.layers;
+    let sum: u64 = given.iter().map(|&n| u64::from(n)).sum();
+    if !given.is_empty() && (given.len() as u64 != n_stages || sum != n_layers) {
+        let what = format!(
+            "`layers` gives {sum} layers to {} stages, the model has {n_layers} and the pipeline {n_stages}",
+            given.len()
+        );
+        reader.find(
+            Finding::error(Code::WrongStages, at.layers.clone(), what)
+                .help("one number per stage along the path, all layers in total"),
+        );
+    }
+    if layout.pp > 1 && layout.zero >= Zero::Gradients && problem.schedule.splits_backward {
+        let what = "ZeRO 2 and 3 shard gradients, which a schedule with split backward accumulates over the whole step";
+        reader.find(
+            Finding::error(Code::ShardedSplitBackward, at.pp.clone(), what.to_owned())
+                .help("use `zero = 1`, or `schedule = \"1f1b\"`"),
+        );
+    }
+}
+
+fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
+    let layout = problem.layout;
+    if problem.execution.unit_times.is_none()
+        && let Err(why) = memory::fits(problem)
+    {
+        reader.find(Finding::error(Code::ModelTooLarge, None, why));
+    } else if problem.bucket_tokens == 0 {
+        problem.bucket_tokens = memory::token_capacity(problem);
+    }
+    let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
+    let capacity = problem.bucket_tokens * u64::from(layout.cp);
+    if capacity > 0 && longest > capacity {
+        let what = format!(
+            "the longest sequence has {longest} tokens, a context group holds {capacity} ({} per rank); policies will find it infeasible",
+            problem.bucket_tokens
+        );
+        reader.find(
+            Finding::warning(Code::LongSequence, None, what)
+                .help(format!("`workload.max_tokens = {capacity}` or a larger `cp`")),
+        );
+    }
+}

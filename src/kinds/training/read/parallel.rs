@@ -1,0 +1,145 @@
+//! `[parallel]`: degrees, the order of ranks, the pipeline schedule and the split of layers.
+
+use toml_span::value::ValueInner;
+use train::layout::{Axis, ContextExchange, Layout, Zero};
+use train::schedule::{Placement, Schedule};
+
+use super::{policies, search};
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Place, Section, place_of};
+
+/// Words for the exchange inside a context group.
+pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];
+
+/// What the section says.
+pub struct Parallel {
+    /// Degrees; `dp` is 0 where it is left to the cluster's size.
+    pub layout: Layout,
+    /// Pipeline schedule.
+    pub schedule: &'static Schedule,
+    /// Layers of every stage; empty splits evenly.
+    pub layers: Vec<u32>,
+    /// Whether the degrees are searched for.
+    pub is_searched: bool,
+    /// Where its keys are.
+    pub places: Places,
+}
+
+/// Positions that findings about the layout point to; the section where a key is left out.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// `cp`, or the section.
+    pub cp: Place,
+    /// `tp`, or the section.
+    pub tp: Place,
+    /// `pp`, or the section.
+    pub pp: Place,
+    /// `ep` or `expert_tp`, or the section.
+    pub ep: Place,
+    /// `layers`, or the section.
+    pub layers: Place,
+}
+
+/// Reads the section.
+pub fn parallel(mut section: Section<'_>) -> Parallel {
+    let is_searched = search::layout_word(&mut section);
+    let small = |n: u64| u32::try_from(n).expect("ranges keep degrees below 2^32");
+    let mut degree = |key, default| section.count(key, Some(default), 1..=100_000);
+    let ((cp, cp_at), (tp, tp_at), (pp, pp_at)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
+    let ((ep, ep_at), (expert_tp, expert_tp_at)) = (degree("ep", 1), degree("expert_tp", 1));
+    let dp = section.count("dp", Some(0), 1..=100_000).0;
+    let zero_default = if pp > 1 { 1 } else { 2 };
+    let zero = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]
+        [usize::try_from(section.count("zero", Some(zero_default), 0..=3).0).expect("at most 3")];
+    let exchange = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses]
+        [section.word("exchange", 0, &EXCHANGES)];
+    let sequence_parallel = section.flag("sequence_parallel", tp > 1);
+    let order = order(&mut section);
+    let default = train::schedule::named("1f1b").expect("the table has 1F1B");
+    let schedule = section.text("schedule").and_then(|(name, at)| policies::schedule(&mut section, &name, at));
+    // One rank has nothing to schedule: a micro-batch after the other.
+    let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);
+    let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
+    let (layers, layers_at) = layers(&mut section);
+    let or_section = |at: Place| at.or_else(|| section.at());
+    let places = Places {
+        cp: or_section(cp_at),
+        tp: or_section(tp_at),
+        pp: or_section(pp_at),
+        ep: or_section(ep_at.or(expert_tp_at)),
+        layers: or_section(layers_at),
+    };
+    section.finish();
+    let layout = Layout {
+        dp: small(dp),
+        cp: small(cp),
+        tp: small(tp),
+        pp: small(pp),
+        chunks: chunks_of(schedule, small(pp), small(chunks)),
+        ep: small(ep),
+        expert_tp: small(expert_tp),
+        sequence_parallel,
+        zero,
+        exchange,
+        order,
+    };
+    Parallel { layout, schedule, layers, is_searched, places }
+}
+
+/// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.
+#[must_use]
+pub const fn chunks_of(schedule: &Schedule, pp: u32, wanted: u32) -> u32 {
+    match schedule.placement {
+        _ if pp == 1 => 1,
+        Placement::Loop => wanted,
+        Placement::Linear => 1,
+        Placement::V | Placement::Bidirectional => 2,
+    }
+}
+
+/// `order = "tp-cp-dp-pp"`, fastest axis first.
+fn order(section: &mut Section<'_>) -> [Axis; 4] {
+    let default = [Axis::Tensor, Axis::Context, Axis::Data, Axis::Pipeline];
+    let Some((text, at)) = section.text("order") else { return default };
+    let axes: Vec<Axis> = text
+        .split('-')
+        .filter_map(|word| match word {
+            "tp" => Some(Axis::Tensor),
+            "cp" => Some(Axis::Context),
+            "dp" => Some(Axis::Data),
+            "pp" => Some(Axis::Pipeline),
+            _ => None,
+        })
+        .collect();
+    let mut sorted = axes.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    if let (Ok(order), 4) = (<[Axis; 4]>::try_from(axes), sorted.len()) {
+        return order;
+    }
+    let what = format!("`{text}` is not an order of ranks");
+    section.find(
+        Finding::error(Code::WrongRankOrder, at, what)
+            .help("allowed is each of tp, cp, dp, pp once, for example `tp-cp-dp-pp`"),
+    );
+    default
+}
+
+/// `layers = [11, 12, 12, 11]`, along a micro-batch's path.
+fn layers(section: &mut Section<'_>) -> (Vec<u32>, Place) {
+    let Some((value, at)) = section.take("layers") else { return (Vec::new(), None) };
+    let ValueInner::Array(items) = value else {
+        section.find(Finding::error(Code::WrongType, at, "`parallel.layers` is not a list of layer counts"));
+        return (Vec::new(), None);
+    };
+    let mut layers = Vec::with_capacity(items.len());
+    for item in &items {
+        match item.as_integer().and_then(|n| u32::try_from(n).ok()) {
+            Some(n) => layers.push(n),
+            None => {
+                section.find(Finding::error(Code::WrongType, place_of(item), "a stage's layers are a whole number"))
+            }
+        }
+    }
+    (layers, at)
+}

@@ -1,0 +1,148 @@
+//! `[policies]`: which to run, with parameters, under names of their own, and with a pipeline schedule of their own.
+
+use planner::train::compression::Question;
+use planner::train::policy::Allowed;
+use planner::{Policy, Value};
+use toml_span::value::ValueInner;
+use train::layout::ContextExchange;
+use train::problem::Recompute;
+use train::schedule::Schedule;
+
+use super::{PolicyChoice, compression, parallel};
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Place, Section, place_of, unknown};
+use crate::scenario::run_list::{RunList, run_list};
+
+/// Reads the section: the choices in order, and the baseline.
+pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec<PolicyChoice>, String) {
+    let mut variants = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, compressed)));
+    let mut plain = Vec::new();
+    for policy in planner::train::policies::POLICIES {
+        let name = policy.card().name;
+        let choice = match section.table(name) {
+            Some(table) => choice(table, name.to_owned(), *policy, compressed),
+            None => PolicyChoice {
+                name: name.to_owned(),
+                policy: name.to_owned(),
+                compression: compressed.cloned(),
+                ..PolicyChoice::default()
+            },
+        };
+        plain.push((name, choice));
+    }
+    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    section.finish();
+    (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
+}
+
+/// `[[policies.variant]]`: a policy under a name of its own, with its own parameters.
+fn variant(mut section: Section<'_>, compressed: Option<&Question>) -> Option<(String, PolicyChoice)> {
+    let name = section.name();
+    let Some((policy, at)) = section.text("policy") else {
+        section.missing("policy", "a policy, for example `skrull`; `skrull-sim list policies` shows all");
+        return None;
+    };
+    let Some(found) = planner::train::policies::named(&policy) else {
+        let names = planner::train::policies::POLICIES.iter().map(|policy| policy.card().name);
+        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{policy}`"), &policy, names, at));
+        return None;
+    };
+    let choice = choice(section, name.clone().unwrap_or_default(), found, compressed);
+    name.map(|name| (name, choice))
+}
+
+/// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`, `recompute_layers`, those of
+/// compression) and its own parameters.
+fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compressed: Option<&Question>) -> PolicyChoice {
+    let schedule = section.text("schedule").and_then(|(name, at)| schedule(&mut section, &name, at));
+    let chunks = count(&mut section, "chunks", 1000);
+    let cp = count(&mut section, "cp", 100_000);
+    let exchange = word(&mut section, "exchange", &parallel::EXCHANGES)
+        .map(|index| [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses][index]);
+    let recompute =
+        word(&mut section, "recompute", &Recompute::WORDS.map(|(word, _)| word)).map(|index| Recompute::WORDS[index].1);
+    let recompute_layers = count(&mut section, "recompute_layers", 10_000);
+    let compression = compression::of_policy(&mut section, compressed);
+    let parameters = parameters(&mut section, policy);
+    let policy = policy.card().name.to_owned();
+    PolicyChoice { name, policy, parameters, schedule, chunks, cp, exchange, recompute, recompute_layers, compression }
+}
+
+/// A count from 1, if the key is there.
+fn count(section: &mut Section<'_>, key: &'static str, most: u64) -> Option<u32> {
+    section.has(key).then(|| u32::try_from(section.count(key, Some(1), 1..=most).0).expect("ranges are below 2^32"))
+}
+
+/// Which of some words a key has, if it is there.
+fn word(section: &mut Section<'_>, key: &'static str, words: &[&str]) -> Option<usize> {
+    section.has(key).then(|| section.word(key, 0, words))
+}
+
+/// A pipeline schedule by name.
+pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'static Schedule> {
+    let found = planner::train::orders::schedule(name);
+    if found.is_none() {
+        let names = planner::train::orders::schedules().map(|schedule| schedule.name);
+        section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
+    }
+    found
+}
+
+/// What is left of a policy's keys: parameters of its card.
+fn parameters(section: &mut Section<'_>, policy: &dyn Policy) -> std::collections::BTreeMap<String, Value> {
+    let card = policy.card();
+    let mut parameters = std::collections::BTreeMap::new();
+    for (key, mut value) in section.rest() {
+        let at = place_of(&value);
+        let Some(known) = card.parameters.iter().find(|parameter| parameter.name == key.name) else {
+            let names = card.parameters.iter().map(|parameter| parameter.name);
+            let names = names.chain(["schedule", "chunks", "cp", "exchange", "recompute", "recompute_layers"]);
+            let names = names.chain(compression::POLICY_KEYS);
+            let what = format!("policy `{}` has no parameter `{}`", card.name, key.name);
+            section.find(unknown(Code::UnknownParameter, what, &key.name, names, at));
+            continue;
+        };
+        match (known.allowed, value.take()) {
+            (Allowed::Words(words), ValueInner::String(word)) if words.contains(&word.as_ref()) => {
+                parameters.insert(key.name.into_owned(), Value::Word(word.into_owned()));
+            }
+            (allowed, found) => match number(allowed, &found) {
+                Some(number) => {
+                    parameters.insert(key.name.into_owned(), Value::Number(number));
+                }
+                None => section.find(not_allowed(card.name, &key.name, allowed, &found, at)),
+            },
+        }
+    }
+    parameters
+}
+
+/// The number, where a parameter takes numbers and this one.
+fn number(allowed: Allowed, found: &ValueInner<'_>) -> Option<f64> {
+    let number = match (allowed, found) {
+        (Allowed::Words(_), _) | (Allowed::Count(..), ValueInner::Float(_)) => None,
+        (_, ValueInner::Integer(number)) => Some(*number as f64),
+        (_, ValueInner::Float(number)) => Some(*number),
+        _ => None,
+    };
+    number.filter(|number| match allowed {
+        Allowed::Range(low, high) | Allowed::Count(low, high) => (low..=high).contains(number),
+        Allowed::Words(_) => false,
+    })
+}
+
+fn not_allowed(policy: &str, key: &str, allowed: Allowed, found: &ValueInner<'_>, at: Place) -> Finding {
+    let what = format!("parameter `{key}` of `{policy}` has a value that is not allowed");
+    match (allowed, found) {
+        (Allowed::Words(words), ValueInner::String(word)) => {
+            unknown(Code::WrongParameter, what, word, words.iter().copied(), at)
+        }
+        (Allowed::Words(words), _) => unknown(Code::WrongParameter, what, "", words.iter().copied(), at),
+        (Allowed::Range(low, high), _) => {
+            Finding::error(Code::WrongParameter, at, what).help(format!("allowed are numbers from {low} to {high}"))
+        }
+        (Allowed::Count(low, high), _) => Finding::error(Code::WrongParameter, at, what)
+            .help(format!("allowed are whole numbers from {low} to {high}")),
+    }
+}

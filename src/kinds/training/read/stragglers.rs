@@ -1,0 +1,66 @@
+//! `[[stragglers]]`: devices of a training job that compute slower, and in which steps.
+
+use hw::Rank;
+use toml_span::value::ValueInner;
+use train::straggler::Straggler;
+
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Reader, Section, place_of};
+
+/// Slowest rate: beyond it a device is lost, which no plan of a step can use.
+const RATE_MAX: f64 = 1000.0;
+
+/// Reads the list; ranks are those of a machine of `n_gpus`, where it is known.
+pub fn stragglers(reader: &mut Reader<'_>, n_gpus: Option<u32>, n_steps: u64) -> Vec<Straggler> {
+    let mut all = Vec::new();
+    reader.each_table("stragglers", &mut |table| all.push(straggler(table, n_gpus, n_steps)));
+    all
+}
+
+fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: u64) -> Straggler {
+    let ranks = ranks(&mut section, n_gpus);
+    if !section.has("rate") {
+        section.missing("rate", "the device's time for some computation over a healthy one's, for example 2.57");
+    }
+    let rate = section.number("rate", 1.0, 1.0..=RATE_MAX);
+    let from = section.count("from_step", Some(0), 0..=n_steps.saturating_sub(1)).0;
+    let is_ended = section.has("until_step");
+    let until = section.count("until_step", Some(u64::MAX >> 1), from + 1..=u64::MAX >> 1).0;
+    section.finish();
+    let index = |step: u64| usize::try_from(step).unwrap_or(usize::MAX);
+    Straggler { ranks, rate, from_step: index(from), until_step: is_ended.then(|| index(until)) }
+}
+
+/// `ranks = [3, 12]`.
+fn ranks(section: &mut Section<'_>, n_gpus: Option<u32>) -> Vec<Rank> {
+    let Some((value, at)) = section.take("ranks") else {
+        section.missing("ranks", "a list of ranks from 0, node by node, for example `ranks = [3]`");
+        return Vec::new();
+    };
+    let ValueInner::Array(items) = value else {
+        let what = format!("`{}` is not a list of ranks", section.full("ranks"));
+        section.find(Finding::error(Code::OutOfRange, at, what).help("for example `ranks = [3]`"));
+        return Vec::new();
+    };
+    if items.is_empty() {
+        let what = format!("`{}` is empty", section.full("ranks"));
+        section.find(Finding::error(Code::OutOfRange, at, what).help("leave the table out where no device straggles"));
+    }
+    let mut ranks = Vec::with_capacity(items.len());
+    for item in &items {
+        let found = item.as_integer().and_then(|n| u32::try_from(n).ok());
+        match found.filter(|rank| n_gpus.is_none_or(|n| *rank < n)) {
+            Some(rank) => ranks.push(Rank(rank)),
+            None => {
+                let what = match item.as_integer() {
+                    Some(n) => format!("`{}` holds {n}", section.full("ranks")),
+                    None => format!("`{}` holds something that is no rank", section.full("ranks")),
+                };
+                let last = n_gpus.map_or_else(|| "one less than the GPUs".to_owned(), |n| (n - 1).to_string());
+                let help = format!("allowed are whole numbers from 0 to {last}, counted node by node");
+                section.find(Finding::error(Code::OutOfRange, place_of(item), what).label("out of range").help(help));
+            }
+        }
+    }
+    ranks
+}

@@ -1,0 +1,73 @@
+//! `[training]`, `[overlap]` and `[experts]`: how a step is executed.
+
+use hw::{Dtype, Seconds};
+use train::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
+
+use super::compression;
+use crate::scenario::reader::Section;
+
+/// What the section says besides the execution.
+pub struct Training {
+    /// Sequences per optimizer step.
+    pub batch_size: u64,
+    /// Simulated steps.
+    pub steps: u64,
+    /// Zero, or absent, leaves it to memory.
+    pub bucket_tokens: u64,
+    /// Host time per layer and pass, microseconds: a free parameter.
+    pub host_us: f64,
+    /// How a step is executed.
+    pub execution: Execution,
+}
+
+/// Reads `[training]`.
+pub fn training(mut section: Section<'_>) -> Training {
+    let batch_size = section.count("batch_size", None, 1..=1_000_000).0;
+    let steps = section.count("steps", Some(1), 1..=10_000).0;
+    let bucket_tokens = section.count("bucket_tokens", Some(0), 0..=100_000_000).0;
+    let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
+    let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
+    let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
+    let execution = Execution {
+        recompute,
+        recompute_layers: u32::try_from(recompute_layers).expect("the range is that of u32"),
+        gradient_sync: GradientSync::WORDS
+            [section.word("gradient_sync", 0, &GradientSync::WORDS.map(|(word, _)| word))]
+        .1,
+        gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
+        attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
+            [section.word("attention", 0, &["flash", "unfused"])],
+        offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
+        fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
+        host_overhead_per_layer: Seconds::new(host_us / 1e6),
+        ..Execution::default()
+    };
+    section.word("dtype", 0, &["bf16", "fp16"]);
+    section.finish();
+    Training { batch_size, steps, bucket_tokens, host_us, execution }
+}
+
+/// Reads `[overlap]`.
+pub fn overlap(mut section: Section<'_>) -> Overlap {
+    let overlap = Overlap {
+        tensor: section.number("tensor", 0.0, 0.0..=1.0),
+        expert: section.number("expert", 0.0, 0.0..=1.0),
+        slowdown: section.number("slowdown", 1.0, 1.0..=10.0),
+        stage: section.flag("stage", true),
+        parameter_gather: section.flag("parameter_gather", false),
+        forward_prefetch: section.flag("forward_prefetch", true),
+        backward_prefetch: section.flag("backward_prefetch", true),
+    };
+    section.finish();
+    overlap
+}
+
+/// Reads `[experts]`: traffic, and how similar tokens are merged where they are.
+pub fn experts(mut section: Section<'_>) -> (ExpertTraffic, Option<compression::Given>) {
+    let imbalance = section.number("imbalance", 0.0, 0.0..=10.0);
+    let capacity = section.number("capacity", 0.0, 0.0..=1000.0);
+    let given = section.table("compression").map(compression::read);
+    section.finish();
+    // What is merged is decided per policy.
+    (ExpertTraffic { imbalance, capacity: (capacity > 0.0).then_some(capacity), compression: None }, given)
+}

@@ -1,0 +1,133 @@
+//! `[workload]`: sequence lengths, from a named distribution, a file, a list, or all equal.
+
+use std::path::Path;
+
+use toml_span::value::ValueInner;
+use train::Workload;
+use train::workload::distribution;
+
+use super::training::Training;
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Section, place_of, unknown};
+use crate::text_file;
+
+/// Reads the section.
+pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, seed: u64) -> Option<Workload> {
+    let given = section.alternatives(&["lengths", "file", "tokens", "list"]);
+    let max_tokens = section.count("max_tokens", Some(distribution::LENGTH_MAX), 1..=distribution::LENGTH_MAX).0;
+    // Whether a document above `max_tokens` makes room for another draw (a given one is shortened), or becomes several sequences.
+    let is_cut = section.word("longer", 0, &["redraw", "cut"]) == 1;
+    let n = usize::try_from((training.batch_size * training.steps).min(10_000_000)).expect("bounded");
+    let batch_size = usize::try_from(training.batch_size).expect("bounded");
+    let repeated = |lengths: &[u64]| {
+        let documents = lengths.iter().copied().cycle();
+        if is_cut {
+            distribution::cut(documents, max_tokens).take(n).collect()
+        } else {
+            documents.take(n).map(|length| length.min(max_tokens)).collect()
+        }
+    };
+    let lengths: Option<(Vec<u64>, String)> = match given[..] {
+        ["lengths"] => named(&mut section).map(|(found, name)| {
+            let lengths =
+                if is_cut { found.sample_cut(n, max_tokens, seed) } else { found.sample(n, max_tokens, seed) };
+            (lengths, name)
+        }),
+        ["file"] => file(&mut section, folder).map(|(lengths, path)| (repeated(&lengths), path)),
+        ["tokens"] => {
+            let tokens = section.count("tokens", None, 1..=distribution::LENGTH_MAX).0;
+            Some((repeated(&[tokens]), format!("{tokens} tokens each")))
+        }
+        ["list"] => Some(list(&mut section))
+            .filter(|list| !list.is_empty())
+            .map(|list| (repeated(&list), "listed lengths".to_owned())),
+        [] => {
+            section.missing(
+                "lengths",
+                "name a distribution (`skrull-sim list workloads`) or give `file`, one length per line, `tokens`, one length for all, or `list`",
+            );
+            None
+        }
+        _ => {
+            let keys: Vec<String> = given.iter().map(|key| format!("`{key}`")).collect();
+            let what = format!("{} of a workload exclude each other", keys.join(" and "));
+            section.find(Finding::error(Code::ExclusiveKeys, section.at(), what).help("keep the one that is meant"));
+            section.rest();
+            None
+        }
+    };
+    section.finish();
+    lengths.map(|(lengths, source)| Workload { lengths, batch_size, source })
+}
+
+/// `lengths`: a distribution by name.
+fn named(section: &mut Section<'_>) -> Option<(&'static distribution::Distribution, String)> {
+    let (name, at) = section.text("lengths")?;
+    let found = distribution::named(&name);
+    if found.is_none() {
+        section.find(unknown(
+            Code::UnknownLengths,
+            format!("unknown workload `{name}`"),
+            &name,
+            distribution::names(),
+            at,
+        ));
+    }
+    found.map(|found| (found, name))
+}
+
+/// `file`: one length per line.
+fn file(section: &mut Section<'_>, folder: &Path) -> Option<(Vec<u64>, String)> {
+    let (path, at) = section.text("file")?;
+    let text = match text_file::read(&folder.join(&path)) {
+        Ok(text) => text,
+        Err(error) => {
+            section.find(Finding::error(Code::UnreadableFile, at, format!("cannot read `{path}`: {error}")));
+            return None;
+        }
+    };
+    let bad = match distribution::parse_lengths(&text) {
+        Ok(lengths) => return Some((lengths, path)),
+        Err(bad) => bad,
+    };
+    bad.iter().take(5).for_each(|bad| section.find(bad_length(&path, bad, at.clone())));
+    if bad.len() > 5 {
+        section.find(Finding::error(Code::WrongLengths, at, format!("`{path}` has {} more bad lines", bad.len() - 5)));
+    }
+    None
+}
+
+fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Range<usize>>) -> Finding {
+    let what = if bad.found.is_empty() {
+        format!("`{path}` holds no lengths")
+    } else {
+        format!("`{path}` line {}: `{}` is not a length", bad.line, bad.found)
+    };
+    Finding::error(Code::WrongLengths, at, what)
+        .help(format!("allowed are whole numbers from 1 to {}, one per line", distribution::LENGTH_MAX))
+}
+
+/// `list = [4, 1, 2]`.
+fn list(section: &mut Section<'_>) -> Vec<u64> {
+    let Some((value, at)) = section.take("list") else { return Vec::new() };
+    let ValueInner::Array(items) = value else {
+        section.find(Finding::error(Code::WrongType, at, "`workload.list` is not a list of lengths"));
+        return Vec::new();
+    };
+    if items.is_empty() {
+        let help = format!("allowed are whole numbers from 1 to {}", distribution::LENGTH_MAX);
+        section.find(Finding::error(Code::WrongLengths, at, "`workload.list` holds no length").help(help));
+    }
+    let mut lengths = Vec::with_capacity(items.len());
+    for item in &items {
+        match item.as_integer().and_then(|length| u64::try_from(length).ok()) {
+            Some(length) if (1..=distribution::LENGTH_MAX).contains(&length) => lengths.push(length),
+            _ => {
+                let what = "`workload.list` holds something that is not a length";
+                let help = format!("allowed are whole numbers from 1 to {}", distribution::LENGTH_MAX);
+                section.find(Finding::error(Code::WrongLengths, place_of(item), what).help(help));
+            }
+        }
+    }
+    lengths
+}
