@@ -10,7 +10,7 @@ use std::path::Path;
 use engine::Model;
 use engine::cost::profile::Residuals;
 use rayon::prelude::*;
-use serve::endpoint::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
+use engine::cost::published_runs::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
 
 use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::residuals;

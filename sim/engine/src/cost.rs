@@ -7,6 +7,7 @@ pub mod fixed;
 pub mod law;
 pub mod profile;
 pub mod profiled;
+pub mod published_runs;
 pub mod roofline;
 pub mod sparse_attention;
 pub mod sparse_weights;

@@ -9,7 +9,6 @@ pub mod assignment;
 pub mod batcher;
 pub mod capacity;
 pub mod decode_attention;
-pub mod endpoint;
 pub mod fleet;
 pub mod host;
 pub mod kv;

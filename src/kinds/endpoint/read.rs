@@ -4,7 +4,7 @@ use std::path::Path;
 
 use engine::Model;
 use hw::Gpu;
-use serve::endpoint::{Format, Laws, Setting};
+use engine::cost::published_runs::{Format, Laws, Setting};
 
 use crate::diagnostic::{Code, Finding, Source};
 use crate::scenario::expect::{self, Expectation};

@@ -2,8 +2,11 @@
 
 mod capacity;
 pub(crate) mod dynamics;
+mod best;
+mod costs;
 mod engine;
 mod fleet;
+mod kernels;
 mod operation;
 mod policies;
 pub(crate) mod requests;
@@ -30,8 +33,11 @@ use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::{self, Overrides, cost, model};
 pub use dynamics::{ServingLink, ServingOutage};
+pub use best::Aim;
+pub use costs::CostLaw;
 pub use fleet::ServingGroup;
 pub use operation::Operation;
+pub use requests::Stream;
 
 pub(super) const SECTIONS: [&str; 10] =
     ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect", "capacity"];
@@ -51,6 +57,10 @@ pub struct ServingChoice {
     pub operation: Operation,
     /// Names of the groups that serve; empty where all do.
     pub groups: Vec<String>,
+    /// Names of the streams that are served; empty where all are.
+    pub streams: Vec<String>,
+    /// What was listed of a choice that is one of several to choose among; `None` for any other.
+    pub candidate: Option<Candidate>,
 }
 
 impl ServingChoice {
@@ -73,6 +83,8 @@ pub struct Serving {
     pub cluster: Cluster,
     /// What arrives.
     pub requests: Requests,
+    /// Streams of requests.
+    pub streams: Vec<Stream>,
     /// Where the requests come from, in words.
     pub source: String,
     /// What `[engine]` says: what holds where groups and choices say nothing else.
@@ -87,8 +99,12 @@ pub struct Serving {
     pub links: Vec<ServingLink>,
     /// Replicas that are lost at known times.
     pub outages: Vec<ServingOutage>,
-    /// Ways of serving, in order.
+    /// Ways of serving, in order, and those that the best one is chosen among.
     pub choices: Vec<ServingChoice>,
+    /// What is chosen among several ways.
+    pub best: Vec<Best>,
+    /// Names of what is compared, in order.
+    pub names: Vec<String>,
     /// The one that the others are compared with.
     pub baseline: String,
     /// Limits of latency.
@@ -99,6 +115,10 @@ pub struct Serving {
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
+    /// Share of the peak that attention of prompts was calibrated to reach.
+    pub attention_flops_ratio: Option<f64>,
+    /// Where times come from.
+    pub law: CostLaw,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
     /// What `skrull-sim capacity` is asked, where it is.

@@ -70,13 +70,16 @@ fn the_pipeline_and_the_simulator_agree_on_one_prompt() {
         (1_000_000, one, false, Cut::Fixed(32_768), 1e-3),
         (1_000_000, one, true, Cut::Fixed(32_768), 1e-2),
         (1_000_000, one, true, Cut::Whole, 1e-2),
-        (1_000_000, four, false, Cut::Fixed(32_768), 1e-2),
+        // The last round waits for its largest chunk: the pipeline was right, by less than three per cent.
+        (1_000_000, four, false, Cut::Fixed(32_768), 3e-2),
         (1_000_000, four, false, Cut::Dynamic(32_768), 1e-2),
-        (262_144, four, true, Cut::Dynamic(32_768), 2e-2),
         (262_144, four, true, Cut::Fixed(8192), 1e-2),
     ] {
         let (old, new, n_old, n_new) = both(tokens, degrees, is_sparse, cut);
-        println!("{tokens} {degrees:?} {is_sparse} {cut:?}: {old} {new} {:.4} chunks {n_old} {n_new}", new / old);
-        assert!((new / old - 1.0).abs() < within || std::env::var("LOOK").is_ok());
+        assert!((new / old - 1.0).abs() < within, "{tokens} {degrees:?} {is_sparse} {cut:?}: {old}, simulator {new}");
+        assert_eq!(n_old as u64, n_new, "{cut:?}");
     }
+    // The old law took the first chunk for a sparse one, which it is not, and cut later ones too large: there the pipeline was wrong.
+    let (old, new, ..) = both(262_144, four, true, Cut::Dynamic(32_768));
+    assert!((0.9..1.0).contains(&(new / old)), "{old}, simulator {new}");
 }

@@ -7,6 +7,7 @@ use serve::host::EngineLoop;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
 
+use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section, unknown};
@@ -24,6 +25,8 @@ pub struct Operation {
     pub engine_loop: EngineLoop,
     /// Drafted tokens.
     pub drafts: Option<Drafts>,
+    /// What it computes with.
+    pub kernels: Kernels,
 }
 
 /// `speculation`: how tokens are drafted.
@@ -43,6 +46,7 @@ impl Operation {
         expert_degree: 1,
         engine_loop: EngineLoop::Serial,
         drafts: None,
+        kernels: Kernels::PLAIN,
     };
 
     /// Tokens of a decoding sequence in an iteration.
@@ -52,13 +56,14 @@ impl Operation {
     }
 
     /// What was assumed and not measured, as sentences.
-    pub fn free_parameters(&self, name: &str) -> Option<String> {
-        let speculation = &self.drafts.as_ref()?.speculation;
-        Some(format!("`{name}.acceptance` = {}: assumed, not measured", speculation.acceptance))
+    pub fn free_parameters(&self, name: &str) -> Vec<String> {
+        let acceptance = self.drafts.as_ref().map(|drafts| drafts.speculation.acceptance);
+        let drafts = acceptance.map(|found| format!("`{name}.speculation.acceptance` = {found}: assumed, not measured"));
+        drafts.into_iter().chain(self.kernels.free_parameters()).collect()
     }
 }
 
-/// Reads `pp`, `ep`, `loop` and `speculation` of a section, over what holds without them.
+/// Reads `pp`, `ep`, `loop`, `speculation` and what the engine computes with of a section, over what holds without them.
 pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let mut degree = |key, found: u32| {
         let n = section.count(key, Some(found.into()), 1..=4096).0;
@@ -70,7 +75,8 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let default = loops.iter().position(|found| *found == base.engine_loop).expect("both are listed");
     let engine_loop = loops[section.word("loop", default, &["serial", "async"])];
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
-    Operation { tensor_degree: base.tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts }
+    let kernels = kernels::kernels(section, &base.kernels);
+    Operation { tensor_degree: base.tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels }
 }
 
 /// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
