@@ -1,16 +1,18 @@
 //! Hardware as a description: units, virtual time, GPUs, links, clusters and the topology between ranks.
 //!
-//! Reading order: `units.rs`, `time.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
+//! Reading order: `units.rs`, `count.rs` (the only number casts), `time.rs`, `gpu.rs`, `cluster.rs`, `topology.rs`, `catalog.rs`.
 //! Nothing here opens a file, reads a clock or knows that a simulator exists.
 
 pub mod catalog;
 pub mod cluster;
+pub mod count;
 pub mod gpu;
 pub mod time;
 pub mod topology;
 pub mod units;
 
 pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, Rank};
+pub use count::{GIB, real, whole};
 pub use gpu::{Dtype, Gpu};
 pub use time::{Span, Time};
 pub use units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds, Tokens, Usd};

@@ -140,7 +140,7 @@ impl Bytes {
     /// Bytes of a count of gibibytes.
     #[must_use]
     pub fn from_gib(gib: f64) -> Self {
-        Self::from_f64(gib * 1_073_741_824.0)
+        Self::from_f64(gib * crate::count::GIB)
     }
 
     /// Rounds a non-negative finite amount to whole bytes.
