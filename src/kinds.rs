@@ -4,16 +4,13 @@
 
 pub mod capacity;
 pub mod curriculum;
-pub mod endpoint;
 pub mod kv_sharing;
-pub mod long_prompt;
 pub mod memory;
 pub mod multi_task;
 pub mod phases;
 pub mod pool;
 pub mod rental;
 pub mod serving;
-pub mod sparse_decode;
 pub mod training;
 
 use std::collections::BTreeMap;
@@ -206,15 +203,31 @@ pub static KINDS: &[&Card] = &[
     &training::CARD,
     &serving::CARD,
     &rental::CARD,
-    &endpoint::CARD,
-    &long_prompt::CARD,
     &kv_sharing::CARD,
-    &sparse_decode::CARD,
     &multi_task::CARD,
     &pool::CARD,
     &phases::CARD,
     &curriculum::CARD,
     &memory::CARD,
+];
+
+/// Kinds that are options of serving, with the keys that take their place.
+const FORMER: [(&str, &str); 3] = [
+    (
+        "sparse-decode",
+        "write `weights = { format = \"tiled-csl\", sparsity = 0.8 }` in `[engine]` or a variant, fixed lengths in `[trace]`, and lists of \
+         `tp`, `max_sequences` and `weights` in `[[policies.best]]`; `skrull-sim show serving/flash-llm` is an example",
+    ),
+    (
+        "long-prompt",
+        "write `chunk_tokens`, `chunk_sizes` and `prefill_attention` in `[engine]` or a variant, `prompt_tokens` in `[trace]`, \
+         `attention_flops_ratio` or `stage_ms` in `[cost]`; `skrull-sim show serving/qwen-1m` is an example",
+    ),
+    (
+        "endpoint",
+        "write `law = \"published-runs\"` in `[cost]`, `concurrency` of a held `[[trace.stream]]`, `model`, `gpu` and `tp` of a \
+         `[[fleet.group]]`, `framework` and `weights` of a variant; `skrull-sim show serving/silicon` is an example",
+    ),
 ];
 
 /// A read scenario with its warnings, or everything that is wrong with it.
@@ -240,6 +253,13 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             match KINDS.iter().find(|kind| asked == kind.name) {
                 Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
                 // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
+                None if FORMER.iter().any(|(kind, _)| *kind == asked) => {
+                    let mut top = reader.top(&[]);
+                    let at = top.text("kind").and_then(|(_, at)| at);
+                    let help = FORMER.iter().find(|(kind, _)| *kind == asked).map_or("", |(_, help)| help);
+                    let what = format!("`kind = \"{asked}\"` is part of `kind = \"serving\"` now");
+                    top.find(Finding::error(Code::UnknownWord, at, what).help(help));
+                }
                 None => {
                     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
                     reader.top(&[]).word("kind", 0, &names);
@@ -258,17 +278,13 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
     let kv_sharing = kv_sharing::read::POLICIES.map(|(name, _, about)| (name, about));
-    let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
-    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
-    let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
     let pools = pool::run::policies().into_iter().chain(phases::run::policies());
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
+    let others = kv_sharing.into_iter().chain(pools);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
     serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()

@@ -22,6 +22,7 @@ pub mod simulated;
 pub mod sparse_decode;
 pub mod throughput;
 pub mod thunderserve;
+pub mod tune;
 
 use thiserror::Error;
 

@@ -64,10 +64,10 @@ pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
         let name = key.name.into_owned();
         match holds(&name, value.take()) {
             Some(holds @ Holds::Between(..)) => limits.push(Expectation { key: name, holds }),
-            _ => section.find(
-                Finding::error(Code::WrongExpectation, at, format!("limit `{name}` cannot be read"))
-                    .help("write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 } or { near = 1.4, within = 0.1 }"),
-            ),
+            _ => section
+                .find(Finding::error(Code::WrongExpectation, at, format!("limit `{name}` cannot be read")).help(
+                "write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 } or { near = 1.4, within = 0.1 }",
+            )),
         }
     }
     section.finish();

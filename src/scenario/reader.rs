@@ -452,7 +452,12 @@ impl Section<'_> {
 
     /// Reads the section once for every combination of the values of those keys that have a list, in order, with what was listed; a finding
     /// that several combinations have is there once. Says how many combinations there are, and reads none where they are more than `most`.
-    pub fn each_combination(mut self, keys: &[&'static str], most: usize, read: &mut dyn FnMut(Section<'_>, &[Listed])) -> usize {
+    pub fn each_combination(
+        mut self,
+        keys: &[&'static str],
+        most: usize,
+        read: &mut dyn FnMut(Section<'_>, &[Listed]),
+    ) -> usize {
         let mut ways: Vec<Vec<Listed>> = vec![Vec::new()];
         for key in keys {
             let Some(values) = self.list(key) else { continue };
@@ -471,7 +476,8 @@ impl Section<'_> {
         }
         for way in ways {
             let mut findings = Vec::new();
-            let mut table: Table<'static> = self.table.iter().map(|(key, value)| (key.clone(), copied(value))).collect();
+            let mut table: Table<'static> =
+                self.table.iter().map(|(key, value)| (key.clone(), copied(value))).collect();
             for (key, value) in &way {
                 let span = value.span;
                 table.insert(toml_span::value::Key { name: (*key).into(), span }, copied(value));
@@ -518,6 +524,33 @@ impl Section<'_> {
             self.find(finding);
         }
     }
+}
+
+/// A list of whole numbers from 1 to `most`, or the default.
+pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], most: u32) -> Vec<u32> {
+    let Some((value, at)) = section.take(key) else { return default.to_vec() };
+    let allowed = format!("allowed is a list of whole numbers from 1 to {most}");
+    let ValueInner::Array(items) = value else {
+        section.find(Finding::error(Code::WrongType, at, format!("`{key}` is not a list")).help(allowed));
+        return default.to_vec();
+    };
+    let mut found = Vec::with_capacity(items.len());
+    for item in &items {
+        let number = item.as_integer().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n));
+        match number {
+            Some(number) => found.push(number),
+            None => {
+                let what = format!("`{key}` holds something out of range");
+                section.find(Finding::error(Code::OutOfRange, place_of(item), what).help(allowed.clone()));
+            }
+        }
+    }
+    if items.is_empty() {
+        section.find(Finding::error(Code::OutOfRange, at, format!("`{key}` is empty")).help(allowed));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// A finding about a name that is not known.

@@ -4,8 +4,8 @@ use hw::{Bytes, Seconds};
 
 use crate::step_cost::{ReplicaConfig, ticks_of};
 use engine::cost::decode::{DecodeLaw, HEADS};
-pub use engine::memory::kv_bytes_per_token;
 use engine::cost::{CostModel, Source};
+pub use engine::memory::kv_bytes_per_token;
 use engine::play::Case;
 
 /// Ticks of decode attention in all layers.

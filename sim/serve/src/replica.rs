@@ -185,6 +185,8 @@ impl Composed {
 pub struct Replica<'a> {
     engine: &'a Engine,
     requests: &'a Requests,
+    /// Model that it serves.
+    model: u32,
     /// Blocks.
     pub pool: Pool,
     waiting: VecDeque<Waiting>,
@@ -262,6 +264,7 @@ impl<'a> Replica<'a> {
         Self {
             engine,
             requests,
+            model: 0,
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
             waiting: VecDeque::new(),
             slots: Vec::new(),
@@ -354,9 +357,24 @@ impl<'a> Replica<'a> {
         self.pool.cached(self.requests.prefix(request)) * self.pool.prefix_tokens()
     }
 
+    /// Gives the replica its model.
+    #[must_use]
+    pub fn with_model(self, model: u32) -> Self {
+        Self { model, ..self }
+    }
+
+    /// Whether it serves the model that a request asks for.
+    #[must_use]
+    pub fn serves(&self, request: u32) -> bool {
+        self.requests.model_of(request as usize) == self.model
+    }
+
     /// Whether a request could ever run here.
     #[must_use]
     pub fn can_hold(&self, request: u32) -> bool {
+        if !self.serves(request) {
+            return false;
+        }
         let request = &self.requests.list[request as usize];
         let limits = self.limits();
         let tokens = u64::from(request.prompt) + u64::from(request.output);

@@ -44,6 +44,8 @@ pub struct Requests {
     pub prefix_tokens: u32,
     /// Stream that each request belongs to; empty where there is one.
     pub streams: Vec<u32>,
+    /// Model that every stream asks for; empty where all ask for the same.
+    pub models: Vec<u32>,
 }
 
 impl Requests {
@@ -82,6 +84,12 @@ impl Requests {
     #[must_use]
     pub fn stream_of(&self, index: usize) -> u32 {
         self.streams.get(index).copied().unwrap_or(0)
+    }
+
+    /// Model that a request asks for, by the request's position.
+    #[must_use]
+    pub fn model_of(&self, index: usize) -> u32 {
+        self.models.get(self.stream_of(index) as usize).copied().unwrap_or(0)
     }
 
     /// The requests of some streams.
@@ -149,7 +157,7 @@ mod tests {
             prefix_ids: vec![0, 4],
             n_prefix_ids: 5,
             prefix_tokens: 16,
-            streams: Vec::new(),
+            ..Requests::default()
         };
         let merged = Requests::merged(vec![Requests::of(vec![at(10, 1), at(20, 1)]), shared.clone(), shared]);
         assert_eq!(merged.list.iter().map(|request| request.prompt).collect::<Vec<_>>(), [1, 1, 2, 2]);

@@ -348,7 +348,8 @@ impl StepTable {
         let sampled = u64::from(self.lanes.largest(load.n_sampled)) + u64::from(n_decode) * (per_sequence - 1);
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
-        let drafts = self.drafts(n_decode, load.n_chunk_tokens);
+        // So it has the drafts of every micro-batch, as the head's tokens are there.
+        let drafts = u64::from(self.lanes.in_flight(load.n_decode).max(1)) * self.drafts(n_decode, load.n_chunk_tokens);
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts;
         if self.lanes == Lanes::ONE {
             let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();

@@ -1,17 +1,20 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
-mod capacity;
-pub(crate) mod dynamics;
 mod best;
+mod capacity;
 mod costs;
+pub(crate) mod dynamics;
 mod engine;
 mod fleet;
 mod kernels;
 mod operation;
 mod policies;
+pub(crate) mod published;
 pub(crate) mod requests;
 pub(crate) mod scaling;
+mod streams;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use ::engine::Model;
@@ -23,7 +26,7 @@ use serve::metrics::Slo;
 use serve::replica::Limits;
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
-use serve::step_cost::ReplicaConfig;
+use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
 
@@ -31,10 +34,11 @@ use crate::diagnostic::{Code, Finding, Source};
 use crate::kinds::capacity::Question;
 use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
-use crate::scenario::{self, Overrides, cost, model};
-pub use dynamics::{ServingLink, ServingOutage};
-pub use best::Aim;
+use crate::scenario::{self, Overrides};
+pub use best::{Aim, Best, Candidate};
 pub use costs::CostLaw;
+use costs::ServingCost;
+pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
 pub use operation::Operation;
 pub use requests::Stream;
@@ -64,6 +68,17 @@ pub struct ServingChoice {
 }
 
 impl ServingChoice {
+    /// What it has of figures that nobody measured, as sentences.
+    fn free_parameters(&self) -> Vec<String> {
+        self.operation.free_parameters(self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of))
+    }
+
+    /// Whether a stream is served.
+    #[must_use]
+    pub fn takes(&self, stream: &Stream) -> bool {
+        self.streams.is_empty() || self.streams.contains(&stream.name)
+    }
+
     /// Whether a group serves; one without replicas does not.
     fn serves(&self, group: &ServingGroup) -> bool {
         group.n_replicas > 0 && (self.groups.is_empty() || self.groups.contains(&group.name))
@@ -134,6 +149,25 @@ impl Serving {
         self.groups.iter().filter(|group| choice.serves(group)).collect()
     }
 
+    /// Requests that a choice serves.
+    #[must_use]
+    pub fn requests_of(&self, choice: &ServingChoice) -> Cow<'_, Requests> {
+        if choice.streams.is_empty() {
+            return Cow::Borrowed(&self.requests);
+        }
+        Cow::Owned(self.requests.of_streams(&|stream| choice.takes(&self.streams[stream as usize])))
+    }
+
+    /// Ways that are compared by themselves.
+    pub fn plain(&self) -> impl Iterator<Item = &ServingChoice> {
+        self.choices.iter().filter(|choice| choice.candidate.is_none())
+    }
+
+    /// Ways that the best one is chosen among.
+    pub fn ways_of<'s>(&'s self, best: &'s Best) -> impl Iterator<Item = &'s ServingChoice> {
+        self.choices.iter().filter(|choice| choice.candidate.as_ref().is_some_and(|found| found.of == best.name))
+    }
+
     /// Shares of the groups that serve under a choice.
     #[must_use]
     pub fn assignment_of(&self, choice: &ServingChoice) -> Assignment {
@@ -157,7 +191,12 @@ impl Serving {
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
-            ..ReplicaConfig::new(&self.model, &group.cluster, tensor_degree)
+            sparse_weights: operation.kernels.sparse_weights(),
+            prompt_attention: PromptKernel {
+                flops_ratio: self.attention_flops_ratio,
+                sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),
+            },
+            ..ReplicaConfig::new(&group.model, &group.cluster, tensor_degree)
         }
     }
 
@@ -199,40 +238,49 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut top = reader.top(&SECTIONS);
     let (name, seed) = scenario::head(&mut top, source, overrides);
     top.finish();
-    let model = model::model(reader.section("model"), folder);
     let engine = engine::engine(reader.section("engine"));
     let fleet = fleet::fleet(reader.section("fleet"));
+    let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let requests = requests::requests(reader.section("trace"), folder, seed);
-    let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
+    let asked = requests::trace(reader.section("trace"), folder, seed);
+    let policies = policies::policies(reader.section("policies"), &engine, fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
+    let costs = costs::costs(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
-    let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
-    let asked = requests.as_ref().map(|(requests, _)| requests);
-    let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
-    let ((model, (cluster, reserved)), (requests, source)) = model.zip(cluster).zip(requests)?;
+    let plain = policies.choices.iter().filter(|choice| choice.candidate.is_none());
+    let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
+    let requests = asked.as_ref().map(|asked| &asked.requests);
+    let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
+    let ((model, (cluster, reserved)), asked) = model.zip(cluster).zip(asked)?;
+    let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &policies.choices);
+    free_parameters.extend(costs.free_parameters());
+    let ServingCost { cost, law, attention_flops_ratio } = costs;
     let mut serving = Serving {
         name,
         seed,
         model,
         cluster,
-        requests,
-        source,
-        free_parameters: engine.free_parameters(cost.sustained_flops_ratio, &choices),
+        requests: asked.requests,
+        streams: asked.streams,
+        source: asked.source,
+        free_parameters,
         engine,
         reserved,
         groups: Vec::new(),
         assignment: Assignment::default(),
         links: Vec::new(),
         outages: Vec::new(),
-        choices,
-        baseline,
+        choices: policies.choices,
+        best: policies.best,
+        names: policies.names,
+        baseline: policies.baseline,
         slo,
         warm_up,
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
+        attention_flops_ratio,
+        law,
         capacity: None,
         expectations,
     };
@@ -241,7 +289,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     fleet::build(reader, &mut serving, fleet, &cost);
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
     if reader.n_errors() == before {
-        operation::check(reader, &serving);
+        published::check(reader, &serving);
+    }
+    // A closed form knows its own limits, and says them as an outcome.
+    if matches!(serving.law, CostLaw::PublishedRuns(_)) {
+        return Some(serving);
+    }
+    if reader.n_errors() == before {
+        operation::check(reader, &mut serving);
     }
     if reader.n_errors() == before {
         engine::memory(reader, &mut serving);
@@ -265,7 +320,7 @@ fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
 
 /// Requests that no replica could ever hold are named before the run.
 fn holds(reader: &mut Reader<'_>, serving: &Serving) {
-    for choice in &serving.choices {
+    for choice in serving.plain() {
         let of_rank = |group: &ServingGroup| {
             let limits = serving.limits(choice, group);
             // A request lies on one rank of data-parallel attention.
@@ -276,20 +331,21 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
         let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);
-        let n = serving.requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
+        let requests = serving.requests_of(choice);
+        let n = requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
         if n == 0 {
             continue;
         }
         let what = format!(
             "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory)",
-            serving.requests.len(),
+            requests.len(),
             choice.name,
             largest.context_max,
             room(largest)
         );
         let help =
             "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
-        if n == serving.requests.len() {
+        if n == requests.len() {
             reader.find(Finding::error(Code::LongRequests, None, what).help("no request could run"));
         } else {
             reader.find(Finding::warning(Code::LongRequests, None, what).help(help));

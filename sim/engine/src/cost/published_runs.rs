@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use hw::{Dtype, Flops, Gpu};
 use serde::{Deserialize, Serialize};
 
-use crate::memory::kv_bytes_per_token;
 use crate::cost::profile::Residuals;
+use crate::memory::kv_bytes_per_token;
 use crate::model::Model;
 
 /// Schema of the file of coefficients.
@@ -320,24 +320,27 @@ pub struct Steady {
 }
 
 impl Steady {
-    /// Figures of a replica at its setting, and the intervals of those that have one, by their contract keys.
+    /// Figures of so many replicas, each at this setting, and the intervals of those that have one, by their contract keys.
     #[must_use]
-    pub fn figures(&self, setting: &Setting<'_>) -> Figures {
+    pub fn figures(&self, setting: &Setting<'_>, n_replicas: u32) -> Figures {
         let (output, concurrency) = (f(setting.output), f(setting.concurrency));
         let e2e_s = self.ttft.mean + (output - 1.0) * self.tpot.mean;
-        let requests_per_s = concurrency / e2e_s;
+        let requests_per_s = f64::from(n_replicas) * concurrency / e2e_s;
         let figures = [
             ("ttft_s.mean", self.ttft.mean),
             ("tpot_s.mean", self.tpot.mean),
             ("e2e_s.mean", e2e_s),
             ("requests_per_s", requests_per_s),
             ("output_tokens_per_s", requests_per_s * output),
-            ("output_tokens_per_s_per_gpu", requests_per_s * output / f64::from(setting.gpus)),
+            ("output_tokens_per_s_per_gpu", requests_per_s * output / f64::from(n_replicas * setting.gpus)),
             ("output_tokens_per_s_per_user", 1.0 / self.tpot.mean),
             ("sequences_held", setting.sequences_held().floor()),
         ];
         let intervals = [("ttft_s.mean", self.ttft.interval), ("tpot_s.mean", self.tpot.interval)];
-        (figures.map(|(key, value)| (key.to_owned(), value)).into(), intervals.map(|(key, ends)| (key.to_owned(), ends)).into())
+        (
+            figures.map(|(key, value)| (key.to_owned(), value)).into(),
+            intervals.map(|(key, ends)| (key.to_owned(), ends)).into(),
+        )
     }
 }
 

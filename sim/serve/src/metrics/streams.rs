@@ -11,7 +11,14 @@ use crate::fleet::Served;
 use crate::request::Requests;
 
 /// Adds the figures of every stream that has requests after the warm-up.
-pub fn add(into: &mut BTreeMap<String, f64>, names: &[&str], requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) {
+pub fn add(
+    into: &mut BTreeMap<String, f64>,
+    names: &[&str],
+    requests: &Requests,
+    served: &Served,
+    slo: &Slo,
+    warm_up: Seconds,
+) {
     for (stream, name) in (0..).zip(names) {
         for (figure, value) in of(stream, requests, served, slo, warm_up) {
             into.insert(format!("stream_{}.{name}", figure.replace('.', "_")), value);

@@ -1,15 +1,16 @@
 //! `[[policies.best]]`: one choice among several ways. It has the keys of a variant, each with one value or a list of them; every combination
 //! is served, and the best one within `within` by a metric is the choice.
 
+use planner::deploy::tune::Seeks;
+use serve::router::RouterKind;
 use toml_span::value::ValueInner;
 
 use super::ServingChoice;
 use super::engine::EngineSection;
 use super::policies;
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::expect::{self, Expectation};
-use crate::scenario::reader::{Listed, Section};
-use serve::router::RouterKind;
+use crate::scenario::reader::{Listed, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
 const LISTS: [&str; 10] = [
@@ -40,11 +41,41 @@ pub struct Best {
 
 /// What is sought.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// As little as can be of a metric.
-    Least(String),
-    /// As much as can be of a metric.
-    Most(String),
+pub struct Aim {
+    /// Little or much.
+    pub seeks: Seeks,
+    /// Of this metric.
+    pub metric: String,
+    /// What it counts.
+    pub counts: reports::Aim,
+}
+
+/// Metrics that may be sought, without the part behind a dot, with what they count.
+const SOUGHT: [(&str, Seeks, reports::Aim); 8] = [
+    ("ttft_s", Seeks::Least, reports::Aim::Seconds),
+    ("tpot_s", Seeks::Least, reports::Aim::Seconds),
+    ("e2e_s", Seeks::Least, reports::Aim::Seconds),
+    ("makespan_s", Seeks::Least, reports::Aim::Seconds),
+    ("requests_per_s", Seeks::Most, reports::Aim::RequestsPerS),
+    ("goodput_requests_per_s", Seeks::Most, reports::Aim::RequestsPerS),
+    ("output_tokens_per_s", Seeks::Most, reports::Aim::TokensPerS),
+    ("output_tokens_per_s_per_gpu", Seeks::Most, reports::Aim::TokensPerSPerGpu),
+];
+
+/// `by`: the metric, which says itself whether it is to be small or large.
+fn aim(section: &mut Section<'_>) -> Option<Aim> {
+    let names: Vec<&str> = SOUGHT.iter().map(|(name, ..)| *name).collect();
+    let Some((metric, at)) = section.text("by") else {
+        section.missing("by", &format!("the metric that is best in the choice: {}", names.join(", ")));
+        return None;
+    };
+    let start = metric.split('.').next().unwrap_or_default();
+    let Some((_, seeks, counts)) = SOUGHT.iter().find(|(name, ..)| *name == start) else {
+        section.find(unknown(Code::UnknownWord, format!("nothing is chosen by `{metric}`"), &metric, names, at));
+        return None;
+    };
+    let (seeks, counts) = (*seeks, *counts);
+    Some(Aim { seeks, metric, counts })
 }
 
 /// Whose way a choice is.
@@ -61,20 +92,12 @@ pub struct Candidate {
 }
 
 /// Reads one, with every way that it may choose.
-pub fn best(mut section: Section<'_>, engine: &EngineSection, router: &'static RouterKind) -> Option<(Best, Vec<ServingChoice>)> {
-    let (least, most) = (section.text("least"), section.text("most"));
-    let aim = match (least, most) {
-        (Some((metric, _)), None) => Some(Aim::Least(metric)),
-        (None, Some((metric, _))) => Some(Aim::Most(metric)),
-        (Some(_), Some((_, at))) => {
-            section.find(Finding::error(Code::ExclusiveKeys, at, "`least` and `most` exclude each other"));
-            None
-        }
-        (None, None) => {
-            section.missing("most", "a metric to be as large as can be, or `least` with one to be as small as can be");
-            None
-        }
-    };
+pub fn best(
+    mut section: Section<'_>,
+    engine: &EngineSection,
+    router: &'static RouterKind,
+) -> Option<(Best, Vec<ServingChoice>)> {
+    let aim = aim(&mut section);
     let within = section.table("within").map_or_else(Vec::new, expect::limits);
     let mut ways = Vec::new();
     let n = section.each_combination(&LISTS, WAYS_MAX, &mut |way, listed| {

@@ -98,7 +98,9 @@ impl Kernels {
         });
         let attention = self.attention.as_ref().map(|asked| {
             let name = asked.kernel.name;
-            format!("sparse kernel `{name}`: three constants fitted to prefill times of Llama-3-8B on one A100 (MInference)")
+            format!(
+                "sparse kernel `{name}`: three constants fitted to prefill times of Llama-3-8B on one A100 (MInference)"
+            )
         });
         weights.into_iter().chain(attention).collect()
     }

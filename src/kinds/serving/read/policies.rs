@@ -105,6 +105,8 @@ pub fn variant(
     let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
     let name = section.name();
     let batcher = match section.text("policy") {
+        // Published runs say whose engine it was, and batch as that does.
+        None if section.has("framework") => batcher::named("vllm-v1"),
         None => {
             section.missing("policy", "a batching policy, for example `vllm-v1`");
             None

@@ -45,6 +45,8 @@ pub struct Stream {
     pub lengths: Option<(u32, u32)>,
     /// Requests in flight where that number is held.
     pub held: Option<u64>,
+    /// Model that they ask for, where they say.
+    pub model: Option<(String, Place)>,
 }
 
 /// Reads the section.
@@ -59,10 +61,13 @@ pub fn trace(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Asked
         n_streams += 1;
         let name = table.name();
         let at = table.at();
+        let model = table.text("model");
         let found = stream(&mut table, folder, seed.wrapping_add(n_streams));
         table.finish();
         names.push((name.clone(), at));
-        read.extend(found.zip(name).map(|((requests, stream, source), name)| (requests, Stream { name, ..stream }, source)));
+        read.extend(found.zip(name).map(|((requests, stream, source), name)| {
+            (requests, Stream { name, model: model.clone(), ..stream }, source)
+        }));
     });
     named_once(&mut section, &names);
     section.finish();
@@ -100,7 +105,7 @@ fn stream(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<(Reques
     let asked = asked(section);
     let held = (asked.kind == HELD).then_some(asked.concurrency);
     let (requests, source) = taken.and_then(|taken| lay(section, taken, &asked, seed))?;
-    Some((requests, Stream { name: String::new(), lengths, held }, source))
+    Some((requests, Stream { lengths, held, ..Stream::default() }, source))
 }
 
 /// Requests before arrivals: drawn, from a file, or all alike.
@@ -129,8 +134,10 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
         (None, None, Some(((prompt, output), _))) => Some(repeated(n.max(1), prompt, output)),
         (None, None, None) => {
             let tables: Vec<&str> = lengths::names().collect();
-            let help =
-                format!("name a table ({}), give `file` and `format`, or `prompt_tokens` and `output_tokens`", tables.join(", "));
+            let help = format!(
+                "name a table ({}), give `file` and `format`, or `prompt_tokens` and `output_tokens`",
+                tables.join(", ")
+            );
             section.missing("lengths", &help);
             None
         }
@@ -323,7 +330,8 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     if kind == TOGETHER || kind == HELD {
         let at = Time::ZERO + Span::from_seconds(Seconds::new(asked.at_s));
         requests.list.iter_mut().for_each(|request| request.arrival = at);
-        let words = if kind == HELD { format!("{} of them in flight", asked.concurrency) } else { "all at once".to_owned() };
+        let words =
+            if kind == HELD { format!("{} of them in flight", asked.concurrency) } else { "all at once".to_owned() };
         return Some((requests, format!("{source}, {words}")));
     }
     let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
