@@ -5,12 +5,9 @@
 pub mod curriculum;
 pub mod deployment;
 mod elsewhere;
-pub mod endpoint;
-pub mod long_prompt;
 pub mod memory;
 pub mod multi_task;
 pub mod serving;
-pub mod sparse_decode;
 pub mod training;
 
 use std::collections::BTreeMap;
@@ -193,17 +190,8 @@ fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
 }
 
 /// Every kind; the first is that of a file without the word.
-pub static KINDS: &[&Card] = &[
-    &training::CARD,
-    &serving::CARD,
-    &deployment::CARD,
-    &endpoint::CARD,
-    &long_prompt::CARD,
-    &sparse_decode::CARD,
-    &multi_task::CARD,
-    &curriculum::CARD,
-    &memory::CARD,
-];
+pub static KINDS: &[&Card] =
+    &[&training::CARD, &serving::CARD, &deployment::CARD, &multi_task::CARD, &curriculum::CARD, &memory::CARD];
 
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
@@ -253,17 +241,12 @@ fn unknown(mut top: Section<'_>, asked: &str) {
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
-    let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
-    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
-    let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let deployment = deployment::run::policies();
     let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(other);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
-    serving.chain(deployment).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
+    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
 }

@@ -24,6 +24,7 @@ pub mod simulated;
 pub mod sparse_decode;
 pub mod throughput;
 pub mod thunderserve;
+pub mod tune;
 
 use inventory::Inventory;
 use thiserror::Error;

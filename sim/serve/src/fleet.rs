@@ -36,6 +36,8 @@ pub struct Group {
     pub gpus_per_replica: u32,
     /// Price of a GPU, where it is known.
     pub usd_per_gpu_hour: Option<f64>,
+    /// Model that every replica serves; requests for another one do not come here.
+    pub model: u32,
     /// What every replica does.
     pub role: Role,
     /// Bytes per second that a replica sends, and as many that it receives at the same time; `None` has no limit.
@@ -56,6 +58,7 @@ impl Group {
             n_replicas,
             gpus_per_replica: 1,
             usd_per_gpu_hour: None,
+            model: 0,
             role: Role::Both,
             port_bytes_per_s: None,
             scaling: None,

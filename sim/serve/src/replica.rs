@@ -215,6 +215,8 @@ impl Composed {
 pub struct Replica<'a> {
     engine: &'a Engine,
     requests: &'a Requests,
+    /// Model that it serves.
+    model: u32,
     /// Blocks.
     pub pool: Pool,
     waiting: VecDeque<Waiting>,
@@ -277,8 +279,12 @@ pub struct Counts {
     pub n_verified: u64,
     /// Tokens that they gave.
     pub verified_tokens: u64,
+    /// Chunks of prompts computed.
+    pub n_chunks: u64,
     /// Ticks with an iteration under way.
     pub busy_ticks: u64,
+    /// Ticks that a stage computed, on average over stages; only where there are several.
+    pub stage_ticks: u64,
     /// Requests in the system, integrated over ticks.
     pub request_ticks: u128,
 }
@@ -295,6 +301,7 @@ impl<'a> Replica<'a> {
         Self {
             engine,
             requests,
+            model: 0,
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
             waiting: VecDeque::new(),
             slots: Vec::new(),
@@ -384,9 +391,16 @@ impl<'a> Replica<'a> {
         self.tokens_max().saturating_sub(taken)
     }
 
-    /// Tokens of one prompt in an iteration: it stays on one rank of data-parallel attention.
-    const fn chunk_max(&self) -> u32 {
-        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    /// Tokens of one prompt in an iteration after `past` tokens: it stays on one rank of data-parallel attention, and has a chunk in each
+    /// micro-batch.
+    fn chunk_max(&self, past: u32) -> u32 {
+        let (table, tokens_max) = (&self.engine.table, self.engine.limits.tokens_max);
+        let stages = table.lanes().stages;
+        if table.chunking().is_none() {
+            return tokens_max.saturating_mul(stages);
+        }
+        (0..stages)
+            .fold(0, |taken: u32, _| taken.saturating_add(table.chunk_max(past.saturating_add(taken)).min(tokens_max)))
     }
 
     /// Sequences that run at once, over all ranks.
@@ -413,6 +427,18 @@ impl<'a> Replica<'a> {
         self.pool.cached(self.requests.prefix(request)) * self.pool.prefix_tokens()
     }
 
+    /// Gives the replica its model.
+    #[must_use]
+    pub fn with_model(self, model: u32) -> Self {
+        Self { model, ..self }
+    }
+
+    /// Whether it serves the model that a request asks for.
+    #[must_use]
+    pub fn serves(&self, request: u32) -> bool {
+        self.requests.model_of(request as usize) == self.model
+    }
+
     /// Whether a request could ever run here.
     #[must_use]
     pub fn can_hold(&self, request: u32) -> bool {
@@ -422,6 +448,9 @@ impl<'a> Replica<'a> {
     /// Whether a request could ever run here, where others lend so many blocks.
     #[must_use]
     pub fn can_hold_with(&self, request: u32, borrowed: u32) -> bool {
+        if !self.serves(request) {
+            return false;
+        }
         let request = &self.requests.list[request as usize];
         let limits = self.limits();
         let tokens = u64::from(request.prompt) + u64::from(request.output);
@@ -472,7 +501,7 @@ impl<'a> Replica<'a> {
         while left > 0 && index < self.prefilling.len() {
             let id = self.prefilling[index];
             let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
             let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
             let mut is_there = true;
             while is_there && !self.pool.take(missing) {
@@ -524,7 +553,7 @@ impl<'a> Replica<'a> {
         let cached_tokens = shared * self.pool.prefix_tokens();
         let rest = target - cached_tokens;
         let is_here = self.role() != Role::Outputs;
-        let tokens = if is_here { rest.min(budget).min(self.chunk_max()) } else { 0 };
+        let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
         let is_whole = !is_here || reserve == Reserve::Whole || self.is_long(target);
         let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();

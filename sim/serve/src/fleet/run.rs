@@ -56,7 +56,10 @@ impl<'a, 'r> Run<'a, 'r> {
     ) -> Self {
         assert!(!engines.is_empty(), "a fleet has a replica");
         let role = |group: u32| fleet.groups.get(group as usize).map_or(Role::Both, |group| group.role);
-        let new = |(engine, group): (&&'a Engine, &u32)| Replica::new(engine, requests).with_role(role(*group));
+        let model = |group: u32| fleet.groups.get(group as usize).map_or(0, |group| group.model);
+        let new = |(engine, group): (&&'a Engine, &u32)| {
+            Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group))
+        };
         let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
         let replicas = lending::equip(replicas, fleet, (engines, &group_of));
         let mut run = Self {
@@ -176,7 +179,14 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// The router's choice, or the least loaded replica that can hold the request where the chosen one cannot.
     pub(super) fn choose(&mut self, request: u32, from: Option<u32>) -> Option<u32> {
-        let candidates = &self.candidates[usize::from(from.is_some())];
+        let all = &self.candidates[usize::from(from.is_some())];
+        let of_model: Vec<u32>;
+        let candidates = if self.requests.models.is_empty() {
+            all
+        } else {
+            of_model = all.iter().copied().filter(|replica| self.replicas[*replica as usize].serves(request)).collect();
+            &of_model
+        };
         if candidates.is_empty() {
             return None;
         }

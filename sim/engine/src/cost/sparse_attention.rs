@@ -1,4 +1,5 @@
-//! Vertical-slash sparse attention (MInference, arXiv:2407.02490; Qwen2.5-1M, arXiv:2501.15383, section 3.2).
+//! Attention of prompts as long-context engines run it: vertical-slash sparse (MInference, arXiv:2407.02490; Qwen2.5-1M, arXiv:2501.15383,
+//! section 3.2), and at a calibrated share of the peak where that is given.
 //!
 //! Per head and chunk the last 64 queries vote for `v` vertical positions and `s` diagonals; attention is computed only there. A query with `k`
 //! keys then computes `min(k, kappa · (v + s) + floor · k)` of them in dense-kernel time: `kappa` is rounding to 64-blocks and the
@@ -8,14 +9,18 @@
 //! `kappa`, `floor` and the time per call of a head were fitted by us (relative least squares, five lengths) to the end-to-end prefill times
 //! of Llama-3-8B on one A100 in arXiv:2407.02490 / microsoft/MInference; products and dense attention take 0.543 and 0.508 of the peak
 //! there (fitted to the FlashAttention-2 column). Worst residual: 8 % (`minference`), 1 % (`merged`).
+//!
+//! `PromptAttention` lays both over another cost model, document by document; decoding sequences read all keys as before.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use hw::{Flops, Seconds};
+use hw::{Flops, FlopsPerSecond, Gpu, Seconds};
 use serde::Deserialize;
 
-use super::PromptChunk;
+use crate::cost::decode::DecodeLaw;
+use crate::cost::{CostModel, Estimate, Source};
+use crate::task::{Document, Op, Pass};
 
 /// Queries that vote.
 const LAST_QUERIES: f64 = 64.0;
@@ -49,8 +54,9 @@ impl Budget {
     }
 }
 
-static BUDGETS: LazyLock<BTreeMap<String, Budget>> =
-    LazyLock::new(|| toml::from_str(include_str!("budgets.toml")).expect("the embedded table is held by a test"));
+static BUDGETS: LazyLock<BTreeMap<String, Budget>> = LazyLock::new(|| {
+    toml::from_str(include_str!("sparse_attention/budgets.toml")).expect("the embedded table is held by a test")
+});
 
 /// The shipped budget of a model, by its name.
 #[must_use]
@@ -113,8 +119,8 @@ fn f(n: u64) -> f64 {
 impl Kernel {
     /// Query-key pairs of dense work that a chunk takes when each head keeps so many positions.
     #[must_use]
-    pub fn pairs(&self, chunk: PromptChunk, positions: f64) -> f64 {
-        let (from, to) = (f(chunk.past), f(chunk.past + chunk.new));
+    pub fn pairs(&self, chunk: &Document, positions: f64) -> f64 {
+        let (from, to) = (f(chunk.keys - chunk.queries), f(chunk.keys));
         let budget = self.kappa * positions;
         // Up to this many keys everything is computed; a query with k keys sees k, itself included.
         let dense_to = (budget / (1.0 - self.floor)).clamp(from, to);
@@ -123,40 +129,119 @@ impl Kernel {
     }
 }
 
-/// Operations of estimating the pattern of one head: scores of the last queries against all keys.
-#[must_use]
-pub fn estimation(chunk: PromptChunk, head_dim: u64) -> Flops {
-    Flops::new(4.0 * LAST_QUERIES * f(chunk.past + chunk.new) * f(head_dim))
+/// Sparse attention of an engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparseAttention {
+    /// Kernel.
+    pub kernel: &'static Kernel,
+    /// Positions per head of the busiest GPU.
+    pub positions: f64,
+    /// Chunks that see more keys than this are sparse, tokens.
+    pub threshold: u64,
 }
 
-/// Share of the attention mass that a sparse pattern keeps, from the log-sum-exps of sparse and full attention (section 3.2.3).
-#[must_use]
-pub fn recall(log_sum_exp_sparse: f64, log_sum_exp_full: f64) -> f64 {
-    libm::exp((log_sum_exp_sparse - log_sum_exp_full).min(0.0))
-}
-
-/// Sparsity refinement: positions are added by `step` until the recall reaches `wanted` or `most` positions are kept.
-///
-/// Ends for every `recall_of`: each round adds at least one position. The shipped budgets lie on such ladders of 2,048.
-pub fn refined(start: u64, step: u64, most: u64, wanted: f64, recall_of: &dyn Fn(u64) -> f64) -> u64 {
-    let mut positions = start.min(most);
-    while positions < most && recall_of(positions) < wanted {
-        positions = (positions + step.max(1)).min(most);
+impl SparseAttention {
+    /// Whether a chunk is computed so.
+    #[must_use]
+    pub const fn holds_for(&self, chunk: &Document) -> bool {
+        chunk.keys > self.threshold
     }
-    positions
+
+    /// Query-key pairs of dense work that a chunk takes, those of the vote included.
+    #[must_use]
+    pub fn pairs(&self, chunk: &Document) -> f64 {
+        self.kernel.pairs(chunk, self.positions) + LAST_QUERIES * f(chunk.keys)
+    }
 }
 
-/// Time of attention at a share of a device's peak.
-#[must_use]
-pub fn at_peak(flops: Flops, peak: hw::FlopsPerSecond, ratio: f64) -> Seconds {
-    flops / (peak * ratio)
+/// A cost model with an engine's attention of prompts.
+pub struct PromptAttention<M> {
+    inner: M,
+    peak: FlopsPerSecond,
+    /// Share of the peak that dense attention reaches; `None` asks the model below.
+    flops_ratio: Option<f64>,
+    sparse: Option<SparseAttention>,
+}
+
+/// Attention of one layer on one GPU.
+#[derive(Clone, Copy)]
+struct Heads {
+    n: u64,
+    n_kv: u64,
+    dim: u64,
+}
+
+impl<M: CostModel> PromptAttention<M> {
+    /// `inner` on a device, with dense attention at a share of its peak and sparse attention, each where it is given.
+    #[must_use]
+    pub fn new(inner: M, gpu: &Gpu, flops_ratio: Option<f64>, sparse: Option<SparseAttention>) -> Self {
+        Self { inner, peak: gpu.peak_bf16, flops_ratio, sparse }
+    }
+
+    /// A chunk with all its keys.
+    fn dense(&self, chunk: &Document, heads: Heads) -> Estimate {
+        if let Some(ratio) = self.flops_ratio {
+            let flops = Flops::new(4.0 * f(chunk.pairs) * f(heads.n * heads.dim));
+            return Estimate::exact(flops / (self.peak * ratio), Source::Published);
+        }
+        let (n_heads, n_kv_heads, head_dim) = (heads.n, heads.n_kv, heads.dim);
+        let documents = vec![*chunk];
+        self.inner.estimate(&Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass: Pass::Forward })
+    }
+
+    /// A chunk as the engine computes it.
+    fn chunk(&self, chunk: &Document, heads: Heads) -> Estimate {
+        let dense = self.dense(chunk, heads);
+        let Some(sparse) = self.sparse.filter(|sparse| sparse.holds_for(chunk)) else { return dense };
+        let share = sparse.pairs(chunk) / f(chunk.pairs);
+        let calls = Seconds::new(sparse.kernel.per_head_s) * f(heads.n);
+        let [low, high] = sparse.kernel.interval;
+        Estimate {
+            time: dense.time * share + calls,
+            low: (dense.low * share + calls) * low,
+            high: (dense.high * share + calls) * high,
+            source: dense.source.max(Source::Published),
+            outside: dense.outside * share,
+            ..dense
+        }
+    }
+}
+
+impl<M: CostModel> CostModel for PromptAttention<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass: Pass::Forward } = op else {
+            return self.inner.elementary(op);
+        };
+        let heads = Heads { n: *n_heads, n_kv: *n_kv_heads, dim: *head_dim };
+        let none = Estimate::exact(Seconds::ZERO, Source::Measured);
+        documents.iter().fold(none, |sum, chunk| sum.then(self.chunk(chunk, heads)))
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        let Op::Attention { documents, n_heads, head_dim, pass: Pass::Forward, .. } = op else {
+            return self.inner.least(op);
+        };
+        let dense: f64 = documents.iter().map(|chunk| f(chunk.pairs)).sum();
+        let pairs =
+            |chunk: &Document| self.sparse.map_or(f(chunk.pairs), |sparse| sparse.pairs(chunk).min(f(chunk.pairs)));
+        let computed: f64 = documents.iter().map(pairs).sum();
+        let flops = Flops::new(4.0 * computed * f(n_heads * head_dim));
+        self.flops_ratio
+            .map_or_else(|| self.inner.least(op) * (computed / dense.max(1.0)), |ratio| flops / (self.peak * ratio))
+    }
+
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.inner.decode()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        self.inner.engine(op)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::partial_attention::PartialAttention;
-    use engine::random;
 
     /// Prefill seconds of Llama-3-8B on one A100: tokens, FlashAttention-2, MInference, MInference with the merged kernel.
     const TABLE: [(u64, f64, f64, f64); 5] = [
@@ -170,11 +255,11 @@ mod tests {
     /// Products, dense attention and sparse attention of a whole prompt, seconds.
     fn parts(tokens: u64, kernel: &Kernel) -> [f64; 3] {
         let (peak, n) = (312e12, f(tokens));
-        let model = engine::model::embedded("llama-3-8b").expect("listed");
+        let model = crate::model::embedded("llama-3-8b").expect("listed");
         let products = 2.0 * f(model.n_parameters() - model.embedding_parameters()) * n / (peak * 0.543);
         let per_pair = 4.0 * f(model.n_heads * model.head_dim * model.n_layers) / (peak * 0.508);
         let positions = budget("llama-3-8b").expect("listed").positions(1);
-        let pairs = kernel.pairs(PromptChunk { past: 0, new: tokens }, positions);
+        let pairs = kernel.pairs(&Document::causal(tokens), positions);
         let calls = f(model.n_heads * model.n_layers) * kernel.per_head_s;
         [products, per_pair * n * n / 2.0, per_pair * pairs + calls]
     }
@@ -207,7 +292,7 @@ mod tests {
                 let budget = kernel.kappa * positions;
                 let of = |keys: u64| f(keys).min(budget + kernel.floor * f(keys));
                 let expected: f64 = (past + 1..=past + new).map(of).sum();
-                let found = kernel.pairs(PromptChunk { past, new }, positions);
+                let found = kernel.pairs(&Document::chunk(past, new), positions);
                 // The border between dense and sparse queries need not be whole.
                 assert!((found - expected).abs() <= 0.51, "{found}, sum {expected}");
             }
@@ -217,8 +302,9 @@ mod tests {
     #[test]
     fn chunks_add_up_to_the_whole_prompt() {
         let kernel = &KERNELS[0];
-        let whole = kernel.pairs(PromptChunk { past: 0, new: 100_000 }, 3986.8);
-        let cut: f64 = super::super::laid(&[32_768, 32_768, 34_464]).iter().map(|&c| kernel.pairs(c, 3986.8)).sum();
+        let whole = kernel.pairs(&Document::causal(100_000), 3986.8);
+        let chunks = [(0, 32_768), (32_768, 32_768), (65_536, 34_464)];
+        let cut: f64 = chunks.iter().map(|&(past, new)| kernel.pairs(&Document::chunk(past, new), 3986.8)).sum();
         assert!((whole / cut - 1.0).abs() < 1e-9);
         assert!(whole <= 100_000.0 * 100_001.0 / 2.0, "never more than dense");
     }
@@ -236,20 +322,5 @@ mod tests {
         assert!((budget.positions(1) - budget.vertical - budget.slash).abs() < 0.1);
         assert!(budget.positions(8) > 1.5 * budget.positions(1), "eight GPUs wait for the busiest");
         assert_eq!(budget.positions(3), budget.positions(4));
-    }
-
-    #[test]
-    fn recall_rises_to_one_with_the_budget_and_refinement_ends() {
-        let mut stream = random::stream(5, "scores");
-        let mut scores: Vec<f64> = (0..500).map(|_| 12.0 * stream.unit()).collect();
-        scores.sort_by(|a, b| b.total_cmp(a));
-        let values = vec![vec![1.0]; scores.len()];
-        let lse = |n: usize| PartialAttention::over(&scores[..n], &values[..n], 1).log_sum_exp();
-        let recall_of = |n: u64| recall(lse(usize::try_from(n).expect("small")), lse(500));
-        let recalls: Vec<f64> = (0..=10).map(|n| recall_of(n * 50)).collect();
-        assert!(recalls.is_sorted() && recalls[0] == 0.0 && (recalls[10] - 1.0).abs() < 1e-12, "{recalls:?}");
-        let kept = refined(10, 16, 500, 0.9, &recall_of);
-        assert!(recall_of(kept) >= 0.9 && recall_of(kept - 16) < 0.9, "{kept}");
-        assert_eq!(refined(10, 0, 500, 2.0, &recall_of), 500, "an unreachable recall ends at everything");
     }
 }

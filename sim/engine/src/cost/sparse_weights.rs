@@ -4,14 +4,19 @@
 //! densely. The time law below was fitted to 108 bars digitised from the README figure of AlibabaResearch/flash-llm (A100; 12 shapes of
 //! OPT-30B, 66B and 175B, sparsity 70, 80 and 90 %, 8, 16 and 32 sequences): mean error 4.2 %, worst 15 %, digitising ±1 to 2 TFLOPS. A law of
 //! bandwidth alone misses by 17 % on average: expanding costs dense-equivalent time, so the gain saturates as weights get sparser.
-//! Units: elements, bytes, seconds.
+//!
+//! `SparseWeights` lays the law over another cost model, so that an engine with sparse weights does everything else as one with dense weights
+//! does. The law has no limit of multiplication, as it was fitted below it; so a product with many rows (a prompt's chunk) takes no less than
+//! the model below says that its dense operations take at best. Units: elements, bytes, seconds.
 
 pub mod tiled_csl;
 
 use hw::{Bytes, Gpu, Seconds};
 
-use engine::cost::{Estimate, Source};
-use engine::model::Model;
+use crate::cost::decode::DecodeLaw;
+use crate::cost::{CostModel, Estimate, Source};
+use crate::model::Model;
+use crate::task::Op;
 
 /// Smallest sparsity that a plan may use. A sub-tile whose kernel stages more than half of its elements in registers overflows (wrong results at
 /// 50 %, issue 14 of the repository); tiles of random weights scatter, so a margin is kept.
@@ -22,6 +27,8 @@ pub const SEQUENCES_MAX: u64 = 64;
 const FITTED_GPU: &str = "a100-sxm";
 /// Memory bandwidth and peak of the fitted GPU, bytes and operations per second.
 const FITTED: [f64; 2] = [2039e9, 312e12];
+/// Bytes of a dense weight.
+const DENSE_BYTES: u64 = 2;
 /// Streaming multiprocessors of the fitted GPU.
 const MULTIPROCESSORS: u64 = 108;
 
@@ -133,6 +140,102 @@ impl Tiling {
     }
 }
 
+/// Names of the four products of a layer's weights, in the order of `products`.
+pub const PRODUCTS: [&str; 4] = ["query-key-value", "output", "feed-forward in", "feed-forward out"];
+
+/// Which products of every layer keep their weights sparse, and how sparse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparseLayers {
+    /// Share of weights that are zero.
+    pub sparsity: f64,
+    /// In the order of `PRODUCTS`.
+    pub is_sparse: [bool; 4],
+}
+
+impl SparseLayers {
+    /// All four products at this sparsity.
+    #[must_use]
+    pub const fn all(sparsity: f64) -> Self {
+        Self { sparsity, is_sparse: [true; 4] }
+    }
+
+    /// Outputs and inputs of the sparse products on one GPU of a tensor group.
+    fn shapes(&self, model: &Model, tensor_degree: u32) -> Vec<(u64, u64)> {
+        let all = products(model, tensor_degree).into_iter().zip(self.is_sparse);
+        all.filter(|(_, is_sparse)| *is_sparse).map(|((_, m, k), _)| (m, k)).collect()
+    }
+
+    /// What the weights of so many layers on one GPU of a tensor group take less than dense ones.
+    #[must_use]
+    pub fn saved(&self, model: &Model, tensor_degree: u32, n_layers: u64) -> Bytes {
+        let saved = |(m, k): (u64, u64)| (m * k * DENSE_BYTES).saturating_sub(matrix_bytes(m, k, self.sparsity).0);
+        Bytes(self.shapes(model, tensor_degree).into_iter().map(saved).sum::<u64>() * n_layers)
+    }
+
+    /// Why an engine cannot keep a model's weights so, if that is so.
+    #[must_use]
+    pub fn refused(&self, model: &Model) -> Option<String> {
+        if model.experts.is_some() || model.latent.is_some() {
+            return Some(format!(
+                "`{}` has experts or latent attention, sparse weights know dense layers only",
+                model.name
+            ));
+        }
+        (self.sparsity < SPARSITY_MIN).then(|| {
+            format!(
+                "at a sparsity of {} tiles hold more than the kernel's registers, the smallest is {SPARSITY_MIN}",
+                self.sparsity
+            )
+        })
+    }
+}
+
+/// A cost model whose engine keeps some weights sparse.
+pub struct SparseWeights<M> {
+    inner: M,
+    gpu: Gpu,
+    sparsity: f64,
+    /// Outputs and inputs of the sparse products.
+    shapes: Vec<(u64, u64)>,
+}
+
+impl<M: CostModel> SparseWeights<M> {
+    /// `inner` with these weights of a model cut over a tensor group.
+    #[must_use]
+    pub fn new(inner: M, gpu: &Gpu, layers: SparseLayers, model: &Model, tensor_degree: u32) -> Self {
+        let shapes = layers.shapes(model, tensor_degree);
+        Self { inner, gpu: gpu.clone(), sparsity: layers.sparsity, shapes }
+    }
+
+    /// The product of sparse weights that an operation is, if it is one.
+    fn product(&self, op: &Op) -> Option<SparseGemm> {
+        let Op::Gemm { m: rows, n: outputs, k: inputs, .. } = *op else { return None };
+        let is_sparse = self.shapes.contains(&(outputs, inputs));
+        is_sparse.then_some(SparseGemm { m: outputs, k: inputs, n: rows, sparsity: self.sparsity })
+    }
+}
+
+impl<M: CostModel> CostModel for SparseWeights<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        match self.product(op) {
+            Some(product) => product.estimate(&self.gpu).at_least(self.inner.least(op)),
+            None => self.inner.elementary(op),
+        }
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        self.inner.least(op)
+    }
+
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.inner.decode()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        self.inner.engine(op)
+    }
+}
+
 /// Bytes of a sparse matrix whose tiles are near their mean: 32-bit items padded to groups of four per tile, and the offsets.
 #[must_use]
 pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
@@ -147,11 +250,12 @@ pub fn products(model: &Model, tensor_degree: u32) -> [(&'static str, u64, u64);
     let cut = |n: u64| n.div_ceil(u64::from(tensor_degree));
     let query = model.n_heads * model.head_dim;
     let up = if model.gated { 2 } else { 1 } * model.intermediate;
+    let [query_key_value, output, inwards, outwards] = PRODUCTS;
     [
-        ("query-key-value", cut(query + 2 * model.kv_width()), model.hidden),
-        ("output", model.hidden, cut(query)),
-        ("feed-forward in", cut(up), model.hidden),
-        ("feed-forward out", model.hidden, cut(model.intermediate)),
+        (query_key_value, cut(query + 2 * model.kv_width()), model.hidden),
+        (output, model.hidden, cut(query)),
+        (inwards, cut(up), model.hidden),
+        (outwards, model.hidden, cut(model.intermediate)),
     ]
 }
 
@@ -191,7 +295,7 @@ mod tests {
     #[test]
     fn sparse_wins_above_half_and_the_gain_saturates() {
         // Dense cuBLAS on the same figure reads weights at 1.7 TB/s.
-        let shapes = products(&engine::model::embedded("opt-66b").expect("listed"), 1);
+        let shapes = products(&crate::model::embedded("opt-66b").expect("listed"), 1);
         let gain = |n: u64, sparsity: f64| {
             let dense: f64 = shapes.iter().map(|(_, m, k)| 2.0 * f(m * k) / 1.7e12).sum();
             let sparse = |(_, m, k): &(&str, u64, u64)| SparseGemm { m: *m, k: *k, n, sparsity }.estimate(&a100());

@@ -1,4 +1,5 @@
-//! A serving endpoint in steady state, in closed form: mean time to first token (TTFT) and per output token (TPOT) at a held concurrency.
+//! Costs of serving from published runs: an engine in steady state, in closed form. Mean time to first token (TTFT) and per output token
+//! (TPOT) at a held number of requests in flight.
 //!
 //! An iteration is a sum of terms that a datasheet and an architecture give (weights and cache that are read, multiplications, bytes of
 //! all-reduces, layers, sequences), each times a coefficient that is never negative. While a sequence writes its `output` tokens, the
@@ -9,12 +10,14 @@
 //! `calibrate/src/endpoints.rs`); they are no prediction from first principles, and the interval is what held-out settings showed.
 //! Units: seconds, tokens; terms are per GPU.
 
+use std::collections::BTreeMap;
+
 use hw::{Dtype, Flops, Gpu};
 use serde::{Deserialize, Serialize};
 
-use crate::decode_attention::kv_bytes_per_token;
-use engine::cost::profile::Residuals;
-use engine::model::Model;
+use crate::cost::profile::Residuals;
+use crate::memory::kv_bytes_per_token;
+use crate::model::Model;
 
 /// Schema of the file of coefficients.
 pub const SCHEMA: &str = "skrull-sim/published-serving/1";
@@ -293,6 +296,9 @@ pub struct Laws {
     pub law: Vec<Law>,
 }
 
+/// Figures by key, and intervals by key.
+pub type Figures = (BTreeMap<String, f64>, BTreeMap<String, [f64; 2]>);
+
 /// A mean latency with its interval, seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
@@ -302,7 +308,7 @@ pub struct Latency {
     pub interval: [f64; 2],
 }
 
-/// What clients of an endpoint see.
+/// What clients see.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steady {
     /// Mean time to first token.
@@ -311,6 +317,31 @@ pub struct Steady {
     pub tpot: Latency,
     /// What lies outside the fitted settings, if anything.
     pub outside: Option<&'static str>,
+}
+
+impl Steady {
+    /// Figures of so many replicas, each at this setting, and the intervals of those that have one, by their contract keys.
+    #[must_use]
+    pub fn figures(&self, setting: &Setting<'_>, n_replicas: u32) -> Figures {
+        let (output, concurrency) = (f(setting.output), f(setting.concurrency));
+        let e2e_s = self.ttft.mean + (output - 1.0) * self.tpot.mean;
+        let requests_per_s = f64::from(n_replicas) * concurrency / e2e_s;
+        let figures = [
+            ("ttft_s.mean", self.ttft.mean),
+            ("tpot_s.mean", self.tpot.mean),
+            ("e2e_s.mean", e2e_s),
+            ("requests_per_s", requests_per_s),
+            ("output_tokens_per_s", requests_per_s * output),
+            ("output_tokens_per_s_per_gpu", requests_per_s * output / f64::from(n_replicas * setting.gpus)),
+            ("output_tokens_per_s_per_user", 1.0 / self.tpot.mean),
+            ("sequences_held", setting.sequences_held().floor()),
+        ];
+        let intervals = [("ttft_s.mean", self.ttft.interval), ("tpot_s.mean", self.tpot.interval)];
+        (
+            figures.map(|(key, value)| (key.to_owned(), value)).into(),
+            intervals.map(|(key, ends)| (key.to_owned(), ends)).into(),
+        )
+    }
 }
 
 fn dot(coefficients: &[f64], terms: &[f64]) -> f64 {
@@ -436,7 +467,7 @@ mod tests {
 
     #[test]
     fn terms_are_those_of_a_hand_calculation() {
-        let model = engine::model::embedded("llama-3-70b").expect("listed");
+        let model = crate::model::embedded("llama-3-70b").expect("listed");
         let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
         let [_, layers, experts, exchanges, weights, cache, wire, sequences, _] = setting(&model, &gpu).step();
         assert_eq!((layers, experts, exchanges, sequences), (80.0, 0.0, 160.0, 9.0));
@@ -452,7 +483,7 @@ mod tests {
 
     #[test]
     fn a_batch_touches_few_experts_when_small_and_all_when_large() {
-        let model = engine::model::embedded("deepseek-v3").expect("listed");
+        let model = crate::model::embedded("deepseek-v3").expect("listed");
         let gpu = hw::catalog::gpu("h200-sxm").expect("listed");
         let touched = |concurrency| Setting { concurrency, ..setting(&model, &gpu) }.touched();
         assert!((touched(1) - 8.0 / 256.0).abs() < 1e-12);
@@ -461,7 +492,7 @@ mod tests {
 
     #[test]
     fn what_memory_cannot_hold_is_refused_with_figures() {
-        let model = engine::model::embedded("llama-3-70b").expect("listed");
+        let model = crate::model::embedded("llama-3-70b").expect("listed");
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
         let one = Setting { gpus: 1, concurrency: 512, ..setting(&model, &gpu) };
         let why = one.refused().expect("70 GB of weights on 80 GiB");
