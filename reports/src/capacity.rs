@@ -263,6 +263,8 @@ mod tests {
             chosen: Some(1),
             headroom: Some(Headroom {
                 window: "the whole trace".to_owned(),
+                from_s: 0.0,
+                to_s: 60.0,
                 requests_per_s: 5.0,
                 meets: 1.5,
                 fails: Some(1.53),
