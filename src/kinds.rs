@@ -5,6 +5,7 @@
 pub mod capacity;
 pub mod curriculum;
 pub mod deployment;
+mod elsewhere;
 pub mod endpoint;
 pub mod kv_sharing;
 pub mod long_prompt;
@@ -23,24 +24,16 @@ use reports::{Column, Picture, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::diagnostic::{Code, Finding, Severity, Source};
-use crate::scenario::Overrides;
-use crate::scenario::expect::Expectation;
-use crate::scenario::reader::Reader;
-
-/// What every scenario has.
-pub struct Head<'a> {
-    /// Name of the scenario.
-    pub name: &'a str,
-    /// Names of what it compares, in order.
-    pub choices: Vec<&'a str>,
-    /// Golden figures.
-    pub expectations: &'a [Expectation],
-}
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::{Head, Overrides};
 
 /// A checked scenario that knows how to run.
 pub trait Kind: Send + Sync {
-    /// Whose it is and what it compares.
-    fn head(&self) -> Head<'_>;
+    /// Whose it is.
+    fn head(&self) -> &Head;
+
+    /// Names of what it compares, in order.
+    fn choices(&self) -> Vec<&str>;
 
     /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;
@@ -132,13 +125,14 @@ impl Planned {
 }
 
 /// A result with nothing in it yet but whose it is.
-fn head(name: &str, seed: u64, baseline: &str) -> RunResult {
+fn blank(head: &Head) -> RunResult {
     RunResult {
         schema: reports::SCHEMA.to_owned(),
-        scenario: name.to_owned(),
-        seed,
+        kind: head.kind.clone(),
+        scenario: head.name.clone(),
+        seed: head.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        baseline: baseline.to_owned(),
+        baseline: head.baseline.clone(),
         ..RunResult::default()
     }
 }
@@ -236,10 +230,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             match KINDS.iter().find(|kind| asked == kind.name) {
                 Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
                 // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
-                None => {
-                    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-                    reader.top(&[]).word("kind", 0, &names);
-                }
+                None => unknown(reader.top(&[]), &asked),
             }
         }
         Err(error) => {
@@ -249,6 +240,16 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     }
     let failed = findings.iter().any(|finding| finding.severity == Severity::Error);
     Checked { source, findings, scenario: scenario.filter(|_| !failed) }
+}
+
+/// Says what to write instead of a kind that is none.
+fn unknown(mut top: Section<'_>, asked: &str) {
+    let finding = top.place("kind").and_then(|at| elsewhere::finding(asked, at));
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    match finding {
+        Some(finding) => top.find(finding),
+        None => drop(top.word("kind", 0, &names)),
+    }
 }
 
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.

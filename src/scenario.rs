@@ -12,9 +12,12 @@ pub mod run_list;
 
 use std::path::{Path, PathBuf};
 
+use train::plan::Origin;
+
 use crate::diagnostic::Source;
 use crate::text_file;
-use reader::Section;
+use expect::Expectation;
+use reader::{Reader, Section};
 
 /// What the command line lays over the file.
 #[derive(Clone, Debug, Default)]
@@ -147,12 +150,46 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
     Err(format!("cannot read scenario `{name}`; {hint}"))
 }
 
-/// Name and seed, which every kind has at its top, and `kind` itself, which was looked at before.
-pub fn head(top: &mut Section<'_>, source: &Source, overrides: &Overrides) -> (String, u64) {
-    let name = name(top, source);
-    top.text("kind");
-    let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
-    (name, overrides.seed.unwrap_or(seed))
+/// Whose a scenario is and what it was read from: what every report says, whatever was asked.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// Word of `kind`.
+    pub kind: String,
+    /// Name in results and of the folder that they are written to.
+    pub name: String,
+    /// Seed of every random choice.
+    pub seed: u64,
+    /// The choice that the others are compared with.
+    pub baseline: String,
+    /// Golden figures.
+    pub expectations: Vec<Expectation>,
+    /// The file as it was read, with what was laid over it.
+    pub origin: Origin,
+}
+
+impl Head {
+    /// Reads the keys before the sections, where a kind has none of its own.
+    pub fn read(reader: &mut Reader<'_>, sections: &[&'static str], source: &Source, overrides: &Overrides) -> Self {
+        let mut top = reader.top(sections);
+        let head = Self::of(&mut top, source, overrides);
+        top.finish();
+        head
+    }
+
+    /// Takes its keys from those before the sections. `kind` was looked at before: its word is known, or there is none.
+    pub fn of(top: &mut Section<'_>, source: &Source, overrides: &Overrides) -> Self {
+        let name = name(top, source);
+        let kind = top.text("kind").map_or_else(|| "training".to_owned(), |(kind, _)| kind);
+        let seed = top.count("seed", Some(0), 0..=u64::MAX >> 1).0;
+        let origin = Origin {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            scenario: source.path.clone(),
+            text: source.text.clone(),
+            set: overrides.set.clone(),
+            seed: overrides.seed,
+        };
+        Self { kind, name, seed: overrides.seed.unwrap_or(seed), origin, ..Self::default() }
+    }
 }
 
 /// The scenario's name: given, or that of its file.

@@ -91,6 +91,9 @@ pub enum RentalError {
     /// The search ended before it found anything.
     #[error("{0}")]
     Budget(String),
+    /// The checker of deployments refused what was planned: a fault of the planner.
+    #[error("the plan breaks the rules of a deployment: {0}")]
+    Refused(String),
 }
 
 impl Problem {

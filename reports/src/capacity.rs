@@ -3,6 +3,7 @@
 //! Units: dollars per hour and per million output tokens, requests per second; an attainment is the share of requests that meet every
 //! limit. Intervals come from serving with every cost at its low and at its high end. `html` and `markdown` show the same figures.
 
+mod chart;
 mod html;
 mod markdown;
 

@@ -14,12 +14,12 @@ use crate::scenario::{self, Overrides};
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let job = load(&args.scenario)?;
-    let question = job.capacity().ok_or_else(|| nothing_asked(job.head().name))?;
+    let question = job.capacity().ok_or_else(|| nothing_asked(&job.head().name))?;
     let ScenarioArgs { scenario, set, seed, .. } = &args.scenario;
     let overrides = Overrides { set: set.clone(), seed: *seed };
     let found =
-        of(scenario, &overrides, job.head().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let dir = out_dir(&args.scenario, job.head().name)?;
+        of(scenario, &overrides, &job.head().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let dir = out_dir(&args.scenario, &job.head().name)?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
@@ -49,7 +49,7 @@ pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
     let checked = kinds::check(source, &folder, &overrides);
     let job = checked.scenario.ok_or_else(|| why(&checked.findings))?;
     let question = job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))?;
-    of(name, &overrides, job.head().name, question)
+    of(name, &overrides, &job.head().name, question)
 }
 
 fn nothing_asked(name: &str) -> Failure {

@@ -29,7 +29,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     if !args.device.unchecked {
         device.check_kernels().map_err(|error| failed(&error))?;
     }
-    let dir = out_dir(&args.scenario, &scenario.name)?;
+    let dir = out_dir(&args.scenario, &scenario.head.name)?;
     let known = known(args, &scenario, device.as_mut(), &dir)?;
     let scenario = Scenario { profile: Some(known.profile.clone()), ..scenario };
     let cost = pipeline::cost_model(&scenario);
@@ -144,7 +144,7 @@ fn execute_all(
 ) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = Report {
         schema: reports::validation::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
+        scenario: scenario.head.name.clone(),
         seed: scenario.problem.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         device: format!("{} ({})", device.facts().name, device.facts().driver),

@@ -63,6 +63,8 @@ codes! {
     WrongName = 15,
     /// `policies.run` names no policy.
     NothingRuns = 16,
+    /// A key changes nothing beside the others.
+    NoEffect = 17,
     /// The configuration of a model cannot be read.
     UnreadableModel = 20,
     /// The configuration of a model lacks something or contradicts itself.
@@ -235,6 +237,8 @@ codes! {
     UnreachableGrowth = 160,
     /// A matrix of transitions is none.
     WrongMatrix = 161,
+    /// Another kind has what this one asks.
+    AskedElsewhere = 170,
 }
 
 impl fmt::Display for Code {

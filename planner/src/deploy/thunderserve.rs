@@ -12,6 +12,7 @@
 pub mod bound;
 pub mod colocated;
 mod group;
+pub mod played;
 pub mod replay;
 mod search;
 mod transport;

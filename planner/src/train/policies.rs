@@ -1,5 +1,7 @@
 //! The table of policies: one file each, one `mod` line and one row here.
 
+use train::layout::Zero;
+use train::problem::GradientSync;
 use train::{Plan, Problem};
 
 use crate::proof::Decision;
@@ -58,6 +60,27 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
             problem.bucket_tokens, problem.layout.cp
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Why pipelines of their own cannot keep model states as the layout says: the optimizer is cut over all of them, parameters are whole, and
+/// gradients are reduced once.
+fn zero_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
+    let execution = &problem.execution;
+    match problem.layout.zero {
+        Zero::Off => {
+            Some("pipelines of their own share one optimizer, ZeRO 0 has one each: use `zero = 1` or `zero = 2`")
+        }
+        Zero::Parameters => {
+            Some("pipelines of their own hold whole parameters, ZeRO 3 does not: use `zero = 1` or `zero = 2`")
+        }
+        _ if execution.gradient_sync == GradientSync::EachMicroBatch => {
+            Some("pipelines of their own reduce gradients once: use `gradient_sync = \"overlapped\"` or `\"at_end\"`")
+        }
+        _ if execution.overlap.parameter_gather => {
+            Some("pipelines of their own gather parameters behind the optimizer: leave `overlap.parameter_gather` out")
+        }
+        _ => None,
     }
 }
 

@@ -105,6 +105,11 @@ pub trait Policy: Sync {
     /// What it is.
     fn card(&self) -> &'static Card;
 
+    /// Whether its plans fit the speed of devices that straggle; one that does not plans as if all were healthy.
+    fn weighs_stragglers(&self) -> bool {
+        false
+    }
+
     /// Decides every simulated step.
     ///
     /// # Errors

@@ -71,6 +71,8 @@ pub struct Link {
     pub to: usize,
     /// Bytes per second that all transfers between the groups share; `None` has no limit beyond the ports.
     pub bytes_per_s: Option<f64>,
+    /// Links with the same wire share its bytes per second; `None` has them alone.
+    pub wire: Option<u32>,
     /// Seconds before the first byte of a transfer.
     pub latency_s: f64,
     /// Bytes on the wire over bytes in memory: below 1 where keys and values are packed, as ThunderServe packs them to 4 bits.

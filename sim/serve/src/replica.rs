@@ -7,6 +7,7 @@
 //! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
 //! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
+mod flow;
 mod handover;
 mod loss;
 mod preempt;
@@ -20,6 +21,7 @@ use crate::batcher::Batcher;
 use crate::kv::Pool;
 use crate::request::Requests;
 use crate::step_cost::StepTable;
+use flow::Flow;
 use handover::Handover;
 pub use handover::{Moving, Role};
 pub use loss::Lost;
@@ -213,6 +215,7 @@ pub struct Replica<'a> {
     phases: Vec<u32>,
     host_blocks_used: u32,
     handover: Handover,
+    flow: Flow,
     going: Option<Going>,
     composed: Composed,
     /// What was counted.
@@ -275,6 +278,7 @@ impl<'a> Replica<'a> {
             phases: vec![0; limits.block_tokens as usize],
             host_blocks_used: 0,
             handover: Handover::default(),
+            flow: Flow::default(),
             going: None,
             composed: Composed::default(),
             counts: Counts::default(),
@@ -299,6 +303,12 @@ impl<'a> Replica<'a> {
     #[must_use]
     pub const fn n_decode(&self) -> u32 {
         self.n_decode
+    }
+
+    /// Batches under way at once.
+    #[must_use]
+    pub const fn n_lanes(&self) -> u32 {
+        self.engine.table.lanes().n()
     }
 
     /// Tokens of an iteration, over all lanes.

@@ -11,6 +11,7 @@
 pub mod lanes;
 mod prefill;
 mod replica_config;
+pub mod stages;
 mod writer;
 
 pub use replica_config::ReplicaConfig;
@@ -24,6 +25,7 @@ use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use lanes::Lanes;
 use prefill::PrefillTable;
+use stages::{Passage, StageLaw, Stages};
 use writer::Writer;
 
 /// Ticks of a nanosecond.
@@ -61,6 +63,8 @@ pub struct StepTable {
     drafting: Option<Drafting>,
     /// The draft model's own table, where there is one.
     draft: Option<Box<Self>>,
+    /// Times of every stage, where stages differ; they take the place of `tokens`, `decode` and `prefill`.
+    stages: Option<Stages>,
     /// Weakest source among all that was asked.
     pub source: Source,
 }
@@ -126,7 +130,8 @@ impl StepTable {
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
-        Self { tokens, head, decode, prefill, host, lanes, tokens_max, drafting: None, draft, source }
+        let (drafting, stages) = (None, None);
+        Self { tokens, head, decode, prefill, host, lanes, tokens_max, drafting, draft, stages, source }
     }
 
     /// The same with tokens that are drafted and verified.
@@ -167,8 +172,31 @@ impl StepTable {
             tokens_max: 1 << 16,
             drafting: None,
             draft: None,
+            stages: None,
             source: Source::Measured,
         }
+    }
+
+    /// From a law of each stage, for batches of at most so many tokens.
+    #[must_use]
+    pub fn of_stages(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32, source: Source) -> Self {
+        let stages = Stages::new(laws, passage, tokens_max);
+        let lanes = stages.lanes();
+        Self { tokens: vec![0; 2], lanes, tokens_max, stages: Some(stages), source, ..Self::constant(Seconds::ZERO) }
+    }
+
+    /// Whether batches go through several stages and do not come back.
+    #[must_use]
+    pub fn flows(&self) -> bool {
+        self.stages.as_ref().is_some_and(Stages::flows)
+    }
+
+    /// Ticks of a batch of chunks at every stage, and from there to the next.
+    ///
+    /// # Panics
+    /// Where stages are alike.
+    pub fn stage_steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (u64, u64)> + 's {
+        self.stages.as_ref().expect("stages with times of their own").steps(chunks)
     }
 
     /// The same in several lanes of so many tokens each, without hand-offs.
@@ -227,7 +255,8 @@ impl StepTable {
     /// The same in an iteration with so many chunks.
     fn rate_in(&self, n_decode: u32, n_chunks: u32) -> u64 {
         let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.alone[2] * self.n_drafts());
-        let whole = self.decode.beside(n_chunks)[2] + drafts;
+        let alike = self.decode.beside(n_chunks)[2];
+        let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
         }
@@ -247,6 +276,9 @@ impl StepTable {
 
     /// Ticks of the device but for cached tokens of decoding sequences: those of the largest batch.
     fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
+        if let Some(stages) = &self.stages {
+            return stages.round(load, chunks, self.tokens_max);
+        }
         let per_sequence = u64::from(self.tokens_per_sequence());
         let n_decode = self.lanes.largest(load.n_decode);
         let decode_tokens = u64::from(n_decode) * per_sequence;

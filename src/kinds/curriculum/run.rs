@@ -19,16 +19,20 @@ use train::Problem;
 
 use crate::costs::cost_model;
 use crate::kinds::curriculum::read::{Curriculum, CurriculumChoice};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 /// Tokens of a block of keys and values.
 const BLOCK_TOKENS: u32 = 16;
 const HOUR_S: f64 = 3600.0;
 
 impl Kind for Curriculum {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -46,7 +50,7 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
     let (results, source) = kinds::weakest(rows);
     let source = if scenario.profile.is_none() { Source::Datasheet } else { source };
     let mastered = |row: &PolicyResult| row.metrics.get("mastered_facts").copied();
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, mastered);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, mastered);
     let outside = |row: &PolicyResult| row.metrics.get("outside_hull_ratio").copied().unwrap_or(0.0);
     let outside_hull_ratio = results.iter().map(outside).fold(0.0, f64::max);
     let mut columns = vec![
@@ -70,7 +74,7 @@ fn result(scenario: &Curriculum, rows: Vec<(PolicyResult, Source)>) -> RunResult
         columns: kinds::columns(&columns),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 

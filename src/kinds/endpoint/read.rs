@@ -7,9 +7,8 @@ use hw::Gpu;
 use serve::endpoint::{Format, Laws, Setting};
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, unknown};
-use crate::scenario::{self, Overrides};
+use crate::scenario::{Head, Overrides, expect};
 
 const SECTIONS: [&str; 2] = ["endpoints", "expect"];
 
@@ -42,25 +41,17 @@ impl Endpoint {
 /// A checked scenario of endpoints.
 #[derive(Clone, Debug)]
 pub struct Endpoints {
-    /// Name.
-    pub name: String,
-    /// Kept for the result; nothing is random here.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Coefficients.
     pub laws: Laws,
     /// Endpoints, in order.
     pub list: Vec<Endpoint>,
-    /// The one that the others are compared with.
-    pub baseline: String,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// Reads every section.
 pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides: &Overrides) -> Option<Endpoints> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let laws = Laws::parse(calibrate::profiles::serving()).expect("the shipped coefficients are held by a test");
     let mut section = reader.section("endpoints");
     let (mut list, mut n_settings) = (Vec::new(), 0);
@@ -86,7 +77,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, _folder: &Path, overrides:
         name
     });
     let expectations = expect::read(reader.section("expect"));
-    Some(Endpoints { name, seed, laws, list, baseline, expectations })
+    Some(Endpoints { head: Head { baseline, expectations, ..head }, laws, list })
 }
 
 fn endpoint(mut section: Section<'_>, laws: &Laws) -> Option<Endpoint> {

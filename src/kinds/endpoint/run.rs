@@ -7,7 +7,8 @@ use engine::cost::Source;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
 use crate::kinds::endpoint::read::{Endpoint, Endpoints};
-use crate::kinds::{self, Head, Kind};
+use crate::kinds::{self, Kind};
+use crate::scenario::Head;
 
 /// What the table shows: key and heading.
 const COLUMNS: [(&str, &str); 4] = [
@@ -18,15 +19,18 @@ const COLUMNS: [(&str, &str); 4] = [
 ];
 
 impl Kind for Endpoints {
-    fn head(&self) -> Head<'_> {
-        let choices = self.list.iter().map(|endpoint| endpoint.name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.list.iter().map(|endpoint| endpoint.name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         let results = kinds::rows(&self.list, |endpoint| &endpoint.name, done, |endpoint| row(self, endpoint));
         let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
-        let speedup_ratio = kinds::gains(&results, &self.baseline, worth);
+        let speedup_ratio = kinds::gains(&results, &self.head.baseline, worth);
         RunResult {
             cost_model: CostModelFacts {
                 profile: "published/serving".to_owned(),
@@ -41,7 +45,7 @@ impl Kind for Endpoints {
             columns: kinds::columns(&COLUMNS),
             results,
             speedup_ratio,
-            ..kinds::head(&self.name, self.seed, &self.baseline)
+            ..kinds::blank(&self.head)
         }
     }
 }

@@ -11,10 +11,9 @@ use serve::long_prompt::sparse::{self, Budget, KERNELS, Kernel};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::run_list;
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "prompt", "engine", "attention", "policies", "cost", "expect"];
 
@@ -67,10 +66,8 @@ pub struct PromptChoice {
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct LongPrompt {
-    /// Name.
-    pub name: String,
-    /// Seed; nothing here is random.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Architecture.
     pub model: Model,
     /// Machine.
@@ -89,16 +86,12 @@ pub struct LongPrompt {
     pub budget: Option<Budget>,
     /// Ways, in order.
     pub choices: Vec<(String, PromptChoice)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 fn small(n: u64) -> u32 {
@@ -107,9 +100,7 @@ fn small(n: u64) -> u32 {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<LongPrompt> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let (tokens, n_prompts) = prompt(reader.section("prompt"));
@@ -131,8 +122,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         free_parameters.push(format!("`cost.sustained_flops_ratio` = {}: fitted", cost.sustained_flops_ratio));
     }
     let scenario = LongPrompt {
-        name,
-        seed,
+        head: Head { baseline: run.baseline, expectations, ..head },
         model,
         cluster,
         room: Bytes(room),
@@ -142,11 +132,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         threshold: attention.threshold,
         budget,
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
-        expectations,
     };
     cross_checks(reader, &scenario);
     Some(scenario)

@@ -15,12 +15,16 @@ use serve::step_cost::{ReplicaConfig, StepTable};
 
 use crate::costs::cost_model;
 use crate::kinds::long_prompt::read::{LongPrompt, Policy, PromptChoice};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 impl Kind for LongPrompt {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -64,7 +68,7 @@ fn result(scenario: &LongPrompt, results: Vec<PolicyResult>, source: Source) -> 
         ]),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -76,7 +80,7 @@ fn gains(scenario: &LongPrompt, results: &[PolicyResult]) -> BTreeMap<String, f6
         let is_alike = choice.law.is_none();
         is_alike.then_some((choice.tokens, *row.metrics.get("makespan_s")?))
     };
-    let Some((tokens, base)) = time(&scenario.baseline) else { return BTreeMap::new() };
+    let Some((tokens, base)) = time(&scenario.head.baseline) else { return BTreeMap::new() };
     let gain = |row: &PolicyResult| {
         let (same, own) = time(&row.policy)?;
         (same == tokens).then(|| (row.policy.clone(), base / own))

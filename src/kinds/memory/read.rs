@@ -18,10 +18,9 @@ use crate::diagnostic::{Code, Finding, Source};
 use crate::kinds::sparse_decode::read::counts;
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "step", "workload", "compiler", "policies", "cost", "expect"];
 
@@ -85,10 +84,8 @@ pub const POLICIES: [(&str, MemoryChoice, &str); 5] = [
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct MemoryScenario {
-    /// Name.
-    pub name: String,
-    /// Seed of the lengths.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// The step; symbols 0 and 1 are the batch and the sequence length.
     pub graph: TensorGraph,
     /// Machine; one GPU of it.
@@ -111,16 +108,12 @@ pub struct MemoryScenario {
     pub compile_s: f64,
     /// Compilers, in order.
     pub choices: Vec<(String, MemoryChoice)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted or assumed, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// What `[step]` says.
@@ -145,7 +138,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let compiler = compiler(reader.section("compiler"));
     let step = step(reader.section("step"));
     let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let head = Head::of(&mut top, source, overrides);
     let given = graph::read(&mut top, &compiler.symbols);
     top.finish();
     let model =
@@ -160,7 +153,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         host_us: 0.0,
         execution: Execution::default(),
     };
-    let workload = workload::workload(reader.section("workload"), folder, &as_training, seed);
+    let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);
     let run = policies(reader.section("policies"), compiler.bucket_tokens);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
@@ -168,8 +161,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
     cross_checks(reader, &compiler, &step, &workload.lengths);
     Some(MemoryScenario {
-        name,
-        seed,
+        head: Head { baseline: run.baseline, expectations, ..head },
         graph,
         room: Bytes(cluster.gpu.memory.0.saturating_sub(reserved.0)),
         cluster,
@@ -181,11 +173,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         check_ns: hw::Span::from_seconds(hw::Seconds::new(compiler.check_us / 1e6)).as_ns(),
         compile_s: compiler.compile_s,
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters: free_parameters(&compiler, cost.sustained_flops_ratio),
-        expectations,
     })
 }
 

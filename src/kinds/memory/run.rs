@@ -12,15 +12,19 @@ use serde_json::json;
 use train::tensor_graph::{OperationId, TensorGraph};
 
 use crate::kinds::memory::read::{MemoryChoice, MemoryScenario};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 use batches::{Batch, Batches};
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 impl Kind for MemoryScenario {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -54,7 +58,7 @@ fn result(
 ) -> RunResult {
     let rate = |row: &PolicyResult| row.metrics.get("tokens_per_s").copied();
     // Gains are relative to the baseline with the same batch size.
-    let baseline = scenario.choices.iter().position(|(name, _)| *name == scenario.baseline).unwrap_or(0);
+    let baseline = scenario.choices.iter().position(|(name, _)| *name == scenario.head.baseline).unwrap_or(0);
     let per_size = scenario.choices.len();
     let gain = |(at, row): (usize, &PolicyResult)| {
         let base = &results[at / per_size * per_size + baseline];
@@ -80,7 +84,8 @@ fn result(
         ]),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &baseline)
+        baseline,
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -267,7 +272,7 @@ fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Plan
         sizes.push(json!({ "batch": size, "compiled": programs, "shapes": shapes }));
     }
     let json = json!({
-        "schema": "skrull-sim/memory-plan/1", "version": env!("CARGO_PKG_VERSION"), "scenario": scenario.name,
+        "schema": "skrull-sim/memory-plan/1", "version": env!("CARGO_PKG_VERSION"), "scenario": scenario.head.name,
         "policy": name, "batches": sizes,
     });
     Planned { json, words: words.join("\n"), ..Planned::default() }

@@ -17,12 +17,16 @@ use train::multi_task::schedule::check;
 
 use crate::costs::cost_model;
 use crate::kinds::multi_task::read::{MultiTaskScenario, TaskChoice};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 impl Kind for MultiTaskScenario {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -74,7 +78,7 @@ const COLUMNS: [(&str, &str); 6] = [
 
 fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult {
     let speed = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).map(|seconds| 1.0 / seconds);
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, speed);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, speed);
     let is_given = |call: &train::multi_task::Call| !call.times.is_empty();
     let (profile, source) = match &scenario.profile {
         _ if scenario.training.calls.iter().all(is_given) => {
@@ -94,7 +98,7 @@ fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult
         columns: kinds::columns(&COLUMNS),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 

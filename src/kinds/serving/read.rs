@@ -26,9 +26,8 @@ use self::engine::EngineSection;
 
 use crate::diagnostic::{Code, Finding, Source};
 use crate::kinds::capacity::Question;
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
-use crate::scenario::{self, Overrides, cost, model};
+use crate::scenario::{Head, Overrides, cost, expect, model};
 pub use dynamics::{ServingLink, ServingOutage};
 pub use fleet::ServingGroup;
 pub use operation::Operation;
@@ -63,10 +62,8 @@ impl ServingChoice {
 /// A checked serving scenario.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Architecture.
     pub model: Model,
     /// Machine; that of the first group where the scenario has none of its own.
@@ -89,8 +86,6 @@ pub struct Serving {
     pub outages: Vec<ServingOutage>,
     /// Ways of serving, in order.
     pub choices: Vec<ServingChoice>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Limits of latency.
     pub slo: Slo,
     /// Requests that arrive before are served and not counted.
@@ -103,8 +98,6 @@ pub struct Serving {
     pub free_parameters: Vec<String>,
     /// What `skrull-sim capacity` is asked, where it is.
     pub capacity: Option<Question>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 impl Serving {
@@ -176,15 +169,13 @@ impl Serving {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let engine = engine::engine(reader.section("engine"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let cluster = fleet::machine(reader, &fleet);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let requests = requests::requests(reader.section("trace"), folder, seed);
+    let requests = requests::requests(reader.section("trace"), folder, head.seed);
     let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::of_engine(reader.section("cost"), folder, gpu);
@@ -194,8 +185,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved)), (requests, source)) = model.zip(cluster).zip(requests)?;
     let mut serving = Serving {
-        name,
-        seed,
+        head: Head { baseline, expectations, ..head },
         model,
         cluster,
         requests,
@@ -208,13 +198,11 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         links: Vec::new(),
         outages: Vec::new(),
         choices,
-        baseline,
         slo,
         warm_up,
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
         capacity: None,
-        expectations,
     };
     let before = reader.n_errors();
     let has_groups = fleet.has_groups();

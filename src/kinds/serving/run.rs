@@ -20,7 +20,8 @@ use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{Serving, ServingChoice, ServingGroup, dynamics};
-use crate::kinds::{self, Head, Kind, capacity};
+use crate::kinds::{self, Kind, capacity};
+use crate::scenario::Head;
 
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 8] = [
@@ -37,9 +38,12 @@ const WITH_INTERVAL: [&str; 8] = [
 const BACKLOG: f64 = 0.1;
 
 impl Kind for Serving {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -67,7 +71,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
         row.metrics.get(key).copied()
     };
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, worth);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     RunResult {
         cost_model: CostModelFacts {
             profile: profiles(scenario),
@@ -79,7 +83,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { Vec::new() },
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -106,7 +110,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
         let mut table = StepTable::new(&deployment, sizes_max, cost.as_ref(), case);
         if let Some(drafts) = drafts {
-            table = table.speculating(&Speculation { seed: scenario.seed, ..drafts.speculation });
+            table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
         }
         source = source.max(table.source);
         let n_gpus = deployment.n_gpus();
@@ -138,7 +142,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
     let begun = Instant::now();
     let figures = |case| {
         let (fleet, source) = fleet(scenario, choice, case);
-        let mut router = (choice.router.make)(scenario.seed);
+        let mut router = (choice.router.make)(scenario.head.seed);
         let mut planner = scaling::planner(scenario, choice, &fleet);
         let served = match &mut planner {
             Some(planner) => fleet.serve_planned(&scenario.requests, router.as_mut(), planner),

@@ -8,10 +8,9 @@ use hw::{Bytes, Cluster};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, place_of};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 
 const SECTIONS: [&str; 7] = ["model", "cluster", "decode", "engine", "policies", "cost", "expect"];
 
@@ -53,10 +52,8 @@ pub struct DecodeChoice {
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct SparseDecode {
-    /// Name.
-    pub name: String,
-    /// Seed; nothing here is random.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Architecture.
     pub model: Model,
     /// Machine.
@@ -71,23 +68,17 @@ pub struct SparseDecode {
     pub other_s: [f64; 2],
     /// Ways, in order.
     pub choices: Vec<(String, DecodeChoice)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<SparseDecode> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let (base, prompt_tokens, output_tokens) = decode(reader.section("decode"));
@@ -104,8 +95,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let fitted = "sparse products: four constants fitted to bars read off a figure for one A100 (Flash-LLM)".to_owned();
     let free = given.into_iter().filter(|(_, value)| *value > 0.0).map(words);
     Some(SparseDecode {
-        name,
-        seed,
+        head: Head { baseline: run.baseline, expectations, ..head },
         model,
         cluster,
         room: Bytes(room),
@@ -113,11 +103,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         output_tokens,
         other_s: other_us.map(|us| us / 1e6),
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters: free.chain([fitted]).collect(),
-        expectations,
     })
 }
 

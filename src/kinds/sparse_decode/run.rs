@@ -10,12 +10,16 @@ use serve::sparse_weights::{SparseGemm, products};
 
 use crate::costs::cost_model;
 use crate::kinds::sparse_decode::read::{DecodeChoice, Policy, SparseDecode};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 impl Kind for SparseDecode {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -31,7 +35,7 @@ impl Kind for SparseDecode {
 
 fn result(scenario: &SparseDecode, results: Vec<PolicyResult>) -> RunResult {
     let rate = |row: &PolicyResult| row.metrics.get("tokens_per_s_per_gpu").copied();
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, rate);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, rate);
     let outside = |row: &PolicyResult| row.metrics.get("outside_hull_ratio").copied().unwrap_or(0.0);
     let outside_hull_ratio = results.iter().map(outside).fold(0.0, f64::max);
     RunResult {
@@ -56,7 +60,7 @@ fn result(scenario: &SparseDecode, results: Vec<PolicyResult>) -> RunResult {
         ]),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 

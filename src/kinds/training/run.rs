@@ -18,12 +18,16 @@ use train::{Plan, Problem};
 
 use super::read::{PolicyChoice, Scenario};
 use crate::costs;
-use crate::kinds::{Head, Kind, Planned, Run};
+use crate::kinds::{self, Kind, Planned, Run};
+use crate::scenario::Head;
 
 impl Kind for Scenario {
-    fn head(&self) -> Head<'_> {
-        let choices = self.policies.iter().map(|choice| choice.name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.policies.iter().map(|choice| choice.name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -54,7 +58,7 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, String
     let topology = Topology::of(&scenario.problem.cluster);
     let Decided { mut decision, found, .. } =
         decide(scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
-    decision.plan.origin = Some(scenario.origin.clone());
+    decision.plan.origin = Some(scenario.head.origin.clone());
     let file = serde_json::to_string_pretty(&decision.plan).map_err(|error| error.to_string())?;
     let how = format!("{} steps by `{}` ({})", decision.plan.steps.len(), choice.name, decision.status.name());
     let words = found.as_ref().map(searched).unwrap_or_default();
@@ -121,19 +125,9 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
     let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
-    let base = results.iter().find(|row| row.policy == scenario.baseline).and_then(time);
+    let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
     let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect();
-    let result = RunResult {
-        schema: reports::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
-        seed: scenario.problem.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        cost_model: facts,
-        columns: Vec::new(),
-        results,
-        baseline: scenario.baseline.clone(),
-        speedup_ratio,
-    };
+    let result = RunResult { cost_model: facts, results, speedup_ratio, ..kinds::blank(&scenario.head) };
     let batch_size = scenario.problem.workload.batch_size;
     Run {
         result,
@@ -221,6 +215,9 @@ pub fn decide(
     }
     let mut decision = policy.plan(&problem, &context)?;
     decision.plan.policy.clone_from(&choice.name);
+    if !policy.weighs_stragglers() {
+        decision.notes.extend(unweighed(&problem));
+    }
     if let Some(orders) = planner::train::orders::complete(&problem, &mut decision.plan, cost) {
         decision = decision.proved_by(&orders);
         decision.status = orders.status;
@@ -235,6 +232,17 @@ pub fn decide(
         decision = decision.proved_by(&found.best);
     }
     Ok(Decided { problem, decision, found })
+}
+
+/// What a policy that does not weigh stragglers says of them.
+fn unweighed(problem: &Problem) -> Option<String> {
+    let rates: Vec<_> = (0..problem.workload.n_steps()).map(|step| problem.rates(step)).collect();
+    let most = rates.iter().max_by_key(|rates| rates.stragglers().len())?;
+    let slowest = rates.iter().flat_map(|rates| rates.stragglers()).map(|(_, rate)| *rate).fold(1.0, f64::max);
+    let (n, n_ranks) = (most.stragglers().len(), problem.layout.n_ranks());
+    (n > 0).then(|| {
+        format!("{n} of {n_ranks} GPUs straggle, up to {slowest} times slower: planned as if all were healthy")
+    })
 }
 
 fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {

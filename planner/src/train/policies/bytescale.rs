@@ -93,6 +93,10 @@ impl Policy for ByteScale {
             "fixed" => Rule::Fixed(context.number("offload_ratio", 0.5)),
             _ => Rule::Off,
         };
+        if rule != Rule::Off && problem.execution.offload > 0.0 {
+            let what = "`offload` of the policy says what goes to the host: leave `training.offload_ratio` out";
+            return Err(PlanError::Unsupported(what.to_owned()));
+        }
         let offload = Offload { problem, cost: context.cost, rule };
         let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
         let permille = offload.of(longest, problem.bucket_tokens).0;

@@ -17,6 +17,7 @@ use engine::random;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
 use train::{Plan, Problem};
 
+use super::zero_of_own_pipelines;
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
@@ -131,6 +132,8 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
         "pipelines of different shape know no experts"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "pipelines of different shape need `schedule = \"1f1b\"`"
+    } else if let Some(why) = zero_of_own_pipelines(problem) {
+        why
     } else {
         return Ok(());
     };

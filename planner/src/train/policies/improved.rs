@@ -47,6 +47,10 @@ impl Policy for Improved {
         &CARD
     }
 
+    fn weighs_stragglers(&self) -> bool {
+        true
+    }
+
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let topology = Topology::of(&problem.cluster);
         let judge = Judge { problem, context, topology: &topology };
@@ -70,7 +74,11 @@ impl Policy for Improved {
         // A cost model in which nothing takes time has nothing to improve.
         let ratio = if objective > 0.0 { start_s / objective } else { 1.0 };
         let gained = (1.0 - 1.0 / ratio) * 100.0;
-        let notes = vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
+        let mut notes =
+            vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
+        if !problem.execution.stragglers.is_empty() {
+            notes.push("every change was simulated beside the stragglers".to_owned());
+        }
         let figures = [("improvement_ratio".to_owned(), ratio)].into();
         let decision =
             Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);

@@ -15,12 +15,12 @@
 use std::collections::BTreeMap;
 
 use hw::Tokens;
-use train::layout::{Axis, Zero};
+use train::layout::Axis;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::straggler::Rates;
 use train::{Plan, Problem};
 
-use super::all_fit;
+use super::{all_fit, zero_of_own_pipelines};
 use crate::proof::{Decision, Status};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
@@ -127,6 +127,10 @@ impl Policy for Malleus {
         &CARD
     }
 
+    fn weighs_stragglers(&self) -> bool {
+        true
+    }
+
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         supported(problem)?;
         all_fit(problem)?;
@@ -166,8 +170,8 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
         "stages that are placed one by one know no experts"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "stages that are placed one by one need `schedule = \"1f1b\"`"
-    } else if layout.zero == Zero::Parameters {
-        "stages that are placed one by one hold whole parameters: use `zero = 1`"
+    } else if let Some(why) = zero_of_own_pipelines(problem) {
+        why
     } else if layout.order[0] != Axis::Tensor || !per_node.is_multiple_of(layout.tp) {
         "tensor groups must be consecutive and whole inside a node"
     } else if problem.execution.unit_times.is_some() {

@@ -42,6 +42,7 @@ impl Replica<'_> {
         self.newcomers.clear();
         self.ends.clear();
         self.composed.clear();
+        self.flow_stops();
         (self.n_returning, self.host_blocks_used, self.outstanding) = (0, 0, 0);
         assert!(self.pool.held() == 0 && self.n_decode == 0, "nobody is left");
         self.pool.forget();

@@ -27,6 +27,11 @@ pub(super) struct Going {
 }
 
 impl Going {
+    /// One iteration of so many ticks.
+    const fn once(start: u64, ticks: u64) -> Self {
+        Self { start, n_steps: 1, fixed: ticks, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0 }
+    }
+
     /// Finds how many iterations the host paces.
     const fn paced(mut self) -> Self {
         let first = self.fixed + self.rate * self.context;
@@ -160,7 +165,10 @@ impl Replica<'_> {
             records.schedule(slot.request, now - early);
         }
         self.newcomers.clear();
-        let going = self.plan(now, &composed);
+        let going = match self.flow_in(now, &composed) {
+            None => self.plan(now, &composed),
+            Some(free) => Going::once(now, free - now),
+        };
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
@@ -191,7 +199,7 @@ impl Replica<'_> {
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
         let fixed = table.step(&load, chunks) + composed.transfer_ticks;
-        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0 }
+        Going::once(now, fixed)
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
@@ -266,6 +274,7 @@ impl Replica<'_> {
     fn prefilled(&mut self, now: u64, elapsed: u64, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let lags = self.lags(elapsed);
+        let flow_lag = self.flow_lag(now);
         let mut n_before = 0;
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
@@ -280,6 +289,7 @@ impl Replica<'_> {
             if slot.generated == 1 {
                 slot.shift += lags.map_or(0, |lags| lags.after(n_before));
             }
+            slot.shift += flow_lag;
             let slot = *slot;
             self.counts.output_tokens += 1;
             records.give_first_token(slot.request, now.saturating_add_signed(slot.shift));

@@ -14,10 +14,9 @@ use serve::request::{Request, Requests};
 use super::inventory::inventory;
 use super::{Objective, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, unknown};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, model};
+use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
 
@@ -72,10 +71,8 @@ pub struct GoodputChoice {
 /// A checked scenario of most requests within limits.
 #[derive(Clone, Debug)]
 pub struct Goodput {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Requests that arrive once per second on average.
     pub requests: Vec<Request>,
     /// Share of the requests that must meet both targets.
@@ -84,12 +81,8 @@ pub struct Goodput {
     pub tabu: Tabu,
     /// Ways of serving, in order.
     pub choices: Vec<GoodputChoice>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// Requests of a trace that stand for its lengths when a plan is made; more change plans little and cost time.
@@ -97,16 +90,14 @@ const N_CLASSES: usize = 64;
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Goodput> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let stock = inventory(reader.section("inventory"), Objective::Goodput);
     let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
     let wire_bits = wire_bits(reader.section("engine"));
-    let requests = requests(reader.section("requests"), seed);
+    let requests = requests(reader.section("requests"), head.seed);
     let targets = targets(reader.section("objective"));
-    let tabu = search(reader.section("search"), seed);
+    let tabu = search(reader.section("search"), head.seed);
     let task = model.zip(machines).filter(|_| !requests.list.is_empty()).and_then(|(model, machines)| {
         let count = requests.list.len();
         let every = count.div_ceil(N_CLASSES);
@@ -136,15 +127,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         targets.tpot_scale
     )];
     Some(Goodput {
-        name,
-        seed,
+        head: Head { baseline, expectations, ..head },
         requests: requests.list,
         attainment_ratio: targets.attainment_ratio,
         tabu,
         choices,
-        baseline,
         free_parameters,
-        expectations,
     })
 }
 

@@ -15,9 +15,8 @@ use super::inventory::{Stock, inventory};
 pub use super::load::{Arriving, Load};
 use super::{Objective, load, placements, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
-use crate::scenario::{self, Overrides, model};
+use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "load", "policies", "expect"];
 
@@ -39,10 +38,8 @@ pub struct ThroughputChoice {
 /// A checked scenario of most tokens per second.
 #[derive(Clone, Debug)]
 pub struct Throughput {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Nodes, links and times.
     pub machines: Machines,
     /// Where the times come from.
@@ -51,12 +48,8 @@ pub struct Throughput {
     pub requests: Vec<Request>,
     /// Ways of serving, in order.
     pub choices: Vec<ThroughputChoice>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 impl Throughput {
@@ -75,11 +68,9 @@ fn means(requests: &[Request]) -> (f64, f64) {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Throughput> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
-    let (requests, typical) = requests(reader.section("requests"), seed);
+    let (requests, typical) = requests(reader.section("requests"), head.seed);
     let load = load::load(reader.section("load"));
     let mut objective = reader.section("objective");
     take_objective(&mut objective);
@@ -100,7 +91,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         ),
         "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
     ];
-    Some(Throughput { name, seed, machines, times, requests, choices, baseline, free_parameters, expectations })
+    let head = Head { baseline, expectations, ..head };
+    Some(Throughput { head, machines, times, requests, choices, free_parameters })
 }
 
 /// `[requests]`: lengths, and what a typical batch is planned for.

@@ -17,10 +17,9 @@ use super::inventory::{USD, inventory};
 pub use super::replica::{Costs, Rates, ReplicaSection};
 use super::{Objective, given, replica, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, model};
+use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 6] = ["inventory", "objective", "requests", "engine", "policies", "expect"];
 /// How one replica of an enumerated configuration lies on its GPUs.
@@ -66,10 +65,8 @@ pub struct RentalChoice {
 /// A checked scenario of work that is to end soonest.
 #[derive(Clone, Debug)]
 pub struct Rental {
-    /// Name.
-    pub name: String,
-    /// Seed, for the result's header; nothing here is drawn.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// GPU types.
     pub inventory: Inventory,
     /// Models, where configurations are enumerated.
@@ -88,12 +85,8 @@ pub struct Rental {
     pub plans: Vec<GivenPlan>,
     /// Rows, in order.
     pub choices: Vec<RentalChoice>,
-    /// Policy that gains are relative to, at the same budget.
-    pub baseline: String,
     /// Relative gap at which a search may end.
     pub gap: f64,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// A number that has to be there.
@@ -111,7 +104,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (mut models, mut demands) = (Vec::new(), Vec::new());
     let (mut given, mut plans) = (Vec::new(), Vec::new());
     let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let head = Head::of(&mut top, source, overrides);
     top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
     top.each_table("configurations", &mut |section| given.push(given::configuration(section)));
     top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
@@ -147,8 +140,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     (reader.n_errors() == before).then_some(())?;
     let given::Work { demands, lengths, models: model_names } = work;
     Some(Rental {
-        name,
-        seed,
+        head: Head { baseline, expectations, ..head },
         inventory: stock.inventory,
         models,
         model_names,
@@ -158,9 +150,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         replica,
         plans,
         choices,
-        baseline,
         gap,
-        expectations,
     })
 }
 

@@ -12,12 +12,16 @@ use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResu
 use serde_json::json;
 
 use crate::kinds::deployment::read::goodput::{Goodput, GoodputChoice, METHODS, Method};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 impl Kind for Goodput {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -47,7 +51,7 @@ const COLUMNS: [(&str, &str); 6] = [
 fn run(scenario: &Goodput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let results = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, worth);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     RunResult {
         cost_model: CostModelFacts {
             profile: "roofline of a stage".to_owned(),
@@ -59,7 +63,7 @@ fn run(scenario: &Goodput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         columns: kinds::columns(&COLUMNS),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -119,7 +123,7 @@ fn written(scenario: &Goodput, choice: &GoodputChoice, plan: &Plan) -> Planned {
         |&(i, j, share): &(usize, usize, f64)| json!({ "prefill": i, "decode": j, "share_ratio": share / total });
     let facts = plan.facts();
     let json = json!({
-        "schema": SCHEMA, "scenario": scenario.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
+        "schema": SCHEMA, "scenario": scenario.head.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
         "ttft_s": choice.task.ttft_s, "tpot_s": choice.task.tpot_s,
         "groups": plan.fleet.groups.iter().enumerate().map(group).collect::<Vec<_>>(),
         "routes": plan.fleet.pairs.iter().map(route).collect::<Vec<_>>(),

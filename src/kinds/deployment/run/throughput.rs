@@ -18,12 +18,16 @@ use serve::pool::{self, Outcome, Pool, Run};
 use serve::request::Requests;
 
 use crate::kinds::deployment::read::throughput::{Arriving, Load, Throughput, ThroughputChoice};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 impl Kind for Throughput {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -77,7 +81,7 @@ fn run(scenario: &Throughput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let pool = bound::of_pool(scenario);
     let results = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice, &pool));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, worth);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     RunResult {
         cost_model: CostModelFacts {
             profile: "times of a layer by batch size".to_owned(),
@@ -89,7 +93,7 @@ fn run(scenario: &Throughput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         columns: kinds::columns(&COLUMNS),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -235,7 +239,7 @@ fn play(scenario: &Throughput, choice: &ThroughputChoice, pool: &Pool, at: usize
     let mut paths: Box<dyn Paths + '_> = match choice.scheduling {
         Scheduling::Flow => Box::new(Flow::new(pool, expected)),
         Scheduling::Swarm => Box::new(Swarm::new(pool)),
-        Scheduling::Random => Box::new(Random::new(pool, scenario.seed)),
+        Scheduling::Random => Box::new(Random::new(pool, scenario.head.seed)),
     };
     let mut requests = Requests { list: scenario.requests.clone(), ..Requests::default() };
     let (prompt, output) = scenario.means();
@@ -243,7 +247,7 @@ fn play(scenario: &Throughput, choice: &ThroughputChoice, pool: &Pool, at: usize
         Arriving::Online { tokens_per_s } => {
             let tokens_per_s = of_part(tokens_per_s, at).unwrap_or(0.0);
             let arrivals = Arrivals::Poisson { per_s: tokens_per_s.max(1e-9) / (prompt + output) };
-            arrivals::lay(&mut requests, arrivals, scenario.seed.wrapping_add(at as u64));
+            arrivals::lay(&mut requests, arrivals, scenario.head.seed.wrapping_add(at as u64));
             pool::Load::Open
         }
         Arriving::Offline { start, level_ratio, .. } if choice.scheduling == Scheduling::Flow => {

@@ -17,7 +17,8 @@ use planner::{Aim, Bound, Decision, RunnerUp, Status};
 use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 
 use crate::kinds::deployment::read::time::{Decider, GivenPlan, Rental, RentalChoice};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 use rates::Asked;
 
 /// Nodes of a search at most, and seconds behind them: a search that the clock ends is not the same everywhere, so that it should not.
@@ -25,9 +26,12 @@ const NODES: i32 = 50_000;
 const SECONDS: f64 = 120.0;
 
 impl Kind for Rental {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|choice| choice.name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|choice| choice.name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -244,7 +248,8 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
     let of_policy = |name: &str| name.split('@').next().unwrap_or_default().to_owned();
     let gain = |(row, choice): (&PolicyResult, &RentalChoice)| {
         let same = |other: &&(&PolicyResult, &RentalChoice)| {
-            other.1.budget_usd_per_hour == choice.budget_usd_per_hour && of_policy(&other.1.name) == scenario.baseline
+            other.1.budget_usd_per_hour == choice.budget_usd_per_hour
+                && of_policy(&other.1.name) == scenario.head.baseline
         };
         let pairs: Vec<(&PolicyResult, &RentalChoice)> = results.iter().zip(&scenario.choices).collect();
         let base = pairs.iter().find(same).and_then(|(row, _)| worth(row))?;
@@ -262,7 +267,7 @@ fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunRe
         columns,
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 

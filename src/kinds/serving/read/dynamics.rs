@@ -159,6 +159,7 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
             from,
             to,
             bytes_per_s: link.gb_per_s.map(|rate| rate * 1e9),
+            wire: None,
             latency_s: link.latency_s,
             wire_ratio: ratio,
             pack_s_per_token: pack,

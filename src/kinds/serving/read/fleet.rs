@@ -286,7 +286,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             role: read.role,
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
             scaling: read.scaling.clone(),
-            failures: read.failures.map(|failures| Failures { seed: serving.seed, ..failures }),
+            failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
         });
         divides(reader, serving, tp);
     }

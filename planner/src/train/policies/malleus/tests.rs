@@ -5,7 +5,7 @@ use good_lp::{Expression, ProblemVariables, constraint, variable};
 use hw::Rank;
 use proptest::prelude::*;
 use train::Workload;
-use train::layout::{ContextExchange, Layout};
+use train::layout::{ContextExchange, Layout, Zero};
 use train::problem::Execution;
 use train::straggler::Straggler;
 

@@ -107,7 +107,7 @@ pub fn planned(scenario: &Rental, choice: &RentalChoice, decided: &Decided) -> P
         .runner_up()
         .map(|other| json!({ "about": second(problem, &other.plan), "makespan_s": other.objective }));
     let json = json!({
-        "schema": SCHEMA, "scenario": scenario.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
+        "schema": SCHEMA, "scenario": scenario.head.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
         "budget_usd_per_hour": problem.budget_usd_per_hour, "offers": offers, "replicas": replicas,
         "usd_per_hour": plan.usd_per_hour, "makespan_s": plan.makespan_s, "bound_s": decision.bound(),
         "gap_ratio": decision.gap(), "status": decision.status.name(), "binding": decision.limit, "runner_up": runner_up,

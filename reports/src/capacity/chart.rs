@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
-use crate::capacity::{Capacity, Headroom};
-use crate::quantity::float_of;
+use super::{Capacity, Headroom};
+use crate::quantity::{escape, float_of};
+use crate::svg::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
 
 const LEFT: f64 = 76.0;
 const TOP: f64 = 40.0;
@@ -127,7 +127,7 @@ pub fn front(capacity: &Capacity) -> String {
         let _ = writeln!(
             out,
             "<path d=\"M{left} {px_y}H{right}M{px_x} {bottom}V{top}\" stroke=\"{colour}\" stroke-opacity=\".5\"/><circle cx=\"{px_x}\" cy=\"{px_y}\" r=\"{ring}\" fill=\"{colour}\"><title>{}</title></circle>",
-            super::escape(&point.name)
+            escape(&point.name)
         );
     }
     let entries: Vec<(&str, &str)> =
