@@ -37,17 +37,17 @@ const ELSEWHERE: [(&str, &str, &str); 8] = [
     (
         "rental",
         "deployment",
-        "write `kind = \"deployment\"`: `[inventory]` says what may be rented, `[objective]` what counts",
+        "write `kind = \"deployment\"`: `[inventory]` says what may be rented, `is = \"time\"` in `[objective]` what counts",
     ),
     (
         "pool",
         "deployment",
-        "write `kind = \"deployment\"`: `[inventory]` says which nodes there are, `[[inventory.region]]` how far apart",
+        "write `kind = \"deployment\"`: `[inventory]` says which nodes there are and how far apart, `is = \"throughput\"` in `[objective]` what counts",
     ),
     (
         "phases",
         "deployment",
-        "write `kind = \"deployment\"`: `[inventory]` says which groups there are, a policy splits the phases",
+        "write `kind = \"deployment\"`: `[inventory]` says which machines there are, `is = \"goodput\"` in `[objective]` what counts, a policy splits the phases",
     ),
 ];
 

@@ -137,11 +137,6 @@ impl<'f> Reader<'f> {
         self.root.get(key)?.as_str()
     }
 
-    /// The word of a key of a section, left where it is.
-    pub fn peek_word(&self, section: &str, key: &str) -> Option<&str> {
-        self.root.get(section)?.as_table()?.get(key)?.as_str()
-    }
-
     /// A key of a section, as it is written, and where; left where it is.
     pub fn peek_in(&self, section: &str, key: &str) -> Option<(String, Place)> {
         let value = self.root.get(section)?.as_table()?.get(key)?;

@@ -24,6 +24,17 @@ pub struct Offer {
     pub quote: String,
     /// Region.
     pub region: u32,
+    /// How its replicas are lost, where the provider takes them back.
+    pub losses: Option<Losses>,
+}
+
+/// Random losses of what is rented without a promise.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Losses {
+    /// Mean seconds until a replica is lost.
+    pub mtbf_s: f64,
+    /// Mean seconds until it is back.
+    pub mttr_s: f64,
 }
 
 impl Offer {
@@ -38,6 +49,7 @@ impl Offer {
             usd_per_hour,
             quote: String::new(),
             region: 0,
+            losses: None,
         }
     }
 

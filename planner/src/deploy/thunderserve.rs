@@ -13,12 +13,14 @@ pub mod bound;
 pub mod colocated;
 mod group;
 pub mod played;
+mod rented;
 pub mod replay;
 mod search;
 mod transport;
 
 pub use colocated::Replica;
 pub use group::Stage;
+pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};
 
 use engine::model::Model;

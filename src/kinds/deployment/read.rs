@@ -33,9 +33,10 @@ const OBJECTIVES: [Objective; 3] = [Objective::Time, Objective::Goodput, Objecti
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Box<dyn Kind>> {
-    let word = reader.peek_word("objective", "is").unwrap_or(WORDS[0]);
+    let word = reader.peek_in("objective", "is").map_or_else(String::new, |(word, _)| word);
     // A word that does not exist is found where the section is read, as that of the first objective.
-    let objective = WORDS.iter().position(|known| *known == word).map_or(Objective::Time, |at| OBJECTIVES[at]);
+    let known = WORDS.iter().position(|known| word.trim_matches('"') == *known);
+    let objective = known.map_or(Objective::Time, |at| OBJECTIVES[at]);
     match objective {
         Objective::Time => boxed(time::read(reader, source, folder, overrides)),
         Objective::Goodput => boxed(goodput::read(reader, source, folder, overrides)),

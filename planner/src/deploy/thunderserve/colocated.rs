@@ -23,7 +23,8 @@ const LEFT_MAX: usize = 20_000;
 /// A target that limits nothing, seconds.
 const LIFTED_S: f64 = 1e9;
 
-fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
+/// The fastest replica on these GPUs; `None` where none meets the targets.
+pub(super) fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
     let all = group::layouts(task, n_gpus).into_iter();
     let rated = all.map(|stages| Replica { requests_per_s: group::colocated_rate(task, &stages), stages });
     let best = rated.reduce(|a, b| if b.requests_per_s > a.requests_per_s { b } else { a });

@@ -101,16 +101,15 @@ impl Groups {
 /// The machines of a task: GPUs of one type in one node each.
 #[must_use]
 pub fn machines(task: &Task) -> Vec<deployment::Machine> {
-    let offers = &task.machines.offers;
-    let machine = |(at, offer): (usize, &Offer)| deployment::Machine {
-        name: offer.name.clone(),
+    let machine = |(at, machine): (usize, &Offer)| deployment::Machine {
+        name: machine.name.clone(),
         gpu: task.gpu(at).name.clone(),
-        n_gpus: offer.n_available,
-        gpus_per_node: offer.n_available.max(1),
+        n_gpus: machine.n_available,
+        gpus_per_node: machine.n_available.max(1),
         memory: Some(task.gpu(at).memory),
-        usd_per_gpu_hour: None,
+        usd_per_gpu_hour: Some(machine.usd_per_hour).filter(|usd| *usd > 0.0),
     };
-    offers.iter().enumerate().map(machine).collect()
+    task.machines.offers.iter().enumerate().map(machine).collect()
 }
 
 /// Groups as a deployment for requests of at most so many tokens; groups without requests are left out.
@@ -118,7 +117,7 @@ pub fn machines(task: &Task) -> Vec<deployment::Machine> {
 pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> Placed {
     let n_layers = u32::try_from(task.model.n_layers).expect("fewer than 2^32 layers");
     let mut all = Placed::new(&task.model.name, n_layers, machines(task));
-    let mut taken = vec![0; task.machines.offers.len()];
+    let mut taken = vec![0; task.n_machines()];
     let mut position = vec![0; groups.groups.len()];
     for (at, stages) in groups.groups.iter().enumerate() {
         let Some(role) = groups.role(at) else { continue };
@@ -186,7 +185,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
 
 /// What lies between two groups whose layers are mostly on these machines: pairs of the same machines share a wire.
 fn link(task: &Task, (from, to): (u32, u32), ends: (usize, usize)) -> Link {
-    let n = task.machines.offers.len();
+    let n = task.n_machines();
     Link {
         from: Some(from),
         to: Some(to),

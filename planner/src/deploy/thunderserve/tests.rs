@@ -367,6 +367,25 @@ fn a_slower_rate_meets_more_targets() {
     assert!(strict <= rate);
 }
 
+#[test]
+fn renting_on_machines_is_between_equal_replicas_and_any_replicas() {
+    // Mélange has one replica per machine type and quarters of the requests, the program any replicas of one machine, `mixed` any at all.
+    for (input, output) in [(1024, 128), (512, 128)] {
+        let mut task = four_and_four(40.0, input, output, 20.0);
+        task.machines.offers.iter_mut().zip([0.55, 0.4]).for_each(|(offer, usd)| offer.usd_per_hour = usd);
+        let rate = |replicas: Vec<Replica>| replicas.iter().map(|replica| replica.requests_per_s).sum::<f64>();
+        let program = rate(cost_efficiency(&task).expect("a plan"));
+        let alike = rate(colocated::per_machine(&task).expect("meaning"));
+        let any = rate(colocated::mixed(&task).expect("meaning"));
+        assert!(alike <= program * (1.0 + 1e-6) && program <= any * (1.0 + 1e-6), "{alike}, {program}, {any}");
+        let quarters = rate(melange(&task).expect("a plan"));
+        assert!(quarters <= program * (1.0 + 1e-6), "{quarters}, {program}");
+        assert!(program <= bound::colocated(&task) * (1.0 + 1e-9));
+    }
+    let why = cost_efficiency(&four_and_four(40.0, 512, 128, 20.0)).expect_err("nothing has a price");
+    assert_eq!(why.to_string(), "price of `a40` must be above 0 $/h, found 0");
+}
+
 /// A pool of up to three machines with small GPUs, 2 to 5 in all, and links from slow to fast; Llama-3-8B takes 16 GB.
 fn any_pool() -> impl Strategy<Value = Task> {
     let kinds = [gpu("a", 24.0, 1008.0, 80.0), gpu("b", 48.0, 696.0, 150.0), gpu("c", 20.0, 600.0, 60.0)];

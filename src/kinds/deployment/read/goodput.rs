@@ -31,6 +31,10 @@ pub enum Method {
     DistServe,
     /// Phases on any groups.
     ThunderServe,
+    /// Replicas of both phases by the program of renting.
+    CostEfficiency,
+    /// Replicas of both phases by Mélange.
+    Melange,
     /// The plan for all GPUs when some are lost, with nothing changed.
     Stale,
     /// The same with flipped phases: no weight is loaded again.
@@ -47,6 +51,12 @@ pub static METHODS: &[(&str, Method, &str)] = &[
     ),
     ("distserve", Method::DistServe, "prefill and decode on different groups of the same machine (arXiv:2401.09670)"),
     ("thunderserve", Method::ThunderServe, "prefill and decode on any groups, by tabu search (arXiv:2502.09334)"),
+    (
+        "cost-efficiency",
+        Method::CostEfficiency,
+        "replicas of one machine each and their shares by one mixed-integer program (arXiv:2502.00722)",
+    ),
+    ("melange", Method::Melange, "the smallest replica of every machine, requests in quarters (arXiv:2404.14527)"),
     ("thunderserve-stale", Method::Stale, "what a loss leaves of ThunderServe's plan"),
     (
         "thunderserve-flip",

@@ -1,7 +1,7 @@
 //! `[inventory]`: GPU types with counts, and as far as an objective heeds them their prices, regions and links.
 
 use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu};
-use planner::deploy::inventory::{Inventory, Link, Network, Offer};
+use planner::deploy::inventory::{Inventory, Link, Losses, Network, Offer};
 
 use super::Objective;
 use crate::diagnostic::Code;
@@ -71,6 +71,7 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     let n_gpus_per_machine = if is_single { 1 } else { small(section.count("gpus_per_machine", Some(8), 1..=1024).0) };
     let region = if objective == Objective::Time { 0 } else { small(section.count("region", Some(0), 0..=1000).0) };
     let (usd_per_hour, quote) = if is_single { (0.0, String::new()) } else { price(&mut section, objective) };
+    let losses = if objective == Objective::Time { losses(&mut section) } else { None };
     let gpu = match (&named, objective) {
         (Some((name, at)), Objective::Goodput) => Some(figures(&mut section, name, at.clone())?),
         (Some((name, _)), _) => hw::catalog::gpu(name),
@@ -78,7 +79,19 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     };
     section.finish();
     let (name, at) = named?;
-    Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region }, at))
+    Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, losses }, at))
+}
+
+/// Mean times until a replica is lost, and until it is back; both or neither.
+fn losses(section: &mut Section<'_>) -> Option<Losses> {
+    let given = [section.has("mtbf_s"), section.has("mttr_s")];
+    let (mtbf_s, mttr_s) = (section.number("mtbf_s", 1.0, 1.0..=1e9), section.number("mttr_s", 1.0, 0.0..=1e9));
+    match given {
+        [true, false] => section.missing("mttr_s", "mean seconds until a lost replica is back"),
+        [false, true] => section.missing("mtbf_s", "mean seconds until a replica is lost"),
+        _ => {}
+    }
+    given[0].then_some(Losses { mtbf_s, mttr_s })
 }
 
 /// Dollars per GPU and hour with provider and date; 0 where nothing is rented.

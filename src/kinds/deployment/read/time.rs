@@ -8,8 +8,10 @@ use std::path::Path;
 use engine::Model;
 use planner::deploy::inventory::Inventory;
 use planner::deploy::policies::{POLICIES, RentalPolicy};
+use planner::deploy::simulated::Arriving;
 use planner::deploy::throughput::{Lengths, Parallel};
 use planner::deploy::{Configuration, Demand};
+use serve::metrics::Slo;
 use toml_span::value::ValueInner;
 
 pub use super::given::GivenPlan;
@@ -21,7 +23,7 @@ use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
 
-const SECTIONS: [&str; 6] = ["inventory", "objective", "requests", "engine", "policies", "expect"];
+const SECTIONS: [&str; 7] = ["inventory", "objective", "requests", "engine", "play", "policies", "expect"];
 /// How one replica of an enumerated configuration lies on its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deployed {
@@ -69,6 +71,8 @@ pub struct Rental {
     pub head: Head,
     /// GPU types.
     pub inventory: Inventory,
+    /// How requests come when a plan is played beyond its replay.
+    pub play: Option<Arriving>,
     /// Models, where configurations are enumerated.
     pub models: Vec<Model>,
     /// Names of the models.
@@ -114,6 +118,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     requests.each_table("types", &mut |section| demands.push(given::demand(section)));
     requests.finish();
     let replica = replica::replica(reader.section("engine"));
+    let play = play(reader.section("play"), head.seed);
     let budgets = budgets(reader.section("objective"));
     let (choices, baseline, gap) = policies(reader.section("policies"), &plans, &budgets);
     let expectations = expect::read(reader.section("expect"));
@@ -137,11 +142,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         let what = "`[[plans]]` name configurations, and the scenario gives none";
         reader.find(Finding::error(Code::WrongPlan, None, what).help("write `[[configurations]]` with their rates"));
     }
+    let rates = matches!(configurations, Configurations::Enumerated(_)).then_some(replica.rates);
+    unplayed(reader, play.as_ref(), &stock.inventory, rates);
     (reader.n_errors() == before).then_some(())?;
     let given::Work { demands, lengths, models: model_names } = work;
     Some(Rental {
         head: Head { baseline, expectations, ..head },
         inventory: stock.inventory,
+        play,
         models,
         model_names,
         demands,
@@ -152,6 +160,40 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         choices,
         gap,
     })
+}
+
+/// `[play]`: requests that come one by one, and what clients allow; `None` without the section.
+fn play(mut section: Section<'_>, seed: u64) -> Option<Arriving> {
+    if !section.is_given() {
+        return None;
+    }
+    let per_s = required(&mut section, "rate_per_s", 1e-6..=1e6, "requests of all types that arrive per second");
+    let mut limit = |key| {
+        let seconds = section.number(key, f64::NAN, 1e-6..=1e6);
+        (!seconds.is_nan()).then(|| hw::Seconds::new(seconds))
+    };
+    let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
+    section.finish();
+    Some(Arriving { per_s, slo, seed })
+}
+
+/// Finds what would be ignored: losses that nobody plays, and plays of given rates, which no engine stands behind.
+fn unplayed(reader: &mut Reader<'_>, play: Option<&Arriving>, inventory: &Inventory, rates: Option<Rates>) {
+    let mut find = |what: &str, help: &str| {
+        reader.find(Finding::error(Code::MissingKey, None, what.to_owned()).help(help.to_owned()));
+    };
+    if play.is_none() && inventory.offers.iter().any(|offer| offer.losses.is_some()) {
+        find(
+            "`inventory.gpus.mtbf_s` is given, and there is no `[play]`",
+            "replicas are lost while a plan is played: write `[play]` with `rate_per_s`",
+        );
+    }
+    if play.is_some() && rates != Some(Rates::Simulated) {
+        find(
+            "`[play]` is given, and rates are not simulated",
+            "an engine serves what is played: `rates = \"simulated\"` in `[engine]`, and no `[[configurations]]`",
+        );
+    }
 }
 
 /// `[objective]`: one limit or several.

@@ -76,6 +76,8 @@ struct Plan {
     most_per_s: f64,
     /// No deployment of the same kind would serve more.
     bound_per_s: f64,
+    /// No deployment at all would, whoever planned it.
+    any_bound_per_s: f64,
     n_prefill_gpus: u32,
     n_decode_gpus: u32,
     notes: Vec<String>,
@@ -94,7 +96,11 @@ impl Plan {
         let status = if is_closed { Status::Optimal } else { Status::Heuristic };
         let decided = Decision::new((), planner::Aim::RequestsPerS, self.most_per_s);
         let gap = decided.bounded(Some(Bound::plain(bound)), status).gap();
-        let figures = [("bound_requests_per_s", Some(bound)), ("gap_ratio", gap)];
+        let figures = [
+            ("bound_requests_per_s", Some(bound)),
+            ("any_bound_requests_per_s", Some(self.any_bound_per_s)),
+            ("gap_ratio", gap),
+        ];
         PlannerFacts {
             objective: Some(self.most_per_s),
             aim: Aim::RequestsPerS,
@@ -192,6 +198,14 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice) -> Result<Plan, RentalErr
             let most = bound::by_machine(&after, bound::colocated);
             of_replicas(&after, colocated::per_machine, most, wall_s)
         }
+        Method::CostEfficiency => {
+            let most = bound::by_machine(&after, bound::colocated);
+            of_replicas(&after, thunderserve::cost_efficiency, most, wall_s)
+        }
+        Method::Melange => {
+            let most = bound::by_machine(&after, bound::colocated);
+            of_replicas(&after, thunderserve::melange, most, wall_s)
+        }
         Method::HexGen => of_replicas(&after, colocated::mixed, bound::colocated(&after), wall_s),
         Method::DistServe => {
             let found = thunderserve::within_machines(&after, scenario.tabu, some, share)?;
@@ -217,6 +231,11 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice) -> Result<Plan, RentalErr
             of_deployments(&loaded, &found, most * loaded.requests_per_s, wall_s)
         }
     }
+}
+
+/// What no deployment on these machines serves, with its phases on groups of their own or together.
+fn any_bound_per_s(task: &Task) -> f64 {
+    bound::split(task).max(bound::colocated(task))
 }
 
 fn stages_words(task: &Task, stages: &[Stage]) -> String {
@@ -245,6 +264,7 @@ fn of_replicas(
         most_per_s: planned_per_s,
         fleet: Fleet::colocated(&replicas),
         bound_per_s,
+        any_bound_per_s: any_bound_per_s(task),
         n_prefill_gpus: 0,
         n_decode_gpus: 0,
         notes,
@@ -286,6 +306,7 @@ fn of_deployments(
         planned_per_s,
         most_per_s,
         bound_per_s,
+        any_bound_per_s: any_bound_per_s(task),
         n_prefill_gpus: gpus[0],
         n_decode_gpus: gpus[1],
         notes,

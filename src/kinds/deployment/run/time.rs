@@ -161,15 +161,25 @@ fn row(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> PolicyResult 
     let is_simulated = !asked.engines.is_empty();
     let replay = is_simulated
         .then(|| simulated::replay(&decided.problem, &decided.decision.plan, &scenario.lengths, &asked.engines));
+    let pair = (scenario.lengths.as_slice(), asked.engines.as_slice());
+    let played = scenario.play.filter(|_| is_simulated);
+    let played = played.map(|coming| simulated::arriving(&decided.problem, &decided.decision.plan, pair, coming));
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     PolicyResult {
         status: "ok".to_owned(),
         why: words::rented(&decided),
-        metrics: metrics(scenario, &decided, replay.as_ref()),
+        metrics: seen(played).chain(metrics(scenario, &decided, replay.as_ref())).collect(),
         planner: Some(facts(&decided)),
         measured: Measured { planner_wall_s, simulate_wall_s },
         ..empty
     }
+}
+
+/// What clients see of requests that come one by one.
+fn seen(played: Option<BTreeMap<String, f64>>) -> impl Iterator<Item = (String, f64)> {
+    const KEYS: [&str; 6] =
+        ["slo_attainment_ratio", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "requests_per_s", "n_outages"];
+    played.into_iter().flatten().filter(|(key, _)| KEYS.contains(&key.as_str()))
 }
 
 /// Figures by their keys.
