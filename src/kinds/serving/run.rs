@@ -129,6 +129,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         links: dynamics::links(scenario, choice),
         kv_bytes_per_token: dynamics::kv_bytes(scenario),
         outages: dynamics::outages(scenario, choice),
+        ..Fleet::default()
     };
     scaling::timetable(scenario, choice, &mut fleet);
     (fleet, source)

@@ -264,12 +264,7 @@ pub struct Playable {
 ///
 /// # Errors
 /// Every refusal of the checker, which would be a fault of the planner.
-pub fn playable(
-    task: &Task,
-    groups: &Groups,
-    working: Working,
-    requests: &[Request],
-) -> Result<Playable, RentalError> {
+pub fn playable(task: &Task, groups: &Groups, working: Working, requests: &[Request]) -> Result<Playable, RentalError> {
     let longest = requests.iter().map(|request| request.prompt + request.output).max().unwrap_or(1);
     let placed = placed(task, groups, working, longest);
     let machines = machines(task);

@@ -289,8 +289,11 @@ fn the_loop_agrees_with_the_replay_that_it_replaces() {
     let task = small(1024, 1, 1.0);
     let layers = task.model.n_layers;
     let stage = |machine, tp, layers| Stage { machine, tp, layers };
-    let at_load = |n, input, output, per_s: f64| played::faster(&serve::request::Requests::of(arrivals(n, input, output)), per_s).list;
-    // Prompts alone, one after another: one stage, two equal ones, three uneven ones. The same to the nanosecond, up to rounding to ticks.
+    let at_load = |n, input, output, per_s: f64| {
+        played::faster(&serve::request::Requests::of(arrivals(n, input, output)), per_s).list
+    };
+    // Prompts alone, one after another: one stage, two equal ones, three uneven ones. The replay's prompts of s tokens have s·s/2 pairs of a
+    // query and a key, the loop's s·(s + 1)/2, which is what a causal mask leaves.
     let cuts = [
         vec![stage(0, 2, layers)],
         vec![stage(0, 1, layers / 2), stage(0, 1, layers / 2)],
@@ -302,15 +305,21 @@ fn the_loop_agrees_with_the_replay_that_it_replaces() {
         for load in [0.1, 0.5, 0.8] {
             let (old, new) = both(&task, &groups, &at_load(500, 1024, 1, load / slowest));
             println!("load {load}: {} and {}", old.ttft_s, new.ttft_s);
-            assert!((old.ttft_s / new.ttft_s - 1.0).abs() < 1e-6, "load {load}: {} and {}", old.ttft_s, new.ttft_s);
+            assert!((old.ttft_s / new.ttft_s - 1.0).abs() < 1e-4, "load {load}: {} and {}", old.ttft_s, new.ttft_s);
         }
     }
     // Tokens of one request alone: the old steps attend to the keys that are there at the end, the loop to those that are there.
-    let groups = Groups { groups: vec![vec![stage(0, 2, layers)], vec![stage(1, 2, layers)]], pairs: vec![(0, 1, 1.0)] };
+    let groups =
+        Groups { groups: vec![vec![stage(0, 2, layers)], vec![stage(1, 2, layers)]], pairs: vec![(0, 1, 1.0)] };
     let (old, new) = both(&task, &groups, &at_load(1, 1024, 64, 1.0));
     let step = |context: f64| group::step_s(&task, &groups.groups[1], 1.0, context);
     println!("alone: {} and {}; steps {} and {}", old.tpot_s, new.tpot_s, step(1088.0), step(1056.0));
-    assert!((old.tpot_s - new.tpot_s - (step(1088.0) - step(1056.5))).abs() < 1e-8, "{} and {}", old.tpot_s, new.tpot_s);
+    assert!(
+        (old.tpot_s - new.tpot_s - (step(1088.0) - step(1056.5))).abs() < 1e-8,
+        "{} and {}",
+        old.tpot_s,
+        new.tpot_s
+    );
     // Many requests, both phases: within two per cent at light load, where no wire has two messages.
     for (load, within) in [(0.5, 0.02), (4.0, 0.05), (8.0, 0.2)] {
         let (old, new) = both(&task, &groups, &at_load(300, 1024, 64, load));
