@@ -212,15 +212,22 @@ impl Fleet {
             least.min(group.n_replicas)
         };
         let n_replicas: Vec<u32> = self.groups.iter().map(always).collect();
-        let mut longest = 0;
+        // Of those that serve all, that prefill, and that decode.
+        let mut longest = [0; 3];
         for (index, group) in self.groups.iter().enumerate() {
             let limits = &group.engine.limits;
             let lent = self.lending.as_ref().map_or(0, |terms| terms.lendable(index, &n_replicas));
             let own = u64::from(limits.kv_blocks / group.engine.table.lanes().ranks);
             let tokens = (own + lent) * u64::from(limits.block_tokens);
-            longest = longest.max(tokens.min(limits.context_max.into()));
+            let of_role = &mut longest[match group.role {
+                Role::Both | Role::Outputs => 0,
+                Role::Prefill => 1,
+                Role::Decode => 2,
+            }];
+            *of_role = tokens.min(limits.context_max.into()).max(*of_role);
         }
-        longest
+        let [both, prefill, decode] = longest;
+        both.max(prefill.min(decode))
     }
 
     /// Whether prompts are computed on some replicas and decoded on others.

@@ -332,10 +332,9 @@ impl Run<'_, '_> {
         self.try_again(now);
     }
 
-    /// Requests of a lost replica go elsewhere.
-    pub(super) fn send_back(&mut self, lost: Lost, now: u64) {
-        self.split.drop_handed(&lost.sending);
-        for request in lost.sending {
+    /// Sequences whose keys and values are lost where they come from are not waited for any more.
+    pub(super) fn give_up_moves(&mut self, requests: &[u32], now: u64) {
+        for &request in requests {
             if let Some(of) = self.split.moves.remove(&request) {
                 self.split.transfers.cancel(request, now);
                 let end = self.replicas[of.to as usize].forget(request, now, &mut self.records);
@@ -343,6 +342,12 @@ impl Run<'_, '_> {
                 self.collect(of.to, now);
             }
         }
+    }
+
+    /// Requests of a lost replica go elsewhere.
+    pub(super) fn send_back(&mut self, lost: Lost, now: u64) {
+        self.split.drop_handed(&lost.sending);
+        self.give_up_moves(&lost.sending, now);
         for moving in lost.unsent {
             let of = self.split.moves.remove(&moving.request).expect("a sequence that was sent here");
             self.split.transfers.cancel(moving.request, now);
