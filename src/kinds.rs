@@ -2,18 +2,12 @@
 //!
 //! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
 
-pub mod capacity;
 pub mod curriculum;
-pub mod endpoint;
-mod gone;
-pub mod long_prompt;
+pub mod deployment;
+mod elsewhere;
 pub mod memory;
 pub mod multi_task;
-pub mod phases;
-pub mod pool;
-pub mod rental;
 pub mod serving;
-pub mod sparse_decode;
 pub mod training;
 
 use std::collections::BTreeMap;
@@ -21,28 +15,21 @@ use std::path::Path;
 
 use engine::cost::Source as CostSource;
 use rayon::prelude::*;
+use reports::capacity::Capacity;
 use reports::{Column, Picture, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::diagnostic::{Code, Finding, Severity, Source};
-use crate::scenario::Overrides;
-use crate::scenario::expect::Expectation;
-use crate::scenario::reader::Reader;
-
-/// What every scenario has.
-pub struct Head<'a> {
-    /// Name of the scenario.
-    pub name: &'a str,
-    /// Names of what it compares, in order.
-    pub choices: Vec<&'a str>,
-    /// Golden figures.
-    pub expectations: &'a [Expectation],
-}
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::{Head, Overrides};
 
 /// A checked scenario that knows how to run.
 pub trait Kind: Send + Sync {
-    /// Whose it is and what it compares.
-    fn head(&self) -> Head<'_>;
+    /// Whose it is.
+    fn head(&self) -> &Head;
+
+    /// Names of what it compares, in order.
+    fn choices(&self) -> Vec<&str>;
 
     /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;
@@ -57,8 +44,8 @@ pub trait Kind: Send + Sync {
         None
     }
 
-    /// What it asks about capacity; `None` where it asks nothing.
-    fn capacity(&self) -> Option<&capacity::Question> {
+    /// The answer to what it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<Capacity> {
         None
     }
 
@@ -134,13 +121,14 @@ impl Planned {
 }
 
 /// A result with nothing in it yet but whose it is.
-fn head(name: &str, seed: u64, baseline: &str) -> RunResult {
+fn blank(head: &Head) -> RunResult {
     RunResult {
         schema: reports::SCHEMA.to_owned(),
-        scenario: name.to_owned(),
-        seed,
+        kind: head.kind.clone(),
+        scenario: head.name.clone(),
+        seed: head.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        baseline: baseline.to_owned(),
+        baseline: head.baseline.clone(),
         ..RunResult::default()
     }
 }
@@ -202,19 +190,8 @@ fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
 }
 
 /// Every kind; the first is that of a file without the word.
-pub static KINDS: &[&Card] = &[
-    &training::CARD,
-    &serving::CARD,
-    &rental::CARD,
-    &endpoint::CARD,
-    &long_prompt::CARD,
-    &sparse_decode::CARD,
-    &multi_task::CARD,
-    &pool::CARD,
-    &phases::CARD,
-    &curriculum::CARD,
-    &memory::CARD,
-];
+pub static KINDS: &[&Card] =
+    &[&training::CARD, &serving::CARD, &deployment::CARD, &multi_task::CARD, &curriculum::CARD, &memory::CARD];
 
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
@@ -238,12 +215,8 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             let asked = reader.peek("kind").unwrap_or(KINDS[0].name).to_owned();
             match KINDS.iter().find(|kind| asked == kind.name) {
                 Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
-                None if gone::find(&mut reader, &asked) => {}
                 // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
-                None => {
-                    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-                    reader.top(&[]).word("kind", 0, &names);
-                }
+                None => unknown(reader.top(&[]), &asked),
             }
         }
         Err(error) => {
@@ -255,20 +228,25 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     Checked { source, findings, scenario: scenario.filter(|_| !failed) }
 }
 
+/// Says what to write instead of a kind that is none.
+fn unknown(mut top: Section<'_>, asked: &str) {
+    let finding = top.place("kind").and_then(|at| elsewhere::finding(asked, at));
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    match finding {
+        Some(finding) => top.find(finding),
+        None => drop(top.word("kind", 0, &names)),
+    }
+}
+
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
-    let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
-    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
-    let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
-    let pools = pool::run::policies().into_iter().chain(phases::run::policies());
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
-    let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let deployment = deployment::run::policies();
+    let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(other).chain(pools);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
-    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
+    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
 }

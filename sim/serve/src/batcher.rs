@@ -4,6 +4,7 @@
 //! replica where anybody waits, and it must be a function of the replica's state alone: while the batch does not change, it is
 //! not asked again.
 
+mod one_prompt;
 mod sarathi;
 mod vllm_v0;
 mod vllm_v1;
@@ -33,7 +34,8 @@ pub trait Batcher: Sync + std::fmt::Debug {
 }
 
 /// Every batching policy.
-pub static BATCHERS: [&dyn Batcher; 3] = [&vllm_v1::VllmV1, &sarathi::Sarathi, &vllm_v0::VllmV0];
+pub static BATCHERS: [&dyn Batcher; 4] =
+    [&vllm_v1::VllmV1, &sarathi::Sarathi, &vllm_v0::VllmV0, &one_prompt::OnePrompt];
 
 /// A policy by name.
 #[must_use]

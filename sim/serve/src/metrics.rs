@@ -6,6 +6,7 @@
 
 pub mod fleet;
 pub mod lending;
+pub mod streams;
 
 use std::collections::BTreeMap;
 
@@ -138,6 +139,10 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     let busy = served.counts.iter().map(|counts| u128::from(counts.busy_ticks)).sum::<u128>();
     add("busy_ratio", fleet::ns(busy) / fleet::ns(paid));
+    let stages = served.counts.iter().map(|counts| u128::from(counts.stage_ticks)).sum::<u128>();
+    if stages > 0 {
+        add("bubble_ratio", 1.0 - fleet::ns(stages) / fleet::ns(paid));
+    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     figures

@@ -7,6 +7,7 @@
 //! or holds exactly `ceil(k / block)` blocks between iterations. Where tokens are drafted, sequences gain different numbers of tokens
 //! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
+mod flow;
 mod handover;
 mod loans;
 mod loss;
@@ -22,6 +23,7 @@ use crate::batcher::Batcher;
 use crate::kv::pool::Pool;
 use crate::request::Requests;
 use crate::step_cost::StepTable;
+use flow::Flow;
 use handover::Handover;
 pub use handover::{Moving, Role};
 use loans::Loans;
@@ -215,6 +217,8 @@ impl Composed {
 pub struct Replica<'a> {
     engine: &'a Engine,
     requests: &'a Requests,
+    /// Model that it serves.
+    model: u32,
     /// Blocks.
     pub pool: Pool,
     waiting: VecDeque<Waiting>,
@@ -243,6 +247,7 @@ pub struct Replica<'a> {
     phases: Vec<u32>,
     host_blocks_used: u32,
     handover: Handover,
+    flow: Flow,
     /// Only where replicas lend each other blocks.
     loans: Option<Box<Loans>>,
     /// Sequences that were computed elsewhere and have given no token yet, with their epochs.
@@ -276,8 +281,12 @@ pub struct Counts {
     pub n_verified: u64,
     /// Tokens that they gave.
     pub verified_tokens: u64,
+    /// Chunks of prompts computed.
+    pub n_chunks: u64,
     /// Ticks with an iteration under way.
     pub busy_ticks: u64,
+    /// Ticks that a stage computed, on average over stages; only where there are several.
+    pub stage_ticks: u64,
     /// Requests in the system, integrated over ticks.
     pub request_ticks: u128,
 }
@@ -294,6 +303,7 @@ impl<'a> Replica<'a> {
         Self {
             engine,
             requests,
+            model: 0,
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
             waiting: VecDeque::new(),
             slots: Vec::new(),
@@ -311,6 +321,7 @@ impl<'a> Replica<'a> {
             phases: vec![0; limits.block_tokens as usize],
             host_blocks_used: 0,
             handover: Handover::default(),
+            flow: Flow::default(),
             loans: None,
             firsts: Vec::new(),
             going: None,
@@ -363,6 +374,12 @@ impl<'a> Replica<'a> {
         self.n_decode
     }
 
+    /// Batches under way at once.
+    #[must_use]
+    pub const fn n_lanes(&self) -> u32 {
+        self.engine.table.lanes().n()
+    }
+
     /// Tokens of an iteration, over all lanes.
     #[must_use]
     pub const fn tokens_max(&self) -> u32 {
@@ -376,9 +393,16 @@ impl<'a> Replica<'a> {
         self.tokens_max().saturating_sub(taken)
     }
 
-    /// Tokens of one prompt in an iteration: it stays on one rank of data-parallel attention.
-    const fn chunk_max(&self) -> u32 {
-        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    /// Tokens of one prompt in an iteration after `past` tokens: it stays on one rank of data-parallel attention, and has a chunk in each
+    /// micro-batch.
+    fn chunk_max(&self, past: u32) -> u32 {
+        let (table, tokens_max) = (&self.engine.table, self.engine.limits.tokens_max);
+        let stages = table.lanes().stages;
+        if table.chunking().is_none() {
+            return tokens_max.saturating_mul(stages);
+        }
+        (0..stages)
+            .fold(0, |taken: u32, _| taken.saturating_add(table.chunk_max(past.saturating_add(taken)).min(tokens_max)))
     }
 
     /// Sequences that run at once, over all ranks.
@@ -405,6 +429,18 @@ impl<'a> Replica<'a> {
         self.pool.cached(self.requests.prefix(request)) * self.pool.prefix_tokens()
     }
 
+    /// Gives the replica its model.
+    #[must_use]
+    pub fn with_model(self, model: u32) -> Self {
+        Self { model, ..self }
+    }
+
+    /// Whether it serves the model that a request asks for.
+    #[must_use]
+    pub fn serves(&self, request: u32) -> bool {
+        self.requests.model_of(request as usize) == self.model
+    }
+
     /// Whether a request could ever run here.
     #[must_use]
     pub fn can_hold(&self, request: u32) -> bool {
@@ -414,6 +450,9 @@ impl<'a> Replica<'a> {
     /// Whether a request could ever run here, where others lend so many blocks.
     #[must_use]
     pub fn can_hold_with(&self, request: u32, borrowed: u32) -> bool {
+        if !self.serves(request) {
+            return false;
+        }
         let request = &self.requests.list[request as usize];
         let limits = self.limits();
         let tokens = u64::from(request.prompt) + u64::from(request.output);
@@ -464,7 +503,7 @@ impl<'a> Replica<'a> {
         while left > 0 && index < self.prefilling.len() {
             let id = self.prefilling[index];
             let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
             let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
             let mut is_there = true;
             while is_there && !self.pool.take(missing) {
@@ -517,7 +556,7 @@ impl<'a> Replica<'a> {
         let cached_tokens = shared * self.pool.prefix_tokens();
         let rest = target - cached_tokens;
         let is_here = self.role() != Role::Outputs;
-        let tokens = if is_here { rest.min(budget).min(self.chunk_max()) } else { 0 };
+        let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
         let is_whole = !is_here || reserve == Reserve::Whole || self.is_long(target);
         let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();

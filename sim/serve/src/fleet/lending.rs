@@ -361,13 +361,13 @@ impl Run<'_, '_> {
                 let there = placed.min(left).min(self.lending.links[lender as usize]);
                 let back = there.min(self.free(home, now)).min(self.lending.links[home as usize]);
                 self.shift(home, id, [Some(lender), None], back);
-                left -= back + self.pass_on(home, id, lender, there - back, now);
+                left -= back + self.lend_on(home, id, lender, there - back, now);
             }
         }
     }
 
     /// Other lenders take over blocks of a sequence; how many.
-    fn pass_on(&mut self, home: u32, id: u32, lender: u32, blocks: u32, now: u64) -> u32 {
+    fn lend_on(&mut self, home: u32, id: u32, lender: u32, blocks: u32, now: u64) -> u32 {
         let mut passed = 0;
         for part in self.borrow(home, blocks, now) {
             // Links carry what they can, and the one that asks back takes nothing.

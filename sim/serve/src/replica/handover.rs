@@ -12,7 +12,8 @@ use super::{Phase, Replica, Slot, Waiting};
 use crate::records::Records;
 
 /// What a replica does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Prompts and outputs.
     #[default]

@@ -311,7 +311,7 @@ impl Replica<'_> {
         let (mut left, mut blocks, mut taken) = (self.tokens_max().saturating_sub(decoding), 0, 0);
         for id in &self.prefilling {
             let slot = self.slots[*id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
             blocks += self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
             (left, taken) = (left - tokens, taken + tokens);
         }

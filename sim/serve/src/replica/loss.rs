@@ -51,6 +51,7 @@ impl Replica<'_> {
         self.newcomers.clear();
         self.ends.clear();
         self.composed.clear();
+        self.flow_stops();
         (self.n_returning, self.host_blocks_used) = (0, 0);
         (self.outstanding, self.outstanding_blocks) = (0, 0);
         if let Some(loans) = &mut self.loans {

@@ -25,9 +25,26 @@ pub(super) struct Going {
     /// Ticks that an iteration takes at least, and how many take no more.
     least: u64,
     n_least: u64,
+    /// Share of the time in which a stage computes, as part and whole.
+    stage_share: (u64, u64),
 }
 
 impl Going {
+    /// One iteration of so many ticks.
+    const fn once(start: u64, ticks: u64) -> Self {
+        Self {
+            start,
+            n_steps: 1,
+            fixed: ticks,
+            rate: 0,
+            context: 0,
+            n_decode: 0,
+            least: 0,
+            n_least: 0,
+            stage_share: (1, 1),
+        }
+    }
+
     /// Finds how many iterations the host paces.
     const fn paced(mut self) -> Self {
         let first = self.fixed + self.rate * self.context;
@@ -95,10 +112,14 @@ struct Lags {
 }
 
 impl Lags {
-    /// Lag of the micro-batch that holds the last of `n` chunk tokens.
-    fn after(&self, n: u32) -> i64 {
-        let ticks = self.interval * u64::from(((n - 1) / self.tokens).min(self.stages - 1));
-        i64::try_from(ticks).expect("below a round")
+    /// Micro-batch that holds the last of `n` chunk tokens, where they fill one after another.
+    fn index_of(&self, n: u32) -> u32 {
+        ((n - 1) / self.tokens).min(self.stages - 1)
+    }
+
+    /// Lag of a micro-batch.
+    fn behind(&self, index: u32) -> i64 {
+        i64::try_from(self.interval * u64::from(index)).expect("below a round")
     }
 }
 
@@ -172,7 +193,10 @@ impl Replica<'_> {
             records.schedule(slot.request, now - early);
         }
         self.newcomers.clear();
-        let going = self.plan(now, &composed);
+        let going = match self.flow_in(now, &composed) {
+            None => self.plan(now, &composed),
+            Some(free) => Going::once(now, free - now),
+        };
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
@@ -194,7 +218,9 @@ impl Replica<'_> {
             let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
             let context = if composed.decodes { self.context - elsewhere.keys } else { 0 };
             let n_decode = u64::from(n_decode);
-            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0 }.paced();
+            let stage_share = table.lanes().share(self.n_decode);
+            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
+                .paced();
         }
         let slot = |id: u32| &self.slots[id as usize];
         let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
@@ -206,9 +232,11 @@ impl Replica<'_> {
             n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
-        let step = table.step(&load, chunks) + composed.transfer_ticks;
+        let round = table.round(&load, chunks);
+        let stage_share = (round.stage_ticks, round.ticks.max(1));
+        let step = round.ticks + composed.transfer_ticks;
         let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
-        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0 }
+        Going { stage_share, ..Going::once(now, fixed) }
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
@@ -253,6 +281,7 @@ impl Replica<'_> {
         self.counts.busy_ticks += now - going.start;
         self.counts.n_steps += going.n_steps;
         self.counts.n_spans += 1;
+        self.count_stages(&going, now);
         if self.composed.decodes {
             self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {
@@ -263,6 +292,15 @@ impl Replica<'_> {
         self.prefilled(now, now - going.start, records);
         self.finish_ended(now, records);
         self.begin(now, records)
+    }
+
+    /// Adds up what a stage computed until now.
+    fn count_stages(&mut self, going: &Going, now: u64) {
+        if self.engine.table.lanes().stages > 1 {
+            let (part, whole) = (u128::from(going.stage_share.0), u128::from(going.stage_share.1));
+            let ticks = u128::from(now - going.start) * part / whole;
+            self.counts.stage_ticks += u64::try_from(ticks).expect("a part of the time");
+        }
     }
 
     /// Every decoding sequence has `k` tokens more.
@@ -289,10 +327,14 @@ impl Replica<'_> {
     fn prefilled(&mut self, now: u64, elapsed: u64, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let lags = self.lags(elapsed);
+        let flow_lag = self.flow_lag(now);
         let mut n_before = 0;
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
             n_before += new;
+            let last_chunk = self.last_chunk(id, new);
+            self.counts.n_chunks += u64::from(last_chunk) + 1;
+            let index = lags.map_or(0, |lags| last_chunk.max(lags.index_of(n_before)));
             let slot = &mut self.slots[id as usize];
             slot.computed += new;
             if slot.computed < slot.target {
@@ -301,8 +343,9 @@ impl Replica<'_> {
             slot.generated += 1;
             // A sequence that is computed again stays in its lane: no client sees a later token before an earlier one.
             if slot.generated == 1 {
-                slot.shift += lags.map_or(0, |lags| lags.after(n_before));
+                slot.shift += lags.map_or(0, |lags| lags.behind(index));
             }
+            slot.shift += flow_lag;
             let slot = *slot;
             self.counts.output_tokens += 1;
             records.give_first_token(slot.request, now.saturating_add_signed(slot.shift));
@@ -401,6 +444,17 @@ impl Replica<'_> {
         freed.epoch += 1;
         freed.phase = Phase::Free;
         self.free_slots.push(id);
+    }
+
+    /// Micro-batch that holds the last of `new` tokens of a prompt, where prompts are cut into chunks.
+    fn last_chunk(&self, id: u32, new: u32) -> u32 {
+        let table = &self.engine.table;
+        let (mut past, mut left, mut index) = (self.slots[id as usize].computed, new, 0);
+        while table.chunking().is_some() && left > table.chunk_max(past) && index + 1 < table.lanes().stages {
+            let chunk = table.chunk_max(past);
+            (past, left, index) = (past + chunk, left - chunk, index + 1);
+        }
+        index
     }
 
     /// Micro-batches of a round of `elapsed` ticks; `None` where all go at once.

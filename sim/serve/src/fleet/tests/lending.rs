@@ -164,6 +164,7 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
             let group = |name: &str, role| Group { role, ..Group::new(name, engine.clone(), 2) };
             let groups = vec![group("prefill", Role::Prefill), group("decode", Role::Decode)];
             let link = Link {
+                wire: None,
                 from: 0,
                 to: 1,
                 bytes_per_s: Some(1e9),
