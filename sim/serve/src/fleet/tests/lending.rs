@@ -214,7 +214,6 @@ fn mixed_requests(seed: u64) -> Requests {
 fn closed_spans_and_single_steps_agree_while_memory_is_lent_beside_every_other_option() {
     let (mut borrowed, mut moved, mut cancelled, mut preempted, mut refused, mut retried) = (0, 0, 0, 0, 0, 0);
     for seed in 0..168 {
-        eprintln!("seed {seed}");
         let requests = mixed_requests(seed);
         let serve = |spans| mixed(seed, spans).serve(&requests, by("least-memory").as_mut());
         let (closed, mut single) = (serve(Spans::Closed), serve(Spans::Stepwise));
@@ -304,7 +303,8 @@ fn groups_that_stay_apart_neither_lend_nor_borrow() {
 #[test]
 fn decode_replicas_hold_together_what_none_of_them_holds_and_prefill_replicas_wait_for_none_of_them() {
     // A prompt of 25 blocks on a prefill replica of 40 and two decode replicas of 20.
-    let group = |name: &str, blocks, n, role| Group { role, ..Group::new(name, lender("vllm-v1", blocks, Spans::Closed), n) };
+    let group =
+        |name: &str, blocks, n, role| Group { role, ..Group::new(name, lender("vllm-v1", blocks, Spans::Closed), n) };
     let requests = Requests::of(vec![Request::new(Time::ZERO, 390, 20)]);
     let serve = |prefill_blocks: u32, lending: Option<Terms>| {
         let groups = vec![group("prefill", prefill_blocks, 1, Role::Prefill), group("decode", 20, 2, Role::Decode)];
