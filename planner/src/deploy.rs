@@ -9,6 +9,7 @@
 //!
 //! Units: dollars per hour, requests, requests per second, seconds. Invariant: bad input is a named reason, never a panic.
 
+pub mod capacity;
 pub mod cost_efficiency;
 pub mod dynamo;
 pub mod helix;
@@ -23,6 +24,7 @@ pub mod simulated;
 pub mod sparse_decode;
 pub mod throughput;
 pub mod thunderserve;
+pub mod tune;
 
 use inventory::Inventory;
 use thiserror::Error;

@@ -2,6 +2,8 @@
 //!
 //! Keys are `metrics.<policy>.<metric>`, `planner.<policy>.<figure>`, `speedup_ratio.<policy>`, `status.<policy>` and `order` (policies from slow to fast).
 
+use std::collections::BTreeMap;
+
 use reports::{PolicyResult, RunResult};
 use toml_span::value::ValueInner;
 
@@ -52,6 +54,38 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
     }
     section.finish();
     expectations
+}
+
+/// Limits on metrics: `{ n_preempted = { max = 0 } }`.
+pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
+    let mut limits = Vec::new();
+    for (key, mut value) in section.rest() {
+        let at = place_of(&value);
+        let name = key.name.into_owned();
+        match holds(&name, value.take()) {
+            Some(holds @ Holds::Between(..)) => limits.push(Expectation { key: name, holds }),
+            _ => section
+                .find(Finding::error(Code::WrongExpectation, at, format!("limit `{name}` cannot be read")).help(
+                "write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 } or { near = 1.4, within = 0.1 }",
+            )),
+        }
+    }
+    section.finish();
+    limits
+}
+
+/// The first limit that metrics break, in words; one that they do not have is broken.
+#[must_use]
+pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option<String> {
+    limits.iter().find_map(|limit| {
+        let Holds::Between(low, high) = limit.holds else { return None };
+        let key = &limit.key;
+        match metrics.get(key) {
+            Some(found) if (low..=high).contains(found) => None,
+            Some(found) => Some(format!("`{key}` is {found}, allowed are {low} to {high}")),
+            None => Some(format!("there is no `{key}`")),
+        }
+    })
 }
 
 /// What a value asks; `None` where it is not one of the forms, with all of its keys and no other.

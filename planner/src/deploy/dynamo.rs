@@ -15,6 +15,7 @@
 pub mod colocated;
 pub mod forecast;
 pub mod online;
+pub mod planned;
 pub mod profile;
 
 use serve::fleet::scaler::GroupSeen;

@@ -170,10 +170,11 @@ pub fn best(question: &Question<'_>) -> Result<Best, String> {
 #[cfg(test)]
 mod tests {
     use engine::cost::roofline::Roofline;
+    use engine::cost::sparse_attention as sparse;
+    use engine::cost::sparse_attention::SparseAttention;
     use engine::play::Case;
-    use serve::long_prompt::cost::{Attention, SparseAttention};
+    use serve::long_prompt::cost::Attention;
     use serve::long_prompt::memory::Degrees;
-    use serve::long_prompt::sparse;
     use serve::step_cost::{ReplicaConfig, StepTable};
 
     use super::*;

@@ -7,11 +7,11 @@
 use engine::CostModel;
 use engine::Model;
 use engine::cost::Estimate;
+use engine::cost::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use engine::play::Case;
 use engine::task::Op;
 use hw::{Bytes, Cluster};
 use serve::decode_attention::kv_bytes_per_token;
-use serve::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use serve::step_cost::{ReplicaConfig, StepLoad, StepTable, span_of};
 
 use crate::proof::{self, Aim, Bound, Decision, Status};
@@ -298,5 +298,36 @@ mod tests {
     fn too_little_sparsity_is_refused_with_the_reason() {
         assert!(ask(0.5, &[[true; 4]], &[2]).expect_err("below the range").contains("below 0.55"));
         assert!(ask(0.5, &[[false; 4]], &[2]).is_ok(), "dense weights do not mind");
+    }
+
+    #[test]
+    fn an_engine_with_sparse_weights_decodes_as_fast_as_this_says() {
+        use engine::cost::sparse_weights::SparseLayers;
+
+        let model = engine::model::embedded("opt-66b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+        let cost = Roofline::new(&cluster);
+        for is_sparse in [[true; 4], [false, false, true, true]] {
+            let found = ask(0.8, &[is_sparse], &[2]).expect("fits");
+            let layers = SparseLayers { sparsity: 0.8, is_sparse };
+            let layer_s = |per_layer: f64| hw::Seconds::new(per_layer * f(model.n_layers));
+            let config = ReplicaConfig {
+                sparse_weights: Some(layers),
+                host_per_step: layer_s(1e-4),
+                host_per_sequence: layer_s(1e-6),
+                ..ReplicaConfig::new(&model, &cluster, 2)
+            };
+            let table = StepTable::new(&config, (64, 64), &cost, Case::Expected);
+            for way in &found.all {
+                let context = u64::from(way.batch) * (64 + 512 / 2);
+                let load = StepLoad { n_decode: way.batch, n_sampled: way.batch, context, ..StepLoad::default() };
+                let step_s = span_of(table.step(&load, std::iter::empty())).to_seconds().get();
+                assert!((step_s / way.step_s - 1.0).abs() < 1e-6, "{way:?}: engine {step_s}");
+            }
+            // Weights: this took all parameters over the GPUs, an engine has embedding and head where they are.
+            let capacity = serve::capacity::of(&config, 1.0, Bytes::ZERO).expect("fits");
+            let ratio = capacity.weights.as_f64() / found.best.plan.weights.as_f64();
+            assert!((ratio - 1.0).abs() < 5e-3, "{ratio}");
+        }
     }
 }

@@ -63,10 +63,13 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
     }
 }
 
-/// Why pipelines of their own cannot keep model states as the layout says: the optimizer is cut over all of them, parameters are whole, and
-/// gradients are reduced once.
-fn zero_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
+/// Why pipelines of their own cannot do what the layout says: the optimizer is cut over all of them, parameters are whole, gradients are
+/// reduced once, and the policy gives layers to stages.
+fn limit_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
     let execution = &problem.execution;
+    if !execution.layers.is_empty() {
+        return Some("pipelines of their own have stages that the policy cuts: leave `parallel.layers` out");
+    }
     match problem.layout.zero {
         Zero::Off => {
             Some("pipelines of their own share one optimizer, ZeRO 0 has one each: use `zero = 1` or `zero = 2`")

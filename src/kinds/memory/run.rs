@@ -1,20 +1,19 @@
 //! From a checked memory scenario to a result: every compiler on the same batches, peak by peak.
 
-mod batches;
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
 use planner::train::rematerialisation::Compiled;
+use planner::train::rematerialisation::batches::{Batch, Batches, Compiler};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 use train::tensor_graph::{OperationId, TensorGraph};
 
-use crate::kinds::memory::read::{MemoryChoice, MemoryScenario};
+use crate::costs::cost_model;
+use crate::kinds::memory::read::MemoryScenario;
 use crate::kinds::{self, Kind, Planned};
 use crate::scenario::Head;
-use batches::{Batch, Batches};
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
@@ -41,8 +40,14 @@ impl Kind for MemoryScenario {
 }
 
 impl MemoryScenario {
+    /// Batches of a size under a compiler.
+    fn play(&self, compiler: &Compiler, size: u32) -> Batches {
+        let cost = cost_model(&self.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
+        Batches::play(&self.steps, compiler, size, cost.as_ref())
+    }
+
     /// Every compiler at every batch size; the size is part of the name where there are several.
-    fn asked(&self) -> Vec<(String, &MemoryChoice, u32)> {
+    fn asked(&self) -> Vec<(String, &Compiler, u32)> {
         let is_one = self.batch_sizes.len() == 1;
         let name = |policy: &str, size: u32| if is_one { policy.to_owned() } else { format!("{policy}@{size}") };
         let sizes = self.batch_sizes.iter().flat_map(|size| self.choices.iter().map(move |choice| (choice, *size)));
@@ -52,7 +57,7 @@ impl MemoryScenario {
 
 fn result(
     scenario: &MemoryScenario,
-    asked: &[(String, &MemoryChoice, u32)],
+    asked: &[(String, &Compiler, u32)],
     results: Vec<PolicyResult>,
     source: Source,
 ) -> RunResult {
@@ -97,9 +102,9 @@ fn operation(graph: &TensorGraph, id: Option<OperationId>) -> &str {
     id.map_or("its arguments alone", |id| graph.at(id).name.as_str())
 }
 
-fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) -> (PolicyResult, Source) {
+fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (PolicyResult, Source) {
     let begun = Instant::now();
-    let batches = Batches::play(scenario, choice, size);
+    let batches = scenario.play(choice, size);
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let largest = batches.largest();
     let misses = batches.misses();
@@ -114,7 +119,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
                 shown(batch),
                 gib(batch.choice.plan.played.peak_bytes),
                 gib(batch.choice.plan.residual_bytes),
-                operation(&scenario.graph, batch.choice.plan.played.peak_at)
+                operation(&scenario.steps.graph, batch.choice.plan.played.peak_at)
             );
             ("oom", why)
         }
@@ -124,7 +129,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
                 shown(largest),
                 gib(largest.choice.plan.played.peak_bytes),
                 gib(batches.limit),
-                operation(&scenario.graph, largest.choice.plan.played.peak_at)
+                operation(&scenario.steps.graph, largest.choice.plan.played.peak_at)
             );
             ("ok", why)
         }
@@ -133,8 +138,8 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
         policy: name.to_owned(),
         status: status.to_owned(),
         why,
-        metrics: batches.metrics(scenario),
-        interval: batches.interval(scenario),
+        metrics: batches.metrics(&scenario.steps),
+        interval: batches.interval(&scenario.steps),
         planner: Some(facts(scenario, choice, &batches)),
         measured: Measured { planner_wall_s, simulate_wall_s: 0.0 },
     };
@@ -142,12 +147,12 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
 }
 
 /// Of a compiler without eviction the order is judged, by the peak of its largest batch; else the time that fitting costs.
-fn facts(scenario: &MemoryScenario, choice: &MemoryChoice, batches: &Batches) -> PlannerFacts {
+fn facts(scenario: &MemoryScenario, choice: &Compiler, batches: &Batches) -> PlannerFacts {
     let largest = batches.largest();
     let (objective, bound, aim) = if choice.manager.is_none() {
         (largest.choice.plan.played.peak_bytes, largest.order_bound_bytes, Aim::Bytes)
     } else {
-        (batches.mean_ns(scenario), batches.mean_undisturbed_ns(), Aim::Seconds)
+        (batches.mean_ns(&scenario.steps), batches.mean_undisturbed_ns(), Aim::Seconds)
     };
     let gap = hw::Tokens(objective - bound.min(objective)).as_f64() / hw::Tokens(objective.max(1)).as_f64();
     let scale = if aim == Aim::Seconds { 1e-9 } else { 1.0 };
@@ -173,7 +178,7 @@ fn facts(scenario: &MemoryScenario, choice: &MemoryChoice, batches: &Batches) ->
     }
 }
 
-fn order_note(choice: &MemoryChoice, compiled: &Compiled) -> String {
+fn order_note(choice: &Compiler, compiled: &Compiled) -> String {
     match (choice.schedule, compiled.is_proven) {
         (false, _) => "operations run as they come".to_owned(),
         (true, true) => "scheduled order, proven to need no more than the original one at any size".to_owned(),
@@ -184,12 +189,7 @@ fn order_note(choice: &MemoryChoice, compiled: &Compiled) -> String {
 }
 
 /// What may go, what went, and what would have been next best.
-fn eviction_notes(
-    scenario: &MemoryScenario,
-    choice: &MemoryChoice,
-    batches: &Batches,
-    compiled: &Compiled,
-) -> Vec<String> {
+fn eviction_notes(scenario: &MemoryScenario, choice: &Compiler, batches: &Batches, compiled: &Compiled) -> Vec<String> {
     if choice.manager.is_none() {
         return Vec::new();
     }
@@ -229,20 +229,20 @@ fn eviction_notes(
             ));
         }
     }
-    if scenario.check_ns == 0 {
+    if scenario.steps.check_ns == 0 {
         notes.push("checks on the host are taken to cost nothing".to_owned());
     }
     notes
 }
 
 /// `plan.json`: order, candidates, and what is evicted for every length of the batches.
-fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Planned {
-    let graph = &scenario.graph;
+fn planned(scenario: &MemoryScenario, name: &str, choice: &Compiler) -> Planned {
+    let graph = &scenario.steps.graph;
     let op = |id: &OperationId| graph.at(*id).name.clone();
     let tensor = |id: &train::tensor_graph::TensorId| graph.tensors[id.index()].name.clone();
     let (mut sizes, mut words) = (Vec::new(), Vec::new());
     for &size in &scenario.batch_sizes {
-        let batches = Batches::play(scenario, choice, size);
+        let batches = scenario.play(choice, size);
         let programs: Vec<_> = batches
             .compiled
             .iter()

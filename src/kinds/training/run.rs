@@ -10,7 +10,7 @@ use hw::topology::Topology;
 use planner::train::compression::{self, Choice, Question};
 use planner::train::search::space::Candidate;
 use planner::train::search::{self, Effort, Found};
-use planner::{Decision, PlanContext, PlanError};
+use planner::{Decision, PlanContext, PlanError, Policy};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::{self, Played, causes};
@@ -213,7 +213,7 @@ pub fn decide(
         problem = best.best.plan.candidate.problem(&problem);
         found = Some(best);
     }
-    let mut decision = policy.plan(&problem, &context)?;
+    let mut decision = policy.plan(&problem, &context).map_err(|error| named(policy, error))?;
     decision.plan.policy.clone_from(&choice.name);
     if !policy.weighs_stragglers() {
         decision.notes.extend(unweighed(&problem));
@@ -232,6 +232,14 @@ pub fn decide(
         decision = decision.proved_by(&found.best);
     }
     Ok(Decided { problem, decision, found })
+}
+
+/// A limit of a policy with the policy's name; what no plan could do is the problem's.
+fn named(policy: &dyn Policy, error: PlanError) -> PlanError {
+    match error {
+        PlanError::Unsupported(why) => PlanError::Unsupported(format!("`{}`: {why}", policy.card().name)),
+        other => other,
+    }
 }
 
 /// What a policy that does not weigh stragglers says of them.

@@ -145,6 +145,7 @@ pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> P
 
 const fn role_name(role: Role) -> &'static str {
     match role {
+        Role::Outputs => "outputs",
         Role::Both => "both",
         Role::Prefill => "prefill",
         Role::Decode => "decode",

@@ -96,11 +96,13 @@ impl Policy for FlexSp {
 
     fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let layout = &problem.layout;
-        if layout.dp > 1 || layout.pp > 1 || layout.exchange != ContextExchange::Ulysses || !layout.cp.is_power_of_two()
-        {
+        if layout.pp > 1 {
+            let what = "groups of mixed degree know no pipeline: use `pp = 1`";
+            return Err(PlanError::Unsupported(what.to_owned()));
+        }
+        if layout.dp > 1 || layout.exchange != ContextExchange::Ulysses || !layout.cp.is_power_of_two() {
             let all = (layout.dp * layout.cp).next_power_of_two();
-            let what =
-                format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`, no pipeline");
+            let what = format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`");
             return Err(PlanError::Unsupported(what));
         }
         // All-to-all gives every rank heads of its own.

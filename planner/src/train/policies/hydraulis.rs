@@ -14,10 +14,11 @@
 use std::collections::BTreeMap;
 
 use engine::random;
+use train::layout::{Layout, Zero};
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
 use train::{Plan, Problem};
 
-use super::zero_of_own_pipelines;
+use super::limit_of_own_pipelines;
 use crate::milp::Budget;
 use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
@@ -132,7 +133,9 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
         "pipelines of different shape know no experts"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "pipelines of different shape need `schedule = \"1f1b\"`"
-    } else if let Some(why) = zero_of_own_pipelines(problem) {
+    } else if layout.order != Layout::data_and_context(1, 1, Zero::Off, layout.exchange).order {
+        "pipelines of different shape lie on consecutive ranks, tensor fastest: leave `parallel.order` out"
+    } else if let Some(why) = limit_of_own_pipelines(problem) {
         why
     } else {
         return Ok(());

@@ -20,7 +20,7 @@ use train::plan::{MicroBatch, Place, Placement, Step};
 use train::straggler::Rates;
 use train::{Plan, Problem};
 
-use super::{all_fit, zero_of_own_pipelines};
+use super::{all_fit, limit_of_own_pipelines};
 use crate::proof::{Decision, Status};
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
@@ -170,7 +170,7 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
         "stages that are placed one by one know no experts"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "stages that are placed one by one need `schedule = \"1f1b\"`"
-    } else if let Some(why) = zero_of_own_pipelines(problem) {
+    } else if let Some(why) = limit_of_own_pipelines(problem) {
         why
     } else if layout.order[0] != Axis::Tensor || !per_node.is_multiple_of(layout.tp) {
         "tensor groups must be consecutive and whole inside a node"

@@ -1,6 +1,9 @@
 //! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows;
 //! what changes a fleet is in `dynamics.rs`.
 
+use std::path::Path;
+
+use engine::Model;
 use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
@@ -11,17 +14,22 @@ use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
-use super::{Serving, dynamics, policies};
+use super::{Serving, dynamics, policies, streams};
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::cluster;
+use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::scenario::{self, cluster};
 
 /// Equal replicas of a checked scenario.
 #[derive(Clone, Debug)]
 pub struct ServingGroup {
     /// Name in results.
     pub name: String,
+    /// Architecture.
+    pub model: Model,
+    /// Position of its model among those of all groups.
+    pub model_index: u32,
     /// Machine.
     pub cluster: Cluster,
     /// Measured profile of its GPU; `None` for the datasheet roofline.
@@ -48,11 +56,17 @@ pub struct ServingGroup {
     pub scaling: Option<ServingScaling>,
     /// How replicas fail.
     pub failures: Option<Failures>,
+    /// Whether its replicas lend memory, where any do.
+    pub lends: bool,
+    /// Whether its replicas borrow memory, where any do.
+    pub borrows: bool,
 }
 
 /// A group as it was read.
+#[derive(Clone, Debug)]
 struct Read {
     name: Option<String>,
+    model: Option<(String, Place)>,
     gpu: Option<(String, Place)>,
     at: Place,
     gpus_per_node: u32,
@@ -69,9 +83,12 @@ struct Read {
     port_gb_per_s: f64,
     scaling: Option<ServingScaling>,
     failures: Option<Failures>,
+    lends: bool,
+    borrows: bool,
 }
 
 /// What the section says.
+#[derive(Clone, Debug)]
 pub struct FleetSection {
     /// 0 takes all GPUs of the cluster.
     n_replicas: u64,
@@ -89,19 +106,55 @@ impl FleetSection {
     pub const fn has_groups(&self) -> bool {
         !self.groups.is_empty()
     }
+
+    /// The same with so many equal replicas at a price.
+    pub fn of_equal(self, n_replicas: u64, usd_per_gpu_hour: f64) -> Self {
+        Self { n_replicas, usd_per_gpu_hour: Some(usd_per_gpu_hour), ..self }
+    }
+
+    /// The same with other numbers of replicas of some groups.
+    pub fn of_groups(mut self, counts: &[(String, u64)]) -> Self {
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            let name = name_of(group, index);
+            if let Some((_, n)) = counts.iter().find(|(known, _)| *known == name) {
+                group.n_replicas = small(*n);
+            }
+        }
+        self
+    }
+}
+
+/// The scenario's model. Groups with models of their own need no `[model]`; the first one's stands in.
+pub fn model(reader: &mut Reader<'_>, fleet: &FleetSection, folder: &Path) -> Option<Model> {
+    let first = fleet.groups.first().and_then(|group| group.model.clone());
+    let is_spare = fleet.groups.iter().all(|group| group.model.is_some());
+    match first.filter(|_| is_spare && !reader.has("model")) {
+        Some((name, at)) => known_model(reader, &name, &at),
+        None => scenario::model::model(reader.section("model"), folder),
+    }
+}
+
+fn known_model(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<Model> {
+    let model = engine::model::embedded(name);
+    if model.is_none() {
+        let what = format!("unknown model `{name}`");
+        reader.find(unknown(Code::UnknownModel, what, name, engine::model::embedded_names(), at.clone()));
+    }
+    model
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
-/// stands in.
-pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes)> {
+/// stands in. With what the section says whatever the GPU is.
+pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes, Option<Tuning>)> {
     let is_spare = !fleet.groups.is_empty() && fleet.groups.iter().all(|group| group.gpu.is_some());
     if reader.has("cluster") || !is_spare {
-        return cluster::cluster(reader.section("cluster"));
+        return cluster::tuned(reader.section("cluster"))
+            .map(|(cluster, reserved, tuning)| (cluster, reserved, Some(tuning)));
     }
     let first = fleet.groups.iter().find_map(|group| group.gpu.as_ref().zip(Some(group.gpus_per_node)));
     let ((name, at), gpus_per_node) = first?;
     let gpu = known_gpu(reader, name, at)?;
-    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB)))
+    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB), None))
 }
 
 fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu> {
@@ -156,6 +209,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
 /// `[[fleet.group]]`.
 fn group(mut section: Section<'_>) -> Read {
     let (at, name, gpu) = (section.at(), section.text("name").map(|(name, _)| name), section.text("gpu"));
+    let model = section.text("model");
     let mut limit = |key, most| {
         let n = section.count(key, Some(0), 1..=most).0;
         (n > 0).then(|| small(n))
@@ -167,6 +221,7 @@ fn group(mut section: Section<'_>) -> Read {
     let role = section.word("role", 0, &Role::ALL.map(|(name, _)| name));
     let read = Read {
         name,
+        model,
         gpu,
         at,
         gpus_per_node: small(section.count("gpus_per_node", Some(8), 1..=1024).0),
@@ -183,6 +238,8 @@ fn group(mut section: Section<'_>) -> Read {
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
+        lends: section.flag("lend", true),
+        borrows: section.flag("borrow", true),
     };
     section.finish();
     read
@@ -241,13 +298,13 @@ fn name_of(group: &Read, index: usize) -> String {
 }
 
 /// Fills in groups and what is planned for them; finds what does not fit.
-pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection, cost: &Cost) {
+pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
     if fleet.groups.is_empty() {
-        one_group(reader, serving, &fleet);
+        one_group(reader, serving, fleet);
     } else {
-        several_groups(reader, serving, &fleet, cost);
+        several_groups(reader, serving, fleet, cost);
     }
-    (serving.links, serving.outages) = (fleet.links, fleet.outages);
+    (serving.links, serving.outages) = (fleet.links.clone(), fleet.outages.clone());
     for choice in &serving.choices {
         let is_named = |name: &String| serving.groups.iter().any(|group| group.name == *name);
         // Names that are unknown are found below.
@@ -258,6 +315,7 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection
             );
         }
     }
+    streams::build(reader, serving);
     dynamics::check(reader, serving);
     scaling::check(reader, serving);
     serving.free_parameters.extend(scaling::free_parameters(serving));
@@ -268,12 +326,16 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
     for (index, read) in fleet.groups.iter().enumerate() {
         let tp = read.tensor_degree.unwrap_or(serving.engine.tensor_degree);
         let Some(cluster) = cluster_of(reader, serving, read, tp) else { continue };
+        let own = read.model.as_ref().map(|(name, at)| known_model(reader, name, at));
+        let Some(model) = own.unwrap_or_else(|| Some(serving.model.clone())) else { continue };
         if read.gpu.is_none() {
             taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
         }
         let (gpu, nic) = (cluster.gpu.name.clone(), cluster.nic_bandwidth.get());
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
+            model: model.clone(),
+            model_index: 0,
             profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
             cluster,
             tensor_degree: tp,
@@ -287,8 +349,10 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
             scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
+            lends: read.lends,
+            borrows: read.borrows,
         });
-        divides(reader, serving, tp);
+        divides(reader, &model, tp);
     }
     let n_gpus = u64::from(serving.cluster.n_gpus());
     if taken > n_gpus {
@@ -331,7 +395,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     let tensor_degree = serving.engine.tensor_degree;
     let per_replica = u64::from(serving.engine.n_gpus(tensor_degree));
     let n_gpus = u64::from(serving.cluster.n_gpus());
-    divides(reader, serving, tensor_degree);
+    divides(reader, &serving.model, tensor_degree);
     let n_fit = n_gpus / per_replica;
     let n_replicas = if fleet.n_replicas == 0 { n_fit } else { fleet.n_replicas };
     if n_replicas > n_fit || n_replicas == 0 {
@@ -344,6 +408,8 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     }
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
+        model: serving.model.clone(),
+        model_index: 0,
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),
         tensor_degree,
@@ -357,15 +423,16 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
         scaling: None,
         failures: None,
+        lends: true,
+        borrows: true,
     }];
 }
 
 /// A tensor group is a whole part of the heads.
-fn divides(reader: &mut Reader<'_>, serving: &Serving, tp: u32) {
-    let heads = serving.model.n_heads;
+fn divides(reader: &mut Reader<'_>, model: &Model, tp: u32) {
+    let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(tp)) {
-        let what =
-            format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", serving.model.name);
+        let what = format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", model.name);
         reader
             .find(Finding::error(Code::UnevenDegree, None, what).help("write a power of two up to the GPUs of a node"));
     }
