@@ -13,19 +13,20 @@ pub mod bound;
 pub mod colocated;
 mod group;
 pub mod played;
+#[cfg(test)]
+mod replay;
 mod rented;
-pub mod replay;
 mod search;
 mod transport;
 
 pub use colocated::Replica;
 pub use group::Stage;
+pub use played::{Groups, Trial, Working};
 pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};
 
 use engine::model::Model;
 use hw::Gpu;
-use serve::request::Request;
 
 use super::RentalError;
 use super::inventory::Inventory;
@@ -251,7 +252,7 @@ pub struct PlayedBest {
 }
 
 /// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
-/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second. The objective is the rate when played; what the groups
+/// (`played.rs`): the plan's means hide the tails. The objective is the rate when played; what the groups
 /// serve at most by the planner's means is `stale` for all arrivals.
 ///
 /// # Errors
@@ -259,8 +260,7 @@ pub struct PlayedBest {
 pub fn plan_played(
     task: &Task,
     tabu: Tabu,
-    requests: &[Request],
-    share: f64,
+    trial: &Trial<'_>,
 ) -> Result<Decision<PlayedBest>, RentalError> {
     let mut found: Vec<(f64, PlayedBest)> = Vec::new();
     let mut why = None;
@@ -271,7 +271,7 @@ pub fn plan_played(
                 if found.iter().any(|(_, known)| known.deployment.plan.groups == deployment.plan.groups) {
                     continue;
                 }
-                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment.plan), requests, share);
+                let rate = played::rate(task, &Groups::of(&deployment.plan), trial)?;
                 found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
             }
             Err(error) => why = Some(error),
@@ -292,11 +292,10 @@ pub fn plan_played(
 pub fn within_machines(
     task: &Task,
     tabu: Tabu,
-    requests: &[Request],
-    share: f64,
+    trial: &Trial<'_>,
 ) -> Result<Vec<Decision<PlayedBest>>, RentalError> {
     task.check()?;
-    let alone = |machine: usize| plan_played(&task.alone(machine), tabu, requests, share);
+    let alone = |machine: usize| plan_played(&task.alone(machine), tabu, trial);
     let found: Vec<Decision<PlayedBest>> = (0..task.n_machines()).filter_map(|m| alone(m).ok()).collect();
     if found.is_empty() {
         return Err(RentalError::Infeasible(
