@@ -5,6 +5,7 @@
 //! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
 
 pub mod fleet;
+pub mod memory;
 pub mod streams;
 
 use std::collections::BTreeMap;
