@@ -4,4 +4,15 @@ set -eu
 cd "$(dirname "$0")"
 bash scripts/setup.sh
 if [ "$#" -eq 0 ]; then set -- run quickstart; fi
-exec cargo run --quiet --release -- "$@"
+
+program="${CARGO_TARGET_DIR:-target}/release/skrull-sim"
+quiet="--quiet"
+if [ ! -x "$program" ]; then
+  echo "Building skrull-sim for the first time: usually three minutes on two cores. Later starts take a second." >&2
+  quiet=""
+elif [ -n "$(find Cargo.toml Cargo.lock src hw sim planner calibrate reports profiles scenarios -newer "$program" -print -quit)" ]; then
+  quiet=""
+fi
+# Unquoted, so that it is no argument where it is empty. Cargo shows its own progress.
+cargo build --release --bin skrull-sim $quiet
+exec "$program" "$@"

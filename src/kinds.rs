@@ -2,14 +2,11 @@
 //!
 //! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
 
-pub mod capacity;
 pub mod curriculum;
-pub mod kv_sharing;
+pub mod deployment;
+mod elsewhere;
 pub mod memory;
 pub mod multi_task;
-pub mod phases;
-pub mod pool;
-pub mod rental;
 pub mod serving;
 pub mod training;
 
@@ -18,28 +15,21 @@ use std::path::Path;
 
 use engine::cost::Source as CostSource;
 use rayon::prelude::*;
+use reports::capacity::Capacity;
 use reports::{Column, Picture, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::diagnostic::{Code, Finding, Severity, Source};
-use crate::scenario::Overrides;
-use crate::scenario::expect::Expectation;
-use crate::scenario::reader::Reader;
-
-/// What every scenario has.
-pub struct Head<'a> {
-    /// Name of the scenario.
-    pub name: &'a str,
-    /// Names of what it compares, in order.
-    pub choices: Vec<&'a str>,
-    /// Golden figures.
-    pub expectations: &'a [Expectation],
-}
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::{Head, Overrides};
 
 /// A checked scenario that knows how to run.
 pub trait Kind: Send + Sync {
-    /// Whose it is and what it compares.
-    fn head(&self) -> Head<'_>;
+    /// Whose it is.
+    fn head(&self) -> &Head;
+
+    /// Names of what it compares, in order.
+    fn choices(&self) -> Vec<&str>;
 
     /// Runs every choice; `done` is called as each finishes. Everything outside `measured` is a function of scenario and version.
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult;
@@ -54,8 +44,8 @@ pub trait Kind: Send + Sync {
         None
     }
 
-    /// What it asks about capacity; `None` where it asks nothing.
-    fn capacity(&self) -> Option<&capacity::Question> {
+    /// The answer to what it asks about capacity; `None` where it asks nothing.
+    fn capacity(&self) -> Option<Capacity> {
         None
     }
 
@@ -131,13 +121,14 @@ impl Planned {
 }
 
 /// A result with nothing in it yet but whose it is.
-fn head(name: &str, seed: u64, baseline: &str) -> RunResult {
+fn blank(head: &Head) -> RunResult {
     RunResult {
         schema: reports::SCHEMA.to_owned(),
-        scenario: name.to_owned(),
-        seed,
+        kind: head.kind.clone(),
+        scenario: head.name.clone(),
+        seed: head.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        baseline: baseline.to_owned(),
+        baseline: head.baseline.clone(),
         ..RunResult::default()
     }
 }
@@ -199,36 +190,8 @@ fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
 }
 
 /// Every kind; the first is that of a file without the word.
-pub static KINDS: &[&Card] = &[
-    &training::CARD,
-    &serving::CARD,
-    &rental::CARD,
-    &kv_sharing::CARD,
-    &multi_task::CARD,
-    &pool::CARD,
-    &phases::CARD,
-    &curriculum::CARD,
-    &memory::CARD,
-];
-
-/// Kinds that are options of serving, with the keys that take their place.
-const FORMER: [(&str, &str); 3] = [
-    (
-        "sparse-decode",
-        "write `weights = { format = \"tiled-csl\", sparsity = 0.8 }` in `[engine]` or a variant, fixed lengths in `[trace]`, and lists of \
-         `tp`, `max_sequences` and `weights` in `[[policies.best]]`; `skrull-sim show serving/flash-llm` is an example",
-    ),
-    (
-        "long-prompt",
-        "write `chunk_tokens`, `chunk_sizes` and `prefill_attention` in `[engine]` or a variant, `prompt_tokens` in `[trace]`, \
-         `attention_flops_ratio` or `stage_ms` in `[cost]`; `skrull-sim show serving/qwen-1m` is an example",
-    ),
-    (
-        "endpoint",
-        "write `law = \"published-runs\"` in `[cost]`, `concurrency` of a held `[[trace.stream]]`, `model`, `gpu` and `tp` of a \
-         `[[fleet.group]]`, `framework` and `weights` of a variant; `skrull-sim show serving/silicon` is an example",
-    ),
-];
+pub static KINDS: &[&Card] =
+    &[&training::CARD, &serving::CARD, &deployment::CARD, &multi_task::CARD, &curriculum::CARD, &memory::CARD];
 
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
@@ -253,17 +216,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
             match KINDS.iter().find(|kind| asked == kind.name) {
                 Some(kind) => scenario = (kind.read)(&mut reader, &source, folder, overrides),
                 // Which sections there are depends on the kind: with a wrong one nothing else can be judged.
-                None if FORMER.iter().any(|(kind, _)| *kind == asked) => {
-                    let mut top = reader.top(&[]);
-                    let at = top.text("kind").and_then(|(_, at)| at);
-                    let help = FORMER.iter().find(|(kind, _)| *kind == asked).map_or("", |(_, help)| help);
-                    let what = format!("`kind = \"{asked}\"` is part of `kind = \"serving\"` now");
-                    top.find(Finding::error(Code::UnknownWord, at, what).help(help));
-                }
-                None => {
-                    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-                    reader.top(&[]).word("kind", 0, &names);
-                }
+                None => unknown(reader.top(&[]), &asked),
             }
         }
         Err(error) => {
@@ -275,17 +228,25 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
     Checked { source, findings, scenario: scenario.filter(|_| !failed) }
 }
 
+/// Says what to write instead of a kind that is none.
+fn unknown(mut top: Section<'_>, asked: &str) {
+    let finding = top.place("kind").and_then(|at| elsewhere::finding(asked, at));
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    match finding {
+        Some(finding) => top.find(finding),
+        None => drop(top.word("kind", 0, &names)),
+    }
+}
+
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let kv_sharing = kv_sharing::read::POLICIES.map(|(name, _, about)| (name, about));
-    let pools = pool::run::policies().into_iter().chain(phases::run::policies());
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
-    let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let deployment = deployment::run::policies();
+    let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = kv_sharing.into_iter().chain(pools);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
-    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
+    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
 }

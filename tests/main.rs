@@ -2,6 +2,7 @@
 
 mod capacity;
 mod codes;
+mod combinations;
 mod compare;
 mod completions;
 mod compression;
@@ -16,6 +17,7 @@ mod multi_task;
 mod paper;
 mod parallelism;
 mod rental;
+mod rooms;
 mod scaling;
 mod scenarios;
 mod serving;

@@ -16,7 +16,7 @@ fn every_scenario_runs_and_meets_its_expectations() {
         let messages = diagnostic::render(&checked.source, &checked.findings);
         let scenario = checked.scenario.unwrap_or_else(|| panic!("{messages}"));
         let result = scenario.run(&|_| {});
-        let misses = expect::misses(scenario.head().expectations, &result);
+        let misses = expect::misses(&scenario.head().expectations, &result);
         assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
         if scenario.training().is_none() {
             continue;

@@ -3,6 +3,7 @@
 //! Units: dollars per hour and per million output tokens, requests per second; an attainment is the share of requests that meet every
 //! limit. Intervals come from serving with every cost at its low and at its high end. `html` and `markdown` show the same figures.
 
+mod chart;
 mod html;
 mod markdown;
 
@@ -55,6 +56,12 @@ pub struct Load {
 pub struct Headroom {
     /// The window, in words.
     pub window: String,
+    /// Its start, seconds of the trace.
+    #[serde(default)]
+    pub from_s: f64,
+    /// Its end.
+    #[serde(default)]
+    pub to_s: f64,
     /// Requests per second of the window.
     pub requests_per_s: f64,
     /// Highest load that was served within the target; 0 where none was.
@@ -256,6 +263,8 @@ mod tests {
             chosen: Some(1),
             headroom: Some(Headroom {
                 window: "the whole trace".to_owned(),
+                from_s: 0.0,
+                to_s: 60.0,
                 requests_per_s: 5.0,
                 meets: 1.5,
                 fails: Some(1.53),

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use crate::{Column, RunResult, serving};
+use crate::view::{self, View};
+use crate::{Column, RunResult};
 
 /// Schema of `compare.json`.
 pub const SCHEMA: &str = "skrull-sim/compare/1";
@@ -113,11 +114,10 @@ fn of_training() -> Vec<Column> {
 
 /// Metrics that a result shows, the one that counts first.
 fn columns_of(run: &RunResult) -> Vec<Column> {
-    if !run.columns.is_empty() {
-        return run.columns.clone();
-    }
-    if !serving::is_serving(run) {
-        return of_training();
+    match view::of(run) {
+        View::Columns => return run.columns.clone(),
+        View::Steps => return of_training(),
+        View::Requests => {}
     }
     let has_limits = run.results.iter().any(|result| result.metrics.contains_key("goodput_requests_per_s"));
     let latencies = [("ttft_s.p99", "TTFT p99"), ("tpot_s.p99", "TPOT p99")];

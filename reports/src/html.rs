@@ -5,9 +5,10 @@
 
 use std::fmt::Write as _;
 
-use crate::quantity::{duration, percent, ratio};
-use crate::svg::{escape, gantt, length_histogram, lost_bars, memory_lines, rank_bars, speedup_bars};
+use crate::quantity::{duration, escape, percent, ratio};
+use crate::svg::{gantt, length_histogram, lost_bars, memory_lines, rank_bars, speedup_bars};
 use crate::table::{cells, footer, headings, headline};
+use crate::view::{self, View};
 use crate::{Picture, PolicyResult, RunResult, serving, shown};
 
 const STYLE: &str = "\
@@ -63,7 +64,7 @@ fn summary(out: &mut String, run: &RunResult) {
         escape(&headline(run)),
         escape(&run.version),
         lead(run),
-        if serving::is_serving(run) || !run.columns.is_empty() { "What limits it" } else { "What dominates the step" }
+        if view::of(run) == View::Steps { "What dominates the step" } else { "What limits it" }
     );
     for result in &run.results {
         let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(&result.policy), why(result));
@@ -71,12 +72,12 @@ fn summary(out: &mut String, run: &RunResult) {
     out.push_str("</dl>\n");
     table(out, run);
     let chart = speedup_bars(run);
-    let caption = if !run.columns.is_empty() {
-        format!("Gain over {}: above 1 is better.", run.baseline)
-    } else if serving::is_serving(run) {
-        format!("Goodput over that of {}; requests per second where the scenario has no limits.", run.baseline)
-    } else {
-        format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline)
+    let caption = match view::of(run) {
+        View::Columns => format!("Gain over {}: above 1 is better.", run.baseline),
+        View::Requests => {
+            format!("Goodput over that of {}; requests per second where the scenario has no limits.", run.baseline)
+        }
+        View::Steps => format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline),
     };
     figure(out, &chart, &caption);
     figure(
@@ -90,11 +91,10 @@ fn summary(out: &mut String, run: &RunResult) {
 
 /// The fastest policy in a sentence.
 fn lead(run: &RunResult) -> String {
-    if !run.columns.is_empty() {
-        return shown::lead(run);
-    }
-    if serving::is_serving(run) {
-        return serving::lead(run);
+    match view::of(run) {
+        View::Columns => return shown::lead(run),
+        View::Requests => return serving::lead(run),
+        View::Steps => {}
     }
     let Some((best, seconds)) = fastest(run) else {
         return "No policy of this scenario could run.".to_owned();
@@ -135,10 +135,10 @@ const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± t
 fn table(out: &mut String, run: &RunResult) {
     // Not a caption of the table: on a narrow screen it would scroll away with it.
     out.push_str("<h3>Results</h3>\n<p class=\"faint\" id=\"columns\">");
-    out.push_str(match run.columns.is_empty() {
-        false => shown::CAPTION,
-        true if serving::is_serving(run) => serving::CAPTION,
-        true => CAPTION,
+    out.push_str(match view::of(run) {
+        View::Columns => shown::CAPTION,
+        View::Requests => serving::CAPTION,
+        View::Steps => CAPTION,
     });
     out.push_str("</p>\n<div class=\"scroll\">\n<table aria-describedby=\"columns\">\n<thead><tr>");
     headings(run).iter().for_each(|heading| {

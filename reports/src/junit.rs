@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::svg::escape;
+use crate::quantity::escape;
 
 /// One thing that was held against a gate.
 #[derive(Clone, Debug, PartialEq, Eq)]

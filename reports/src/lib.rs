@@ -19,6 +19,7 @@ pub mod svg;
 pub mod table;
 pub mod trace;
 pub mod validation;
+mod view;
 
 use std::collections::BTreeMap;
 
@@ -128,6 +129,8 @@ pub struct Column {
 pub struct RunResult {
     /// `SCHEMA`.
     pub schema: String,
+    /// Kind of the scenario, which chooses the view.
+    pub kind: String,
     /// Scenario name.
     pub scenario: String,
     /// Seed.

@@ -142,6 +142,27 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     format!("{kept}…")
 }
 
+/// How many times as much.
+pub(crate) fn times(value: f64) -> String {
+    if value.is_finite() { format!("{}×", ratio(value)) } else { ABSENT.to_owned() }
+}
+
+/// Text made safe inside tags and quoted attributes; control characters become `?`.
+pub(crate) fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in plain(text).chars() {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,6 @@
 //! How serving results read in the table and the report: latencies, rates and limits instead of steps.
 
-use crate::quantity::{ABSENT, duration, percent, plain, rate, ratio};
-use crate::svg::escape;
-use crate::table::times;
+use crate::quantity::{ABSENT, duration, escape, percent, plain, rate, ratio, times};
 use crate::{PolicyResult, RunResult};
 
 /// Headings of the table.
@@ -12,11 +10,6 @@ pub(crate) const HEADINGS: [&str; 9] =
 /// Sentence above the table of the report.
 pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± the larger deviation of its interval, or its ends where that is larger still. Goodput: \
      requests per second that met every limit of the scenario; all completed ones where it has none.";
-
-/// Whether a run is of serving.
-pub(crate) fn is_serving(run: &RunResult) -> bool {
-    run.columns.is_empty() && run.results.iter().any(|result| result.metrics.contains_key("requests_per_s"))
-}
 
 /// Requests per second that count.
 fn worth(result: &PolicyResult) -> Option<f64> {

@@ -2,9 +2,7 @@
 //!
 //! The unit is read off the end of a key, as the contract has it, so that a new kind needs no code here.
 
-use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio};
-use crate::svg::escape;
-use crate::table::times;
+use crate::quantity::{ABSENT, duration, escape, gib, percent, plain, rate, ratio, times};
 use crate::{PolicyResult, RunResult};
 
 /// Sentence above the table of the report.

@@ -5,7 +5,6 @@
 //! Colours: Okabe and Ito, "Color Universal Design" (2008), distinct for colour-blind readers.
 
 mod bars;
-mod capacity;
 mod charts;
 mod compared;
 mod gantt;
@@ -13,7 +12,6 @@ mod lost;
 mod scatter;
 
 pub use bars::{rank_bars, speedup_bars};
-pub use capacity::{front, load_lines};
 pub use charts::{length_histogram, memory_lines};
 pub use compared::ratio_bars;
 pub use gantt::{gantt, gantt_until};
@@ -21,6 +19,8 @@ pub use lost::lost_bars;
 pub use scatter::scatter;
 
 use engine::task::Role;
+
+use crate::quantity::escape;
 
 /// Width of every picture.
 pub(crate) const WIDTH: u32 = 1100;
@@ -49,23 +49,6 @@ pub(crate) const fn colour(role: Role) -> &'static str {
         Role::Offload => "#8C8C8C",
         Role::Replan => "#332288",
     }
-}
-
-/// Text made safe inside tags and quoted attributes; control characters become `?`.
-#[must_use]
-pub fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in crate::quantity::plain(text).chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            _ => out.push(c),
-        }
-    }
-    out
 }
 
 /// Opening tag of a picture with its name for screen readers.

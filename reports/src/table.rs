@@ -4,7 +4,8 @@
 
 use std::fmt::Write as _;
 
-use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened};
+use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened, times};
+use crate::view::{self, View};
 use crate::{PolicyResult, RunResult, serving, shown};
 
 /// Widest line, in characters.
@@ -16,11 +17,10 @@ const POLICY_WIDTH_MIN: usize = 8;
 
 /// Headings, in the order of `cells`. A run with a pipeline shows its bubble where others show their imbalance.
 pub(crate) fn headings(run: &RunResult) -> Vec<String> {
-    if !run.columns.is_empty() {
-        return shown::headings(run);
-    }
-    if serving::is_serving(run) {
-        return serving::HEADINGS.map(str::to_owned).to_vec();
+    match view::of(run) {
+        View::Columns => return shown::headings(run),
+        View::Requests => return serving::HEADINGS.map(str::to_owned).to_vec(),
+        View::Steps => {}
     }
     let balance = if has_pipeline(run) { "bubble" } else { "imbalance" };
     ["policy", "status", "iteration", "speed-up", "tokens/s", "MFU", balance, "exposed", "peak mem"]
@@ -34,11 +34,10 @@ fn has_pipeline(run: &RunResult) -> bool {
 
 /// The figures of a policy as texts, in the order of `headings`.
 pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
-    if !run.columns.is_empty() {
-        return shown::cells(run, result);
-    }
-    if serving::is_serving(run) {
-        return serving::cells(run, result).to_vec();
+    match view::of(run) {
+        View::Columns => return shown::cells(run, result),
+        View::Requests => return serving::cells(run, result).to_vec(),
+        View::Steps => {}
     }
     let metric = |key: &str, show: &dyn Fn(f64) -> String| {
         result.metrics.get(key).map_or_else(|| ABSENT.to_owned(), |&value| show(value))
@@ -58,10 +57,6 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
     ]
 }
 
-pub(crate) fn times(value: f64) -> String {
-    if value.is_finite() { format!("{}×", ratio(value)) } else { ABSENT.to_owned() }
-}
-
 /// Sentences under every table: where the costs come from and how far to trust them.
 pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
@@ -79,7 +74,7 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
 
 /// Scenario, seed and baseline in a line.
 pub(crate) fn headline(run: &RunResult) -> String {
-    let ratio = if serving::is_serving(run) || !run.columns.is_empty() { "gain" } else { "speed-up" };
+    let ratio = if view::of(run) == View::Steps { "speed-up" } else { "gain" };
     format!("{} · seed {} · {ratio} relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
 }
 

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use crate::Picture;
 use crate::html::{figure, page};
+use crate::quantity::escape;
 use crate::quantity::{duration, percent, ratio};
-use crate::svg::{escape, gantt_until, scatter};
+use crate::svg::{gantt_until, scatter};
 
 /// Schema of `validation.json`.
 pub const SCHEMA: &str = "skrull-sim/validation/1";

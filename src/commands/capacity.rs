@@ -1,25 +1,19 @@
 //! `capacity`: what a fleet costs that keeps the limits of a serving scenario, as a report.
 
 use reports::capacity::{Capacity, html, markdown};
-use reports::{PolicyResult, RunResult};
 
 use super::{Failure, load, out_dir, print, threads, write};
-use crate::cli::{CapacityArgs, Format, ScenarioArgs};
+use crate::cli::{CapacityArgs, Format};
 use crate::diagnostic::Code;
 use crate::kinds;
-use crate::kinds::capacity::{Question, answer};
 use crate::scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let job = load(&args.scenario)?;
-    let question = job.capacity().ok_or_else(|| nothing_asked(job.head().name))?;
-    let ScenarioArgs { scenario, set, seed, .. } = &args.scenario;
-    let overrides = Overrides { set: set.clone(), seed: *seed };
-    let found =
-        of(scenario, &overrides, job.head().name, question).map_err(|why| Failure::input(Code::NoScenario, why))?;
-    let dir = out_dir(&args.scenario, job.head().name)?;
+    let found = job.capacity().ok_or_else(|| nothing_asked(&job.head().name))?;
+    let dir = out_dir(&args.scenario, &job.head().name)?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;
     write(&dir.join("capacity.md"), &markdown(&found))?;
@@ -45,11 +39,10 @@ pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
 pub fn capacity_of(name: &str, set: &[&str]) -> Result<Capacity, String> {
     let set: Vec<String> = set.iter().map(|text| (*text).to_owned()).collect();
     let (source, folder) = scenario::find(name)?;
-    let overrides = Overrides { set: set.clone(), ..Overrides::default() };
+    let overrides = Overrides { set, ..Overrides::default() };
     let checked = kinds::check(source, &folder, &overrides);
     let job = checked.scenario.ok_or_else(|| why(&checked.findings))?;
-    let question = job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))?;
-    of(name, &overrides, job.head().name, question)
+    job.capacity().ok_or_else(|| format!("`{name}` asks nothing about capacity"))
 }
 
 fn nothing_asked(name: &str) -> Failure {
@@ -60,32 +53,6 @@ fn nothing_asked(name: &str) -> Failure {
          `skrull-sim show serving/capacity` is one"
         ),
     )
-}
-
-/// Answers the question of a scenario that was found before.
-fn of(file: &str, overrides: &Overrides, name: &str, question: &Question) -> Result<Capacity, String> {
-    let (source, folder) = scenario::find(file)?;
-    let run = |keys: &[String]| {
-        let set = [overrides.set.clone(), keys.to_vec()].concat();
-        let overrides = Overrides { set, ..overrides.clone() };
-        let checked = kinds::check(source.clone(), &folder, &overrides);
-        let job = checked.scenario.ok_or_else(|| why(&checked.findings))?;
-        Ok::<RunResult, String>(job.run(&|_| {}))
-    };
-    let judge = |keys: &[String]| -> Result<PolicyResult, String> {
-        let row = run(keys)?.results.into_iter().next().ok_or_else(|| "nothing ran".to_owned())?;
-        if row.status == "ok" { Ok(row) } else { Err(row.why) }
-    };
-    let first =
-        run(&[format!("policies.run=['{}']", question.policy), format!("policies.baseline='{}'", question.policy)]);
-    let sources = first.map(|result| {
-        let model =
-            format!("costs of the scenario's own fleet: {} ({})", result.cost_model.profile, result.cost_model.source);
-        [vec![model], result.cost_model.free_parameters].concat()
-    });
-    let per_token = "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
-    let sources = [sources.unwrap_or_default(), vec![per_token.to_owned()]].concat();
-    Ok(answer(name, question, sources, &judge))
 }
 
 /// The first error in a sentence.

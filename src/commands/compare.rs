@@ -86,7 +86,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
         }
     }
     if let Some(baseline) = &args.baseline {
-        let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.head().choices).collect();
+        let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
         if !known.contains(&baseline.as_str()) {
             let near = crate::diagnostic::nearest(baseline, known)
                 .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));

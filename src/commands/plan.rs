@@ -9,13 +9,13 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let scenario = load(&args.scenario)?;
     let head = scenario.head();
-    let choice = chosen(args, &head.choices)?;
+    let choice = chosen(args, &scenario.choices())?;
     let Some(planned) = scenario.plan(choice) else {
         let what = format!("there is nothing to decide in `{}`\n  = `skrull-sim run` takes every kind", head.name);
         return Err(Failure::input(Code::WrongKind, what));
     };
     let planned = planned.map_err(|why| Failure::Gate(format!("error: policy `{choice}` has no plan: {why}")))?;
-    let path = out_dir(&args.scenario, head.name)?.join("plan.json");
+    let path = out_dir(&args.scenario, &head.name)?.join("plan.json");
     write(&path, &planned.file.unwrap_or_else(|| format!("{:#}\n", planned.json)))?;
     let how = planned.how.unwrap_or_else(|| format!("by `{choice}`"));
     let words = planned.words.strip_suffix('\n').unwrap_or(&planned.words);

@@ -21,17 +21,17 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
-    let bar = progress(args, head.choices.len());
+    let bar = progress(args, scenario.choices().len());
     let run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
     hull(args, scenario.as_ref(), &run.result)?;
-    let dir = out_dir(&args.scenario, head.name)?;
+    let dir = out_dir(&args.scenario, &head.name)?;
     save(&run, &dir)?;
     show(args, &run.result, &dir)?;
-    judge(args, head.expectations, &run.result)
+    judge(args, &head.expectations, &run.result)
 }
 
 fn json(result: &RunResult) -> Result<String, Failure> {

@@ -15,7 +15,7 @@ use super::{Failure, load_training, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::diagnostic::Code;
 use crate::gate::Gate;
-use crate::hardware::{self, Planned};
+use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
 
@@ -29,7 +29,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     if !args.device.unchecked {
         device.check_kernels().map_err(|error| failed(&error))?;
     }
-    let dir = out_dir(&args.scenario, &scenario.name)?;
+    let dir = out_dir(&args.scenario, &scenario.head.name)?;
     let known = known(args, &scenario, device.as_mut(), &dir)?;
     let scenario = Scenario { profile: Some(known.profile.clone()), ..scenario };
     let cost = pipeline::cost_model(&scenario);
@@ -129,7 +129,7 @@ fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Pro
 
 /// A plan, what the device did with it, and how that compares.
 struct Ran {
-    planned: Planned,
+    planned: PlannedStep,
     predicted: Timeline,
     execution: Execution,
     validation: Validation,
@@ -144,7 +144,7 @@ fn execute_all(
 ) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = Report {
         schema: reports::validation::SCHEMA.to_owned(),
-        scenario: scenario.name.clone(),
+        scenario: scenario.head.name.clone(),
         seed: scenario.problem.seed,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         device: format!("{} ({})", device.facts().name, device.facts().driver),
@@ -158,7 +158,7 @@ fn execute_all(
             Err(why) => report.failed.push((policy, why)),
         }
     }
-    let planned: Vec<&Planned> = predicted.iter().map(|(_, planned)| planned).collect();
+    let planned: Vec<&PlannedStep> = predicted.iter().map(|(_, planned)| planned).collect();
     let (executions, failed) = hardware::run_in_turn(&planned, device, cost, args.runs, &|message| {
         bar.set_message(message);
     });

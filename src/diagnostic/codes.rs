@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 /// Declares every code once: number, name and meaning.
 macro_rules! codes {
-    ($($(#[doc = $meaning:literal])+ $name:ident = $number:literal,)+) => {
+    ($($name:ident = $number:literal, $meaning:literal;)+) => {
         /// What a finding is about, for people who look it up and for programs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Code {
-            $($(#[doc = $meaning])+ $name = $number,)+
+            $(#[doc = $meaning] $name = $number,)+
         }
 
         impl Code {
@@ -25,7 +25,7 @@ macro_rules! codes {
             #[must_use]
             pub fn meaning(self) -> &'static str {
                 match self {
-                    $(Self::$name => concat!($($meaning),+).trim_start(),)+
+                    $(Self::$name => $meaning,)+
                 }
             }
         }
@@ -33,208 +33,110 @@ macro_rules! codes {
 }
 
 codes! {
-    /// The scenario cannot be read.
-    NoScenario = 0,
-    /// The file is not valid TOML.
-    NotToml = 1,
-    /// An argument of `--set` cannot be laid over the file.
-    WrongOverride = 2,
-    /// A name that stands for a section stands for something else.
-    NotASection = 3,
-    /// Nothing has that name.
-    UnknownName = 4,
-    /// A name cannot be that of a file.
-    WrongFileName = 5,
-    /// A file that would be written is there already.
-    FileExists = 6,
-    /// No finding has that code.
-    UnknownCode = 7,
-    /// A value is of another type than its key takes.
-    WrongType = 10,
-    /// A number lies outside its range.
-    OutOfRange = 11,
-    /// A word is none of those that its key takes.
-    UnknownWord = 12,
-    /// A key that is needed is missing.
-    MissingKey = 13,
-    /// A key means nothing where it stands.
-    UnknownKey = 14,
-    /// A name cannot be part of a file's name.
-    WrongName = 15,
-    /// `policies.run` names no policy.
-    NothingRuns = 16,
-    /// The configuration of a model cannot be read.
-    UnreadableModel = 20,
-    /// The configuration of a model lacks something or contradicts itself.
-    WrongModel = 21,
-    /// No model has that name.
-    UnknownModel = 22,
-    /// No GPU of the catalogue, or of the offers, has that name.
-    UnknownGpu = 23,
-    /// A file that the scenario names cannot be read.
-    UnreadableFile = 24,
-    /// A list of lengths holds no length, or something that is none.
-    WrongLengths = 25,
-    /// No distribution or table of lengths has that name.
-    UnknownLengths = 26,
-    /// No policy of this kind of scenario has that name.
-    UnknownPolicy = 27,
-    /// Two things that are told apart by their names have the same one.
-    TwiceNamed = 28,
-    /// A baseline, or a policy that a question is about, does not run.
-    UnknownBaseline = 29,
-    /// NVLink islands do not cut a node into equal parts.
-    WrongIsland = 30,
-    /// A degree of parallelism does not divide the heads or layers of the model.
-    UnevenDegree = 31,
-    /// A policy has no parameter of that name.
-    UnknownParameter = 32,
-    /// A policy's parameter cannot have that value.
-    WrongParameter = 33,
-    /// A profile is neither shipped nor a file that can be read.
-    UnknownProfile = 34,
-    /// The text of a profile cannot be used.
-    WrongProfile = 35,
-    /// Keys that exclude each other are given together.
-    ExclusiveKeys = 36,
-    /// No cluster of the catalogue has that name.
-    UnknownCluster = 37,
-    /// No pipeline schedule has that name.
-    UnknownSchedule = 38,
-    /// The order of ranks does not name every axis once.
-    WrongRankOrder = 39,
-    /// Degrees or replicas do not fit the GPUs that there are.
-    WrongGpuCount = 40,
-    /// Ulysses cannot cut the heads of the model over so many ranks.
-    UlyssesHeads = 41,
-    /// Parameters, gradients and optimizer do not fit the memory of a GPU.
-    ModelTooLarge = 42,
-    /// A sequence is longer than a context group can hold.
-    LongSequence = 43,
-    /// A tensor group crosses NVLink islands.
-    CrossesIslands = 44,
-    /// Expert parallelism does not fit the model or the layout.
-    WrongExperts = 45,
-    /// Pipeline stages and layers do not fit each other.
-    WrongStages = 46,
-    /// A schedule with split backward passes meets sharded gradients.
-    ShardedSplitBackward = 47,
-    /// A policy's context degree does not divide its ranks.
-    WrongPolicyDegree = 48,
-    /// Groups that a planner scales cannot be planned together.
-    WrongScaling = 49,
-    /// An expectation cannot be read.
-    WrongExpectation = 50,
-    /// Times of a pipeline's passes are incomplete.
-    WrongUnits = 51,
-    /// A profile was measured on another GPU than the cluster has.
-    OtherGpu = 52,
-    /// A policy has no replica to run on.
-    NoReplica = 53,
-    /// A group has another number of shares than there are types of requests.
-    WrongShares = 54,
-    /// No group of the fleet has that name.
-    UnknownGroup = 55,
-    /// Prompts are computed where nobody decodes, or the other way round.
-    MissingRole = 57,
-    /// A policy has hash functions where the scenario compresses nothing.
-    NoCompression = 58,
-    /// Compression does not fit the model, the layout or itself.
-    WrongCompression = 59,
-    /// Shapes lie outside what the profile measured.
-    OutsideHull = 60,
-    /// Measured tables cannot be turned into a profile.
-    WrongTables = 70,
-    /// A gate cannot be read or names nothing that is compared.
-    WrongGate = 80,
-    /// The inputs of `compare` cannot be laid side by side.
-    NotComparable = 81,
-    /// A file is not the result of a run.
-    WrongResult = 82,
-    /// An argument of `--vary` cannot be read.
-    WrongVariation = 83,
-    /// A calibration ended before anything was measured.
-    NothingMeasured = 84,
-    /// A plan cannot be executed.
-    UnusablePlan = 85,
-    /// Figures of one device would be used for another.
-    OtherDevice = 86,
-    /// No device has that name.
-    UnknownDevice = 87,
-    /// The verb has nothing to do in a scenario of this kind.
-    WrongKind = 90,
-    /// A trace has lines that are no requests.
-    WrongTrace = 91,
-    /// No request is left to serve.
-    NoRequests = 92,
-    /// An iteration has fewer tokens than sequences.
-    FewTokens = 93,
-    /// Weights leave no memory for keys and values.
-    NoRoomForCache = 94,
-    /// No router has that name.
-    UnknownRouter = 95,
-    /// No format of traces has that name.
-    UnknownFormat = 96,
-    /// Requests are longer than a replica can hold.
-    LongRequests = 97,
-    /// Parallelism or drafting of an engine does not fit the model or its GPUs.
-    WrongOperation = 98,
-    /// Tokens of a trace are estimated from its text.
-    EstimatedTokens = 99,
-    /// Rates over time are out of order or end at none.
-    WrongSchedule = 100,
-    /// Requests would arrive too late to be simulated.
-    LateArrivals = 101,
-    /// Requests are to be replayed and have no arrivals.
-    NoArrivals = 102,
-    /// There is nothing to rent or nothing to serve.
-    NothingToRent = 110,
-    /// A budget is no amount of dollars per hour.
-    WrongBudget = 111,
-    /// Rates are to be found for requests of unknown length.
-    NoLengths = 113,
-    /// A configuration has other rates than there are request types.
-    WrongRates = 114,
-    /// A given plan cannot be carried out on the configurations.
-    WrongPlan = 115,
-    /// A configuration takes no GPU.
-    NoGpus = 116,
-    /// The law of a stage's time is incomplete.
-    WrongStageLaw = 120,
-    /// Sparse attention has no budget for the model.
-    NoSparseBudget = 121,
-    /// More fleets are asked for than are tried.
-    ManyFleets = 122,
-    /// Capacity is asked for without a limit to keep.
-    NoLimit = 123,
-    /// The scenario asks nothing about capacity.
-    NoQuestion = 124,
-    /// Fleets are to be compared in dollars and a group has no price.
-    NoPrice = 125,
-    /// The policies do not know models of this kind.
-    UnsupportedModel = 126,
-    /// The tables have no times for a type of node.
-    NoTimes = 130,
-    /// Tables of layer times are of another model.
-    OtherModel = 131,
-    /// A table of layer times cannot be read.
-    WrongLayerTimes = 132,
-    /// Not one layer fits a node.
-    LayerTooLarge = 133,
-    /// Ranges of layers are not one pair for each node.
-    WrongRanges = 134,
-    /// A position counts beyond what there is.
-    UnknownPosition = 140,
-    /// The machine that targets are multiples of cannot serve the model.
-    NoReference = 141,
-    /// A size cannot be read, may be below 1, or is too large.
-    WrongSize = 142,
-    /// What a compiler is told of sizes contradicts itself or the batches.
-    WrongBounds = 143,
-    /// Mastered facts cannot grow by as much, or as little, as they are calibrated to.
-    UnreachableGrowth = 160,
-    /// A matrix of transitions is none.
-    WrongMatrix = 161,
+    NoScenario = 0, "The scenario cannot be read.";
+    NotToml = 1, "The file is not valid TOML.";
+    WrongOverride = 2, "An argument of `--set` cannot be laid over the file.";
+    NotASection = 3, "A name that stands for a section stands for something else.";
+    UnknownName = 4, "Nothing has that name.";
+    WrongFileName = 5, "A name cannot be that of a file.";
+    FileExists = 6, "A file that would be written is there already.";
+    UnknownCode = 7, "No finding has that code.";
+    WrongType = 10, "A value is of another type than its key takes.";
+    OutOfRange = 11, "A number lies outside its range.";
+    UnknownWord = 12, "A word is none of those that its key takes.";
+    MissingKey = 13, "A key that is needed is missing.";
+    UnknownKey = 14, "A key means nothing where it stands.";
+    WrongName = 15, "A name cannot be part of a file's name.";
+    NothingRuns = 16, "`policies.run` names no policy.";
+    NoEffect = 17, "A key changes nothing beside the others.";
+    UnreadableModel = 20, "The configuration of a model cannot be read.";
+    WrongModel = 21, "The configuration of a model lacks something or contradicts itself.";
+    UnknownModel = 22, "No model has that name.";
+    UnknownGpu = 23, "No GPU of the catalogue, or of the offers, has that name.";
+    UnreadableFile = 24, "A file that the scenario names cannot be read.";
+    WrongLengths = 25, "A list of lengths holds no length, or something that is none.";
+    UnknownLengths = 26, "No distribution or table of lengths has that name.";
+    UnknownPolicy = 27, "No policy of this kind of scenario has that name.";
+    TwiceNamed = 28, "Two things that are told apart by their names have the same one.";
+    UnknownBaseline = 29, "A baseline, or a policy that a question is about, does not run.";
+    WrongIsland = 30, "NVLink islands do not cut a node into equal parts.";
+    UnevenDegree = 31, "A degree of parallelism does not divide the heads or layers of the model.";
+    UnknownParameter = 32, "A policy has no parameter of that name.";
+    WrongParameter = 33, "A policy's parameter cannot have that value.";
+    UnknownProfile = 34, "A profile is neither shipped nor a file that can be read.";
+    WrongProfile = 35, "The text of a profile cannot be used.";
+    ExclusiveKeys = 36, "Keys that exclude each other are given together.";
+    UnknownCluster = 37, "No cluster of the catalogue has that name.";
+    UnknownSchedule = 38, "No pipeline schedule has that name.";
+    WrongRankOrder = 39, "The order of ranks does not name every axis once.";
+    WrongGpuCount = 40, "Degrees or replicas do not fit the GPUs that there are.";
+    UlyssesHeads = 41, "Ulysses cannot cut the heads of the model over so many ranks.";
+    ModelTooLarge = 42, "Parameters, gradients and optimizer do not fit the memory of a GPU.";
+    LongSequence = 43, "A sequence is longer than a context group can hold.";
+    CrossesIslands = 44, "A tensor group crosses NVLink islands.";
+    WrongExperts = 45, "Expert parallelism does not fit the model or the layout.";
+    WrongStages = 46, "Pipeline stages and layers do not fit each other.";
+    ShardedSplitBackward = 47, "A schedule with split backward passes meets sharded gradients.";
+    WrongPolicyDegree = 48, "A policy's context degree does not divide its ranks.";
+    WrongScaling = 49, "Groups that a planner scales cannot be planned together.";
+    WrongExpectation = 50, "An expectation cannot be read.";
+    WrongUnits = 51, "Times of a pipeline's passes are incomplete.";
+    OtherGpu = 52, "A profile was measured on another GPU than the cluster has.";
+    NoReplica = 53, "A policy has no replica to run on.";
+    WrongShares = 54, "A group has another number of shares than there are types of requests.";
+    UnknownGroup = 55, "No group of the fleet has that name.";
+    MissingRole = 57, "Prompts are computed where nobody decodes, or the other way round.";
+    NoCompression = 58, "A policy has hash functions where the scenario compresses nothing.";
+    WrongCompression = 59, "Compression does not fit the model, the layout or itself.";
+    OutsideHull = 60, "Shapes lie outside what the profile measured.";
+    WrongTables = 70, "Measured tables cannot be turned into a profile.";
+    WrongGate = 80, "A gate cannot be read or names nothing that is compared.";
+    NotComparable = 81, "The inputs of `compare` cannot be laid side by side.";
+    WrongResult = 82, "A file is not the result of a run.";
+    WrongVariation = 83, "An argument of `--vary` cannot be read.";
+    NothingMeasured = 84, "A calibration ended before anything was measured.";
+    UnusablePlan = 85, "A plan cannot be executed.";
+    OtherDevice = 86, "Figures of one device would be used for another.";
+    UnknownDevice = 87, "No device has that name.";
+    WrongKind = 90, "The verb has nothing to do in a scenario of this kind.";
+    WrongTrace = 91, "A trace has lines that are no requests.";
+    NoRequests = 92, "No request is left to serve.";
+    FewTokens = 93, "An iteration has fewer tokens than sequences.";
+    NoRoomForCache = 94, "Weights leave no memory for keys and values.";
+    UnknownRouter = 95, "No router has that name.";
+    UnknownFormat = 96, "No format of traces has that name.";
+    LongRequests = 97, "Requests are longer than a replica can hold.";
+    WrongOperation = 98, "Parallelism or drafting of an engine does not fit the model or its GPUs.";
+    EstimatedTokens = 99, "Tokens of a trace are estimated from its text.";
+    WrongSchedule = 100, "Rates over time are out of order or end at none.";
+    LateArrivals = 101, "Requests would arrive too late to be simulated.";
+    NoArrivals = 102, "Requests are to be replayed and have no arrivals.";
+    WrongLending = 103, "Words about lending memory mean nothing: nobody borrows, or nobody lends.";
+    NothingToRent = 110, "There is nothing to rent or nothing to serve.";
+    WrongBudget = 111, "A budget is no amount of dollars per hour.";
+    NoLengths = 113, "Rates are to be found for requests of unknown length.";
+    WrongRates = 114, "A configuration has other rates than there are request types.";
+    WrongPlan = 115, "A given plan cannot be carried out on the configurations.";
+    NoGpus = 116, "A configuration takes no GPU.";
+    WrongStageLaw = 120, "The law of a stage's time is incomplete.";
+    NoSparseBudget = 121, "Sparse attention has no budget for the model.";
+    ManyFleets = 122, "More fleets are asked for than are tried.";
+    NoLimit = 123, "Capacity is asked for without a limit to keep.";
+    NoQuestion = 124, "The scenario asks nothing about capacity.";
+    NoPrice = 125, "Fleets are to be compared in dollars and a group has no price.";
+    UnsupportedModel = 126, "The policies do not know models of this kind.";
+    NoTimes = 130, "The tables have no times for a type of node.";
+    OtherModel = 131, "Tables of layer times are of another model.";
+    WrongLayerTimes = 132, "A table of layer times cannot be read.";
+    LayerTooLarge = 133, "Not one layer fits a node.";
+    WrongRanges = 134, "Ranges of layers are not one pair for each node.";
+    UnknownPosition = 140, "A position counts beyond what there is.";
+    NoReference = 141, "The machine that targets are multiples of cannot serve the model.";
+    WrongSize = 142, "A size cannot be read, may be below 1, or is too large.";
+    WrongBounds = 143, "What a compiler is told of sizes contradicts itself or the batches.";
+    UnreachableGrowth = 160, "Mastered facts cannot grow by as much, or as little, as they are calibrated to.";
+    WrongMatrix = 161, "A matrix of transitions is none.";
+    AskedElsewhere = 170, "Another kind has what this one asks.";
 }
 
 impl fmt::Display for Code {

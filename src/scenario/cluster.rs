@@ -1,7 +1,7 @@
 //! `[cluster]`: a named machine, or a GPU of the catalogue with nodes and network.
 
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
-use hw::{Bytes, BytesPerSecond, Cluster, Fabric};
+use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric};
 
 use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
@@ -53,41 +53,69 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
     }
 }
 
+/// What a section changes of a machine, whatever its GPU is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuning {
+    nic_gb_per_s: f64,
+    host_gb_per_s: f64,
+    oversubscription: f64,
+    memory_gib: f64,
+    algorithm: Option<CollectiveAlgorithm>,
+    fabric: Fabric,
+    /// GPUs of an NVLink island, where they are not those of a node.
+    nvlink_island: Option<u32>,
+}
+
+impl Tuning {
+    /// The machine with what the section says of it.
+    #[must_use]
+    pub fn of(&self, mut cluster: Cluster) -> Cluster {
+        if self.memory_gib > 0.0 {
+            cluster.gpu.memory = Bytes::from_gib(self.memory_gib);
+        }
+        cluster.oversubscription = self.oversubscription;
+        cluster.collective_algorithm = self.algorithm;
+        cluster.fabric = self.fabric;
+        cluster.nvlink_island = self.nvlink_island.unwrap_or(cluster.gpus_per_node);
+        if self.nic_gb_per_s > 0.0 {
+            cluster.nic_bandwidth = BytesPerSecond::new(self.nic_gb_per_s * 1e9);
+        }
+        if self.host_gb_per_s > 0.0 {
+            cluster.gpu.host_bandwidth = BytesPerSecond::new(self.host_gb_per_s * 1e9);
+        }
+        cluster
+    }
+}
+
 /// Reads the section: the cluster and the memory that is not the job's.
-pub fn cluster(mut section: Section<'_>) -> Option<(Cluster, Bytes)> {
-    let nodes = u32::try_from(section.count("nodes", None, 1..=100_000).0).expect("at most 100,000");
+pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
+    tuned(section).map(|(cluster, reserved, _)| (cluster, reserved))
+}
+
+/// The same, and what the section says whatever the GPU is.
+pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
+    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
+    let nodes = small(section.count("nodes", None, 1..=100_000).0);
     let machine = machine(&mut section, nodes);
-    let per_node = machine.as_ref().map_or(8, |cluster| u64::from(cluster.gpus_per_node));
-    let nic = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
-    let host = section.number("host_gb_per_s", 0.0, 0.001..=100_000.0);
+    let per_node = machine.as_ref().map_or(8, |cluster| cluster.gpus_per_node);
+    let nic_gb_per_s = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
+    let host_gb_per_s = section.number("host_gb_per_s", 0.0, 0.001..=100_000.0);
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
-    let memory = section.number("memory_gib", 0.0, 0.001..=100_000.0);
+    let memory_gib = section.number("memory_gib", 0.0, 0.001..=100_000.0);
     let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);
     let algorithms = [None, Some(Ring), Some(Tree), Some(Hierarchical)];
     let algorithm = algorithms[section.word("collectives", 0, &["fastest", "ring", "tree", "hierarchical"])];
     let is_fat_tree = section.word("fabric", 0, &["rail", "fat_tree"]) == 1;
-    let nodes_per_leaf =
-        u32::try_from(section.count("nodes_per_leaf", Some(4), 1..=100_000).0).expect("at most 100,000");
-    let (island, island_at) = section.count("nvlink_island", Some(per_node), 1..=1024);
-    if !per_node.is_multiple_of(island) {
+    let nodes_per_leaf = small(section.count("nodes_per_leaf", Some(4), 1..=100_000).0);
+    let fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
+    let (island, island_at) = section.count("nvlink_island", Some(per_node.into()), 1..=1024);
+    let is_whole = u64::from(per_node).is_multiple_of(island);
+    if !is_whole {
         let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
         section.find(Finding::error(Code::WrongIsland, island_at, what));
     }
     section.finish();
-    machine.filter(|_| per_node.is_multiple_of(island)).map(|mut cluster| {
-        if memory > 0.0 {
-            cluster.gpu.memory = Bytes::from_gib(memory);
-        }
-        cluster.oversubscription = oversubscription;
-        cluster.collective_algorithm = algorithm;
-        cluster.fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
-        cluster.nvlink_island = u32::try_from(island).expect("at most 1024");
-        if nic > 0.0 {
-            cluster.nic_bandwidth = BytesPerSecond::new(nic * 1e9);
-        }
-        if host > 0.0 {
-            cluster.gpu.host_bandwidth = BytesPerSecond::new(host * 1e9);
-        }
-        (cluster, Bytes::from_gib(reserved))
-    })
+    let nvlink_island = Some(small(island)).filter(|island| *island != per_node);
+    let tuning = Tuning { nic_gb_per_s, host_gb_per_s, oversubscription, memory_gib, algorithm, fabric, nvlink_island };
+    machine.filter(|_| is_whole).map(|cluster| (tuning.of(cluster), Bytes::from_gib(reserved), tuning))
 }

@@ -10,6 +10,7 @@ use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
 
 /// What the section says.
+#[derive(Clone, Debug)]
 pub struct Cost {
     /// Measured profile; `None` for the roofline.
     pub profile: Option<Profile>,

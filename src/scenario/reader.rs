@@ -90,6 +90,11 @@ impl<'f> Reader<'f> {
         Self { root, findings }
     }
 
+    /// A reader of nothing, for checks of what is put together elsewhere.
+    pub fn empty(findings: &'f mut Vec<Finding>) -> Self {
+        Self { root: Table::new(), findings }
+    }
+
     /// Lays `section.key=value` over the file.
     pub fn lay_over(&mut self, set: &[String]) {
         for item in set {
@@ -130,6 +135,26 @@ impl<'f> Reader<'f> {
     /// The text of a key before the first section, left where it is.
     pub fn peek(&self, key: &str) -> Option<&str> {
         self.root.get(key)?.as_str()
+    }
+
+    /// A key of a section, as it is written, and where; left where it is.
+    pub fn peek_in(&self, section: &str, key: &str) -> Option<(String, Place)> {
+        let value = self.root.get(section)?.as_table()?.get(key)?;
+        let text = match value.as_ref() {
+            ValueInner::String(text) => format!("\"{text}\""),
+            ValueInner::Integer(number) => number.to_string(),
+            ValueInner::Float(number) => number.to_string(),
+            ValueInner::Boolean(flag) => flag.to_string(),
+            other => other.type_str().to_owned(),
+        };
+        Some((text, place(value.span)))
+    }
+
+    /// Tables inside a section, with their places; left where they are.
+    pub fn tables_in(&self, section: &str) -> Vec<(String, Place)> {
+        let Some(table) = self.root.get(section).and_then(Value::as_table) else { return Vec::new() };
+        let tables = table.iter().filter(|(_, value)| value.as_table().is_some());
+        tables.map(|(key, value)| (key.name.to_string(), place(value.span))).collect()
     }
 
     /// Whether the file has a section, or a key before the first one, of that name.
@@ -279,6 +304,11 @@ impl Section<'_> {
     /// Whether a key is there and was not taken yet.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
+    }
+
+    /// Where a key stands that is there and was not taken yet.
+    pub fn place(&self, key: &str) -> Option<Place> {
+        self.table.get(key).map(place_of)
     }
 
     /// Of keys that exclude each other, those that are there; one from the command line stands for those of the file.

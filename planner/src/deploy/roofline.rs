@@ -64,6 +64,13 @@ impl Layer {
         }
     }
 
+    /// Seconds per pair of a query and a key where operations are what takes time, and per cached key that is read, on `d` tensor-parallel
+    /// GPUs: what `seconds` grows by.
+    pub(super) fn attention_s(&self, gpu: &Gpu, d: f64) -> (f64, f64) {
+        let per_pair = 4.0 * self.heads / (d * COMPUTE_REACHED * gpu.peak(Dtype::Bf16).get());
+        (per_pair, self.kv_bytes / (d * BANDWIDTH_REACHED * gpu.memory_bandwidth.get()))
+    }
+
     /// Seconds of a pass on `d` tensor-parallel GPUs.
     pub(super) fn seconds(&self, gpu: &Gpu, d: f64, pass: Pass) -> f64 {
         let flops = pass.tokens * (2.0 * self.active + 4.0 * pass.attended * self.heads);

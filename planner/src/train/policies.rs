@@ -1,8 +1,11 @@
 //! The table of policies: one file each, one `mod` line and one row here.
 
+use train::layout::Zero;
+use train::problem::GradientSync;
 use train::{Plan, Problem};
 
-use crate::train::policy::{Decision, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{PlanError, Policy};
 
 mod best_fit;
 mod bytescale;
@@ -42,8 +45,8 @@ pub fn named(name: &str) -> Option<&'static dyn Policy> {
 }
 
 /// A plan of a policy that knows nothing about its quality.
-fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision {
-    Decision::heuristic(Plan::new(policy, problem, steps))
+fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision<Plan> {
+    Decision::plain(Plan::new(policy, problem, steps))
 }
 
 /// Refuses a sequence that no group can hold.
@@ -57,6 +60,30 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
             problem.bucket_tokens, problem.layout.cp
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Why pipelines of their own cannot do what the layout says: the optimizer is cut over all of them, parameters are whole, gradients are
+/// reduced once, and the policy gives layers to stages.
+fn limit_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
+    let execution = &problem.execution;
+    if !execution.layers.is_empty() {
+        return Some("pipelines of their own have stages that the policy cuts: leave `parallel.layers` out");
+    }
+    match problem.layout.zero {
+        Zero::Off => {
+            Some("pipelines of their own share one optimizer, ZeRO 0 has one each: use `zero = 1` or `zero = 2`")
+        }
+        Zero::Parameters => {
+            Some("pipelines of their own hold whole parameters, ZeRO 3 does not: use `zero = 1` or `zero = 2`")
+        }
+        _ if execution.gradient_sync == GradientSync::EachMicroBatch => {
+            Some("pipelines of their own reduce gradients once: use `gradient_sync = \"overlapped\"` or `\"at_end\"`")
+        }
+        _ if execution.overlap.parameter_gather => {
+            Some("pipelines of their own gather parameters behind the optimizer: leave `overlap.parameter_gather` out")
+        }
+        _ => None,
     }
 }
 

@@ -5,6 +5,7 @@
 //! sizes of a batch and a limit. Where the scheduled order is not proven to need no more than the original one, both are compiled and the
 //! sizes decide; so no batch needs more than the original order does.
 
+pub mod batches;
 pub mod candidates;
 pub mod choice;
 pub mod order;
@@ -16,7 +17,7 @@ use train::tensor_graph::program::Program;
 use train::tensor_graph::{OperationId, TensorGraph};
 
 pub use candidates::Rules;
-pub use choice::{Choice, Manager, Way, choose};
+pub use choice::{Manager, Way, choose};
 
 /// Which parts of the work are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

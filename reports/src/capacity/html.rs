@@ -2,9 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::chart::{front, load_lines};
 use super::{Capacity, Rows, changes, fleets};
 use crate::html::{figure, page};
-use crate::svg::{escape, front, load_lines};
+use crate::quantity::escape;
 
 /// Renders the report.
 #[must_use]

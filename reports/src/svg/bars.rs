@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use engine::task::Stream;
 use hw::Time;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px, shown_ranks};
+use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px, shown_ranks};
+use crate::quantity::escape;
 use crate::quantity::{float, float_of, percent, ratio, shortened};
 use crate::trace::lane_name;
 use crate::{Picture, RunResult};

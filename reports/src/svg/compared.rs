@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, open, px};
+use super::{BLUE, ORANGE, VERMILION, WIDTH, open, px};
 use crate::comparison::{Comparison, Entry, Spread};
+use crate::quantity::escape;
 use crate::quantity::{float, float_of, ratio, shortened};
 
 const LEFT: f64 = 250.0;

@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 use engine::task::{Role, Stream};
 use hw::Time;
 
-use super::{WIDTH, colour, escape, legend, open, px, shown_ranks};
+use super::{WIDTH, colour, legend, open, px, shown_ranks};
 use crate::Picture;
+use crate::quantity::escape;
 use crate::quantity::float;
 use crate::trace::lane_name;
 

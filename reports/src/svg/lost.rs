@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use engine::cause::Cause;
 
-use super::{BLUE, ORANGE, VERMILION, WIDTH, escape, legend, open, px};
+use super::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
 use crate::RunResult;
 use crate::lost::{bound_s, causes};
+use crate::quantity::escape;
 use crate::quantity::{duration, float_of, shortened};
 
 /// Colour of a cause, as far as possible that of the role that causes it.

@@ -97,6 +97,7 @@ pub fn run() -> RunResult {
     };
     RunResult {
         schema: reports::SCHEMA.to_owned(),
+        kind: "training".to_owned(),
         scenario: "synthetic-32".to_owned(),
         seed: 7,
         version: "0.1.0".to_owned(),

@@ -4,11 +4,12 @@
 //! replica where anybody waits, and it must be a function of the replica's state alone: while the batch does not change, it is
 //! not asked again.
 
+mod one_prompt;
 mod sarathi;
 mod vllm_v0;
 mod vllm_v1;
 
-use crate::replica::{Composed, Cut, Replica};
+use crate::replica::{Composed, Cut, Replica, Reserve};
 
 /// A batching policy.
 pub trait Batcher: Sync + std::fmt::Debug {
@@ -23,12 +24,18 @@ pub trait Batcher: Sync + std::fmt::Debug {
         Cut::Chunked
     }
 
+    /// Which blocks an admitted prompt takes at once.
+    fn reserve(&self) -> Reserve {
+        Reserve::Whole
+    }
+
     /// Composes the next iteration.
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed);
 }
 
 /// Every batching policy.
-pub static BATCHERS: [&dyn Batcher; 3] = [&vllm_v1::VllmV1, &sarathi::Sarathi, &vllm_v0::VllmV0];
+pub static BATCHERS: [&dyn Batcher; 4] =
+    [&vllm_v1::VllmV1, &sarathi::Sarathi, &vllm_v0::VllmV0, &one_prompt::OnePrompt];
 
 /// A policy by name.
 #[must_use]

@@ -5,6 +5,7 @@
 //! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
 
 pub mod fleet;
+pub mod lending;
 pub mod memory;
 pub mod streams;
 
@@ -146,6 +147,18 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     figures
+}
+
+/// Adds times to the first token of requests from so many prompt tokens on, and of the shorter ones.
+pub fn by_length(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served, long_from: u32) {
+    let (mut long, mut short) = (Vec::new(), Vec::new());
+    for (request, latencies) in requests.list.iter().zip(latencies(requests, served)) {
+        let Some(latencies) = latencies else { continue };
+        let of_length = if request.prompt >= long_from { &mut long } else { &mut short };
+        of_length.push(latencies.ttft_s);
+    }
+    spread(into, "long_ttft_s", long);
+    spread(into, "short_ttft_s", short);
 }
 
 /// Whether a request meets every limit.

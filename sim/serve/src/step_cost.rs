@@ -11,6 +11,7 @@
 pub mod lanes;
 mod prefill;
 mod replica_config;
+pub mod stages;
 mod writer;
 
 pub use replica_config::{PromptKernel, ReplicaConfig};
@@ -25,6 +26,7 @@ use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use lanes::Lanes;
 use prefill::{Prefill, Rates};
+use stages::{Passage, StageLaw, Stages};
 use writer::Writer;
 
 /// Ticks of a nanosecond.
@@ -64,6 +66,8 @@ pub struct StepTable {
     drafting: Option<Drafting>,
     /// The draft model's own table, where there is one.
     draft: Option<Box<Self>>,
+    /// Times of every stage, where stages differ; they take the place of `tokens`, `decode` and `prefill`.
+    stages: Option<Stages>,
     /// Weakest source among all that was asked.
     pub source: Source,
 }
@@ -163,7 +167,8 @@ impl StepTable {
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
-        Self { tokens, head, decode, prefill, host, lanes, tokens_max, chunking: None, drafting: None, draft, source }
+        let (chunking, drafting, stages) = (None, None, None);
+        Self { tokens, head, decode, prefill, host, lanes, tokens_max, chunking, drafting, draft, stages, source }
     }
 
     /// The same with tokens that are drafted and verified.
@@ -217,14 +222,37 @@ impl StepTable {
             chunking: None,
             drafting: None,
             draft: None,
+            stages: None,
             source: Source::Measured,
         }
+    }
+
+    /// From a law of each stage, for batches of at most so many tokens.
+    #[must_use]
+    pub fn of_stages(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32, source: Source) -> Self {
+        let stages = Stages::new(laws, passage, tokens_max);
+        let lanes = stages.lanes();
+        Self { tokens: vec![0; 2], lanes, tokens_max, stages: Some(stages), source, ..Self::constant(Seconds::ZERO) }
+    }
+
+    /// Whether batches go through several stages and do not come back.
+    #[must_use]
+    pub fn flows(&self) -> bool {
+        self.stages.as_ref().is_some_and(Stages::flows)
+    }
+
+    /// Ticks of a batch of chunks at every stage, and from there to the next.
+    ///
+    /// # Panics
+    /// Where stages are alike.
+    pub fn stage_steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (u64, u64)> + 's {
+        self.stages.as_ref().expect("stages with times of their own").steps(chunks)
     }
 
     /// Chunks take what a law says on each of so many stages, in batches of at most so many tokens; tokens that are decoded take what a chunk
     /// takes but for its attention.
     #[must_use]
-    pub fn of_stages(law: &ChunkLaw, stages: u32, tokens_max: u32) -> Self {
+    pub fn of_chunks(law: &ChunkLaw, stages: u32, tokens_max: u32) -> Self {
         let whole = f64::from(stages);
         let tokens = (1..=tokens_max).map(|m| ticks_of(law.linear(m) * whole));
         Self {
@@ -322,7 +350,8 @@ impl StepTable {
     /// The same in an iteration with so many chunks.
     fn rate_in(&self, n_decode: u32, n_chunks: u32) -> u64 {
         let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.alone[2] * self.n_drafts());
-        let whole = self.decode.beside(n_chunks)[2] + drafts;
+        let alike = self.decode.beside(n_chunks)[2];
+        let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
         }
@@ -342,6 +371,10 @@ impl StepTable {
 
     /// The device but for cached tokens of decoding sequences: ticks of the largest batch.
     fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Round {
+        if let Some(stages) = &self.stages {
+            let ticks = stages.round(load, chunks, self.tokens_max);
+            return Round { ticks, stage_ticks: ticks };
+        }
         let per_sequence = u64::from(self.tokens_per_sequence());
         let n_decode = self.lanes.largest(load.n_decode);
         let decode_tokens = u64::from(n_decode) * per_sequence;

@@ -20,6 +20,9 @@ use crate::stage::{Stage, stages};
 /// Bytes of a parameter's 32-bit master copy and its two Adam moments.
 const OPTIMIZER_BYTES_PER_PARAMETER: f64 = 12.0;
 
+/// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
+pub const LAYERS_IN_PASSING: u32 = 2;
+
 /// Model states that stay on a rank for the whole step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct States {
@@ -80,10 +83,11 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
     let mut pipeline =
         Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
+    let made = |stage: &Stage| {
+        activation_bytes_per_token(&problem.shard(), stage) + score_bytes_per_pair(&problem.shard(), stage) * longest
+    };
     for (row, stage) in pipeline.activation.iter_mut().zip(&stages) {
-        let bytes = activation_bytes_per_token(&problem.shard(), stage)
-            + score_bytes_per_pair(&problem.shard(), stage) * longest;
-        row.fill(on_device(problem, bytes));
+        row.fill(on_device(problem, made(stage)));
     }
     let order = (problem.schedule.order)(&pipeline);
     let played = play(&pipeline, &order).expect("every schedule of the table can be played");
@@ -92,13 +96,28 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
             let held: Vec<Stage> =
                 (0..layout.chunks as usize).map(|chunk| stages[pipeline.stage(rank, chunk)]).collect();
             let passing = |stage: &Stage| {
-                working_bytes_per_token(&problem.shard(), stage) + buffer_bytes_per_token(&problem.shard(), stage)
+                working_bytes_per_token(&problem.shard(), stage)
+                    + buffer_bytes_per_token(&problem.shard(), stage)
+                    + in_passing(problem, stage, made(stage))
             };
             let working = held.iter().map(passing).max().unwrap_or(0);
             let logits = if held.iter().any(|stage| stage.last) { logit_bytes_per_token(&problem.shard()) } else { 0 };
             Need { states: states(problem, &held), bytes_per_token: played.peak_activation[rank] + working + logits }
         })
         .collect()
+}
+
+/// Of so many bytes of a stage's activations, those on their way to or from the host that the device holds while a pass runs.
+#[must_use]
+pub fn in_passing(problem: &Problem, stage: &Stage, bytes: u64) -> u64 {
+    let factor = problem.execution.fragmentation * problem.execution.offload;
+    if factor == 0.0 {
+        return 0;
+    }
+    let n_layers = stage.n_layers().max(1);
+    let window = f64::from(n_layers.min(LAYERS_IN_PASSING)) / f64::from(n_layers);
+    // Upwards, so that what is planned for is never less than what is held.
+    Bytes::from_f64((Bytes(bytes).as_f64() * factor * window).ceil()).0
 }
 
 /// Activation bytes as the device sees them: fragmented, and without the share that is offloaded.

@@ -32,7 +32,7 @@ pub struct Plan {
 }
 
 /// The scenario of a plan, as it was read.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Origin {
     /// Version of the planner.

@@ -14,10 +14,9 @@ use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, place_of};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use transitions::Transitions;
 
 const SECTIONS: [&str; 13] = [
@@ -138,10 +137,8 @@ pub struct TrainingSection {
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct Curriculum {
-    /// Name.
-    pub name: String,
-    /// Seed; nothing here is drawn.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Architecture.
     pub model: Model,
     /// Machine.
@@ -166,16 +163,12 @@ pub struct Curriculum {
     pub usd_per_gpu_hour: Option<f64>,
     /// Ways, in order.
     pub choices: Vec<(String, CurriculumChoice)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// What was fitted or assumed and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 impl Curriculum {
@@ -208,9 +201,7 @@ fn small(n: u64) -> u32 {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Curriculum> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let facts = facts(reader.section("facts"));
@@ -230,8 +221,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     let Transitions { retest, stages, everything } = transitions;
     let mut scenario = Curriculum {
-        name,
-        seed,
+        head: Head { baseline: run.baseline, expectations, ..head },
         model,
         cluster,
         reserved,
@@ -244,11 +234,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         search: Choice { budget_s, ..search },
         usd_per_gpu_hour,
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
-        expectations,
     };
     let before = reader.n_errors();
     cross_checks(reader, &scenario);

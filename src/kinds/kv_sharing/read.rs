@@ -11,10 +11,9 @@ use serve::request::Requests;
 
 use crate::diagnostic::{Code, Finding, Source};
 use crate::kinds::serving::read as serving;
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::run_list;
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "trace", "long", "engine", "policies", "cost", "expect"];
 
@@ -63,10 +62,8 @@ pub struct EngineSettings {
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct KvSharing {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Architecture.
     pub model: Model,
     /// Machine.
@@ -81,14 +78,10 @@ pub struct KvSharing {
     pub engine: EngineSettings,
     /// Ways, in order.
     pub choices: Vec<(String, Policy)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 fn small(n: u64) -> u32 {
@@ -97,12 +90,10 @@ fn small(n: u64) -> u32 {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<KvSharing> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
-    let requests = serving::requests::requests(reader.section("trace"), folder, seed);
+    let requests = serving::requests::requests(reader.section("trace"), folder, head.seed);
     let long = long(reader.section("long"));
     let engine = engine(reader.section("engine"));
     let mut section = reader.section("policies");
@@ -113,10 +104,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cost = cost::of_engine(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved)), (mut requests, _)) = model.zip(cluster).zip(requests)?;
-    long.lay(&mut requests, seed);
+    long.lay(&mut requests, head.seed);
     let scenario = KvSharing {
-        name,
-        seed,
+        head: Head { baseline: run.baseline, expectations, ..head },
         model,
         cluster,
         reserved,
@@ -124,10 +114,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         long_tokens: long.tokens[0],
         engine,
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
-        expectations,
     };
     cross_checks(reader, &scenario);
     Some(scenario)

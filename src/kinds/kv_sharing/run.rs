@@ -14,12 +14,16 @@ use serve::step_cost::{SECONDS_PER_TICK, StepLoad, StepTable, TICKS_PER_NS, tick
 
 use crate::costs::cost_model;
 use crate::kinds::kv_sharing::read::{KvSharing, Policy};
-use crate::kinds::{self, Head, Kind, Planned};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 impl Kind for KvSharing {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -61,7 +65,7 @@ fn name_runner_up(results: &mut [PolicyResult]) {
 
 fn result(scenario: &KvSharing, mut results: Vec<PolicyResult>, source: Source) -> RunResult {
     name_runner_up(&mut results);
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, rate);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, rate);
     RunResult {
         cost_model: CostModelFacts {
             profile: scenario.profile.as_ref().map_or_else(|| "roofline".to_owned(), |profile| profile.name.clone()),
@@ -79,7 +83,7 @@ fn result(scenario: &KvSharing, mut results: Vec<PolicyResult>, source: Source) 
         ]),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use engine::Model;
 use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
+use planner::train::rematerialisation::batches::{Compiler, Steps};
 use planner::train::rematerialisation::{Manager, Rules};
 use train::problem::{AttentionKernel, Execution};
 use train::tensor_graph::TensorGraph;
@@ -17,10 +18,9 @@ use train::tensor_graph::transformer::training_step;
 use crate::diagnostic::{Code, Finding, Source};
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section, counts};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "step", "workload", "compiler", "policies", "cost", "expect"];
 
@@ -28,19 +28,6 @@ const SECTIONS: [&str; 8] = ["model", "cluster", "step", "workload", "compiler",
 const SEQUENCE_MAX: u64 = 1_000_000;
 /// Most sequences of a batch.
 const BATCH_MAX: u32 = 1024;
-
-/// A compiler that a scenario compares.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MemoryChoice {
-    /// Edge to whose multiples sequences are padded, a program for each; 0 for one program for all sizes.
-    pub bucket_tokens: u64,
-    /// Whether operations are ordered for memory.
-    pub schedule: bool,
-    /// Who evicts; `None` where nothing is.
-    pub manager: Option<Manager>,
-    /// Memory that the step may take; 0 for all that the device has.
-    pub limit: Bytes,
-}
 
 const EVERY_RULE: &[Eviction] = &[Eviction::SizeTimesDistance, Eviction::LeastTimePerByte, Eviction::FirstFound];
 const BY_SIZE: &[Eviction] = &[Eviction::SizeTimesDistance];
@@ -55,28 +42,28 @@ const EVICTIONS: [(&str, Option<Manager>); 6] = [
     ("least-recompute", Some(Manager::Searched(EVERY_RULE))),
 ];
 
-const DYNAMIC: MemoryChoice = MemoryChoice { bucket_tokens: 0, schedule: false, manager: None, limit: Bytes(0) };
-const SCHEDULED: MemoryChoice = MemoryChoice { schedule: true, ..DYNAMIC };
+const DYNAMIC: Compiler = Compiler { bucket_tokens: 0, schedule: false, manager: None, limit: Bytes(0) };
+const SCHEDULED: Compiler = Compiler { schedule: true, ..DYNAMIC };
 /// A bucket for each multiple of this, where a scenario says nothing.
 const BUCKET_TOKENS: u64 = 256;
 
 /// Policies with what they do.
-pub const POLICIES: [(&str, MemoryChoice, &str); 5] = [
+pub const POLICIES: [(&str, Compiler, &str); 5] = [
     (
         "padded",
-        MemoryChoice { bucket_tokens: BUCKET_TOKENS, manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
+        Compiler { bucket_tokens: BUCKET_TOKENS, manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
         "a static compiler: sequences padded to buckets, a program compiled for each, memory planned from exact sizes",
     ),
     ("dynamic", DYNAMIC, "a compiler for dynamic shapes as operations come, nothing done about memory (BladeDISC)"),
     ("scheduled", SCHEDULED, "operations ordered for least memory by symbolic sizes"),
     (
         "bladedisc++",
-        MemoryChoice { manager: Some(Manager::Searched(BY_SIZE)), ..SCHEDULED },
+        Compiler { manager: Some(Manager::Searched(BY_SIZE)), ..SCHEDULED },
         "the same, and what does not fit is evicted at run time by size times distance and made again (arXiv:2412.16985)",
     ),
     (
         "least-recompute",
-        MemoryChoice { manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
+        Compiler { manager: Some(Manager::Searched(EVERY_RULE)), ..SCHEDULED },
         "the same by whichever rule of eviction computes least again for the sizes of a batch",
     ),
 ];
@@ -84,42 +71,22 @@ pub const POLICIES: [(&str, MemoryChoice, &str); 5] = [
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct MemoryScenario {
-    /// Name.
-    pub name: String,
-    /// Seed of the lengths.
-    pub seed: u64,
-    /// The step; symbols 0 and 1 are the batch and the sequence length.
-    pub graph: TensorGraph,
+    /// Whose it is.
+    pub head: Head,
+    /// The steps.
+    pub steps: Steps,
     /// Machine; one GPU of it.
     pub cluster: Cluster,
-    /// Memory of a GPU that the step may take.
-    pub room: Bytes,
-    /// Allocated over live bytes.
-    pub fragmentation: f64,
     /// Sequences of a batch, a row of each policy for each.
     pub batch_sizes: Vec<u32>,
-    /// Batches.
-    pub n_batches: usize,
-    /// Lengths, tokens; a batch takes as many as it has sequences, from the first on.
-    pub lengths: Vec<u64>,
-    /// Rules of recompute subgraphs.
-    pub rules: Rules,
-    /// Host time of a check, nanoseconds.
-    pub check_ns: u64,
-    /// Time to compile a program for new sizes, seconds.
-    pub compile_s: f64,
     /// Compilers, in order.
-    pub choices: Vec<(String, MemoryChoice)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
+    pub choices: Vec<(String, Compiler)>,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted or assumed, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// What `[step]` says.
@@ -130,7 +97,7 @@ struct Step {
 }
 
 /// What `[compiler]` says.
-struct Compiler {
+struct CompilerSection {
     symbols: [Symbol; 2],
     rules: Rules,
     bucket_tokens: u64,
@@ -144,7 +111,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let compiler = compiler(reader.section("compiler"));
     let step = step(reader.section("step"));
     let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let head = Head::of(&mut top, source, overrides);
     let given = graph::read(&mut top, &compiler.symbols);
     top.finish();
     let model =
@@ -159,32 +126,32 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         host_us: 0.0,
         execution: Execution::default(),
     };
-    let workload = workload::workload(reader.section("workload"), folder, &as_training, seed);
+    let workload = workload::workload(reader.section("workload"), folder, &as_training, head.seed);
     let run = policies(reader.section("policies"), compiler.bucket_tokens);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
     cross_checks(reader, &compiler, &step, &workload.lengths);
-    Some(MemoryScenario {
-        name,
-        seed,
+    let steps = Steps {
         graph,
         room: Bytes(cluster.gpu.memory.0.saturating_sub(reserved.0)),
-        cluster,
         fragmentation: compiler.fragmentation,
-        batch_sizes: step.batch_sizes,
         n_batches: usize::try_from(step.n_batches).expect("a range keeps it small"),
         lengths: workload.lengths,
         rules: compiler.rules,
         check_ns: hw::Span::from_seconds(hw::Seconds::new(compiler.check_us / 1e6)).as_ns(),
         compile_s: compiler.compile_s,
+    };
+    Some(MemoryScenario {
+        head: Head { baseline: run.baseline, expectations, ..head },
+        steps,
+        cluster,
+        batch_sizes: step.batch_sizes,
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters: free_parameters(&compiler, cost.sustained_flops_ratio),
-        expectations,
     })
 }
 
@@ -193,7 +160,7 @@ fn step_graph(
     reader: &mut Reader<'_>,
     given: Option<TensorGraph>,
     model: Option<&Model>,
-    compiler: &Compiler,
+    compiler: &CompilerSection,
     step: &Step,
 ) -> Option<TensorGraph> {
     let Some(model) = model else { return given };
@@ -207,7 +174,7 @@ fn step_graph(
         .ok()
 }
 
-fn free_parameters(compiler: &Compiler, sustained_flops_ratio: f64) -> Vec<String> {
+fn free_parameters(compiler: &CompilerSection, sustained_flops_ratio: f64) -> Vec<String> {
     let given = [
         ("compiler.compile_s", compiler.compile_s, 0.0),
         ("compiler.check_us", compiler.check_us, 0.0),
@@ -253,7 +220,7 @@ fn symbol(section: &mut Section<'_>, name: &str, keys: [&'static str; 3], most: 
     Symbol { name: name.to_owned(), low, high, likely }
 }
 
-fn compiler(mut section: Section<'_>) -> Compiler {
+fn compiler(mut section: Section<'_>) -> CompilerSection {
     let batch = symbol(&mut section, "batch", ["batch_min", "batch_max", "batch_likely"], u64::from(BATCH_MAX));
     let keys = ["sequence_min", "sequence_max", "sequence_likely"];
     let sequence = symbol(&mut section, "sequence", keys, SEQUENCE_MAX);
@@ -264,7 +231,7 @@ fn compiler(mut section: Section<'_>) -> Compiler {
         operations: whole(section.count("operations", Some(default.operations as u64), 1..=1000).0),
         static_bytes: section.count("static_bytes", Some(default.static_bytes), 0..=1 << 40).0,
     };
-    let compiler = Compiler {
+    let compiler = CompilerSection {
         symbols: [batch, sequence],
         rules,
         bucket_tokens: section.count("bucket_tokens", Some(BUCKET_TOKENS), 1..=SEQUENCE_MAX).0,
@@ -276,12 +243,12 @@ fn compiler(mut section: Section<'_>) -> Compiler {
     compiler
 }
 
-fn policies(mut section: Section<'_>, bucket_tokens: u64) -> RunList<MemoryChoice> {
-    let bucket = |choice: MemoryChoice| match choice.bucket_tokens {
+fn policies(mut section: Section<'_>, bucket_tokens: u64) -> RunList<Compiler> {
+    let bucket = |choice: Compiler| match choice.bucket_tokens {
         0 => choice,
-        _ => MemoryChoice { bucket_tokens, ..choice },
+        _ => Compiler { bucket_tokens, ..choice },
     };
-    let plain: Vec<(&str, MemoryChoice)> = POLICIES.iter().map(|(name, base, _)| (*name, bucket(*base))).collect();
+    let plain: Vec<(&str, Compiler)> = POLICIES.iter().map(|(name, base, _)| (*name, bucket(*base))).collect();
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, &plain)));
     let run = run_list(&mut section, plain, variants);
@@ -290,12 +257,12 @@ fn policies(mut section: Section<'_>, bucket_tokens: u64) -> RunList<MemoryChoic
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with settings of its own.
-fn variant(mut section: Section<'_>, plain: &[(&str, MemoryChoice)]) -> Option<(String, MemoryChoice)> {
+fn variant(mut section: Section<'_>, plain: &[(&str, Compiler)]) -> Option<(String, Compiler)> {
     let name = section.name();
     let words: Vec<&str> = plain.iter().map(|(name, _)| *name).collect();
     let base = plain[section.word("policy", 1, &words)].1;
     let eviction = EVICTIONS.iter().position(|(_, manager)| *manager == base.manager).unwrap_or(0);
-    let choice = MemoryChoice {
+    let choice = Compiler {
         bucket_tokens: section.count("bucket_tokens", Some(base.bucket_tokens), 0..=SEQUENCE_MAX).0,
         schedule: section.flag("schedule", base.schedule),
         manager: EVICTIONS[section.word("eviction", eviction, &EVICTIONS.map(|(word, _)| word))].1,
@@ -306,7 +273,7 @@ fn variant(mut section: Section<'_>, plain: &[(&str, MemoryChoice)]) -> Option<(
 }
 
 /// What the compiler is told of sizes holds for all batches.
-fn cross_checks(reader: &mut Reader<'_>, compiler: &Compiler, step: &Step, lengths: &[u64]) {
+fn cross_checks(reader: &mut Reader<'_>, compiler: &CompilerSection, step: &Step, lengths: &[u64]) {
     let longest = lengths.iter().max().copied().unwrap_or(1);
     if longest > SEQUENCE_MAX {
         let what = format!("the longest sequence has {longest} tokens, such a step knows {SEQUENCE_MAX}");

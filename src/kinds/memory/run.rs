@@ -1,26 +1,29 @@
 //! From a checked memory scenario to a result: every compiler on the same batches, peak by peak.
 
-mod batches;
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
-use planner::train::rematerialisation::{Choice, Compiled};
+use planner::train::rematerialisation::Compiled;
+use planner::train::rematerialisation::batches::{Batch, Batches, Compiler};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 use train::tensor_graph::{OperationId, TensorGraph};
 
-use crate::kinds::memory::read::{MemoryChoice, MemoryScenario};
-use crate::kinds::{self, Head, Kind, Planned};
-use batches::{Batch, Batches};
+use crate::costs::cost_model;
+use crate::kinds::memory::read::MemoryScenario;
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 const BYTES_PER_GIB: f64 = 1_073_741_824.0;
 
 impl Kind for MemoryScenario {
-    fn head(&self) -> Head<'_> {
-        let choices = self.choices.iter().map(|(name, _)| name.as_str()).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.choices.iter().map(|(name, _)| name.as_str()).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -37,8 +40,14 @@ impl Kind for MemoryScenario {
 }
 
 impl MemoryScenario {
+    /// Batches of a size under a compiler.
+    fn play(&self, compiler: &Compiler, size: u32) -> Batches {
+        let cost = cost_model(&self.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
+        Batches::play(&self.steps, compiler, size, cost.as_ref())
+    }
+
     /// Every compiler at every batch size; the size is part of the name where there are several.
-    fn asked(&self) -> Vec<(String, &MemoryChoice, u32)> {
+    fn asked(&self) -> Vec<(String, &Compiler, u32)> {
         let is_one = self.batch_sizes.len() == 1;
         let name = |policy: &str, size: u32| if is_one { policy.to_owned() } else { format!("{policy}@{size}") };
         let sizes = self.batch_sizes.iter().flat_map(|size| self.choices.iter().map(move |choice| (choice, *size)));
@@ -48,13 +57,13 @@ impl MemoryScenario {
 
 fn result(
     scenario: &MemoryScenario,
-    asked: &[(String, &MemoryChoice, u32)],
+    asked: &[(String, &Compiler, u32)],
     results: Vec<PolicyResult>,
     source: Source,
 ) -> RunResult {
     let rate = |row: &PolicyResult| row.metrics.get("tokens_per_s").copied();
     // Gains are relative to the baseline with the same batch size.
-    let baseline = scenario.choices.iter().position(|(name, _)| *name == scenario.baseline).unwrap_or(0);
+    let baseline = scenario.choices.iter().position(|(name, _)| *name == scenario.head.baseline).unwrap_or(0);
     let per_size = scenario.choices.len();
     let gain = |(at, row): (usize, &PolicyResult)| {
         let base = &results[at / per_size * per_size + baseline];
@@ -80,7 +89,8 @@ fn result(
         ]),
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &baseline)
+        baseline,
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -92,14 +102,14 @@ fn operation(graph: &TensorGraph, id: Option<OperationId>) -> &str {
     id.map_or("its arguments alone", |id| graph.at(id).name.as_str())
 }
 
-fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) -> (PolicyResult, Source) {
+fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (PolicyResult, Source) {
     let begun = Instant::now();
-    let batches = Batches::play(scenario, choice, size);
+    let batches = scenario.play(choice, size);
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let largest = batches.largest();
     let misses = batches.misses();
     let n_misses = misses.len();
-    let worst = misses.into_iter().max_by_key(|batch| batch.choice.residual_bytes);
+    let worst = misses.into_iter().max_by_key(|batch| batch.choice.plan.residual_bytes);
     let shown = |batch: &Batch| format!("{size} sequences of {} tokens", batch.sequence);
     let (status, why) = match worst {
         Some(batch) => {
@@ -107,9 +117,9 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
                 "{n_misses} of {} batches do not fit: {} need {:.2} GiB, {:.2} GiB more than there are, while `{}` runs",
                 batches.all.len(),
                 shown(batch),
-                gib(batch.choice.way.played.peak_bytes),
-                gib(batch.choice.residual_bytes),
-                operation(&scenario.graph, batch.choice.way.played.peak_at)
+                gib(batch.choice.plan.played.peak_bytes),
+                gib(batch.choice.plan.residual_bytes),
+                operation(&scenario.steps.graph, batch.choice.plan.played.peak_at)
             );
             ("oom", why)
         }
@@ -117,9 +127,9 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
             let why = format!(
                 "the highest peak: {} need {:.2} GiB of {:.2} while `{}` runs",
                 shown(largest),
-                gib(largest.choice.way.played.peak_bytes),
+                gib(largest.choice.plan.played.peak_bytes),
                 gib(batches.limit),
-                operation(&scenario.graph, largest.choice.way.played.peak_at)
+                operation(&scenario.steps.graph, largest.choice.plan.played.peak_at)
             );
             ("ok", why)
         }
@@ -128,8 +138,8 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
         policy: name.to_owned(),
         status: status.to_owned(),
         why,
-        metrics: batches.metrics(scenario),
-        interval: batches.interval(scenario),
+        metrics: batches.metrics(&scenario.steps),
+        interval: batches.interval(&scenario.steps),
         planner: Some(facts(scenario, choice, &batches)),
         measured: Measured { planner_wall_s, simulate_wall_s: 0.0 },
     };
@@ -137,12 +147,12 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice, size: u32) 
 }
 
 /// Of a compiler without eviction the order is judged, by the peak of its largest batch; else the time that fitting costs.
-fn facts(scenario: &MemoryScenario, choice: &MemoryChoice, batches: &Batches) -> PlannerFacts {
+fn facts(scenario: &MemoryScenario, choice: &Compiler, batches: &Batches) -> PlannerFacts {
     let largest = batches.largest();
     let (objective, bound, aim) = if choice.manager.is_none() {
-        (largest.choice.way.played.peak_bytes, largest.order_bound_bytes, Aim::Bytes)
+        (largest.choice.plan.played.peak_bytes, largest.order_bound_bytes, Aim::Bytes)
     } else {
-        (batches.mean_ns(scenario), batches.mean_undisturbed_ns(), Aim::Seconds)
+        (batches.mean_ns(&scenario.steps), batches.mean_undisturbed_ns(), Aim::Seconds)
     };
     let gap = hw::Tokens(objective - bound.min(objective)).as_f64() / hw::Tokens(objective.max(1)).as_f64();
     let scale = if aim == Aim::Seconds { 1e-9 } else { 1.0 };
@@ -168,7 +178,7 @@ fn facts(scenario: &MemoryScenario, choice: &MemoryChoice, batches: &Batches) ->
     }
 }
 
-fn order_note(choice: &MemoryChoice, compiled: &Compiled) -> String {
+fn order_note(choice: &Compiler, compiled: &Compiled) -> String {
     match (choice.schedule, compiled.is_proven) {
         (false, _) => "operations run as they come".to_owned(),
         (true, true) => "scheduled order, proven to need no more than the original one at any size".to_owned(),
@@ -179,12 +189,7 @@ fn order_note(choice: &MemoryChoice, compiled: &Compiled) -> String {
 }
 
 /// What may go, what went, and what would have been next best.
-fn eviction_notes(
-    scenario: &MemoryScenario,
-    choice: &MemoryChoice,
-    batches: &Batches,
-    compiled: &Compiled,
-) -> Vec<String> {
+fn eviction_notes(scenario: &MemoryScenario, choice: &Compiler, batches: &Batches, compiled: &Compiled) -> Vec<String> {
     if choice.manager.is_none() {
         return Vec::new();
     }
@@ -195,9 +200,9 @@ fn eviction_notes(
         program.candidates.len(),
         program.n_checks()
     )];
-    let costly = batches.all.iter().max_by_key(|batch| (batch.choice.way.again_ns, batch.sequence));
-    if let Some(batch) = costly.filter(|batch| batch.choice.way.played.n_evictions > 0) {
-        let way = &batch.choice.way;
+    let costly = batches.all.iter().max_by_key(|batch| (batch.choice.plan.again_ns, batch.sequence));
+    if let Some(batch) = costly.filter(|batch| batch.choice.plan.played.n_evictions > 0) {
+        let way = &batch.choice.plan;
         let rule = train::tensor_graph::play::Eviction::WORDS.iter().find(|(_, rule)| *rule == way.rule);
         notes.push(format!(
             "most recompute at {} tokens: {} evictions of {:.2} GiB in all, {:.3} ms again (rule {}, played at {:.2} GiB)",
@@ -208,7 +213,7 @@ fn eviction_notes(
             rule.map_or("", |(word, _)| word),
             gib(way.limit.min(batches.limit))
         ));
-        notes.push(match &batch.choice.runner_up {
+        notes.push(match batch.choice.runner_up().map(|other| &other.plan) {
             Some(other) => format!(
                 "runner-up: {} evictions, {:.3} ms again",
                 other.played.n_evictions,
@@ -216,28 +221,28 @@ fn eviction_notes(
             ),
             None => "runner-up: no other way that was tried fits".to_owned(),
         });
-        if batch.choice.residual_bytes == 0 {
+        if batch.choice.plan.residual_bytes == 0 {
             notes.push(format!(
                 "memory binds in {} of {} batches, in which something is evicted",
-                batches.all.iter().filter(|batch| batch.choice.way.played.n_evictions > 0).count(),
+                batches.all.iter().filter(|batch| batch.choice.plan.played.n_evictions > 0).count(),
                 batches.all.len()
             ));
         }
     }
-    if scenario.check_ns == 0 {
+    if scenario.steps.check_ns == 0 {
         notes.push("checks on the host are taken to cost nothing".to_owned());
     }
     notes
 }
 
 /// `plan.json`: order, candidates, and what is evicted for every length of the batches.
-fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Planned {
-    let graph = &scenario.graph;
+fn planned(scenario: &MemoryScenario, name: &str, choice: &Compiler) -> Planned {
+    let graph = &scenario.steps.graph;
     let op = |id: &OperationId| graph.at(*id).name.clone();
     let tensor = |id: &train::tensor_graph::TensorId| graph.tensors[id.index()].name.clone();
     let (mut sizes, mut words) = (Vec::new(), Vec::new());
     for &size in &scenario.batch_sizes {
-        let batches = Batches::play(scenario, choice, size);
+        let batches = scenario.play(choice, size);
         let programs: Vec<_> = batches
             .compiled
             .iter()
@@ -267,21 +272,21 @@ fn planned(scenario: &MemoryScenario, name: &str, choice: &MemoryChoice) -> Plan
         sizes.push(json!({ "batch": size, "compiled": programs, "shapes": shapes }));
     }
     let json = json!({
-        "schema": "skrull-sim/memory-plan/1", "version": env!("CARGO_PKG_VERSION"), "scenario": scenario.name,
+        "schema": "skrull-sim/memory-plan/1", "version": env!("CARGO_PKG_VERSION"), "scenario": scenario.head.name,
         "policy": name, "batches": sizes,
     });
     Planned { json, words: words.join("\n"), ..Planned::default() }
 }
 
 fn shape(batch: &Batch, tensor: &dyn Fn(&train::tensor_graph::TensorId) -> String) -> serde_json::Value {
-    let Choice { way, residual_bytes, .. } = &batch.choice;
+    let way = &batch.choice.plan;
     let evicted = way.played.events.iter().filter_map(|event| match event {
         train::tensor_graph::play::Event::Evict(id) => Some(tensor(id)),
         _ => None,
     });
     json!({
         "sequence_tokens": batch.sequence, "program": way.program, "evict": evicted.collect::<Vec<_>>(),
-        "peak_memory_bytes": way.played.peak_bytes, "missing_bytes": residual_bytes,
+        "peak_memory_bytes": way.played.peak_bytes, "missing_bytes": way.residual_bytes,
         "recompute_s": hw::Tokens(way.again_ns).as_f64() / 1e9,
     })
 }

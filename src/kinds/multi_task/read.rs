@@ -14,10 +14,9 @@ use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
 use train::problem::Recompute;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
-use crate::scenario::{self, Overrides, cluster, cost};
+use crate::scenario::{Head, Overrides, cluster, cost, expect};
 
 const SECTIONS: [&str; 5] = ["cluster", "training", "policies", "cost", "expect"];
 
@@ -39,24 +38,18 @@ pub struct TaskChoice {
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct MultiTaskScenario {
-    /// Name.
-    pub name: String,
-    /// Seed of a random placement.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Tasks, operators, machine.
     pub training: MultiTask,
     /// Ways, in order.
     pub choices: Vec<(String, TaskChoice)>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted or assumed and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -67,12 +60,12 @@ pub fn read(
     overrides: &Overrides,
 ) -> Option<MultiTaskScenario> {
     let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
+    let head = Head::of(&mut top, source, overrides);
     let work = work::read(&mut top);
     top.finish();
     let cluster = cluster::cluster(reader.section("cluster"));
     let training = training(reader.section("training"));
-    let run = policies(reader.section("policies"), seed);
+    let run = policies(reader.section("policies"), head.seed);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
@@ -89,15 +82,12 @@ pub fn read(
     let training = MultiTask { operators, tasks, calls, cluster, reserved, execution: training.0 };
     cross_checks(reader, &training);
     Some(MultiTaskScenario {
-        name,
-        seed,
+        head: Head { baseline: run.baseline, expectations, ..head },
         training,
         choices: run.choices,
-        baseline: run.baseline,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
-        expectations,
     })
 }
 

@@ -7,6 +7,8 @@ pub(crate) mod dynamics;
 mod engine;
 mod fleet;
 mod kernels;
+pub(crate) mod kv;
+mod long;
 mod operation;
 mod policies;
 pub(crate) mod published;
@@ -20,6 +22,7 @@ use std::path::Path;
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
 use hw::{Bytes, Cluster, Seconds};
+use planner::deploy::capacity::{Quoted, Variation};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
 use serve::metrics::Slo;
@@ -30,21 +33,23 @@ use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
 
-use crate::diagnostic::{Code, Finding, Source};
-use crate::kinds::capacity::Question;
-use crate::scenario::expect::{self, Expectation};
+use crate::diagnostic::{Code, Finding, Severity, Source};
+use crate::scenario::cluster::Tuning;
+use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Reader, Section};
-use crate::scenario::{self, Overrides};
+use crate::scenario::{Head, Overrides, expect};
 pub use best::{Aim, Best, Candidate};
+use capacity::Capacity;
 pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
+use fleet::FleetSection;
 pub use fleet::ServingGroup;
 pub use operation::Operation;
 pub use requests::Stream;
 
-pub(super) const SECTIONS: [&str; 10] =
-    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect", "capacity"];
+pub(super) const SECTIONS: [&str; 11] =
+    ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -59,6 +64,8 @@ pub struct ServingChoice {
     pub limits: Limits,
     /// How the engine works besides.
     pub operation: Operation,
+    /// On what terms its replicas lend each other memory.
+    pub kv: kv::KvTerms,
     /// Names of the groups that serve; empty where all do.
     pub groups: Vec<String>,
     /// Names of the streams that are served; empty where all are.
@@ -88,10 +95,8 @@ impl ServingChoice {
 /// A checked serving scenario.
 #[derive(Clone, Debug)]
 pub struct Serving {
-    /// Name.
-    pub name: String,
-    /// Seed of every random choice.
-    pub seed: u64,
+    /// Whose it is.
+    pub head: Head,
     /// Architecture.
     pub model: Model,
     /// Machine; that of the first group where the scenario has none of its own.
@@ -102,6 +107,10 @@ pub struct Serving {
     pub streams: Vec<Stream>,
     /// Where the requests come from, in words.
     pub source: String,
+    /// From so many prompt tokens on a request counts as long, where some are made long.
+    pub long_from: Option<u32>,
+    /// What `[kv]` says.
+    pub kv: kv::KvTerms,
     /// What `[engine]` says: what holds where groups and choices say nothing else.
     pub engine: EngineSection,
     /// Memory that is not the engine's, where a group says nothing else.
@@ -120,8 +129,6 @@ pub struct Serving {
     pub best: Vec<Best>,
     /// Names of what is compared, in order.
     pub names: Vec<String>,
-    /// The one that the others are compared with.
-    pub baseline: String,
     /// Limits of latency.
     pub slo: Slo,
     /// Requests that arrive before are served and not counted.
@@ -137,12 +144,55 @@ pub struct Serving {
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
     /// What `skrull-sim capacity` is asked, where it is.
-    pub capacity: Option<Question>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
+    pub capacity: Option<Capacity>,
+    /// What its fleet was made of.
+    given: Given,
+}
+
+/// Sections that a fleet is made of, for other fleets of the same scenario.
+#[derive(Clone, Debug)]
+struct Given {
+    fleet: FleetSection,
+    cost: Cost,
+    tuning: Option<Tuning>,
 }
 
 impl Serving {
+    /// The same scenario with another fleet that serves other requests by one of its choices.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with it.
+    pub fn varied(
+        &self,
+        policy: &str,
+        variation: &Variation,
+        quoted: &[Quoted],
+        load: Requests,
+    ) -> Result<Self, String> {
+        let mut varied = Self { requests: load, groups: Vec::new(), capacity: None, ..self.clone() };
+        varied.choices.retain(|choice| choice.name == policy);
+        match variation {
+            Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
+            Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
+                let Quoted { name, usd_per_gpu_hour, .. } = &quoted[*at];
+                let gpu = hw::catalog::gpu(name).ok_or_else(|| format!("unknown GPU `{name}`"))?;
+                let small = |n: u64| u32::try_from(n).map_err(|_| format!("{n} are too many"));
+                let cluster = hw::catalog::cluster(&gpu, small(*n_nodes)?, small(*gpus_per_node)?);
+                varied.profile = self.given.cost.of_gpu(name, &self.cluster.gpu.name);
+                varied.cluster =
+                    self.given.tuning.as_ref().map_or_else(|| cluster.clone(), |tuning| tuning.of(cluster.clone()));
+                varied.engine.tensor_degree = small(*tensor_degree)?;
+                varied.given.fleet = self.given.fleet.clone().of_equal(*n_replicas, *usd_per_gpu_hour);
+            }
+        }
+        let mut findings = Vec::new();
+        let mut reader = Reader::empty(&mut findings);
+        build(&mut reader, &mut varied);
+        check(&mut reader, &mut varied, 0);
+        let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
+        wrong.map_or(Ok(varied), |finding| Err(finding.what))
+    }
+
     /// Groups that serve under a choice.
     #[must_use]
     pub fn groups_of(&self, choice: &ServingChoice) -> Vec<&ServingGroup> {
@@ -235,35 +285,36 @@ impl Serving {
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let engine = engine::engine(reader.section("engine"));
+    let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let asked = requests::trace(reader.section("trace"), folder, seed);
-    let policies = policies::policies(reader.section("policies"), &engine, fleet.router);
-    let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
+    let asked = requests::trace(reader.section("trace"), folder, head.seed);
+    let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
+    let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let costs = costs::costs(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let plain = policies.choices.iter().filter(|choice| choice.candidate.is_none());
     let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
     let requests = asked.as_ref().map(|asked| &asked.requests);
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
-    let ((model, (cluster, reserved)), asked) = model.zip(cluster).zip(asked)?;
+    let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
     let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &policies.choices);
     free_parameters.extend(costs.free_parameters());
     let ServingCost { cost, law, attention_flops_ratio } = costs;
+    let baseline = policies.baseline;
     let mut serving = Serving {
-        name,
-        seed,
+        head: Head { baseline, expectations, ..head },
         model,
         cluster,
         requests: asked.requests,
         streams: asked.streams,
         source: asked.source,
+        long_from: asked.long_from,
+        kv,
         free_parameters,
         engine,
         reserved,
@@ -274,7 +325,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         choices: policies.choices,
         best: policies.best,
         names: policies.names,
-        baseline: policies.baseline,
         slo,
         warm_up,
         profile: cost.profile.clone(),
@@ -282,29 +332,41 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         attention_flops_ratio,
         law,
         capacity: None,
-        expectations,
+        given: Given { fleet, cost, tuning },
     };
     let before = reader.n_errors();
-    let has_groups = fleet.has_groups();
-    fleet::build(reader, &mut serving, fleet, &cost);
+    build(reader, &mut serving);
+    let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
+    check(reader, &mut serving, before);
+    Some(serving)
+}
+
+/// Makes the fleet of its sections.
+fn build(reader: &mut Reader<'_>, serving: &mut Serving) {
+    let Given { fleet, cost, .. } = serving.given.clone();
+    fleet::build(reader, serving, &fleet, &cost);
+}
+
+/// What only shows in the whole, where there were `before` errors before it was put together.
+fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     if reader.n_errors() == before {
-        published::check(reader, &serving);
+        published::check(reader, serving);
     }
     // A closed form knows its own limits, and says them as an outcome.
     if matches!(serving.law, CostLaw::PublishedRuns(_)) {
-        return Some(serving);
+        return;
     }
     if reader.n_errors() == before {
-        operation::check(reader, &mut serving);
+        operation::check(reader, serving);
     }
     if reader.n_errors() == before {
-        engine::memory(reader, &mut serving);
+        engine::memory(reader, serving);
     }
     if reader.n_errors() == before {
-        holds(reader, &serving);
+        kv::check(reader, serving);
+        holds(reader, serving);
     }
-    Some(serving)
 }
 
 fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
@@ -323,8 +385,10 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
     for choice in serving.plain() {
         let of_rank = |group: &ServingGroup| {
             let limits = serving.limits(choice, group);
-            // A request lies on one rank of data-parallel attention.
-            Limits { kv_blocks: limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks, ..limits }
+            // A request lies on one rank of data-parallel attention, and on whoever lends.
+            let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
+            let blocks = of_rank + kv::lendable(serving, choice, group);
+            Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
         };
         let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
         let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);

@@ -4,6 +4,7 @@
 //! requests with every cost at its low and at its high end.
 
 mod best;
+mod capacity;
 mod published;
 mod scaling;
 
@@ -12,6 +13,8 @@ use std::time::Instant;
 
 use engine::cost::Source;
 use engine::play::Case;
+use planner::deploy::dynamo::planned;
+use reports::capacity::Capacity;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
@@ -22,8 +25,9 @@ use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics};
-use crate::kinds::{self, Head, Kind, Planned, capacity};
+use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
+use crate::kinds::{self, Kind, Planned};
+use crate::scenario::Head;
 
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 8] = [
@@ -40,9 +44,12 @@ const WITH_INTERVAL: [&str; 8] = [
 const BACKLOG: f64 = 0.1;
 
 impl Kind for Serving {
-    fn head(&self) -> Head<'_> {
-        let choices = self.names.iter().map(String::as_str).collect();
-        Head { name: &self.name, choices, expectations: &self.expectations }
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        self.names.iter().map(String::as_str).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
@@ -57,8 +64,8 @@ impl Kind for Serving {
         decides.then(|| Planned::of_row(&row(self, choice).0))
     }
 
-    fn capacity(&self) -> Option<&capacity::Question> {
-        self.capacity.as_ref()
+    fn capacity(&self) -> Option<Capacity> {
+        capacity::capacity(self)
     }
 }
 
@@ -81,7 +88,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
         row.metrics.get(key).copied()
     };
-    let speedup_ratio = kinds::gains(&results, &scenario.baseline, worth);
+    let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     RunResult {
         cost_model: CostModelFacts {
             profile: published::profile(scenario).unwrap_or_else(|| profiles(scenario)),
@@ -93,7 +100,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { published::columns(scenario) },
         results,
         speedup_ratio,
-        ..kinds::head(&scenario.name, scenario.seed, &scenario.baseline)
+        ..kinds::blank(&scenario.head)
     }
 }
 
@@ -119,7 +126,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         let drafts = choice.operation.drafts.as_ref();
         let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
         let mut table = match &scenario.law {
-            CostLaw::Stages(law) => StepTable::of_stages(law, deployment.pipeline_degree, limits.tokens_max),
+            CostLaw::Stages(law) => StepTable::of_chunks(law, deployment.pipeline_degree, limits.tokens_max),
             CostLaw::Operations | CostLaw::PublishedRuns(_) => {
                 StepTable::new(&deployment, sizes_max, cost.as_ref(), case)
             }
@@ -128,7 +135,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
             table = table.chunked(chunking);
         }
         if let Some(drafts) = drafts {
-            table = table.speculating(&Speculation { seed: scenario.seed, ..drafts.speculation });
+            table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
         }
         source = source.max(table.source);
         let n_gpus = deployment.n_gpus();
@@ -152,8 +159,11 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         links: dynamics::links(scenario, choice),
         kv_bytes_per_token: dynamics::kv_bytes(&scenario.groups_of(choice)),
         outages: dynamics::outages(scenario, choice),
+        lending: kv::terms_of(scenario, choice),
     };
-    scaling::timetable(scenario, choice, &mut fleet);
+    if let Some(planned) = scaling::asked(scenario, choice) {
+        planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);
+    }
     (fleet, source)
 }
 
@@ -180,8 +190,9 @@ struct Figures {
 fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     let requests = scenario.requests_of(choice);
     let (fleet, source) = fleet(scenario, choice, case);
-    let mut router = (choice.router.make)(scenario.seed);
-    let mut planner = scaling::planner(scenario, choice, &fleet);
+    let mut router = (choice.router.make)(scenario.head.seed);
+    let planned = scaling::asked(scenario, choice);
+    let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, &fleet));
     let served = match &mut planner {
         Some(planner) => fleet.serve_planned(&requests, router.as_mut(), planner),
         None => fleet.serve(&requests, router.as_mut()),
@@ -192,11 +203,15 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     let replicas: Vec<_> =
         groups.map(|group| (scenario.deployment_of(choice, group), scenario.limits(choice, group))).collect();
     metrics::memory::add(&mut values, &replicas, &served);
+    metrics::lending::add(&mut values, &fleet, &served);
+    if let Some(tokens) = scenario.long_from {
+        metrics::by_length(&mut values, &requests, &served, tokens);
+    }
     if scenario.streams.len() > 1 {
         let names: Vec<&str> = scenario.streams.iter().map(|stream| stream.name.as_str()).collect();
         metrics::streams::add(&mut values, &names, &requests, &served, &scenario.slo, scenario.warm_up);
     }
-    let decisions = planner.as_ref().map(|planner| planner.decisions.as_slice());
+    let decisions = planner.as_ref().map(|planner| planner.steps.as_slice());
     let planner = scaling::hold(scenario, &fleet, decisions, &mut values);
     Figures { values, source, planner: best::chunks(&fleet, &requests, planner) }
 }

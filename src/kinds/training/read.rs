@@ -2,6 +2,7 @@
 
 mod checks;
 mod compression;
+mod no_effect;
 mod parallel;
 mod policies;
 mod search;
@@ -19,15 +20,13 @@ use planner::train::compression::Question;
 use planner::train::search::space::Space;
 use train::Problem;
 use train::layout::ContextExchange;
-use train::plan::Origin;
 use train::problem::{Execution, Recompute};
 use train::schedule::Schedule;
 
 use crate::diagnostic::Source;
 use crate::scenario::cost::Cost;
-use crate::scenario::expect::{self, Expectation};
 use crate::scenario::reader::Reader;
-use crate::scenario::{self, Overrides, cluster, cost, model};
+use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use checks::cross_checks;
 use training::Training;
 
@@ -84,16 +83,14 @@ impl PolicyChoice {
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Name.
-    pub name: String,
+    /// Whose it is.
+    pub head: Head,
     /// What every policy is asked.
     pub problem: Problem,
     /// Layouts to look at, where the layout is searched for.
     pub search: Option<Space>,
     /// Policies, in order.
     pub policies: Vec<PolicyChoice>,
-    /// Policy that speed-ups are relative to.
-    pub baseline: String,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Whether a query outside the measured hull is an error.
@@ -102,10 +99,6 @@ pub struct Scenario {
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
-    /// Golden figures.
-    pub expectations: Vec<Expectation>,
-    /// The file as it was read, with what was laid over it.
-    pub origin: Origin,
 }
 
 const SECTIONS: [&str; 12] = [
@@ -144,9 +137,8 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
-    let mut top = reader.top(&SECTIONS);
-    let (name, seed) = scenario::head(&mut top, source, overrides);
-    top.finish();
+    let given = no_effect::Given::of(reader);
+    let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
     let parallel = parallel::parallel(reader.section("parallel"));
@@ -156,7 +148,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let stragglers = stragglers::stragglers(reader, n_gpus, training.steps);
     let overlap = training::overlap(reader.section("overlap"));
     let (experts, compressed) = training::experts(reader.section("experts"));
-    let workload = workload::workload(reader.section("workload"), folder, &training, seed);
+    let workload = workload::workload(reader.section("workload"), folder, &training, head.seed);
     let (policies, baseline) =
         policies::policies(reader.section("policies"), compressed.as_ref().map(|given| &given.question));
     let gpu = cluster.as_ref().map(|(c, _)| c.gpu.name.as_str());
@@ -182,7 +174,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         execution,
         bucket_tokens: training.bucket_tokens,
         reserved_memory,
-        seed,
+        seed: head.seed,
     };
     let search = parallel.is_searched.then(|| lists.space(&problem));
     if search.is_none() {
@@ -191,23 +183,15 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     if let Some(given) = &compressed {
         compression::cross_checks(reader, given, &problem, search.is_some(), &policies);
     }
+    no_effect::warn(reader, &given, &problem, search.is_some(), &policies);
     Some(Scenario {
-        name,
+        head: Head { baseline, expectations, ..head },
         problem,
         search,
         policies,
-        baseline,
         profile: cost.profile,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
         free_parameters,
-        expectations,
-        origin: Origin {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            scenario: source.path.clone(),
-            text: source.text.clone(),
-            set: overrides.set.clone(),
-            seed: overrides.seed,
-        },
     })
 }

@@ -15,8 +15,9 @@ use train::metrics::causes;
 use train::plan::Step;
 use train::{Plan, Problem};
 
+use crate::proof::{Aim, Bound, Decision, Status};
 use crate::stop;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
 
 mod moves;
@@ -46,7 +47,11 @@ impl Policy for Improved {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn weighs_stragglers(&self) -> bool {
+        true
+    }
+
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let topology = Topology::of(&problem.cluster);
         let judge = Judge { problem, context, topology: &topology };
         let (start, name, start_s) = judge.start()?;
@@ -69,9 +74,15 @@ impl Policy for Improved {
         // A cost model in which nothing takes time has nothing to improve.
         let ratio = if objective > 0.0 { start_s / objective } else { 1.0 };
         let gained = (1.0 - 1.0 / ratio) * 100.0;
-        let notes = vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
+        let mut notes =
+            vec![format!("{gained:.1} % faster than `{name}`, from which it starts; {n_kept} changes kept")];
+        if !problem.execution.stragglers.is_empty() {
+            notes.push("every change was simulated beside the stragglers".to_owned());
+        }
         let figures = [("improvement_ratio".to_owned(), ratio)].into();
-        Ok(Decision { objective: Some(objective), bound: Some(bound), notes, figures, ..Decision::heuristic(plan) })
+        let decision =
+            Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
+        Ok(decision.said(notes, figures))
     }
 }
 

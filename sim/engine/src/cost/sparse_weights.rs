@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn sparse_wins_above_half_and_the_gain_saturates() {
         // Dense cuBLAS on the same figure reads weights at 1.7 TB/s.
-        let shapes = products(&engine::model::embedded("opt-66b").expect("listed"), 1);
+        let shapes = products(&crate::model::embedded("opt-66b").expect("listed"), 1);
         let gain = |n: u64, sparsity: f64| {
             let dense: f64 = shapes.iter().map(|(_, m, k)| 2.0 * f(m * k) / 1.7e12).sum();
             let sparse = |(_, m, k): &(&str, u64, u64)| SparseGemm { m: *m, k: *k, n, sparsity }.estimate(&a100());

@@ -7,6 +7,7 @@
 
 use super::control::Control;
 use super::ends::{Ends, IDLE};
+use super::lending::{self, Lending};
 use super::scaler::Scaler;
 use super::split::Split;
 use super::{Fleet, Served};
@@ -40,6 +41,7 @@ pub(super) struct Run<'a, 'r> {
     pub(super) n_refused: u64,
     pub(super) split: Split,
     pub(super) control: Control,
+    pub(super) lending: Lending<'r>,
     /// Next event that is no end; `IDLE` where fleets neither are split nor change.
     side: u64,
 }
@@ -59,6 +61,7 @@ impl<'a, 'r> Run<'a, 'r> {
             Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group))
         };
         let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        let replicas = lending::equip(replicas, fleet, (engines, &group_of));
         let mut run = Self {
             requests,
             fleet,
@@ -70,6 +73,7 @@ impl<'a, 'r> Run<'a, 'r> {
             n_refused: 0,
             split: Split::new(fleet, &group_of),
             control: Control::new(fleet, &group_of),
+            lending: Lending::new(fleet, &group_of),
             replicas,
             group_of,
             side: IDLE,
@@ -97,6 +101,7 @@ impl<'a, 'r> Run<'a, 'r> {
         }
         // Nobody is left who would see a change; what is under way ends.
         self.control.end();
+        self.lending.end();
         self.find_side();
         self.run_until(IDLE);
         self.served()
@@ -126,17 +131,18 @@ impl<'a, 'r> Run<'a, 'r> {
             self.hand_on(now);
             self.transfer(now);
             self.change(now);
+            self.lend(now);
             self.find_side();
         }
         true
     }
 
     const fn has_sides(&self) -> bool {
-        self.split.is_active || self.control.is_active
+        self.split.is_active || self.control.is_active || self.lending.is_active
     }
 
     fn find_side(&mut self) {
-        let next = [self.split.next(), self.control.next()];
+        let next = [self.split.next(), self.control.next(), self.lending.next()];
         self.side = next.into_iter().flatten().min().unwrap_or(IDLE);
     }
 
@@ -166,6 +172,7 @@ impl<'a, 'r> Run<'a, 'r> {
         };
         self.reset(chosen, end);
         if self.has_sides() {
+            self.settle(chosen, now);
             self.find_side();
         }
     }
@@ -212,6 +219,7 @@ impl<'a, 'r> Run<'a, 'r> {
             n_refused: self.n_refused,
             moved: self.split.moved,
             changes: self.control.changes,
+            loaned: self.lending.loaned,
         }
     }
 }

@@ -51,8 +51,13 @@ impl Split {
         let mut ports = Vec::new();
         if fleet.is_split() {
             let group = |index: usize| u32::try_from(index).expect("few groups");
+            let mut wires: BTreeMap<u32, Option<usize>> = BTreeMap::new();
             for link in &fleet.links {
-                links.insert((group(link.from), group(link.to)), (*link, limit(link.bytes_per_s)));
+                let limit = match link.wire {
+                    None => limit(link.bytes_per_s),
+                    Some(wire) => *wires.entry(wire).or_insert_with(|| limit(link.bytes_per_s)),
+                };
+                links.insert((group(link.from), group(link.to)), (*link, limit));
             }
             let port = |group: u32| fleet.groups[group as usize].port_bytes_per_s;
             ports = group_of.iter().map(|group| [limit(port(*group)), limit(port(*group))]).collect();
@@ -101,8 +106,9 @@ impl Split {
 }
 
 impl Run<'_, '_> {
-    /// Takes from a replica what goes on: prompts that were computed, and sequences that got their blocks.
+    /// Takes from a replica what goes on: what it owes others, prompts that were computed, and sequences that got their blocks.
     pub(super) fn collect(&mut self, replica: u32, now: u64) {
+        self.settle(replica, now);
         if !self.split.is_active {
             return;
         }

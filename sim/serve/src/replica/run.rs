@@ -29,6 +29,21 @@ pub(super) struct Going {
 }
 
 impl Going {
+    /// One iteration of so many ticks.
+    const fn once(start: u64, ticks: u64) -> Self {
+        Self {
+            start,
+            n_steps: 1,
+            fixed: ticks,
+            rate: 0,
+            context: 0,
+            n_decode: 0,
+            least: 0,
+            n_least: 0,
+            stage_share: (1, 1),
+        }
+    }
+
     /// Finds how many iterations the host paces.
     const fn paced(mut self) -> Self {
         let first = self.fixed + self.rate * self.context;
@@ -62,6 +77,12 @@ impl Going {
     pub(super) const fn steps_done(&self, tick: u64) -> u64 {
         let k = self.steps_until(tick);
         if self.end_of(k) <= tick { k } else { k - 1 }
+    }
+
+    /// Iterations that have begun at a tick before the last one's end.
+    pub(super) const fn steps_begun(&self, tick: u64) -> u64 {
+        let k = self.steps_done(tick) + 1;
+        if k < self.n_steps { k } else { self.n_steps }
     }
 
     /// Fewest iterations, at least one, that are done at a tick or after it.
@@ -104,8 +125,7 @@ impl Lags {
 impl Replica<'_> {
     /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
     pub fn enqueue(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
-        self.count_time(now);
-        self.outstanding += 1;
+        self.count_in(request, now);
         let was_empty = self.waiting.is_empty();
         self.waiting.push_back(Waiting::New(request));
         let moved = match &mut self.going {
@@ -126,7 +146,7 @@ impl Replica<'_> {
 
     /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
     /// of what is under way, if that is new or has moved.
-    pub(super) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+    pub(crate) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
         match &mut self.going {
             None => self.begin(now, records),
             Some(going) if going.n_steps > 1 => {
@@ -142,10 +162,15 @@ impl Replica<'_> {
     /// Composes and starts the next iteration or span; its end, or none when nothing is to do.
     pub fn begin(&mut self, now: u64, records: &mut Records) -> Option<u64> {
         assert!(self.going.is_none(), "one iteration at a time");
+        if self.asks_first(now) {
+            return None;
+        }
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
-        if self.role() == Role::Decode {
-            self.receive();
+        match self.role() {
+            Role::Decode => self.receive(),
+            Role::Outputs => self.join_computed(now, records),
+            Role::Both | Role::Prefill => {}
         }
         let batcher = self.engine.batcher;
         batcher.compose(self, &mut composed);
@@ -156,6 +181,7 @@ impl Replica<'_> {
         }
         if composed.is_empty() {
             assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
+            self.host_at_once();
             self.composed = composed;
             return None;
         }
@@ -166,7 +192,10 @@ impl Replica<'_> {
             records.schedule(slot.request, now - early);
         }
         self.newcomers.clear();
-        let going = self.plan(now, &composed);
+        let going = match self.flow_in(now, &composed) {
+            None => self.plan(now, &composed),
+            Some(free) => Going::once(now, free - now),
+        };
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
@@ -174,15 +203,17 @@ impl Replica<'_> {
     }
 
     /// How long the composed iteration takes, and how often it repeats.
-    fn plan(&self, now: u64, composed: &Composed) -> Going {
+    fn plan(&mut self, now: u64, composed: &Composed) -> Going {
+        let elsewhere = self.attend_elsewhere(composed);
         let table = &self.engine.table;
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
         if composed.chunks.is_empty() {
             let is_settled = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);
-            let (fixed, rate, least) = (law.fixed + composed.transfer_ticks, law.rate, law.least);
-            let context = if composed.decodes { self.context } else { 0 };
+            let (rate, least) = (law.rate, law.least);
+            let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
+            let context = if composed.decodes { self.context - elsewhere.keys } else { 0 };
             let n_decode = u64::from(n_decode);
             let stage_share = table.lanes().share(self.n_decode);
             return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
@@ -192,21 +223,24 @@ impl Replica<'_> {
         let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
         let load = StepLoad {
             n_decode,
-            context: if composed.decodes { self.context } else { 0 },
+            context: if composed.decodes { self.context - elsewhere.keys } else { 0 },
             n_chunk_tokens: composed.n_chunk_tokens,
             n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
             n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
         let round = table.round(&load, chunks);
-        let (fixed, stage_share) = (round.ticks + composed.transfer_ticks, (round.stage_ticks, round.ticks.max(1)));
-        Going { start: now, n_steps: 1, fixed, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0, stage_share }
+        let stage_share = (round.stage_ticks, round.ticks.max(1));
+        let step = round.ticks + composed.transfer_ticks;
+        let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
+        Going { stage_share, ..Going::once(now, fixed) }
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
     /// its place or its blocks come free only when a sequence ends.
     fn span_steps(&self) -> u64 {
-        if self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some() {
+        let is_single = self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some();
+        if is_single || self.is_stepwise() || !self.firsts.is_empty() {
             return 1;
         }
         let until_end = self.next_end() - self.step;
@@ -246,6 +280,7 @@ impl Replica<'_> {
         self.counts.n_spans += 1;
         self.count_stages(&going, now);
         if self.composed.decodes {
+            self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {
                 None => self.decoded(going.n_steps),
                 Some(acceptance) => self.verified(acceptance, now, records),
@@ -267,24 +302,29 @@ impl Replica<'_> {
 
     /// Every decoding sequence has `k` tokens more.
     pub(super) fn decoded(&mut self, k: u64) {
-        // The blocks of the first iteration were taken when it was composed.
-        let block = u64::from(self.limits().block_tokens);
-        let later = k - 1;
-        let mut blocks = later / block * u64::from(self.n_decode);
-        for step in self.step + 1 + later / block * block..self.step + k {
-            blocks += u64::from(self.phases[self.phase_of(step)]);
-        }
-        let is_there = self.pool.take(u32::try_from(blocks).expect("a span ends before blocks run out"));
+        let is_there = self.pool.take(self.grown(k));
         assert!(is_there, "a span ends before blocks run out");
         self.step += k;
         self.context += k * u64::from(self.n_decode);
         self.counts.output_tokens += k * u64::from(self.n_decode - self.n_spent);
     }
 
+    /// Blocks that decoding sequences take in `k` iterations, but for those of the first one, which were taken when it was composed.
+    pub(super) fn grown(&self, k: u64) -> u32 {
+        let block = u64::from(self.limits().block_tokens);
+        let later = k - 1;
+        let mut blocks = later / block * u64::from(self.n_decode);
+        for step in self.step + 1 + later / block * block..self.step + k {
+            blocks += u64::from(self.phases[self.phase_of(step)]);
+        }
+        u32::try_from(blocks).expect("a span ends before blocks run out")
+    }
+
     /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
     fn prefilled(&mut self, now: u64, elapsed: u64, records: &mut Records) {
         let chunks = std::mem::take(&mut self.composed.chunks);
         let lags = self.lags(elapsed);
+        let flow_lag = self.flow_lag(now);
         let mut n_before = 0;
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
@@ -302,6 +342,7 @@ impl Replica<'_> {
             if slot.generated == 1 {
                 slot.shift += lags.map_or(0, |lags| lags.behind(index));
             }
+            slot.shift += flow_lag;
             let slot = *slot;
             self.counts.output_tokens += 1;
             records.give_first_token(slot.request, now.saturating_add_signed(slot.shift));
@@ -311,7 +352,7 @@ impl Replica<'_> {
             if slot.generated < self.requests.list[slot.request as usize].output {
                 match self.role() {
                     Role::Prefill => self.hand_over(id, now),
-                    Role::Both | Role::Decode => self.join(id, slot.target),
+                    Role::Both | Role::Decode | Role::Outputs => self.join(id, slot.target),
                 }
                 continue;
             }
@@ -335,7 +376,7 @@ impl Replica<'_> {
     }
 
     /// Keeps the prefixes of a computed prompt for others.
-    fn share(&mut self, id: u32) {
+    pub(super) fn share(&mut self, id: u32) {
         let slot = self.slots[id as usize];
         let ids = self.prefix(&slot);
         let n_full = slot.target.checked_div(self.pool.prefix_tokens()).unwrap_or(0) as usize;
@@ -343,7 +384,9 @@ impl Replica<'_> {
         if ids.len() <= slot.shared as usize {
             return;
         }
-        let turned = self.pool.publish(&ids[slot.shared as usize..]);
+        let most = self.publishable(id) / self.pool.blocks_per_prefix();
+        let ids = &ids[slot.shared as usize..];
+        let turned = self.pool.publish(&ids[..ids.len().min(most as usize)]);
         let slot = &mut self.slots[id as usize];
         slot.shared += turned;
         slot.blocks -= turned * self.pool.blocks_per_prefix();
@@ -376,9 +419,9 @@ impl Replica<'_> {
 
     /// The client has its last token.
     pub(super) fn conclude(&mut self, id: u32, now: u64, records: &mut Records) {
-        let slot = &self.slots[id as usize];
+        let slot = self.slots[id as usize];
         records.finish(slot.request, now.saturating_add_signed(slot.shift));
-        self.outstanding -= 1;
+        self.count_out(slot.request);
     }
 
     /// A sequence that has ended stays for one more iteration.
@@ -393,6 +436,7 @@ impl Replica<'_> {
         self.n_spent -= u32::from(slot.phase == Phase::Spent);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
+        self.give_back(id);
         let freed = &mut self.slots[id as usize];
         freed.epoch += 1;
         freed.phase = Phase::Free;

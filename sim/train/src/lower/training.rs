@@ -133,8 +133,27 @@ pub(crate) struct Share {
     sharded: Vec<Document>,
     /// Ranks that share the sharded ones; 0 without any.
     ring: u32,
-    /// Thousandths of its activations that stream to the host and back.
-    streamed: u32,
+    /// How much of its activations streams to the host and back.
+    streamed: Streamed,
+}
+
+/// Share of a micro-batch's activations that waits in host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Streamed {
+    /// What the execution says.
+    AsExecuted,
+    /// So many thousandths.
+    Permille(u32),
+}
+
+impl Streamed {
+    /// What a micro-batch says of a context rank.
+    fn of(micro_batch: &MicroBatch, cp: u32) -> Self {
+        if micro_batch.offload_permille.is_empty() {
+            return Self::AsExecuted;
+        }
+        Self::Permille(micro_batch.offload_permille.get(cp as usize).copied().unwrap_or(0))
+    }
 }
 
 /// Context ranks that share sequences of a micro-batch.
@@ -206,7 +225,7 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
             local: Vec::new(),
             sharded: Vec::new(),
             ring: 0,
-            streamed: micro_batch.offload_permille.get(cp as usize).copied().unwrap_or(0),
+            streamed: Streamed::of(micro_batch, cp),
         })
         .collect();
     let mut rings: BTreeMap<(u32, u32), u64> = BTreeMap::new();
@@ -312,10 +331,6 @@ struct Builder<'a> {
     exchanges: BTreeMap<ExchangeKey, Rc<[Exchange]>>,
     /// Stream of each group's collectives.
     streams: Vec<Stream>,
-    /// Last task of the two slots before, per lane.
-    slot_ends: Vec<[Option<TaskId>; 2]>,
-    /// Copy to the host of each micro-batch's activations that are away.
-    offloads: BTreeMap<(LaneId, u32, u32), TaskId>,
 }
 
 impl<'a> Builder<'a> {
@@ -362,8 +377,6 @@ impl<'a> Builder<'a> {
             messages: BTreeMap::new(),
             exchanges: BTreeMap::new(),
             streams: Vec::new(),
-            slot_ends: vec![[None; 2]; n_lanes],
-            offloads: BTreeMap::new(),
         }
     }
 

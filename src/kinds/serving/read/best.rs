@@ -7,6 +7,7 @@ use toml_span::value::ValueInner;
 
 use super::ServingChoice;
 use super::engine::EngineSection;
+use super::kv::KvTerms;
 use super::policies;
 use crate::diagnostic::Code;
 use crate::scenario::expect::{self, Expectation};
@@ -94,7 +95,7 @@ pub struct Candidate {
 /// Reads one, with every way that it may choose.
 pub fn best(
     mut section: Section<'_>,
-    engine: &EngineSection,
+    engine: (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(Best, Vec<ServingChoice>)> {
     let aim = aim(&mut section);

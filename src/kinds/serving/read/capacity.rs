@@ -4,14 +4,23 @@
 //! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
 
 use hw::Time;
+use planner::deploy::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
 use toml_span::value::ValueInner;
 
 use super::{Serving, ServingGroup};
 use crate::diagnostic::{Code, Finding};
-use crate::kinds::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
+
+/// What `skrull-sim capacity` is asked.
+#[derive(Clone, Debug)]
+pub struct Capacity {
+    /// Policy that batches.
+    pub policy: String,
+    /// Fleets, prices and limits.
+    pub question: Question,
+}
 
 /// Length of the busiest part that headroom is about, seconds.
 const PEAK_S: f64 = 3600.0;
@@ -21,6 +30,7 @@ const FLEETS_MAX: usize = 1000;
 /// What the section says.
 pub struct CapacitySection {
     at: Place,
+    policy: String,
     /// Without fleets yet.
     question: Question,
     replicas: Vec<u64>,
@@ -73,8 +83,8 @@ pub fn capacity(
     }
     section.finish();
     let peak = busiest(requests, peak_s);
-    let question = Question { policy, quoted, candidates: Vec::new(), target_ratio, limits, peak };
-    Some(CapacitySection { at, question, replicas, tensor_degrees, n_gpus_per_node, groups })
+    let question = Question { quoted, candidates: Vec::new(), target_ratio, limits, peak };
+    Some(CapacitySection { at, policy, question, replicas, tensor_degrees, n_gpus_per_node, groups })
 }
 
 /// The question with its fleets, once the groups of the scenario are known; `has_groups` where it wrote them itself.
@@ -83,8 +93,8 @@ pub fn question(
     asked: CapacitySection,
     serving: &Serving,
     has_groups: bool,
-) -> Option<Question> {
-    let CapacitySection { at, question, replicas, tensor_degrees, n_gpus_per_node, groups } = asked;
+) -> Option<Capacity> {
+    let CapacitySection { at, policy, question, replicas, tensor_degrees, n_gpus_per_node, groups } = asked;
     let mut find = |code, what: String, at: &Place, help: &str| {
         reader.find(Finding::error(code, at.clone(), what).help(help));
         None
@@ -105,24 +115,25 @@ pub fn question(
         }
         Question { candidates: uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node), ..question }
     } else {
-        of_groups(reader, question, &groups, serving)?
+        of_groups(reader, question, &policy, &groups, serving)?
     };
     let n = question.candidates.len();
     if n > FLEETS_MAX {
         let what = format!("`[capacity]` asks for {n} fleets, at most {FLEETS_MAX} are tried");
         reader.find(Finding::error(Code::ManyFleets, at, what).help("fewer numbers of replicas"));
     }
-    Some(question)
+    Some(Capacity { policy, question })
 }
 
 /// Every group that serves, with the numbers that are asked or its own.
 fn of_groups(
     reader: &mut Reader<'_>,
     question: Question,
+    policy: &str,
     asked: &[(String, Place, Vec<u64>)],
     serving: &Serving,
 ) -> Option<Question> {
-    let choice = serving.choices.iter().find(|choice| choice.name == question.policy)?;
+    let choice = serving.choices.iter().find(|choice| choice.name == policy)?;
     let groups: Vec<&ServingGroup> =
         serving.groups.iter().filter(|group| choice.groups.is_empty() || choice.groups.contains(&group.name)).collect();
     for (name, at, _) in asked {

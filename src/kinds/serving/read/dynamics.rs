@@ -12,7 +12,7 @@ use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// Bytes of a number in keys and values.
-const KV_ELEMENT_BYTES: u64 = 2;
+pub(super) const KV_ELEMENT_BYTES: u64 = 2;
 
 /// A link between two groups, by name.
 #[derive(Clone, Debug)]
@@ -160,6 +160,7 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
             from,
             to,
             bytes_per_s: link.gb_per_s.map(|rate| rate * 1e9),
+            wire: None,
             latency_s: link.latency_s,
             wire_ratio: ratio,
             pack_s_per_token: pack,

@@ -16,6 +16,7 @@ use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies, streams};
 use crate::diagnostic::{Code, Finding};
+use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 use crate::scenario::{self, cluster};
@@ -55,9 +56,14 @@ pub struct ServingGroup {
     pub scaling: Option<ServingScaling>,
     /// How replicas fail.
     pub failures: Option<Failures>,
+    /// Whether its replicas lend memory, where any do.
+    pub lends: bool,
+    /// Whether its replicas borrow memory, where any do.
+    pub borrows: bool,
 }
 
 /// A group as it was read.
+#[derive(Clone, Debug)]
 struct Read {
     name: Option<String>,
     model: Option<(String, Place)>,
@@ -77,9 +83,12 @@ struct Read {
     port_gb_per_s: f64,
     scaling: Option<ServingScaling>,
     failures: Option<Failures>,
+    lends: bool,
+    borrows: bool,
 }
 
 /// What the section says.
+#[derive(Clone, Debug)]
 pub struct FleetSection {
     /// 0 takes all GPUs of the cluster.
     n_replicas: u64,
@@ -96,6 +105,22 @@ impl FleetSection {
     /// Whether the scenario has `[[fleet.group]]`.
     pub const fn has_groups(&self) -> bool {
         !self.groups.is_empty()
+    }
+
+    /// The same with so many equal replicas at a price.
+    pub fn of_equal(self, n_replicas: u64, usd_per_gpu_hour: f64) -> Self {
+        Self { n_replicas, usd_per_gpu_hour: Some(usd_per_gpu_hour), ..self }
+    }
+
+    /// The same with other numbers of replicas of some groups.
+    pub fn of_groups(mut self, counts: &[(String, u64)]) -> Self {
+        for (index, group) in self.groups.iter_mut().enumerate() {
+            let name = name_of(group, index);
+            if let Some((_, n)) = counts.iter().find(|(known, _)| *known == name) {
+                group.n_replicas = small(*n);
+            }
+        }
+        self
     }
 }
 
@@ -119,16 +144,17 @@ fn known_model(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<Model>
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
-/// stands in.
-pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes)> {
+/// stands in. With what the section says whatever the GPU is.
+pub fn machine(reader: &mut Reader<'_>, fleet: &FleetSection) -> Option<(Cluster, Bytes, Option<Tuning>)> {
     let is_spare = !fleet.groups.is_empty() && fleet.groups.iter().all(|group| group.gpu.is_some());
     if reader.has("cluster") || !is_spare {
-        return cluster::cluster(reader.section("cluster"));
+        return cluster::tuned(reader.section("cluster"))
+            .map(|(cluster, reserved, tuning)| (cluster, reserved, Some(tuning)));
     }
     let first = fleet.groups.iter().find_map(|group| group.gpu.as_ref().zip(Some(group.gpus_per_node)));
     let ((name, at), gpus_per_node) = first?;
     let gpu = known_gpu(reader, name, at)?;
-    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB)))
+    Some((hw::catalog::cluster(&gpu, 1, gpus_per_node), Bytes::from_gib(cluster::RESERVED_GIB), None))
 }
 
 fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu> {
@@ -212,6 +238,8 @@ fn group(mut section: Section<'_>) -> Read {
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
+        lends: section.flag("lend", true),
+        borrows: section.flag("borrow", true),
     };
     section.finish();
     read
@@ -270,13 +298,13 @@ fn name_of(group: &Read, index: usize) -> String {
 }
 
 /// Fills in groups and what is planned for them; finds what does not fit.
-pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: FleetSection, cost: &Cost) {
+pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSection, cost: &Cost) {
     if fleet.groups.is_empty() {
-        one_group(reader, serving, &fleet);
+        one_group(reader, serving, fleet);
     } else {
-        several_groups(reader, serving, &fleet, cost);
+        several_groups(reader, serving, fleet, cost);
     }
-    (serving.links, serving.outages) = (fleet.links, fleet.outages);
+    (serving.links, serving.outages) = (fleet.links.clone(), fleet.outages.clone());
     for choice in &serving.choices {
         let is_named = |name: &String| serving.groups.iter().any(|group| group.name == *name);
         // Names that are unknown are found below.
@@ -320,7 +348,9 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             role: read.role,
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
             scaling: read.scaling.clone(),
-            failures: read.failures.map(|failures| Failures { seed: serving.seed, ..failures }),
+            failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
+            lends: read.lends,
+            borrows: read.borrows,
         });
         divides(reader, &model, tp);
     }
@@ -393,6 +423,8 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
         scaling: None,
         failures: None,
+        lends: true,
+        borrows: true,
     }];
 }
 

@@ -7,6 +7,7 @@ use toml_span::value::ValueInner;
 use super::ServingChoice;
 use super::best::{self, Best};
 use super::engine::EngineSection;
+use super::kv::{self, KvTerms};
 use super::operation::operation;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, unknown};
@@ -36,14 +37,18 @@ pub struct Policies {
 }
 
 /// Reads the section.
-pub fn policies(mut section: Section<'_>, engine: &EngineSection, router: &'static RouterKind) -> Policies {
+pub fn policies(
+    mut section: Section<'_>,
+    (engine, kv): (&EngineSection, &KvTerms),
+    router: &'static RouterKind,
+) -> Policies {
     let (mut variants, mut best) = (Vec::new(), Vec::new());
     section.each_table("variant", &mut |table| {
-        let named = variant(table, engine, router);
+        let named = variant(table, (engine, kv), router);
         variants.extend(named.map(|(name, choice)| (name, Asked::One(Box::new(choice)))));
     });
     section.each_table("best", &mut |table| {
-        let found = best::best(table, engine, router);
+        let found = best::best(table, (engine, kv), router);
         variants.extend(found.map(|(found, ways)| (found.name.clone(), Asked::Best(found, ways))));
     });
     let plain = |batcher: &'static dyn Batcher| ServingChoice {
@@ -52,6 +57,7 @@ pub fn policies(mut section: Section<'_>, engine: &EngineSection, router: &'stat
         router,
         limits: engine.limits,
         operation: engine.operation.clone(),
+        kv: kv.clone(),
         groups: Vec::new(),
         streams: Vec::new(),
         candidate: None,
@@ -99,7 +105,7 @@ fn some_of(section: &mut Section<'_>, key: &'static str, of: &str) -> Vec<String
 /// `[[policies.variant]]`: a batching policy under a name of its own.
 pub fn variant(
     mut section: Section<'_>,
-    engine: &EngineSection,
+    (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
     let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
@@ -138,11 +144,12 @@ pub fn variant(
             Finding::error(Code::FewTokens, at, what).help("every decoding sequence has its token in each iteration"),
         );
     }
+    let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
     let groups = some_of(&mut section, "groups", "[[fleet.group]]");
     let streams = some_of(&mut section, "streams", "[[trace.stream]]");
     section.finish();
     let router = own_router.unwrap_or(router);
     let (name, batcher) = (name?, batcher?);
     let candidate = None;
-    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, groups, streams, candidate }))
+    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, kv, groups, streams, candidate }))
 }

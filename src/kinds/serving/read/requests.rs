@@ -10,6 +10,7 @@ use serve::lengths;
 use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::trace::{self, Format};
 
+use super::long;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, unknown};
 
@@ -34,6 +35,8 @@ pub struct Asked {
     pub streams: Vec<Stream>,
     /// Where the requests come from, in words.
     pub source: String,
+    /// From so many prompt tokens on a request counts as long, where some are made long.
+    pub long_from: Option<u32>,
 }
 
 /// One stream of requests.
@@ -53,8 +56,14 @@ pub struct Stream {
 pub fn trace(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Asked> {
     if !section.has("stream") {
         let found = stream(&mut section, folder, seed);
+        let long = section.table("long").map(long::long);
         section.finish();
-        return found.map(|(requests, stream, source)| Asked { requests, streams: vec![stream], source });
+        let (mut requests, stream, source) = found?;
+        if let Some(long) = &long {
+            long.lay(&mut requests, seed);
+        }
+        let long_from = long.map(|long| long.tokens[0]);
+        return Some(Asked { requests, streams: vec![stream], source, long_from });
     }
     let (mut read, mut names, mut n_streams) = (Vec::new(), Vec::new(), 0);
     section.each_table("stream", &mut |mut table| {
@@ -80,12 +89,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Asked
         requests.push(part);
         streams.push(stream);
     }
-    Some(Asked { requests: Requests::merged(requests), streams, source: sources.join("; ") })
-}
-
-/// Reads the section of a scenario without streams: the requests, and where they come from.
-pub fn requests(section: Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, String)> {
-    trace(section, folder, seed).map(|asked| (asked.requests, asked.source))
+    Some(Asked { requests: Requests::merged(requests), streams, source: sources.join("; "), long_from: None })
 }
 
 /// Streams have names of their own.

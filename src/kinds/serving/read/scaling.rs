@@ -1,8 +1,8 @@
 //! `scaling` of a `[[fleet.group]]`: who decides how many of its replicas run, and whether that fits the groups it serves with.
 
 use hw::Seconds;
-use planner::deploy::dynamo::Rules;
 use planner::deploy::dynamo::forecast::Forecast;
+use planner::deploy::dynamo::planned::{NO_LIMIT_S, Planned, Planner, phases};
 use serve::fleet::dynamics::{Concurrency, Rule, Scaling};
 use serve::replica::Role;
 
@@ -21,39 +21,10 @@ pub struct ServingScaling {
     at: Place,
 }
 
-/// Who plans.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Planner {
-    /// Dynamo's SLA planner, interval by interval.
-    Sla,
-    /// The cheapest schedule of those who know what comes.
-    Hindsight,
-}
-
-/// What a planner is asked.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Planned {
-    /// Who plans.
-    pub planner: Planner,
-    /// Time between decisions.
-    pub interval_s: f64,
-    /// How the next interval is forecast.
-    pub forecast: Forecast,
-    /// Targets, where they are not the limits of `[slo]`.
-    ttft_s: Option<f64>,
-    tpot_s: Option<f64>,
-    /// Replicas of a phase that a decision may add or take away.
-    change_max: u32,
-    /// GPUs of all phases at most, where they are fewer than the groups have.
-    gpus_max: Option<u32>,
-}
-
 /// Seconds between decisions where a scenario says nothing (`adjustment_interval` there).
 const INTERVAL_S: f64 = 180.0;
 /// Replicas that a decision changes at most where a scenario says nothing.
 const CHANGE_MAX: u64 = 8;
-/// Limits that nobody breaks, where only one of the two is given.
-const NO_LIMIT_S: f64 = 1e6;
 
 /// Reads `scaling` of a group with at most so many replicas.
 pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<ServingScaling> {
@@ -123,45 +94,6 @@ fn forecast(table: &mut Section<'_>) -> Forecast {
     }
 }
 
-impl Planned {
-    /// Targets and limits of a planner over so many GPUs.
-    #[must_use]
-    pub fn rules(&self, serving: &Serving, n_gpus: u32) -> Rules {
-        let slo = of_slo(serving, self.interval_s);
-        Rules {
-            ttft_s: self.ttft_s.unwrap_or(slo.ttft_s),
-            itl_s: self.tpot_s.unwrap_or(slo.itl_s),
-            n_gpus_max: self.gpus_max.unwrap_or(n_gpus).min(n_gpus),
-            change_max: self.change_max,
-            ..slo
-        }
-    }
-}
-
-/// The limits of `[slo]` as targets, with all the GPUs in the world.
-#[must_use]
-pub fn of_slo(serving: &Serving, interval_s: f64) -> Rules {
-    let limit = |limit: Option<Seconds>| limit.map_or(NO_LIMIT_S, Seconds::get);
-    Rules {
-        ttft_s: limit(serving.slo.ttft),
-        itl_s: limit(serving.slo.tpot),
-        interval_s,
-        n_gpus_max: u32::MAX,
-        change_max: u32::MAX,
-    }
-}
-
-/// Groups of the phases, where a fleet has one group of both phases or one of each: positions in the choice's groups.
-#[must_use]
-pub fn phases(roles: &[Role]) -> Option<Vec<usize>> {
-    let at = |role: Role| roles.iter().position(|found| *found == role);
-    match roles {
-        [Role::Both] => Some(vec![0]),
-        [_, _] => Some(vec![at(Role::Prefill)?, at(Role::Decode)?]),
-        _ => None,
-    }
-}
-
 /// Groups that are planned serve alone or as a pair, have targets, and are planned alike.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let mut found: Vec<(Place, String, &str)> = Vec::new();
@@ -203,7 +135,7 @@ fn misfit(
         let what = "a planner's profile knows no drafted tokens".to_owned();
         return Some((what, "no `speculation` where `scaling.rule` is `sla` or `hindsight`"));
     }
-    if asked.rules(serving, 1).itl_s >= NO_LIMIT_S {
+    if asked.rules(&serving.slo, 1).itl_s >= NO_LIMIT_S {
         let what = "a planner has no target between tokens".to_owned();
         return Some((what, "write `tpot_s` in `[slo]` or in `scaling`"));
     }

@@ -4,9 +4,8 @@ use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::schedule::{Placement, Schedule};
 
-use super::{policies, search};
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Section, place_of};
+use crate::scenario::reader::{Place, Section, place_of, unknown};
 
 /// Words for the exchange inside a context group.
 pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];
@@ -42,7 +41,7 @@ pub struct Places {
 
 /// Reads the section.
 pub fn parallel(mut section: Section<'_>) -> Parallel {
-    let is_searched = search::layout_word(&mut section);
+    let is_searched = layout_word(&mut section);
     let small = |n: u64| u32::try_from(n).expect("ranges keep degrees below 2^32");
     let mut degree = |key, default| section.count(key, Some(default), 1..=100_000);
     let ((cp, cp_at), (tp, tp_at), (pp, pp_at)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
@@ -56,7 +55,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
     let order = order(&mut section);
     let default = train::schedule::named("1f1b").expect("the table has 1F1B");
-    let schedule = section.text("schedule").and_then(|(name, at)| policies::schedule(&mut section, &name, at));
+    let schedule = section.text("schedule").and_then(|(name, at)| self::schedule(&mut section, &name, at));
     // One rank has nothing to schedule: a micro-batch after the other.
     let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);
     let chunks = section.count("chunks", Some(schedule.n_chunks as u64), 1..=1000).0;
@@ -84,6 +83,31 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
         order,
     };
     Parallel { layout, schedule, layers, is_searched, places }
+}
+
+/// A finding for a word that is not a way to choose a layout.
+fn layout_word(section: &mut Section<'_>) -> bool {
+    let Some((found, at)) = section.text("layout") else { return false };
+    if found != "search" && found != "given" {
+        section.find(unknown(
+            Code::UnknownWord,
+            format!("unknown way to choose a layout `{found}`"),
+            &found,
+            ["given", "search"],
+            at,
+        ));
+    }
+    found == "search"
+}
+
+/// A pipeline schedule by name.
+pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'static Schedule> {
+    let found = planner::train::orders::schedule(name);
+    if found.is_none() {
+        let names = planner::train::orders::schedules().map(|schedule| schedule.name);
+        section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
+    }
+    found
 }
 
 /// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.

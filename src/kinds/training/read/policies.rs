@@ -6,7 +6,6 @@ use planner::{Policy, Value};
 use toml_span::value::ValueInner;
 use train::layout::ContextExchange;
 use train::problem::Recompute;
-use train::schedule::Schedule;
 
 use super::{PolicyChoice, compression, parallel};
 use crate::diagnostic::{Code, Finding};
@@ -55,7 +54,7 @@ fn variant(mut section: Section<'_>, compressed: Option<&Question>) -> Option<(S
 /// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`, `recompute_layers`, those of
 /// compression) and its own parameters.
 fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compressed: Option<&Question>) -> PolicyChoice {
-    let schedule = section.text("schedule").and_then(|(name, at)| schedule(&mut section, &name, at));
+    let schedule = section.text("schedule").and_then(|(name, at)| parallel::schedule(&mut section, &name, at));
     let chunks = count(&mut section, "chunks", 1000);
     let cp = count(&mut section, "cp", 100_000);
     let exchange = word(&mut section, "exchange", &parallel::EXCHANGES)
@@ -77,16 +76,6 @@ fn count(section: &mut Section<'_>, key: &'static str, most: u64) -> Option<u32>
 /// Which of some words a key has, if it is there.
 fn word(section: &mut Section<'_>, key: &'static str, words: &[&str]) -> Option<usize> {
     section.has(key).then(|| section.word(key, 0, words))
-}
-
-/// A pipeline schedule by name.
-pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'static Schedule> {
-    let found = planner::train::orders::schedule(name);
-    if found.is_none() {
-        let names = planner::train::orders::schedules().map(|schedule| schedule.name);
-        section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
-    }
-    found
 }
 
 /// What is left of a policy's keys: parameters of its card.

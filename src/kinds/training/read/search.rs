@@ -6,9 +6,9 @@ use train::Problem;
 use train::layout::Zero;
 use train::problem::Recompute;
 
-use super::policies;
+use super::parallel;
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Section, place_of, unknown};
+use crate::scenario::reader::{Section, place_of};
 
 /// Lists of the section, before the problem that gives the defaults is known.
 #[derive(Clone, Debug, Default)]
@@ -61,7 +61,7 @@ fn schedules(section: &mut Section<'_>) -> Option<Vec<&'static train::schedule::
             );
             return None;
         };
-        policies::schedule(section, name, place_of(item))
+        parallel::schedule(section, name, place_of(item))
     };
     Some(items.iter().map(named).collect::<Vec<_>>().into_iter().flatten().collect())
 }
@@ -120,19 +120,4 @@ impl Lists {
         space.sequence_parallel = self.sequence_parallel.unwrap_or(space.sequence_parallel);
         space
     }
-}
-
-/// A finding for a word that is not a way to choose a layout.
-pub fn layout_word(section: &mut Section<'_>) -> bool {
-    let Some((found, at)) = section.text("layout") else { return false };
-    if found != "search" && found != "given" {
-        section.find(unknown(
-            Code::UnknownWord,
-            format!("unknown way to choose a layout `{found}`"),
-            &found,
-            ["given", "search"],
-            at,
-        ));
-    }
-    found == "search"
 }

@@ -41,9 +41,13 @@ impl Offload<'_> {
         alone.layout.cp = 1;
         let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Local(0) };
         let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-        let compute = parts(&alone, &micro_batch, self.cost).dense[0];
-        let layer = Stage { n_dense: 1, ..Stage::default() }
-            .recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
+        let parts = parts(&alone, &micro_batch, self.cost);
+        // Where layers of both kinds are, those with experts speak for all.
+        let (compute, layer) = match self.problem.model.experts {
+            Some(_) => (parts.expert[0], Stage { n_expert: 1, ..Stage::default() }),
+            None => (parts.dense[0], Stage { n_dense: 1, ..Stage::default() }),
+        };
+        let layer = layer.recomputing(self.problem.execution.recompute, self.problem.execution.recompute_layers);
         let bytes = tokens * engine::memory::activation_bytes_per_token(&self.problem.shard(), &layer);
         let copy = self.cost.estimate(&Op::Copy { kind: CopyKind::DeviceToHost, bytes }).time.get();
         if copy > 0.0 { (compute / copy).min(1.0) } else { 1.0 }

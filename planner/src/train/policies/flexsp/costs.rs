@@ -100,6 +100,7 @@ impl Costs {
     ) -> Self {
         let degrees: Vec<u32> = (0..=widest.ilog2()).map(|power| 1 << power).collect();
         let n_layers = hw::Tokens(problem.model.n_layers).as_f64();
+        let n_expert = hw::Tokens(problem.model.n_expert_layers()).as_f64();
         let of = |tokens: u64, degree: u32| match fitted {
             Some(fitted) => {
                 let (compute, exchange) = fitted.sequence_ms(tokens, degree);
@@ -110,7 +111,8 @@ impl Costs {
                 grouped.layout.cp = degree;
                 // The host's time is of a micro-batch, not of each of its sequences.
                 grouped.execution.host_overhead_per_layer = hw::Seconds::ZERO;
-                layer_s(&grouped, cost, tokens, degree) * n_layers
+                let [dense, expert] = layers_s(&grouped, cost, tokens, degree);
+                dense * (n_layers - n_expert) + expert * n_expert
             }
         };
         let row = |&tokens: &u64| degrees.iter().map(|&degree| of(tokens, degree)).collect();
@@ -159,18 +161,20 @@ impl Costs {
     }
 }
 
-/// One layer, forward and backward, of a sequence on `degree` ranks.
-fn layer_s(problem: &Problem, cost: &dyn CostModel, tokens: u64, degree: u32) -> f64 {
+/// One layer, forward and backward, of a sequence on `degree` ranks: dense, and with experts.
+fn layers_s(problem: &Problem, cost: &dyn CostModel, tokens: u64, degree: u32) -> [f64; 2] {
     let placement = Placement { sequence: 0, from: 0, tokens, place: Place::Sharded };
     let micro_batch = MicroBatch { sequences: vec![placement], ..MicroBatch::default() };
-    let compute: f64 = parts(problem, &micro_batch, cost).dense.iter().sum();
+    let parts = parts(problem, &micro_batch, cost);
+    let compute = [parts.dense, parts.expert].map(|all| all.iter().sum::<f64>());
     if degree == 1 {
         return compute;
     }
     // Query, key, value and output of this rank's tokens, forward and backward.
     let (model, rows) = (&problem.model, tokens.div_ceil(u64::from(degree)) * problem.dtype.bytes());
     let bytes = rows * (2 * model.n_heads + 2 * model.n_kv_heads.max(u64::from(degree))) * model.head_dim;
-    compute + 2.0 * over(problem, cost, Collective::AllToAll, bytes, degree)
+    let exchange = 2.0 * over(problem, cost, Collective::AllToAll, bytes, degree);
+    compute.map(|compute| compute + exchange)
 }
 
 fn over(problem: &Problem, cost: &dyn CostModel, kind: Collective, bytes: u64, n_ranks: u32) -> f64 {
@@ -186,8 +190,11 @@ fn states_s(problem: &Problem, cost: &dyn CostModel) -> (f64, f64) {
         return (0.0, 0.0);
     }
     let stages = train::stage::stages(problem);
-    let parameters = stages.iter().map(|stage| engine::memory::stage_parameters(&problem.shard(), stage).0);
-    let parameters = parameters.sum::<f64>();
+    let of_stage = |stage| {
+        let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+        shared + experts
+    };
+    let parameters = stages.iter().map(of_stage).sum::<f64>();
     let moved = |kind, element: u64| {
         let bytes = hw::Bytes::from_f64(parameters * hw::Bytes(element).as_f64()).0;
         over(problem, cost, kind, bytes, problem.layout.cp)

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use engine::CostModel;
 use serde::Deserialize;
-use train::lower::training::mixed::{optimizer_bytes, shaped};
+use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
 use train::{Plan, Problem, memory};
@@ -150,9 +150,9 @@ pub(super) const fn cuts(model: &engine::Model, shape: PipelineShape) -> bool {
 
 fn fitted(problem: &Problem, shape: PipelineShape, cost: &dyn CostModel) -> Option<Scheme> {
     let part = shaped(problem, shape, 1);
-    let optimizer = optimizer_bytes(problem);
+    let cut = shares(problem, problem.layout.n_ranks());
     let room = |need: &memory::Need| {
-        let states = need.states.parameters.0 + need.states.gradients.0 + optimizer;
+        let states = own_states(problem, need.states).total().0 + cut.total().0;
         part.cluster.gpu.memory.0.saturating_sub(part.reserved_memory.0 + states) / need.bytes_per_token.max(1)
     };
     let max_tokens = memory::needs(&part).iter().map(room).min()? / TOKENS_STEP * TOKENS_STEP;

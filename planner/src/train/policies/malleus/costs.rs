@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use engine::CostModel;
 use hw::{Bytes, Tokens};
 use serde::Deserialize;
-use train::lower::training::mixed::{optimizer_share_bytes, shaped};
+use train::lower::training::mixed::{own_states, shaped, shares};
 use train::lower::training::parts;
 use train::plan::{MicroBatch, PipelineShape, Place, Placement};
 use train::stage::Stage;
@@ -96,8 +96,8 @@ pub(super) struct Costs {
     pub(super) n_layers: u64,
     /// Whether the filling of pipelines counts.
     counts_fill: bool,
-    /// Optimizer states of all ranks together, bytes; 0 where published memory counts them.
-    optimizer_bytes: f64,
+    /// States that are cut over all ranks, together, bytes; 0 where published memory counts them.
+    cut_bytes: f64,
     /// Ranks that hold them.
     n_ranks: u32,
     degrees: BTreeMap<u32, Degree>,
@@ -149,12 +149,12 @@ impl Costs {
             }
         }
         let layer_bytes = of.map_or_else(Vec::new, |of| of.layer_mib.iter().map(|mib| mib * MIB).collect());
-        let optimizer = Bytes(optimizer_share_bytes(problem, 1)).as_f64();
+        let cut = shares(problem, 1).total().as_f64();
         Self {
             tp,
             n_layers: problem.model.n_layers,
             counts_fill: true,
-            optimizer_bytes: if of.is_some() { 0.0 } else { optimizer },
+            cut_bytes: if of.is_some() { 0.0 } else { cut },
             n_ranks: problem.layout.n_ranks(),
             degrees,
             layer_bytes,
@@ -201,10 +201,10 @@ impl Costs {
         self.counts_fill
     }
 
-    /// The same where the optimizer's states are cut over fewer ranks.
+    /// The same where states are cut over fewer ranks.
     pub(super) fn on(&self, n_ranks: u32) -> Self {
         let mut costs = self.clone();
-        let more = self.optimizer_bytes * (1.0 / f64::from(n_ranks.max(1)) - 1.0 / f64::from(self.n_ranks));
+        let more = self.cut_bytes * (1.0 / f64::from(n_ranks.max(1)) - 1.0 / f64::from(self.n_ranks));
         costs.degrees.values_mut().for_each(|degree| degree.room.free -= more);
         costs.n_ranks = n_ranks;
         costs
@@ -249,7 +249,7 @@ fn own(problem: &Problem, degree: u32, cost: &dyn CostModel, gap: f64) -> Degree
     }
 }
 
-/// Memory of a rank, for micro-batches of so many tokens; the optimizer is cut over the ranks of the layout.
+/// Memory of a rank, for micro-batches of so many tokens; what is cut over all ranks is so over those of the layout.
 fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     let stage = |n_dense, first, last| Stage { n_dense, first, last, ..Stage::default() };
     // A layer among few that recompute counts as one that keeps everything.
@@ -260,14 +260,16 @@ fn room(problem: &Problem, part: &Problem, tokens: u64, gap: f64) -> Room {
     let of_all = u64::from(part.execution.recompute_layers) >= part.model.n_layers;
     let held = if of_all { again } else { layer };
     let states = |stage: &Stage| {
-        let held = memory::states(part, &[*stage]);
+        let held = own_states(problem, memory::states(part, &[*stage]));
         held.parameters.as_f64() + held.gradients.as_f64()
     };
     let bytes = |per_token: u64| Bytes(per_token * tokens).as_f64();
+    let made = engine::memory::activation_bytes_per_token(&part.shard(), &held);
     let passing = engine::memory::working_bytes_per_token(&part.shard(), &again)
-        + engine::memory::buffer_bytes_per_token(&part.shard(), &layer);
+        + engine::memory::buffer_bytes_per_token(&part.shard(), &layer)
+        + memory::in_passing(part, &layer, made * u64::from(memory::LAYERS_IN_PASSING));
     let fixed = problem.reserved_memory.as_f64()
-        + Bytes(optimizer_share_bytes(problem, problem.layout.n_ranks())).as_f64()
+        + shares(problem, problem.layout.n_ranks()).total().as_f64()
         + bytes(passing)
         + gap;
     Room {

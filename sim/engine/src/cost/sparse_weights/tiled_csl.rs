@@ -150,7 +150,7 @@ impl TiledCsl {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::random;
+    use crate::random;
 
     fn matrix(n_rows: usize, n_columns: usize, sparsity: f64) -> Vec<u16> {
         let mut stream = random::stream(9, "weights");

@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use super::{Ends, Fold, GRADIENT_BUCKETS, NO_MICRO_BATCH, lower_passes};
 use crate::layout::{Layout, Position, Zero};
-use crate::memory;
+use crate::memory::{self, States};
 use crate::plan::{PipelineShape, PlacedStage, Plan, Step};
 use crate::problem::{GradientSync, Problem};
 use crate::stage::{Stage, stages};
@@ -120,19 +120,29 @@ pub(super) fn lower(problem: &Problem, plan: &Plan, step_index: usize, fold: Fol
         ends.extend(of_part.into_iter().map(|ends| Ends { tail: moved(ends.tail), pieces: moved(ends.pieces) }));
     }
     if problem.execution.unit_times.is_none() {
-        shard_optimizer(problem, &all, &mut graph);
+        shard_states(problem, &all, &mut graph);
         synchronise(problem, &all, &mut graph, &ends);
     }
     graph
 }
 
-/// Optimizer states are cut over all ranks, whatever they compute; where stages are placed, over the ranks in use.
-fn shard_optimizer(problem: &Problem, parts: &[Part], graph: &mut TaskGraph) {
-    let bytes = optimizer_share_bytes(problem, optimizer_ranks(problem, parts));
-    let label = graph.label("optimizer states");
-    for held in graph.resident.iter_mut().flatten().filter(|(of, _)| *of == label) {
-        held.1 = bytes;
+/// Optimizer states, and gradients under ZeRO 2, are cut over all ranks, whatever they compute; where stages are placed, over the ranks in
+/// use.
+fn shard_states(problem: &Problem, parts: &[Part], graph: &mut TaskGraph) {
+    let shares = shares(problem, optimizer_ranks(problem, parts));
+    let (optimizer, gradients) = (graph.label("optimizer states"), graph.label("gradients"));
+    for (label, bytes) in graph.resident.iter_mut().flatten() {
+        if *label == optimizer {
+            *bytes = shares.optimizer.0;
+        } else if *label == gradients && cuts_gradients(problem) {
+            *bytes = shares.gradients.0;
+        }
     }
+}
+
+/// Whether a rank keeps its share of the gradients alone.
+fn cuts_gradients(problem: &Problem) -> bool {
+    problem.layout.zero >= Zero::Gradients
 }
 
 fn optimizer_ranks(problem: &Problem, parts: &[Part]) -> u32 {
@@ -140,18 +150,21 @@ fn optimizer_ranks(problem: &Problem, parts: &[Part]) -> u32 {
     if is_placed { parts.iter().map(n_ranks).sum() } else { problem.layout.n_ranks() }
 }
 
-/// Bytes of optimizer states on every rank.
+/// States that are cut over so many ranks, on each of them: the optimizer's, and gradients under ZeRO 2.
 #[must_use]
-pub fn optimizer_bytes(problem: &Problem) -> u64 {
-    optimizer_share_bytes(problem, problem.layout.n_ranks())
+pub fn shares(problem: &Problem, n_ranks: u32) -> States {
+    let whole = shaped(problem, PipelineShape { tp: 1, pp: 1 }, 1);
+    let whole = memory::states(&whole, &stages(&whole));
+    let share = |bytes: hw::Bytes| hw::Bytes::from_f64(bytes.as_f64() / f64::from(n_ranks));
+    let gradients = if cuts_gradients(problem) { share(whole.gradients) } else { hw::Bytes(0) };
+    States { parameters: hw::Bytes(0), gradients, optimizer: share(whole.optimizer) }
 }
 
-/// Bytes of optimizer states on each of so many ranks.
+/// Of the states of a shape's rank, those that are its own: parameters, and below ZeRO 2 gradients.
 #[must_use]
-pub fn optimizer_share_bytes(problem: &Problem, n_ranks: u32) -> u64 {
-    let whole = shaped(problem, PipelineShape { tp: 1, pp: 1 }, 1);
-    let optimizer = memory::states(&whole, &stages(&whole)).optimizer;
-    hw::Bytes::from_f64(optimizer.as_f64() / f64::from(n_ranks)).0
+pub fn own_states(problem: &Problem, states: States) -> States {
+    let gradients = if cuts_gradients(problem) { hw::Bytes(0) } else { states.gradients };
+    States { parameters: states.parameters, gradients, optimizer: hw::Bytes(0) }
 }
 
 /// Gradients to the optimizer's shards, the update, and parameters back to every shape.

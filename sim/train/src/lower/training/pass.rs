@@ -6,7 +6,7 @@
 use hw::Rank;
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed};
 use crate::layout::Position;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
@@ -112,10 +112,6 @@ impl Builder<'_> {
             PassKind::Forward => self.forward(frame, column),
             kind => self.backward(frame, column, kind, is_last),
         }
-        for &lane in &column.lanes {
-            let ends = &mut self.slot_ends[lane.index()];
-            *ends = [ends[1], self.last[lane.index()]];
-        }
     }
 
     /// Messages to the next rank, one per lane; what follows waits for the lane's tail where nothing is sent.
@@ -188,8 +184,11 @@ impl Builder<'_> {
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
                 self.effect(task, Moment::Start, self.logits, logits(problem, share));
             }
-            self.offload(frame, lane, cp);
-            self.stream(frame, lane, cp, CopyKind::DeviceToHost, &[leads[cp]]);
+            let in_passing = self.in_passing(frame, cp);
+            self.effect(leads[cp], Moment::Start, self.activations, in_passing);
+            if let Some(copy) = self.stream(frame, lane, cp, CopyKind::DeviceToHost, &[leads[cp]]) {
+                self.effect(copy, Moment::End, self.activations, -in_passing);
+            }
         }
     }
 
@@ -247,20 +246,31 @@ impl Builder<'_> {
         bytes
     }
 
-    fn offloaded(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
-        if self.problem.execution.offload == 0.0 {
+    /// Activation bytes that do not stay on the device between the passes: layer by layer they go to the host while forward goes on.
+    fn streamed(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        // What a forward for keys and values alone makes is dropped, not kept elsewhere.
+        if frame.content.forward_only {
             return 0;
         }
-        let whole = hw::Bytes(self.activation(frame, cp).unsigned_abs()).as_f64();
-        i64::try_from(hw::Bytes::from_f64(whole * self.problem.execution.offload).0).expect("below 2^63 bytes")
+        match frame.content.shares[cp].streamed {
+            Streamed::Permille(0) => 0,
+            Streamed::Permille(permille) => self.activation(frame, cp) / 1000 * i64::from(permille),
+            Streamed::AsExecuted => {
+                let whole = hw::Bytes(self.activation(frame, cp).unsigned_abs()).as_f64();
+                let bytes = hw::Bytes::from_f64(whole * self.problem.execution.offload).0;
+                i64::try_from(bytes).expect("activations stay below 2^63 bytes")
+            }
+        }
     }
 
-    /// Activation bytes that never stay on the device: layer by layer they go to the host while forward goes on.
-    fn streamed(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
-        match i64::from(frame.content.shares[cp].streamed) {
-            0 => 0,
-            permille => self.activation(frame, cp) / 1000 * permille,
+    /// Of these, what the device holds while a pass makes or takes them: two layers. A plan that says itself how much streams has left
+    /// them out of its share.
+    fn in_passing(&mut self, frame: &Frame<'_>, cp: usize) -> i64 {
+        if frame.content.shares[cp].streamed != Streamed::AsExecuted {
+            return 0;
         }
+        let n_layers = i64::from(frame.stage.n_layers().max(1));
+        self.streamed(frame, cp) / n_layers * n_layers.min(i64::from(crate::memory::LAYERS_IN_PASSING))
     }
 
     /// Activation bytes that a micro-batch holds from its forward to its backward.
@@ -270,37 +280,22 @@ impl Builder<'_> {
 
     /// Streams part of a pass's activations beside it. The device holds two layers of them at a time, so the pass goes no faster than the
     /// copy: what follows on the lane waits for it (ByteScale, arXiv:2502.21231, selective offload).
-    fn stream(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize, kind: CopyKind, preds: &[TaskId]) {
+    fn stream(
+        &mut self,
+        frame: &Frame<'_>,
+        lane: LaneId,
+        cp: usize,
+        kind: CopyKind,
+        preds: &[TaskId],
+    ) -> Option<TaskId> {
         let bytes = self.streamed(frame, cp);
-        if bytes > 0 {
-            let copy = self.copy(frame, lane, kind, bytes, preds);
-            let last = self.last[lane.index()].into_iter().collect::<Vec<TaskId>>();
-            self.gate[lane.index()].extend(last.into_iter().chain([copy]));
+        if bytes == 0 {
+            return None;
         }
-    }
-
-    /// Part of the activations leaves for the host after forward.
-    fn offload(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize) {
-        let bytes = self.offloaded(frame, cp);
-        if bytes > 0 {
-            let preds: Vec<TaskId> = self.last[lane.index()].into_iter().collect();
-            let task = self.copy(frame, lane, CopyKind::DeviceToHost, bytes, &preds);
-            self.effect(task, Moment::End, self.activations, -bytes);
-            self.offloads.insert((lane, frame.slot.chunk, frame.slot.micro_batch), task);
-        }
-    }
-
-    /// It comes back while the slot before is computed; the backward waits for it.
-    fn fetch(&mut self, frame: &Frame<'_>, lane: LaneId, cp: usize) {
-        let bytes = self.offloaded(frame, cp);
-        if bytes > 0 {
-            // One slot ahead, and not before it has left.
-            let left = self.offloads.remove(&(lane, frame.slot.chunk, frame.slot.micro_batch));
-            let preds: Vec<TaskId> = left.into_iter().chain(self.slot_ends[lane.index()][0]).collect();
-            let task = self.copy(frame, lane, CopyKind::HostToDevice, bytes, &preds);
-            self.effect(task, Moment::Start, self.activations, bytes);
-            self.gate[lane.index()].push(task);
-        }
+        let copy = self.copy(frame, lane, kind, bytes, preds);
+        let last = self.last[lane.index()].into_iter().collect::<Vec<TaskId>>();
+        self.gate[lane.index()].extend(last.into_iter().chain([copy]));
+        Some(copy)
     }
 
     fn copy(&mut self, frame: &Frame<'_>, lane: LaneId, kind: CopyKind, bytes: i64, preds: &[TaskId]) -> TaskId {
@@ -398,11 +393,6 @@ impl Builder<'_> {
         let in_pieces = (early || is_last && makes_gradients) && problem.execution.gradient_sync != GradientSync::AtEnd;
         let buckets = if in_pieces && self.has_peers { GRADIENT_BUCKETS } else { 1 };
         let gathered = if kind == PassKind::Weight { Vec::new() } else { self.gather(frame, column, 2) };
-        if kind != PassKind::Weight {
-            for (cp, &lane) in column.lanes.iter().enumerate() {
-                self.fetch(frame, lane, cp);
-            }
-        }
         // What streams back starts with the backward, not before the slots ahead of it have ended.
         let begun: Vec<Vec<TaskId>> = column.lanes.iter().map(|&lane| self.tail(lane)).collect();
         let mut first = Vec::new();
@@ -422,8 +412,12 @@ impl Builder<'_> {
         }
         for (cp, &lane) in column.lanes.iter().enumerate() {
             self.free(frame, lane, cp, kind, first[cp]);
-            if kind != PassKind::Weight {
-                self.stream(frame, lane, cp, CopyKind::HostToDevice, &begun[cp]);
+            let end = self.last[lane.index()].expect("the pass has just computed");
+            // Each half of a split backward needs them.
+            if let Some(copy) = self.stream(frame, lane, cp, CopyKind::HostToDevice, &begun[cp]) {
+                let in_passing = self.in_passing(frame, cp);
+                self.effect(copy, Moment::Start, self.activations, in_passing);
+                self.effect(end, Moment::End, self.activations, -in_passing);
             }
         }
     }

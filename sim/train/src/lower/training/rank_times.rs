@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use hw::Seconds;
 
 use super::durations::pass_ops;
-use super::{Share, attention};
+use super::{Share, Streamed, attention};
 use crate::experts::{self, ExpertLoad};
 use crate::layout::{ContextExchange, Position};
 use crate::problem::{AttentionKernel, Problem, Recompute};
@@ -117,7 +117,7 @@ impl<'a> RankTimes<'a> {
                 .map(|&unit| hw::Span::from_ns(self.problem.unit_ns(unit, tokens)).to_seconds().get())
                 .sum();
         }
-        let share = Share { tokens, local: Vec::new(), sharded: Vec::new(), ring: 0, streamed: 0 };
+        let share = Share { tokens, local: Vec::new(), sharded: Vec::new(), ring: 0, streamed: Streamed::AsExecuted };
         let kinds = [PassKind::Forward, PassKind::Backward];
         kinds.map(|kind| self.sum_s(pass_ops(self.problem, self.load, stage, &share, kind))).iter().sum()
     }

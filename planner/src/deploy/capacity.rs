@@ -1,0 +1,617 @@
+//! The capacity question: many fleets serve the same requests, and the cheapest one within the limits is looked at closely.
+//!
+//! A fleet is a variation of the one at hand: other numbers of replicas of its groups, or equal replicas on another type of GPU. Who asks
+//! serves it and hands back its metrics, whole lists at once, so that they may run side by side. Load is the same requests, faster.
+//! Units: dollars, requests per second, shares of requests.
+
+use std::collections::BTreeMap;
+
+/// Relative width of the bracket around the highest load within the target.
+const WIDTH: f64 = 0.02;
+/// Loads beyond these are not tried.
+const LOADS: [f64; 2] = [1.0 / 64.0, 64.0];
+/// Change of price and load that sensitivity looks at.
+const CHANGE: f64 = 0.2;
+/// Fleets up to this many times the chosen one's price are served again at other loads.
+const NEAR: f64 = 2.0;
+/// Share of blocks in use from which on memory counts as full.
+const FULL: f64 = 0.98;
+
+/// What has a price of its own, and that price.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Quoted {
+    /// Type of the catalogue, or group of the fleet.
+    pub name: String,
+    /// Dollars per GPU and hour.
+    pub usd_per_gpu_hour: f64,
+    /// Provider and date, in words.
+    pub quote: String,
+}
+
+/// Replicas with one price.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// Position among what is quoted.
+    pub quoted: usize,
+    /// Group of the fleet; `None` where the fleet is one group.
+    pub group: Option<String>,
+    /// Replicas.
+    pub n_replicas: u64,
+    /// GPUs of each.
+    pub gpus_per_replica: u64,
+}
+
+/// How a fleet differs from the one at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Variation {
+    /// Equal replicas on nodes of one type.
+    Equal {
+        /// Position of the type among what is quoted.
+        quoted: usize,
+        /// Replicas.
+        n_replicas: u64,
+        /// GPUs of each.
+        tensor_degree: u64,
+        /// GPUs of a node.
+        gpus_per_node: u64,
+        /// Nodes that hold them.
+        n_nodes: u64,
+    },
+    /// Numbers of replicas by group.
+    Groups(Vec<(String, u64)>),
+}
+
+/// A fleet to be tried.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What it is, in words.
+    pub name: String,
+    /// Its GPU type; `mixed` where there are several groups.
+    pub gpu: String,
+    /// How it differs.
+    pub variation: Variation,
+    /// What is paid.
+    pub parts: Vec<Part>,
+}
+
+/// The busiest part of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Peak {
+    /// Start, seconds.
+    pub from_s: f64,
+    /// End, seconds.
+    pub to_s: f64,
+    /// Requests per second that arrive in it.
+    pub requests_per_s: f64,
+    /// Whether it is all of the trace.
+    pub is_whole: bool,
+}
+
+/// What a scenario asks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// What has a price.
+    pub quoted: Vec<Quoted>,
+    /// Fleets to try.
+    pub candidates: Vec<Candidate>,
+    /// Share of requests that have to meet every limit.
+    pub target_ratio: f64,
+    /// Limits by key of `[slo]`, seconds.
+    pub limits: Vec<(&'static str, f64)>,
+    /// The busiest part of the trace.
+    pub peak: Peak,
+}
+
+/// What is to be served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked<'q> {
+    /// By which fleet.
+    pub candidate: &'q Candidate,
+    /// How many times as fast as they come.
+    pub load: f64,
+    /// Whether only the busiest part comes.
+    pub is_peak: bool,
+    /// The only limit that holds; `None` where all do.
+    pub limit: Option<&'static str>,
+}
+
+impl<'q> Asked<'q> {
+    /// Everything as it comes.
+    const fn plain(candidate: &'q Candidate) -> Self {
+        Self { candidate, load: 1.0, is_peak: false, limit: None }
+    }
+}
+
+/// Metrics of a fleet that served, and the intervals of those that have one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Served {
+    /// Metrics.
+    pub metrics: BTreeMap<String, f64>,
+    /// Intervals.
+    pub interval: BTreeMap<String, [f64; 2]>,
+}
+
+/// Serves what is asked, each by itself: what came of it, or why nothing could.
+pub type Judge<'a> = dyn Fn(&[Asked<'_>]) -> Vec<Result<Served, String>> + 'a;
+
+fn one(judge: &Judge<'_>, asked: Asked<'_>) -> Result<Served, String> {
+    judge(&[asked]).pop().expect("an answer for each question")
+}
+
+/// A fleet that was tried.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Point {
+    /// What it is.
+    pub name: String,
+    /// GPU type.
+    pub gpu: String,
+    /// GPUs of all replicas.
+    pub n_gpus: u64,
+    /// Dollars per hour.
+    pub usd_per_hour: f64,
+    /// Dollars per million output tokens.
+    pub usd_per_mtok: f64,
+    /// Its interval.
+    pub usd_per_mtok_interval: [f64; 2],
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+    /// Whether no other fleet is cheaper per token and meets as much.
+    pub is_on_front: bool,
+}
+
+/// A load that was tried at the peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Times the load of the trace.
+    pub factor: f64,
+    /// Share of requests that met every limit.
+    pub attainment_ratio: f64,
+    /// Its interval.
+    pub attainment_interval: [f64; 2],
+}
+
+/// How much more load the chosen fleet takes at the peak.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Headroom {
+    /// Highest load that was served within the target; 0 where none was.
+    pub meets: f64,
+    /// Lowest load that was not.
+    pub fails: Option<f64>,
+    /// Every load that was tried, in order of load.
+    pub loads: Vec<Load>,
+    /// What breaks first, in words.
+    pub breaks: String,
+}
+
+/// What would be chosen if something were different.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sensitivity {
+    /// What is different.
+    pub change: String,
+    /// The cheapest fleet within the target; empty where none is.
+    pub cheapest: String,
+    /// Its dollars per million output tokens.
+    pub usd_per_mtok: Option<f64>,
+    /// Attainment of the fleet that is chosen today.
+    pub attainment_ratio: Option<f64>,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// Fleets, by price per token.
+    pub points: Vec<Point>,
+    /// Fleets that could not be tried, with the reason.
+    pub left_out: Vec<(String, String)>,
+    /// Position of the cheapest fleet within the target.
+    pub chosen: Option<usize>,
+    /// Position of the cheapest one that is within it at the slow end of the costs too.
+    pub safe: Option<usize>,
+    /// Headroom of the chosen fleet.
+    pub headroom: Option<Headroom>,
+    /// What other prices and loads would change.
+    pub sensitivity: Vec<Sensitivity>,
+}
+
+/// What was found of a fleet.
+struct Tried<'q> {
+    candidate: &'q Candidate,
+    point: Point,
+    /// Dollars per hour of each part.
+    usd_per_hour: Vec<f64>,
+}
+
+/// Fleets of equal replicas: every number of replicas with every tensor degree on every type.
+#[must_use]
+pub fn uniform(replicas: &[u64], tensor_degrees: &[u64], gpus: &[Quoted], n_gpus_per_node: u64) -> Vec<Candidate> {
+    let mut all = Vec::new();
+    for (index, quoted) in gpus.iter().enumerate() {
+        for &tp in tensor_degrees {
+            for &n in replicas {
+                let degree = if tensor_degrees == [1] { String::new() } else { format!(" tp {tp}") };
+                let per_node = n_gpus_per_node.max(tp);
+                // Replicas do not straddle nodes.
+                let n_nodes = n.div_ceil((per_node / tp).max(1));
+                let variation = Variation::Equal {
+                    quoted: index,
+                    n_replicas: n,
+                    tensor_degree: tp,
+                    gpus_per_node: per_node,
+                    n_nodes,
+                };
+                let part = Part { quoted: index, group: None, n_replicas: n, gpus_per_replica: tp };
+                let name = format!("{n} x {}{degree}", quoted.name);
+                all.push(Candidate { name, gpu: quoted.name.clone(), variation, parts: vec![part] });
+            }
+        }
+    }
+    all
+}
+
+/// A group of a mixed fleet with the numbers of replicas to try.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Varied {
+    /// Its name in the scenario.
+    pub name: String,
+    /// Numbers of replicas; 0 leaves it out.
+    pub replicas: Vec<u64>,
+    /// GPUs of each.
+    pub gpus_per_replica: u64,
+}
+
+/// Mixed fleets: all combinations of the numbers of every group but those without any replica. The groups are quoted in order.
+#[must_use]
+pub fn mixed(groups: &[Varied]) -> Vec<Candidate> {
+    let mut counts: Vec<Vec<u64>> = vec![Vec::new()];
+    for group in groups {
+        let with = |before: &Vec<u64>| {
+            let before = before.clone();
+            group.replicas.iter().map(move |&n| [before.as_slice(), &[n]].concat()).collect::<Vec<_>>()
+        };
+        counts = counts.iter().flat_map(with).collect();
+    }
+    counts.into_iter().filter(|counts| counts.iter().any(|&n| n > 0)).map(|counts| mix(groups, &counts)).collect()
+}
+
+fn mix(groups: &[Varied], counts: &[u64]) -> Candidate {
+    let used = || groups.iter().zip(counts).enumerate().filter(|(_, (_, n))| **n > 0);
+    let names: Vec<String> = used().map(|(_, (group, n))| format!("{n} x {}", group.name)).collect();
+    let part = |(quoted, (group, &n)): (usize, (&Varied, &u64))| Part {
+        quoted,
+        group: Some(group.name.clone()),
+        n_replicas: n,
+        gpus_per_replica: group.gpus_per_replica,
+    };
+    Candidate {
+        name: names.join(" + "),
+        gpu: "mixed".to_owned(),
+        variation: Variation::Groups(groups.iter().zip(counts).map(|(group, n)| (group.name.clone(), *n)).collect()),
+        parts: used().map(part).collect(),
+    }
+}
+
+fn attainment(row: &Served) -> (f64, [f64; 2]) {
+    const KEY: &str = "slo_attainment_ratio";
+    let value = row.metrics.get(KEY).copied().unwrap_or(0.0);
+    (value, row.interval.get(KEY).copied().unwrap_or([value, value]))
+}
+
+impl Question {
+    /// Dollars per hour of a part: all its replicas, or in a mixed fleet those that were paid, as groups may scale or fail.
+    fn usd_per_hour(&self, candidate: &Candidate, part: &Part, row: &Served) -> f64 {
+        let figure = |key: &str| row.metrics.get(key).copied();
+        let hours = figure("makespan_s").map(|seconds| seconds / 3600.0).filter(|hours| *hours > 0.0);
+        let paid = part.group.as_ref().and_then(|group| {
+            let key =
+                if candidate.parts.len() == 1 { "replica_hours" } else { &format!("group_replica_hours.{group}") };
+            Some(figure(key)? / hours?)
+        });
+        let n = paid.unwrap_or_else(|| hw::Tokens(part.n_replicas).as_f64());
+        n * hw::Tokens(part.gpus_per_replica).as_f64() * self.quoted[part.quoted].usd_per_gpu_hour
+    }
+
+    fn tried<'q>(&self, candidate: &'q Candidate, row: &Served) -> Tried<'q> {
+        let figure = |key: &str| row.metrics.get(key).copied().unwrap_or(0.0);
+        let (attainment_ratio, attainment_interval) = attainment(row);
+        let usd_per_mtok = figure("cost_usd_per_mtok");
+        let of = |part: &Part| self.usd_per_hour(candidate, part, row);
+        let usd_per_hour: Vec<f64> = candidate.parts.iter().map(of).collect();
+        let point = Point {
+            name: candidate.name.clone(),
+            gpu: candidate.gpu.clone(),
+            n_gpus: candidate.parts.iter().map(|part| part.n_replicas * part.gpus_per_replica).sum(),
+            usd_per_hour: usd_per_hour.iter().sum(),
+            usd_per_mtok,
+            usd_per_mtok_interval: row.interval.get("cost_usd_per_mtok").copied().unwrap_or([usd_per_mtok; 2]),
+            attainment_ratio,
+            attainment_interval,
+            is_on_front: false,
+        };
+        Tried { candidate, point, usd_per_hour }
+    }
+}
+
+/// Answers a question.
+#[must_use]
+pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
+    let asked: Vec<Asked<'_>> = question.candidates.iter().map(Asked::plain).collect();
+    let tried = question.candidates.iter().zip(judge(&asked));
+    let (mut all, mut left_out) = (Vec::new(), Vec::new());
+    for (candidate, row) in tried {
+        match row {
+            Ok(row) => all.push(question.tried(candidate, &row)),
+            Err(why) => left_out.push((candidate.name.clone(), why)),
+        }
+    }
+    all.sort_by(|a, b| {
+        let by = |tried: &Tried<'_>| (tried.point.usd_per_mtok, tried.point.usd_per_hour);
+        by(a).0.total_cmp(&by(b).0).then(by(a).1.total_cmp(&by(b).1))
+    });
+    mark_front(&mut all);
+    let target = question.target_ratio;
+    let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
+    let chosen = cheapest(&all, &usd, &|tried| tried.point.attainment_ratio >= target);
+    let safe = cheapest(&all, &usd, &|tried| tried.point.attainment_interval[0] >= target);
+    let headroom = chosen.map(|index| headroom(question, judge, all[index].candidate));
+    let sensitivity = chosen.map_or_else(Vec::new, |index| sensitivity(question, judge, &all, index));
+    let points = all.into_iter().map(|tried| tried.point).collect();
+    Answer { points, left_out, chosen, safe, headroom, sensitivity }
+}
+
+/// The cheapest fleet that passes; of equals the one that meets more.
+fn cheapest(all: &[Tried<'_>], usd: &dyn Fn(&Tried<'_>) -> f64, passes: &dyn Fn(&Tried<'_>) -> bool) -> Option<usize> {
+    let open = (0..all.len()).filter(|&index| passes(&all[index]));
+    open.min_by(|&a, &b| {
+        let more = all[b].point.attainment_ratio.total_cmp(&all[a].point.attainment_ratio);
+        usd(&all[a]).total_cmp(&usd(&all[b])).then(more)
+    })
+}
+
+/// Fleets are in order of price; one is on the front when it meets more than every cheaper one.
+fn mark_front(all: &mut [Tried<'_>]) {
+    let mut best = f64::NEG_INFINITY;
+    for tried in all {
+        tried.point.is_on_front = tried.point.attainment_ratio > best;
+        best = best.max(tried.point.attainment_ratio);
+    }
+}
+
+/// Brackets the highest load within the target, and says what breaks above it.
+fn headroom(question: &Question, judge: &Judge<'_>, candidate: &Candidate) -> Headroom {
+    let mut loads: Vec<Load> = Vec::new();
+    let asked = |load: f64| Asked { load, is_peak: true, ..Asked::plain(candidate) };
+    let mut meets = |factor: f64| {
+        let Ok(row) = one(judge, asked(factor)) else { return false };
+        let (attainment_ratio, attainment_interval) = attainment(&row);
+        loads.push(Load { factor, attainment_ratio, attainment_interval });
+        attainment_ratio >= question.target_ratio
+    };
+    let (mut low, mut high) = (None, None);
+    let mut factor = 1.0;
+    // Doubling while the target is met, or halving until it is.
+    while (low.is_none() || high.is_none()) && (LOADS[0]..=LOADS[1]).contains(&factor) {
+        if meets(factor) {
+            low = Some(factor);
+            factor *= 2.0;
+        } else {
+            high = Some(factor);
+            factor *= 0.5;
+        }
+    }
+    while let (Some(below), Some(above)) = (low, high) {
+        if above / below <= 1.0 + WIDTH {
+            break;
+        }
+        let middle = below.midpoint(above);
+        if meets(middle) {
+            low = Some(middle);
+        } else {
+            high = Some(middle);
+        }
+    }
+    loads.sort_by(|a, b| a.factor.total_cmp(&b.factor));
+    let breaks =
+        high.map_or_else(|| "nothing up to there".to_owned(), |factor| breaks(question, judge, &asked(factor)));
+    Headroom { meets: low.unwrap_or(0.0), fails: high, loads, breaks }
+}
+
+/// Which limit fails first under a load, and why.
+fn breaks(question: &Question, judge: &Judge<'_>, asked: &Asked<'_>) -> String {
+    let alone = |key: &'static str| {
+        let row = one(judge, Asked { limit: Some(key), ..asked.clone() }).ok()?;
+        Some((attainment(&row).0, key, row.metrics))
+    };
+    let worst = question.limits.iter().filter_map(|(key, _)| alone(key)).min_by(|a, b| a.0.total_cmp(&b.0));
+    let Some((ratio, key, metrics)) = worst else { return "not known: the fleet could not be served again".to_owned() };
+    let limit = question.limits.iter().find(|(known, _)| *known == key).map_or(0.0, |(_, seconds)| *seconds);
+    let name = key.trim_end_matches("_s").to_uppercase();
+    let shown = format!("the limit of {name}, {limit} s, which {:.1} % of requests meet", ratio * 100.0);
+    format!("{shown}; {}", cause(key, &metrics))
+}
+
+/// Why a limit fails, from the figures of the run.
+fn cause(key: &str, metrics: &BTreeMap<String, f64>) -> String {
+    let value = |key: &str| metrics.get(key).copied().unwrap_or(0.0);
+    let waits = value("queue_s.p99") / value("ttft_s.p99").max(1e-9);
+    // Full memory delays admissions; it slows tokens down only where sequences lose their blocks.
+    let memory = value("n_preempted") > 0.0 || (key != "tpot_s" && value("kv_peak_ratio") >= FULL);
+    match key {
+        _ if memory => format!(
+            "memory for keys and values is full ({:.0} % of blocks at most in use, {:.0} preemptions)",
+            value("kv_peak_ratio") * 100.0,
+            value("n_preempted")
+        ),
+        "ttft_s" if waits > 0.5 => format!(
+            "requests wait in the queue ({:.0} % of the 99th percentile) while blocks are at most {:.0} % in use",
+            waits * 100.0,
+            value("kv_peak_ratio") * 100.0
+        ),
+        "ttft_s" => "prompts take that long once they have begun, behind the decodes of the batch".to_owned(),
+        "tpot_s" => format!(
+            "iterations take that long: batches are large and prompts ride along (busy {:.0} % of the time)",
+            value("busy_ratio") * 100.0
+        ),
+        _ => format!("the sum of waiting and serving (busy {:.0} % of the time)", value("busy_ratio") * 100.0),
+    }
+}
+
+/// What other prices and loads would change.
+fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen: usize) -> Vec<Sensitivity> {
+    let target = question.target_ratio;
+    let today = all[chosen].point.attainment_ratio;
+    let mut rows = Vec::new();
+    for (index, quoted) in question.quoted.iter().enumerate() {
+        for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
+            let usd = |tried: &Tried<'_>| {
+                let parts = tried.candidate.parts.iter().zip(&tried.usd_per_hour);
+                parts.map(|(part, usd)| if part.quoted == index { factor * usd } else { *usd }).sum::<f64>()
+            };
+            let times = |tried: &Tried<'_>| usd(tried) / tried.point.usd_per_hour;
+            let best = cheapest(all, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &all[index]);
+            rows.push(Sensitivity {
+                change: format!("price of {} {sign}{:.0} %", quoted.name, CHANGE * 100.0),
+                cheapest: best.map_or_else(String::new, |tried| tried.point.name.clone()),
+                usd_per_mtok: best.map(|tried| tried.point.usd_per_mtok * times(tried)),
+                attainment_ratio: Some(today),
+            });
+        }
+    }
+    let near: Vec<&Tried<'_>> =
+        all.iter().filter(|tried| tried.point.usd_per_hour <= NEAR * all[chosen].point.usd_per_hour).collect();
+    for (sign, factor) in [("+", 1.0 + CHANGE), ("-", 1.0 - CHANGE)] {
+        let asked: Vec<Asked<'_>> =
+            near.iter().map(|tried| Asked { load: factor, ..Asked::plain(tried.candidate) }).collect();
+        let again: Vec<Tried<'_>> = near
+            .iter()
+            .zip(judge(&asked))
+            .filter_map(|(tried, row)| Some(question.tried(tried.candidate, &row.ok()?)))
+            .collect();
+        let usd = |tried: &Tried<'_>| tried.point.usd_per_hour;
+        let best = cheapest(&again, &usd, &|tried| tried.point.attainment_ratio >= target).map(|index| &again[index]);
+        let same = again.iter().find(|tried| tried.candidate == all[chosen].candidate);
+        rows.push(Sensitivity {
+            change: format!("load {sign}{:.0} %", CHANGE * 100.0),
+            cheapest: best.map_or_else(String::new, |tried| tried.point.name.clone()),
+            usd_per_mtok: best.map(|tried| tried.point.usd_per_mtok),
+            attainment_ratio: same.map(|tried| tried.point.attainment_ratio),
+        });
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
+        Quoted { name: name.to_owned(), usd_per_gpu_hour, quote: String::new() }
+    }
+
+    fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
+        Question {
+            candidates: uniform(replicas, &[1], &quoted, 8),
+            quoted,
+            target_ratio: 0.9,
+            limits: vec![("ttft_s", 1.0)],
+            peak: Peak { from_s: 0.0, to_s: 10.0, requests_per_s: 2.0, is_whole: true },
+        }
+    }
+
+    fn question() -> Question {
+        of(&[1, 2, 4], vec![quoted("a", 1.0), quoted("b", 3.0)])
+    }
+
+    /// A replica of `a` takes 1 load and one of `b` 2.5; above, attainment falls as capacity over load.
+    fn judge(asked: &[Asked<'_>]) -> Vec<Result<Served, String>> {
+        asked.iter().map(serve).collect()
+    }
+
+    fn serve(asked: &Asked<'_>) -> Result<Served, String> {
+        let Variation::Equal { quoted, n_replicas, .. } = asked.candidate.variation else { panic!("one group") };
+        let n = hw::Tokens(n_replicas).as_f64();
+        let met = (n * [1.0, 2.5][quoted] / (1.7 * asked.load)).min(1.0);
+        let mut row = Served::default();
+        row.metrics.insert("slo_attainment_ratio".to_owned(), met);
+        row.metrics.insert("cost_usd_per_mtok".to_owned(), n);
+        row.interval.insert("slo_attainment_ratio".to_owned(), [0.8 * met, met]);
+        if quoted == 1 && n > 2.0 { Err("too many".to_owned()) } else { Ok(row) }
+    }
+
+    #[test]
+    fn the_cheapest_fleet_within_the_target_is_chosen_and_its_load_is_bracketed() {
+        let capacity = answer(&question(), &judge);
+        // Two of `a` carry 2 of 1.7 for 2 $/h; one of `b` for 3 $/h is the next.
+        let chosen = &capacity.points[capacity.chosen.expect("one is enough")];
+        assert_eq!((chosen.name.as_str(), chosen.usd_per_hour), ("2 x a", 2.0));
+        assert_eq!(capacity.left_out, [("4 x b".to_owned(), "too many".to_owned())]);
+        // At 0.8 of its attainment 2 x a fails, and so does all that meets at most 80 % there.
+        assert!(capacity.safe.is_none());
+        // 2 / (1.7 load) = 0.9 at a load of 1.307.
+        let headroom = capacity.headroom.expect("a fleet is chosen");
+        let (meets, fails) = (headroom.meets, headroom.fails.expect("more is too much"));
+        let exact = 2.0 / (1.7 * 0.9);
+        assert!(meets <= exact && exact <= fails && fails / meets <= 1.0 + WIDTH + 1e-9, "{meets} to {fails}");
+    }
+
+    #[test]
+    fn other_prices_and_loads_may_change_the_choice() {
+        let rows = answer(&question(), &judge).sensitivity;
+        let of = |change: &str| rows.iter().find(|row| row.change == change).expect(change).cheapest.clone();
+        assert_eq!(of("price of a +20 %"), "2 x a");
+        assert_eq!(of("price of b -20 %"), "2 x a");
+        // 2 / (1.7 x 1.2) = 0.98 still holds.
+        assert_eq!(of("load +20 %"), "2 x a");
+    }
+
+    #[test]
+    fn nothing_is_chosen_where_nothing_suffices() {
+        let question = of(&[1], vec![quoted("a", 1.0)]);
+        let capacity = answer(&question, &judge);
+        assert!(capacity.chosen.is_none() && capacity.headroom.is_none() && capacity.sensitivity.is_empty());
+    }
+
+    fn varied(name: &str, replicas: &[u64]) -> Varied {
+        Varied { name: name.to_owned(), replicas: replicas.to_vec(), gpus_per_replica: 2 }
+    }
+
+    #[test]
+    fn mixed_fleets_are_all_combinations_and_paid_by_group() {
+        let groups = [varied("base", &[0, 1]), varied("burst", &[0, 2, 3])];
+        let candidates = mixed(&groups);
+        let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
+        assert_eq!(names, ["2 x burst", "3 x burst", "1 x base", "1 x base + 2 x burst", "1 x base + 3 x burst"]);
+        let expected = [("base".to_owned(), 0), ("burst".to_owned(), 2)];
+        assert_eq!(candidates[0].variation, Variation::Groups(expected.to_vec()));
+        // A base replica takes 1 load, one of the bursts 0.5 but is there half of the time, and paid so. Two GPUs each at 1 and 2 dollars.
+        let serve = |asked: &Asked<'_>| -> Result<Served, String> {
+            let Variation::Groups(groups) = &asked.candidate.variation else { panic!("groups") };
+            let [base, burst] = [hw::Tokens(groups[0].1).as_f64(), hw::Tokens(groups[1].1).as_f64()];
+            let mut row = Served::default();
+            let mut add = |key: &str, value: f64| row.metrics.insert(key.to_owned(), value);
+            add("makespan_s", 7200.0);
+            add("slo_attainment_ratio", ((base + 0.5 * burst) / 2.0).min(1.0));
+            add("cost_usd_per_mtok", base + burst);
+            add("replica_hours", 2.0 * base + burst);
+            add("group_replica_hours.base", 2.0 * base);
+            add("group_replica_hours.burst", burst);
+            Ok(row)
+        };
+        let judge = |asked: &[Asked<'_>]| asked.iter().map(serve).collect::<Vec<_>>();
+        let quoted = vec![quoted("base", 1.0), quoted("burst", 2.0)];
+        let question = Question { candidates, quoted, ..question() };
+        let capacity = answer(&question, &judge);
+        let usd = |name: &str| capacity.points.iter().find(|point| point.name == name).expect(name).usd_per_hour;
+        assert_eq!([usd("1 x base"), usd("3 x burst"), usd("1 x base + 2 x burst")], [2.0, 6.0, 6.0]);
+        let chosen = &capacity.points[capacity.chosen.expect("one suffices")];
+        assert_eq!((chosen.name.as_str(), chosen.n_gpus), ("1 x base + 2 x burst", 6));
+        let changes: Vec<&str> = capacity.sensitivity.iter().map(|row| row.change.as_str()).collect();
+        assert_eq!(
+            changes[..4],
+            ["price of base +20 %", "price of base -20 %", "price of burst +20 %", "price of burst -20 %"]
+        );
+        // 2 of 6 dollars rise by a fifth: the price per token by a fifteenth.
+        assert!((capacity.sensitivity[0].usd_per_mtok.expect("chosen") - 3.0 * (6.4 / 6.0)).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,217 @@
+//! Fleets that are planned while they serve: profiles from their engines, timetables of hindsight, and the bound of both.
+//!
+//! The bound is what the cheapest schedule of replicas costs that knows what comes and meets the limits for as many requests, in the
+//! planner's own model: replicas have the rate of their profile, which knows no queues and no differences between requests of an
+//! interval. Units: dollars, seconds, replicas.
+
+use hw::{Seconds, Span, Time};
+use serve::fleet::Fleet;
+use serve::fleet::dynamics::Rule;
+use serve::metrics::Slo;
+use serve::replica::Role;
+use serve::request::Requests;
+
+use super::colocated::Colocated;
+use super::forecast::Forecast;
+use super::online::{Deployed, SlaPlanner};
+use super::{Rules, Service, Traffic, profile};
+use crate::deploy::hindsight::{Demand, Interval};
+
+/// Limits that nobody breaks, where only one of the two is given.
+pub const NO_LIMIT_S: f64 = 1e6;
+
+/// Who plans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planner {
+    /// Dynamo's SLA planner, interval by interval.
+    Sla,
+    /// The cheapest schedule of those who know what comes.
+    Hindsight,
+}
+
+/// What a planner is asked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Planned {
+    /// Who plans.
+    pub planner: Planner,
+    /// Time between decisions.
+    pub interval_s: f64,
+    /// How the next interval is forecast.
+    pub forecast: Forecast,
+    /// Targets, where they are not the limits of `[slo]`.
+    pub ttft_s: Option<f64>,
+    /// The same between tokens.
+    pub tpot_s: Option<f64>,
+    /// Replicas of a phase that a decision may add or take away.
+    pub change_max: u32,
+    /// GPUs of all phases at most, where they are fewer than the groups have.
+    pub gpus_max: Option<u32>,
+}
+
+impl Planned {
+    /// Targets and limits of a planner over so many GPUs.
+    #[must_use]
+    pub fn rules(&self, slo: &Slo, n_gpus: u32) -> Rules {
+        let all = of_slo(slo, self.interval_s);
+        Rules {
+            ttft_s: self.ttft_s.unwrap_or(all.ttft_s),
+            itl_s: self.tpot_s.unwrap_or(all.itl_s),
+            n_gpus_max: self.gpus_max.unwrap_or(n_gpus).min(n_gpus),
+            change_max: self.change_max,
+            ..all
+        }
+    }
+}
+
+/// The limits of `[slo]` as targets, with all the GPUs in the world.
+#[must_use]
+pub fn of_slo(slo: &Slo, interval_s: f64) -> Rules {
+    let limit = |limit: Option<Seconds>| limit.map_or(NO_LIMIT_S, Seconds::get);
+    Rules { ttft_s: limit(slo.ttft), itl_s: limit(slo.tpot), interval_s, n_gpus_max: u32::MAX, change_max: u32::MAX }
+}
+
+/// Groups of the phases, where a fleet has one group of both phases or one of each: positions in the choice's groups.
+#[must_use]
+pub fn phases(roles: &[Role]) -> Option<Vec<usize>> {
+    let at = |role: Role| roles.iter().position(|found| *found == role);
+    match roles {
+        [Role::Both] => Some(vec![0]),
+        [_, _] => Some(vec![at(Role::Prefill)?, at(Role::Decode)?]),
+        _ => None,
+    }
+}
+
+/// What a fleet deploys, for planners; `None` where it has not one group for both phases or one for each.
+fn deployed(fleet: &Fleet, rules: Rules) -> Option<(Deployed<'_>, Vec<usize>)> {
+    let roles: Vec<Role> = fleet.groups.iter().map(|group| group.role).collect();
+    let phases = phases(&roles)?;
+    let of = |phase: usize| &fleet.groups[phases[phase]];
+    let n_gpus = |phase| of(phase).gpus_per_replica;
+    let deployed = if phases.len() == 1 {
+        Deployed::Colocated(Colocated { engine: &of(0).engine, n_gpus: n_gpus(0), rules })
+    } else {
+        Deployed::Split(Service {
+            prefill: profile::prefill(&of(0).engine, n_gpus(0)),
+            decode: profile::decode(&of(1).engine, n_gpus(1)),
+            prefill_gpus: n_gpus(0),
+            decode_gpus: n_gpus(1),
+            rules,
+        })
+    };
+    Some((deployed, phases))
+}
+
+fn rules(planned: &Planned, slo: &Slo, fleet: &Fleet) -> Rules {
+    let gpus = fleet.groups.iter().map(|group| group.n_replicas.saturating_mul(group.gpus_per_replica));
+    planned.rules(slo, gpus.fold(0, u32::saturating_add))
+}
+
+/// The planner that decides for a fleet while it serves; `None` where hindsight decides, or the groups are not those of its phases.
+#[must_use]
+pub fn planner<'f>(planned: &Planned, slo: &Slo, fleet: &'f Fleet) -> Option<SlaPlanner<'f>> {
+    if planned.planner != Planner::Sla {
+        return None;
+    }
+    let (deployed, phases) = deployed(fleet, rules(planned, slo, fleet))?;
+    Some(SlaPlanner::new(deployed, phases, planned.forecast))
+}
+
+/// Lays the timetable of hindsight over the groups of a choice that have one; with no batch within the targets, all that there are.
+pub fn timetable(planned: &Planned, slo: &Slo, requests: &Requests, fleet: &mut Fleet) {
+    if planned.planner != Planner::Hindsight {
+        return;
+    }
+    let Some((deployed, phases)) = deployed(fleet, rules(planned, slo, fleet)) else { return };
+    let tables: Vec<(usize, Vec<(f64, u32)>)> = phases
+        .iter()
+        .enumerate()
+        .map(|(phase, &group)| {
+            let of = &fleet.groups[group];
+            let start_up_s = of.scaling.as_ref().map_or(0.0, |scaling| scaling.start_up.get());
+            let demand = demand(requests, &deployed, phase, planned.interval_s, start_up_s);
+            let all = vec![(0.0, of.n_replicas)];
+            (group, demand.map_or(all, |demand| demand.timetable(&demand.needed())))
+        })
+        .collect();
+    for (group, table) in tables {
+        let of = &mut fleet.groups[group];
+        let most = of.n_replicas;
+        let Some(scaling) = &mut of.scaling else { continue };
+        scaling.replicas_first = table.first().map_or(1, |(_, n)| scaling.within(*n, most));
+        let at = |seconds: f64| Time::ZERO + Span::from_seconds(Seconds::new(seconds));
+        scaling.rule = Rule::Timetable(table.into_iter().skip(1).map(|(from_s, n)| (at(from_s), n)).collect());
+    }
+}
+
+/// Requests by interval, with the start of each.
+fn traffic(requests: &Requests, interval_s: f64) -> Vec<(f64, Traffic)> {
+    let mut all: Vec<(f64, Traffic)> = Vec::new();
+    let mut from_s = 0.0;
+    let mut sums = Traffic { requests: 0.0, input: 0.0, output: 0.0 };
+    let means = |sums: Traffic| Traffic {
+        input: sums.input / sums.requests.max(1.0),
+        output: sums.output / sums.requests.max(1.0),
+        ..sums
+    };
+    for request in &requests.list {
+        let at_s = (request.arrival - Time::ZERO).to_seconds().get();
+        while at_s >= from_s + interval_s {
+            all.push((from_s, means(sums)));
+            (sums, from_s) = (Traffic { requests: 0.0, input: 0.0, output: 0.0 }, from_s + interval_s);
+        }
+        sums.requests += 1.0;
+        sums.input += f64::from(request.prompt);
+        sums.output += f64::from(request.output);
+    }
+    all.push((from_s, means(sums)));
+    all
+}
+
+/// The load of a phase over time; the last interval ends with the last arrival and counts as if it went on so. `None` where no batch
+/// keeps the targets.
+fn demand(
+    requests: &Requests,
+    deployed: &Deployed<'_>,
+    phase: usize,
+    interval_s: f64,
+    start_up_s: f64,
+) -> Option<Demand> {
+    let last = requests.list.last()?;
+    let end_s = (last.arrival - Time::ZERO).to_seconds().get();
+    let interval = |(from_s, traffic): (f64, Traffic)| {
+        let load = if traffic.requests > 0.0 { deployed.loads(&traffic).ok()?[phase] } else { 0.0 };
+        Some(Interval { seconds: interval_s.min(end_s - from_s), load, requests: traffic.requests })
+    };
+    let intervals: Option<Vec<Interval>> = traffic(requests, interval_s).into_iter().map(interval).collect();
+    Some(Demand { intervals: intervals?, start_up_s })
+}
+
+/// What every way of renting is held against.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// Limits.
+    pub slo: &'a Slo,
+    /// What comes.
+    pub requests: &'a Requests,
+    /// Time between decisions, seconds.
+    pub interval_s: f64,
+    /// Time until a new replica serves, seconds.
+    pub start_up_s: f64,
+}
+
+/// Dollars of the cheapest schedule that meets the limits for a share of the requests, and what the peak takes in words.
+#[must_use]
+pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> {
+    let Held { slo, requests, interval_s, start_up_s } = *held;
+    let (deployed, phases) = deployed(fleet, of_slo(slo, interval_s))?;
+    let (mut usd, mut peaks) = (0.0, Vec::new());
+    for (phase, &group) in phases.iter().enumerate() {
+        let of = &fleet.groups[group];
+        let demand = demand(requests, &deployed, phase, interval_s, start_up_s)?;
+        let usd_per_s = of.usd_per_gpu_hour? * f64::from(of.gpus_per_replica) / 3600.0;
+        usd += demand.bound(met) * usd_per_s;
+        let peak = demand.intervals.iter().map(|interval| interval.load).fold(0.0, f64::max);
+        peaks.push(format!("{peak:.2} of {} replicas of {}", of.n_replicas, of.name));
+    }
+    Some((usd, format!("the busiest interval takes {}", peaks.join(" and "))))
+}

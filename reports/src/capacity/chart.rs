@@ -1,0 +1,168 @@
+//! Price against attainment with its front, and attainment against load, both with intervals and the target.
+
+use std::fmt::Write as _;
+
+use super::{Capacity, Headroom};
+use crate::quantity::{escape, float_of};
+use crate::svg::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
+
+const LEFT: f64 = 76.0;
+const TOP: f64 = 40.0;
+const HEIGHT: f64 = 340.0;
+const COLOURS: [&str; 6] = [BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#8C8C8C"];
+/// Lines of a grid, about.
+const LINES: f64 = 6.0;
+
+/// A linear axis: values to pixels, and where its grid lines are.
+struct Axis {
+    from: f64,
+    to: f64,
+    start: f64,
+    length: f64,
+}
+
+impl Axis {
+    /// Round distance of grid lines: 1, 2 or 5 times a power of ten.
+    fn step(&self) -> f64 {
+        let rough = (self.to - self.from) / LINES;
+        let ten = 10.0_f64.powf(rough.log10().floor());
+        let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * ten >= rough * 0.999).unwrap_or(10.0);
+        times * ten
+    }
+
+    fn lines(&self) -> Vec<f64> {
+        let step = self.step();
+        let first = (self.from / step).ceil();
+        let at = |index: usize| (first + float_of(index)) * step;
+        (0..64).map(at).take_while(|value| *value <= self.to + step * 1e-6).collect()
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        self.start + (value - self.from) / (self.to - self.from) * self.length
+    }
+}
+
+/// Attainments from the lowest that is shown up to 1.
+fn upward(values: impl Iterator<Item = f64>) -> Axis {
+    let low = values.filter(|value| value.is_finite()).fold(1.0, f64::min);
+    let from = ((low - 0.02) * 20.0).floor().max(0.0) / 20.0;
+    Axis { from: from.min(0.95), to: 1.0, start: TOP + HEIGHT, length: -HEIGHT }
+}
+
+fn frame(out: &mut String, x: &Axis, y: &Axis, names: (&str, &str), show: impl Fn(f64) -> String) {
+    let (right, bottom) = (x.start + x.length, TOP + HEIGHT);
+    let _ = writeln!(out, "<path d=\"M{} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"currentColor\"/>", x.start);
+    for value in x.lines() {
+        let at = px(x.at(value));
+        let _ = writeln!(
+            out,
+            "<path d=\"M{at} {TOP}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            bottom + 18.0,
+            show(value)
+        );
+    }
+    for value in y.lines() {
+        let at = y.at(value);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{} {}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{:.0} %</text>",
+            x.start,
+            px(at),
+            x.start - 8.0,
+            px(at + 4.0),
+            value * 100.0
+        );
+    }
+    let (middle, below) = (x.start + x.length / 2.0, bottom + 40.0);
+    let _ = writeln!(out, "<text x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{}</text>", names.0);
+    let _ = writeln!(out, "<text x=\"{}\" y=\"{}\">{}</text>", 8.0, TOP - 14.0, names.1);
+}
+
+fn target(out: &mut String, x: &Axis, y: &Axis, ratio: f64) {
+    let _ = writeln!(
+        out,
+        "<path d=\"M{} {}H{}\" stroke=\"{VERMILION}\" stroke-dasharray=\"6 4\"/>",
+        x.start,
+        px(y.at(ratio)),
+        x.start + x.length
+    );
+}
+
+/// Draws every fleet; empty where there is none.
+#[must_use]
+pub fn front(capacity: &Capacity) -> String {
+    let ends =
+        capacity.points.iter().flat_map(|point| point.usd_per_mtok_interval.into_iter().chain([point.usd_per_mtok]));
+    let most = ends.filter(|usd| usd.is_finite()).fold(0.0, f64::max);
+    if capacity.points.is_empty() || most <= 0.0 {
+        return String::new();
+    }
+    let x = Axis { from: 0.0, to: most * 1.05, start: LEFT, length: f64::from(WIDTH) - LEFT - 60.0 };
+    let low = capacity.points.iter().map(|point| point.attainment_interval[0].min(point.attainment_ratio));
+    let y = upward(low.chain([capacity.target_ratio]));
+    let mut out = open(450, "Price per million tokens against attainment of every limit");
+    let digits = if x.step() < 0.1 { 2 } else { usize::from(x.step() < 1.0) };
+    frame(&mut out, &x, &y, ("dollars per million output tokens", "within every limit"), |usd| {
+        format!("{usd:.digits$}")
+    });
+    target(&mut out, &x, &y, capacity.target_ratio);
+    let mut on_front: Vec<_> = capacity.points.iter().filter(|point| point.is_on_front).collect();
+    on_front.sort_by(|a, b| a.usd_per_mtok.total_cmp(&b.usd_per_mtok));
+    let path: Vec<String> = on_front
+        .iter()
+        .map(|point| format!("{} {}", px(x.at(point.usd_per_mtok)), px(y.at(point.attainment_ratio))))
+        .collect();
+    let _ =
+        writeln!(out, "<path d=\"M{}\" fill=\"none\" stroke=\"currentColor\" stroke-opacity=\".5\"/>", path.join("L"));
+    let mut gpus: Vec<&str> = Vec::new();
+    for (index, point) in capacity.points.iter().enumerate() {
+        if !gpus.contains(&point.gpu.as_str()) {
+            gpus.push(&point.gpu);
+        }
+        let colour = COLOURS[gpus.iter().position(|gpu| *gpu == point.gpu).unwrap_or(0) % COLOURS.len()];
+        let (px_x, px_y) = (px(x.at(point.usd_per_mtok)), px(y.at(point.attainment_ratio)));
+        let [left, right] = point.usd_per_mtok_interval.map(|usd| px(x.at(usd)));
+        let [bottom, top] = point.attainment_interval.map(|ratio| px(y.at(ratio)));
+        let ring = if capacity.chosen == Some(index) { 7 } else { 4 };
+        let _ = writeln!(
+            out,
+            "<path d=\"M{left} {px_y}H{right}M{px_x} {bottom}V{top}\" stroke=\"{colour}\" stroke-opacity=\".5\"/><circle cx=\"{px_x}\" cy=\"{px_y}\" r=\"{ring}\" fill=\"{colour}\"><title>{}</title></circle>",
+            escape(&point.name)
+        );
+    }
+    let entries: Vec<(&str, &str)> =
+        gpus.iter().enumerate().map(|(index, gpu)| (*gpu, COLOURS[index % COLOURS.len()])).collect();
+    out.push_str(&legend(&entries, 220, 20));
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Draws attainment over load; empty where fewer than two loads were tried.
+#[must_use]
+pub fn load_lines(headroom: &Headroom, target_ratio: f64) -> String {
+    let loads = &headroom.loads;
+    if loads.len() < 2 {
+        return String::new();
+    }
+    let most = loads.iter().map(|load| load.factor).fold(0.0, f64::max);
+    let x = Axis { from: 0.0, to: most * 1.05, start: LEFT, length: f64::from(WIDTH) - LEFT - 60.0 };
+    let y =
+        upward(loads.iter().map(|load| load.attainment_interval[0].min(load.attainment_ratio)).chain([target_ratio]));
+    let mut out = open(450, "Attainment of every limit against load");
+    frame(&mut out, &x, &y, ("times the load of the trace", "within every limit"), |factor| format!("{factor:.1}"));
+    target(&mut out, &x, &y, target_ratio);
+    let place = |factor: f64, ratio: f64| format!("{} {}", px(x.at(factor)), px(y.at(ratio)));
+    let line = |of: &dyn Fn(usize) -> f64| (0..loads.len()).map(|i| place(loads[i].factor, of(i))).collect::<Vec<_>>();
+    let (upper, mut lower) = (line(&|i| loads[i].attainment_interval[1]), line(&|i| loads[i].attainment_interval[0]));
+    lower.reverse();
+    let band = [upper, lower].concat().join("L");
+    let _ = writeln!(out, "<path d=\"M{band}Z\" fill=\"{BLUE}\" fill-opacity=\".15\"/>");
+    let path = line(&|i| loads[i].attainment_ratio).join("L");
+    let _ = writeln!(out, "<path d=\"M{path}\" fill=\"none\" stroke=\"{BLUE}\" stroke-width=\"2\"/>");
+    for load in loads {
+        let (at_x, at_y) = (px(x.at(load.factor)), px(y.at(load.attainment_ratio)));
+        let _ = writeln!(out, "<circle cx=\"{at_x}\" cy=\"{at_y}\" r=\"3\" fill=\"{BLUE}\"/>");
+    }
+    out.push_str("</svg>\n");
+    out
+}

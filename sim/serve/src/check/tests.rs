@@ -1,0 +1,247 @@
+//! Deployments by hand: right ones pass, and every way to be wrong is named.
+
+use hw::Bytes;
+
+use super::*;
+use crate::deployment::{EngineOptions, Link};
+
+fn model() -> Model {
+    engine::model::embedded("llama-30b").expect("embedded")
+}
+
+/// 4 GPUs of 48 GB and 4 of 24 GB.
+fn machines() -> Vec<Machine> {
+    let machine = |name: &str, gb: u64| Machine {
+        name: name.to_owned(),
+        gpu: name.to_owned(),
+        n_gpus: 4,
+        gpus_per_node: 4,
+        memory: Some(Bytes(gb * 1_000_000_000)),
+        usd_per_gpu_hour: None,
+    };
+    vec![machine("a40", 48), machine("3090ti", 24)]
+}
+
+fn options(kv_tokens: u64) -> EngineOptions {
+    EngineOptions {
+        batcher: "vllm-v0".to_owned(),
+        sequences_max: 256,
+        tokens_max: 4096,
+        context_max: None,
+        prompts_max: None,
+        batch_context_max: None,
+        block_tokens: 16,
+        kv_tokens,
+        watermark_blocks: 0,
+        prefix_cache: false,
+    }
+}
+
+fn stage(machine: u32, gpus: Range, tensor: u32, layers: Range) -> Stage {
+    Stage { machine, gpus, tensor, layers }
+}
+
+fn replica(name: &str, role: Role, stages: Vec<Stage>) -> Replica {
+    Replica { name: name.to_owned(), copies: 1, role, stages, engine: options(2000) }
+}
+
+fn link(from: Option<u32>, to: Option<u32>) -> Link {
+    Link { from, to, bytes_per_s: Some(5e9), latency_s: 1e-3, wire: None, wire_ratio: 1.0, pack_s_per_token: 0.0 }
+}
+
+/// Prompts on the four A40, tokens on the four 3090 Ti in two stages.
+fn split() -> Deployment {
+    let prefill = vec![stage(0, Range::new(0, 4), 4, Range::new(0, 60))];
+    let decode =
+        vec![stage(1, Range::new(0, 2), 2, Range::new(0, 30)), stage(1, Range::new(2, 2), 2, Range::new(30, 30))];
+    Deployment {
+        replicas: vec![replica("prompts", Role::Prefill, prefill), replica("tokens", Role::Decode, decode)],
+        links: vec![Link { wire_ratio: 0.25, ..link(Some(0), Some(1)) }],
+        routes: vec![Route { class: 0, replicas: vec![0, 1], share_ratio: 1.0 }],
+        ..Deployment::new("llama-30b", 60, machines())
+    }
+}
+
+/// Layers over three stations: 0..30 and 30..60, and 20..60, which is entered at layer 30.
+fn stations() -> Deployment {
+    let part = |machine, gpus, layers| replica("part", Role::Both, vec![stage(machine, gpus, 2, layers)]);
+    Deployment {
+        replicas: vec![
+            part(1, Range::new(0, 2), Range::new(0, 30)),
+            part(1, Range::new(2, 2), Range::new(30, 30)),
+            part(0, Range::new(0, 2), Range::new(20, 40)),
+        ],
+        links: [(None, Some(0)), (Some(0), Some(1)), (Some(0), Some(2)), (Some(1), None), (Some(2), None)]
+            .map(|(from, to)| link(from, to))
+            .into(),
+        routes: vec![
+            Route { class: 0, replicas: vec![0, 1], share_ratio: 0.25 },
+            Route { class: 0, replicas: vec![0, 2], share_ratio: 0.75 },
+        ],
+        ..Deployment::new("llama-30b", 60, machines())
+    }
+}
+
+fn refusals(deployment: &Deployment) -> Vec<String> {
+    let (model, machines) = (model(), machines());
+    let site = Site { model: &model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    check(deployment, &site).map_or_else(|found| found.iter().map(ToString::to_string).collect(), |()| Vec::new())
+}
+
+#[test]
+fn a_right_deployment_passes() {
+    let none: [String; 0] = [];
+    assert_eq!(refusals(&split()), none);
+    assert_eq!(refusals(&stations()), none);
+    // Without routes the router decides; every replica is of use all the same.
+    let free = |deployment: Deployment| Deployment { routes: Vec::new(), ..deployment };
+    assert_eq!(refusals(&free(split())), none);
+    assert_eq!(refusals(&free(stations())), none);
+}
+
+#[test]
+fn a_file_is_read_as_it_was_written() {
+    for deployment in [split(), stations()] {
+        let text = serde_json::to_string(&deployment).expect("plain data");
+        assert_eq!(serde_json::from_str::<Deployment>(&text).expect("as written"), deployment);
+    }
+    let wrong = r#"{"schema": "skrull-sim/deployment/1", "model": "m", "n_layers": 1, "machines": [], "replica": []}"#;
+    assert!(serde_json::from_str::<Deployment>(wrong).is_err(), "an unknown key is not ignored");
+}
+
+type Spoil = fn(&mut Deployment);
+
+fn each_is_named(base: fn() -> Deployment, cases: &[(&str, Spoil)]) {
+    for (message, spoil) in cases {
+        let mut deployment = base();
+        spoil(&mut deployment);
+        let found = refusals(&deployment);
+        assert!(found.iter().any(|refusal| refusal == message), "`{message}` is not among {found:#?}");
+    }
+}
+
+#[test]
+fn every_way_to_be_wrong_is_named() {
+    each_is_named(
+        split,
+        &[
+            ("schema is `x`, expected `skrull-sim/deployment/1`", |d| d.schema = "x".to_owned()),
+            ("it is for `gpt-2` of 60 layers, the model is `llama-30b` of 60", |d| d.model = "gpt-2".to_owned()),
+            ("machine 0 is not the one that is there", |d| d.machines[0].n_gpus = 8),
+            ("it has no replica", |d| d.replicas.clear()),
+            ("replica 1 has no copy or no stage", |d| d.replicas[1].copies = 0),
+            ("replica 0, stage 0 is on machine 7, there are 2", |d| d.replicas[0].stages[0].machine = 7),
+            ("replica 0, stage 0 takes GPUs up to 8 of `a40`, which has 4", |d| d.replicas[0].copies = 2),
+            ("GPU 1 of `3090ti` is used by replica 1, stage 0 and by replica 1, stage 1", |d| {
+                d.replicas[1].stages[1].gpus = Range::new(1, 2);
+            }),
+            ("replica 1, stage 1 holds layers 31 to 60, expected some from 30 on, up to 60", |d| {
+                d.replicas[1].stages[1].layers.first = 31;
+            }),
+            ("replica 0 caches 15 tokens, less than a block of 16", |d| d.replicas[0].engine.kv_tokens = 15),
+            ("replica 1: no batching policy is called `none`", |d| d.replicas[1].engine.batcher = "none".to_owned()),
+            ("replica 1: 5000 sequences have a token each in batches of 4096", |d| {
+                d.replicas[1].engine.sequences_max = 5000
+            }),
+            ("link 0: it must lie between replicas that exist", |d| d.links[0].to = Some(2)),
+            ("link 0: bytes per second and what is sent of a byte must be above 0", |d| {
+                d.links[0].bytes_per_s = Some(0.0)
+            }),
+            ("route 0 goes over replica 2, which does not exist", |d| d.routes[0].replicas[1] = 2),
+            ("route 0 needs a link from replica 0 to replica 1", |d| d.links.clear()),
+            ("route 0 must go over replicas that do both, or over prefill and then decode replicas", |d| {
+                d.routes[0].replicas.reverse();
+            }),
+            ("shares of requests of type 0 sum to 0.9, expected 1", |d| d.routes[0].share_ratio = 0.9),
+            ("route 0 has a share of -1", |d| d.routes[0].share_ratio = -1.0),
+            (
+                "no request gets through replica 0: nothing leads there from layer 0, or nothing on to the last layer",
+                |d| {
+                    *d = Deployment {
+                        replicas: d.replicas[..1].to_vec(),
+                        links: Vec::new(),
+                        routes: Vec::new(),
+                        ..d.clone()
+                    };
+                },
+            ),
+        ],
+    );
+}
+
+#[test]
+fn tensor_groups_divide_heads_and_lie_in_nodes() {
+    let refused = |spoil: Spoil| {
+        let mut deployment = split();
+        spoil(&mut deployment);
+        refusals(&deployment).iter().find_map(|text| text.rsplit(": ").next().map(str::to_owned))
+    };
+    // 52 heads.
+    assert_eq!(
+        refused(|d| d.replicas[0].stages[0].tensor = 3).as_deref(),
+        Some("it must divide the GPUs of the stage")
+    );
+    let sixth = |d: &mut Deployment| {
+        d.replicas[0].stages[0].gpus = Range::new(0, 3);
+        d.replicas[0].stages[0].tensor = 3;
+    };
+    assert_eq!(refused(sixth).as_deref(), Some("it must divide the heads"));
+    let side = |d: &mut Deployment| d.replicas[0].stages[0].tensor = 2;
+    assert_eq!(refused(side).as_deref(), Some("tensor groups side by side share experts, and the model has none"));
+    // GPUs 1 and 2 are in two nodes of two.
+    let mut machines = machines();
+    machines[1].gpus_per_node = 2;
+    let mut deployment = Deployment { machines: machines.clone(), ..split() };
+    deployment.replicas[1].stages[0].gpus = Range::new(1, 2);
+    deployment.replicas[1].stages.truncate(1);
+    let model = model();
+    let site = Site { model: &model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    let found = check(&deployment, &site).expect_err("two nodes");
+    assert!(found.iter().any(|refusal| matches!(refusal, Refusal::Tensor { why: "a group must lie in one node", .. })));
+}
+
+#[test]
+fn weights_and_cache_must_fit() {
+    // 32.5e9 parameters are 65.1 GB; a token's keys and values are 2 x 6,656 x 60 x 2 bytes, 1.597 MB. Half of the layers on two GPUs of
+    // 24 GB leave 15.5 GB, and 0.799 MB a token: 19,300 tokens fit and 19,600 do not.
+    let with = |kv_tokens: u64| {
+        let mut deployment = split();
+        deployment.replicas[1].engine.kv_tokens = kv_tokens;
+        refusals(&deployment)
+    };
+    assert!(with(19_300).is_empty(), "{:?}", with(19_300));
+    let found = with(19_600);
+    assert!(found.iter().all(|text| text.contains("GB of weights")) && !found.is_empty(), "{found:?}");
+    // Where memory is not known, what fits was measured.
+    let mut machines = machines();
+    machines[1].memory = None;
+    let mut deployment = Deployment { machines: machines.clone(), ..split() };
+    deployment.replicas[1].engine.kv_tokens = 1_000_000;
+    let model = model();
+    let site = Site { model: &model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    assert_eq!(check(&deployment, &site), Ok(()));
+}
+
+#[test]
+fn every_layer_is_done_in_order() {
+    each_is_named(
+        stations,
+        &[
+            ("route 1 ends with 30 of 60 layers done", |d| d.routes[1].replicas = vec![0]),
+            ("route 1 comes to replica 1 with 0 layers done, which holds 30 to 60", |d| d.routes[1].replicas = vec![1]),
+            ("route 1 comes to replica 2 with 60 layers done, which holds 20 to 60", |d| {
+                d.routes[1].replicas = vec![0, 1, 2]
+            }),
+            ("route 0 needs a link from the coordinator to replica 0", |d| {
+                d.links.remove(0);
+            }),
+            (
+                "no request gets through replica 2: nothing leads there from layer 0, or nothing on to the last layer",
+                |d| {
+                    d.links.remove(2);
+                    d.routes.clear();
+                },
+            ),
+        ],
+    );
+}

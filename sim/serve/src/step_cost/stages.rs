@@ -1,0 +1,151 @@
+//! Replicas whose stages differ in GPUs, tensor degree or layers: times of every stage by itself, from a law of each.
+//!
+//! In *rounds* every stage works on another micro-batch (`lanes.rs`), so a round takes as long as a micro-batch needs for all stages, or
+//! as all micro-batches in flight need for the slowest one, whichever is longer; both are taken term by term, which is never too short.
+//! In a *flow* nothing comes back, as on a replica that only reads prompts: a batch enters when the first stage is free and leaves in
+//! order (`replica/flow.rs`). Units: ticks, tokens, pairs of a query and a key. Not modelled here: a head, drafts, host times.
+
+use engine::task::Document;
+use hw::Seconds;
+
+use super::lanes::Lanes;
+use super::{Chunk, StepLoad, filled, ticks_of};
+
+/// How long a stage takes.
+pub struct StageLaw<'l> {
+    /// Seconds of all its layers for so many tokens, but for attention.
+    pub tokens: &'l dyn Fn(u64) -> Seconds,
+    /// Seconds of prefill attention per pair of a query and a key.
+    pub per_pair: Seconds,
+    /// Seconds of decode attention per cached key.
+    pub per_key: Seconds,
+    /// Seconds from here to the next stage for so many tokens; zero behind the last.
+    pub hand_over: &'l dyn Fn(u64) -> Seconds,
+}
+
+/// How batches go through the stages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Every sequence comes back for its next token.
+    Rounds,
+    /// Nothing comes back.
+    Flow,
+}
+
+/// Times of a stage.
+#[derive(Clone, Debug, PartialEq)]
+struct Table {
+    tokens: Vec<u64>,
+    hand_over: Vec<u64>,
+    /// Ticks per pair of a query and a key.
+    per_pair: f64,
+    /// Ticks per cached key.
+    per_key: u64,
+}
+
+/// What a batch weighs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Weight {
+    tokens: u64,
+    /// Pairs of a query and a key in its chunks.
+    pairs: u64,
+}
+
+impl Weight {
+    fn of(n_decode: u32, chunks: impl Iterator<Item = Chunk>) -> Self {
+        let mut weight = Self { tokens: u64::from(n_decode), pairs: 0 };
+        for chunk in chunks {
+            weight.tokens += u64::from(chunk.new);
+            weight.pairs += Document::chunk(u64::from(chunk.past), u64::from(chunk.new)).pairs;
+        }
+        weight
+    }
+}
+
+impl Table {
+    fn new(law: &StageLaw<'_>, tokens_max: u32) -> Self {
+        let at_tick = |seconds: Seconds| seconds.get() * 1e9 * 1024.0;
+        Self {
+            tokens: filled(tokens_max as usize, law.tokens),
+            hand_over: filled(tokens_max as usize, law.hand_over),
+            per_pair: at_tick(law.per_pair),
+            per_key: ticks_of(law.per_key),
+        }
+    }
+
+    fn busy(&self, weight: Weight) -> u64 {
+        at(&self.tokens, weight.tokens) + hw::Bytes::from_f64(self.per_pair * hw::Tokens(weight.pairs).as_f64()).0
+    }
+
+    fn hand_over(&self, weight: Weight) -> u64 {
+        at(&self.hand_over, weight.tokens)
+    }
+}
+
+fn at(values: &[u64], n: u64) -> u64 {
+    let last = values.len() - 1;
+    values[usize::try_from(n).unwrap_or(last).min(last)]
+}
+
+/// Times of all stages.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stages {
+    tables: Vec<Table>,
+    passage: Passage,
+}
+
+impl Stages {
+    pub(super) fn new(laws: &[StageLaw<'_>], passage: Passage, tokens_max: u32) -> Self {
+        assert!(!laws.is_empty(), "a replica has a stage");
+        Self { tables: laws.iter().map(|law| Table::new(law, tokens_max)).collect(), passage }
+    }
+
+    /// Whether batches only go through.
+    pub(super) fn flows(&self) -> bool {
+        self.passage == Passage::Flow && self.tables.len() > 1
+    }
+
+    /// Batches under way at once.
+    pub(super) fn lanes(&self) -> Lanes {
+        let stages = if self.passage == Passage::Flow { 1 } else { self.tables.len() };
+        Lanes { stages: u32::try_from(stages).expect("few stages"), ranks: 1 }
+    }
+
+    /// Ticks of a round but for cached keys: `room` tokens of chunks beside the decoding sequences of a micro-batch.
+    pub(super) fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>, tokens_max: u32) -> u64 {
+        let lanes = self.lanes();
+        let n_decode = lanes.largest(load.n_decode);
+        let room = tokens_max.saturating_sub(n_decode);
+        let parts = lanes.spread(chunks, room, |_| u32::MAX);
+        let in_flight = u64::from(lanes.in_flight(load.n_decode + load.n_chunks));
+        let (mut longest, mut slowest) = (0, 0);
+        for part in &parts[0] {
+            let weight = Weight::of(n_decode, part.chunks.iter().copied());
+            longest = longest.max(self.through(weight));
+            slowest = slowest.max(self.slowest(weight));
+        }
+        longest.max(in_flight * slowest)
+    }
+
+    fn through(&self, weight: Weight) -> u64 {
+        self.tables.iter().map(|table| table.busy(weight) + table.hand_over(weight)).sum()
+    }
+
+    fn slowest(&self, weight: Weight) -> u64 {
+        self.tables.iter().map(|table| table.busy(weight)).max().unwrap_or(0)
+    }
+
+    /// Ticks per cached key of the largest micro-batch, with so many in flight.
+    pub(super) fn per_key(&self, n_decode: u32) -> u64 {
+        let in_flight = u64::from(self.lanes().in_flight(n_decode));
+        let all: u64 = self.tables.iter().map(|table| table.per_key).sum();
+        let most = self.tables.iter().map(|table| table.per_key).max().unwrap_or(0);
+        all.max(in_flight * most)
+    }
+
+    /// Ticks of a batch of chunks at every stage, and from there to the next.
+    pub(super) fn steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (u64, u64)> + 's {
+        let weight = Weight::of(0, chunks);
+        self.tables.iter().map(move |table| (table.busy(weight), table.hand_over(weight)))
+    }
+}

@@ -1,0 +1,138 @@
+//! The capacity question of a serving scenario: every fleet is the scenario with another fleet in it, served by the same loop.
+
+use engine::play::Case;
+use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
+use rayon::prelude::*;
+use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
+use serve::arrivals::{self, Arrivals};
+use serve::metrics::Slo;
+use serve::request::Requests;
+
+use super::{fleet, policy, profiles};
+use crate::kinds::serving::read::Serving;
+
+/// What the price of a token counts.
+const PER_TOKEN: &str =
+    "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
+
+/// The report; `None` where the scenario asks nothing.
+pub fn capacity(scenario: &Serving) -> Option<Capacity> {
+    let question = &scenario.capacity.as_ref()?.question;
+    let judge = |all: &[Asked<'_>]| all.par_iter().map(|asked| served(scenario, asked)).collect();
+    let answer = asked::answer(question, &judge);
+    let mut sources = vec![costs(scenario)];
+    sources.extend(scenario.free_parameters.iter().cloned());
+    sources.push(PER_TOKEN.to_owned());
+    sources.extend(question.quoted.iter().filter_map(quote));
+    Some(report(scenario, answer, sources))
+}
+
+/// Serves what is asked by the fleet that is asked.
+fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, String> {
+    let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
+    let load = requests(scenario, &capacity.question.peak, asked)?;
+    let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
+    varied.slo = limits(&varied.slo, asked.limit);
+    let (row, _) = policy(&varied, &varied.choices[0]);
+    if row.status == "ok" { Ok(Served { metrics: row.metrics, interval: row.interval }) } else { Err(row.why) }
+}
+
+/// The requests of the window at the load that is asked.
+fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Requests, String> {
+    let mut requests = scenario.requests.clone();
+    if asked.is_peak && !peak.is_whole {
+        let at = |seconds: f64| hw::Time::ZERO + hw::Span::from_seconds(hw::Seconds::new(seconds));
+        requests = requests.window(at(peak.from_s), at(peak.to_s));
+    }
+    let replay = Arrivals::Replay { speed: asked.load };
+    let n_late = if asked.load == 1.0 { 0 } else { arrivals::lay(&mut requests, replay, scenario.head.seed) };
+    if n_late > 0 { Err(format!("{n_late} requests would arrive too late")) } else { Ok(requests) }
+}
+
+/// The limits, or only one of them.
+fn limits(slo: &Slo, only: Option<&str>) -> Slo {
+    match only {
+        None => *slo,
+        Some("ttft_s") => Slo { ttft: slo.ttft, ..Slo::default() },
+        Some("tpot_s") => Slo { tpot: slo.tpot, ..Slo::default() },
+        Some(_) => Slo { e2e: slo.e2e, ..Slo::default() },
+    }
+}
+
+/// Where the costs of the scenario's own fleet come from.
+fn costs(scenario: &Serving) -> String {
+    let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
+    let choice = scenario.choices.iter().find(|choice| choice.name == capacity.policy).expect("its name was looked up");
+    let (_, source) = fleet(scenario, choice, Case::Expected);
+    format!("costs of the scenario's own fleet: {} ({})", profiles(scenario), source.name())
+}
+
+fn quote(quoted: &Quoted) -> Option<String> {
+    let Quoted { name, usd_per_gpu_hour, quote } = quoted;
+    (!quote.is_empty()).then(|| format!("{name}: {usd_per_gpu_hour} $ per hour ({quote})"))
+}
+
+fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity {
+    let question = &scenario.capacity.as_ref().expect("only a scenario that asks is judged").question;
+    Capacity {
+        schema: SCHEMA.to_owned(),
+        scenario: scenario.head.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        limits: words(&question.limits),
+        target_ratio: question.target_ratio,
+        points: answer.points.into_iter().map(point).collect(),
+        left_out: answer.left_out,
+        chosen: answer.chosen,
+        safe: answer.safe,
+        headroom: answer.headroom.map(|found| headroom(&question.peak, found)),
+        sensitivity: answer.sensitivity.into_iter().map(sensitivity).collect(),
+        sources,
+    }
+}
+
+/// The limits in words.
+fn words(limits: &[(&str, f64)]) -> String {
+    let name = |key: &str| key.trim_end_matches("_s").to_uppercase();
+    limits.iter().map(|(key, seconds)| format!("{} {seconds} s", name(key))).collect::<Vec<_>>().join(" and ")
+}
+
+fn point(found: asked::Point) -> Point {
+    Point {
+        name: found.name,
+        gpu: found.gpu,
+        n_gpus: found.n_gpus,
+        usd_per_hour: found.usd_per_hour,
+        usd_per_mtok: found.usd_per_mtok,
+        usd_per_mtok_interval: found.usd_per_mtok_interval,
+        attainment_ratio: found.attainment_ratio,
+        attainment_interval: found.attainment_interval,
+        is_on_front: found.is_on_front,
+    }
+}
+
+fn headroom(peak: &Peak, found: asked::Headroom) -> Headroom {
+    let Peak { from_s, to_s, requests_per_s, is_whole } = *peak;
+    let window =
+        if is_whole { "the whole trace".to_owned() } else { format!("{from_s:.0} s to {to_s:.0} s of the trace") };
+    let asked::Headroom { meets, fails, loads, breaks } = found;
+    Headroom {
+        window,
+        from_s,
+        to_s,
+        requests_per_s,
+        meets,
+        fails,
+        loads: loads.into_iter().map(load).collect(),
+        breaks,
+    }
+}
+
+const fn load(found: asked::Load) -> Load {
+    let asked::Load { factor, attainment_ratio, attainment_interval } = found;
+    Load { factor, attainment_ratio, attainment_interval }
+}
+
+fn sensitivity(found: asked::Sensitivity) -> Sensitivity {
+    let asked::Sensitivity { change, cheapest, usd_per_mtok, attainment_ratio } = found;
+    Sensitivity { change, cheapest, usd_per_mtok, attainment_ratio }
+}

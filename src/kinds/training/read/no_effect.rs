@@ -1,0 +1,200 @@
+//! Keys of a training scenario that change nothing beside the others: each is a warning, so that nothing is ignored in silence.
+//!
+//! A key has an effect when it has one for any policy that runs. Degrees of 1 make no warning of their own: what is cut in one part is whole.
+
+use train::Problem;
+use train::layout::Zero;
+use train::problem::Recompute;
+use train::schedule::Placement;
+
+use super::PolicyChoice;
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Place, Reader};
+
+/// A key whose effect hangs on others.
+struct Key {
+    section: &'static str,
+    name: &'static str,
+    /// Whether it changes nothing in a problem.
+    is_idle: fn(&Problem) -> bool,
+    /// What it would need.
+    needs: &'static str,
+    /// Whether that is left to the search of a layout, where there is one.
+    is_of_layout: bool,
+}
+
+const KEYS: [Key; 13] = [
+    of_model("parallel", "expert_tp", has_no_experts, "experts, which the model does not have"),
+    of_model("experts", "imbalance", has_no_experts, "experts, which the model does not have"),
+    of_model("experts", "capacity", has_no_experts, "experts, which the model does not have"),
+    of_model("overlap", "expert", no_all_to_all, "an all-to-all of experts, which `parallel.ep = 1` does not have"),
+    of_model(
+        "training",
+        "recompute",
+        nothing_dense,
+        "a dense feed-forward, which no layer has; `selective` and `full` are of all layers",
+    ),
+    of_layout("training", "recompute_layers", no_recompute, "recompute, which `recompute = \"none\"` turns off"),
+    of_layout("parallel", "sequence_parallel", no_sequence_parallel, "a tensor group, which `tp = 1` does not have"),
+    of_layout("parallel", "schedule", no_pipeline, "a pipeline, which `pp = 1` does not have"),
+    of_layout(
+        "parallel",
+        "chunks",
+        no_chunks,
+        "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks",
+    ),
+    of_layout("overlap", "tensor", no_tensor, "a tensor group, which `tp = 1` does not have"),
+    of_layout(
+        "overlap",
+        "parameter_gather",
+        no_gather,
+        "a gather behind the optimizer, which ZeRO 1 and 2 have on several ranks",
+    ),
+    of_layout("overlap", "forward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
+    of_layout("overlap", "backward_prefetch", no_prefetch, "gathers of layers, which ZeRO 3 has on several ranks"),
+];
+
+const fn of_model(
+    section: &'static str,
+    name: &'static str,
+    is_idle: fn(&Problem) -> bool,
+    needs: &'static str,
+) -> Key {
+    Key { section, name, is_idle, needs, is_of_layout: false }
+}
+
+const fn of_layout(
+    section: &'static str,
+    name: &'static str,
+    is_idle: fn(&Problem) -> bool,
+    needs: &'static str,
+) -> Key {
+    Key { section, name, is_idle, needs, is_of_layout: true }
+}
+
+const fn has_no_experts(problem: &Problem) -> bool {
+    problem.model.experts.is_none()
+}
+
+fn no_all_to_all(problem: &Problem) -> bool {
+    problem.layout.ep == 1 && problem.execution.overlap.expert > 0.0
+}
+
+fn nothing_dense(problem: &Problem) -> bool {
+    let is_dense = problem.model.n_expert_layers() < problem.model.n_layers;
+    problem.execution.recompute == Recompute::FeedForward && !is_dense
+}
+
+fn no_recompute(problem: &Problem) -> bool {
+    problem.execution.recompute == Recompute::Off
+}
+
+const fn no_sequence_parallel(problem: &Problem) -> bool {
+    problem.layout.tp == 1 && problem.layout.sequence_parallel
+}
+
+const fn no_pipeline(problem: &Problem) -> bool {
+    problem.layout.pp == 1
+}
+
+fn no_chunks(problem: &Problem) -> bool {
+    problem.layout.pp == 1 || problem.schedule.placement != Placement::Loop
+}
+
+fn no_tensor(problem: &Problem) -> bool {
+    problem.layout.tp == 1 && problem.execution.overlap.tensor > 0.0
+}
+
+fn no_gather(problem: &Problem) -> bool {
+    let gathers = matches!(problem.layout.zero, Zero::OptimizerStates | Zero::Gradients);
+    problem.execution.overlap.parameter_gather && !(gathers && problem.layout.n_shards() > 1)
+}
+
+fn no_prefetch(problem: &Problem) -> bool {
+    let overlap = problem.execution.overlap;
+    let is_plain = overlap.forward_prefetch && overlap.backward_prefetch;
+    !is_plain && !(problem.layout.zero == Zero::Parameters && problem.layout.n_shards() > 1)
+}
+
+/// What the file has of these keys and of the policies' tables, with its places; taken before sections are read.
+pub struct Given {
+    keys: Vec<(usize, String, Place)>,
+    tables: Vec<(String, Place)>,
+}
+
+impl Given {
+    /// What a file has.
+    pub fn of(reader: &Reader<'_>) -> Self {
+        let keys = KEYS.iter().enumerate().filter_map(|(index, key)| {
+            let (value, at) = reader.peek_in(key.section, key.name)?;
+            Some((index, value, at))
+        });
+        Self { keys: keys.collect(), tables: reader.tables_in("policies") }
+    }
+}
+
+/// Warns of every key that changes nothing, of the file and of the policies that run.
+pub fn warn(reader: &mut Reader<'_>, given: &Given, problem: &Problem, is_searched: bool, policies: &[PolicyChoice]) {
+    let asked: Vec<Problem> = policies.iter().map(|choice| choice.problem(problem)).collect();
+    for (index, value, at) in &given.keys {
+        let key = &KEYS[*index];
+        let is_left_open = is_searched && key.is_of_layout;
+        if !is_left_open && !is_default(key, value) && asked.iter().all(key.is_idle) {
+            let what = format!("`{}.{} = {value}` changes nothing", key.section, key.name);
+            reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help(format!("it needs {}", key.needs)));
+        }
+    }
+    if !is_searched {
+        policies.iter().zip(&asked).for_each(|(choice, asked)| own_keys(reader, choice, asked));
+    }
+    tables(reader, given, policies);
+}
+
+/// Whether the value is what an absent key means, where the key has no say.
+fn is_default(key: &Key, value: &str) -> bool {
+    match key.name {
+        "schedule" => value == "\"1f1b\"",
+        "chunks" | "expert_tp" => value == "1",
+        _ => false,
+    }
+}
+
+/// Keys of a policy of its own.
+fn own_keys(reader: &mut Reader<'_>, choice: &PolicyChoice, asked: &Problem) {
+    let mut find = |key: String, needs: &str| {
+        let what = format!("`{key}` of policy `{}` changes nothing", choice.name);
+        reader.find(Finding::warning(Code::NoEffect, None, what).help(format!("it needs {needs}")));
+    };
+    if let Some(schedule) = choice.schedule.filter(|_| no_pipeline(asked)) {
+        find(format!("schedule = \"{}\"", schedule.name), "a pipeline, which `pp = 1` does not have");
+    }
+    if let Some(chunks) = choice.chunks.filter(|chunks| no_chunks(asked) && *chunks != asked.layout.chunks) {
+        find(
+            format!("chunks = {chunks}"),
+            "`schedule = \"interleaved\"` on a pipeline; other schedules fix their chunks",
+        );
+    }
+    if let Some(n) = choice.recompute_layers.filter(|_| no_recompute(asked)) {
+        find(format!("recompute_layers = {n}"), "recompute, which `recompute = \"none\"` turns off");
+    }
+}
+
+/// Tables of policies that do not run.
+fn tables(reader: &mut Reader<'_>, given: &Given, policies: &[PolicyChoice]) {
+    for (name, at) in &given.tables {
+        if planner::train::policies::named(name).is_none() || policies.iter().any(|choice| choice.name == *name) {
+            continue;
+        }
+        let variants: Vec<String> = policies
+            .iter()
+            .filter(|choice| choice.policy == *name)
+            .map(|choice| format!("`{}`", choice.name))
+            .collect();
+        let what = format!("`[policies.{name}]` changes nothing: `{name}` is not in `policies.run`");
+        let help = match variants.as_slice() {
+            [] => "leave it out, or run the policy".to_owned(),
+            variants => format!("the keys of {} stand in the variant's own table", variants.join(", ")),
+        };
+        reader.find(Finding::warning(Code::NoEffect, at.clone(), what).help(help));
+    }
+}
