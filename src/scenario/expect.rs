@@ -82,7 +82,8 @@ pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option
         let key = &limit.key;
         match metrics.get(key) {
             Some(found) if (low..=high).contains(found) => None,
-            Some(found) => Some(format!("`{key}` is {found}, allowed are {low} to {high}")),
+            Some(found) if *found < low => Some(format!("`{key}` is {found}, at least {low} is asked")),
+            Some(found) => Some(format!("`{key}` is {found}, at most {high} is allowed")),
             None => Some(format!("there is no `{key}`")),
         }
     })

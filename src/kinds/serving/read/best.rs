@@ -122,7 +122,7 @@ fn number(value: &ValueInner<'_>) -> Option<f64> {
     }
 }
 
-/// A value in a word: of a table, its first text or number.
+/// A value in a word: of a table, what it is called.
 fn word(value: &ValueInner<'_>) -> String {
     match value {
         ValueInner::String(text) => text.to_string(),
@@ -130,7 +130,9 @@ fn word(value: &ValueInner<'_>) -> String {
         ValueInner::Float(number) => number.to_string(),
         ValueInner::Table(table) => {
             let words = ["format", "kernel", "name"].iter().find_map(|key| table.get(*key)?.as_str());
-            words.unwrap_or("table").to_owned()
+            let products = table.get("products").and_then(|list| list.as_array());
+            let part = products.map_or_else(String::new, |list| format!("-{}-products", list.len()));
+            format!("{}{part}", words.unwrap_or("table"))
         }
         ValueInner::Boolean(flag) => flag.to_string(),
         ValueInner::Array(_) => "list".to_owned(),
