@@ -19,36 +19,36 @@ use crate::kinds::training::read::{PolicyChoice, Scenario};
 use crate::kinds::training::run::{self as pipeline, Decided};
 
 /// A policy's plan and the tasks of its first step.
-pub struct Planned {
+pub struct PlannedStep {
     /// Policy.
     pub policy: String,
     /// What it was asked, with its layout.
     pub problem: Problem,
     /// What it decided.
-    pub decision: Decision,
+    pub decision: Decision<Plan>,
     /// Tasks of the first step.
     pub graph: TaskGraph,
 }
 
 /// Plans of every policy of a scenario under a cost model, in the scenario's order; why a policy has none.
-pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<Planned, String>)> {
+pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<PlannedStep, String>)> {
     let topology = Topology::of(&scenario.problem.cluster);
     let plan = |choice: &PolicyChoice| {
         let Decided { problem, decision, .. } =
             pipeline::decide(scenario, choice, cost, &topology).map_err(|why| why.to_string())?;
         let graph = train::lower::training::lower(&problem, &decision.plan, 0);
-        Ok(Planned { policy: choice.name.clone(), problem, decision, graph })
+        Ok(PlannedStep { policy: choice.name.clone(), problem, decision, graph })
     };
     scenario.policies.par_iter().map(|choice| (choice.name.clone(), plan(choice))).collect()
 }
 
 /// Elementary operations of plans, each once.
-pub fn operations<'a>(planned: impl Iterator<Item = &'a Planned>) -> BTreeSet<&'a Op> {
+pub fn operations<'a>(planned: impl Iterator<Item = &'a PlannedStep>) -> BTreeSet<&'a Op> {
     planned.flat_map(|planned| planned.graph.ops.iter().flat_map(elementary).map(|(op, _)| op)).collect()
 }
 
 /// What to measure for some plans: the boxes around their operations.
-pub fn domain<'a>(planned: impl Iterator<Item = &'a Planned>) -> Domain {
+pub fn domain<'a>(planned: impl Iterator<Item = &'a PlannedStep>) -> Domain {
     family::around(operations(planned).into_iter())
 }
 
@@ -56,7 +56,7 @@ pub fn domain<'a>(planned: impl Iterator<Item = &'a Planned>) -> Domain {
 ///
 /// # Errors
 /// When memory is too small.
-pub fn predict(planned: &Planned, cost: &dyn CostModel) -> Result<(Timeline, [f64; 2]), String> {
+pub fn predict(planned: &PlannedStep, cost: &dyn CostModel) -> Result<(Timeline, [f64; 2]), String> {
     let topology = Topology::of(&planned.problem.cluster);
     let machine = machine(&planned.problem, cost, &topology);
     let outcomes = engine::play::simulate_cases(&planned.graph, &machine, &[Case::Expected, Case::Low, Case::High]);
@@ -81,7 +81,7 @@ pub fn predict(planned: &Planned, cost: &dyn CostModel) -> Result<(Timeline, [f6
 /// # Errors
 /// When the device fails or the plan does not fit.
 pub fn run(
-    planned: &Planned,
+    planned: &PlannedStep,
     device: &mut dyn Device,
     cost: &dyn CostModel,
     runs: u64,
@@ -99,7 +99,7 @@ const PATIENCE: u64 = 2;
 /// What ran before the device failed comes back, with the policy at which it failed; plans behind the first that did not even
 /// begin are not there.
 pub fn run_in_turn(
-    planned: &[&Planned],
+    planned: &[&PlannedStep],
     device: &mut dyn Device,
     cost: &dyn CostModel,
     runs: u64,
@@ -156,7 +156,7 @@ pub fn run_in_turn(
 ///
 /// # Errors
 /// When there is no prediction.
-pub fn compare(planned: &Planned, executed: &Execution, cost: &dyn CostModel) -> Result<Validation, String> {
+pub fn compare(planned: &PlannedStep, executed: &Execution, cost: &dyn CostModel) -> Result<Validation, String> {
     let (timeline, interval) = predict(planned, cost)?;
     Ok(engine::validation::compare(&planned.policy, &planned.graph, (&timeline, interval), executed, cost))
 }
@@ -165,7 +165,7 @@ pub fn compare(planned: &Planned, executed: &Execution, cost: &dyn CostModel) ->
 ///
 /// # Errors
 /// When the plan is not one of this scenario.
-pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
+pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, String> {
     let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
         return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
     };
@@ -182,7 +182,7 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<Planned, String> {
         return Err("the plan has no step".to_owned());
     }
     let graph = train::lower::training::lower(&problem, &plan, 0);
-    Ok(Planned { policy: plan.policy.clone(), problem, decision: Decision::heuristic(plan), graph })
+    Ok(PlannedStep { policy: plan.policy.clone(), problem, decision: Decision::plain(plan), graph })
 }
 
 const fn machine<'a>(problem: &Problem, cost: &'a dyn CostModel, topology: &'a Topology) -> Machine<'a> {

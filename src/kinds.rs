@@ -3,17 +3,11 @@
 //! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
 
 pub mod curriculum;
+pub mod deployment;
 mod elsewhere;
-pub mod endpoint;
-pub mod kv_sharing;
-pub mod long_prompt;
 pub mod memory;
 pub mod multi_task;
-pub mod phases;
-pub mod pool;
-pub mod rental;
 pub mod serving;
-pub mod sparse_decode;
 pub mod training;
 
 use std::collections::BTreeMap;
@@ -196,20 +190,8 @@ fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
 }
 
 /// Every kind; the first is that of a file without the word.
-pub static KINDS: &[&Card] = &[
-    &training::CARD,
-    &serving::CARD,
-    &rental::CARD,
-    &endpoint::CARD,
-    &long_prompt::CARD,
-    &kv_sharing::CARD,
-    &sparse_decode::CARD,
-    &multi_task::CARD,
-    &pool::CARD,
-    &phases::CARD,
-    &curriculum::CARD,
-    &memory::CARD,
-];
+pub static KINDS: &[&Card] =
+    &[&training::CARD, &serving::CARD, &deployment::CARD, &multi_task::CARD, &curriculum::CARD, &memory::CARD];
 
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
@@ -259,18 +241,12 @@ fn unknown(mut top: Section<'_>, asked: &str) {
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let long_prompt = long_prompt::read::POLICIES.map(|(name, _, about)| (name, about));
-    let kv_sharing = kv_sharing::read::POLICIES.map(|(name, _, about)| (name, about));
-    let sparse_decode = sparse_decode::read::POLICIES.map(|(name, _, about)| (name, about));
-    // `sparse` and `dense` are words of two kinds; here they are those of prompts.
-    let other = sparse_decode.into_iter().filter(|(name, _)| long_prompt.iter().all(|(known, _)| known != name));
-    let pools = pool::run::policies().into_iter().chain(phases::run::policies());
     let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
-    let rental = rental::run::policies().into_iter().map(|(name, about)| ("rental policy", name, about));
+    let deployment = deployment::run::policies();
+    let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let others = long_prompt.into_iter().chain(kv_sharing).chain(other).chain(pools);
     let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
-    serving.chain(rental).chain(tasks).chain(others.map(of_serving)).chain(curricula).chain(memory).collect()
+    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
 }

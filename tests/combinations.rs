@@ -78,7 +78,7 @@ fn cell(policy: &str, mechanisms: &[&Mechanism]) -> Cell {
 
 /// Lengths are ragged and memory is ample: here a limit is a policy's, not the machine's.
 const SMALL: [&str; 11] = [
-    "model.name=\"llama-2-1b\"",
+    "model.name=\"mistral-7b\"",
     "cluster.nodes=2",
     "cluster.memory_gib=2000",
     "parallel.zero=1",

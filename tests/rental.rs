@@ -13,7 +13,7 @@ fn checked(name: &str, set: &[&str]) -> kinds::Checked {
 #[test]
 fn more_budget_never_ends_later() {
     let budgets: Vec<f64> = (1..=12).map(f64::from).collect();
-    let list = format!("budget.usd_per_hour={budgets:?}");
+    let list = format!("objective.usd_per_hour={budgets:?}");
     let job = checked(
         "cloud/milp-example",
         &[&list, "policies.run=['cost-efficiency']", "policies.baseline='cost-efficiency'"],
@@ -118,25 +118,25 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
     for (name, set, expected) in [
         ("cloud/milp-example", "policies.run=['cost-eficiency']", "did you mean `cost-efficiency`?"),
         ("cloud/milp-example", "policies.baseline=homogenous", "did you mean `homogeneous`?"),
-        ("cloud/milp-example", "budget.usd_per_hour=[]", "no list of such numbers"),
-        ("cloud/milp-example", "budget.usd_per_hour=-1", "is no number above 0"),
-        ("cloud/milp-example", "offers=[]", "no GPU type is offered"),
-        ("cloud/milp-example", "demands=[]", "there is no work"),
-        ("cloud/milp-example", "offers=[{gpu='t1',usd_per_hour=4,available=2}]", "which is not offered"),
-        ("cloud/milp-example", "demands=[{requests=80}]", "`c1` has 2 rates for 1 request types"),
+        ("cloud/milp-example", "objective.usd_per_hour=[]", "no list of such numbers"),
+        ("cloud/milp-example", "objective.usd_per_hour=-1", "is no number above 0"),
+        ("cloud/milp-example", "inventory.gpus=[]", "`inventory.gpus` is missing"),
+        ("cloud/milp-example", "requests.types=[]", "there is no work"),
+        ("cloud/milp-example", "inventory.gpus=[{gpu='t1',usd_per_hour=4,count=2}]", "which is not offered"),
+        ("cloud/milp-example", "requests.types=[{requests=80}]", "`c1` has 2 rates for 1 request types"),
         ("cloud/milp-example", "plans=[{name='p',replicas={c9=1}}]", "plan `p` names `c9`"),
-        ("cloud/milp-example", "offers=[{gpu='t1',available=2}]", "`offers.usd_per_hour` is missing"),
+        ("cloud/milp-example", "inventory.gpus=[{gpu='t1',count=2}]", "`inventory.gpus.usd_per_hour` is missing"),
         ("cloud/milp-example", "configurations=[]", "there is no model to serve"),
-        ("cloud/hetero-6gpu", "offers=[{gpu='h100',usd_per_hour=4,available=2}]", "unknown GPU `h100`"),
+        ("cloud/hetero-6gpu", "inventory.gpus=[{gpu='h100',usd_per_hour=4,count=2}]", "unknown GPU `h100`"),
         (
             "cloud/hetero-6gpu",
-            "offers=[{gpu='rtx-4090',usd_per_hour=4,available=2,gpus_per_node=4}]",
+            "inventory.gpus=[{gpu='rtx-4090',usd_per_hour=4,count=2,gpus_per_machine=4}]",
             "holds `llama-3-70b`",
         ),
-        ("cloud/hetero-6gpu", "replica.pp=[]", "holds something that is no degree"),
-        ("cloud/hetero-6gpu", "demands=[{model='llama-3-8b',requests=80}]", "has no lengths"),
-        ("cloud/hetero-6gpu", "demands=[{input=8,output=8,requests=80}]", "there are several"),
-        ("cloud/hetero-6gpu", "replica.tp=[0]", "holds something that is no degree"),
+        ("cloud/hetero-6gpu", "engine.pp=[]", "holds something that is no degree"),
+        ("cloud/hetero-6gpu", "requests.types=[{model='llama-3-8b',requests=80}]", "has no lengths"),
+        ("cloud/hetero-6gpu", "requests.types=[{input=8,output=8,requests=80}]", "there are several"),
+        ("cloud/hetero-6gpu", "engine.tp=[0]", "holds something that is no degree"),
     ] {
         let checked = checked(name, &[set]);
         assert!(checked.scenario.is_none(), "{set} was accepted");

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use engine::Model;
 use engine::cost::profile::Residuals;
+use engine::cost::published_runs::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
 use rayon::prelude::*;
-use serve::endpoint::{Format, Hull, Law, Laws, SCHEMA, Setting, Steady};
 
 use crate::fit::non_negative::{Robust, non_negative};
 use crate::fit::residuals;

@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn shipped_endpoints_parse_and_more_work_never_makes_them_faster() {
-        use serve::endpoint::{Format, Laws, Setting};
+        use engine::cost::published_runs::{Format, Laws, Setting};
 
         let laws = Laws::parse(serving()).expect("shipped");
         assert_eq!(laws.frameworks(), ["sglang", "trtllm", "vllm"]);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use calibrate::endpoints::{Run, Split, fit, held_out, read};
 use calibrate::import::Provenance;
-use serve::endpoint::{Laws, Steady};
+use engine::cost::published_runs::{Laws, Steady};
 
 fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.sort_by(f64::total_cmp);

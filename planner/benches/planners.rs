@@ -85,7 +85,7 @@ fn planners(criterion: &mut Criterion) {
             match of.plan(&problem, &context) {
                 Err(why) => println!("{name}: {why}"),
                 Ok(decision) => {
-                    println!("{name}: objective {:?} s, bound {:?} s", decision.objective, decision.bound);
+                    println!("{name}: objective {:?} s, bound {:?} s", decision.objective(), decision.bound());
                     group.bench_function(name, |bencher| bencher.iter(|| of.plan(&problem, &context)));
                 }
             }
@@ -115,13 +115,16 @@ fn renting(requests: [f64; 2], budget_usd_per_hour: f64) -> rental::Problem {
     let mut configurations = throughput::configurations(&gpus, (0, &models[0]), &small, &kinds);
     configurations.extend(throughput::configurations(&gpus, (1, &models[1]), &large, &kinds));
     let price = |gpu: &hw::Gpu| gpu.prices.iter().map(|price| price.usd_per_hour).fold(f64::INFINITY, f64::min);
-    let offer = |(gpu, (name, n_available)): (&hw::Gpu, (&str, u32))| rental::Offer {
-        name: name.to_owned(),
-        usd_per_hour: price(gpu),
-        n_available,
+    let offer = |(gpu, (name, n_available)): (&hw::Gpu, (&str, u32))| {
+        rental::inventory::Offer::priced(name, price(gpu), n_available)
     };
     let offers = gpus.iter().zip(types).map(offer).collect();
-    rental::Problem { offers, configurations, demands, budget_usd_per_hour }
+    rental::Problem {
+        inventory: rental::inventory::Inventory::of(offers),
+        configurations,
+        demands,
+        budget_usd_per_hour,
+    }
 }
 
 fn rentals(criterion: &mut Criterion) {
@@ -138,7 +141,8 @@ fn rentals(criterion: &mut Criterion) {
                     Ok(answer) => {
                         println!(
                             "{name}, {usd} $/h, {words}: {:.3} s, gap {:.4}",
-                            answer.plan.makespan_s, answer.proof.gap
+                            answer.plan.makespan_s,
+                            answer.gap().unwrap_or(f64::NAN)
                         );
                         group.bench_function(format!("{name}, {usd} $/h, {words}"), |bencher| {
                             bencher.iter(|| cost_efficiency::solve(&problem, options));

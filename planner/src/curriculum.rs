@@ -9,6 +9,8 @@ pub mod calibration;
 
 use curriculum::{Class, Counts, Course, Effect, TrainingSet, Transition, course, retested};
 
+use crate::proof::{self, Aim, Bound, Decision, Status};
+
 /// A stage of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stage {
@@ -215,45 +217,41 @@ impl Choice {
 /// The best plan within a budget, and what is known of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
-    /// The plan.
-    pub best: Plan,
-    /// The best of another form: stages, sets, or whether anything is replayed.
-    pub runner_up: Option<Plan>,
+    /// The plan, what holds it back, and the best of another form: stages, sets, or whether anything is replayed.
+    pub best: Decision<Plan>,
     /// The best without a budget.
     pub unlimited: Plan,
     /// Recipes within the budget.
     pub n_within: usize,
     /// Recipes that take longer.
     pub n_beyond: usize,
-    /// What holds it back, in words.
-    pub binding: String,
 }
 
-/// The plan with most expected mastered facts; of equals the shortest one.
+/// The plan with most expected mastered facts; of equals the shortest one. All recipes are tried, so the bound is the answer.
 ///
-/// Doing nothing costs nothing, so there is always an answer.
+/// # Panics
+/// Never: doing nothing costs nothing, so there is always an answer.
 #[must_use]
 pub fn best(question: &Question<'_>, choice: &Choice) -> Best {
     let plans: Vec<Plan> = choice.recipes(question).into_iter().map(|recipe| question.plan(recipe)).collect();
-    let within: Vec<&Plan> = plans.iter().filter(|plan| plan.total_s() <= choice.budget_s).collect();
-    let best = most(within.iter().copied()).expect("no training costs nothing").clone();
-    let runner_up = most(within.iter().copied().filter(|plan| plan.recipe.is_other_than(&best.recipe))).cloned();
-    let unlimited = most(plans.iter()).expect("no training is always there").clone();
-    let n_within = within.len();
-    let binding = binding(&best, &unlimited, choice);
-    Best { best, runner_up, unlimited, n_within, n_beyond: plans.len() - n_within, binding }
+    let within: Vec<Plan> = plans.iter().filter(|plan| plan.total_s() <= choice.budget_s).cloned().collect();
+    let (n_within, n_beyond) = (within.len(), plans.len() - within.len());
+    let best = most(within);
+    let unlimited = most(plans).plan;
+    let (bound, limit) = (Bound::plain(best.plan.mastered()), limit(&best.plan, &unlimited, choice));
+    Best { best: best.bounded(Some(bound), Status::Optimal).limited(limit), unlimited, n_within, n_beyond }
 }
 
 /// The one with most mastered facts, then the shortest, then the first.
-fn most<'p>(plans: impl Iterator<Item = &'p Plan>) -> Option<&'p Plan> {
-    let ahead = |best: &Plan, next: &Plan| {
-        let order = best.mastered().total_cmp(&next.mastered()).then(next.total_s().total_cmp(&best.total_s()));
-        order.is_ge()
-    };
-    plans.reduce(|best, next| if ahead(best, next) { best } else { next })
+fn most(plans: Vec<Plan>) -> Decision<Plan> {
+    let worth = plans.into_iter().map(|plan| (plan.mastered(), plan)).collect();
+    // Bits of times, which are never below 0, are in their order.
+    let shortest = |plan: &Plan| plan.total_s().to_bits();
+    let is_other = |other: &Plan, best: &Plan| other.recipe.is_other_than(&best.recipe);
+    proof::ranked(Aim::Facts, worth, shortest, is_other).expect("no training costs nothing")
 }
 
-fn binding(best: &Plan, unlimited: &Plan, choice: &Choice) -> String {
+fn limit(best: &Plan, unlimited: &Plan, choice: &Choice) -> String {
     if unlimited.mastered() > best.mastered() {
         return format!(
             "limited by the budget of {:.2} h: {:.2} h would master {:.0} facts more ({})",

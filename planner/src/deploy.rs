@@ -14,6 +14,7 @@ pub mod cost_efficiency;
 pub mod dynamo;
 pub mod helix;
 pub mod hindsight;
+pub mod inventory;
 pub mod long_prompt;
 pub mod melange;
 pub mod mixing;
@@ -23,21 +24,10 @@ pub mod simulated;
 pub mod sparse_decode;
 pub mod throughput;
 pub mod thunderserve;
+pub mod tune;
 
+use inventory::Inventory;
 use thiserror::Error;
-
-use crate::train::policy::Status;
-
-/// A GPU type that can be rented.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Offer {
-    /// Name, for messages.
-    pub name: String,
-    /// Dollars per GPU and hour, above zero.
-    pub usd_per_hour: f64,
-    /// GPUs that can be had.
-    pub n_available: u32,
-}
 
 /// One way to deploy a replica of a model.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +57,7 @@ pub struct Demand {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// GPU types.
-    pub offers: Vec<Offer>,
+    pub inventory: Inventory,
     /// Configurations to choose from.
     pub configurations: Vec<Configuration>,
     /// Work of each request type.
@@ -89,50 +79,6 @@ pub struct Plan {
     pub shares: Vec<Vec<f64>>,
     /// When the last replica ends, seconds.
     pub makespan_s: f64,
-}
-
-/// What is known about an answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Proof {
-    /// No answer is better than this, in the objective's unit.
-    pub bound: f64,
-    /// Relative distance of the answer to the bound.
-    pub gap: f64,
-    /// How the search ended.
-    pub status: Status,
-    /// The limit that holds the answer back, in words; empty where nobody asked.
-    pub binding: String,
-    /// The best answer that needs less of something.
-    pub runner_up: Option<RunnerUp>,
-}
-
-impl Proof {
-    /// A proof without words.
-    #[must_use]
-    pub fn new(objective: f64, bound: f64, status: Status) -> Self {
-        let gap = if objective == bound { 0.0 } else { (objective - bound).abs() / objective.abs() };
-        Self { bound, gap, status, binding: String::new(), runner_up: None }
-    }
-}
-
-/// The second choice.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunnerUp {
-    /// What it is, in words.
-    pub about: String,
-    /// Replicas of each configuration, or of each GPU type.
-    pub replicas: Vec<u32>,
-    /// Its objective, in the unit of the answer's.
-    pub objective: f64,
-}
-
-/// A plan with its proof; the objective is the makespan in seconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// The plan.
-    pub plan: Plan,
-    /// How good it is known to be.
-    pub proof: Proof,
 }
 
 /// Why there is no answer.
@@ -159,14 +105,7 @@ impl Problem {
     /// Names the first entry that has none.
     pub fn check(&self) -> Result<(), RentalError> {
         let input = |message: String| Err(RentalError::Input(message));
-        if self.offers.is_empty() {
-            return input("no GPU type is offered".to_owned());
-        }
-        for offer in &self.offers {
-            if !(offer.usd_per_hour.is_finite() && offer.usd_per_hour > 0.0) {
-                return input(format!("price of `{}` must be above 0 $/h, found {}", offer.name, offer.usd_per_hour));
-            }
-        }
+        self.inventory.check_prices()?;
         if !(self.budget_usd_per_hour.is_finite() && self.budget_usd_per_hour >= 0.0) {
             return input(format!("budget must not be below 0 $/h, found {}", self.budget_usd_per_hour));
         }
@@ -184,8 +123,8 @@ impl Problem {
     fn check_configuration(&self, configuration: &Configuration) -> Result<(), RentalError> {
         let name = &configuration.name;
         let input = |message: String| Err(RentalError::Input(message));
-        if configuration.n_gpus.len() != self.offers.len() {
-            let (found, offers) = (configuration.n_gpus.len(), self.offers.len());
+        if configuration.n_gpus.len() != self.inventory.offers.len() {
+            let (found, offers) = (configuration.n_gpus.len(), self.inventory.offers.len());
             return input(format!("`{name}` counts {found} GPU types, {offers} are offered"));
         }
         if configuration.n_gpus.iter().all(|&n| n == 0) {
@@ -207,13 +146,13 @@ impl Problem {
     #[must_use]
     pub fn price(&self, c: usize) -> f64 {
         let n_gpus = &self.configurations[c].n_gpus;
-        n_gpus.iter().zip(&self.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum()
+        n_gpus.iter().zip(&self.inventory.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum()
     }
 
     /// Replicas of a configuration that budget and availability allow when nothing else is rented.
     #[must_use]
     pub fn n_replicas_max(&self, c: usize) -> u32 {
-        let taken = self.configurations[c].n_gpus.iter().zip(&self.offers).filter(|(n, _)| **n > 0);
+        let taken = self.configurations[c].n_gpus.iter().zip(&self.inventory.offers).filter(|(n, _)| **n > 0);
         let available = taken.map(|(&n, offer)| offer.n_available / n).min().unwrap_or(0);
         // The slack forgives a budget that is a sum of prices up to rounding.
         let affordable = (self.budget_usd_per_hour / self.price(c) * (1.0 + 1e-9)).floor();
@@ -227,7 +166,7 @@ impl Problem {
             let taken = replicas.iter().zip(&self.configurations).map(|(&y, c)| y.saturating_mul(c.n_gpus[offer]));
             taken.fold(0, u32::saturating_add)
         };
-        (0..self.offers.len()).map(of).collect()
+        (0..self.inventory.offers.len()).map(of).collect()
     }
 
     /// Dollars per hour of replicas.

@@ -1,12 +1,14 @@
 //! Planners: of training (`train`), of what serves (`deploy`), of fine-tuning in stages (`curriculum`).
 //!
-//! A paper is a file. The solver lives behind `milp.rs` alone.
+//! A paper is a file. Every planner answers with the `Decision` of `proof.rs`. The solver lives behind `milp.rs` alone.
 
 pub mod curriculum;
 pub mod deploy;
 pub mod milp;
+pub mod proof;
 mod published;
 pub mod stop;
 pub mod train;
 
-pub use self::train::policy::{Card, Decision, Parameter, PlanContext, PlanError, Policy, Status, Value};
+pub use self::train::policy::{Card, Parameter, PlanContext, PlanError, Policy, Value};
+pub use proof::{Aim, Bound, Decision, RunnerUp, Status};

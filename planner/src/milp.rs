@@ -13,8 +13,8 @@ use ::highs::{HighsModelStatus, HighsSolutionStatus, Model, SolvedModel};
 use good_lp::solvers::highs::highs;
 use good_lp::{Constraint, Expression, IntoAffineExpression, ProblemVariables, SolverModel, Variable};
 
+use crate::proof::Status;
 use crate::stop;
-use crate::train::policy::Status;
 
 const SEED: i32 = 0;
 

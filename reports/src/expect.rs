@@ -2,6 +2,8 @@
 //!
 //! Keys are `metrics.<policy>.<metric>`, `planner.<policy>.<figure>`, `speedup_ratio.<policy>`, `status.<policy>` and `order` (policies from slow to fast).
 
+use std::collections::BTreeMap;
+
 use crate::{PolicyResult, RunResult};
 
 /// One expectation.
@@ -22,6 +24,20 @@ pub enum Holds {
     Status(String),
     /// Policies in increasing speed.
     Order(Vec<String>),
+}
+
+/// The first limit that metrics break, in words; one that they do not have is broken.
+#[must_use]
+pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option<String> {
+    limits.iter().find_map(|limit| {
+        let Holds::Between(low, high) = limit.holds else { return None };
+        let key = &limit.key;
+        match metrics.get(key) {
+            Some(found) if (low..=high).contains(found) => None,
+            Some(found) => Some(format!("`{key}` is {found}, allowed are {low} to {high}")),
+            None => Some(format!("there is no `{key}`")),
+        }
+    })
 }
 
 /// What a result misses, one sentence each.

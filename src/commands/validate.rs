@@ -15,7 +15,7 @@ use super::calibrate::{bar, failed, fit, measure, open, slug, table};
 use super::{Failure, load_training, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::diagnostic::Code;
-use crate::hardware::{self, Planned};
+use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
 
@@ -129,7 +129,7 @@ fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Pro
 
 /// A plan, what the device did with it, and how that compares.
 struct Ran {
-    planned: Planned,
+    planned: PlannedStep,
     predicted: Timeline,
     execution: Execution,
     validation: Validation,
@@ -158,7 +158,7 @@ fn execute_all(
             Err(why) => report.failed.push((policy, why)),
         }
     }
-    let planned: Vec<&Planned> = predicted.iter().map(|(_, planned)| planned).collect();
+    let planned: Vec<&PlannedStep> = predicted.iter().map(|(_, planned)| planned).collect();
     let (executions, failed) = hardware::run_in_turn(&planned, device, cost, args.runs, &|message| {
         bar.set_message(message);
     });

@@ -13,33 +13,41 @@ const ELSEWHERE: [(&str, &str, &str); 8] = [
     (
         "kv-sharing",
         "serving",
-        "write `kind = \"serving\"` with a section `[kv]`: who lends memory, who borrows, who decides",
+        "write `kind = \"serving\"`; `[kv]`, or `kv` of a variant, has `borrow` (`when-short` for distkv-llm, `when-long` with `moves = \"planned\"` for \
+         infinite-llm), `lend_ratio` and `heartbeat_s`; `skrull-sim show serving/distkv` is an example",
     ),
     (
         "long-prompt",
         "serving",
-        "write `kind = \"serving\"`: `chunk_sizes` and `prefill_attention` of `[engine]` or of a variant cut prompts and make attention sparse",
+        "write `kind = \"serving\"` with `chunk_tokens`, `chunk_sizes` and `prefill_attention` in `[engine]` or a variant, `prompt_tokens` in \
+         `[trace]`, `attention_flops_ratio` or `stage_ms` in `[cost]`; `skrull-sim show serving/qwen-1m` is an example",
     ),
     (
         "sparse-decode",
         "serving",
-        "write `kind = \"serving\"`: `weights` of `[engine]` or of a variant says their format and how sparse they are",
+        "write `kind = \"serving\"` with `weights = { format = \"tiled-csl\", sparsity = 0.8 }` in `[engine]` or a variant, and lists of `tp`, \
+         `max_sequences` and `weights` in `[[policies.best]]`; `skrull-sim show serving/flash-llm` is an example",
     ),
-    ("endpoint", "serving", "write `kind = \"serving\"` with `law = \"published-runs\"` in `[cost]`"),
+    (
+        "endpoint",
+        "serving",
+        "write `kind = \"serving\"` with `law = \"published-runs\"` in `[cost]` and `concurrency` of a held `[[trace.stream]]`; \
+         `skrull-sim show serving/silicon` is an example",
+    ),
     (
         "rental",
         "deployment",
-        "write `kind = \"deployment\"`: `[inventory]` says what may be rented, `[objective]` what counts",
+        "write `kind = \"deployment\"`: `[inventory]` says what may be rented, `is = \"time\"` in `[objective]` what counts",
     ),
     (
         "pool",
         "deployment",
-        "write `kind = \"deployment\"`: `[inventory]` says which nodes there are, `[[inventory.region]]` how far apart",
+        "write `kind = \"deployment\"`: `[inventory]` says which nodes there are and how far apart, `is = \"throughput\"` in `[objective]` what counts",
     ),
     (
         "phases",
         "deployment",
-        "write `kind = \"deployment\"`: `[inventory]` says which groups there are, a policy splits the phases",
+        "write `kind = \"deployment\"`: `[inventory]` says which machines there are, `is = \"goodput\"` in `[objective]` what counts, a policy splits the phases",
     ),
 ];
 

@@ -32,6 +32,24 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
     expectations
 }
 
+/// Limits on metrics: `{ n_preempted = { max = 0 } }`.
+pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
+    let mut limits = Vec::new();
+    for (key, mut value) in section.rest() {
+        let at = place_of(&value);
+        let name = key.name.into_owned();
+        match holds(&name, value.take()) {
+            Some(holds @ Holds::Between(..)) => limits.push(Expectation { key: name, holds }),
+            _ => section
+                .find(Finding::error(Code::WrongExpectation, at, format!("limit `{name}` cannot be read")).help(
+                "write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 } or { near = 1.4, within = 0.1 }",
+            )),
+        }
+    }
+    section.finish();
+    limits
+}
+
 /// What a value asks; `None` where it is not one of the forms, with all of its keys and no other.
 fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
     if name == "order" {

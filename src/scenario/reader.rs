@@ -37,6 +37,28 @@ fn place(span: toml_span::Span) -> Place {
     (span.start != FROM_COMMAND_LINE).then_some(span.start..span.end)
 }
 
+/// A key and one of the values that it lists.
+pub type Listed = (&'static str, Value<'static>);
+
+fn listed((key, value): &Listed) -> Listed {
+    (key, copied(value))
+}
+
+/// A value again.
+fn copied(value: &Value<'static>) -> Value<'static> {
+    let inner = match value.as_ref() {
+        ValueInner::String(text) => ValueInner::String(text.clone()),
+        ValueInner::Integer(number) => ValueInner::Integer(*number),
+        ValueInner::Float(number) => ValueInner::Float(*number),
+        ValueInner::Boolean(flag) => ValueInner::Boolean(*flag),
+        ValueInner::Array(items) => ValueInner::Array(items.iter().map(copied).collect()),
+        ValueInner::Table(table) => {
+            ValueInner::Table(table.iter().map(|(key, value)| (key.clone(), copied(value))).collect())
+        }
+    };
+    Value::with_span(inner, value.span)
+}
+
 /// Makes a value independent of the text it was read from.
 fn owned(mut value: Value<'_>) -> Value<'static> {
     let span = value.span;
@@ -458,6 +480,55 @@ impl Section<'_> {
         }
     }
 
+    /// Reads the section once for every combination of the values of those keys that have a list, in order, with what was listed; a finding
+    /// that several combinations have is there once. Says how many combinations there are, and reads none where they are more than `most`.
+    pub fn each_combination(
+        mut self,
+        keys: &[&'static str],
+        most: usize,
+        read: &mut dyn FnMut(Section<'_>, &[Listed]),
+    ) -> usize {
+        let mut ways: Vec<Vec<Listed>> = vec![Vec::new()];
+        for key in keys {
+            let Some(values) = self.list(key) else { continue };
+            let with = |way: &Vec<Listed>| {
+                let longer = |value: &Value<'static>| way.iter().chain([&(*key, copied(value))]).map(listed).collect();
+                values.iter().map(longer).collect::<Vec<Vec<Listed>>>()
+            };
+            ways = ways.iter().flat_map(with).collect();
+        }
+        let n = ways.len();
+        if n == 0 || n > most {
+            let what = format!("`{}` lists {n} ways", self.name);
+            let at = self.at.clone();
+            self.find(Finding::error(Code::OutOfRange, at, what).help(format!("allowed are 1 to {most}")));
+            return n;
+        }
+        for way in ways {
+            let mut findings = Vec::new();
+            let mut table: Table<'static> =
+                self.table.iter().map(|(key, value)| (key.clone(), copied(value))).collect();
+            for (key, value) in &way {
+                let span = value.span;
+                table.insert(toml_span::value::Key { name: (*key).into(), span }, copied(value));
+            }
+            let asked = self.asked.clone();
+            read(Section { asked, ..Section::new(self.name.clone(), self.at.clone(), table, &mut findings) }, &way);
+            let new = findings.into_iter().filter(|finding| !self.findings.contains(finding)).collect::<Vec<_>>();
+            self.findings.extend(new);
+        }
+        n
+    }
+
+    /// The values of a key that has a list of them.
+    fn list(&mut self, key: &str) -> Option<Vec<Value<'static>>> {
+        self.table.get(key)?.as_array()?;
+        match self.table.remove(key)?.take() {
+            ValueInner::Array(items) => Some(items),
+            _ => None,
+        }
+    }
+
     /// A table inside the section as a section of its own.
     pub fn table(&mut self, key: &'static str) -> Option<Section<'_>> {
         let (value, at) = self.take(key)?;
@@ -483,6 +554,33 @@ impl Section<'_> {
             self.find(finding);
         }
     }
+}
+
+/// A list of whole numbers from 1 to `most`, or the default.
+pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], most: u32) -> Vec<u32> {
+    let Some((value, at)) = section.take(key) else { return default.to_vec() };
+    let allowed = format!("allowed is a list of whole numbers from 1 to {most}");
+    let ValueInner::Array(items) = value else {
+        section.find(Finding::error(Code::WrongType, at, format!("`{key}` is not a list")).help(allowed));
+        return default.to_vec();
+    };
+    let mut found = Vec::with_capacity(items.len());
+    for item in &items {
+        let number = item.as_integer().and_then(|n| u32::try_from(n).ok()).filter(|n| (1..=most).contains(n));
+        match number {
+            Some(number) => found.push(number),
+            None => {
+                let what = format!("`{key}` holds something out of range");
+                section.find(Finding::error(Code::OutOfRange, place_of(item), what).help(allowed.clone()));
+            }
+        }
+    }
+    if items.is_empty() {
+        section.find(Finding::error(Code::OutOfRange, at, format!("`{key}` is empty")).help(allowed));
+    }
+    found.sort_unstable();
+    found.dedup();
+    found
 }
 
 /// A finding about a name that is not known.

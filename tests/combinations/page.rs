@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::evidence::MECHANISMS;
+use super::evidence::{MECHANISMS, tells_of_stragglers};
 use super::{Cells, SLOW};
 
 const HEAD: &str = "# Policies beside mechanisms\n\n\
@@ -86,8 +86,10 @@ fn notes(cells: &Cells) -> String {
     for policy in planner::train::policies::POLICIES {
         let name = policy.card().name;
         let facts = cells[&(name, vec!["stragglers"])].row.planner.iter();
-        let note = facts.flat_map(|facts| &facts.notes).find(|note| note.contains("straggl"));
-        said.entry(note.cloned().unwrap_or_default()).or_default().push(format!("`{name}`"));
+        let note = facts.flat_map(|facts| &facts.notes).find(|note| tells_of_stragglers(note));
+        // The first words say what the policy does; figures follow.
+        let words = note.and_then(|note| note.split(';').next()).unwrap_or_default();
+        said.entry(words.to_owned()).or_default().push(format!("`{name}`"));
     }
     let mut text =
         "\n## Stragglers\n\nWhat the policies say beside one device that takes three times as long:\n\n".to_owned();

@@ -63,8 +63,8 @@ fn no_recipe_within_the_budget_beats_the_plan() {
         let question = Question { costs, ..question(&stages) };
         let budget_s = 300.0 * stream.unit();
         let found = best(&question, &Choice { replay_ratios: replay_ratios.clone(), stages_max: 3, budget_s });
-        assert!(found.best.total_s() <= budget_s);
-        assert!(found.unlimited.mastered() >= found.best.mastered());
+        assert!(found.best.plan.total_s() <= budget_s);
+        assert!(found.unlimited.mastered() >= found.best.plan.mastered());
         for n_stages in 0..=3 {
             for &replay_ratio in &replay_ratios {
                 for later in [
@@ -73,15 +73,16 @@ fn no_recipe_within_the_budget_beats_the_plan() {
                     TrainingSet::Kept { upgraded: true, replay_ratio },
                 ] {
                     let plan = question.plan(recipe(n_stages, later));
-                    assert!(plan.total_s() > budget_s || plan.mastered() <= found.best.mastered() + 1e-9);
+                    assert!(plan.total_s() > budget_s || plan.mastered() <= found.best.plan.mastered() + 1e-9);
                 }
             }
         }
         // Where the budget pays no training at all, there is nothing else.
-        assert!(found.runner_up.is_some() || found.best.recipe.n_stages == 0);
-        if let Some(runner_up) = found.runner_up {
+        assert!(found.best.runner_up().is_some() || found.best.plan.recipe.n_stages == 0);
+        if let Some(runner_up) = found.best.runner_up().map(|other| &other.plan) {
             assert!(
-                runner_up.mastered() <= found.best.mastered() && runner_up.recipe.is_other_than(&found.best.recipe)
+                runner_up.mastered() <= found.best.plan.mastered()
+                    && runner_up.recipe.is_other_than(&found.best.plan.recipe)
             );
         }
     }
@@ -92,14 +93,14 @@ fn without_a_budget_to_speak_of_nothing_is_trained_and_the_limit_is_named() {
     let stages = stages();
     let choice = Choice { replay_ratios: vec![0.0, 1.0], stages_max: 3, budget_s: 1.0 };
     let found = best(&question(&stages), &choice);
-    assert_eq!((found.best.recipe.n_stages, found.best.total_s(), found.n_within), (0, 0.0, 1));
-    assert!(found.binding.contains("limited by the budget"), "{}", found.binding);
+    assert_eq!((found.best.plan.recipe.n_stages, found.best.plan.total_s(), found.n_within), (0, 0.0, 1));
+    assert!(found.best.limit.contains("limited by the budget"), "{}", found.best.limit);
     // Training that only forgets is not worth any time.
     let forgets = Effect::none(with((Class::HighlyKnown, Class::Unknown), 0.5));
     let stages = [Stage { epochs: 1, effect: forgets }];
     let found = best(&question(&stages), &Choice { budget_s: f64::INFINITY, stages_max: 1, ..choice });
-    assert_eq!(found.best.recipe.n_stages, 0);
-    assert!(found.binding.contains("loses more"), "{}", found.binding);
+    assert_eq!(found.best.plan.recipe.n_stages, 0);
+    assert!(found.best.limit.contains("loses more"), "{}", found.best.limit);
 }
 
 #[test]

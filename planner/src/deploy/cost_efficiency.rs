@@ -15,10 +15,11 @@ mod program;
 
 pub use ablations::{homogeneous, one_type, round_robin, uniform_composition, uniform_deployment};
 
-use super::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
+use super::inventory::Offer;
+use super::{Plan, Problem, RentalError};
 use crate::milp::{Budget, Unsolved};
+use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 use crate::stop;
-use crate::train::policy::Status;
 use program::Replicas;
 
 /// Steps of the bisection at most; each halves the interval.
@@ -60,40 +61,25 @@ impl Default for Options {
 ///
 /// # Errors
 /// As `solve`.
-pub fn plan(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
-    let Answer { plan: mut best, proof } = solve(problem, options)?;
-    let mut second = runner_up(problem, &best, options.budget);
-    // Within the gap that the budget allows, the second search may find the better plan.
-    if let Some(second) = second.as_mut().filter(|second| second.makespan_s < best.makespan_s) {
-        std::mem::swap(&mut best, second);
-    }
-    let answer =
-        Answer { proof: Proof::new(best.makespan_s, proof.bound.min(best.makespan_s), proof.status), plan: best };
-    Ok(said(problem, answer, second, options.budget))
+pub fn plan(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
+    let decision = solve(problem, options)?;
+    let second = second(problem, &decision.plan, options);
+    let decision = decision.beside(second.map(|plan| RunnerUp { objective: plan.makespan_s, plan }));
+    let limit = limit(problem, &decision.plan, options);
+    Ok(decision.limited(limit))
 }
 
-/// An answer with the limit that binds and the runner-up, for plans that are not to be changed any more.
-#[must_use]
-pub fn explained(problem: &Problem, answer: Answer, options: Options) -> Answer {
-    let second = runner_up(problem, &answer.plan, options.budget);
-    said(problem, answer, second, options.budget)
-}
-
-fn said(problem: &Problem, mut answer: Answer, second: Option<Plan>, budget: Budget) -> Answer {
-    answer.proof.binding = binding(problem, &answer.plan, budget);
-    answer.proof.runner_up = second.map(|plan| RunnerUp {
-        about: format!("{}: {:.3} s for {:.4} $/h", problem.words(&plan.replicas), plan.makespan_s, plan.usd_per_hour),
-        objective: plan.makespan_s,
-        replicas: plan.replicas,
-    });
-    answer
+/// A plan that no other undercuts by more than the bound says; a solver's tolerance may put the bound above it.
+fn decided(plan: Plan, bound_s: f64, status: Status) -> Decision<Plan> {
+    let makespan_s = plan.makespan_s;
+    Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s.min(makespan_s))), status)
 }
 
 /// The best plan and its bound.
 ///
 /// # Errors
 /// On figures without meaning, when nothing that can be rented serves a demand, or when the budget ended before a plan was found.
-pub fn solve(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+pub fn solve(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     serviceable(problem)?;
     let relaxed = relaxed(problem)?;
@@ -194,13 +180,11 @@ fn split(problem: &Problem, replicas: Vec<u32>, unit_s: f64) -> Option<Plan> {
     Some(Plan { replicas, n_gpus, usd_per_hour, shares, makespan_s })
 }
 
-fn direct(problem: &Problem, relaxed_s: f64, budget: Budget) -> Result<Answer, RentalError> {
+fn direct(problem: &Problem, relaxed_s: f64, budget: Budget) -> Result<Decision<Plan>, RentalError> {
     let found = program::direct(problem, Replicas::Whole, relaxed_s, None, budget);
     let found = found.map_err(|why| unsolved(problem, why))?;
     let plan = split(problem, found.replicas, relaxed_s).ok_or_else(|| no_plan(problem))?;
-    let bound_s = found.bound_s.max(relaxed_s).min(plan.makespan_s);
-    let proof = Proof::new(plan.makespan_s, bound_s, found.solved.status);
-    Ok(Answer { plan, proof })
+    Ok(decided(plan, found.bound_s.max(relaxed_s), found.solved.status))
 }
 
 /// Bisects the makespan between the relaxation's and the best plan's; `test` returns a plan that ends within a makespan.
@@ -209,7 +193,7 @@ fn bisect(
     relaxed_s: f64,
     (tolerance_s, gap): (f64, f64),
     test: impl Fn(f64) -> Result<Option<Plan>, Unsolved>,
-) -> Result<Answer, RentalError> {
+) -> Result<Decision<Plan>, RentalError> {
     if !(tolerance_s.is_finite() && tolerance_s > 0.0) {
         return Err(RentalError::Input(format!("tolerance must be above 0 s, found {tolerance_s}")));
     }
@@ -239,25 +223,27 @@ fn bisect(
     if !close(plan.makespan_s, below) {
         status = Status::Feasible;
     }
-    let proof = Proof::new(plan.makespan_s, below.min(plan.makespan_s), status);
-    Ok(Answer { plan, proof })
+    Ok(decided(plan, below, status))
 }
 
 /// The limit whose lifting would lower the makespan most.
-fn binding(problem: &Problem, plan: &Plan, budget: Budget) -> String {
-    let all_usd: f64 = problem.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
+#[must_use]
+pub fn limit(problem: &Problem, plan: &Plan, options: Options) -> String {
+    let all_usd: f64 =
+        problem.inventory.offers.iter().map(|offer| f64::from(offer.n_available) * offer.usd_per_hour).sum();
     let lifted = Problem { budget_usd_per_hour: all_usd.max(problem.budget_usd_per_hour), ..problem.clone() };
-    let limit = problem.budget_usd_per_hour;
-    let mut limits = vec![(format!("budget of {limit} $/h, of which {:.4} are spent", plan.usd_per_hour), lifted)];
+    let budget_usd = problem.budget_usd_per_hour;
+    let mut limits = vec![(format!("budget of {budget_usd} $/h, of which {:.4} are spent", plan.usd_per_hour), lifted)];
     for (offer, &taken) in plan.n_gpus.iter().enumerate() {
-        let Offer { name, usd_per_hour, n_available } = &problem.offers[offer];
+        let Offer { name, usd_per_hour, n_available, .. } = &problem.inventory.offers[offer];
         let mut lifted = problem.clone();
-        lifted.offers[offer].n_available = super::whole((limit / usd_per_hour).floor()).max(*n_available);
+        lifted.inventory.offers[offer].n_available =
+            super::whole((budget_usd / usd_per_hour).floor()).max(*n_available);
         if lifted != *problem {
             limits.push((format!("availability of `{name}`: {taken} of {n_available} are rented"), lifted));
         }
     }
-    let options = Options { form: Form::Direct, budget };
+    let options = Options { form: Form::Direct, ..options };
     // Limits in the order of what lifting them could give at best; most need no search.
     let at_best = |(words, lifted): (String, Problem)| Some((relaxed(&lifted).ok()?, words, lifted));
     let mut open: Vec<(f64, String, Problem)> = limits.into_iter().filter_map(at_best).collect();
@@ -267,7 +253,7 @@ fn binding(problem: &Problem, plan: &Plan, budget: Budget) -> String {
         if bound_s >= best.0 {
             break;
         }
-        let makespan_s = solve(&lifted, options).map_or(f64::INFINITY, |answer| answer.plan.makespan_s);
+        let makespan_s = solve(&lifted, options).map_or(f64::INFINITY, |found| found.plan.makespan_s);
         if makespan_s < best.0 {
             best = (makespan_s, Some(words));
         }
@@ -281,9 +267,10 @@ fn binding(problem: &Problem, plan: &Plan, budget: Budget) -> String {
 }
 
 /// The best plan that has fewer replicas of some configuration.
-fn runner_up(problem: &Problem, best: &Plan, budget: Budget) -> Option<Plan> {
+#[must_use]
+pub fn second(problem: &Problem, best: &Plan, options: Options) -> Option<Plan> {
     let unit_s = best.makespan_s;
-    let found = program::direct(problem, Replicas::Whole, unit_s, Some(&best.replicas), budget).ok()?;
+    let found = program::direct(problem, Replicas::Whole, unit_s, Some(&best.replicas), options.budget).ok()?;
     split(problem, found.replicas, unit_s)
 }
 

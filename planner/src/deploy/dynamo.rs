@@ -10,7 +10,7 @@
 //! `dynamo/colocated.rs`, and `dynamo/online.rs` plans a fleet that serves. Known limits, kept: means only, so that mixed lengths miss
 //! targets unseen; no term for start-up time.
 //!
-//! Units: seconds, tokens per second and GPU. The objective of the proof is GPUs; its bound is the load without rounding up.
+//! Units: seconds, tokens per second and GPU. The objective is GPUs; its bound is the load without rounding up, the runner-up has one replica more.
 
 pub mod colocated;
 pub mod forecast;
@@ -20,8 +20,8 @@ pub mod profile;
 
 use serve::fleet::scaler::GroupSeen;
 
-use super::{Proof, RentalError, RunnerUp, whole};
-use crate::train::policy::Status;
+use super::{RentalError, whole};
+use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
 /// Halvings of the interval of profiled rates: more than a float can tell apart.
 const BISECTIONS: usize = 60;
@@ -112,7 +112,7 @@ pub struct Loads {
 }
 
 /// Replicas of the next interval.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Replicas {
     /// Prefill replicas.
     pub prefill: u32,
@@ -122,8 +122,6 @@ pub struct Replicas {
     pub decode_tokens_per_s: f64,
     /// Whether a length lay outside of the profile, whose border then counted.
     pub is_outside: bool,
-    /// Bound in GPUs, what decided, and what one replica fewer would carry.
-    pub proof: Proof,
 }
 
 fn positive(value: f64) -> bool {
@@ -277,7 +275,7 @@ fn corrections(service: &Service, observed: &Observed, now: Option<[GroupSeen; 2
     (k_prefill.min(1.0), k_decode)
 }
 
-/// Replicas for an interval of that traffic after the one that was observed; `now` are the prefill and decode replicas, `None` at the start.
+/// Replicas for an interval of that traffic after the one that was observed; the limit says what decided, and what one replica fewer would carry. `now` are the prefill and decode replicas, `None` at the start.
 ///
 /// # Errors
 /// On figures without meaning, where no profiled rate meets the target between tokens, or where the GPUs do not suffice for one replica of
@@ -287,7 +285,7 @@ pub fn plan(
     observed: &Observed,
     next: &Traffic,
     now: Option<[GroupSeen; 2]>,
-) -> Result<Replicas, RentalError> {
+) -> Result<Decision<Replicas>, RentalError> {
     check(service)?;
     service.rules.check(observed, next)?;
     let (k_prefill, k_decode) = corrections(service, observed, now);
@@ -314,8 +312,8 @@ pub fn plan(
     let (near, far) = lengths(&mut service.decode.iter().map(|row| row.context));
     let context = next.input + next.output / 2.0;
     let is_outside = next.input < low || next.input > high || context < near || context > far;
-    let proof = proof(service, (prefill, decode), (loads.prefill, loads.decode), binding);
-    Ok(Replicas { prefill, decode, decode_tokens_per_s: loads.decode_tokens_per_s, is_outside, proof })
+    let replicas = Replicas { prefill, decode, decode_tokens_per_s: loads.decode_tokens_per_s, is_outside };
+    Ok(decided(service, replicas, &loads, &binding))
 }
 
 fn binding_load(service: &Service, prefill_load: f64, decode_load: f64) -> String {
@@ -354,25 +352,38 @@ fn fit(service: &Service, prefill: &mut u32, decode: &mut u32) -> Result<Option<
     Ok(Some(format!("budget of {most} GPUs: the load asks for {asked}")))
 }
 
-fn proof(service: &Service, replicas: (u32, u32), loads: (f64, f64), binding: String) -> Proof {
-    let gpus =
-        |p: u32, d: u32| f64::from(p) * f64::from(service.prefill_gpus) + f64::from(d) * f64::from(service.decode_gpus);
-    let objective = gpus(replicas.0, replicas.1);
-    let bound = (loads.0 + loads.1).min(objective);
-    // One replica fewer in the phase that it would overload less.
-    let over = |load: f64, n: u32, gpus: u32| load / f64::from(n.saturating_sub(1)) / f64::from(gpus);
-    let (p, d) = (over(loads.0, replicas.0, service.prefill_gpus), over(loads.1, replicas.1, service.decode_gpus));
-    let (phase, load, fewer) = if p < d {
-        ("prefill", p, (replicas.0.saturating_sub(1), replicas.1))
+/// GPUs of both phases.
+fn gpus(service: &Service, prefill: u32, decode: u32) -> f64 {
+    f64::from(prefill) * f64::from(service.prefill_gpus) + f64::from(decode) * f64::from(service.decode_gpus)
+}
+
+/// Replicas with the loads as a bound, and one more where it takes fewest GPUs as the second choice.
+fn decided(service: &Service, replicas: Replicas, loads: &Loads, binding: &str) -> Decision<Replicas> {
+    let objective = gpus(service, replicas.prefill, replicas.decode);
+    let bound = Bound::plain((loads.prefill + loads.decode).min(objective));
+    let limit = format!("{binding}{}", one_fewer(service, &replicas, loads));
+    let more = if service.prefill_gpus < service.decode_gpus {
+        Replicas { prefill: replicas.prefill.saturating_add(1), ..replicas }
     } else {
-        ("decode", d, (replicas.0, replicas.1.saturating_sub(1)))
+        Replicas { decode: replicas.decode.saturating_add(1), ..replicas }
     };
-    let runner_up = load.is_finite().then(|| RunnerUp {
-        about: format!("one {phase} replica fewer would carry {load:.3} of its rate"),
-        replicas: vec![fewer.0, fewer.1],
-        objective: gpus(fewer.0, fewer.1),
-    });
-    Proof { binding, runner_up, ..Proof::new(objective, bound, Status::Heuristic) }
+    let second = RunnerUp { objective: gpus(service, more.prefill, more.decode), plan: more };
+    let second = Some(second).filter(|second| second.objective <= f64::from(service.rules.n_gpus_max));
+    let decision = Decision::new(replicas, Aim::Gpus, objective).bounded(Some(bound), Status::Heuristic);
+    decision.limited(limit).beside(second)
+}
+
+/// What one replica fewer would carry, in the phase that it would overload less; nothing where each phase has one.
+fn one_fewer(service: &Service, replicas: &Replicas, loads: &Loads) -> String {
+    let over = |load: f64, n: u32, gpus: u32| load / f64::from(n.saturating_sub(1)) / f64::from(gpus);
+    let prefill = over(loads.prefill, replicas.prefill, service.prefill_gpus);
+    let decode = over(loads.decode, replicas.decode, service.decode_gpus);
+    let (phase, load) = if prefill < decode { ("prefill", prefill) } else { ("decode", decode) };
+    if load.is_finite() {
+        format!("; one {phase} replica fewer would carry {load:.3} of its rate")
+    } else {
+        String::new()
+    }
 }
 
 #[cfg(test)]
@@ -401,7 +412,7 @@ mod tests {
     }
 
     /// The next interval is taken to be like the last one.
-    fn constant(service: &Service, seen: &Observed, now: Option<&Replicas>) -> Result<Replicas, RentalError> {
+    fn constant(service: &Service, seen: &Observed, now: Option<&Replicas>) -> Result<Decision<Replicas>, RentalError> {
         let all = |n| GroupSeen { up: n, current: n };
         plan(service, seen, &seen.traffic, now.map(|now| [all(now.prefill), all(now.decode)]))
     }
@@ -416,11 +427,13 @@ mod tests {
         // takes 0.0155·(1 + x) s with x = (rate - 100)/300, which is 0.02 s at x = 0.2903: 187.1 per GPU; 800 tokens/s take 4.276 GPUs,
         // three replicas of two.
         let found = constant(&service(), &observed(400.0, 2000.0, 200.0), None).expect("replicas");
-        assert_eq!((found.prefill, found.decode), (1, 3));
-        assert!((found.decode_tokens_per_s - (100.0 + 300.0 * 9.0 / 31.0)).abs() < 1e-6);
-        assert_eq!(found.proof.binding, "decode load: 4.276 GPUs");
-        assert!(!found.is_outside && found.proof.bound < 6.0);
-        assert!(constant(&service(), &observed(400.0, 5000.0, 200.0), None).is_ok_and(|found| found.is_outside));
+        assert_eq!((found.plan.prefill, found.plan.decode), (1, 3));
+        assert!((found.plan.decode_tokens_per_s - (100.0 + 300.0 * 9.0 / 31.0)).abs() < 1e-6);
+        assert_eq!(found.limit, "decode load: 4.276 GPUs; one decode replica fewer would carry 1.069 of its rate");
+        // One prefill replica of one GPU more than 1 + 3 · 2.
+        assert_eq!(found.runner_up().expect("another").objective, 8.0);
+        assert!(!found.plan.is_outside && found.bound().is_some_and(|bound| bound < 6.0));
+        assert!(constant(&service(), &observed(400.0, 5000.0, 200.0), None).is_ok_and(|found| found.plan.is_outside));
     }
 
     #[test]
@@ -437,6 +450,7 @@ mod tests {
                 seen.ttft_s = Some(0.2);
             }
             let next = constant(&service, &seen, replicas.as_ref()).expect("replicas");
+            let next = next.plan;
             counts.push((next.prefill, next.decode));
             replicas = Some(next);
         }
@@ -449,7 +463,7 @@ mod tests {
         // Half of the requests have a context of 1,100 and half of 3,000: planned for the mean, the long half waits longer than the target.
         let service = service();
         let found = constant(&service, &observed(4000.0, 1950.0, 200.0), None).expect("replicas");
-        let per_gpu = 4000.0 * 200.0 / 100.0 / f64::from(found.decode * 2);
+        let per_gpu = 4000.0 * 200.0 / 100.0 / f64::from(found.plan.decode * 2);
         assert!(itl_s(&service, per_gpu, 2050.0) <= service.rules.itl_s);
         assert!(itl_s(&service, per_gpu, 3000.0) > service.rules.itl_s);
     }
@@ -458,13 +472,14 @@ mod tests {
     fn the_budget_and_the_change_are_kept_and_named() {
         let tight = ruled(|rules| Rules { n_gpus_max: 6, ..rules });
         let found = constant(&tight, &observed(4000.0, 2000.0, 200.0), None).expect("replicas");
-        assert!(found.prefill + 2 * found.decode <= 6 && found.prefill >= 1 && found.decode >= 1, "{found:?}");
-        assert!(found.proof.binding.starts_with("budget of 6 GPUs: the load asks for"), "{}", found.proof.binding);
+        let count = &found.plan;
+        assert!(count.prefill + 2 * count.decode <= 6 && count.prefill >= 1 && count.decode >= 1, "{found:?}");
+        assert!(found.limit.starts_with("budget of 6 GPUs: the load asks for"), "{}", found.limit);
         let slow = ruled(|rules| Rules { change_max: 2, ..rules });
-        let first = constant(&slow, &observed(400.0, 2000.0, 200.0), None).expect("replicas");
+        let first = constant(&slow, &observed(400.0, 2000.0, 200.0), None).expect("replicas").plan;
         let next = constant(&slow, &observed(40_000.0, 2000.0, 200.0), Some(&first)).expect("replicas");
-        assert_eq!((next.prefill, next.decode), (first.prefill + 2, first.decode + 2));
-        assert!(next.proof.binding.starts_with("change of 2 replicas at most"), "{}", next.proof.binding);
+        assert_eq!((next.plan.prefill, next.plan.decode), (first.prefill + 2, first.decode + 2));
+        assert!(next.limit.starts_with("change of 2 replicas at most"), "{}", next.limit);
     }
 
     #[test]

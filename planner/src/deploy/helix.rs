@@ -19,17 +19,17 @@ pub mod tables;
 mod traffic;
 mod typical;
 
-pub use bound::{Bound, on_pool};
+pub use bound::on_pool;
 pub use flow::{Flow, max_flow};
 pub use layouts::{chain, petals, separate, swarm};
 pub use policies::{POLICIES, Placement, PoolPolicy, Scheduling};
-pub use replay::{Fill, Link, Machines, Member, Network};
+pub use replay::{Fill, Machines};
 pub use traffic::{Held, Holding, Traffic};
 pub use typical::{Typical, rates};
 
-use super::{Proof, RentalError, RunnerUp};
+use super::RentalError;
 use crate::milp::Budget;
-use crate::train::policy::Status;
+use crate::proof::{self, Aim, Bound, Decision, Status};
 
 /// A machine that can hold layers.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,7 +42,7 @@ pub struct Node {
 
 /// Nodes and links.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Cluster {
+pub struct FlowProblem {
     /// Layers of the model.
     pub n_layers: u32,
     /// Machines.
@@ -79,18 +79,16 @@ impl Range {
     }
 }
 
-/// A placement with its flow; the objective is tokens per second, and more is better.
+/// A placement with its flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Placed {
     /// Layers of each node.
     pub ranges: Vec<Range>,
-    /// Its maximum flow.
+    /// Its maximum flow, whose tokens per second are the objective.
     pub flow: Flow,
-    /// Bound, gap, the cut that holds the flow back, and the second best placement.
-    pub proof: Proof,
 }
 
-impl Cluster {
+impl FlowProblem {
     /// Tokens per second of a node with a range.
     fn rate(&self, node: usize, range: Range) -> f64 {
         let k = range.end.saturating_sub(range.first) as usize;
@@ -142,62 +140,64 @@ impl Cluster {
 }
 
 /// The baselines and a descent from each, with their flows.
-fn tried(cluster: &Cluster) -> Vec<(f64, Vec<Range>)> {
+fn tried(cluster: &FlowProblem) -> Vec<Placed> {
     let starts = [petals(cluster), swarm(cluster), separate(cluster), chain(cluster)];
     let both = starts.into_iter().flat_map(|start| [layouts::descend(cluster, start.clone()), start]);
-    both.map(|ranges| (max_flow(cluster, &ranges).tokens_per_s, ranges)).collect()
+    both.map(|ranges| Placed { flow: max_flow(cluster, &ranges), ranges }).collect()
 }
 
 /// The best placement of the baselines and a descent from each; no solver.
 ///
 /// # Errors
 /// On figures without meaning, or when the nodes cannot hold the model or no token gets through.
-pub fn heuristic(cluster: &Cluster) -> Result<Placed, RentalError> {
+pub fn heuristic(cluster: &FlowProblem) -> Result<Decision<Placed>, RentalError> {
     cluster.check()?;
-    best(cluster, tried(cluster), cluster.compute_bound(), Status::Heuristic)
+    best(tried(cluster), cluster.compute_bound(), Status::Heuristic)
 }
 
 /// The best placement: the program, started at the heuristic's.
 ///
 /// # Errors
 /// As `heuristic`, or when the budget ended without any placement.
-pub fn plan(cluster: &Cluster, budget: Budget) -> Result<Placed, RentalError> {
+pub fn plan(cluster: &FlowProblem, budget: Budget) -> Result<Decision<Placed>, RentalError> {
     cluster.check()?;
     let start = heuristic(cluster);
-    let from = start.as_ref().ok().map(|placed| (placed.ranges.clone(), placed.flow.clone()));
+    let from = start.as_ref().ok().map(|placed| (placed.plan.ranges.clone(), placed.plan.flow.clone()));
     let solved = program::solve(cluster, from.as_ref(), budget);
-    let mut found: Vec<(f64, Vec<Range>)> = Vec::new();
-    found.extend(from.map(|(ranges, flow)| (flow.tokens_per_s, ranges)));
+    let mut found: Vec<Placed> = from.into_iter().map(|(ranges, flow)| Placed { ranges, flow }).collect();
     match solved {
         Ok(solved) => {
-            found.push((max_flow(cluster, &solved.ranges).tokens_per_s, solved.ranges));
-            best(cluster, found, solved.bound.min(cluster.compute_bound()), solved.status)
+            found.push(Placed { flow: max_flow(cluster, &solved.ranges), ranges: solved.ranges });
+            best(found, solved.bound.min(cluster.compute_bound()), solved.status)
         }
         Err(why) => start.map_err(|_| why),
     }
 }
 
 /// The fastest of some placements, with the second.
-fn best(
-    cluster: &Cluster,
-    mut found: Vec<(f64, Vec<Range>)>,
-    bound: f64,
-    status: Status,
-) -> Result<Placed, RentalError> {
-    found.sort_by(|a, b| b.0.total_cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-    found.dedup_by(|a, b| a.1 == b.1);
-    let mut found = found.into_iter().filter(|(rate, _)| *rate > 0.0);
+fn best(found: Vec<Placed>, bound: f64, status: Status) -> Result<Decision<Placed>, RentalError> {
+    let through = found.into_iter().filter(|placed| placed.flow.tokens_per_s > 0.0);
+    let rates = through.map(|placed| (placed.flow.tokens_per_s, placed)).collect();
+    let is_other = |other: &Placed, best: &Placed| other.ranges != best.ranges;
     let none = "no token gets through: no placement that was tried has a path over all layers";
-    let (rate, ranges) = found.next().ok_or_else(|| RentalError::Infeasible(none.to_owned()))?;
-    let flow = max_flow(cluster, &ranges);
-    let mut proof = Proof::new(rate, bound.max(rate), status);
-    proof.binding = format!("cut through {}", flow.cut.join(", "));
-    proof.runner_up = found.next().map(|(rate, ranges)| RunnerUp {
-        about: format!("{rate:.2} tokens/s on ranges {}", words(&ranges)),
-        replicas: ranges.iter().map(|range| range.end.saturating_sub(range.first)).collect(),
-        objective: rate,
-    });
-    Ok(Placed { ranges, flow, proof })
+    let best = proof::ranked(Aim::TokensPerS, rates, |placed| placed.ranges.clone(), is_other)
+        .ok_or_else(|| RentalError::Infeasible(none.to_owned()))?;
+    let (limit, least) = (limit(&best.plan), best.plan.flow.tokens_per_s);
+    // The program's bound is below its own placement by the solver's tolerance.
+    Ok(best.bounded(Some(Bound::plain(bound.max(least))), status).limited(limit))
+}
+
+/// The cut that holds a flow back.
+fn limit(placed: &Placed) -> String {
+    format!("cut through {}", placed.flow.cut.join(", "))
+}
+
+impl Placed {
+    /// Tokens per second and ranges, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        format!("{:.2} tokens/s on ranges {}", self.flow.tokens_per_s, words(&self.ranges))
+    }
 }
 
 fn words(ranges: &[Range]) -> String {

@@ -10,6 +10,8 @@ use serve::long_prompt::cost::StageCost;
 use serve::long_prompt::memory::{self, PromptMemory};
 use serve::long_prompt::{Played, laid, play};
 
+use crate::proof::{self, Aim, Decision};
+
 /// Ladder of sizes, tokens.
 const SIZES: [u64; 10] = [1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144, 524_288];
 
@@ -78,10 +80,8 @@ impl Judged {
 /// The best way and what is known about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
-    /// The way.
-    pub best: Judged,
-    /// The best one that cuts or attends differently.
-    pub runner_up: Option<Judged>,
+    /// The way, and the best one that cuts or attends differently.
+    pub best: Decision<Judged>,
     /// Ways that were simulated.
     pub n_judged: usize,
     /// Ways that do not fit memory.
@@ -159,24 +159,22 @@ pub fn best(question: &Question<'_>) -> Result<Best, String> {
         }
     }
     let (n_judged, n_too_large) = (judged.len(), why.len());
-    // A stable sort: of equal ways the first candidate wins.
-    judged.sort_by(|a, b| a.makespan_s().total_cmp(&b.makespan_s()));
-    let mut ranked = judged.into_iter();
-    let Some(best) = ranked.next() else {
-        return Err(why.into_iter().next().unwrap_or_else(|| "there is no way to compute an empty prompt".to_owned()));
-    };
     let kind = |way: &Way| (std::mem::discriminant(&way.cut), way.is_sparse);
-    let runner_up = ranked.find(|other| kind(&other.way) != kind(&best.way));
-    Ok(Best { best, runner_up, n_judged, n_too_large })
+    let is_other = |other: &Judged, best: &Judged| kind(&other.way) != kind(&best.way);
+    let judged = judged.into_iter().map(|judged| (judged.makespan_s(), judged)).collect();
+    let none = || why.into_iter().next().unwrap_or_else(|| "there is no way to compute an empty prompt".to_owned());
+    let best = proof::ranked(Aim::Seconds, judged, |_| (), is_other).ok_or_else(none)?;
+    Ok(Best { best, n_judged, n_too_large })
 }
 
 #[cfg(test)]
 mod tests {
     use engine::cost::roofline::Roofline;
+    use engine::cost::sparse_attention as sparse;
+    use engine::cost::sparse_attention::SparseAttention;
     use engine::play::Case;
-    use serve::long_prompt::cost::{Attention, SparseAttention};
+    use serve::long_prompt::cost::Attention;
     use serve::long_prompt::memory::Degrees;
-    use serve::long_prompt::sparse;
     use serve::step_cost::{ReplicaConfig, StepTable};
 
     use super::*;
@@ -209,11 +207,11 @@ mod tests {
         for n_prompts in [1, 3] {
             with(n_prompts, 80.0, &|question| {
                 let found = best(question).expect("fits");
-                let runner_up = found.runner_up.expect("several kinds fit");
-                assert!(question.bound().get() <= found.best.makespan_s());
-                assert!(found.best.makespan_s() <= runner_up.makespan_s());
+                let runner_up = found.best.runner_up().expect("several kinds fit").plan.clone();
+                assert!(question.bound().get() <= found.best.plan.makespan_s());
+                assert!(found.best.plan.makespan_s() <= runner_up.makespan_s());
                 for way in ways(question) {
-                    assert!(question.judge(way).expect("fits").makespan_s() >= found.best.makespan_s(), "{way:?}");
+                    assert!(question.judge(way).expect("fits").makespan_s() >= found.best.plan.makespan_s(), "{way:?}");
                 }
             });
         }

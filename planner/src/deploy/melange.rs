@@ -11,18 +11,20 @@
 
 mod budget;
 
-pub use budget::{explained, under_budget};
+pub use budget::{limit_under_budget, second_under_budget, under_budget};
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
-use super::{Offer, Proof, RentalError, RunnerUp, whole};
+use super::inventory::Inventory;
+use super::{RentalError, whole};
 use crate::milp::{self, Budget, Solved, Unsolved};
+use crate::proof::{Aim, Bound, Decision, RunnerUp};
 
 /// What must be carried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Load {
     /// GPU types; a price is that of one replica.
-    pub offers: Vec<Offer>,
+    pub inventory: Inventory,
     /// `requests_per_s_max[g][b]`: rate of cell b at which one replica of type g keeps the target; 0 where it cannot.
     pub requests_per_s_max: Vec<Vec<f64>>,
     /// Requests per second of each cell.
@@ -42,8 +44,6 @@ pub struct Rented {
     pub slices: Vec<Vec<u32>>,
     /// Replicas that each type's slices fill.
     pub load: Vec<f64>,
-    /// How good it is known to be; the objective is dollars per hour.
-    pub proof: Proof,
 }
 
 /// Rates of the cells of a histogram: fractions by row, times the overall rate.
@@ -62,42 +62,37 @@ struct Columns {
 ///
 /// # Errors
 /// On figures without meaning, on a cell that no type carries, when the available GPUs do not suffice, or when the budget ended.
-pub fn plan(load: &Load, budget: Budget) -> Result<Rented, RentalError> {
-    let mut rented = solve(load, None, budget)?;
-    rented.proof.binding = binding(load, &rented, budget);
-    rented.proof.runner_up = solve(load, Some(&rented.replicas), budget).ok().map(|other| RunnerUp {
-        about: format!("{}: {:.4} $/h", words(load, &other.replicas), other.usd_per_hour),
-        objective: other.usd_per_hour,
-        replicas: other.replicas,
-    });
-    Ok(rented)
+pub fn plan(load: &Load, budget: Budget) -> Result<Decision<Rented>, RentalError> {
+    let rented = solve(load, None, budget)?;
+    let second = solve(load, Some(&rented.plan.replicas), budget).ok().map(|other| other.plan);
+    let rented = rented.beside(second.map(|plan| RunnerUp { objective: plan.usd_per_hour, plan }));
+    let limit = limit(load, &rented.plan, budget);
+    Ok(rented.limited(limit))
 }
 
 /// The cheapest plan with one type alone, the baseline.
 ///
 /// # Errors
 /// As `plan`; `Input` where no such type is offered.
-pub fn homogeneous(load: &Load, offer: usize, budget: Budget) -> Result<Rented, RentalError> {
-    if offer >= load.offers.len() {
-        let n = load.offers.len();
+pub fn homogeneous(load: &Load, offer: usize, budget: Budget) -> Result<Decision<Rented>, RentalError> {
+    if offer >= load.inventory.offers.len() {
+        let n = load.inventory.offers.len();
         return Err(RentalError::Input(format!("GPU type {offer} is not among the {n} that are offered")));
     }
     let mut alone = load.clone();
-    let others = alone.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
+    let others = alone.inventory.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
     others.for_each(|(_, other)| other.n_available = 0);
     solve(&alone, None, budget)
 }
 
 fn check(load: &Load) -> Result<(), RentalError> {
     let input = |message: String| Err(RentalError::Input(message));
-    if load.offers.is_empty() {
-        return input("no GPU type is offered".to_owned());
-    }
+    load.inventory.check_prices()?;
     if load.n_slices == 0 {
         return input("a cell is cut into 1 slice or more, found 0".to_owned());
     }
-    if load.requests_per_s_max.len() != load.offers.len() {
-        let (rows, offers) = (load.requests_per_s_max.len(), load.offers.len());
+    if load.requests_per_s_max.len() != load.inventory.offers.len() {
+        let (rows, offers) = (load.requests_per_s_max.len(), load.inventory.offers.len());
         return input(format!("rates are given for {rows} GPU types, {offers} are offered"));
     }
     if let Some(rate) = load.requests_per_s.iter().find(|rate| !(rate.is_finite() && **rate >= 0.0)) {
@@ -106,11 +101,8 @@ fn check(load: &Load) -> Result<(), RentalError> {
     if load.requests_per_s.iter().all(|&rate| rate == 0.0) {
         return input("the demand is empty: every cell has 0 requests/s".to_owned());
     }
-    for (offer, row) in load.offers.iter().zip(&load.requests_per_s_max) {
+    for (offer, row) in load.inventory.offers.iter().zip(&load.requests_per_s_max) {
         let name = &offer.name;
-        if !(offer.usd_per_hour.is_finite() && offer.usd_per_hour > 0.0) {
-            return input(format!("price of `{name}` must be above 0 $/h, found {}", offer.usd_per_hour));
-        }
         if row.len() != load.requests_per_s.len() {
             let (found, cells) = (row.len(), load.requests_per_s.len());
             return input(format!("`{name}` has rates for {found} cells, the histogram has {cells}"));
@@ -121,10 +113,10 @@ fn check(load: &Load) -> Result<(), RentalError> {
     }
     let too_much = |g: usize, b: usize| slice(load, g, b).is_some_and(|part| !part.is_finite());
     let cells = 0..load.requests_per_s.len();
-    if let Some(g) = (0..load.offers.len()).find(|&g| cells.clone().any(|b| too_much(g, b))) {
+    if let Some(g) = (0..load.inventory.offers.len()).find(|&g| cells.clone().any(|b| too_much(g, b))) {
         return input(format!(
             "a rate of `{}` is too small to carry a slice on any number of them",
-            load.offers[g].name
+            load.inventory.offers[g].name
         ));
     }
     let carried = |b: usize| load.requests_per_s_max.iter().any(|row| row[b] > 0.0);
@@ -143,7 +135,7 @@ fn slice(load: &Load, g: usize, b: usize) -> Option<f64> {
 fn columns(load: &Load) -> Columns {
     let mut variables = ProblemVariables::new();
     let (mut replicas, mut slices) = (Vec::new(), Vec::new());
-    for (g, offer) in load.offers.iter().enumerate() {
+    for (g, offer) in load.inventory.offers.iter().enumerate() {
         let sum = (0..load.requests_per_s.len()).filter_map(|b| slice(load, g, b)).sum::<f64>();
         // Nobody rents more replicas of a type than all slices would fill.
         let upper = f64::from(offer.n_available).min((sum * f64::from(load.n_slices)).ceil());
@@ -157,7 +149,7 @@ fn columns(load: &Load) -> Columns {
     Columns { variables, replicas, slices }
 }
 
-fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Rented, RentalError> {
+fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Decision<Rented>, RentalError> {
     check(load)?;
     let mut columns = columns(load);
     let mut constraints: Vec<Constraint> = Vec::new();
@@ -175,12 +167,12 @@ fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Rent
         for (g, &n) in other_than.iter().enumerate().filter(|(_, n)| **n > 0) {
             let is_fewer = columns.variables.add(variable().binary());
             fewer += is_fewer;
-            let upper = f64::from(load.offers[g].n_available).min(1e6).max(f64::from(n));
+            let upper = f64::from(load.inventory.offers[g].n_available).min(1e6).max(f64::from(n));
             constraints.push(constraint!(columns.replicas[g] + (upper - f64::from(n) + 1.0) * is_fewer <= upper));
         }
         constraints.push(constraint!(fewer >= 1.0));
     }
-    let objective = load.offers.iter().zip(&columns.replicas).map(|(offer, &n)| offer.usd_per_hour * n).sum();
+    let objective = load.inventory.offers.iter().zip(&columns.replicas).map(|(offer, &n)| offer.usd_per_hour * n).sum();
     let mut wanted = columns.replicas.clone();
     wanted.extend(columns.slices.iter().flatten().flatten());
     let program = milp::Program { variables: columns.variables, objective, constraints, start: Vec::new() };
@@ -193,8 +185,8 @@ fn solve(load: &Load, other_than: Option<&[u32]>, budget: Budget) -> Result<Rent
     }
 }
 
-fn rented(load: &Load, cells: &[Vec<Option<Variable>>], solved: &Solved) -> Rented {
-    let n = load.offers.len();
+fn rented(load: &Load, cells: &[Vec<Option<Variable>>], solved: &Solved) -> Decision<Rented> {
+    let n = load.inventory.offers.len();
     let replicas: Vec<u32> = solved.values[..n].iter().map(|&value| whole(value)).collect();
     let mut values = solved.values[n..].iter();
     let mut next = || whole(*values.next().expect("one value per cell"));
@@ -205,23 +197,24 @@ fn rented(load: &Load, cells: &[Vec<Option<Variable>>], solved: &Solved) -> Rent
         cells.map(|(b, &k)| f64::from(k) * slice(load, g, b).expect("a cell is carried")).sum()
     };
     let filled = (0..n).map(of).collect();
-    let usd = replicas.iter().zip(&load.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum();
-    let proof = Proof::new(usd, solved.bound.map_or(0.0, |bound| bound.min(usd)), solved.status);
-    Rented { replicas, usd_per_hour: usd, slices, load: filled, proof }
+    let usd = replicas.iter().zip(&load.inventory.offers).map(|(&n, offer)| f64::from(n) * offer.usd_per_hour).sum();
+    let bound = solved.bound.map(|bound| Bound::plain(bound.min(usd)));
+    let rented = Rented { replicas, usd_per_hour: usd, slices, load: filled };
+    Decision::new(rented, Aim::UsdPerHour, usd).bounded(bound, solved.status)
 }
 
 fn words(load: &Load, replicas: &[u32]) -> String {
-    let used = replicas.iter().zip(&load.offers).filter(|(n, _)| **n > 0);
+    let used = replicas.iter().zip(&load.inventory.offers).filter(|(n, _)| **n > 0);
     used.map(|(n, offer)| format!("{n} x {}", offer.name)).collect::<Vec<_>>().join(" + ")
 }
 
 /// What keeps the price up: too few GPUs of a type, or the load that whole GPUs must carry.
-fn binding(load: &Load, rented: &Rented, budget: Budget) -> String {
+fn limit(load: &Load, rented: &Rented, budget: Budget) -> String {
     let mut best: Option<(f64, String)> = None;
-    for (g, offer) in load.offers.iter().enumerate().filter(|(_, offer)| offer.n_available < u32::MAX) {
+    for (g, offer) in load.inventory.offers.iter().enumerate().filter(|(_, offer)| offer.n_available < u32::MAX) {
         let mut lifted = load.clone();
-        lifted.offers[g].n_available = u32::MAX;
-        let usd = solve(&lifted, None, budget).map_or(f64::INFINITY, |other| other.usd_per_hour);
+        lifted.inventory.offers[g].n_available = u32::MAX;
+        let usd = solve(&lifted, None, budget).map_or(f64::INFINITY, |other| other.plan.usd_per_hour);
         let helps = usd < rented.usd_per_hour * (1.0 - 1e-9);
         if helps && best.as_ref().is_none_or(|(least, _)| usd < *least) {
             let (name, n, taken) = (&offer.name, offer.n_available, rented.replicas[g]);
@@ -229,9 +222,9 @@ fn binding(load: &Load, rented: &Rented, budget: Budget) -> String {
             best = Some((usd, words));
         }
     }
-    let used = (0..load.offers.len()).filter(|&g| rented.replicas[g] > 0);
+    let used = (0..load.inventory.offers.len()).filter(|&g| rented.replicas[g] > 0);
     let carry = |g: usize| {
-        format!("{} of `{}` carry the load of {:.3}", rented.replicas[g], load.offers[g].name, rented.load[g])
+        format!("{} of `{}` carry the load of {:.3}", rented.replicas[g], load.inventory.offers[g].name, rented.load[g])
     };
     best.map_or_else(|| format!("load: {}", used.map(carry).collect::<Vec<_>>().join(", ")), |(_, words)| words)
 }
@@ -240,13 +233,14 @@ fn binding(load: &Load, rented: &Rented, budget: Budget) -> String {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::inventory::Offer;
     use super::*;
 
     /// The toy example of the public repository: two by two cells, 16 requests/s.
     fn toy(n_slices: u32) -> Load {
-        let offer = |name: &str, usd_per_hour| Offer { name: name.to_owned(), usd_per_hour, n_available: u32::MAX };
+        let offer = |name: &str, usd_per_hour| Offer::priced(name, usd_per_hour, u32::MAX);
         Load {
-            offers: vec![offer("A10G", 1.01), offer("A100", 3.67)],
+            inventory: Inventory::of(vec![offer("A10G", 1.01), offer("A100", 3.67)]),
             requests_per_s_max: vec![vec![5.0, 1.0, 10.0, 5.0], vec![20.0, 2.0, 50.0, 20.0]],
             requests_per_s: cells(&[vec![0.25, 0.125], vec![0.375, 0.25]], 16.0),
             n_slices,
@@ -257,25 +251,25 @@ mod tests {
     fn the_toy_of_the_repository() {
         for n_slices in [1, 2, 4] {
             let rented = plan(&toy(n_slices), Budget::default()).expect("a plan");
-            assert_eq!(rented.replicas, [5, 0]);
-            assert!((rented.usd_per_hour - 5.05).abs() < 1e-9);
+            assert_eq!(rented.plan.replicas, [5, 0]);
+            assert!((rented.plan.usd_per_hour - 5.05).abs() < 1e-9);
             // 4/5 + 2/1 + 6/10 + 4/5 = 4.2.
-            assert!((rented.load[0] - 4.2).abs() < 1e-9);
-            assert_eq!(rented.proof.binding, "load: 5 of `A10G` carry the load of 4.200");
-            let second = rented.proof.runner_up.expect("another");
-            assert!(second.objective > 5.05 && second.replicas[0] < 5, "{second:?}");
+            assert!((rented.plan.load[0] - 4.2).abs() < 1e-9);
+            assert_eq!(rented.limit, "load: 5 of `A10G` carry the load of 4.200");
+            let second = rented.runner_up().expect("another");
+            assert!(second.objective > 5.05 && second.plan.replicas[0] < 5, "{second:?}");
         }
     }
 
     #[test]
     fn a_type_that_is_short_is_named() {
         let mut load = toy(4);
-        load.offers[0].n_available = 3;
+        load.inventory.offers[0].n_available = 3;
         let rented = plan(&load, Budget::default()).expect("a plan");
         // One A100 takes cells 0, 2 and 3 (0.52) and a quarter of cell 1 (0.25); the rest of cell 1 fills 1.5 A10G.
-        assert!((rented.usd_per_hour - 5.69).abs() < 1e-9);
+        assert!((rented.plan.usd_per_hour - 5.69).abs() < 1e-9);
         let words = "availability of `A10G`: 2 of 3 are rented; with more of them 5.0500 $/h";
-        assert_eq!(rented.proof.binding, words);
+        assert_eq!(rented.limit, words);
     }
 
     type Spoil = fn(&mut Load);
@@ -283,7 +277,7 @@ mod tests {
     #[test]
     fn bad_loads_have_a_named_reason() {
         let cases: [(&str, Spoil); 6] = [
-            ("price of `A10G` must be above 0 $/h, found 0", |l| l.offers[0].usd_per_hour = 0.0),
+            ("price of `A10G` must be above 0 $/h, found 0", |l| l.inventory.offers[0].usd_per_hour = 0.0),
             ("the demand is empty: every cell has 0 requests/s", |l| l.requests_per_s.fill(0.0)),
             ("a cell is cut into 1 slice or more, found 0", |l| l.n_slices = 0),
             ("`A100` has rates for 3 cells, the histogram has 4", |l| l.requests_per_s_max[1].truncate(3)),
@@ -291,7 +285,7 @@ mod tests {
                 l.requests_per_s_max.iter_mut().for_each(|row| row[1] = 0.0);
             }),
             ("the available GPUs do not carry every cell within the target", |l| {
-                l.offers.iter_mut().for_each(|offer| offer.n_available = 1);
+                l.inventory.offers.iter_mut().for_each(|offer| offer.n_available = 1);
             }),
         ];
         for (message, spoil) in cases {
@@ -303,7 +297,7 @@ mod tests {
 
     /// Cheapest over every type of every slice, each slice on its own.
     fn brute_force(load: &Load) -> f64 {
-        let n = load.offers.len();
+        let n = load.inventory.offers.len();
         let n_slices = usize::try_from(load.n_slices).expect("few");
         let slices: Vec<usize> = (0..load.requests_per_s.len() * n_slices).map(|s| s / n_slices).collect();
         let mut best = f64::INFINITY;
@@ -314,7 +308,11 @@ mod tests {
                     load.requests_per_s[b] / f64::from(load.n_slices) / load.requests_per_s_max[code % n][b];
                 code /= n;
             }
-            let usd = filled.iter().zip(&load.offers).map(|(sum, o)| (sum - 1e-9_f64).ceil() * o.usd_per_hour).sum();
+            let usd = filled
+                .iter()
+                .zip(&load.inventory.offers)
+                .map(|(sum, o)| (sum - 1e-9_f64).ceil() * o.usd_per_hour)
+                .sum();
             best = best.min(usd);
         }
         best
@@ -329,10 +327,10 @@ mod tests {
             most in prop::collection::vec(0_u32..=9, 6),
             rates in prop::collection::vec(1_u32..=12, 3),
         ) {
-            let offers = prices.iter().map(|&p| Offer { name: "g".to_owned(), usd_per_hour: f64::from(p), n_available: 99 });
+            let offers = prices.iter().map(|&p| Offer::priced("g", f64::from(p), 99));
             let most: Vec<f64> = most.into_iter().map(f64::from).collect();
             let mut load = Load {
-                offers: offers.collect(),
+                inventory: Inventory::of(offers.collect()),
                 requests_per_s_max: most.chunks(3).map(<[f64]>::to_vec).collect(),
                 requests_per_s: rates.into_iter().map(f64::from).collect(),
                 n_slices: 1,
@@ -342,10 +340,10 @@ mod tests {
                 load.n_slices = n_slices;
                 match plan(&load, Budget::default()) {
                     Ok(rented) => {
-                        prop_assert!(rented.usd_per_hour <= last + 1e-9);
-                        last = rented.usd_per_hour;
+                        prop_assert!(rented.plan.usd_per_hour <= last + 1e-9);
+                        last = rented.plan.usd_per_hour;
                         if n_slices < 4 {
-                            prop_assert!((rented.usd_per_hour - brute_force(&load)).abs() < 1e-6, "{rented:?}");
+                            prop_assert!((rented.plan.usd_per_hour - brute_force(&load)).abs() < 1e-6, "{rented:?}");
                         }
                     }
                     Err(why) => prop_assert!(brute_force(&load).is_infinite() || matches!(why, RentalError::Infeasible(_))),

@@ -6,10 +6,14 @@
 //! m·h_w. The rest is a fixed point: shares are decided again under these rates until plan and service agree, and replicas are decided again until
 //! the program returns some that were served before. Of all that were served, the plan that ends soonest is the answer; its makespan and
 //! its rates are those of its own mix. Its bound holds for these rates: configurations that were never chosen keep the factor that they started with.
+//!
+//! The second choice is served like the first: the program's second plan at the answer's rates has a mix of its own, and what it would end
+//! after at the answer's rates says nothing. Where it ends sooner, it is the answer.
 
-use super::{Answer, Plan, Problem, Proof, RentalError};
+use super::{Plan, Problem, RentalError};
+use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
-/// Choices of replicas that are served at most.
+/// Choices of replicas that are served at most before a second choice is looked for, and second choices at most.
 const ROUNDS_MAX: usize = 4;
 /// Times that shares of one choice are decided at most.
 const SHARES_MAX: usize = 5;
@@ -19,8 +23,8 @@ const AGREES: f64 = 0.01;
 /// A plan that was held against serving its own mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settled {
-    /// The plan; its proof is about the corrected rates.
-    pub answer: Answer,
+    /// The plan; what is proved is about the corrected rates.
+    pub decision: Decision<Plan>,
     /// The problem with the rates that the plan was made with.
     pub problem: Problem,
     /// Corrected rate over the rate of types served alone, by configuration.
@@ -32,9 +36,30 @@ pub struct Settled {
 /// How a policy decides.
 pub struct Decide<'a> {
     /// Replicas and shares with their proof.
-    pub solve: &'a dyn Fn(&Problem) -> Result<Answer, RentalError>,
+    pub solve: &'a dyn Fn(&Problem) -> Result<Decision<Plan>, RentalError>,
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
+    /// The best plan with other replicas; `None` where nobody asks for it.
+    pub second: Option<&'a dyn Fn(&Problem, &Plan) -> Option<Plan>>,
+}
+
+/// A plan that ends when its slowest configuration was served, with the factors of its own mix.
+#[derive(Clone, Debug)]
+struct Tried {
+    plan: Plan,
+    mixing: Vec<f64>,
+}
+
+/// What was served so far.
+struct Search<'a> {
+    problem: &'a Problem,
+    decide: &'a Decide<'a>,
+    serve: &'a dyn Fn(usize, &[f64]) -> f64,
+    /// What was learned of every configuration last.
+    mixing: Vec<f64>,
+    seen: Vec<Vec<u32>>,
+    /// Soonest first, of equals the one that was served first.
+    tried: Vec<Tried>,
 }
 
 /// A plan whose rates are those of its own mix. `start[c]` is the factor of a configuration before it was chosen, for example under the mix
@@ -48,34 +73,63 @@ pub fn settle(
     decide: &Decide<'_>,
     serve: &dyn Fn(usize, &[f64]) -> f64,
 ) -> Result<Settled, RentalError> {
-    let mut mixing = start.to_vec();
-    let mut tried: Vec<Vec<u32>> = Vec::new();
-    let mut best: Option<Tried> = None;
-    while tried.len() < ROUNDS_MAX {
-        let replicas = (decide.solve)(&corrected(problem, &mixing))?.plan.replicas;
-        if tried.contains(&replicas) {
+    let (seen, tried) = (Vec::new(), Vec::new());
+    let mut search = Search { problem, decide, serve, mixing: start.to_vec(), seen, tried };
+    while search.seen.len() < ROUNDS_MAX {
+        let replicas = (decide.solve)(&corrected(problem, &search.mixing))?.plan.replicas;
+        if !search.settle(replicas) {
             break;
         }
-        let found = shares(problem, &mut mixing, &replicas, decide, serve);
-        tried.push(replicas);
-        best = [best, found].into_iter().flatten().min_by(|a, b| a.plan.makespan_s.total_cmp(&b.plan.makespan_s));
     }
-    let best = best.ok_or_else(|| RentalError::Infeasible("no plan could be served".to_owned()))?;
-    let problem = corrected(problem, &best.mixing);
-    let Answer { plan, proof } = (decide.solve)(&problem)?;
-    // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
-    let bound_s = proof.bound.min(best.plan.makespan_s);
-    let status =
-        if plan.replicas == best.plan.replicas { proof.status } else { crate::train::policy::Status::Feasible };
-    let proof = Proof::new(best.plan.makespan_s, bound_s, status);
-    let answer = Answer { plan: best.plan, proof };
-    Ok(Settled { answer, problem, mixing: best.mixing, n_rounds: tried.len() })
+    search.seconds();
+    search.answer()
 }
 
-/// A plan that ends when its slowest configuration was served, with the factors of its own mix.
-struct Tried {
-    plan: Plan,
-    mixing: Vec<f64>,
+impl Search<'_> {
+    /// Serves a choice of replicas; false where it was served before.
+    fn settle(&mut self, replicas: Vec<u32>) -> bool {
+        if self.seen.contains(&replicas) {
+            return false;
+        }
+        let found = shares(self.problem, &mut self.mixing, &replicas, self.decide, self.serve);
+        self.seen.push(replicas);
+        if let Some(found) = found {
+            let after = self.tried.partition_point(|other| other.plan.makespan_s <= found.plan.makespan_s);
+            self.tried.insert(after, found);
+        }
+        true
+    }
+
+    /// Serves the second choice beside the best one, as long as that changes what is best.
+    fn seconds(&mut self) {
+        let Some(second) = self.decide.second else { return };
+        for _ in 0..ROUNDS_MAX {
+            let Some(best) = self.tried.first().cloned() else { return };
+            let other = second(&corrected(self.problem, &best.mixing), &best.plan);
+            let is_new = other.is_some_and(|other| self.settle(other.replicas));
+            if !is_new || self.tried[0].plan.replicas == best.plan.replicas {
+                return;
+            }
+        }
+    }
+
+    /// The plan that ends soonest, beside the next one where somebody asks.
+    fn answer(self) -> Result<Settled, RentalError> {
+        let n_rounds = self.seen.len();
+        let mut tried = self.tried.into_iter();
+        let best = tried.next().ok_or_else(|| RentalError::Infeasible("no plan could be served".to_owned()))?;
+        let second =
+            tried.find(|other| other.plan.replicas != best.plan.replicas).filter(|_| self.decide.second.is_some());
+        let problem = corrected(self.problem, &best.mixing);
+        let solved = (self.decide.solve)(&problem)?;
+        // The program may still see a better plan at these rates, which its own mix would slow down; the gap says by how much.
+        let status = if solved.plan.replicas == best.plan.replicas { solved.status } else { Status::Feasible };
+        let makespan_s = best.plan.makespan_s;
+        let bound = solved.bound().map(|bound_s| Bound::plain(bound_s.min(makespan_s)));
+        let decision = Decision::new(best.plan, Aim::Seconds, makespan_s).bounded(bound, status);
+        let second = second.map(|other| RunnerUp { objective: other.plan.makespan_s, plan: other.plan });
+        Ok(Settled { decision: decision.beside(second), problem, mixing: best.mixing, n_rounds })
+    }
 }
 
 /// Decides the shares of replicas until plan and service agree; `mixing` learns what was served.
@@ -125,11 +179,12 @@ fn corrected(problem: &Problem, mixing: &[f64]) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::super::cost_efficiency::{self, Assignment, Options};
-    use super::super::{Configuration, Demand, Offer};
+    use super::super::inventory::{Inventory, Offer};
+    use super::super::{Configuration, Demand};
     use super::*;
 
     fn problem() -> Problem {
-        let offer = |name: &str| Offer { name: name.to_owned(), usd_per_hour: 1.0, n_available: 4 };
+        let offer = |name: &str| Offer::priced(name, 1.0, 4);
         let configuration = |n_gpus: [u32; 2], rates: [f64; 2]| Configuration {
             name: "c".to_owned(),
             model: 0,
@@ -138,7 +193,7 @@ mod tests {
         };
         let demand = |requests| Demand { name: String::new(), model: 0, requests };
         Problem {
-            offers: vec![offer("a"), offer("b")],
+            inventory: Inventory::of(vec![offer("a"), offer("b")]),
             configurations: vec![configuration([1, 0], [1.0, 2.0]), configuration([0, 1], [1.5, 1.0])],
             demands: vec![demand(100.0), demand(100.0)],
             budget_usd_per_hour: 4.0,
@@ -149,7 +204,9 @@ mod tests {
         let solve = |problem: &Problem| cost_efficiency::solve(problem, Options::default());
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, Assignment::Soonest);
-        settle(&problem(), &[1.0; 2], &Decide { solve: &solve, assign: &assign }, serve).expect("a plan")
+        let second = |problem: &Problem, plan: &Plan| cost_efficiency::second(problem, plan, Options::default());
+        settle(&problem(), &[1.0; 2], &Decide { solve: &solve, assign: &assign, second: Some(&second) }, serve)
+            .expect("a plan")
     }
 
     fn sum_s(c: usize, work: &[f64]) -> f64 {
@@ -160,10 +217,13 @@ mod tests {
     fn service_that_adds_up_changes_nothing() {
         let settled = decide(&sum_s);
         let plain = cost_efficiency::solve(&problem(), Options::default()).expect("a plan");
-        assert_eq!(settled.answer.plan.replicas, plain.plan.replicas);
-        assert!((settled.answer.plan.makespan_s / plain.plan.makespan_s - 1.0).abs() < 1e-6);
+        assert_eq!(settled.decision.plan.replicas, plain.plan.replicas);
+        assert!((settled.decision.plan.makespan_s / plain.plan.makespan_s - 1.0).abs() < 1e-6);
         assert!(settled.mixing.iter().all(|factor| (factor - 1.0).abs() < 1e-6), "{:?}", settled.mixing);
-        assert_eq!(settled.n_rounds, 1);
+        // The second choice was served beside it.
+        assert_eq!(settled.n_rounds, 2);
+        let second = settled.decision.runner_up().expect("another");
+        assert!(second.objective >= plain.plan.makespan_s && second.plan.replicas != plain.plan.replicas);
     }
 
     #[test]
@@ -174,7 +234,7 @@ mod tests {
             sum_s(c, work) * (1.0 - 0.2 * even) + 2.0
         };
         let settled = decide(&serve);
-        let plan = &settled.answer.plan;
+        let plan = &settled.decision.plan;
         let mut slowest = 0.0_f64;
         for (c, &y) in plan.replicas.iter().enumerate().filter(|(_, y)| **y > 0) {
             let work: Vec<f64> = plan.shares[c].iter().map(|share| share * 100.0 / f64::from(y)).collect();
@@ -186,6 +246,6 @@ mod tests {
         }
         assert!((plan.makespan_s - slowest).abs() < 1e-9, "{settled:?}");
         // Shares were decided until nothing was to be gained: at these rates no split is much better.
-        assert!(settled.answer.proof.gap < 0.05, "{settled:?}");
+        assert!(settled.decision.gap().is_some_and(|gap| gap < 0.05), "{settled:?}");
     }
 }

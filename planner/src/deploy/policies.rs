@@ -1,10 +1,20 @@
 //! Policies of renting by name: the program of arXiv:2502.00722 its plans that give up a decision, and Mélange.
 
 use super::cost_efficiency::{self, Assignment, Form, Options};
-use super::{Answer, Problem, RentalError, melange};
+use super::{Plan, Problem, RentalError, melange};
+use crate::proof::Decision;
 
 /// The paper's form, with its tolerance.
 const BISECTION: Form = Form::Bisection { tolerance_s: 0.01 };
+
+/// What holds a plan back, and what else there is.
+#[derive(Clone, Copy, Debug)]
+pub struct Explain {
+    /// The limit that binds, in words.
+    pub limit: fn(&Problem, &Plan, Options) -> String,
+    /// The best plan with other replicas.
+    pub second: fn(&Problem, &Plan, Options) -> Option<Plan>,
+}
 
 /// A row of the table.
 #[derive(Clone, Copy, Debug)]
@@ -14,9 +24,9 @@ pub struct RentalPolicy {
     /// What it does, in a sentence.
     pub about: &'static str,
     /// Decides replicas and shares.
-    pub solve: fn(&Problem, Options) -> Result<Answer, RentalError>,
-    /// Adds the limit that binds and the runner-up; `None` for plans that give up a decision and are compared alone.
-    pub explain: Option<fn(&Problem, Answer, Options) -> Answer>,
+    pub solve: fn(&Problem, Options) -> Result<Decision<Plan>, RentalError>,
+    /// What says more of a plan; `None` for plans that give up a decision and are compared alone.
+    pub explain: Option<Explain>,
     /// How it decides shares of given replicas.
     pub assignment: Assignment,
 }
@@ -27,14 +37,14 @@ pub static POLICIES: [RentalPolicy; 7] = [
         name: "cost-efficiency",
         about: "what to rent, how to deploy and who serves what by one mixed-integer program (arXiv:2502.00722)",
         solve: cost_efficiency::solve,
-        explain: Some(cost_efficiency::explained),
+        explain: Some(Explain { limit: cost_efficiency::limit, second: cost_efficiency::second }),
         assignment: Assignment::Soonest,
     },
     RentalPolicy {
         name: "cost-efficiency-bisection",
         about: "the same by the paper's bisection on the makespan, to 0.01 s or the gap that is allowed",
         solve: |problem, options| cost_efficiency::solve(problem, Options { form: BISECTION, ..options }),
-        explain: Some(cost_efficiency::explained),
+        explain: Some(Explain { limit: cost_efficiency::limit, second: cost_efficiency::second }),
         assignment: Assignment::Soonest,
     },
     RentalPolicy {
@@ -69,7 +79,7 @@ pub static POLICIES: [RentalPolicy; 7] = [
         name: "melange",
         about: "the cheapest GPUs that carry the work's rates in slices, for the shortest time within the budget (arXiv:2404.14527)",
         solve: melange::under_budget,
-        explain: Some(melange::explained),
+        explain: Some(Explain { limit: melange::limit_under_budget, second: melange::second_under_budget }),
         assignment: Assignment::Soonest,
     },
 ];

@@ -6,9 +6,14 @@
 //!
 //! Units: tokens, requests, seconds. Deterministic: types are interleaved evenly, without draws.
 
-use hw::Time;
+use std::collections::BTreeMap;
+
+use hw::{Seconds, Time};
+use serve::arrivals::{self, Arrivals};
 use serve::assignment::Assignment;
+use serve::fleet::dynamics::Failures;
 use serve::fleet::{Fleet, Group, Served, serve};
+use serve::metrics::{self, Slo};
 use serve::replica::Engine;
 use serve::request::{Request, Requests};
 use serve::router::{self, Router};
@@ -99,24 +104,68 @@ pub struct Replay {
 /// to the least loaded replica. `lengths[w]` and `engines[c]` are those of the problem.
 #[must_use]
 pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[Engine]) -> Replay {
+    let (requests, kinds) = mixed(&work(problem, lengths));
+    let served = fleet(problem, plan, engines, kinds, None).serve(&requests, router("plan-weights").as_mut());
+    Replay { makespan_s: end_s(&served), n_refused: served.n_refused }
+}
+
+/// How requests come one by one, and what clients allow.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arriving {
+    /// Poisson arrivals per second of all types together, in their shares.
+    pub per_s: f64,
+    /// Limits.
+    pub slo: Slo,
+    /// Seed of arrivals and losses.
+    pub seed: u64,
+}
+
+/// What clients see when the same requests come one by one and replicas are lost as their offers say: metrics of serving by their keys.
+#[must_use]
+pub fn arriving(
+    problem: &Problem,
+    plan: &Plan,
+    (lengths, engines): (&[Lengths], &[Engine]),
+    coming: Arriving,
+) -> BTreeMap<String, f64> {
+    let (mut requests, kinds) = mixed(&work(problem, lengths));
+    arrivals::lay(&mut requests, Arrivals::Poisson { per_s: coming.per_s }, coming.seed);
+    let fleet = fleet(problem, plan, engines, kinds, Some(coming.seed));
+    let served = fleet.serve(&requests, router("plan-weights").as_mut());
+    let mut values = metrics::of(&requests, &served, &coming.slo, Seconds::ZERO);
+    values.insert("n_outages".to_owned(), hw::Tokens(served.changes.n_outages).as_f64());
+    values
+}
+
+/// Requests of every type.
+fn work(problem: &Problem, lengths: &[Lengths]) -> Vec<(Lengths, u64)> {
     let count = |requests: f64| hw::Bytes::from_f64(requests.round()).0;
-    let work: Vec<(Lengths, u64)> =
-        lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect();
-    let (requests, kinds) = mixed(&work);
+    lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect()
+}
+
+/// A group for each configuration that a plan uses, with losses where a seed is given; `kinds` are the types of the requests.
+fn fleet(problem: &Problem, plan: &Plan, engines: &[Engine], kinds: Vec<usize>, losses: Option<u64>) -> Fleet {
     let used: Vec<usize> = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0).collect();
     let group = |&c: &usize| Group {
         gpus_per_replica: problem.configurations[c].n_gpus.iter().sum(),
+        failures: losses.and_then(|seed| failures(problem, c, seed)),
         ..Group::new(problem.configurations[c].name.clone(), engines[c].clone(), plan.replicas[c])
     };
     let small = |index: usize| u32::try_from(index).expect("few types");
+    let of_type = |w: usize| used.iter().map(|&c| plan.shares[c][w]).collect();
     let assignment = Assignment {
         types: kinds.into_iter().map(small).collect(),
-        shares: (0..work.len()).map(|w| used.iter().map(|&c| plan.shares[c][w]).collect()).collect(),
+        shares: (0..problem.demands.len()).map(of_type).collect(),
         onward: Vec::new(),
     };
-    let fleet = Fleet { groups: used.iter().map(group).collect(), assignment, ..Fleet::default() };
-    let served = fleet.serve(&requests, router("plan-weights").as_mut());
-    Replay { makespan_s: end_s(&served), n_refused: served.n_refused }
+    Fleet { groups: used.iter().map(group).collect(), assignment, ..Fleet::default() }
+}
+
+/// Losses of a configuration: those of the first of its offers that are taken back.
+fn failures(problem: &Problem, c: usize, seed: u64) -> Option<Failures> {
+    let taken = problem.configurations[c].n_gpus.iter().zip(&problem.inventory.offers).filter(|(n, _)| **n > 0);
+    let losses = taken.filter_map(|(_, offer)| offer.losses).next()?;
+    Some(Failures { mtbf: Seconds::new(losses.mtbf_s), mttr: Seconds::new(losses.mttr_s), seed })
 }
 
 #[cfg(test)]
@@ -125,7 +174,8 @@ mod tests {
     use serve::replica::{Limits, Preemption, Spans};
     use serve::step_cost::StepTable;
 
-    use super::super::{Configuration, Demand, Offer};
+    use super::super::inventory::{Inventory, Offer};
+    use super::super::{Configuration, Demand};
     use super::*;
 
     /// One sequence at a time, every iteration a millisecond: a request of any prompt takes as many milliseconds as it has outputs.
@@ -175,7 +225,7 @@ mod tests {
     fn a_plan_is_served_as_it_says() {
         // Types of 10 and 20 ms; two replicas take half of the first type each, the second one all of the other: 0.5 s and 0.9 s.
         let engine = engine();
-        let offers = vec![Offer { name: "g".to_owned(), usd_per_hour: 1.0, n_available: 2 }];
+        let inventory = Inventory::of(vec![Offer::priced("g", 1.0, 2)]);
         let configuration = |name: &str| Configuration {
             name: name.to_owned(),
             model: 0,
@@ -184,7 +234,7 @@ mod tests {
         };
         let demand = |requests| Demand { name: String::new(), model: 0, requests };
         let problem = Problem {
-            offers,
+            inventory,
             configurations: vec![configuration("a"), configuration("b")],
             demands: vec![demand(100.0), demand(20.0)],
             budget_usd_per_hour: 2.0,

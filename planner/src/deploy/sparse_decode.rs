@@ -7,12 +7,14 @@
 use engine::CostModel;
 use engine::Model;
 use engine::cost::Estimate;
+use engine::cost::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use engine::play::Case;
 use engine::task::Op;
 use hw::{Bytes, Cluster};
 use serve::decode_attention::kv_bytes_per_token;
-use serve::sparse_weights::{SPARSITY_MIN, SparseGemm, matrix_bytes, products};
 use serve::step_cost::{ReplicaConfig, StepLoad, StepTable, span_of};
+
+use crate::proof::{self, Aim, Bound, Decision, Status};
 
 /// Bytes of an element.
 const ELEMENT: u64 = 2;
@@ -92,16 +94,12 @@ impl Decoding {
 /// The best way, the next best, and what holds it back.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Best {
-    /// The way.
-    pub best: Decoding,
-    /// The best with another number of GPUs, batch or format.
-    pub runner_up: Option<Decoding>,
+    /// The way, what keeps its batch from growing, and the best with another number of GPUs or another batch.
+    pub best: Decision<Decoding>,
     /// Every way that fits, in order of enumeration.
     pub all: Vec<Decoding>,
     /// Ways that do not fit memory.
     pub n_too_large: usize,
-    /// What keeps the batch from growing, in words.
-    pub binding: String,
 }
 
 fn f(n: u64) -> f64 {
@@ -184,7 +182,7 @@ impl Question<'_> {
     }
 
     /// What keeps a way's batch from growing.
-    fn binding(&self, way: &Decoding) -> String {
+    fn limit(&self, way: &Decoding) -> String {
         let Some(&next) = self.batches.iter().filter(|&&batch| batch > way.batch).min() else {
             return format!("limited by the largest batch that may be tried, {}", way.batch);
         };
@@ -216,18 +214,13 @@ pub fn best(question: &Question<'_>) -> Result<Best, String> {
     }
     let (mut all, mut n_too_large) = (Vec::new(), 0);
     question.degrees.iter().for_each(|&n_gpus| question.ways(n_gpus, &mut all, &mut n_too_large));
-    let rate = |way: &Decoding| way.tokens_per_s_per_gpu();
-    let ahead = |best: Option<Decoding>, way: &Decoding| match best {
-        Some(best) if rate(&best) >= rate(way) => Some(best),
-        _ => Some(way.clone()),
-    };
-    let Some(best) = all.iter().fold(None, ahead) else { return Err(too_large(question)) };
-    let key = |way: &Decoding| (way.n_gpus, way.batch, way.sparse);
+    let rates = all.iter().map(|way| (way.tokens_per_s_per_gpu(), way.clone())).collect();
     // Formats that differ in one product are hardly another choice: the runner-up has other GPUs or another batch.
-    let others = all.iter().filter(|way| (key(way).0, key(way).1) != (best.n_gpus, best.batch));
-    let runner_up = others.fold(None, ahead);
-    let binding = question.binding(&best);
-    Ok(Best { best, runner_up, all, n_too_large, binding })
+    let is_other = |other: &Decoding, best: &Decoding| (other.n_gpus, other.batch) != (best.n_gpus, best.batch);
+    let best = proof::ranked(Aim::TokensPerSPerGpu, rates, |_| (), is_other).ok_or_else(|| too_large(question))?;
+    // All were tried, so the bound is the answer.
+    let (bound, limit) = (Bound::plain(best.plan.tokens_per_s_per_gpu()), question.limit(&best.plan));
+    Ok(Best { best: best.bounded(Some(bound), Status::Optimal).limited(limit), all, n_too_large })
 }
 
 fn too_large(question: &Question<'_>) -> String {
@@ -294,10 +287,10 @@ mod tests {
         let choices = every_choice();
         let mixed = ask(0.6, &choices, &[1, 2, 4, 8]).expect("fits");
         let rates = mixed.all.iter().map(Decoding::tokens_per_s_per_gpu);
-        assert_eq!(mixed.best.tokens_per_s_per_gpu(), rates.fold(0.0, f64::max));
+        assert_eq!(mixed.best.plan.tokens_per_s_per_gpu(), rates.fold(0.0, f64::max));
         for choice in [[false; 4], [true; 4]] {
             let pure = ask(0.6, &[choice], &[1, 2, 4, 8]).expect("fits");
-            assert!(pure.best.tokens_per_s_per_gpu() <= mixed.best.tokens_per_s_per_gpu());
+            assert!(pure.best.plan.tokens_per_s_per_gpu() <= mixed.best.plan.tokens_per_s_per_gpu());
         }
     }
 
@@ -305,5 +298,36 @@ mod tests {
     fn too_little_sparsity_is_refused_with_the_reason() {
         assert!(ask(0.5, &[[true; 4]], &[2]).expect_err("below the range").contains("below 0.55"));
         assert!(ask(0.5, &[[false; 4]], &[2]).is_ok(), "dense weights do not mind");
+    }
+
+    #[test]
+    fn an_engine_with_sparse_weights_decodes_as_fast_as_this_says() {
+        use engine::cost::sparse_weights::SparseLayers;
+
+        let model = engine::model::embedded("opt-66b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+        let cost = Roofline::new(&cluster);
+        for is_sparse in [[true; 4], [false, false, true, true]] {
+            let found = ask(0.8, &[is_sparse], &[2]).expect("fits");
+            let layers = SparseLayers { sparsity: 0.8, is_sparse };
+            let layer_s = |per_layer: f64| hw::Seconds::new(per_layer * f(model.n_layers));
+            let config = ReplicaConfig {
+                sparse_weights: Some(layers),
+                host_per_step: layer_s(1e-4),
+                host_per_sequence: layer_s(1e-6),
+                ..ReplicaConfig::new(&model, &cluster, 2)
+            };
+            let table = StepTable::new(&config, (64, 64), &cost, Case::Expected);
+            for way in &found.all {
+                let context = u64::from(way.batch) * (64 + 512 / 2);
+                let load = StepLoad { n_decode: way.batch, n_sampled: way.batch, context, ..StepLoad::default() };
+                let step_s = span_of(table.step(&load, std::iter::empty())).to_seconds().get();
+                assert!((step_s / way.step_s - 1.0).abs() < 1e-6, "{way:?}: engine {step_s}");
+            }
+            // Weights: this took all parameters over the GPUs, an engine has embedding and head where they are.
+            let capacity = serve::capacity::of(&config, 1.0, Bytes::ZERO).expect("fits");
+            let ratio = capacity.weights.as_f64() / found.best.plan.weights.as_f64();
+            assert!((ratio - 1.0).abs() < 5e-3, "{ratio}");
+        }
     }
 }

@@ -13,59 +13,34 @@ pub mod bound;
 pub mod colocated;
 mod group;
 pub mod played;
+mod rented;
 pub mod replay;
 mod search;
 mod transport;
 
 pub use colocated::Replica;
 pub use group::Stage;
+pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};
 
 use engine::model::Model;
 use hw::Gpu;
 use serve::request::Request;
 
+use super::RentalError;
+use super::inventory::Inventory;
 use super::roofline::LINK_REACHED;
 use super::throughput::Lengths;
-use super::{Proof, RentalError, RunnerUp};
+use crate::proof::{self, Aim, Decision};
 
 /// Part of the per-token target that a decode step may take; the rest is for the hand-over.
 const DECODE_SHARE: f64 = 0.9;
 
-/// GPUs of one type behind one link.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Machine {
-    /// Name, for messages.
-    pub name: String,
-    /// Type of its GPUs.
-    pub gpu: Gpu,
-    /// GPUs that are alive.
-    pub n_gpus: u32,
-}
-
-/// Machines and the links between them.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Pool {
-    /// Machines.
-    pub machines: Vec<Machine>,
-    /// `links[a][b]`: bytes per second from machine a to machine b; the diagonal is not read.
-    pub links: Vec<Vec<f64>>,
-    /// Start-up of a message between machines, seconds.
-    pub start_s: f64,
-}
-
-impl Pool {
-    /// Bytes per second that reach machine b from a.
-    fn bandwidth(&self, a: usize, b: usize) -> f64 {
-        if a == b { LINK_REACHED * self.machines[a].gpu.intra_node_bandwidth.get() } else { self.links[a][b] }
-    }
-}
-
 /// What is served, and how well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
-    /// GPUs.
-    pub pool: Pool,
+    /// Machines, a row each.
+    pub machines: Inventory,
     /// Model, in bf16.
     pub model: Model,
     /// Request types with their shares, which sum to 1.
@@ -122,8 +97,6 @@ pub struct Deployment {
     pub requests_per_s: f64,
     /// Deployments that the search looked at.
     pub n_evaluated: usize,
-    /// What is known; the objective is the attainment, its bound that of `bound.rs` over the arrivals.
-    pub proof: Proof,
 }
 
 /// Limits of the search.
@@ -147,7 +120,39 @@ impl Default for Tabu {
     }
 }
 
+impl Deployment {
+    /// Its groups in words.
+    #[must_use]
+    pub fn words(&self, task: &Task) -> String {
+        search::words(task, &self.groups)
+    }
+}
+
 impl Task {
+    /// GPUs of a machine.
+    fn gpu(&self, machine: usize) -> &Gpu {
+        self.machines.offers[machine].gpu.as_ref().expect("a task is checked first")
+    }
+
+    /// Number of machines.
+    fn n_machines(&self) -> usize {
+        self.machines.offers.len()
+    }
+
+    /// Bytes per second that reach machine b from a.
+    fn bandwidth(&self, a: usize, b: usize) -> f64 {
+        if a == b {
+            LINK_REACHED * self.gpu(a).intra_node_bandwidth.get()
+        } else {
+            self.machines.link(a, b).bytes_per_s
+        }
+    }
+
+    /// Seconds that a message from machine a to machine b takes before its first byte; inside a machine as inside its region.
+    fn start_s(&self, a: usize, b: usize) -> f64 {
+        if a == b { self.machines.network.within.latency_s } else { self.machines.link(a, b).latency_s }
+    }
+
     /// Mean prompt and answer in tokens.
     fn mean(&self) -> (f64, f64) {
         let sum = |of: &dyn Fn(&Lengths) -> f64| self.classes.iter().map(|(lengths, share)| share * of(lengths)).sum();
@@ -162,8 +167,8 @@ impl Task {
     /// The same with one machine only.
     fn alone(&self, machine: usize) -> Self {
         let mut task = self.clone();
-        let others = task.pool.machines.iter_mut().enumerate().filter(|(other, _)| *other != machine);
-        others.for_each(|(_, other)| other.n_gpus = 0);
+        let others = task.machines.offers.iter_mut().enumerate().filter(|(other, _)| *other != machine);
+        others.for_each(|(_, other)| other.n_available = 0);
         task
     }
 
@@ -177,34 +182,9 @@ impl Task {
     fn check(&self) -> Result<(), RentalError> {
         let input = |message: String| Err(RentalError::Input(message));
         let positive = |value: f64| value.is_finite() && value > 0.0;
-        let n = self.pool.machines.len();
-        if self.pool.machines.iter().all(|machine| machine.n_gpus == 0) {
-            return input("the pool has no GPU".to_owned());
-        }
-        let bare = |gpu: &Gpu| {
-            let rates = [gpu.peak_bf16.get(), gpu.memory_bandwidth.get(), gpu.intra_node_bandwidth.get()];
-            !rates.into_iter().all(positive)
-        };
-        if let Some(machine) = self.pool.machines.iter().find(|machine| bare(&machine.gpu)) {
-            return input(format!("GPU of `{}` needs a peak and bandwidths above 0", machine.name));
-        }
+        self.machines.check_machines()?;
         if self.model.n_layers == 0 || self.model.kv_width() == 0 {
             return input(format!("model `{}` has no layers or no keys and values", self.model.name));
-        }
-        if self.pool.links.len() != n || self.pool.links.iter().any(|row| row.len() != n) {
-            return input(format!("links must be a table of {n} by {n} machines"));
-        }
-        let links = self
-            .pool
-            .links
-            .iter()
-            .enumerate()
-            .flat_map(|(a, row)| row.iter().enumerate().filter(move |(b, _)| *b != a).map(|(_, link)| *link));
-        if let Some(link) = links.into_iter().find(|link| !positive(*link)) {
-            return input(format!("a link must be above 0 bytes/s, found {link}"));
-        }
-        if !(self.pool.start_s.is_finite() && self.pool.start_s >= 0.0) {
-            return input(format!("start-up of a message must not be below 0 s, found {}", self.pool.start_s));
         }
         let bare = |lengths: &Lengths| lengths.input.0 == 0 || lengths.output.0 == 0;
         if let Some((lengths, share)) = self.classes.iter().find(|(l, share)| bare(l) || !positive(*share)) {
@@ -228,21 +208,21 @@ impl Task {
     }
 }
 
-/// Groups, phases, stages and routes by tabu search.
+/// Groups, phases, stages and routes by tabu search. The objective is the attainment, its bound that of `bound.rs` over the arrivals.
 ///
 /// # Errors
 /// On figures without meaning, and when no group of all GPUs can hold the model or meet a target.
-pub fn plan(task: &Task, tabu: Tabu) -> Result<Deployment, RentalError> {
+pub fn plan(task: &Task, tabu: Tabu) -> Result<Decision<Deployment>, RentalError> {
     task.check()?;
     search::full(task, tabu)
 }
 
 /// Flips phases of what is left of a deployment: groups that need GPUs which `task` no longer has are dropped, stages stay. With the changed
-/// load or pool in `task`.
+/// load or machines in `task`.
 ///
 /// # Errors
 /// On figures without meaning, and when no pair of phases is left.
-pub fn replan(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalError> {
+pub fn replan(task: &Task, deployment: &Deployment) -> Result<Decision<Deployment>, RentalError> {
     task.check()?;
     search::flips(task, deployment)
 }
@@ -251,7 +231,7 @@ pub fn replan(task: &Task, deployment: &Deployment) -> Result<Deployment, Rental
 ///
 /// # Errors
 /// On figures without meaning, and when no pair of phases is left.
-pub fn stale(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalError> {
+pub fn stale(task: &Task, deployment: &Deployment) -> Result<Decision<Deployment>, RentalError> {
     task.check()?;
     search::kept(task, deployment)
 }
@@ -263,47 +243,45 @@ const LOADS: [f64; 7] = [1.0, 0.7, 0.5, 0.35, 0.25, 0.17, 0.12];
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlayedBest {
     /// Groups and routes.
-    pub deployment: Deployment,
+    pub deployment: Decision<Deployment>,
     /// Arrivals for which it was planned.
     pub planned_for_per_s: f64,
-    /// The same groups with routes for all arrivals of the task: what they serve at most by the planner's means, its bound and its limit.
-    pub loaded: Deployment,
     /// Different deployments that were played.
     pub n_played: usize,
-    /// The second of these; the objective is the requests per second of which enough met both targets when it was played.
-    pub runner_up: Option<RunnerUp>,
 }
 
 /// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
-/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second.
+/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second. The objective is the rate when played; what the groups
+/// serve at most by the planner's means is `stale` for all arrivals.
 ///
 /// # Errors
 /// On figures without meaning, and when there is no plan for any load.
-pub fn plan_played(task: &Task, tabu: Tabu, requests: &[Request], share: f64) -> Result<PlayedBest, RentalError> {
-    let mut found: Vec<(f64, f64, Deployment)> = Vec::new();
+pub fn plan_played(
+    task: &Task,
+    tabu: Tabu,
+    requests: &[Request],
+    share: f64,
+) -> Result<Decision<PlayedBest>, RentalError> {
+    let mut found: Vec<(f64, PlayedBest)> = Vec::new();
     let mut why = None;
     for load in LOADS {
         let planned_for_per_s = load * task.requests_per_s;
         match plan(&Task { requests_per_s: planned_for_per_s, ..task.clone() }, tabu) {
             Ok(deployment) => {
-                if found.iter().any(|(_, _, known)| known.groups == deployment.groups) {
+                if found.iter().any(|(_, known)| known.deployment.plan.groups == deployment.plan.groups) {
                     continue;
                 }
-                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment), requests, share);
-                found.push((rate, planned_for_per_s, deployment));
+                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment.plan), requests, share);
+                found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
             }
             Err(error) => why = Some(error),
         }
     }
     let n_played = found.len();
-    // The first of equals is the one for the heavier load.
-    found.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut found = found.into_iter();
+    found.iter_mut().for_each(|(_, played)| played.n_played = n_played);
     let none = || RentalError::Infeasible("no load has a plan".to_owned());
-    let (_, planned_for_per_s, deployment) = found.next().ok_or_else(|| why.unwrap_or_else(none))?;
-    let runner_up = found.next().map(|(rate, _, other)| search::runner_up(task, &other, rate));
-    let loaded = search::kept(task, &deployment)?;
-    Ok(PlayedBest { deployment, planned_for_per_s, loaded, n_played, runner_up })
+    // The first of equals is the one for the heavier load.
+    proof::ranked(Aim::RequestsPerS, found, |_| (), |_, _| true).ok_or_else(|| why.unwrap_or_else(none))
 }
 
 /// Prefill and decode on groups of one machine, for every machine by itself, as DistServe (arXiv:2401.09670) keeps caches on fast links: the
@@ -316,10 +294,10 @@ pub fn within_machines(
     tabu: Tabu,
     requests: &[Request],
     share: f64,
-) -> Result<Vec<PlayedBest>, RentalError> {
+) -> Result<Vec<Decision<PlayedBest>>, RentalError> {
     task.check()?;
     let alone = |machine: usize| plan_played(&task.alone(machine), tabu, requests, share);
-    let found: Vec<PlayedBest> = (0..task.pool.machines.len()).filter_map(|m| alone(m).ok()).collect();
+    let found: Vec<Decision<PlayedBest>> = (0..task.n_machines()).filter_map(|m| alone(m).ok()).collect();
     if found.is_empty() {
         return Err(RentalError::Infeasible(
             "no machine alone holds the model in both phases within the targets".to_owned(),
@@ -334,15 +312,15 @@ pub fn within_machines(
 /// On figures without meaning, and when the machine does not hold the model.
 pub fn alone_s(task: &Task, machine: usize) -> Result<(f64, f64), RentalError> {
     task.check()?;
-    let mut n_gpus = vec![0; task.pool.machines.len()];
-    n_gpus[machine] = task.pool.machines[machine].n_gpus;
+    let mut n_gpus = vec![0; task.n_machines()];
+    n_gpus[machine] = task.machines.offers[machine].n_available;
     let (input, output) = task.mean();
     let times = group::layouts(task, &n_gpus).into_iter();
     let times = times
         .map(|stages| (group::read_s(task, &stages, input).1, group::step_s(task, &stages, 1.0, input + output / 2.0)));
     let best = times.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
     best.ok_or_else(|| {
-        RentalError::Infeasible(format!("`{}` alone does not hold the model", task.pool.machines[machine].name))
+        RentalError::Infeasible(format!("`{}` alone does not hold the model", task.machines.offers[machine].name))
     })
 }
 

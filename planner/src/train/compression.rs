@@ -19,6 +19,8 @@ use train::compression::tokens::{self, Similarity};
 use train::lower::training;
 use train::plan::MicroBatch;
 
+use crate::proof::{Aim, Bound, Decision, Status};
+
 /// Functions of one layer at most.
 pub const HASHES_MAX: u32 = 32;
 /// Rows of an expert that are drawn at most, and coordinates of a row: rates go with the logarithm of the width.
@@ -198,17 +200,15 @@ pub struct Judged {
     pub layer_s: f64,
     /// The same without compression.
     pub uncompressed_s: f64,
-    /// The same with one hash function, below which no number of functions gets.
-    pub bound_s: Option<f64>,
     /// What compression adds when every row travels, over the layer without it.
     pub overhead: f64,
     /// Highest rate at which a layer is as fast as without compression, in thousandths; 0 where none is.
     pub crossover: f64,
 }
 
-/// Times of a layer under a choice.
+/// Times of a layer under a choice; the bound is the layer with one hash function, below which no number of functions gets.
 #[must_use]
-pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Judged {
+pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost: &dyn CostModel) -> Decision<Judged> {
     let seconds = |compression| layer_s(problem, compression, micro_batch, cost);
     let at = |rate_permille| seconds(Some(Compression { rate_permille, ..choice.compression }));
     let uncompressed_s = seconds(None);
@@ -218,18 +218,17 @@ pub fn judge(problem: &Problem, choice: &Choice, micro_batch: &MicroBatch, cost:
         let middle = u64::midpoint(pays, slower);
         if at(middle) <= uncompressed_s { pays = middle } else { slower = middle }
     }
-    Judged {
-        layer_s: seconds(Some(choice.compression)),
-        uncompressed_s,
-        bound_s: choice.least.map(|least| seconds(Some(least))),
-        overhead: at(1000) / uncompressed_s - 1.0,
-        crossover: f(pays) / 1000.0,
-    }
+    let layer_s = seconds(Some(choice.compression));
+    let bound = choice.least.map(|least| Bound::plain(seconds(Some(least))));
+    let overhead = at(1000) / uncompressed_s - 1.0;
+    let judged = Judged { layer_s, uncompressed_s, overhead, crossover: f(pays) / 1000.0 };
+    Decision::new(judged, Aim::Seconds, layer_s).bounded(bound, Status::Heuristic)
 }
 
 /// A choice as figures with units in the keys.
 #[must_use]
-pub fn figures(choice: &Choice, judged: &Judged) -> BTreeMap<String, f64> {
+pub fn figures(choice: &Choice, decision: &Decision<Judged>) -> BTreeMap<String, f64> {
+    let judged = &decision.plan;
     let n = f(choice.layers.len().max(1) as u64);
     let mean = |get: &dyn Fn(&Layer) -> f64| choice.layers.iter().map(get).sum::<f64>() / n;
     let mut figures: BTreeMap<String, f64> = [
@@ -248,7 +247,7 @@ pub fn figures(choice: &Choice, judged: &Judged) -> BTreeMap<String, f64> {
         figures.insert("output_error_ratio".to_owned(), error(0));
         figures.insert("output_error_without_residuals_ratio".to_owned(), error(1));
     }
-    if let Some(bound_s) = judged.bound_s {
+    if let Some(bound_s) = decision.bound() {
         figures.insert("expert_layer_bound_s".to_owned(), bound_s);
         figures.insert("expert_layer_gap_ratio".to_owned(), (1.0 - bound_s / judged.layer_s).max(0.0));
     }
@@ -418,14 +417,15 @@ mod tests {
         let problem = problem();
         let cost = Roofline::new(&problem.cluster);
         let chosen = choose(&question(Some(6), 0.0), &problem).expect("a given number");
-        let judged = judge(&problem, &chosen, &micro_batch(), &cost);
+        let decision = judge(&problem, &chosen, &micro_batch(), &cost);
+        let judged = &decision.plan;
         let seconds = |rate_permille| {
             let compression = Compression { rate_permille, ..chosen.compression };
             layer_s(&problem, Some(compression), &micro_batch(), &cost)
         };
         let pays = (0..=1000).rev().find(|&rate| seconds(rate) <= judged.uncompressed_s).expect("rate 0 pays");
         assert!((judged.crossover - f(pays) / 1000.0).abs() < 1e-12);
-        assert!(judged.bound_s.expect("counted") <= judged.layer_s);
+        assert!(decision.bound().expect("counted") <= judged.layer_s);
         assert!(judged.overhead > 0.0 && judged.crossover < 1.0);
         let times: Vec<f64> = (0..=10).map(|tenth| seconds(100 * tenth)).collect();
         assert!(times.is_sorted(), "{times:?}");
@@ -438,7 +438,7 @@ mod tests {
         let mut question = question(Some(6), 0.0);
         question.rate = Some(1.0);
         let chosen = choose(&question, &problem).expect("given");
-        let judged = judge(&problem, &chosen, &micro_batch(), &cost);
+        let judged = judge(&problem, &chosen, &micro_batch(), &cost).plan;
         // 2,048 rows of 768: products with six rotations, the largest coordinates, two kernels that read and write all rows in each
         // direction; and the counts of rows for 16 experts.
         let time = |op: Op| cost.estimate(&op).time.get();
@@ -460,7 +460,7 @@ mod tests {
         let mut said = |bucket_tokens| {
             problem.bucket_tokens = bucket_tokens;
             let chosen = choose(&question, &problem).expect("given");
-            let judged = judge(&problem, &chosen, &micro_batch(), &cost);
+            let judged = judge(&problem, &chosen, &micro_batch(), &cost).plan;
             notes(&question, &chosen, &judged, &problem).join("\n").contains("uneven routing")
         };
         // 32 tokens send 4 rows to each of 16 experts, 40 tokens send 5.

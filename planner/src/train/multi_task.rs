@@ -18,9 +18,12 @@ pub mod waves;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use train::multi_task::Work;
 use train::multi_task::schedule::Schedule;
 
+use crate::proof::{Aim, Decision};
 use place::Placement;
 
 /// Layers of a `MetaOp` on a number of devices, not yet which.
@@ -100,20 +103,9 @@ pub const POLICIES: [(&str, Policy, &str); 4] = [
     ),
 ];
 
-/// A schedule with devices, and what is known of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Planned {
-    /// The schedule.
-    pub schedule: Schedule,
-    /// Planned seconds of forward and backward.
-    pub seconds: f64,
-    /// What the policy says, and where the devices came from.
-    pub notes: Vec<String>,
-}
-
-/// Decides and places.
+/// Decides and places; the objective is the planned time of forward and backward. The notes say where the devices came from, too.
 #[must_use]
-pub fn plan(work: &Work, policy: Policy, placement: Placement) -> Planned {
+pub fn plan(work: &Work, policy: Policy, placement: Placement) -> Decision<Schedule> {
     let decided = match policy {
         Policy::Spindle => spindle::decide(work),
         Policy::Sequential => sequential::decide(work),
@@ -122,5 +114,6 @@ pub fn plan(work: &Work, policy: Policy, placement: Placement) -> Planned {
     };
     let (schedule, note) = place::place(work, &decided.slots, placement);
     let seconds = schedule.seconds(work);
-    Planned { schedule, seconds, notes: decided.notes.into_iter().chain(note).collect() }
+    let notes = decided.notes.into_iter().chain(note).collect();
+    Decision::new(schedule, Aim::Seconds, seconds).said(notes, BTreeMap::new())
 }

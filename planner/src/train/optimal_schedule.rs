@@ -11,7 +11,8 @@ use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, va
 use train::schedule::{Order, PassKind, Pipeline, SCHEDULES, Slot, play};
 
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::{PlanError, Status};
+use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::policy::PlanError;
 
 mod passes;
 #[cfg(test)]
@@ -28,30 +29,37 @@ const MOST_PAIRS_IN_ALL: usize = 50_000;
 /// A span is called optimal when the bound is nearer than this part of it: twice the relative gap at which the solver stops.
 const WITHIN: u64 = 500_000;
 
-/// A schedule and how far from the shortest it can be.
+/// An order with its span.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct Spanned {
     /// The order.
     pub order: Order,
     /// End of the last pass, nanoseconds.
     pub span: u64,
-    /// No order of this pipeline within its memory limit is shorter, nanoseconds.
-    pub bound: u64,
-    /// `Optimal` (to 2 parts in a million); `Feasible` when the solver stopped early; `Heuristic` when the order is a
-    /// heuristic's that was not proved best.
-    pub status: Status,
 }
 
-/// The shortest order of a pipeline's passes within its memory limit, with whole or split backward passes.
+/// An order that no order within the memory limit undercuts by more than the bound says, nanoseconds.
+fn decided(order: Order, span: u64, bound: u64, status: Status) -> Decision<Spanned> {
+    let seconds = |ns| hw::Span::from_ns(ns).to_seconds().get();
+    let decision = Decision::new(Spanned { order, span }, Aim::Seconds, seconds(span));
+    decision.bounded(Some(Bound::plain(seconds(bound))), status)
+}
+
+/// The shortest order of a pipeline's passes within its memory limit, with whole or split backward passes: `Optimal` (to 2 parts in a million),
+/// `Feasible` when the solver stopped early, `Heuristic` when the order is a heuristic's that was not proved best.
 ///
 /// # Errors
 /// `Infeasible` when a rank cannot hold a single micro-batch within the limit.
-pub fn optimal_schedule(pipeline: &Pipeline, splits_backward: bool, budget: Budget) -> Result<Found, PlanError> {
+pub fn optimal_schedule(
+    pipeline: &Pipeline,
+    splits_backward: bool,
+    budget: Budget,
+) -> Result<Decision<Spanned>, PlanError> {
     let mut passes = Passes::new(pipeline, splits_backward);
     let (order, span) = best_heuristic(pipeline, splits_backward)?;
     let small = passes.n_pairs() <= MOST_PAIRS_IN_ALL;
     let bound = if small { passes.raised_bound(span) } else { passes.bound() };
-    let heuristic = |order, bound, status| Ok(Found { order, span, bound, status });
+    let heuristic = |order, bound, status| Ok(decided(order, span, bound, status));
     if bound >= span {
         return heuristic(order, span, Status::Optimal);
     }
@@ -74,7 +82,7 @@ pub fn optimal_schedule(pipeline: &Pipeline, splits_backward: bool, budget: Budg
             Some(shorter) if shorter < span => {
                 let bound = solver_bound.unwrap_or(bound).clamp(bound, shorter);
                 let status = if shorter - bound <= shorter / WITHIN { Status::Optimal } else { Status::Feasible };
-                Ok(Found { order: candidate, span: shorter, bound, status })
+                Ok(decided(candidate, shorter, bound, status))
             }
             _ => heuristic(order, bound, Status::Heuristic),
         },

@@ -4,7 +4,8 @@ use train::layout::Zero;
 use train::problem::GradientSync;
 use train::{Plan, Problem};
 
-use crate::train::policy::{Decision, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{PlanError, Policy};
 
 mod best_fit;
 mod bytescale;
@@ -44,8 +45,8 @@ pub fn named(name: &str) -> Option<&'static dyn Policy> {
 }
 
 /// A plan of a policy that knows nothing about its quality.
-fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision {
-    Decision::heuristic(Plan::new(policy, problem, steps))
+fn heuristic(policy: &str, problem: &Problem, steps: Vec<train::plan::Step>) -> Decision<Plan> {
+    Decision::plain(Plan::new(policy, problem, steps))
 }
 
 /// Refuses a sequence that no group can hold.
@@ -62,10 +63,13 @@ fn all_fit(problem: &Problem) -> Result<(), PlanError> {
     }
 }
 
-/// Why pipelines of their own cannot keep model states as the layout says: the optimizer is cut over all of them, parameters are whole, and
-/// gradients are reduced once.
-fn zero_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
+/// Why pipelines of their own cannot do what the layout says: the optimizer is cut over all of them, parameters are whole, gradients are
+/// reduced once, and the policy gives layers to stages.
+fn limit_of_own_pipelines(problem: &Problem) -> Option<&'static str> {
     let execution = &problem.execution;
+    if !execution.layers.is_empty() {
+        return Some("pipelines of their own have stages that the policy cuts: leave `parallel.layers` out");
+    }
     match problem.layout.zero {
         Zero::Off => {
             Some("pipelines of their own share one optimizer, ZeRO 0 has one each: use `zero = 1` or `zero = 2`")

@@ -6,6 +6,8 @@ use engine::CostModel;
 use thiserror::Error;
 use train::{Plan, Problem};
 
+use crate::proof::Decision;
+
 /// Value of a policy parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
@@ -84,61 +86,6 @@ impl PlanContext<'_> {
     }
 }
 
-/// How far a plan is known to be from the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Proved best for the policy's own objective.
-    Optimal,
-    /// Found by a solver that stopped early.
-    Feasible,
-    /// Found by a heuristic.
-    Heuristic,
-}
-
-impl Status {
-    /// Name as in `result.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Optimal => "optimal",
-            Self::Feasible => "feasible",
-            Self::Heuristic => "heuristic",
-        }
-    }
-}
-
-/// A plan with what its policy knows about it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
-    /// The plan.
-    pub plan: Plan,
-    /// Policy's own objective, seconds of predicted compute and communication summed over steps, if it has one.
-    pub objective: Option<f64>,
-    /// Lower bound on that objective, if known.
-    pub bound: Option<f64>,
-    /// How good it is known to be.
-    pub status: Status,
-    /// What it chose, in words: degrees, groups, sizes.
-    pub notes: Vec<String>,
-    /// The same as figures with units in the keys, for expectations and programs.
-    pub figures: BTreeMap<String, f64>,
-}
-
-impl Decision {
-    /// A plan of which nothing more is known.
-    #[must_use]
-    pub const fn heuristic(plan: Plan) -> Self {
-        Self {
-            plan,
-            objective: None,
-            bound: None,
-            status: Status::Heuristic,
-            notes: Vec::new(),
-            figures: BTreeMap::new(),
-        }
-    }
-}
-
 /// Why there is no plan. A status in the result, not bad input.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum PlanError {
@@ -167,5 +114,5 @@ pub trait Policy: Sync {
     ///
     /// # Errors
     /// When no plan fits, the problem is not of a kind it handles, or its budget ran out.
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError>;
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError>;
 }

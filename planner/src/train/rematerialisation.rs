@@ -17,7 +17,7 @@ use train::tensor_graph::program::Program;
 use train::tensor_graph::{OperationId, TensorGraph};
 
 pub use candidates::Rules;
-pub use choice::{Choice, Manager, Way, choose};
+pub use choice::{Manager, Way, choose};
 
 /// Which parts of the work are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,6 +17,7 @@ use train::metrics::{self, Played};
 use train::problem::Problem;
 use train::{Plan, lower};
 
+use crate::proof::{self, Aim, Bound, Decision, Status};
 use crate::stop;
 use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
@@ -39,10 +40,8 @@ pub struct Simulated {
 /// What a search found.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Best layout.
-    pub best: Simulated,
-    /// Best of the others that were simulated.
-    pub runner_up: Option<Simulated>,
+    /// Best layout, with its own lower bound and the best of the others that were simulated.
+    pub best: Decision<Simulated>,
     /// Legal layouts that were judged.
     pub n_judged: usize,
     /// Of these, dropped because they cannot fit.
@@ -132,11 +131,12 @@ pub fn search(
     for simulated in &mut ranking {
         simulated.why = why(&simulated.candidate.problem(problem), policy, context, topology);
     }
-    let mut ranking = ranking.into_iter();
-    let best = ranking.next().ok_or_else(|| {
+    let ranking = ranking.into_iter().map(|simulated| (simulated.step_s, simulated)).collect();
+    let best = proof::ranked(Aim::Seconds, ranking, |_| (), |_, _| true).ok_or_else(|| {
         PlanError::Infeasible(format!("none of {n_judged} layouts fits ({n_too_large} need too much memory)"))
     })?;
-    Ok(Found { best, runner_up: ranking.next(), n_judged, n_too_large, n_simulated })
+    let bound = Bound::plain(best.plan.bound_s);
+    Ok(Found { best: best.bounded(Some(bound), Status::Heuristic), n_judged, n_too_large, n_simulated })
 }
 
 /// Plans a problem and puts its passes in order.

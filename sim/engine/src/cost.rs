@@ -7,7 +7,10 @@ pub mod fixed;
 pub mod law;
 pub mod profile;
 pub mod profiled;
+pub mod published_runs;
 pub mod roofline;
+pub mod sparse_attention;
+pub mod sparse_weights;
 pub mod surface;
 pub mod sustained;
 
@@ -75,6 +78,16 @@ impl Estimate {
         }
     }
 
+    /// The same with this least time; the interval keeps its shape around a time that is raised.
+    #[must_use]
+    pub fn at_least(self, least: Seconds) -> Self {
+        if self.time >= least {
+            return self;
+        }
+        let factor = least.get() / self.time.get();
+        Self { time: least, low: self.low * factor, high: self.high * factor, outside: self.outside * factor, ..self }
+    }
+
     /// The same operation `n` times in a row.
     #[must_use]
     pub fn times(self, n: u32) -> Self {
@@ -85,6 +98,25 @@ impl Estimate {
 
 /// A model behind a pointer is a model.
 impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        (**self).elementary(op)
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        (**self).least(op)
+    }
+
+    fn decode(&self) -> Option<&decode::DecodeLaw> {
+        (**self).decode()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        (**self).engine(op)
+    }
+}
+
+/// And so is one that is lent.
+impl CostModel for &dyn CostModel {
     fn elementary(&self, op: &Op) -> Estimate {
         (**self).elementary(op)
     }

@@ -3,6 +3,7 @@
 //! Terms per token are linear; only the scores of an unfused attention are per query-key pair. Source: arXiv:2205.05198, section 4.
 //! Units: bytes, bytes per token.
 
+use crate::model::Model;
 use crate::shard::{AttentionKernel, Recompute, Shard};
 use crate::stage::Stage;
 
@@ -10,6 +11,17 @@ use crate::stage::Stage;
 const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
 /// Bytes per score of an unfused attention: softmax output, dropout mask, dropout output.
 const SCORE_BYTES: u64 = 5;
+
+/// Bytes of keys and values that one token keeps on each GPU of a replica.
+#[must_use]
+pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
+    let width = model.latent.map_or_else(
+        // Fewer key-value heads than GPUs: every GPU keeps one.
+        || 2 * model.n_kv_heads.div_ceil(u64::from(tensor_degree)) * model.head_dim,
+        |latent| latent.kv_rank + latent.rope_dim,
+    );
+    model.n_layers * width * bytes_per_element
+}
 
 /// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
 #[must_use]
@@ -172,5 +184,19 @@ mod tests {
         // Without what the activation function of the feed-forward reads and writes, 8 sbh each, cut over t.
         let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::FeedForward);
         close(inside, sbh * 16.0 / t);
+    }
+
+    #[test]
+    fn kv_bytes_are_those_of_a_printed_example() {
+        // Qwen3-32B on four GPUs: 2 · 64 layers · 2 heads · 128 · 2 bytes; 5,120 tokens are 0.3125 GiB (aiconfigurator prints it).
+        let model = Model { n_layers: 64, n_kv_heads: 8, head_dim: 128, ..base() };
+        assert_eq!(kv_bytes_per_token(&model, 4, 2) * 5120, 335_544_320);
+        // Two heads over eight GPUs: each keeps one.
+        let model = Model { n_layers: 1, n_kv_heads: 2, head_dim: 128, ..base() };
+        assert_eq!(kv_bytes_per_token(&model, 8, 2), 512);
+    }
+
+    fn base() -> Model {
+        crate::model::embedded("llama-3-8b").expect("listed")
     }
 }

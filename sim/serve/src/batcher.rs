@@ -9,7 +9,7 @@ mod sarathi;
 mod vllm_v0;
 mod vllm_v1;
 
-use crate::replica::{Composed, Cut, Replica};
+use crate::replica::{Composed, Cut, Replica, Reserve};
 
 /// A batching policy.
 pub trait Batcher: Sync + std::fmt::Debug {
@@ -22,6 +22,11 @@ pub trait Batcher: Sync + std::fmt::Debug {
     /// Whether it cuts prompts.
     fn cut(&self) -> Cut {
         Cut::Chunked
+    }
+
+    /// Which blocks an admitted prompt takes at once.
+    fn reserve(&self) -> Reserve {
+        Reserve::Whole
     }
 
     /// Composes the next iteration.

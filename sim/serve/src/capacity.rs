@@ -9,6 +9,7 @@ use hw::Bytes;
 use crate::decode_attention::kv_bytes_per_token;
 use crate::step_cost::ReplicaConfig;
 use engine::memory::stage_parameters;
+use engine::model::Model;
 use engine::stage::Stage;
 
 /// Memory of one GPU of a replica, in the stage that has the least room.
@@ -49,7 +50,11 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, element);
     let of_stage = |stage: &Stage| {
         let (shared, experts) = stage_parameters(&shard, stage);
-        let weights = Bytes::from_f64((shared + experts) * Bytes(element).as_f64()) + Bytes(draft.0);
+        let saved = deployment
+            .sparse_weights
+            .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
+        let dense = Bytes::from_f64((shared + experts) * Bytes(element).as_f64());
+        let weights = Bytes(dense.0.saturating_sub(saved) + draft.0);
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
         Capacity { weights, kv, bytes_per_token, n_ranks: deployment.lanes().ranks }
@@ -57,6 +62,23 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
     let capacities = deployment.stages().iter().map(of_stage).collect::<Vec<_>>();
     let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);
     capacities.into_iter().min_by_key(tokens).expect("a model has a stage")
+}
+
+/// Activations of an iteration of so many tokens on one GPU: the residual stream and its norm are whole on every GPU, the inside of a
+/// feed-forward is cut over the tensor group.
+#[must_use]
+pub fn activations(deployment: &ReplicaConfig<'_>, tokens: u64) -> Bytes {
+    let (model, element) = (deployment.model, deployment.dtype.bytes());
+    let residual = 2 * tokens * model.hidden * element;
+    let inside = feed_forward_activations(model, tokens, element);
+    Bytes(residual + inside.0.div_ceil(u64::from(deployment.tensor_degree)))
+}
+
+/// Inside of one feed-forward layer for so many tokens, uncut: gate and up projection where it is gated.
+fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
+    let matrices = if model.gated { 2 } else { 1 };
+    let width = model.experts.map_or(model.intermediate, |experts| experts.intermediate * experts.top_k);
+    Bytes(tokens * matrices * width * element)
 }
 
 /// Memory of a deployment that may use `usable` of the device.
@@ -94,6 +116,8 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use engine::cost::sparse_weights::SparseLayers;
+
     use super::*;
 
     fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, String> {
@@ -141,6 +165,45 @@ mod tests {
         assert!((two.weights.as_f64() / (shared / 4.0 + experts / 8.0) - 1.0).abs() < 1e-6);
         assert_eq!((one.n_ranks, two.n_ranks), (1, 2));
         assert_eq!(two.blocks(16) / 2, Capacity { n_ranks: 1, ..two }.blocks(16));
+    }
+
+    #[test]
+    fn a_million_tokens_of_the_7b_keep_71_gib_per_layer_and_chunks_save_96_7_percent() {
+        let model = engine::model::embedded("qwen2.5-7b").expect("listed");
+        let whole = feed_forward_activations(&model, 1_000_000, 2).as_f64();
+        assert!((whole / 1_073_741_824.0 - 71.0).abs() < 0.5, "{whole} bytes");
+        let saved = 1.0 - feed_forward_activations(&model, 32_768, 2).as_f64() / whole;
+        assert!((saved - 0.967).abs() < 5e-4, "{saved}");
+    }
+
+    #[test]
+    fn a_million_tokens_fit_what_the_models_page_asks_for() {
+        // The model cards ask for 120 GB and 320 GB over all GPUs for a million tokens.
+        for (name, tensor_degree, limit) in [("qwen2.5-7b", 4, 120e9), ("qwen2.5-14b", 8, 320e9)] {
+            let model = engine::model::embedded(name).expect("listed");
+            let cluster = hw::catalog::cluster(&hw::catalog::gpu("h20").expect("listed"), 1, 8);
+            let config = ReplicaConfig::new(&model, &cluster, tensor_degree);
+            let capacity = super::of(&config, 1.0, activations(&config, 32_768)).expect("fits");
+            let of_gpu = capacity.weights.0 + capacity.bytes_per_token * 1_000_000 + activations(&config, 32_768).0;
+            let all = Bytes(of_gpu * u64::from(tensor_degree)).as_f64();
+            assert!(all < limit && all > 0.5 * limit, "{name}: {all}");
+        }
+        // 57 KB and 197 KB of keys and values per token.
+        let kv = |name: &str| kv_bytes_per_token(&engine::model::embedded(name).expect("listed"), 1, 2);
+        assert_eq!((kv("qwen2.5-7b"), kv("qwen2.5-14b")), (57_344, 196_608));
+    }
+
+    #[test]
+    fn sparse_weights_take_two_fifths_at_a_sparsity_of_four_fifths() {
+        // 4 bytes for each weight that is kept, 2 for each dense one: 0.4 of the layers' products, the rest as before.
+        let model = engine::model::embedded("opt-66b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+        let dense = ReplicaConfig::new(&model, &cluster, 2);
+        let sparse = ReplicaConfig { sparse_weights: Some(SparseLayers::all(0.8)), ..dense.clone() };
+        let weights = |config: &ReplicaConfig<'_>| super::of(config, 1.0, Bytes::ZERO).expect("fits").weights.as_f64();
+        let products = hw::Tokens(model.n_layers * 12 * model.hidden * model.hidden).as_f64();
+        let saved = (weights(&dense) - weights(&sparse)) / products;
+        assert!((saved / 0.6 - 1.0).abs() < 5e-3, "{saved} bytes of two per weight and two GPUs");
     }
 
     #[test]

@@ -546,7 +546,7 @@ fn useless(deployment: &Deployment) -> Vec<Refusal> {
     let has = |role: Role| replicas.iter().any(|replica| replica.role == role);
     if !deployment.has_stations() {
         let alone = |role: Role| match role {
-            Role::Both => false,
+            Role::Both | Role::Outputs => false,
             Role::Prefill => !has(Role::Decode),
             Role::Decode => !has(Role::Prefill),
         };

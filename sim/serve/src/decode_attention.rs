@@ -5,7 +5,7 @@ use hw::{Bytes, Seconds};
 use crate::step_cost::{ReplicaConfig, ticks_of};
 use engine::cost::decode::{DecodeLaw, HEADS};
 use engine::cost::{CostModel, Source};
-use engine::model::Model;
+pub use engine::memory::kv_bytes_per_token;
 use engine::play::Case;
 
 /// Ticks of decode attention in all layers.
@@ -17,17 +17,6 @@ pub struct DecodeTicks {
     pub mixed: [u64; 3],
     /// Where the law comes from.
     pub source: Source,
-}
-
-/// Bytes of keys and values that one token keeps on each GPU of a replica.
-#[must_use]
-pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
-    let width = model.latent.map_or_else(
-        // Fewer key-value heads than GPUs: every GPU keeps one.
-        || 2 * model.n_kv_heads.div_ceil(u64::from(tensor_degree)) * model.head_dim,
-        |latent| latent.kv_rank + latent.rope_dim,
-    );
-    model.n_layers * width * bytes_per_element
 }
 
 impl DecodeTicks {
@@ -63,24 +52,5 @@ impl DecodeTicks {
             ticks(0.0, mixed.per_sequence_s, mixed.reached, [mixed.residuals.low, mixed.residuals.high])
         });
         Self { alone, mixed, source: law.source() }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kv_bytes_are_those_of_a_printed_example() {
-        // Qwen3-32B on four GPUs: 2 · 64 layers · 2 heads · 128 · 2 bytes; 5,120 tokens are 0.3125 GiB (aiconfigurator prints it).
-        let model = Model { n_layers: 64, n_kv_heads: 8, head_dim: 128, ..base() };
-        assert_eq!(kv_bytes_per_token(&model, 4, 2) * 5120, 335_544_320);
-        // Two heads over eight GPUs: each keeps one.
-        let model = Model { n_layers: 1, n_kv_heads: 2, head_dim: 128, ..base() };
-        assert_eq!(kv_bytes_per_token(&model, 8, 2), 512);
-    }
-
-    fn base() -> Model {
-        engine::model::embedded("llama-3-8b").expect("listed")
     }
 }

@@ -1,18 +1,20 @@
 //! Groups of replicas behind a router: what a fleet is, and what serving with it gives.
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
-//! prefill to decode replicas in `fleet/split.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! prefill to decode replicas in `fleet/split.rs`, memory that replicas lend each other in `fleet/lending.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
 mod control;
 pub mod dynamics;
 mod ends;
+mod lending;
 mod run;
 pub mod scaler;
 mod split;
 
 use crate::assignment::Assignment;
+use crate::kv::lending::Terms;
 use crate::records::Records;
 use crate::replica::{Counts, Engine, Role};
 use crate::request::Requests;
@@ -34,6 +36,8 @@ pub struct Group {
     pub gpus_per_replica: u32,
     /// Price of a GPU, where it is known.
     pub usd_per_gpu_hour: Option<f64>,
+    /// Model that every replica serves; requests for another one do not come here.
+    pub model: u32,
     /// What every replica does.
     pub role: Role,
     /// Bytes per second that a replica sends, and as many that it receives at the same time; `None` has no limit.
@@ -54,6 +58,7 @@ impl Group {
             n_replicas,
             gpus_per_replica: 1,
             usd_per_gpu_hour: None,
+            model: 0,
             role: Role::Both,
             port_bytes_per_s: None,
             scaling: None,
@@ -94,6 +99,8 @@ pub struct Fleet {
     pub kv_bytes_per_token: f64,
     /// Replicas that are lost at known times.
     pub outages: Vec<Outage>,
+    /// On what terms replicas lend each other memory, one party per group; `None` where none does.
+    pub lending: Option<Terms>,
 }
 
 /// How keys and values moved.
@@ -122,6 +129,23 @@ pub struct Changes {
     pub n_stopped: u64,
 }
 
+/// What replicas lent each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaned {
+    /// Loans that a lender refused.
+    pub n_refused: u64,
+    /// Requests that were preempted because a lender needed its blocks.
+    pub n_evicted: u64,
+    /// Blocks that were borrowed.
+    pub borrowed_blocks: u64,
+    /// Blocks that were moved: sent away, asked back, planned, or home from a cancelled cycle.
+    pub moved_blocks: u64,
+    /// Debt that cancelled cycles took away, blocks.
+    pub cancelled_blocks: u64,
+    /// Largest sum of debts, blocks.
+    pub debt_max: u64,
+}
+
 /// What a simulation gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -141,6 +165,8 @@ pub struct Served {
     pub moved: Moved,
     /// Replicas that came and went.
     pub changes: Changes,
+    /// What replicas lent each other.
+    pub loaned: Loaned,
 }
 
 impl Fleet {
@@ -160,6 +186,25 @@ impl Fleet {
     #[must_use]
     pub fn first_of(&self, group: usize) -> u32 {
         self.groups[..group].iter().map(|group| group.n_replicas).sum()
+    }
+
+    /// Tokens of the longest request that some replica holds, with what others always lend it.
+    #[must_use]
+    pub fn context_max_tokens(&self) -> u64 {
+        let always = |group: &Group| {
+            let least = group.scaling.as_ref().map_or(group.n_replicas, |scaling| scaling.replicas_min.max(1));
+            least.min(group.n_replicas)
+        };
+        let n_replicas: Vec<u32> = self.groups.iter().map(always).collect();
+        let mut longest = 0;
+        for (index, group) in self.groups.iter().enumerate() {
+            let limits = &group.engine.limits;
+            let lent = self.lending.as_ref().map_or(0, |terms| terms.lendable(index, &n_replicas));
+            let own = u64::from(limits.kv_blocks / group.engine.table.lanes().ranks);
+            let tokens = (own + lent) * u64::from(limits.block_tokens);
+            longest = longest.max(tokens.min(limits.context_max.into()));
+        }
+        longest
     }
 
     /// Whether prompts are computed on some replicas and decoded on others.

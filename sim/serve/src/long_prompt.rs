@@ -6,11 +6,11 @@
 //! trained range are split. This file plays chunks through the pipeline.
 //! Units: tokens, `hw::Span`; whole nanoseconds, so that equal times stay equal.
 
+#[cfg(test)]
+mod against;
 pub mod chunks;
 pub mod cost;
-pub mod dual_chunk;
 pub mod memory;
-pub mod sparse;
 
 use hw::Span;
 

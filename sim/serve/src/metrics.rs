@@ -5,6 +5,8 @@
 //! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
 
 pub mod fleet;
+pub mod lending;
+pub mod streams;
 
 use std::collections::BTreeMap;
 
@@ -137,9 +139,25 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
     let busy = served.counts.iter().map(|counts| u128::from(counts.busy_ticks)).sum::<u128>();
     add("busy_ratio", fleet::ns(busy) / fleet::ns(paid));
+    let stages = served.counts.iter().map(|counts| u128::from(counts.stage_ticks)).sum::<u128>();
+    if stages > 0 {
+        add("bubble_ratio", 1.0 - fleet::ns(stages) / fleet::ns(paid));
+    }
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     figures
+}
+
+/// Adds times to the first token of requests from so many prompt tokens on, and of the shorter ones.
+pub fn by_length(into: &mut BTreeMap<String, f64>, requests: &Requests, served: &Served, long_from: u32) {
+    let (mut long, mut short) = (Vec::new(), Vec::new());
+    for (request, latencies) in requests.list.iter().zip(latencies(requests, served)) {
+        let Some(latencies) = latencies else { continue };
+        let of_length = if request.prompt >= long_from { &mut long } else { &mut short };
+        of_length.push(latencies.ttft_s);
+    }
+    spread(into, "long_ttft_s", long);
+    spread(into, "short_ttft_s", short);
 }
 
 /// Whether a request meets every limit.

@@ -9,7 +9,9 @@
 
 mod flow;
 mod handover;
+mod loans;
 mod loss;
+mod outputs;
 mod preempt;
 mod run;
 mod verify;
@@ -18,12 +20,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::batcher::Batcher;
-use crate::kv::Pool;
+use crate::kv::pool::Pool;
 use crate::request::Requests;
 use crate::step_cost::StepTable;
 use flow::Flow;
 use handover::Handover;
 pub use handover::{Moving, Role};
+use loans::Loans;
+pub use loans::{Head, Needs, Neighbour, Part};
 pub use loss::Lost;
 use run::Going;
 
@@ -145,6 +149,24 @@ enum Waiting {
     Again(u32),
 }
 
+/// What whoever waits would take.
+#[derive(Clone, Copy, Debug)]
+struct Claim<'a> {
+    request: u32,
+    generated: u32,
+    target: u32,
+    shift: i64,
+    /// Its prefixes that are cached.
+    held: &'a [u32],
+    /// Tokens that are not cached.
+    rest: u32,
+    /// Tokens of its first chunk.
+    tokens: u32,
+    blocks: u32,
+    /// Whether the blocks are those of the whole prompt.
+    is_whole: bool,
+}
+
 /// What the next iteration holds.
 #[derive(Clone, Debug, Default)]
 pub struct Composed {
@@ -180,6 +202,12 @@ impl Composed {
         self.returning.clear();
         (self.decodes, self.n_chunk_tokens, self.n_preempted, self.transfer_ticks) = (false, 0, 0, 0);
     }
+
+    /// A prompt that has lost its blocks gets no chunk.
+    fn drop_chunk(&mut self, id: u32) {
+        self.chunks.retain(|(other, _)| *other != id);
+        self.n_chunk_tokens = self.chunks.iter().map(|(_, tokens)| tokens).sum();
+    }
 }
 
 /// A replica.
@@ -187,6 +215,8 @@ impl Composed {
 pub struct Replica<'a> {
     engine: &'a Engine,
     requests: &'a Requests,
+    /// Model that it serves.
+    model: u32,
     /// Blocks.
     pub pool: Pool,
     waiting: VecDeque<Waiting>,
@@ -216,11 +246,17 @@ pub struct Replica<'a> {
     host_blocks_used: u32,
     handover: Handover,
     flow: Flow,
+    /// Only where replicas lend each other blocks.
+    loans: Option<Box<Loans>>,
+    /// Sequences that were computed elsewhere and have given no token yet, with their epochs.
+    firsts: Vec<(u32, u32)>,
     going: Option<Going>,
     composed: Composed,
     /// What was counted.
     pub counts: Counts,
     outstanding: u32,
+    /// Blocks of their prompts, together.
+    outstanding_blocks: u64,
     outstanding_since: u64,
 }
 
@@ -243,8 +279,12 @@ pub struct Counts {
     pub n_verified: u64,
     /// Tokens that they gave.
     pub verified_tokens: u64,
+    /// Chunks of prompts computed.
+    pub n_chunks: u64,
     /// Ticks with an iteration under way.
     pub busy_ticks: u64,
+    /// Ticks that a stage computed, on average over stages; only where there are several.
+    pub stage_ticks: u64,
     /// Requests in the system, integrated over ticks.
     pub request_ticks: u128,
 }
@@ -261,6 +301,7 @@ impl<'a> Replica<'a> {
         Self {
             engine,
             requests,
+            model: 0,
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
             waiting: VecDeque::new(),
             slots: Vec::new(),
@@ -279,10 +320,13 @@ impl<'a> Replica<'a> {
             host_blocks_used: 0,
             handover: Handover::default(),
             flow: Flow::default(),
+            loans: None,
+            firsts: Vec::new(),
             going: None,
             composed: Composed::default(),
             counts: Counts::default(),
             outstanding: 0,
+            outstanding_blocks: 0,
             outstanding_since: 0,
         }
     }
@@ -291,6 +335,29 @@ impl<'a> Replica<'a> {
     #[must_use]
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
+    }
+
+    /// Blocks of the prompts that are here and not finished, and of others' requests.
+    #[must_use]
+    pub fn outstanding_blocks(&self) -> u64 {
+        self.outstanding_blocks + u64::from(self.pool.lent())
+    }
+
+    /// A request is here from now on.
+    fn count_in(&mut self, request: u32, now: u64) {
+        self.count_time(now);
+        self.outstanding += 1;
+        self.outstanding_blocks += self.prompt_blocks(request);
+    }
+
+    /// A request is here no more; time was counted.
+    fn count_out(&mut self, request: u32) {
+        self.outstanding -= 1;
+        self.outstanding_blocks -= self.prompt_blocks(request);
+    }
+
+    fn prompt_blocks(&self, request: u32) -> u64 {
+        u64::from(self.blocks_of(self.requests.list[request as usize].prompt))
     }
 
     /// Limits of the engine.
@@ -324,9 +391,16 @@ impl<'a> Replica<'a> {
         self.tokens_max().saturating_sub(taken)
     }
 
-    /// Tokens of one prompt in an iteration: it stays on one rank of data-parallel attention.
-    const fn chunk_max(&self) -> u32 {
-        self.engine.limits.tokens_max.saturating_mul(self.engine.table.lanes().stages)
+    /// Tokens of one prompt in an iteration after `past` tokens: it stays on one rank of data-parallel attention, and has a chunk in each
+    /// micro-batch.
+    fn chunk_max(&self, past: u32) -> u32 {
+        let (table, tokens_max) = (&self.engine.table, self.engine.limits.tokens_max);
+        let stages = table.lanes().stages;
+        if table.chunking().is_none() {
+            return tokens_max.saturating_mul(stages);
+        }
+        (0..stages)
+            .fold(0, |taken: u32, _| taken.saturating_add(table.chunk_max(past.saturating_add(taken)).min(tokens_max)))
     }
 
     /// Sequences that run at once, over all ranks.
@@ -353,9 +427,30 @@ impl<'a> Replica<'a> {
         self.pool.cached(self.requests.prefix(request)) * self.pool.prefix_tokens()
     }
 
+    /// Gives the replica its model.
+    #[must_use]
+    pub fn with_model(self, model: u32) -> Self {
+        Self { model, ..self }
+    }
+
+    /// Whether it serves the model that a request asks for.
+    #[must_use]
+    pub fn serves(&self, request: u32) -> bool {
+        self.requests.model_of(request as usize) == self.model
+    }
+
     /// Whether a request could ever run here.
     #[must_use]
     pub fn can_hold(&self, request: u32) -> bool {
+        self.can_hold_with(request, self.borrowable())
+    }
+
+    /// Whether a request could ever run here, where others lend so many blocks.
+    #[must_use]
+    pub fn can_hold_with(&self, request: u32, borrowed: u32) -> bool {
+        if !self.serves(request) {
+            return false;
+        }
         let request = &self.requests.list[request as usize];
         let limits = self.limits();
         let tokens = u64::from(request.prompt) + u64::from(request.output);
@@ -363,7 +458,7 @@ impl<'a> Replica<'a> {
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens));
         let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
         tokens <= u64::from(limits.context_max)
-            && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks)
+            && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
             && fits_step
     }
 
@@ -406,7 +501,7 @@ impl<'a> Replica<'a> {
         while left > 0 && index < self.prefilling.len() {
             let id = self.prefilling[index];
             let slot = self.slots[id as usize];
-            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max());
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
             let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
             let mut is_there = true;
             while is_there && !self.pool.take(missing) {
@@ -435,19 +530,15 @@ impl<'a> Replica<'a> {
                 let id = *id;
                 self.swap_in(composed, id)
             }
+            // Whoever was computed elsewhere has joined as far as there is room.
+            Some(_) if self.role() == Role::Outputs => false,
             Some(&head) => self.admit_prompt(composed, head, budget, reserve, cut),
         }
     }
 
-    fn admit_prompt(
-        &mut self,
-        composed: &mut Composed,
-        head: Waiting,
-        budget: u32,
-        reserve: Reserve,
-        cut: Cut,
-    ) -> bool {
-        let (request, generated, target, shift) = match head {
+    /// What whoever waits would take of blocks and of an iteration.
+    fn claim(&self, waiting: Waiting, budget: u32, reserve: Reserve) -> Claim<'a> {
+        let (request, generated, target, shift) = match waiting {
             Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
             Waiting::Again(id) => {
                 let slot = &self.slots[id as usize];
@@ -461,33 +552,57 @@ impl<'a> Replica<'a> {
         let shared = self.pool.cached(ids);
         let cached_tokens = shared * self.pool.prefix_tokens();
         let rest = target - cached_tokens;
-        if cut == Cut::Never && rest > budget {
-            return false;
-        }
-        let tokens = rest.min(budget).min(self.chunk_max());
-        let covered = if reserve == Reserve::Whole { target } else { cached_tokens + tokens };
+        let is_here = self.role() != Role::Outputs;
+        let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
+        let is_whole = !is_here || reserve == Reserve::Whole || self.is_long(target);
+        let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
+        let held = &ids[..shared as usize];
+        Claim { request, generated, target, shift, held, rest, tokens, blocks, is_whole }
+    }
+
+    /// Takes the blocks of whoever waits longest and gives it a slot; false, and nothing taken, when it has to wait on.
+    fn take_in(&mut self, head: Waiting, claim: &Claim<'_>) -> Option<u32> {
         // An idle replica has to start with someone.
-        let spare = if reserve == Reserve::Whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
-        self.pool.hold(&ids[..shared as usize]);
-        if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
-            self.pool.let_go(&ids[..shared as usize]);
-            return false;
+        let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        self.pool.hold(claim.held);
+        if self.pool.available() < claim.blocks + spare || !self.pool.take(claim.blocks) {
+            self.pool.let_go(claim.held);
+            return None;
         }
         self.waiting.pop_front();
         let id = match head {
             Waiting::New(_) => self.free_slot(),
             Waiting::Again(id) => id,
         };
+        let Claim { request, generated, target, shift, blocks, .. } = *claim;
         let epoch = self.slots[id as usize].epoch;
-        let (computed, phase) = (cached_tokens, Phase::Prefill);
+        let (computed, phase) = (target - claim.rest, Phase::Prefill);
+        let shared = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
         self.slots[id as usize] =
             Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, shift };
-        self.counts.cached_tokens += u64::from(cached_tokens);
+        self.take_up(request, id);
+        Some(id)
+    }
+
+    fn admit_prompt(
+        &mut self,
+        composed: &mut Composed,
+        head: Waiting,
+        budget: u32,
+        reserve: Reserve,
+        cut: Cut,
+    ) -> bool {
+        let claim = self.claim(head, budget, reserve);
+        if cut == Cut::Never && claim.rest > budget {
+            return false;
+        }
+        let Some(id) = self.take_in(head, &claim) else { return false };
+        self.counts.cached_tokens += u64::from(claim.target - claim.rest);
         self.prefilling.push_back(id);
         self.remember(id);
-        composed.chunks.push((id, tokens));
-        composed.n_chunk_tokens += tokens;
+        composed.chunks.push((id, claim.tokens));
+        composed.n_chunk_tokens += claim.tokens;
         true
     }
 
@@ -560,13 +675,28 @@ impl<'a> Replica<'a> {
             self.context -= u64::from(slot.target + self.engine.table.tokens_per_sequence());
             return (slot.target, slot.blocks);
         }
-        let decoded = u32::try_from(self.step - slot.joined_step).expect("outputs stay below 2^32 tokens");
-        let tokens = slot.target + decoded;
+        let tokens = self.cached_of(&slot);
         let phase = self.phase_at(self.step, tokens);
         self.phases[phase] -= 1;
         self.context -= u64::from(tokens) + 1;
         let next = u32::from(is_in_step && phase == self.phase_of(self.step));
-        (tokens, self.blocks_of(tokens) - slot.shared * self.pool.blocks_per_prefix() + next)
+        (tokens, self.own_blocks(&slot) + next)
+    }
+
+    /// Cached tokens of a decoding sequence.
+    fn cached_of(&self, slot: &Slot) -> u32 {
+        if self.engine.table.acceptance().is_some() {
+            return slot.target;
+        }
+        slot.target + u32::try_from(self.step - slot.joined_step).expect("outputs stay below 2^32 tokens")
+    }
+
+    /// Blocks of a decoding sequence's own, but for that of an iteration under way.
+    fn own_blocks(&self, slot: &Slot) -> u32 {
+        if self.engine.table.acceptance().is_some() {
+            return slot.blocks;
+        }
+        self.blocks_of(self.cached_of(slot)) - slot.shared * self.pool.blocks_per_prefix()
     }
 }
 

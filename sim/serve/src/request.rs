@@ -42,6 +42,10 @@ pub struct Requests {
     pub n_prefix_ids: u32,
     /// Tokens that one prefix identity stands for; 0 where nothing is shared.
     pub prefix_tokens: u32,
+    /// Stream that each request belongs to; empty where there is one.
+    pub streams: Vec<u32>,
+    /// Model that every stream asks for; empty where all ask for the same.
+    pub models: Vec<u32>,
 }
 
 impl Requests {
@@ -50,6 +54,50 @@ impl Requests {
     pub fn of(mut list: Vec<Request>) -> Self {
         list.sort_by_key(|request| request.arrival);
         Self { list, ..Self::default() }
+    }
+
+    /// Several streams in order of arrival, equal arrivals in order of the streams. What one stream shares, no other does.
+    ///
+    /// # Panics
+    /// When prefix identities of two streams stand for different numbers of tokens.
+    #[must_use]
+    pub fn merged(streams: Vec<Self>) -> Self {
+        let mut all: Vec<(u32, Request)> = Vec::new();
+        let mut merged = Self::default();
+        for (stream, part) in (0..).zip(streams) {
+            let ids_before = u32::try_from(merged.prefix_ids.len()).expect("fewer than 2^32 identities");
+            let moved = |request: Request| Request { prefix_first: request.prefix_first + ids_before, ..request };
+            all.extend(part.list.into_iter().map(|request| (stream, moved(request))));
+            merged.prefix_ids.extend(part.prefix_ids.iter().map(|id| id + merged.n_prefix_ids));
+            merged.n_prefix_ids += part.n_prefix_ids;
+            if part.prefix_tokens > 0 {
+                assert!([0, part.prefix_tokens].contains(&merged.prefix_tokens), "one size of a shared prefix");
+                merged.prefix_tokens = part.prefix_tokens;
+            }
+        }
+        all.sort_by_key(|(_, request)| request.arrival);
+        (merged.streams, merged.list) = all.into_iter().unzip();
+        merged
+    }
+
+    /// Stream of a request, by its position.
+    #[must_use]
+    pub fn stream_of(&self, index: usize) -> u32 {
+        self.streams.get(index).copied().unwrap_or(0)
+    }
+
+    /// Model that a request asks for, by the request's position.
+    #[must_use]
+    pub fn model_of(&self, index: usize) -> u32 {
+        self.models.get(self.stream_of(index) as usize).copied().unwrap_or(0)
+    }
+
+    /// The requests of some streams.
+    #[must_use]
+    pub fn of_streams(&self, is_kept: &dyn Fn(u32) -> bool) -> Self {
+        let kept = (0..self.list.len()).filter(|&index| is_kept(self.stream_of(index)));
+        let (list, streams) = kept.map(|index| (self.list[index], self.stream_of(index))).unzip();
+        Self { list, streams, ..self.clone() }
     }
 
     /// Prefix identities of a request, from the first token on.
@@ -81,6 +129,7 @@ impl Requests {
     /// The requests that arrive from `start` on and before `end`, with arrivals counted from `start`.
     #[must_use]
     pub fn window(mut self, start: Time, end: Time) -> Self {
+        assert!(self.streams.is_empty(), "a window is cut before streams come together");
         self.list.retain(|request| (start..end).contains(&request.arrival));
         for request in &mut self.list {
             request.arrival = Time::ZERO + (request.arrival - start);
@@ -98,5 +147,24 @@ mod tests {
         let at = |s: u64| Request::new(Time::from_ns(s), 1, 1);
         let requests = Requests::of(vec![at(30), at(10), at(20), at(40)]).window(Time::from_ns(20), Time::from_ns(40));
         assert_eq!(requests.list, [at(0), at(10)]);
+    }
+
+    #[test]
+    fn streams_come_together_in_order_of_arrival_and_part_again() {
+        let at = |ns: u64, prompt: u32| Request::new(Time::from_ns(ns), prompt, 1);
+        let shared = Requests {
+            list: vec![Request { prefix_first: 1, prefix_count: 1, ..at(20, 2) }],
+            prefix_ids: vec![0, 4],
+            n_prefix_ids: 5,
+            prefix_tokens: 16,
+            ..Requests::default()
+        };
+        let merged = Requests::merged(vec![Requests::of(vec![at(10, 1), at(20, 1)]), shared.clone(), shared]);
+        assert_eq!(merged.list.iter().map(|request| request.prompt).collect::<Vec<_>>(), [1, 1, 2, 2]);
+        assert_eq!(merged.streams, [0, 0, 1, 2]);
+        let prefixes = merged.list.iter().map(|request| merged.prefix(request).to_vec()).collect::<Vec<_>>();
+        assert_eq!(prefixes, [vec![], vec![], vec![4], vec![9]], "what one stream shares, no other does");
+        let kept = merged.of_streams(&|stream| stream == 2);
+        assert_eq!((kept.len(), kept.stream_of(0), kept.prefix(&kept.list[0])), (1, 2, &[9][..]));
     }
 }

@@ -5,6 +5,7 @@
 
 mod interleaved;
 mod least_loaded;
+mod least_memory;
 mod plan_weights;
 mod power_of_two;
 mod prefix_aware;
@@ -72,13 +73,18 @@ pub struct RouterKind {
 }
 
 /// Every routing policy.
-pub static ROUTERS: [RouterKind; 7] = [
+pub static ROUTERS: [RouterKind; 8] = [
     RouterKind { name: "round-robin", about: "replicas in turn", make: |_| Box::<round_robin::RoundRobin>::default() },
     RouterKind { name: "random", about: "any replica, evenly", make: |seed| Box::new(random::Random::new(seed)) },
     RouterKind {
         name: "least-loaded",
         about: "fewest requests waiting or running",
         make: |_| Box::new(least_loaded::LeastLoaded),
+    },
+    RouterKind {
+        name: "least-memory",
+        about: "fewest blocks of prompts waiting or running, and of what it lends",
+        make: |_| Box::new(least_memory::LeastMemory),
     },
     RouterKind {
         name: "power-of-two",

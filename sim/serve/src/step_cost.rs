@@ -14,17 +14,18 @@ mod replica_config;
 pub mod stages;
 mod writer;
 
-pub use replica_config::ReplicaConfig;
+pub use replica_config::{PromptKernel, ReplicaConfig};
 
 use hw::{Seconds, Span, Time};
 
 use crate::decode_attention::DecodeTicks;
 use crate::host::Host;
+use crate::prefill::chunks::{ChunkLaw, Chunking};
 use crate::speculation::{Acceptance, Speculation};
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use lanes::Lanes;
-use prefill::PrefillTable;
+use prefill::{Prefill, Rates};
 use stages::{Passage, StageLaw, Stages};
 use writer::Writer;
 
@@ -55,11 +56,13 @@ pub struct StepTable {
     head: Vec<u64>,
     /// Decode attention of all layers.
     decode: DecodeTicks,
-    prefill: PrefillTable,
+    prefill: Prefill,
     host: Host,
     lanes: Lanes,
     /// Tokens of a batch.
     tokens_max: u32,
+    /// How prompts are cut, where not by the room of an iteration alone.
+    chunking: Option<Chunking>,
     drafting: Option<Drafting>,
     /// The draft model's own table, where there is one.
     draft: Option<Box<Self>>,
@@ -89,6 +92,15 @@ pub struct Law {
     pub least: u64,
 }
 
+/// How long an iteration takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Round {
+    /// Ticks until the next one may start.
+    pub ticks: u64,
+    /// Ticks that a stage computes in it, on average over stages.
+    pub stage_ticks: u64,
+}
+
 /// One chunk of a prompt in an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunk {
@@ -113,25 +125,50 @@ pub struct StepLoad {
     pub n_sampled: u32,
 }
 
+impl StepLoad {
+    /// Whether the next iteration needs what this one gives: a token that somebody decodes next.
+    const fn waits(&self) -> bool {
+        self.n_decode > 0 || self.n_sampled > 0
+    }
+}
+
+impl Round {
+    /// Micro-batches that take so many ticks through all stages, one behind the other. Who waits for the tokens waits for the largest one.
+    /// Chunks of prompts that go on wait for nothing but the stage before them, so they follow each other stage by stage.
+    fn of(batches: &[u64], stages: u32, waits: bool) -> Self {
+        let stage_ticks = batches.iter().sum::<u64>() / u64::from(stages);
+        let ticks = if waits { batches.iter().copied().max().unwrap_or(0) } else { stage_ticks };
+        Self { ticks, stage_ticks }
+    }
+
+    /// So many ticks more, of which a stage computes `share`, a part of a whole.
+    const fn and(self, ticks: u64, (part, whole): (u64, u64)) -> Self {
+        Self { ticks: self.ticks + ticks, stage_ticks: self.stage_ticks + ticks * part / whole }
+    }
+}
+
 impl StepTable {
     /// Tabulates a deployment for batches of at most so many tokens and sampled tokens, at one end of the cost model's interval
     /// or as expected.
     #[must_use]
     pub fn new(deployment: &ReplicaConfig<'_>, sizes_max: (u32, u32), cost: &dyn CostModel, case: Case) -> Self {
         let (tokens_max, sampled_max) = sizes_max;
-        let writer = Writer::new(deployment, cost, case);
+        let kernels = deployment.kernels(cost);
+        let writer = Writer::new(deployment, kernels.as_ref(), case);
         let sampled = sampled_max.min(tokens_max).max(1) as usize;
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
         let head = filled(sampled, |n| writer.head(n));
-        let prefill = PrefillTable::new(tokens_max, |chunk| writer.prefill(chunk));
+        // Time per pair falls with the keys where attention is sparse, time per token does not bend.
+        let rates = if deployment.prompt_attention.sparse.is_some() { Rates::PerToken } else { Rates::PerPair };
+        let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
         let decode = DecodeTicks::new(deployment, cost, case);
         let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);
         let host = Host::new(deployment.engine_loop, per_step, per_sequence, deployment.detokenize_per_sequence);
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
-        let (drafting, stages) = (None, None);
-        Self { tokens, head, decode, prefill, host, lanes, tokens_max, drafting, draft, stages, source }
+        let (chunking, drafting, stages) = (None, None, None);
+        Self { tokens, head, decode, prefill, host, lanes, tokens_max, chunking, drafting, draft, stages, source }
     }
 
     /// The same with tokens that are drafted and verified.
@@ -143,6 +180,18 @@ impl StepTable {
             acceptance: Acceptance::new(speculation),
         };
         Self { drafting: Some(drafting), ..self }
+    }
+
+    /// The same with prompts that are cut so.
+    ///
+    /// # Panics
+    /// When a chunk is larger than a batch, or has no token.
+    #[must_use]
+    pub fn chunked(self, chunking: Chunking) -> Self {
+        let Chunking { tokens_max, block, .. } = chunking;
+        assert!((1..=self.tokens_max).contains(&tokens_max), "chunks of {tokens_max} tokens in {}", self.tokens_max);
+        assert!(block > 0, "a block has a token");
+        Self { chunking: Some(chunking), ..self }
     }
 
     /// The same with other host times.
@@ -166,10 +215,11 @@ impl StepTable {
             tokens: (0..=1 << 16).map(|m| step + m * per_token).collect(),
             head: vec![0; 2],
             decode: DecodeTicks { alone: decode, mixed: decode, source: Source::Measured },
-            prefill: PrefillTable::new(1, |_| Seconds::ZERO),
+            prefill: Prefill::NONE,
             host: Host::default(),
             lanes: Lanes::ONE,
             tokens_max: 1 << 16,
+            chunking: None,
             drafting: None,
             draft: None,
             stages: None,
@@ -197,6 +247,21 @@ impl StepTable {
     /// Where stages are alike.
     pub fn stage_steps<'s>(&'s self, chunks: impl Iterator<Item = Chunk>) -> impl Iterator<Item = (u64, u64)> + 's {
         self.stages.as_ref().expect("stages with times of their own").steps(chunks)
+    }
+
+    /// Chunks take what a law says on each of so many stages, in batches of at most so many tokens; tokens that are decoded take what a chunk
+    /// takes but for its attention.
+    #[must_use]
+    pub fn of_chunks(law: &ChunkLaw, stages: u32, tokens_max: u32) -> Self {
+        let whole = f64::from(stages);
+        let tokens = (1..=tokens_max).map(|m| ticks_of(law.linear(m) * whole));
+        Self {
+            tokens: std::iter::once(0).chain(tokens).collect(),
+            prefill: Prefill::Law { law: *law, stages },
+            lanes: Lanes { stages, ranks: 1 },
+            tokens_max,
+            ..Self::constant(Seconds::ZERO)
+        }
     }
 
     /// The same in several lanes of so many tokens each, without hand-offs.
@@ -232,10 +297,16 @@ impl StepTable {
     /// Ticks of an iteration.
     #[must_use]
     pub fn step(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
-        let rate = self.rate_in(load.n_decode, load.n_chunks);
-        let device = self.device(load, chunks) + rate * load.context;
+        self.round(load, chunks).ticks
+    }
+
+    /// An iteration with its stages.
+    #[must_use]
+    pub fn round(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Round {
+        let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
+        let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
-        (device + added).max(least)
+        Round { ticks: (device.ticks + added).max(least), ..device }
     }
 
     /// Law of iterations that only decode.
@@ -243,7 +314,31 @@ impl StepTable {
     pub fn law(&self, n_decode: u32) -> Law {
         let load = StepLoad { n_decode, n_sampled: n_decode, ..StepLoad::default() };
         let (added, least) = self.around(&load);
-        Law { fixed: self.device(&load, std::iter::empty()) + added, rate: self.rate(n_decode), least }
+        Law { fixed: self.device(&load, std::iter::empty()).ticks + added, rate: self.rate(n_decode), least }
+    }
+
+    /// Tokens of a prompt's next chunk after `past` tokens in one micro-batch; all that there is room for where prompts are not cut besides.
+    #[must_use]
+    pub fn chunk_max(&self, past: u32) -> u32 {
+        self.chunking.map_or(u32::MAX, |chunking| chunking.size(past, |past, new| self.chunk_ticks(past, new)))
+    }
+
+    /// How prompts are cut, where not by the room of an iteration alone.
+    #[must_use]
+    pub const fn chunking(&self) -> Option<&Chunking> {
+        self.chunking.as_ref()
+    }
+
+    /// Sizes of the chunks of a prompt that is alone, where prompts are cut.
+    #[must_use]
+    pub fn chunks_of(&self, prompt: u32) -> Option<Vec<u32>> {
+        let chunking = self.chunking?;
+        Some(chunking.of_prompt(prompt, |past, new| self.chunk_ticks(past, new)))
+    }
+
+    /// Ticks of a chunk by itself through all stages.
+    fn chunk_ticks(&self, past: u32, new: u32) -> u64 {
+        self.tokens_at(u64::from(new)) + self.prefill.ticks(Chunk { past, new })
     }
 
     /// Ticks per key that decoding sequences attend to; the largest lane holds its share of all keys.
@@ -274,10 +369,11 @@ impl StepTable {
         self.host.added_and_least(u64::from(self.lanes.largest(n)), u64::from(self.lanes.in_flight(n)))
     }
 
-    /// Ticks of the device but for cached tokens of decoding sequences: those of the largest batch.
-    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> u64 {
+    /// The device but for cached tokens of decoding sequences: ticks of the largest batch.
+    fn device(&self, load: &StepLoad, chunks: impl Iterator<Item = Chunk>) -> Round {
         if let Some(stages) = &self.stages {
-            return stages.round(load, chunks, self.tokens_max);
+            let ticks = stages.round(load, chunks, self.tokens_max);
+            return Round { ticks, stage_ticks: ticks };
         }
         let per_sequence = u64::from(self.tokens_per_sequence());
         let n_decode = self.lanes.largest(load.n_decode);
@@ -285,21 +381,31 @@ impl StepTable {
         let sampled = u64::from(self.lanes.largest(load.n_sampled)) + u64::from(n_decode) * (per_sequence - 1);
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
-        let drafts = self.drafts(n_decode, load.n_chunk_tokens);
+        // So it has the drafts of every micro-batch, as the head's tokens are there.
+        let drafts = u64::from(self.lanes.in_flight(load.n_decode).max(1)) * self.drafts(n_decode, load.n_chunk_tokens);
         let rest = head + self.decode_fixed(n_decode, load.n_chunks) + drafts;
         if self.lanes == Lanes::ONE {
             let prefill: u64 = chunks.map(|chunk| self.prefill.ticks(chunk)).sum();
-            return self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
+            let ticks = self.tokens_at(decode_tokens + u64::from(load.n_chunk_tokens)) + prefill + rest;
+            return Round { ticks, stage_ticks: ticks };
         }
+        let batches = self.micro_batches(decode_tokens, chunks);
+        let round = Round::of(&batches, self.lanes.stages, load.waits());
+        round.and(rest, self.lanes.share(load.n_decode.max(load.n_sampled)))
+    }
+
+    /// Ticks of every micro-batch of a round through all stages, with so many decoding tokens in each; the slowest rank of each counts.
+    fn micro_batches(&self, decode_tokens: u64, chunks: impl Iterator<Item = Chunk>) -> Vec<u64> {
         let room = u64::from(self.tokens_max).saturating_sub(decode_tokens);
-        let parts = self.lanes.spread(chunks, u32::try_from(room).expect("at most the tokens of a batch"));
+        let room = u32::try_from(room).expect("at most the tokens of a batch");
+        let parts = self.lanes.spread(chunks, room, |past| self.chunk_max(past));
+        let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<u64>();
         let micro_batch = |index: usize| {
             let tokens = parts.iter().map(|rank| u64::from(rank[index].n_tokens)).max().unwrap_or(0);
-            let prefill = |part: &lanes::Part| part.chunks.iter().map(|chunk| self.prefill.ticks(*chunk)).sum::<u64>();
             let prefill = parts.iter().map(|rank| prefill(&rank[index])).max().unwrap_or(0);
-            self.tokens_at(decode_tokens + tokens) + prefill
+            if decode_tokens + tokens == 0 { 0 } else { self.tokens_at(decode_tokens + tokens) + prefill }
         };
-        (0..self.lanes.stages as usize).map(micro_batch).max().unwrap_or(0) + rest
+        (0..self.lanes.stages as usize).map(micro_batch).collect()
     }
 
     /// Ticks of drafting for the decoding sequences of a batch, and of the draft model's pass over chunks.

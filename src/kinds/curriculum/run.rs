@@ -11,7 +11,8 @@ use engine::cost::Source;
 use engine::play::Case;
 use hw::Seconds;
 use planner::curriculum::{Best, Choice, Costs, Plan, Question, best};
-use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use planner::{Aim, Bound, Decision, Status};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::capacity;
 use serve::step_cost::ReplicaConfig;
 use train::Problem;
@@ -140,21 +141,12 @@ fn priced(
     Ok(Priced { costs, source: classified.source.max(tuning.source(cost)), outside_ratio, words })
 }
 
-/// A plan with what holds it back and what else is possible.
-struct Judged {
-    plan: Plan,
-    /// No recipe masters more facts: within the budget for the planned one, without one for others.
-    bound: f64,
-    status: &'static str,
-    binding: String,
-    notes: Vec<String>,
-}
-
-fn judged(scenario: &Curriculum, choice: &CurriculumChoice, question: &Question<'_>) -> Judged {
+/// A plan with what holds it back and what else is possible. The bound is within the budget for the planned one, without one for others.
+fn judged(scenario: &Curriculum, choice: &CurriculumChoice, question: &Question<'_>) -> Decision<Plan> {
     let Some(recipe) = choice.recipe() else {
         let found = best(question, &scenario.search);
-        let (bound, binding, notes) = (found.best.mastered(), found.binding.clone(), notes(&found));
-        return Judged { plan: found.best, bound, status: "optimal", binding, notes };
+        let notes = notes(&found);
+        return found.best.said(notes, BTreeMap::new());
     };
     let mut replay_ratios = scenario.search.replay_ratios.clone();
     replay_ratios.push(choice.replay_ratio);
@@ -167,12 +159,14 @@ fn judged(scenario: &Curriculum, choice: &CurriculumChoice, question: &Question<
         notes.push(format!("takes {needed:.2} h of a budget of {budget:.2} h"));
     }
     let bound = found.unlimited.mastered().max(plan.mastered());
-    let binding = if bound > plan.mastered() {
+    let limit = if bound > plan.mastered() {
         format!("limited by the policy: {} masters most", found.unlimited.recipe.words())
     } else {
         "no other recipe masters more".to_owned()
     };
-    Judged { plan, bound, status: "heuristic", binding, notes }
+    let mastered = plan.mastered();
+    let decision = Decision::new(plan, Aim::Facts, mastered).bounded(Some(Bound::plain(bound)), Status::Heuristic);
+    decision.limited(limit).said(notes, BTreeMap::new())
 }
 
 /// What the search saw.
@@ -181,10 +175,10 @@ fn notes(found: &Best) -> Vec<String> {
         "best of {} recipes within the budget, {} take longer; all were tried, so the bound is the answer",
         found.n_within, found.n_beyond
     )];
-    if let Some(other) = &found.runner_up {
+    if let Some(other) = found.best.runner_up().map(|other| &other.plan) {
         notes.push(format!(
             "runner-up, {:.1} facts fewer in {:.2} h: {}",
-            found.best.mastered() - other.mastered(),
+            found.best.plan.mastered() - other.mastered(),
             other.total_s() / HOUR_S,
             other.recipe.words()
         ));
@@ -211,7 +205,7 @@ fn row(scenario: &Curriculum, name: &str, choice: &CurriculumChoice) -> (PolicyR
     metrics.insert("outside_hull_ratio".to_owned(), expected.outside_ratio * ratio(plan.training_s, plan.total_s()));
     let ends = [&low, &high].map(|end| Question { costs: end.costs, ..question }.plan(plan.recipe));
     let interval = interval(plan, &ends);
-    let why = format!("{}; {}; {}", plan.recipe.words(), dominant(plan), judged.binding);
+    let why = format!("{}; {}; {}", plan.recipe.words(), dominant(plan), judged.limit);
     let planner = facts(&judged, &question, expected.words);
     let measured = Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 };
     let row = PolicyResult { status: "ok".to_owned(), why, metrics, interval, planner: Some(planner), measured, ..row };
@@ -289,7 +283,7 @@ fn interval(plan: &Plan, [low, high]: &[Plan; 2]) -> BTreeMap<String, [f64; 2]> 
     found
 }
 
-fn facts(judged: &Judged, question: &Question<'_>, words: [String; 2]) -> PlannerFacts {
+fn facts(judged: &Decision<Plan>, question: &Question<'_>, words: [String; 2]) -> PlannerFacts {
     let (plan, objective) = (&judged.plan, judged.plan.mastered());
     let mut figures = BTreeMap::new();
     if let TrainingSet::Kept { replay_ratio, .. } = plan.recipe.later {
@@ -323,10 +317,10 @@ fn facts(judged: &Judged, question: &Question<'_>, words: [String; 2]) -> Planne
     let notes = judged.notes.iter().cloned().chain([passes, stopping]).chain(words);
     PlannerFacts {
         objective: Some(objective),
-        aim: Aim::Facts,
-        bound: Some(judged.bound),
-        gap_ratio: (objective > 0.0).then(|| ((judged.bound - objective) / objective).max(0.0)),
-        status: judged.status.to_owned(),
+        aim: reports::Aim::Facts,
+        bound: judged.bound(),
+        gap_ratio: judged.gap(),
+        status: judged.status.name().to_owned(),
         notes: notes.collect(),
         figures,
     }

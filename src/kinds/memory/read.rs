@@ -16,10 +16,9 @@ use train::tensor_graph::symbolic::Symbol;
 use train::tensor_graph::transformer::training_step;
 
 use crate::diagnostic::{Code, Finding, Source};
-use crate::kinds::sparse_decode::read::counts;
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
-use crate::scenario::reader::{Reader, Section};
+use crate::scenario::reader::{Reader, Section, counts};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
+use planner::train::rematerialisation::Compiled;
 use planner::train::rematerialisation::batches::{Batch, Batches, Compiler};
-use planner::train::rematerialisation::{Choice, Compiled};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 use train::tensor_graph::{OperationId, TensorGraph};
@@ -109,7 +109,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
     let largest = batches.largest();
     let misses = batches.misses();
     let n_misses = misses.len();
-    let worst = misses.into_iter().max_by_key(|batch| batch.choice.residual_bytes);
+    let worst = misses.into_iter().max_by_key(|batch| batch.choice.plan.residual_bytes);
     let shown = |batch: &Batch| format!("{size} sequences of {} tokens", batch.sequence);
     let (status, why) = match worst {
         Some(batch) => {
@@ -117,9 +117,9 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
                 "{n_misses} of {} batches do not fit: {} need {:.2} GiB, {:.2} GiB more than there are, while `{}` runs",
                 batches.all.len(),
                 shown(batch),
-                gib(batch.choice.way.played.peak_bytes),
-                gib(batch.choice.residual_bytes),
-                operation(&scenario.steps.graph, batch.choice.way.played.peak_at)
+                gib(batch.choice.plan.played.peak_bytes),
+                gib(batch.choice.plan.residual_bytes),
+                operation(&scenario.steps.graph, batch.choice.plan.played.peak_at)
             );
             ("oom", why)
         }
@@ -127,9 +127,9 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
             let why = format!(
                 "the highest peak: {} need {:.2} GiB of {:.2} while `{}` runs",
                 shown(largest),
-                gib(largest.choice.way.played.peak_bytes),
+                gib(largest.choice.plan.played.peak_bytes),
                 gib(batches.limit),
-                operation(&scenario.steps.graph, largest.choice.way.played.peak_at)
+                operation(&scenario.steps.graph, largest.choice.plan.played.peak_at)
             );
             ("ok", why)
         }
@@ -150,7 +150,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
 fn facts(scenario: &MemoryScenario, choice: &Compiler, batches: &Batches) -> PlannerFacts {
     let largest = batches.largest();
     let (objective, bound, aim) = if choice.manager.is_none() {
-        (largest.choice.way.played.peak_bytes, largest.order_bound_bytes, Aim::Bytes)
+        (largest.choice.plan.played.peak_bytes, largest.order_bound_bytes, Aim::Bytes)
     } else {
         (batches.mean_ns(&scenario.steps), batches.mean_undisturbed_ns(), Aim::Seconds)
     };
@@ -200,9 +200,9 @@ fn eviction_notes(scenario: &MemoryScenario, choice: &Compiler, batches: &Batche
         program.candidates.len(),
         program.n_checks()
     )];
-    let costly = batches.all.iter().max_by_key(|batch| (batch.choice.way.again_ns, batch.sequence));
-    if let Some(batch) = costly.filter(|batch| batch.choice.way.played.n_evictions > 0) {
-        let way = &batch.choice.way;
+    let costly = batches.all.iter().max_by_key(|batch| (batch.choice.plan.again_ns, batch.sequence));
+    if let Some(batch) = costly.filter(|batch| batch.choice.plan.played.n_evictions > 0) {
+        let way = &batch.choice.plan;
         let rule = train::tensor_graph::play::Eviction::WORDS.iter().find(|(_, rule)| *rule == way.rule);
         notes.push(format!(
             "most recompute at {} tokens: {} evictions of {:.2} GiB in all, {:.3} ms again (rule {}, played at {:.2} GiB)",
@@ -213,7 +213,7 @@ fn eviction_notes(scenario: &MemoryScenario, choice: &Compiler, batches: &Batche
             rule.map_or("", |(word, _)| word),
             gib(way.limit.min(batches.limit))
         ));
-        notes.push(match &batch.choice.runner_up {
+        notes.push(match batch.choice.runner_up().map(|other| &other.plan) {
             Some(other) => format!(
                 "runner-up: {} evictions, {:.3} ms again",
                 other.played.n_evictions,
@@ -221,10 +221,10 @@ fn eviction_notes(scenario: &MemoryScenario, choice: &Compiler, batches: &Batche
             ),
             None => "runner-up: no other way that was tried fits".to_owned(),
         });
-        if batch.choice.residual_bytes == 0 {
+        if batch.choice.plan.residual_bytes == 0 {
             notes.push(format!(
                 "memory binds in {} of {} batches, in which something is evicted",
-                batches.all.iter().filter(|batch| batch.choice.way.played.n_evictions > 0).count(),
+                batches.all.iter().filter(|batch| batch.choice.plan.played.n_evictions > 0).count(),
                 batches.all.len()
             ));
         }
@@ -279,14 +279,14 @@ fn planned(scenario: &MemoryScenario, name: &str, choice: &Compiler) -> Planned 
 }
 
 fn shape(batch: &Batch, tensor: &dyn Fn(&train::tensor_graph::TensorId) -> String) -> serde_json::Value {
-    let Choice { way, residual_bytes, .. } = &batch.choice;
+    let way = &batch.choice.plan;
     let evicted = way.played.events.iter().filter_map(|event| match event {
         train::tensor_graph::play::Event::Evict(id) => Some(tensor(id)),
         _ => None,
     });
     json!({
         "sequence_tokens": batch.sequence, "program": way.program, "evict": evicted.collect::<Vec<_>>(),
-        "peak_memory_bytes": way.played.peak_bytes, "missing_bytes": residual_bytes,
+        "peak_memory_bytes": way.played.peak_bytes, "missing_bytes": way.residual_bytes,
         "recompute_s": hw::Tokens(way.again_ns).as_f64() / 1e9,
     })
 }

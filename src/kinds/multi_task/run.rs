@@ -5,12 +5,14 @@ use std::time::Instant;
 
 use engine::CostModel;
 use engine::play::Case;
-use planner::train::multi_task::bound::{Bound, bound};
+use planner::train::multi_task::bound::bound;
 use planner::train::multi_task::contract::contract;
-use planner::train::multi_task::{Planned as TaskPlan, plan, spindle};
+use planner::train::multi_task::{plan, spindle};
+use planner::{Bound, Decision};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::multi_task::Work;
 use train::multi_task::play::{Played, play};
+use train::multi_task::schedule::Schedule;
 use train::multi_task::schedule::check;
 
 use crate::costs::cost_model;
@@ -109,12 +111,12 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> PolicyResult {
     let begun = Instant::now();
     let planned = plan(work, choice.policy, choice.placement);
     let planner_wall_s = begun.elapsed().as_secs_f64();
-    if let Err(broken) = check(work, &planned.schedule) {
+    if let Err(broken) = check(work, &planned.plan) {
         let why = format!("the plan is no schedule: {broken}");
         return PolicyResult { status: "infeasible".to_owned(), why, ..row };
     }
     let begun = Instant::now();
-    let played = play(work, &planned.schedule, asked.cost.as_ref());
+    let played = play(work, &planned.plan, asked.cost.as_ref());
     let measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
     let facts = Some(facts(asked, work, &planned));
     match played {
@@ -133,7 +135,7 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> PolicyResult {
 
 fn why(asked: &Asked, played: &Played) -> String {
     let percent = |seconds: f64| seconds / played.iteration_s * 100.0;
-    let limit = asked.bound.as_ref().map_or("", |bound| &bound.binding);
+    let limit = asked.bound.as_ref().map_or("", |bound| &bound.limit);
     format!(
         "forward and backward {:.1} %, gradients and optimizer {:.1} %, messages {:.1} %; {limit}",
         percent(played.computation_s),
@@ -142,14 +144,14 @@ fn why(asked: &Asked, played: &Played) -> String {
     )
 }
 
-fn metrics(asked: &Asked, work: &Work, planned: &TaskPlan, played: &Played) -> BTreeMap<String, f64> {
+fn metrics(asked: &Asked, work: &Work, planned: &Decision<Schedule>, played: &Played) -> BTreeMap<String, f64> {
     let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
     let theory_s = spindle::theory_s(work);
     let mut all = vec![
         (COLUMNS[0].0, played.iteration_s),
-        ("planned_s", planned.seconds),
+        ("planned_s", seconds(planned)),
         ("theory_s", theory_s),
-        ("theory_gap_ratio", planned.seconds / theory_s - 1.0),
+        ("theory_gap_ratio", seconds(planned) / theory_s - 1.0),
         ("forward_backward_ratio", played.computation_s / played.iteration_s),
         ("messages_ratio", played.messages_s / played.iteration_s),
         ("sync_ratio", played.sync_s / played.iteration_s),
@@ -157,22 +159,27 @@ fn metrics(asked: &Asked, work: &Work, planned: &TaskPlan, played: &Played) -> B
         ("message_bytes", hw::Bytes(played.message_bytes).as_f64()),
         ("peak_memory_bytes", played.peak_memory.as_f64()),
         ("least_memory_bytes", played.least_memory.as_f64()),
-        ("n_waves", count(planned.schedule.n_waves())),
+        ("n_waves", count(planned.plan.n_waves())),
         ("n_meta_ops", count(work.meta_ops.len())),
     ];
     if let Ok(bound) = &asked.bound {
-        let gap = 1.0 - bound.seconds / played.iteration_s;
-        all.extend([("iteration_time_bound_s", bound.seconds), ("bound_gap_ratio", gap)]);
+        let gap = 1.0 - bound.value / played.iteration_s;
+        all.extend([("iteration_time_bound_s", bound.value), ("bound_gap_ratio", gap)]);
     }
     all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
+/// Planned seconds of forward and backward.
+fn seconds(planned: &Decision<Schedule>) -> f64 {
+    planned.objective().expect("every schedule has a time")
+}
+
 /// The objective is the planned time of forward and backward; no schedule's is below the bound.
-fn facts(asked: &Asked, work: &Work, planned: &TaskPlan) -> PlannerFacts {
+fn facts(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> PlannerFacts {
     let mut notes = planned.notes.clone();
     let known = asked.bound.as_ref().ok();
     match &asked.bound {
-        Ok(bound) => notes.push(bound.binding.clone()),
+        Ok(bound) => notes.push(bound.limit.clone()),
         Err(why) => notes.push(format!("no bound: {why}")),
     }
     let parameters: u64 = work.training.operators.iter().map(|of| of.parameters * u64::from(of.n_layers)).sum();
@@ -184,10 +191,10 @@ fn facts(asked: &Asked, work: &Work, planned: &TaskPlan) -> PlannerFacts {
         figures.insert(format!("optimum_of_level_{number}_s"), spindle::of_level(work, level).seconds);
     }
     PlannerFacts {
-        objective: Some(planned.seconds),
+        objective: Some(seconds(planned)),
         aim: Aim::Seconds,
-        bound: known.map(|bound| bound.seconds),
-        gap_ratio: known.map(|bound| ((planned.seconds - bound.seconds) / planned.seconds).max(0.0)),
+        bound: known.map(|bound| bound.value),
+        gap_ratio: known.map(|bound| ((seconds(planned) - bound.value) / seconds(planned)).max(0.0)),
         status: "heuristic".to_owned(),
         notes,
         figures,
@@ -195,8 +202,8 @@ fn facts(asked: &Asked, work: &Work, planned: &TaskPlan) -> PlannerFacts {
 }
 
 /// Tuples of a plan, each with its devices.
-fn pieces(work: &Work, planned: &TaskPlan) -> serde_json::Value {
-    let pieces = planned.schedule.pieces.iter().map(|piece| {
+fn pieces(work: &Work, planned: &Decision<Schedule>) -> serde_json::Value {
+    let pieces = planned.plan.pieces.iter().map(|piece| {
         let size = work.sizes[piece.meta_op][piece.size];
         serde_json::json!({
             "meta_op": work.meta_ops[piece.meta_op].name,

@@ -1,14 +1,22 @@
 //! Scenarios of `kind = "serving"`: requests, an engine, a fleet and limits, a file per larger section.
 
+mod best;
 mod capacity;
+mod costs;
 pub(crate) mod dynamics;
 mod engine;
 mod fleet;
+mod kernels;
+pub(crate) mod kv;
+mod long;
 mod operation;
 mod policies;
+pub(crate) mod published;
 pub(crate) mod requests;
 pub(crate) mod scaling;
+mod streams;
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use ::engine::Model;
@@ -21,7 +29,7 @@ use serve::metrics::Slo;
 use serve::replica::Limits;
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
-use serve::step_cost::ReplicaConfig;
+use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
 
@@ -29,15 +37,19 @@ use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Reader, Section};
-use crate::scenario::{Head, Overrides, cost, expect, model};
+use crate::scenario::{Head, Overrides, expect};
+pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;
+pub use costs::CostLaw;
+use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 pub use fleet::ServingGroup;
 pub use operation::Operation;
+pub use requests::Stream;
 
-pub(super) const SECTIONS: [&str; 10] =
-    ["model", "cluster", "trace", "engine", "fleet", "slo", "policies", "cost", "expect", "capacity"];
+pub(super) const SECTIONS: [&str; 11] =
+    ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -52,11 +64,28 @@ pub struct ServingChoice {
     pub limits: Limits,
     /// How the engine works besides.
     pub operation: Operation,
+    /// On what terms its replicas lend each other memory.
+    pub kv: kv::KvTerms,
     /// Names of the groups that serve; empty where all do.
     pub groups: Vec<String>,
+    /// Names of the streams that are served; empty where all are.
+    pub streams: Vec<String>,
+    /// What was listed of a choice that is one of several to choose among; `None` for any other.
+    pub candidate: Option<Candidate>,
 }
 
 impl ServingChoice {
+    /// What it has of figures that nobody measured, as sentences.
+    fn free_parameters(&self) -> Vec<String> {
+        self.operation.free_parameters(self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of))
+    }
+
+    /// Whether a stream is served.
+    #[must_use]
+    pub fn takes(&self, stream: &Stream) -> bool {
+        self.streams.is_empty() || self.streams.contains(&stream.name)
+    }
+
     /// Whether a group serves; one without replicas does not.
     fn serves(&self, group: &ServingGroup) -> bool {
         group.n_replicas > 0 && (self.groups.is_empty() || self.groups.contains(&group.name))
@@ -74,8 +103,14 @@ pub struct Serving {
     pub cluster: Cluster,
     /// What arrives.
     pub requests: Requests,
+    /// Streams of requests.
+    pub streams: Vec<Stream>,
     /// Where the requests come from, in words.
     pub source: String,
+    /// From so many prompt tokens on a request counts as long, where some are made long.
+    pub long_from: Option<u32>,
+    /// What `[kv]` says.
+    pub kv: kv::KvTerms,
     /// What `[engine]` says: what holds where groups and choices say nothing else.
     pub engine: EngineSection,
     /// Memory that is not the engine's, where a group says nothing else.
@@ -88,8 +123,12 @@ pub struct Serving {
     pub links: Vec<ServingLink>,
     /// Replicas that are lost at known times.
     pub outages: Vec<ServingOutage>,
-    /// Ways of serving, in order.
+    /// Ways of serving, in order, and those that the best one is chosen among.
     pub choices: Vec<ServingChoice>,
+    /// What is chosen among several ways.
+    pub best: Vec<Best>,
+    /// Names of what is compared, in order.
+    pub names: Vec<String>,
     /// Limits of latency.
     pub slo: Slo,
     /// Requests that arrive before are served and not counted.
@@ -98,6 +137,10 @@ pub struct Serving {
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
+    /// Share of the peak that attention of prompts was calibrated to reach.
+    pub attention_flops_ratio: Option<f64>,
+    /// Where times come from.
+    pub law: CostLaw,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
     /// What `skrull-sim capacity` is asked, where it is.
@@ -156,6 +199,25 @@ impl Serving {
         self.groups.iter().filter(|group| choice.serves(group)).collect()
     }
 
+    /// Requests that a choice serves.
+    #[must_use]
+    pub fn requests_of(&self, choice: &ServingChoice) -> Cow<'_, Requests> {
+        if choice.streams.is_empty() {
+            return Cow::Borrowed(&self.requests);
+        }
+        Cow::Owned(self.requests.of_streams(&|stream| choice.takes(&self.streams[stream as usize])))
+    }
+
+    /// Ways that are compared by themselves.
+    pub fn plain(&self) -> impl Iterator<Item = &ServingChoice> {
+        self.choices.iter().filter(|choice| choice.candidate.is_none())
+    }
+
+    /// Ways that the best one is chosen among.
+    pub fn ways_of<'s>(&'s self, best: &'s Best) -> impl Iterator<Item = &'s ServingChoice> {
+        self.choices.iter().filter(|choice| choice.candidate.as_ref().is_some_and(|found| found.of == best.name))
+    }
+
     /// Shares of the groups that serve under a choice.
     #[must_use]
     pub fn assignment_of(&self, choice: &ServingChoice) -> Assignment {
@@ -179,7 +241,12 @@ impl Serving {
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
-            ..ReplicaConfig::new(&self.model, &group.cluster, tensor_degree)
+            sparse_weights: operation.kernels.sparse_weights(),
+            prompt_attention: PromptKernel {
+                flops_ratio: self.attention_flops_ratio,
+                sparse: operation.kernels.sparse_attention(&group.model, tensor_degree),
+            },
+            ..ReplicaConfig::new(&group.model, &group.cluster, tensor_degree)
         }
     }
 
@@ -219,38 +286,51 @@ impl Serving {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let model = model::model(reader.section("model"), folder);
     let engine = engine::engine(reader.section("engine"));
+    let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
+    let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
     let (slo, warm_up) = slo(reader.section("slo"));
-    let requests = requests::requests(reader.section("trace"), folder, head.seed);
-    let (choices, baseline) = policies::policies(reader.section("policies"), &engine, fleet.router);
+    let asked = requests::trace(reader.section("trace"), folder, head.seed);
+    let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
-    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
+    let costs = costs::costs(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
-    let names: Vec<&str> = choices.iter().map(|choice| choice.name.as_str()).collect();
-    let asked = requests.as_ref().map(|(requests, _)| requests);
-    let capacity = asked.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
-    let ((model, (cluster, reserved, tuning)), (requests, source)) = model.zip(cluster).zip(requests)?;
+    let plain = policies.choices.iter().filter(|choice| choice.candidate.is_none());
+    let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
+    let requests = asked.as_ref().map(|asked| &asked.requests);
+    let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
+    let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
+    let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &policies.choices);
+    free_parameters.extend(costs.free_parameters());
+    let ServingCost { cost, law, attention_flops_ratio } = costs;
+    let baseline = policies.baseline;
     let mut serving = Serving {
         head: Head { baseline, expectations, ..head },
         model,
         cluster,
-        requests,
-        source,
-        free_parameters: engine.free_parameters(cost.sustained_flops_ratio, &choices),
+        requests: asked.requests,
+        streams: asked.streams,
+        source: asked.source,
+        long_from: asked.long_from,
+        kv,
+        free_parameters,
         engine,
         reserved,
         groups: Vec::new(),
         assignment: Assignment::default(),
         links: Vec::new(),
         outages: Vec::new(),
-        choices,
+        choices: policies.choices,
+        best: policies.best,
+        names: policies.names,
         slo,
         warm_up,
         profile: cost.profile.clone(),
         sustained_flops_ratio: cost.sustained_flops_ratio,
+        attention_flops_ratio,
+        law,
         capacity: None,
         given: Given { fleet, cost, tuning },
     };
@@ -271,12 +351,20 @@ fn build(reader: &mut Reader<'_>, serving: &mut Serving) {
 /// What only shows in the whole, where there were `before` errors before it was put together.
 fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     if reader.n_errors() == before {
+        published::check(reader, serving);
+    }
+    // A closed form knows its own limits, and says them as an outcome.
+    if matches!(serving.law, CostLaw::PublishedRuns(_)) {
+        return;
+    }
+    if reader.n_errors() == before {
         operation::check(reader, serving);
     }
     if reader.n_errors() == before {
         engine::memory(reader, serving);
     }
     if reader.n_errors() == before {
+        kv::check(reader, serving);
         holds(reader, serving);
     }
 }
@@ -294,31 +382,34 @@ fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
 
 /// Requests that no replica could ever hold are named before the run.
 fn holds(reader: &mut Reader<'_>, serving: &Serving) {
-    for choice in &serving.choices {
+    for choice in serving.plain() {
         let of_rank = |group: &ServingGroup| {
             let limits = serving.limits(choice, group);
-            // A request lies on one rank of data-parallel attention.
-            Limits { kv_blocks: limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks, ..limits }
+            // A request lies on one rank of data-parallel attention, and on whoever lends.
+            let of_rank = u64::from(limits.kv_blocks / serving.deployment_of(choice, group).lanes().ranks);
+            let blocks = of_rank + kv::lendable(serving, choice, group);
+            Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
         };
         let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
         let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
         let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);
-        let n = serving.requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
+        let requests = serving.requests_of(choice);
+        let n = requests.list.iter().filter(|request| tokens(request) > most(largest)).count();
         if n == 0 {
             continue;
         }
         let what = format!(
             "{n} of {} requests are longer than a replica of `{}` can hold ({} tokens of context, {} tokens of memory)",
-            serving.requests.len(),
+            requests.len(),
             choice.name,
             largest.context_max,
             room(largest)
         );
         let help =
             "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
-        if n == serving.requests.len() {
+        if n == requests.len() {
             reader.find(Finding::error(Code::LongRequests, None, what).help("no request could run"));
         } else {
             reader.find(Finding::warning(Code::LongRequests, None, what).help(help));

@@ -3,7 +3,9 @@
 //! Results are collected by index, so the number of threads changes nothing outside `measured`. Intervals come from serving the same
 //! requests with every cost at its low and at its high end.
 
+mod best;
 mod capacity;
+mod published;
 mod scaling;
 
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use engine::cost::Source;
 use engine::play::Case;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
-use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
 use serve::metrics;
@@ -22,8 +24,8 @@ use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{Serving, ServingChoice, ServingGroup, dynamics};
-use crate::kinds::{self, Kind};
+use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
+use crate::kinds::{self, Kind, Planned};
 use crate::scenario::Head;
 
 /// Metrics that carry an interval.
@@ -46,11 +48,19 @@ impl Kind for Serving {
     }
 
     fn choices(&self) -> Vec<&str> {
-        self.choices.iter().map(|choice| choice.name.as_str()).collect()
+        self.names.iter().map(String::as_str).collect()
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         run(self, done)
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        let decides = self.best.iter().any(|best| best.name == choice)
+            || self
+                .plain()
+                .any(|plain| plain.name == choice && plain.operation.kernels.chunking(&plain.limits).is_some());
+        decides.then(|| Planned::of_row(&row(self, choice).0))
     }
 
     fn capacity(&self) -> Option<Capacity> {
@@ -60,7 +70,7 @@ impl Kind for Serving {
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let rows = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice));
+    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name));
     let (mut results, source) = kinds::weakest(rows);
     let is_planned = crate::kinds::serving::read::scaling::first(scenario).is_some();
     if is_planned {
@@ -77,13 +87,13 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     RunResult {
         cost_model: CostModelFacts {
-            profile: profiles(scenario),
+            profile: published::profile(scenario).unwrap_or_else(|| profiles(scenario)),
             source: source.name().to_owned(),
             free_parameters: scenario.free_parameters.clone(),
             outside_hull_ratio: f64::NAN,
             ..CostModelFacts::default()
         },
-        columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { Vec::new() },
+        columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { published::columns(scenario) },
         results,
         speedup_ratio,
         ..kinds::blank(&scenario.head)
@@ -111,7 +121,15 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         let deployment = scenario.deployment_of(choice, group);
         let drafts = choice.operation.drafts.as_ref();
         let sizes_max = (limits.tokens_max, limits.sequences_max * choice.operation.tokens_per_sequence());
-        let mut table = StepTable::new(&deployment, sizes_max, cost.as_ref(), case);
+        let mut table = match &scenario.law {
+            CostLaw::Stages(law) => StepTable::of_chunks(law, deployment.pipeline_degree, limits.tokens_max),
+            CostLaw::Operations | CostLaw::PublishedRuns(_) => {
+                StepTable::new(&deployment, sizes_max, cost.as_ref(), case)
+            }
+        };
+        if let Some(chunking) = choice.operation.kernels.chunking(&limits) {
+            table = table.chunked(chunking);
+        }
         if let Some(drafts) = drafts {
             table = table.speculating(&Speculation { seed: scenario.head.seed, ..drafts.speculation });
         }
@@ -123,6 +141,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
             n_replicas: scenario.replicas_of(choice, group),
             gpus_per_replica: n_gpus,
             usd_per_gpu_hour: group.usd_per_gpu_hour,
+            model: group.model_index,
             role: group.role,
             port_bytes_per_s: Some(group.port_bytes_per_s * f64::from(n_gpus)),
             scaling: group.scaling.as_ref().map(|found| found.scaling.clone()),
@@ -134,8 +153,9 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         groups,
         assignment: scenario.assignment_of(choice),
         links: dynamics::links(scenario, choice),
-        kv_bytes_per_token: dynamics::kv_bytes(scenario),
+        kv_bytes_per_token: dynamics::kv_bytes(&scenario.groups_of(choice)),
         outages: dynamics::outages(scenario, choice),
+        lending: kv::terms_of(scenario, choice),
     };
     if let Some(planned) = scaling::asked(scenario, choice) {
         planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);
@@ -143,25 +163,55 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
     (fleet, source)
 }
 
+/// The row of what is compared under a name.
+fn row(scenario: &Serving, name: &str) -> (PolicyResult, Source) {
+    if let Some(best) = scenario.best.iter().find(|best| best.name == name) {
+        return best::row(scenario, best);
+    }
+    let choice = scenario.plain().find(|choice| choice.name == name).expect("every name has a choice");
+    match &scenario.law {
+        CostLaw::PublishedRuns(laws) => published::row(scenario, choice, laws),
+        CostLaw::Operations | CostLaw::Stages(_) => policy(scenario, choice),
+    }
+}
+
+/// What a choice gives at one end of the costs.
+struct Figures {
+    values: BTreeMap<String, f64>,
+    source: Source,
+    planner: Option<PlannerFacts>,
+}
+
+/// Serves with a choice.
+fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
+    let requests = scenario.requests_of(choice);
+    let (fleet, source) = fleet(scenario, choice, case);
+    let mut router = (choice.router.make)(scenario.head.seed);
+    let planned = scaling::asked(scenario, choice);
+    let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, &fleet));
+    let served = match &mut planner {
+        Some(planner) => fleet.serve_planned(&requests, router.as_mut(), planner),
+        None => fleet.serve(&requests, router.as_mut()),
+    };
+    let mut values = metrics::of(&requests, &served, &scenario.slo, scenario.warm_up);
+    metrics::fleet::add(&mut values, &fleet, &served);
+    metrics::lending::add(&mut values, &fleet, &served);
+    if let Some(tokens) = scenario.long_from {
+        metrics::by_length(&mut values, &requests, &served, tokens);
+    }
+    if scenario.streams.len() > 1 {
+        let names: Vec<&str> = scenario.streams.iter().map(|stream| stream.name.as_str()).collect();
+        metrics::streams::add(&mut values, &names, &requests, &served, &scenario.slo, scenario.warm_up);
+    }
+    let decisions = planner.as_ref().map(|planner| planner.steps.as_slice());
+    let planner = scaling::hold(scenario, &fleet, decisions, &mut values);
+    Figures { values, source, planner: best::chunks(&fleet, &requests, planner) }
+}
+
 fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
     let begun = Instant::now();
-    let figures = |case| {
-        let (fleet, source) = fleet(scenario, choice, case);
-        let mut router = (choice.router.make)(scenario.head.seed);
-        let asked = scaling::asked(scenario, choice);
-        let mut planner = asked.and_then(|asked| planned::planner(&asked, &scenario.slo, &fleet));
-        let served = match &mut planner {
-            Some(planner) => fleet.serve_planned(&scenario.requests, router.as_mut(), planner),
-            None => fleet.serve(&scenario.requests, router.as_mut()),
-        };
-        let mut values = metrics::of(&scenario.requests, &served, &scenario.slo, scenario.warm_up);
-        metrics::fleet::add(&mut values, &fleet, &served);
-        let decisions = planner.as_ref().map(|planner| planner.decisions.as_slice());
-        let facts = scaling::hold(scenario, &fleet, decisions, &mut values);
-        (values, source, facts)
-    };
-    let (values, source, planner) = figures(Case::Expected);
-    let ends = [figures(Case::Low).0, figures(Case::High).0];
+    let Figures { values, source, planner } = figures(scenario, choice, Case::Expected);
+    let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
     for key in WITH_INTERVAL {
@@ -212,7 +262,7 @@ fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f
         limits.push(format!("{} preemptions as blocks ran out", value("n_preempted")));
     }
     let arrivals_s =
-        scenario.requests.list.last().map_or(0.0, |last| (last.arrival - hw::Time::ZERO).to_seconds().get());
+        scenario.requests_of(choice).list.last().map_or(0.0, |last| (last.arrival - hw::Time::ZERO).to_seconds().get());
     let after_s = value("makespan_s") - arrivals_s;
     if after_s > BACKLOG * arrivals_s {
         limits.push(format!(

@@ -10,11 +10,11 @@ use hw::topology::Topology;
 use planner::train::compression::{self, Choice, Question};
 use planner::train::search::space::Candidate;
 use planner::train::search::{self, Effort, Found};
-use planner::{Decision, PlanContext, PlanError};
+use planner::{Decision, PlanContext, PlanError, Policy};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
-use train::Problem;
 use train::metrics::{self, Played, causes};
+use train::{Plan, Problem};
 
 use super::read::{PolicyChoice, Scenario};
 use crate::costs;
@@ -71,13 +71,13 @@ fn searched(found: &Found) -> String {
     let mut text = format!(
         "{}\n\nstep {} (lower bound {}, gap {:.1} %): {}\n\n{}\n",
         layout_words(found),
-        ms(found.best.step_s),
-        ms(found.best.bound_s),
-        (1.0 - found.best.bound_s / found.best.step_s) * 100.0,
-        found.best.why,
-        found.best.candidate.to_toml(),
+        ms(found.best.plan.step_s),
+        ms(found.best.plan.bound_s),
+        (1.0 - found.best.plan.bound_s / found.best.plan.step_s) * 100.0,
+        found.best.plan.why,
+        found.best.plan.candidate.to_toml(),
     );
-    if let Some(other) = &found.runner_up {
+    if let Some(other) = found.best.runner_up().map(|other| &other.plan) {
         text += &format!("runner-up: step {}: {}\n\n{}\n", ms(other.step_s), other.why, other.candidate.to_toml());
     }
     text
@@ -157,7 +157,7 @@ pub struct Decided {
     /// The problem, with the layout that was given or found.
     pub problem: Problem,
     /// The plan and what is known about it.
-    pub decision: Decision,
+    pub decision: Decision<Plan>,
     /// How the layout was found.
     pub found: Option<Found>,
 }
@@ -179,13 +179,13 @@ fn say_compression(
     problem: &Problem,
     question: &Question,
     chosen: &Choice,
-    decision: &mut Decision,
+    decision: &mut Decision<Plan>,
     cost: &dyn CostModel,
 ) {
     let first = decision.plan.steps.first().and_then(|step| step.groups.iter().flatten().next());
     let Some(micro_batch) = first.filter(|_| problem.layout.ep > 1) else { return };
     let judged = compression::judge(problem, chosen, micro_batch, cost);
-    decision.notes.extend(compression::notes(question, chosen, &judged, problem));
+    decision.notes.extend(compression::notes(question, chosen, &judged.plan, problem));
     decision.figures.extend(compression::figures(chosen, &judged));
 }
 
@@ -210,18 +210,17 @@ pub fn decide(
         let best = search::search(&problem, policy, &context, space, topology, Effort::UntilProved, &|all, judge| {
             all.par_iter().map(judge).collect()
         })?;
-        problem = best.best.candidate.problem(&problem);
+        problem = best.best.plan.candidate.problem(&problem);
         found = Some(best);
     }
-    let mut decision = policy.plan(&problem, &context)?;
+    let mut decision = policy.plan(&problem, &context).map_err(|error| named(policy, error))?;
     decision.plan.policy.clone_from(&choice.name);
     if !policy.weighs_stragglers() {
         decision.notes.extend(unweighed(&problem));
     }
-    if let Some(proof) = planner::train::orders::complete(&problem, &mut decision.plan, cost) {
-        decision.objective = Some(proof.span_s);
-        decision.bound = Some(proof.bound_s);
-        decision.status = proof.status;
+    if let Some(orders) = planner::train::orders::complete(&problem, &mut decision.plan, cost) {
+        decision = decision.proved_by(&orders);
+        decision.status = orders.status;
     }
     if let Err(findings) = train::check::check(&problem, &decision.plan) {
         panic!("policy `{}` made a broken plan: {}", choice.name, findings.join("; "));
@@ -230,10 +229,17 @@ pub fn decide(
         say_compression(&problem, question, chosen, &mut decision, cost);
     }
     if let Some(found) = &found {
-        decision.objective = Some(found.best.step_s);
-        decision.bound = Some(found.best.bound_s);
+        decision = decision.proved_by(&found.best);
     }
     Ok(Decided { problem, decision, found })
+}
+
+/// A limit of a policy with the policy's name; what no plan could do is the problem's.
+fn named(policy: &dyn Policy, error: PlanError) -> PlanError {
+    match error {
+        PlanError::Unsupported(why) => PlanError::Unsupported(format!("`{}`: {why}", policy.card().name)),
+        other => other,
+    }
 }
 
 /// What a policy that does not weigh stragglers says of them.
@@ -290,8 +296,9 @@ pub fn layout_words(found: &Found) -> String {
             degrees.iter().filter(|(_, n)| *n > 1).map(|(name, degree)| format!("{name} {degree}")).collect();
         format!("{}, {} × {} chunks", degrees.join(" "), candidate.schedule.name, layout.chunks)
     };
-    let other = found.runner_up.as_ref().map_or_else(String::new, |other| {
-        let more = (other.step_s / found.best.step_s - 1.0) * 100.0;
+    let other = found.best.runner_up().map_or_else(String::new, |other| {
+        let other = &other.plan;
+        let more = (other.step_s / found.best.plan.step_s - 1.0) * 100.0;
         format!(", {more:.1}\u{a0}% faster than {}", name(&other.candidate))
     });
     format!(
@@ -299,17 +306,15 @@ pub fn layout_words(found: &Found) -> String {
         found.n_judged,
         found.n_too_large,
         found.n_simulated,
-        name(&found.best.candidate)
+        name(&found.best.plan.candidate)
     )
 }
 
-fn facts(decision: &Decision) -> PlannerFacts {
-    let gap =
-        decision.objective.zip(decision.bound).map(|(objective, bound)| ((objective - bound) / objective).max(0.0));
+fn facts(decision: &Decision<Plan>) -> PlannerFacts {
     PlannerFacts {
-        objective: decision.objective,
-        bound: decision.bound,
-        gap_ratio: gap.filter(|gap| gap.is_finite()),
+        objective: decision.objective(),
+        bound: decision.bound(),
+        gap_ratio: decision.gap(),
         status: decision.status.name().to_owned(),
         notes: decision.notes.clone(),
         figures: decision.figures.clone(),
@@ -322,7 +327,7 @@ type Simulated = (Vec<Played>, [f64; 2]);
 /// Plays every step as expected and at both ends of the interval.
 fn simulate(
     problem: &Problem,
-    decision: &Decision,
+    decision: &Decision<Plan>,
     cost: &dyn CostModel,
     topology: &Topology,
 ) -> Result<Simulated, (&'static str, String)> {

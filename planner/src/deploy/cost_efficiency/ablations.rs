@@ -6,12 +6,12 @@
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
-use super::super::{Answer, Plan, Problem, Proof, RentalError, whole};
+use super::super::{Plan, Problem, RentalError, whole};
 use super::program::Replicas;
 use super::{Options, no_plan, relaxed, serviceable, solve};
 use crate::milp::{self, Budget, Program, Unsolved};
+use crate::proof::{Decision, Status};
 use crate::stop;
-use crate::train::policy::Status;
 
 /// Choices of slowest configurations that round robin compares at most.
 const CHOICES_MAX: usize = 200_000;
@@ -20,13 +20,13 @@ const CHOICES_MAX: usize = 200_000;
 ///
 /// # Errors
 /// As `solve`; `Input` where no such type is offered.
-pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<Answer, RentalError> {
-    if offer >= problem.offers.len() {
-        let n = problem.offers.len();
+pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<Decision<Plan>, RentalError> {
+    if offer >= problem.inventory.offers.len() {
+        let n = problem.inventory.offers.len();
         return Err(RentalError::Input(format!("GPU type {offer} is not among the {n} that are offered")));
     }
     let mut alone = problem.clone();
-    let others = alone.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
+    let others = alone.inventory.offers.iter_mut().enumerate().filter(|(other, _)| *other != offer);
     others.for_each(|(_, other)| other.n_available = 0);
     solve(&alone, options)
 }
@@ -35,10 +35,10 @@ pub fn homogeneous(problem: &Problem, offer: usize, options: Options) -> Result<
 ///
 /// # Errors
 /// As `solve`, where no type alone has a plan; the reason is the first type's.
-pub fn one_type(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+pub fn one_type(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
-    let (mut best, mut why): (Option<Answer>, Option<RentalError>) = (None, None);
-    for offer in 0..problem.offers.len() {
+    let (mut best, mut why): (Option<Decision<Plan>>, Option<RentalError>) = (None, None);
+    for offer in 0..problem.inventory.offers.len() {
         match homogeneous(problem, offer, options) {
             Ok(answer) if best.as_ref().is_none_or(|best| answer.plan.makespan_s < best.plan.makespan_s) => {
                 best = Some(answer);
@@ -55,12 +55,12 @@ pub fn one_type(problem: &Problem, options: Options) -> Result<Answer, RentalErr
 ///
 /// # Errors
 /// As `solve`.
-pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     let usd = |n: u32| -> f64 {
-        problem.offers.iter().map(|offer| f64::from(n.min(offer.n_available)) * offer.usd_per_hour).sum()
+        problem.inventory.offers.iter().map(|offer| f64::from(n.min(offer.n_available)) * offer.usd_per_hour).sum()
     };
-    let most = problem.offers.iter().map(|offer| offer.n_available).max().unwrap_or(0);
+    let most = problem.inventory.offers.iter().map(|offer| offer.n_available).max().unwrap_or(0);
     // The cost rises with the number, so that halving finds the last one within the budget.
     let (mut n, mut over) = (0, u64::from(most) + 1);
     while over - u64::from(n) > 1 {
@@ -72,7 +72,7 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Answer
         }
     }
     let mut fixed = problem.clone();
-    fixed.offers.iter_mut().for_each(|offer| offer.n_available = offer.n_available.min(n));
+    fixed.inventory.offers.iter_mut().for_each(|offer| offer.n_available = offer.n_available.min(n));
     solve(&fixed, options)
 }
 
@@ -81,7 +81,7 @@ pub fn uniform_composition(problem: &Problem, options: Options) -> Result<Answer
 ///
 /// # Errors
 /// As `solve`.
-pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     let total = |c: usize| problem.configurations[c].n_gpus.iter().sum::<u32>();
     let is_of = |c: usize, model: usize, offer: usize| {
@@ -94,8 +94,9 @@ pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Answer,
     let n_models = problem.configurations.iter().map(|c| c.model + 1).max().unwrap_or(0);
     for model in 0..n_models {
         let of = |offer: usize| all.clone().filter(move |&c| is_of(c, model, offer));
-        let least = (0..problem.offers.len()).filter_map(|offer| of(offer).map(total).min()).max().unwrap_or(0);
-        kept.extend((0..problem.offers.len()).filter_map(|offer| of(offer).find(|&c| total(c) == least)));
+        let least =
+            (0..problem.inventory.offers.len()).filter_map(|offer| of(offer).map(total).min()).max().unwrap_or(0);
+        kept.extend((0..problem.inventory.offers.len()).filter_map(|offer| of(offer).find(|&c| total(c) == least)));
     }
     let mut fixed = problem.clone();
     for (c, configuration) in fixed.configurations.iter_mut().enumerate() {
@@ -112,7 +113,7 @@ pub fn uniform_deployment(problem: &Problem, options: Options) -> Result<Answer,
 ///
 /// # Errors
 /// As `solve`; `Budget` for more than `CHOICES_MAX` choices.
-pub fn round_robin(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+pub fn round_robin(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
     serviceable(problem)?;
     let unit_s = relaxed(problem)?;
@@ -138,8 +139,7 @@ pub fn round_robin(problem: &Problem, options: Options) -> Result<Answer, Rental
         }
     }
     let plan = best.ok_or_else(|| no_plan(problem))?;
-    let proof = Proof::new(plan.makespan_s, bound_s.min(plan.makespan_s), status);
-    Ok(Answer { plan, proof })
+    Ok(super::decided(plan, bound_s, status))
 }
 
 /// The slowest configuration's seconds per model.
@@ -213,7 +213,7 @@ fn alike(
         constraints.push(constraint!(seconds / unit_s * z <= n));
     }
     constraints.push(constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour));
-    for (offer, limit) in problem.offers.iter().enumerate() {
+    for (offer, limit) in problem.inventory.offers.iter().enumerate() {
         let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
         constraints.push(constraint!(taken <= f64::from(limit.n_available)));
     }

@@ -65,7 +65,7 @@ impl Columns {
             self.replicas.iter().enumerate().map(|(c, &y)| of(c) * y).sum()
         };
         let mut all = vec![constraint!(sum(&|c| problem.price(c)) <= problem.budget_usd_per_hour)];
-        for (offer, limit) in problem.offers.iter().enumerate() {
+        for (offer, limit) in problem.inventory.offers.iter().enumerate() {
             let taken = sum(&|c| f64::from(problem.configurations[c].n_gpus[offer]));
             all.push(constraint!(taken <= f64::from(limit.n_available)));
         }

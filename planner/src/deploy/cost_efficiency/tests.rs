@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::inventory::Inventory;
 use super::super::throughput::{self, Lengths, Parallel};
 use super::super::{Configuration, Demand};
 use super::*;
@@ -13,7 +14,7 @@ fn options(form: Form) -> Options {
 }
 
 fn offer(name: &str, usd_per_hour: f64, n_available: u32) -> Offer {
-    Offer { name: name.to_owned(), usd_per_hour, n_available }
+    Offer::priced(name, usd_per_hour, n_available)
 }
 
 fn configuration(name: &str, n_gpus: &[u32], requests_per_s: &[f64]) -> Configuration {
@@ -29,7 +30,7 @@ fn demands(requests: &[f64]) -> Vec<Demand> {
 /// The example of section 4.2 of the paper.
 fn example(budget_usd_per_hour: f64) -> Problem {
     Problem {
-        offers: vec![offer("t1", 4.0, 2), offer("t2", 2.0, 2), offer("t3", 2.0, 2)],
+        inventory: Inventory::of(vec![offer("t1", 4.0, 2), offer("t2", 2.0, 2), offer("t3", 2.0, 2)]),
         configurations: vec![
             configuration("c1", &[1, 0, 0], &[1.0, 1.2]),
             configuration("c2", &[0, 1, 0], &[0.9, 0.9]),
@@ -42,12 +43,12 @@ fn example(budget_usd_per_hour: f64) -> Problem {
 }
 
 /// What every plan must hold, without the planner's code.
-fn check(problem: &Problem, answer: &Answer) {
+fn check(problem: &Problem, answer: &Decision<Plan>) {
     let plan = &answer.plan;
-    let usd: f64 = plan.n_gpus.iter().zip(&problem.offers).map(|(&n, o)| f64::from(n) * o.usd_per_hour).sum();
+    let usd: f64 = plan.n_gpus.iter().zip(&problem.inventory.offers).map(|(&n, o)| f64::from(n) * o.usd_per_hour).sum();
     assert!(usd <= problem.budget_usd_per_hour * (1.0 + 1e-6), "{usd} $/h");
     assert!((usd - plan.usd_per_hour).abs() < 1e-9);
-    for (n, offer) in plan.n_gpus.iter().zip(&problem.offers) {
+    for (n, offer) in plan.n_gpus.iter().zip(&problem.inventory.offers) {
         assert!(n <= &offer.n_available, "{n} of {}", offer.name);
     }
     for (w, demand) in problem.demands.iter().enumerate().filter(|(_, demand)| demand.requests > 0.0) {
@@ -64,7 +65,7 @@ fn check(problem: &Problem, answer: &Answer) {
         }
     }
     assert!((slowest - plan.makespan_s).abs() <= 1e-6 * slowest, "{slowest} s, said {} s", plan.makespan_s);
-    assert!(answer.proof.bound <= plan.makespan_s * (1.0 + 1e-9));
+    assert!(answer.bound().expect("bounded") <= plan.makespan_s * (1.0 + 1e-9));
 }
 
 /// Least makespan of two request types on replicas with rates (a, b): machines sorted by a/b serve the first type up to one machine that
@@ -91,7 +92,8 @@ fn least(problem: &Problem, value: impl Fn(&[u32]) -> f64) -> f64 {
     let mut replicas = vec![0; uppers.len()];
     let mut best = f64::INFINITY;
     loop {
-        let fits = problem.n_gpus(&replicas).iter().zip(&problem.offers).all(|(n, offer)| *n <= offer.n_available);
+        let fits =
+            problem.n_gpus(&replicas).iter().zip(&problem.inventory.offers).all(|(n, offer)| *n <= offer.n_available);
         if fits && problem.usd_per_hour(&replicas) <= problem.budget_usd_per_hour * (1.0 + 1e-9) {
             best = best.min(value(&replicas));
         }
@@ -134,11 +136,11 @@ fn the_papers_example() {
         assert_eq!(answer.plan.replicas, [1, 0, 0, 1]);
         assert!((answer.plan.makespan_s - 1450.0 / 51.0).abs() < 1e-6, "{}", answer.plan.makespan_s);
         assert_eq!(answer.plan.usd_per_hour, 8.0);
-        assert!(answer.proof.bound > 28.42, "{:?}", answer.proof);
-        assert!(answer.proof.binding.starts_with("budget of 8 $/h"), "{}", answer.proof.binding);
+        assert!(answer.bound().expect("bounded") > 28.42, "{:?}", answer);
+        assert!(answer.limit.starts_with("budget of 8 $/h"), "{}", answer.limit);
         // The second best of all replicas by hand: two of t3 beside the pair of t2.
-        let second = answer.proof.runner_up.expect("another");
-        assert_eq!(second.replicas, [0, 0, 2, 1]);
+        let second = answer.runner_up().expect("another");
+        assert_eq!(second.plan.replicas, [0, 0, 2, 1]);
         assert!((second.objective - 92.0 / 3.0).abs() < 1e-6, "{second:?}");
     }
 }
@@ -168,7 +170,7 @@ fn the_examples_budgets() {
 fn two_models_share_the_budget_and_end_together() {
     // Model 0 on t1 only, model 1 on t2 only, both 1 request/s per replica; 60 and 30 requests, 3 replicas at 1 $/h: 2 + 1 end after 30 s.
     let mut problem = Problem {
-        offers: vec![offer("t1", 1.0, 9), offer("t2", 1.0, 9)],
+        inventory: Inventory::of(vec![offer("t1", 1.0, 9), offer("t2", 1.0, 9)]),
         configurations: vec![configuration("a", &[1, 0], &[1.0, 9.0]), configuration("b", &[0, 1], &[9.0, 1.0])],
         demands: demands(&[60.0, 30.0]),
         budget_usd_per_hour: 3.0,
@@ -186,8 +188,8 @@ fn two_models_share_the_budget_and_end_together() {
 #[test]
 fn one_gpu_type_is_the_homogeneous_plan() {
     let mut problem = example(8.0);
-    problem.offers[0].n_available = 0;
-    problem.offers[2].n_available = 0;
+    problem.inventory.offers[0].n_available = 0;
+    problem.inventory.offers[2].n_available = 0;
     let all = solve(&problem, Options::default()).expect("a plan");
     let alone = homogeneous(&problem, 1, Options::default()).expect("a plan");
     assert_eq!(all.plan, alone.plan);
@@ -198,12 +200,12 @@ type Spoil = fn(&mut Problem);
 #[test]
 fn bad_problems_have_a_named_reason() {
     let cases: [(&str, Spoil); 9] = [
-        ("price of `t2` must be above 0 $/h, found 0", |p| p.offers[1].usd_per_hour = 0.0),
+        ("price of `t2` must be above 0 $/h, found 0", |p| p.inventory.offers[1].usd_per_hour = 0.0),
         ("budget must not be below 0 $/h, found -1", |p| p.budget_usd_per_hour = -1.0),
         ("budget must not be below 0 $/h, found NaN", |p| p.budget_usd_per_hour = f64::NAN),
         ("the demand is empty: every type has 0 requests", |p| p.demands.iter_mut().for_each(|d| d.requests = 0.0)),
         ("the demand is empty: every type has 0 requests", |p| p.demands.clear()),
-        ("no GPU type is offered", |p| p.offers.clear()),
+        ("no GPU type is offered", |p| p.inventory.offers.clear()),
         ("rate of `c3` for `type 1` must not be below 0, found -2", |p| p.configurations[2].requests_per_s[1] = -2.0),
         ("no configuration serves `type 0`", |p| p.configurations.clear()),
         ("`c1` takes no GPU", |p| p.configurations[0].n_gpus.fill(0)),
@@ -219,7 +221,7 @@ fn bad_problems_have_a_named_reason() {
     let why = plan(&example(1.0), Options::default()).expect_err("too little");
     assert!(why.to_string().starts_with("budget of 1 $/h and availability allow no replica that serves"), "{why}");
     let mut problem = example(8.0);
-    problem.offers.iter_mut().for_each(|offer| offer.n_available = 0);
+    problem.inventory.offers.iter_mut().for_each(|offer| offer.n_available = 0);
     assert!(matches!(plan(&problem, Options::default()), Err(RentalError::Infeasible(_))));
 }
 
@@ -236,7 +238,7 @@ fn small() -> impl Strategy<Value = Problem> {
     let requests = (1_u32..=100, 1_u32..=100).prop_map(|(a, b)| demands(&[f64::from(a), f64::from(b)]));
     (prop::collection::vec(offer_of, 2), prop::collection::vec(configuration_of, 1..=6), requests, 1_u32..=20).prop_map(
         |(offers, configurations, demands, budget)| Problem {
-            offers,
+            inventory: Inventory::of(offers),
             configurations,
             demands,
             budget_usd_per_hour: 0.5 * f64::from(budget),
@@ -257,7 +259,7 @@ proptest! {
                     let found = answer.plan.makespan_s;
                     let tolerance = if form == Form::Direct { 1e-5 * best } else { 0.01 + 1e-5 * best };
                     prop_assert!((found - best).abs() <= tolerance, "{form:?}: {found}, brute force {best}");
-                    prop_assert!(answer.proof.bound <= best * (1.0 + 1e-5), "{:?}, best {best}", answer.proof);
+                    prop_assert!(answer.bound().expect("bounded") <= best * (1.0 + 1e-5), "{:?}, best {best}", answer);
                 }
                 Err(why) => prop_assert!(best.is_infinite(), "{why}, but {best} s"),
             }
@@ -269,8 +271,8 @@ proptest! {
         let options = Options { budget: Budget { gap: 0.2, ..Budget::default() }, ..Options::default() };
         let Ok(answer) = plan(&problem, options) else { return Ok(()) };
         check(&problem, &answer);
-        if let Some(second) = &answer.proof.runner_up {
-            prop_assert!(second.objective >= answer.plan.makespan_s && second.replicas != answer.plan.replicas);
+        if let Some(second) = answer.runner_up() {
+            prop_assert!(second.objective >= answer.plan.makespan_s && second.plan.replicas != answer.plan.replicas);
         }
         prop_assert_eq!(plan(&problem, options), Ok(answer));
     }
@@ -281,7 +283,7 @@ proptest! {
         counts in prop::collection::vec(prop::sample::select(vec![0, 1, 7, u32::MAX]), 4),
     ) {
         let problem = Problem {
-            offers: vec![offer("a", figures[0], counts[0]), offer("b", figures[1], counts[1])],
+            inventory: Inventory::of(vec![offer("a", figures[0], counts[0]), offer("b", figures[1], counts[1])]),
             configurations: vec![
                 configuration("a", &[counts[2], 0], &figures[2..4]), configuration("b", &[1, counts[3]], &figures[3..5]),
             ],
@@ -294,7 +296,7 @@ proptest! {
             uniform_composition(&problem, options), uniform_deployment(&problem, options), round_robin(&problem, options),
         ];
         for answer in all.into_iter().flatten() {
-            prop_assert!(answer.plan.makespan_s.is_finite() && answer.proof.gap >= 0.0, "{answer:?}");
+            prop_assert!(answer.plan.makespan_s.is_finite() && answer.gap().expect("bounded") >= 0.0, "{answer:?}");
         }
     }
 
@@ -312,7 +314,7 @@ proptest! {
         let Ok(before) = solve(&problem, Options::default()) else { return Ok(()) };
         let richer = Problem { budget_usd_per_hour: problem.budget_usd_per_hour + 0.5 * f64::from(more), ..problem.clone() };
         let mut wider = problem.clone();
-        wider.offers[offer].n_available += more;
+        wider.inventory.offers[offer].n_available += more;
         for problem in [richer, wider] {
             let after = solve(&problem, Options::default()).expect("what was possible is possible");
             prop_assert!(after.plan.makespan_s <= before.plan.makespan_s * (1.0 + 1e-5));
@@ -358,7 +360,7 @@ fn six_gpus(requests: [f64; 2], budget_usd_per_hour: f64) -> Problem {
     let mut configurations = throughput::configurations(&gpus, (0, &models[0]), &small, &kinds);
     configurations.extend(throughput::configurations(&gpus, (1, &models[1]), &large, &kinds));
     let offers = gpus.iter().zip(names).map(|(gpu, (name, n))| offer(name, cheapest(gpu), n)).collect();
-    Problem { offers, configurations, demands: asked, budget_usd_per_hour }
+    Problem { inventory: Inventory::of(offers), configurations, demands: asked, budget_usd_per_hour }
 }
 
 /// Requests for each model and a budget.
@@ -378,9 +380,9 @@ fn six_gpu_types_beat_every_one_type_and_every_plan_with_a_decision_less() {
         let problem = six_gpus(requests, budget);
         let best = solve(&problem, gap).expect("a plan");
         check(&problem, &best);
-        assert!(best.proof.gap <= 0.0101, "{:?}", best.proof);
-        let alone = (0..problem.offers.len())
-            .map(|offer| (problem.offers[offer].name.as_str(), homogeneous(&problem, offer, gap)));
+        assert!(best.gap().expect("bounded") <= 0.0101, "{:?}", best);
+        let alone = (0..problem.inventory.offers.len())
+            .map(|offer| (problem.inventory.offers[offer].name.as_str(), homogeneous(&problem, offer, gap)));
         let ablated = [
             ("uniform composition", uniform_composition(&problem, gap)),
             ("uniform deployment", uniform_deployment(&problem, gap)),
@@ -398,7 +400,7 @@ fn six_gpu_types_beat_every_one_type_and_every_plan_with_a_decision_less() {
                 continue;
             }
             // The bound counts, so that no better plan of that kind was only missed.
-            assert!(other.proof.bound > best.plan.makespan_s, "{name}: {:?}", other.proof);
+            assert!(other.bound().expect("bounded") > best.plan.makespan_s, "{name}: {:?}", other);
         }
     }
 }

@@ -13,8 +13,8 @@ use serve::fleet::scaler::GroupSeen;
 use serve::replica::Engine;
 
 use super::profile::{batch_max, decode_s, prompt_s};
-use super::{Observed, Proof, RentalError, Rules, RunnerUp, Traffic, count, positive};
-use crate::train::policy::Status;
+use super::{Observed, RentalError, Rules, Traffic, count, positive};
+use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
 /// Equal replicas of an engine.
 #[derive(Clone, Debug)]
@@ -49,15 +49,6 @@ pub struct Rate {
     pub batch: u32,
     /// What a larger batch would break.
     pub binding: &'static str,
-}
-
-/// Replicas of the next interval.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Count {
-    /// Replicas.
-    pub replicas: u32,
-    /// Bound in GPUs, what decided, and what one replica fewer would carry.
-    pub proof: Proof,
 }
 
 impl Colocated<'_> {
@@ -150,7 +141,12 @@ impl Colocated<'_> {
     ///
     /// # Errors
     /// On figures without meaning, where one sequence alone breaks a target, or where the GPUs do not suffice for one replica.
-    pub fn plan(&self, observed: &Observed, next: &Traffic, now: Option<GroupSeen>) -> Result<Count, RentalError> {
+    pub fn plan(
+        &self,
+        observed: &Observed,
+        next: &Traffic,
+        now: Option<GroupSeen>,
+    ) -> Result<Decision<u32>, RentalError> {
         self.rules.check(observed, next)?;
         let most = self.rules.n_gpus_max / self.n_gpus.max(1);
         if most == 0 {
@@ -177,22 +173,21 @@ impl Colocated<'_> {
         } else {
             format!("load of {load:.3} replicas, held at {} sequences by {}", rate.batch, rate.binding)
         };
-        Ok(Count { replicas, proof: self.proof(replicas, load, binding) })
+        Ok(self.decided(replicas, load, &binding))
     }
 
-    fn proof(&self, replicas: u32, load: f64, binding: String) -> Proof {
+    /// Replicas with the load as a bound, and one more as the second choice; the limit says what one fewer would carry.
+    fn decided(&self, replicas: u32, load: f64, binding: &str) -> Decision<u32> {
         let gpus = |n: f64| n * f64::from(self.n_gpus);
         let objective = gpus(f64::from(replicas));
-        let runner_up = (replicas > 1).then(|| {
-            let fewer = replicas - 1;
-            let share = load / f64::from(fewer);
-            RunnerUp {
-                about: format!("one replica fewer would carry {share:.3} of its rate"),
-                replicas: vec![fewer],
-                objective: gpus(f64::from(fewer)),
-            }
-        });
-        Proof { binding, runner_up, ..Proof::new(objective, gpus(load).min(objective), Status::Heuristic) }
+        let share = load / f64::from(replicas.saturating_sub(1));
+        let fewer = format!("; one replica fewer would carry {share:.3} of its rate");
+        let limit = if share.is_finite() { format!("{binding}{fewer}") } else { binding.to_owned() };
+        let more = RunnerUp { plan: replicas.saturating_add(1), objective: objective + gpus(1.0) };
+        let more = Some(more).filter(|more| more.objective <= f64::from(self.rules.n_gpus_max));
+        let bound = Bound::plain(gpus(load).min(objective));
+        let decision = Decision::new(replicas, Aim::Gpus, objective).bounded(Some(bound), Status::Heuristic);
+        decision.limited(limit).beside(more)
     }
 }
 
@@ -266,9 +261,9 @@ pub(super) mod tests {
                 let itl = now.map(|n: u32| found.itl_s(&of, per_s / f64::from(n)));
                 let groups = now.map(|n| GroupSeen { up: n, current: n });
                 let count = found.plan(&seen(of, itl), &of, groups).expect("a count");
-                assert_eq!(count.replicas, expected, "{per_s} per second");
-                assert!(count.proof.bound <= 2.0 * f64::from(expected));
-                now = Some(count.replicas);
+                assert_eq!(count.plan, expected, "{per_s} per second");
+                assert!(count.bound().expect("bounded") <= 2.0 * f64::from(expected));
+                now = Some(count.plan);
             }
         }
     }
@@ -282,8 +277,8 @@ pub(super) mod tests {
         let slow = 1.2 * found.itl_s(&of, 100.0 / 8.0);
         let more = found.plan(&seen(of, Some(slow)), &of, now(8)).expect("a count");
         // ITL* / 1.2 = 16.7 ms at B = 16.67: 16 end 16 / (100 · 16.4 ms) = 9.756 per second, 10.25 replicas.
-        assert_eq!(more.replicas, 11);
-        let words = |count: Result<Count, RentalError>| count.expect("a count").proof.binding;
+        assert_eq!(more.plan, 11);
+        let words = |count: Result<Decision<u32>, RentalError>| count.expect("a count").limit;
         assert!(words(found.plan(&seen(of, None), &of, now(30))).starts_with("change of 8 replicas at most"));
         let tight = Colocated { rules: Rules { n_gpus_max: 3, ..RULES }, ..found.clone() };
         assert!(words(tight.plan(&seen(of, None), &of, None)).starts_with("budget of 3 GPUs"));

@@ -8,7 +8,8 @@ use serve::fleet::scaler::{GroupSeen, Scaler, Seen};
 
 use super::colocated::Colocated;
 use super::forecast::{Forecast, Predictor};
-use super::{Observed, Proof, RentalError, Rules, Service, Traffic, loads, plan};
+use super::{Observed, RentalError, Rules, Service, Traffic, loads, plan};
+use crate::proof::Decision;
 
 /// What is deployed: replicas that do both phases, or one group for each.
 #[derive(Clone, Debug)]
@@ -44,24 +45,25 @@ impl Deployed<'_> {
     }
 
     /// Replicas of each phase, and why.
-    fn plan(&self, observed: &Observed, next: &Traffic, now: &[GroupSeen]) -> Result<(Vec<u32>, Proof), RentalError> {
+    fn plan(&self, observed: &Observed, next: &Traffic, now: &[GroupSeen]) -> Result<(Vec<u32>, String), RentalError> {
         match self {
             Self::Colocated(colocated) => {
                 let found = colocated.plan(observed, next, now.first().copied())?;
-                Ok((vec![found.replicas], found.proof))
+                Ok((vec![found.plan], found.limit))
             }
             Self::Split(service) => {
                 let now = now.first().copied().zip(now.get(1).copied());
                 let found = plan(service, observed, next, now.map(|(prefill, decode)| [prefill, decode]))?;
-                Ok((vec![found.prefill, found.decode], found.proof))
+                let Decision { plan: replicas, limit, .. } = found;
+                Ok((vec![replicas.prefill, replicas.decode], limit))
             }
         }
     }
 }
 
-/// A decision.
+/// What was decided at the end of an interval.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub struct Step {
     /// When, seconds after the start.
     pub at_s: f64,
     /// Requests that arrived in the interval before.
@@ -70,10 +72,8 @@ pub struct Decision {
     pub forecast: f64,
     /// Replicas of each phase.
     pub replicas: Vec<u32>,
-    /// What decided, in words.
-    pub binding: String,
-    /// What one replica fewer would carry, in words.
-    pub runner_up: Option<String>,
+    /// What decided, and what one replica fewer would carry, in words.
+    pub limit: String,
 }
 
 /// The planner of a fleet.
@@ -85,7 +85,7 @@ pub struct SlaPlanner<'e> {
     /// Of requests, prompts and outputs.
     predictors: [Predictor; 3],
     /// What it has decided so far.
-    pub decisions: Vec<Decision>,
+    pub steps: Vec<Step>,
 }
 
 impl<'e> SlaPlanner<'e> {
@@ -93,14 +93,14 @@ impl<'e> SlaPlanner<'e> {
     #[must_use]
     pub fn new(deployed: Deployed<'e>, groups: Vec<usize>, forecast: Forecast) -> Self {
         let predictors = std::array::from_fn(|_| Predictor::new(forecast));
-        Self { deployed, groups, predictors, decisions: Vec::new() }
+        Self { deployed, groups, predictors, steps: Vec::new() }
     }
 
     /// Replicas where no plan keeps the targets: as many more as a decision may add.
-    fn more(&self, now: &[GroupSeen], why: &RentalError) -> (Vec<u32>, String, Option<String>) {
+    fn more(&self, now: &[GroupSeen], why: &RentalError) -> (Vec<u32>, String) {
         let most = self.deployed.rules().change_max;
         let replicas = now.iter().map(|group| group.current.saturating_add(most)).collect();
-        (replicas, format!("{why}: {most} more replicas"), None)
+        (replicas, format!("{why}: {most} more replicas"))
     }
 }
 
@@ -119,20 +119,17 @@ impl Scaler for SlaPlanner<'_> {
         let positive = |seconds: Option<hw::Seconds>| seconds.map(hw::Seconds::get).filter(|seconds| *seconds > 0.0);
         let observed = Observed { traffic, ttft_s: positive(seen.ttft), itl_s: positive(seen.tpot) };
         let now: Vec<GroupSeen> = self.groups.iter().map(|&group| seen.groups[group]).collect();
-        let (replicas, binding, runner_up) = match self.deployed.plan(&observed, &next, &now) {
-            Ok((replicas, proof)) => (replicas, proof.binding, proof.runner_up.map(|other| other.about)),
-            Err(why) => self.more(&now, &why),
-        };
+        let planned = self.deployed.plan(&observed, &next, &now);
+        let (replicas, limit) = planned.unwrap_or_else(|why| self.more(&now, &why));
         for (&group, &wish) in self.groups.iter().zip(&replicas) {
             wishes[group] = wish;
         }
-        self.decisions.push(Decision {
+        self.steps.push(Step {
             at_s: (seen.at - hw::Time::ZERO).to_seconds().get(),
             requests: traffic.requests,
             forecast: next.requests,
             replicas,
-            binding,
-            runner_up,
+            limit,
         });
         wishes
     }
@@ -188,7 +185,7 @@ mod tests {
             let mut planner = SlaPlanner::new(deployed, vec![0], forecast);
             let fleet = Fleet::of(group("all", Role::Both, first));
             serve(&fleet, &requests(40.0, 16_000), &mut planner);
-            let counts: Vec<u32> = planner.decisions.iter().map(|decision| decision.replicas[0]).collect();
+            let counts: Vec<u32> = planner.steps.iter().map(|decision| decision.replicas[0]).collect();
             assert!(counts.len() >= 19, "a decision every 20 s for 400 s: {counts:?}");
             // The plant's iterations are whole and the profile's a mean, so the correction may hold one replica more.
             assert!(counts[8..].iter().all(|n| (4..=5).contains(n)), "{first}, {forecast:?}: {counts:?}");
@@ -213,8 +210,8 @@ mod tests {
         let groups = vec![group("prefill", Role::Prefill, 1), group("decode", Role::Decode, 3)];
         let fleet = Fleet { groups, ..Fleet::default() };
         serve(&fleet, &requests(40.0, 12_000), &mut planner);
-        let last = planner.decisions.last().expect("decisions");
-        assert_eq!(last.replicas, [2, 1], "{:?}", planner.decisions);
+        let last = planner.steps.last().expect("decisions");
+        assert_eq!(last.replicas, [2, 1], "{:?}", planner.steps);
     }
 
     #[test]
@@ -232,7 +229,7 @@ mod tests {
                 let deployed = Deployed::Colocated(Colocated { engine: &engine, n_gpus: 1, rules: RULES });
                 let mut planner = SlaPlanner::new(deployed, vec![0], Forecast::Constant);
                 serve(&Fleet::of(group("all", Role::Both, 2)), &Requests::of(list), &mut planner);
-                planner.decisions
+                planner.steps
             };
         let (slow, fast) = (decide(20.0), decide(80.0));
         assert_eq!(slow[..9], fast[..9]);

@@ -34,22 +34,14 @@ use serve::pool::{Curve, Pool, Room};
 use super::replay::TOKEN_BYTES;
 use super::{HandOver, Held, Holding, Machines, Traffic};
 use crate::deploy::RentalError;
+use crate::deploy::inventory::Network;
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::Status;
+use crate::proof::{Bound, Status};
 
 /// Batches up to this size are looked at one by one; a larger one counts as if it took its requests no time.
 const SIZES_MAX: u32 = 4096;
 /// How near to its limit a row binds.
 const BINDS: f64 = 1.0 - 1e-6;
-
-/// What nothing passes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// Prompt and generated tokens per second.
-    pub tokens_per_s: f64,
-    /// What limits it, in words.
-    pub binding: String,
-}
 
 /// Times of a kind of node, per token and layer.
 struct Speed {
@@ -166,7 +158,7 @@ impl Columns {
             binding.push(format!("{n_busy} of {} {} always at work", self.busy.len(), words.nodes));
         }
         let binding = if binding.is_empty() { "links".to_owned() } else { binding.join(", ") };
-        Ok(Bound { tokens_per_s: (-solved.objective * unit).max(0.0), binding })
+        Ok(Bound { value: (-solved.objective * unit).max(0.0), limit: binding })
     }
 }
 
@@ -204,7 +196,7 @@ fn cache_tokens(pool: &Pool, enters_inside: bool) -> f64 {
 
 /// Nothing passes where there is no room for a request.
 fn nothing(held: &Held) -> Bound {
-    Bound { tokens_per_s: 0.0, binding: named(held) }
+    Bound { value: 0.0, limit: named(held) }
 }
 
 /// What no run over a pool passes.
@@ -299,7 +291,7 @@ impl Machines {
     /// When the linear program is not solved.
     pub fn any_placement(&self, traffic: &Traffic) -> Result<Bound, RentalError> {
         let n_layers = f64::from(self.n_layers);
-        let count = |of: usize| self.members.iter().filter(|member| member.of == of).count() as u64;
+        let count = |of: usize| self.nodes().filter(|node| self.type_of(*node) == of).count() as u64;
         let longest = |of: usize| self.types[of].rooms.last().map_or(0, |room| room.layers).min(self.n_layers);
         let kept: Vec<usize> = (0..self.types.len()).filter(|&of| count(of) > 0 && longest(of) > 0).collect();
         let speed = |&of: &usize| {
@@ -345,11 +337,12 @@ impl Machines {
         }
         constraints.push(constraint!(n_held >= n_layers));
         // Every token comes to a first node over a link of its own with the coordinator.
-        let border = self.network.within.bytes_per_s.max(self.network.between.bytes_per_s) / TOKEN_BYTES;
-        let n_nodes = Tokens(self.members.len() as u64).as_f64();
+        let Network { within, between, .. } = self.inventory.network;
+        let border = within.bytes_per_s.max(between.bytes_per_s) / TOKEN_BYTES;
+        let n_nodes = Tokens(self.nodes().len() as u64).as_f64();
         constraints.push(constraint!(columns.total <= n_nodes * border / unit));
         let hops = f64::from(self.n_layers.div_ceil(kept.iter().map(|&of| longest(of)).max().unwrap_or(1))) + 1.0;
-        let latency_s = hops * self.network.within.latency_s.min(self.network.between.latency_s);
+        let latency_s = hops * within.latency_s.min(between.latency_s);
         let read: Expression = reads.iter().map(|&read| Expression::from(read)).sum();
         constraints.push(constraint!(read == n_layers * traffic.prompt_share * columns.total));
         for (class, &(holds, share)) in columns.classes.iter().enumerate() {

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Cluster, HandOver, Range};
+use super::{FlowProblem, HandOver, Range};
 
 /// What flows.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,7 +91,7 @@ pub(super) fn goes_on(hand_over: HandOver, from: Range, to: Range) -> bool {
 
 /// The maximum flow of a placement. Ranges that a node cannot hold carry nothing, nor do nodes without a range or a row of links.
 #[must_use]
-pub fn max_flow(cluster: &Cluster, ranges: &[Range]) -> Flow {
+pub fn max_flow(cluster: &FlowProblem, ranges: &[Range]) -> Flow {
     let n = cluster.nodes.len();
     let (source, sink) = (2 * n, 2 * n + 1);
     let mut graph = Graph::new(2 * n + 2);
@@ -138,7 +138,7 @@ pub fn max_flow(cluster: &Cluster, ranges: &[Range]) -> Flow {
     Flow { tokens_per_s, edges, cut }
 }
 
-fn words(cluster: &Cluster, from: Option<usize>, to: Option<usize>) -> String {
+fn words(cluster: &FlowProblem, from: Option<usize>, to: Option<usize>) -> String {
     let name = |node: Option<usize>, border: &str| {
         node.map_or_else(|| border.to_owned(), |i| format!("{i} ({})", cluster.nodes[i].name))
     };

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Cluster, Range, max_flow};
+use super::{FlowProblem, Range, max_flow};
 
 /// Rounds of the descent at most.
 const ROUNDS_MAX: usize = 8;
 
 /// Tokens per second that the nodes of each layer take together.
-fn supply(cluster: &Cluster, ranges: &[Range]) -> Vec<f64> {
+fn supply(cluster: &FlowProblem, ranges: &[Range]) -> Vec<f64> {
     let mut all = vec![0.0; cluster.n_layers as usize];
     for (node, &range) in ranges.iter().enumerate() {
         let rate = cluster.rate(node, range);
@@ -23,7 +23,7 @@ fn supply(cluster: &Cluster, ranges: &[Range]) -> Vec<f64> {
 }
 
 /// Nodes from fast to slow, by their work at the most layers that they hold.
-fn fastest_first(cluster: &Cluster) -> Vec<usize> {
+fn fastest_first(cluster: &FlowProblem) -> Vec<usize> {
     let work = |&node: &usize| {
         let most = cluster.n_layers_max(node);
         f64::from(most) * cluster.rate(node, Range { first: 0, end: most })
@@ -35,7 +35,7 @@ fn fastest_first(cluster: &Cluster) -> Vec<usize> {
 
 /// Petals: each node takes as many layers as it holds, where the rate so far is least.
 #[must_use]
-pub fn petals(cluster: &Cluster) -> Vec<Range> {
+pub fn petals(cluster: &FlowProblem) -> Vec<Range> {
     let mut ranges = vec![Range::default(); cluster.nodes.len()];
     for node in fastest_first(cluster) {
         let n = cluster.n_layers_max(node);
@@ -60,14 +60,14 @@ pub fn petals(cluster: &Cluster) -> Vec<Range> {
 
 /// Swarm: equal stages, the longest that the smallest node holds.
 #[must_use]
-pub fn swarm(cluster: &Cluster) -> Vec<Range> {
+pub fn swarm(cluster: &FlowProblem) -> Vec<Range> {
     let least = (0..cluster.nodes.len()).map(|node| cluster.n_layers_max(node)).filter(|n| *n > 0).min().unwrap_or(1);
     let size = (1..=least).rev().find(|&size| cluster.n_layers.is_multiple_of(size)).unwrap_or(1);
     stages(cluster, &fastest_first(cluster), size)
 }
 
 /// Deals nodes to stages of one size, each to the stage with the least rate.
-fn stages(cluster: &Cluster, nodes: &[usize], size: u32) -> Vec<Range> {
+fn stages(cluster: &FlowProblem, nodes: &[usize], size: u32) -> Vec<Range> {
     let n_stages = cluster.n_layers.div_ceil(size);
     let mut ranges = vec![Range::default(); cluster.nodes.len()];
     if n_stages == 0 {
@@ -85,7 +85,7 @@ fn stages(cluster: &Cluster, nodes: &[usize], size: u32) -> Vec<Range> {
 
 /// One pipeline per type of node, with the stage size of the most flow; types that cannot hold the model stay idle.
 #[must_use]
-pub fn separate(cluster: &Cluster) -> Vec<Range> {
+pub fn separate(cluster: &FlowProblem) -> Vec<Range> {
     let mut types: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (node, of) in cluster.nodes.iter().enumerate() {
         types.entry(&of.name).or_default().push(node);
@@ -106,7 +106,7 @@ pub fn separate(cluster: &Cluster) -> Vec<Range> {
 
 /// One pipeline over the nodes in their order: the largest rate F with Σ_i max { k : thr_i(k) >= F } >= M, for nodes that all are linked.
 #[must_use]
-pub fn chain(cluster: &Cluster) -> Vec<Range> {
+pub fn chain(cluster: &FlowProblem) -> Vec<Range> {
     let held = |node: usize, rate: f64| {
         let rates = cluster.nodes[node].tokens_per_s.iter().zip(1..=cluster.n_layers);
         rates.filter(|(of, _)| **of >= rate).map(|(_, k)| k).max().unwrap_or(0)
@@ -128,13 +128,13 @@ pub fn chain(cluster: &Cluster) -> Vec<Range> {
 }
 
 /// How far the layers are from a common rate that work alone would allow; more is better.
-fn evenness(cluster: &Cluster, ranges: &[Range]) -> f64 {
+fn evenness(cluster: &FlowProblem, ranges: &[Range]) -> f64 {
     let target = cluster.compute_bound();
     supply(cluster, ranges).into_iter().map(|rate| rate.min(target).sqrt()).sum()
 }
 
 /// Moves single nodes while (flow, evenness) rises.
-pub(super) fn descend(cluster: &Cluster, mut ranges: Vec<Range>) -> Vec<Range> {
+pub(super) fn descend(cluster: &FlowProblem, mut ranges: Vec<Range>) -> Vec<Range> {
     let value = |ranges: &[Range]| (max_flow(cluster, ranges).tokens_per_s, evenness(cluster, ranges));
     let mut best = value(&ranges);
     for _ in 0..ROUNDS_MAX {
@@ -159,7 +159,7 @@ pub(super) fn descend(cluster: &Cluster, mut ranges: Vec<Range>) -> Vec<Range> {
 }
 
 /// Ranges of a node that begin and end where others do, or are as long as it holds.
-fn moves(cluster: &Cluster, ranges: &[Range], node: usize) -> Vec<Range> {
+fn moves(cluster: &FlowProblem, ranges: &[Range], node: usize) -> Vec<Range> {
     let others = ranges.iter().enumerate().filter(|(other, range)| *other != node && !range.is_empty());
     let mut borders: Vec<u32> = others.flat_map(|(_, range)| [range.first, range.end]).collect();
     borders.extend([0, cluster.n_layers]);

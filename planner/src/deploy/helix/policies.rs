@@ -1,9 +1,9 @@
 //! Ways to put a model on a pool of nodes and to send requests through it: a table, a row per policy.
 
-use super::{Cluster, Fill, Flow, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
-use crate::deploy::{Proof, RentalError};
+use super::{Fill, Flow, FlowProblem, Machines, Placed, Range, heuristic, max_flow, petals, plan, separate, swarm};
+use crate::deploy::RentalError;
 use crate::milp::Budget;
-use crate::train::policy::Status;
+use crate::proof::{Aim, Bound, Decision, Status};
 
 /// Where layers lie.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,7 +88,7 @@ impl Machines {
     ///
     /// # Errors
     /// When figures have no meaning, or no token gets through.
-    pub fn place(&self, placement: &Placement) -> Result<Placed, RentalError> {
+    pub fn place(&self, placement: &Placement) -> Result<Decision<Placed>, RentalError> {
         let cluster = self.cluster(Fill::Planned);
         cluster.check()?;
         match placement {
@@ -117,12 +117,12 @@ impl Machines {
     ///
     /// # Errors
     /// When figures have no meaning.
-    pub fn candidates(&self) -> Result<Vec<Placed>, RentalError> {
+    pub fn candidates(&self) -> Result<Vec<Decision<Placed>>, RentalError> {
         let cluster = self.cluster(Fill::Planned);
         cluster.check()?;
-        let mut found: Vec<Placed> = Vec::new();
-        for (_, ranges) in super::tried(&cluster) {
-            if !found.iter().any(|placed| placed.ranges == ranges) {
+        let mut found: Vec<Decision<Placed>> = Vec::new();
+        for Placed { ranges, .. } in super::tried(&cluster) {
+            if !found.iter().any(|placed| placed.plan.ranges == ranges) {
                 found.extend(known(&cluster, ranges));
             }
         }
@@ -131,12 +131,13 @@ impl Machines {
 }
 
 /// A placement that nobody searched for.
-fn known(cluster: &Cluster, ranges: Vec<Range>) -> Result<Placed, RentalError> {
+fn known(cluster: &FlowProblem, ranges: Vec<Range>) -> Result<Decision<Placed>, RentalError> {
     let flow: Flow = max_flow(cluster, &ranges);
     if flow.tokens_per_s <= 0.0 {
         return Err(RentalError::Infeasible("no token gets through: no path has all layers".to_owned()));
     }
-    let mut proof = Proof::new(flow.tokens_per_s, cluster.compute_bound().max(flow.tokens_per_s), Status::Heuristic);
-    proof.binding = format!("cut through {}", flow.cut.join(", "));
-    Ok(Placed { ranges, flow, proof })
+    let (rate, placed) = (flow.tokens_per_s, Placed { ranges, flow });
+    let limit = super::limit(&placed);
+    let bound = Bound::plain(cluster.compute_bound());
+    Ok(Decision::new(placed, Aim::TokensPerS, rate).bounded(Some(bound), Status::Heuristic).limited(limit))
 }

@@ -9,10 +9,10 @@
 
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
-use super::{Cluster, Flow, HandOver, Range};
+use super::{Flow, FlowProblem, HandOver, Range};
 use crate::deploy::{RentalError, whole};
 use crate::milp::{self, Budget, Program, Unsolved};
-use crate::train::policy::Status;
+use crate::proof::Status;
 
 pub(super) struct Found {
     pub(super) ranges: Vec<Range>,
@@ -49,7 +49,7 @@ impl Columns {
     }
 }
 
-fn columns(cluster: &Cluster, variables: &mut ProblemVariables, unit: f64) -> Columns {
+fn columns(cluster: &FlowProblem, variables: &mut ProblemVariables, unit: f64) -> Columns {
     let n = cluster.nodes.len();
     let layers = f64::from(cluster.n_layers);
     let first = (0..n).map(|_| variables.add(variable().integer().min(0.0).max(layers))).collect();
@@ -75,7 +75,7 @@ fn columns(cluster: &Cluster, variables: &mut ProblemVariables, unit: f64) -> Co
     Columns { first, holds, edges }
 }
 
-fn constraints(cluster: &Cluster, columns: &Columns, unit: f64) -> Vec<Constraint> {
+fn constraints(cluster: &FlowProblem, columns: &Columns, unit: f64) -> Vec<Constraint> {
     let layers = f64::from(cluster.n_layers);
     let mut all = Vec::new();
     let mut work = Expression::from(0.0);
@@ -117,7 +117,7 @@ fn constraints(cluster: &Cluster, columns: &Columns, unit: f64) -> Vec<Constrain
 }
 
 /// Values of a known placement.
-fn started(cluster: &Cluster, columns: &Columns, ranges: &[Range], flow: &Flow, unit: f64) -> Vec<(Variable, f64)> {
+fn started(cluster: &FlowProblem, columns: &Columns, ranges: &[Range], flow: &Flow, unit: f64) -> Vec<(Variable, f64)> {
     let mut values = Vec::new();
     for (i, range) in ranges.iter().enumerate().take(cluster.nodes.len()).filter(|(_, range)| !range.is_empty()) {
         values.push((columns.first[i], f64::from(range.first)));
@@ -134,7 +134,7 @@ fn started(cluster: &Cluster, columns: &Columns, ranges: &[Range], flow: &Flow, 
 
 /// The placement of the most flow within a budget, from a known one.
 pub(super) fn solve(
-    cluster: &Cluster,
+    cluster: &FlowProblem,
     from: Option<&(Vec<Range>, Flow)>,
     budget: Budget,
 ) -> Result<Found, RentalError> {

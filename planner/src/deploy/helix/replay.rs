@@ -8,37 +8,9 @@ use serve::pool::{Hop, Node as Station, NodeType, Pool};
 
 use super::flow::goes_on;
 use super::typical::{self, Typical};
-use super::{Cluster, Flow, HandOver, Node, Range};
+use super::{Flow, FlowProblem, HandOver, Node, Range};
 use crate::deploy::RentalError;
-
-/// A link between two nodes.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Link {
-    /// Bandwidth.
-    pub bytes_per_s: f64,
-    /// Latency, seconds.
-    pub latency_s: f64,
-}
-
-/// Links of a pool.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Network {
-    /// Between nodes of one region.
-    pub within: Link,
-    /// Between nodes of two regions.
-    pub between: Link,
-    /// Bytes per second of a node's network card in either direction, over all its links.
-    pub card_bytes_per_s: f64,
-}
-
-/// A machine of the pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Index of its type.
-    pub of: usize,
-    /// Its region.
-    pub region: u32,
-}
+use crate::deploy::inventory::{Inventory, Link};
 
 /// Machines, links, and the model that they serve.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,10 +21,8 @@ pub struct Machines {
     pub activation_bytes: f64,
     /// Types of nodes.
     pub types: Vec<NodeType>,
-    /// Nodes.
-    pub members: Vec<Member>,
-    /// Links.
-    pub network: Network,
+    /// Nodes, a row each, of these types by name; the coordinator sits in region 0.
+    pub inventory: Inventory,
     /// What batches are planned for.
     pub typical: Typical,
     /// How a token may go on.
@@ -80,30 +50,48 @@ pub enum Fill {
 impl Machines {
     /// The cluster that placements are planned on.
     #[must_use]
-    pub fn cluster(&self, fill: Fill) -> Cluster {
-        let count = |of: usize| self.members.iter().filter(|member| member.of == of).count();
+    pub fn cluster(&self, fill: Fill) -> FlowProblem {
+        let count = |of: usize| self.nodes().filter(|node| self.type_of(*node) == of).count();
         let n_nodes: Vec<u32> =
             (0..self.types.len()).map(|of| u32::try_from(count(of)).expect("fewer than 2^32 nodes")).collect();
-        let card = self.network.card_bytes_per_s / self.activation_bytes;
+        let card = self.inventory.network.card_bytes_per_s / self.activation_bytes;
         let rates = typical::rates(&self.types, &n_nodes, self.n_layers, self.typical);
-        let node = |member: &Member| {
-            let of = &self.types[member.of];
+        let node = |node: usize| {
+            let of = &self.types[self.type_of(node)];
             let most = if fill == Fill::Planned { of.layers_max as usize } else { usize::MAX };
-            let rates = rates[member.of].iter().take(most).map(|rate| rate.min(card));
+            let rates = rates[self.type_of(node)].iter().take(most).map(|rate| rate.min(card));
             Node { name: of.name.clone(), tokens_per_s: rates.collect() }
         };
-        let link = |a: &Member, b: &Member| self.link(a.region, b.region).bytes_per_s / self.activation_bytes;
-        Cluster {
+        let link = |a: usize, b: usize| self.inventory.link(a, b).bytes_per_s / self.activation_bytes;
+        FlowProblem {
             n_layers: self.n_layers,
-            nodes: self.members.iter().map(node).collect(),
-            links: self.members.iter().map(|a| self.members.iter().map(|b| link(a, b)).collect()).collect(),
-            border: self.network.within.bytes_per_s / TOKEN_BYTES,
+            nodes: self.nodes().map(node).collect(),
+            links: self.nodes().map(|a| self.nodes().map(|b| link(a, b)).collect()).collect(),
+            border: self.inventory.network.within.bytes_per_s / TOKEN_BYTES,
             hand_over: self.hand_over,
         }
     }
 
-    const fn link(&self, a: u32, b: u32) -> Link {
-        if a == b { self.network.within } else { self.network.between }
+    /// Positions of the nodes.
+    pub(super) fn nodes(&self) -> std::ops::Range<usize> {
+        0..self.inventory.offers.len()
+    }
+
+    /// Position of a node's type.
+    ///
+    /// # Panics
+    /// When the node has none of the types.
+    #[must_use]
+    pub fn type_of(&self, node: usize) -> usize {
+        let name = &self.inventory.offers[node].name;
+        self.types.iter().position(|of| of.name == *name).expect("every node has one of the types")
+    }
+
+    /// The link between two nodes, or between a node and the coordinator.
+    fn link(&self, a: Option<usize>, b: Option<usize>) -> Link {
+        let region = |node: Option<usize>| node.map_or(0, |node| self.inventory.offers[node].region);
+        let network = self.inventory.network;
+        if region(a) == region(b) { network.within } else { network.between }
     }
 
     /// What the simulator plays: nodes that hold layers and hops between them; with a planned flow only hops that carry some.
@@ -114,7 +102,7 @@ impl Machines {
         let held: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
         let station = |&i: &usize| {
             let Range { first, end } = ranges[i];
-            let of = &self.types[self.members[i].of];
+            let of = &self.types[self.type_of(i)];
             let room = of.room(end - first).ok_or_else(|| {
                 let (name, n) = (&of.name, end - first);
                 RentalError::Infeasible(format!("{n} layers do not fit a node of type `{name}`"))
@@ -157,14 +145,13 @@ impl Machines {
         let all = held.iter().flat_map(borders).chain(inner.map(|(i, j)| (Some(i), Some(j))));
         let all: Vec<(Option<usize>, Option<usize>, f64)> =
             all.map(|(a, b)| (a, b, weight(a, b))).filter(|hop| hop.2 > 0.0).collect();
-        let region = |node: Option<usize>| node.map_or(0, |i| self.members[i].region);
         let at =
             |node: Option<usize>| node.map(|i| held.iter().position(|&known| known == i).expect("it holds layers"));
         let hop = |&(from, to, weight): &(Option<usize>, Option<usize>, f64)| {
-            let link = self.link(region(from), region(to));
+            let link = self.link(from, to);
             let out: f64 = all.iter().filter(|hop| hop.0 == from).map(|hop| hop.2).sum();
             let into: f64 = all.iter().filter(|hop| hop.1 == to).map(|hop| hop.2).sum();
-            let card = self.network.card_bytes_per_s * (weight / out).min(weight / into);
+            let card = self.inventory.network.card_bytes_per_s * (weight / out).min(weight / into);
             Hop {
                 from: at(from),
                 to: at(to),

@@ -5,9 +5,10 @@
 //! that serves every type of request, and a plan is for one model.
 
 use super::{Load, solve, words};
-use crate::deploy::cost_efficiency::Options;
-use crate::deploy::{Answer, Offer, Plan, Problem, Proof, RentalError, RunnerUp};
-use crate::train::policy::Status;
+use crate::deploy::cost_efficiency::{self, Options};
+use crate::deploy::inventory::{Inventory, Offer};
+use crate::deploy::{Plan, Problem, RentalError};
+use crate::proof::{Aim, Bound, Decision, Status};
 
 /// Slices of a type's work; the paper's suggestion.
 const N_SLICES: u32 = 4;
@@ -16,30 +17,42 @@ const WIDTH: f64 = 1e-4;
 /// Halvings at most.
 const STEPS_MAX: usize = 60;
 
-/// The plan.
+/// The plan; its bound is that of any plan on these GPUs, whatever its configurations.
 ///
 /// # Errors
 /// On figures without meaning, for work of several models, and where no type within the budget carries everything.
-pub fn under_budget(problem: &Problem, options: Options) -> Result<Answer, RentalError> {
+pub fn under_budget(problem: &Problem, options: Options) -> Result<Decision<Plan>, RentalError> {
     problem.check()?;
-    let asked: Vec<usize> = (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0).collect();
+    let asked = asked(problem);
     let model = problem.demands[asked[0]].model;
     if asked.iter().any(|&w| problem.demands[w].model != model) {
         return Err(RentalError::Infeasible("Mélange plans one model, and the work asks for several".to_owned()));
     }
-    let of = chosen(problem, &asked);
-    let work = |c: usize| asked.iter().filter_map(|&w| problem.seconds(c, w)).sum::<f64>();
-    // One replica of any type ends by then.
-    let slowest = of.iter().flatten().map(|&c| work(c)).fold(0.0, f64::max);
     let none =
         || RentalError::Infeasible(format!("no mix within {} $/h carries all work", problem.budget_usd_per_hour));
+    let best = soonest(problem, &asked, None, options).ok_or_else(none)?;
+    let makespan_s = best.makespan_s;
+    let bound = Bound::plain(cost_efficiency::bound_s(problem)?.min(makespan_s));
+    Ok(Decision::new(best, Aim::Seconds, makespan_s).bounded(Some(bound), Status::Heuristic))
+}
+
+/// Demands with requests.
+fn asked(problem: &Problem) -> Vec<usize> {
+    (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0).collect()
+}
+
+/// The least time in which a mix within the budget carries all work, by halving; `other_than` are replicas of every type that count as known.
+fn soonest(problem: &Problem, asked: &[usize], other_than: Option<&[u32]>, options: Options) -> Option<Plan> {
+    let of = chosen(problem, asked);
+    let work = |c: usize| asked.iter().filter_map(|&w| problem.seconds(c, w)).sum::<f64>();
     let carried = |seconds: f64| -> Option<Plan> {
-        let rented = solve(&load(problem, &of, &asked, seconds), None, options.budget).ok()?;
-        let plan = plan(problem, &of, &asked, &rented.replicas, &rented.slices);
+        let rented = solve(&load(problem, &of, asked, seconds), other_than, options.budget).ok()?.plan;
+        let plan = plan(problem, &of, asked, &rented.replicas, &rented.slices);
         (plan.usd_per_hour <= problem.budget_usd_per_hour * (1.0 + 1e-9)).then_some(plan)
     };
-    let (mut below, mut above) = (0.0, slowest);
-    let mut best = carried(slowest).ok_or_else(none)?;
+    // One replica of any type ends by then.
+    let (mut below, mut above) = (0.0, of.iter().flatten().map(|&c| work(c)).fold(0.0, f64::max));
+    let mut best = carried(above)?;
     for _ in 0..STEPS_MAX {
         above = best.makespan_s.min(above);
         if above - below <= WIDTH * above {
@@ -52,48 +65,37 @@ pub fn under_budget(problem: &Problem, options: Options) -> Result<Answer, Renta
             None => below = middle,
         }
     }
-    let proof = Proof::new(best.makespan_s, below.min(best.makespan_s), Status::Heuristic);
-    Ok(Answer { plan: best, proof })
+    Some(best)
 }
 
-/// An answer with what keeps it from ending sooner, and the cheapest other mix that ends as soon, whatever it costs.
+/// What keeps a plan from ending sooner.
 #[must_use]
-pub fn explained(problem: &Problem, mut answer: Answer, options: Options) -> Answer {
-    let asked: Vec<usize> = (0..problem.demands.len()).filter(|&w| problem.demands[w].requests > 0.0).collect();
-    let of = chosen(problem, &asked);
-    let makespan_s = answer.plan.makespan_s;
-    // Slices of the plan itself fit this load in spite of rounding; the sooner one is beyond what the search can tell apart.
-    let as_soon = load(problem, &of, &asked, makespan_s * (1.0 + 1e-9));
-    let sooner = load(problem, &of, &asked, makespan_s * (1.0 - 2.0 * WIDTH));
+pub fn limit_under_budget(problem: &Problem, plan: &Plan, options: Options) -> String {
+    let asked = asked(problem);
+    // A sooner end that the search can tell apart.
+    let sooner = load(problem, &chosen(problem, &asked), &asked, plan.makespan_s * (1.0 - 2.0 * WIDTH));
     let budget = problem.budget_usd_per_hour;
-    answer.proof.binding = match solve(&sooner, None, options.budget) {
+    match solve(&sooner, None, options.budget) {
         Ok(rented) => format!(
             "budget of {budget} $/h: to end sooner the cheapest mix, {}, costs {:.4} $/h",
-            words(&sooner, &rented.replicas),
-            rented.usd_per_hour
+            words(&sooner, &rented.plan.replicas),
+            rented.plan.usd_per_hour
         ),
         Err(why) => format!("availability: to end sooner, {why}"),
-    };
-    let taken: Vec<u32> = of.iter().map(|c| c.map_or(0, |c| answer.plan.replicas[c])).collect();
-    answer.proof.runner_up = solve(&as_soon, Some(&taken), options.budget).ok().map(|other| {
-        let rented = plan(problem, &of, &asked, &other.replicas, &other.slices);
-        RunnerUp {
-            about: format!(
-                "{}: {:.3} s for {:.4} $/h",
-                problem.words(&rented.replicas),
-                rented.makespan_s,
-                rented.usd_per_hour
-            ),
-            objective: rented.makespan_s,
-            replicas: rented.replicas,
-        }
-    });
-    answer
+    }
+}
+
+/// The plan of another mix that ends soonest.
+#[must_use]
+pub fn second_under_budget(problem: &Problem, plan: &Plan, options: Options) -> Option<Plan> {
+    let asked = asked(problem);
+    let taken = chosen(problem, &asked).iter().map(|c| c.map_or(0, |c| plan.replicas[c])).collect::<Vec<u32>>();
+    soonest(problem, &asked, Some(&taken), options)
 }
 
 /// The configuration of every type.
 fn chosen(problem: &Problem, asked: &[usize]) -> Vec<Option<usize>> {
-    (0..problem.offers.len()).map(|offer| smallest(problem, offer, asked)).collect()
+    (0..problem.inventory.offers.len()).map(|offer| smallest(problem, offer, asked)).collect()
 }
 
 /// The configuration of a type alone with the fewest GPUs that serves everything; the first of equals.
@@ -111,13 +113,11 @@ fn smallest(problem: &Problem, offer: usize, asked: &[usize]) -> Option<usize> {
 fn load(problem: &Problem, of: &[Option<usize>], asked: &[usize], seconds: f64) -> Load {
     let offer = |(offer, c): (&Offer, &Option<usize>)| match c {
         None => Offer { n_available: 0, ..offer.clone() },
-        Some(c) => {
-            Offer { name: offer.name.clone(), usd_per_hour: problem.price(*c), n_available: problem.n_replicas_max(*c) }
-        }
+        Some(c) => Offer::priced(offer.name.clone(), problem.price(*c), problem.n_replicas_max(*c)),
     };
     let rate = |c: &Option<usize>, w: usize| c.map_or(0.0, |c| problem.configurations[c].requests_per_s[w]);
     Load {
-        offers: problem.offers.iter().zip(of).map(offer).collect(),
+        inventory: Inventory::of(problem.inventory.offers.iter().zip(of).map(offer).collect()),
         requests_per_s_max: of.iter().map(|c| asked.iter().map(|&w| rate(c, w)).collect()).collect(),
         requests_per_s: asked.iter().map(|&w| problem.demands[w].requests / seconds).collect(),
         n_slices: N_SLICES,
@@ -155,7 +155,7 @@ mod tests {
         // arXiv:2502.00722, section 4.2, without its pair of t2: of (1,2,0), (1,1,1), (2,0,0) and (0,2,2) the first is best. Slices are 20 and
         // 5 requests; c1 takes one of the first type and three of the second, 20/1.0 + 15/1.2 = 32.5 s, and the pair of c2 the rest,
         // (60/0.9 + 5/0.9)/2 = 325/9 s; every other split in slices ends later.
-        let offer = |name: &str, usd_per_hour| Offer { name: name.to_owned(), usd_per_hour, n_available: 2 };
+        let offer = |name: &str, usd_per_hour| Offer::priced(name, usd_per_hour, 2);
         let configuration = |n_gpus: [u32; 3], rates: [f64; 2]| Configuration {
             name: "c".to_owned(),
             model: 0,
@@ -164,7 +164,7 @@ mod tests {
         };
         let demand = |requests| Demand { name: String::new(), model: 0, requests };
         let mut problem = Problem {
-            offers: vec![offer("t1", 4.0), offer("t2", 2.0), offer("t3", 2.0)],
+            inventory: Inventory::of(vec![offer("t1", 4.0), offer("t2", 2.0), offer("t3", 2.0)]),
             configurations: vec![
                 configuration([1, 0, 0], [1.0, 1.2]),
                 configuration([0, 1, 0], [0.9, 0.9]),
@@ -178,10 +178,11 @@ mod tests {
         assert_eq!(answer.plan.replicas, [1, 2, 0, 0]);
         assert!((answer.plan.makespan_s - 325.0 / 9.0).abs() < 1e-6, "{:?}", answer.plan);
         // All of t1 would end it sooner, with more of t2 or t3 beside one of them, for more than 8 $/h; which is cheapest is the program's.
-        let said = explained(&problem, answer, Options::default()).proof;
-        assert!(said.binding.starts_with("budget of 8 $/h: to end sooner the cheapest mix, "), "{}", said.binding);
-        let second = said.runner_up.expect("another mix");
-        assert!(second.objective <= 325.0 / 9.0 + 1e-6 && second.replicas != [1, 2, 0, 0], "{second:?}");
+        let limit = limit_under_budget(&problem, &answer.plan, Options::default());
+        assert!(limit.starts_with("budget of 8 $/h: to end sooner the cheapest mix, "), "{limit}");
+        let second = second_under_budget(&problem, &answer.plan, Options::default()).expect("another mix");
+        assert!(second.makespan_s >= 325.0 / 9.0 && second.usd_per_hour <= 8.0 + 1e-9, "{second:?}");
+        assert_ne!(second.replicas, answer.plan.replicas);
         problem.demands[1].model = 1;
         assert!(matches!(under_budget(&problem, Options::default()), Err(RentalError::Infeasible(_))));
     }

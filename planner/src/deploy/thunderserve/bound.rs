@@ -26,10 +26,11 @@ mod stages;
 
 use hw::Tokens;
 
+use super::super::inventory::Network;
 use super::super::roofline::BATCH_MAX;
 use super::super::throughput::Lengths;
 use super::group::{self, Stage};
-use super::{DECODE_SHARE, Pool, Task};
+use super::{DECODE_SHARE, Task};
 use stages::Law;
 
 /// Splits into whole GPUs that are looked at, at most.
@@ -60,15 +61,17 @@ struct Relaxed<'a> {
 impl<'a> Relaxed<'a> {
     fn new(task: &'a Task) -> Self {
         let mut types: Vec<Type> = Vec::new();
-        for (m, machine) in task.pool.machines.iter().enumerate().filter(|(_, machine)| machine.n_gpus > 0) {
-            let gpu = |other: &Type| &task.pool.machines[other.machines[0]].gpu;
-            match types.iter_mut().find(|other| *gpu(other) == machine.gpu) {
+        for (m, machine) in task.machines.offers.iter().enumerate().filter(|(_, machine)| machine.n_available > 0) {
+            let gpu = |other: &Type| task.gpu(other.machines[0]);
+            match types.iter_mut().find(|other| Some(gpu(other)) == machine.gpu.as_ref()) {
                 Some(of) => {
                     of.machines.push(m);
-                    of.n_gpus += machine.n_gpus;
-                    of.widest = of.widest.max(machine.n_gpus);
+                    of.n_gpus += machine.n_available;
+                    of.widest = of.widest.max(machine.n_available);
                 }
-                None => types.push(Type { machines: vec![m], n_gpus: machine.n_gpus, widest: machine.n_gpus }),
+                None => {
+                    types.push(Type { machines: vec![m], n_gpus: machine.n_available, widest: machine.n_available })
+                }
             }
         }
         let (input, output) = task.mean();
@@ -204,7 +207,6 @@ impl<'a> Relaxed<'a> {
 
     /// Bytes per second of all links from machines that may read to machines that may generate, and of the fastest of them (step 6).
     fn links(&self, reading: &[u32], generating: &[u32]) -> (f64, f64) {
-        let pool: &Pool = &self.task.pool;
         let machines = |counts: &[u32]| -> Vec<usize> {
             let used = self.types.iter().zip(counts).filter(|(_, n)| **n > 0);
             used.flat_map(|(of, _)| of.machines.iter().copied()).collect()
@@ -213,9 +215,9 @@ impl<'a> Relaxed<'a> {
         let (mut all, mut fastest) = (0.0, 0.0_f64);
         for &a in &from {
             // A machine of one GPU has one group.
-            for &b in to.iter().filter(|b| **b != a || pool.machines[a].n_gpus > 1) {
-                all += pool.bandwidth(a, b);
-                fastest = fastest.max(pool.bandwidth(a, b));
+            for &b in to.iter().filter(|b| **b != a || self.task.machines.offers[a].n_available > 1) {
+                all += self.task.bandwidth(a, b);
+                fastest = fastest.max(self.task.bandwidth(a, b));
             }
         }
         (all, fastest)
@@ -226,7 +228,8 @@ impl<'a> Relaxed<'a> {
         let step_s = self.least_s(generating, &|stage| self.step_s(stage, 0.0));
         let meets = |(lengths, _): &&(Lengths, f64)| {
             let input = lengths.input.as_f64();
-            let wire_s = self.task.pool.start_s + self.task.wire_bytes(input) / bandwidth;
+            let Network { within, between, .. } = self.task.machines.network;
+            let wire_s = within.latency_s.min(between.latency_s) + self.task.wire_bytes(input) / bandwidth;
             self.least_s(reading, &|stage| self.prompt_s(stage, input)) <= self.task.ttft_s
                 && wire_s / lengths.output.as_f64() + step_s <= self.task.tpot_s
         };
@@ -332,5 +335,5 @@ pub fn colocated(task: &Task) -> f64 {
 /// A bound where nothing spans machines: the sum over machines that are alone.
 #[must_use]
 pub fn by_machine(task: &Task, of: fn(&Task) -> f64) -> f64 {
-    (0..task.pool.machines.len()).map(|machine| of(&task.alone(machine))).sum()
+    (0..task.n_machines()).map(|machine| of(&task.alone(machine))).sum()
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::group::{self, Stage};
-use super::{Machine, RentalError, Task};
+use super::{RentalError, Task};
 
 /// A replica that runs both phases.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,7 +23,8 @@ const LEFT_MAX: usize = 20_000;
 /// A target that limits nothing, seconds.
 const LIFTED_S: f64 = 1e9;
 
-fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
+/// The fastest replica on these GPUs; `None` where none meets the targets.
+pub(super) fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
     let all = group::layouts(task, n_gpus).into_iter();
     let rated = all.map(|stages| Replica { requests_per_s: group::colocated_rate(task, &stages), stages });
     let best = rated.reduce(|a, b| if b.requests_per_s > a.requests_per_s { b } else { a });
@@ -37,10 +38,10 @@ fn best(task: &Task, n_gpus: &[u32]) -> Option<Replica> {
 pub fn per_machine(task: &Task) -> Result<Vec<Replica>, RentalError> {
     task.check()?;
     let mut all = Vec::new();
-    for m in 0..task.pool.machines.len() {
-        let n = task.pool.machines[m].n_gpus;
+    for m in 0..task.n_machines() {
+        let n = task.machines.offers[m].n_available;
         let equal = (1..=n).filter_map(|size| {
-            let mut n_gpus = vec![0; task.pool.machines.len()];
+            let mut n_gpus = vec![0; task.n_machines()];
             n_gpus[m] = size;
             best(task, &n_gpus).map(|replica| (f64::from(n / size) * replica.requests_per_s, n / size, replica))
         });
@@ -65,7 +66,7 @@ fn rate(replicas: &[Replica]) -> f64 {
 pub fn binding(task: &Task, of: Way) -> Result<String, RentalError> {
     let now = rate(&of(task)?);
     let mut roomy = task.clone();
-    roomy.pool.machines.iter_mut().for_each(|machine| machine.gpu.memory.0 *= 2);
+    roomy.machines.offers.iter_mut().filter_map(|machine| machine.gpu.as_mut()).for_each(|gpu| gpu.memory.0 *= 2);
     let lifted = [
         ("the target per token: without it", Task { tpot_s: LIFTED_S, ..task.clone() }),
         ("the target to the first token: without it", Task { ttft_s: LIFTED_S, ..task.clone() }),
@@ -87,7 +88,7 @@ pub fn binding(task: &Task, of: Way) -> Result<String, RentalError> {
 /// On figures without meaning.
 pub fn mixed(task: &Task) -> Result<Vec<Replica>, RentalError> {
     task.check()?;
-    let all: Vec<u32> = task.pool.machines.iter().map(|machine: &Machine| machine.n_gpus).collect();
+    let all: Vec<u32> = task.machines.offers.iter().map(|machine| machine.n_available).collect();
     let n_left: usize = all.iter().map(|&n| n as usize + 1).fold(1, usize::saturating_mul);
     if n_left > LEFT_MAX {
         return per_machine(task);

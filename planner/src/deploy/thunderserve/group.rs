@@ -45,12 +45,12 @@ pub(super) fn kv_layer_bytes(task: &Task) -> f64 {
 
 /// Memory of a stage for weights, keys and values.
 pub(super) fn usable(task: &Task, stage: &Stage) -> f64 {
-    MEMORY_USED * task.pool.machines[stage.machine].gpu.memory.as_f64() * f64::from(stage.tp)
+    MEMORY_USED * task.gpu(stage.machine).memory.as_f64() * f64::from(stage.tp)
 }
 
 /// Time of a stage for that many new tokens, each of which attends to `context` others.
 pub(super) fn stage_s(task: &Task, stage: &Stage, tokens: f64, context: f64, cached: f64) -> f64 {
-    let gpu = &task.pool.machines[stage.machine].gpu;
+    let gpu = task.gpu(stage.machine);
     let pass = Pass { tokens, attended: context, read: cached };
     f(stage.layers) * Layer::of(&task.model).seconds(gpu, f64::from(stage.tp), pass)
 }
@@ -60,7 +60,8 @@ fn hand_over_s(task: &Task, stages: &[Stage], tokens: f64) -> f64 {
     let bytes = tokens * f(task.model.hidden) * 2.0;
     stages
         .windows(2)
-        .map(|pair| task.pool.start_s + bytes / task.pool.bandwidth(pair[0].machine, pair[1].machine))
+        .map(|pair| (pair[0].machine, pair[1].machine))
+        .map(|(a, b)| task.start_s(a, b) + bytes / task.bandwidth(a, b))
         .sum()
 }
 
@@ -203,7 +204,7 @@ pub(super) fn layouts(task: &Task, n_gpus: &[u32]) -> Vec<Vec<Stage>> {
     }
     let mut all: Vec<Vec<Stage>> = Vec::new();
     for cut in cuts.iter().filter(|cut| !cut.is_empty()) {
-        let gpu = |stage: &Stage| &task.pool.machines[stage.machine].gpu;
+        let gpu = |stage: &Stage| task.gpu(stage.machine);
         let by: [&dyn Fn(&Stage) -> f64; 3] = [
             &|stage| f64::from(stage.tp) * gpu(stage).peak(Dtype::Bf16).get(),
             &|stage| f64::from(stage.tp) * gpu(stage).memory_bandwidth.get(),
@@ -227,12 +228,11 @@ fn chained(task: &Task, machines: &[usize]) -> Vec<usize> {
         while order.len() < machines.len() {
             let last = order[order.len() - 1];
             let left = machines.iter().filter(|m| !order.contains(m));
-            let Some(&next) =
-                left.max_by(|&&a, &&b| task.pool.bandwidth(last, a).total_cmp(&task.pool.bandwidth(last, b)))
+            let Some(&next) = left.max_by(|&&a, &&b| task.bandwidth(last, a).total_cmp(&task.bandwidth(last, b)))
             else {
                 break;
             };
-            weakest = weakest.min(task.pool.bandwidth(last, next));
+            weakest = weakest.min(task.bandwidth(last, next));
             order.push(next);
         }
         if weakest > best.0 {

@@ -19,6 +19,7 @@ use serve::step_cost::stages::{Passage, StageLaw};
 use super::group::{self, Stage};
 use super::{Deployment, Replica, Task};
 use crate::deploy::RentalError;
+use crate::deploy::inventory::Offer;
 use crate::deploy::roofline::{Layer, Pass};
 
 /// Share of a route below which it is rounding.
@@ -100,15 +101,15 @@ impl Groups {
 /// The machines of a task: GPUs of one type in one node each.
 #[must_use]
 pub fn machines(task: &Task) -> Vec<deployment::Machine> {
-    let machine = |machine: &super::Machine| deployment::Machine {
+    let machine = |(at, machine): (usize, &Offer)| deployment::Machine {
         name: machine.name.clone(),
-        gpu: machine.gpu.name.clone(),
-        n_gpus: machine.n_gpus,
-        gpus_per_node: machine.n_gpus.max(1),
-        memory: Some(machine.gpu.memory),
-        usd_per_gpu_hour: None,
+        gpu: task.gpu(at).name.clone(),
+        n_gpus: machine.n_available,
+        gpus_per_node: machine.n_available.max(1),
+        memory: Some(task.gpu(at).memory),
+        usd_per_gpu_hour: Some(machine.usd_per_hour).filter(|usd| *usd > 0.0),
     };
-    task.pool.machines.iter().map(machine).collect()
+    task.machines.offers.iter().enumerate().map(machine).collect()
 }
 
 /// Groups as a deployment for requests of at most so many tokens; groups without requests are left out.
@@ -116,7 +117,7 @@ pub fn machines(task: &Task) -> Vec<deployment::Machine> {
 pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> Placed {
     let n_layers = u32::try_from(task.model.n_layers).expect("fewer than 2^32 layers");
     let mut all = Placed::new(&task.model.name, n_layers, machines(task));
-    let mut taken = vec![0; task.pool.machines.len()];
+    let mut taken = vec![0; task.n_machines()];
     let mut position = vec![0; groups.groups.len()];
     for (at, stages) in groups.groups.iter().enumerate() {
         let Some(role) = groups.role(at) else { continue };
@@ -144,6 +145,7 @@ pub fn placed(task: &Task, groups: &Groups, working: Working, longest: u32) -> P
 
 const fn role_name(role: Role) -> &'static str {
     match role {
+        Role::Outputs => "outputs",
         Role::Both => "both",
         Role::Prefill => "prefill",
         Role::Decode => "decode",
@@ -183,12 +185,12 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
 
 /// What lies between two groups whose layers are mostly on these machines: pairs of the same machines share a wire.
 fn link(task: &Task, (from, to): (u32, u32), ends: (usize, usize)) -> Link {
-    let n = task.pool.machines.len();
+    let n = task.n_machines();
     Link {
         from: Some(from),
         to: Some(to),
-        bytes_per_s: Some(task.pool.bandwidth(ends.0, ends.1)),
-        latency_s: task.pool.start_s,
+        bytes_per_s: Some(task.bandwidth(ends.0, ends.1)),
+        latency_s: task.start_s(ends.0, ends.1),
         wire: Some(u32::try_from(ends.0 * n + ends.1).expect("few machines")),
         wire_ratio: f64::from(task.wire_bits) / 16.0,
         pack_s_per_token: 0.0,
@@ -216,7 +218,7 @@ impl StageTimes<'_> {
     }
 
     fn tokens(&self, n: u64) -> Seconds {
-        let gpu = &self.task.pool.machines[self.stage.machine].gpu;
+        let gpu = self.task.gpu(self.stage.machine);
         let pass = Pass { tokens: Tokens(n).as_f64(), attended: 0.0, read: 0.0 };
         let layer = Layer::of(&self.task.model).seconds(gpu, f64::from(self.stage.tp), pass);
         Seconds::new(self.layers() * layer)
@@ -225,8 +227,8 @@ impl StageTimes<'_> {
     fn hand_over(&self, n: u64) -> Seconds {
         let Some(next) = self.next else { return Seconds::ZERO };
         let bytes = Tokens(n * self.task.model.hidden).as_f64() * 2.0;
-        let pool = &self.task.pool;
-        Seconds::new(pool.start_s + bytes / pool.bandwidth(self.stage.machine, next.machine))
+        let (from, to) = (self.stage.machine, next.machine);
+        Seconds::new(self.task.start_s(from, to) + bytes / self.task.bandwidth(from, to))
     }
 }
 
@@ -237,7 +239,7 @@ fn table(task: &Task, stages: &[Stage], role: Role, tokens_max: u32) -> StepTabl
     let hand_over: Vec<_> = times.iter().map(|of| |n: u64| of.hand_over(n)).collect();
     let laws: Vec<StageLaw<'_>> = (0..stages.len())
         .map(|at| {
-            let gpu = &task.pool.machines[stages[at].machine].gpu;
+            let gpu = task.gpu(stages[at].machine);
             let (per_pair_s, per_key_s) = Layer::of(&task.model).attention_s(gpu, f64::from(stages[at].tp));
             let layers = times[at].layers();
             StageLaw {

@@ -184,9 +184,9 @@ impl Loop<'_> {
         let wire = (group::home(&self.fleet.groups[from]), group::home(&self.fleet.groups[to]));
         let bytes = self.task.wire_bytes(f64::from(self.requests[request].prompt));
         let free = self.wires.get(&wire).copied().unwrap_or(Time::ZERO).max(now);
-        let left = free + span(bytes / self.task.pool.bandwidth(wire.0, wire.1));
+        let left = free + span(bytes / self.task.bandwidth(wire.0, wire.1));
         self.wires.insert(wire, left);
-        self.push(left + span(self.task.pool.start_s), Event::Moved(request));
+        self.push(left + span(self.task.start_s(wire.0, wire.1)), Event::Moved(request));
     }
 
     /// Begins the next prompt or step of an idle group.

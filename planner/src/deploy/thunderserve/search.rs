@@ -10,9 +10,9 @@ use engine::random::{self, Stream};
 use super::group::{self, Speed, Stage};
 use super::transport::{self, Transport};
 use super::{Deployment, Group, Phase, Tabu, Task, bound};
-use crate::deploy::{Proof, RentalError, RunnerUp};
+use crate::deploy::RentalError;
+use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 use crate::stop;
-use crate::train::policy::Status;
 
 type Key = (Vec<u32>, Phase);
 /// Distance to the bound that rounding explains.
@@ -66,9 +66,10 @@ impl<'a> Known<'a> {
 
 /// Share of requests that meet both targets on a pair without waiting.
 fn met(task: &Task, prefill: &Group, decode: &Group, step_s: f64) -> f64 {
-    let bandwidth = task.pool.bandwidth(group::home(&prefill.stages), group::home(&decode.stages));
+    let (from, to) = (group::home(&prefill.stages), group::home(&decode.stages));
+    let bandwidth = task.bandwidth(from, to);
     let meets = |(lengths, _): &&(super::Lengths, f64)| {
-        let wire = task.pool.start_s + task.wire_bytes(lengths.input.as_f64()) / bandwidth;
+        let wire = task.start_s(from, to) + task.wire_bytes(lengths.input.as_f64()) / bandwidth;
         let first = group::prefill_s(task, &prefill.stages, lengths.input);
         first <= task.ttft_s && wire / lengths.output.as_f64() + step_s <= task.tpot_s
     };
@@ -89,7 +90,7 @@ fn program(task: &Task, groups: &[Group]) -> (Vec<usize>, Vec<usize>, Transport)
     for (i, &a) in prefill.iter().enumerate() {
         for (j, &b) in decode.iter().enumerate() {
             let link = (group::home(&groups[a].stages), group::home(&groups[b].stages));
-            let busy = task.requests_per_s * task.wire_bytes(input) / task.pool.bandwidth(link.0, link.1);
+            let busy = task.requests_per_s * task.wire_bytes(input) / task.bandwidth(link.0, link.1);
             wires.entry(link).or_default().push((i, j, busy));
         }
     }
@@ -111,13 +112,11 @@ fn value(task: &Task, groups: Vec<Group>) -> Deployment {
         row.iter().enumerate().for_each(|(j, &share)| routes[prefill[i]][decode[j]] = share);
     }
     let requests_per_s = shares.iter().flatten().sum::<f64>() * task.requests_per_s;
-    // What is known of it is worked out for the best one alone.
-    let proof = Proof::new(attainment, f64::INFINITY, Status::Heuristic);
-    Deployment { groups, routes, attainment, requests_per_s, n_evaluated: 1, proof }
+    Deployment { groups, routes, attainment, requests_per_s, n_evaluated: 1 }
 }
 
 /// The limit whose lifting would help most.
-fn binding(task: &Task, deployment: &Deployment) -> String {
+fn limit(task: &Task, deployment: &Deployment) -> String {
     let (_, _, program) = program(task, &deployment.groups);
     let mut lifted: Vec<(String, Transport)> = Vec::new();
     let free = |caps: &[f64]| vec![1.0; caps.len()];
@@ -140,19 +139,14 @@ fn binding(task: &Task, deployment: &Deployment) -> String {
     }
 }
 
-fn words(task: &Task, groups: &[Group]) -> String {
-    let stage = |s: &Stage| format!("{} x {} for {} layers", s.tp, task.pool.machines[s.machine].name, s.layers);
+/// Groups in words.
+pub(super) fn words(task: &Task, groups: &[Group]) -> String {
+    let stage = |s: &Stage| format!("{} x {} for {} layers", s.tp, task.machines.offers[s.machine].name, s.layers);
     let group = |g: &Group| {
         let phase = if g.phase == Phase::Prefill { "prefill" } else { "decode" };
         format!("{phase} on {}", g.stages.iter().map(stage).collect::<Vec<_>>().join(", then "))
     };
     groups.iter().filter(|g| !g.stages.is_empty()).map(group).collect::<Vec<_>>().join("; ")
-}
-
-/// Another deployment as the second choice.
-pub(super) fn runner_up(task: &Task, other: &Deployment, objective: f64) -> RunnerUp {
-    let is_busy = |group: &Group| u32::from(!group.stages.is_empty());
-    RunnerUp { about: words(task, &other.groups), replicas: other.groups.iter().map(is_busy).collect(), objective }
 }
 
 /// The best that was seen and the second best that is another deployment.
@@ -175,7 +169,7 @@ impl Seen {
         }
     }
 
-    fn end(self, task: &Task) -> Result<Deployment, RentalError> {
+    fn end(self, task: &Task) -> Result<Decision<Deployment>, RentalError> {
         let nothing = "no groups of these GPUs hold the model in both phases within the targets";
         let found = self.best.filter(|best| best.attainment > 0.0);
         let mut best = found.ok_or_else(|| RentalError::Infeasible(nothing.to_owned()))?;
@@ -184,31 +178,31 @@ impl Seen {
         let bound = if best.attainment > 1.0 - CLOSED { 1.0 } else { bound::split(task) / task.requests_per_s };
         let bound = bound.max(best.attainment);
         let status = if bound - best.attainment < CLOSED { Status::Optimal } else { Status::Heuristic };
-        let binding = binding(task, &best);
+        let (limit, attainment) = (limit(task, &best), best.attainment);
         let second = self.second.filter(|second| second.attainment > 0.0);
-        let runner_up = second.map(|second| runner_up(task, &second, second.attainment));
-        best.proof = Proof { binding, runner_up, ..Proof::new(best.attainment, bound, status) };
-        Ok(best)
+        let second = second.map(|plan| RunnerUp { objective: plan.attainment, plan });
+        let decision = Decision::new(best, Aim::AttainmentRatio, attainment).bounded(Some(Bound::plain(bound)), status);
+        Ok(decision.limited(limit).beside(second))
     }
 }
 
 /// Whole machines, where those with more operations per byte of bandwidth read prompts, or the others; halves of every machine; halves of all.
 fn start(task: &Task) -> Vec<Vec<Key>> {
-    let n = task.pool.machines.len();
+    let n = task.n_machines();
     let ratio = |m: usize| {
-        let gpu = &task.pool.machines[m].gpu;
+        let gpu = task.gpu(m);
         gpu.peak_bf16.get() / gpu.memory_bandwidth.get()
     };
-    let mut machines: Vec<usize> = (0..n).filter(|&m| task.pool.machines[m].n_gpus > 0).collect();
+    let mut machines: Vec<usize> = (0..n).filter(|&m| task.machines.offers[m].n_available > 0).collect();
     machines.sort_by(|&a, &b| ratio(b).total_cmp(&ratio(a)));
     let on = |m: usize, count: u32| (0..n).map(|other| if other == m { count } else { 0 }).collect::<Vec<u32>>();
     let phase = |at: usize| if 2 * at < machines.len() { Phase::Prefill } else { Phase::Decode };
-    let whole = machines.iter().enumerate().map(|(at, &m)| (on(m, task.pool.machines[m].n_gpus), phase(at)));
+    let whole = machines.iter().enumerate().map(|(at, &m)| (on(m, task.machines.offers[m].n_available), phase(at)));
     let halves = machines.iter().flat_map(|&m| {
-        let count = task.pool.machines[m].n_gpus;
+        let count = task.machines.offers[m].n_available;
         [(on(m, count - count / 2), Phase::Prefill), (on(m, count / 2), Phase::Decode)]
     });
-    let all = task.pool.machines.iter().map(|machine| machine.n_gpus).collect::<Vec<_>>();
+    let all = task.machines.offers.iter().map(|machine| machine.n_available).collect::<Vec<_>>();
     let half: Vec<u32> = all.iter().map(|count| count / 2).collect();
     let rest: Vec<u32> = all.iter().zip(&half).map(|(all, half)| all - half).collect();
     let mixed = vec![(half, Phase::Decode), (rest, Phase::Prefill)];
@@ -221,9 +215,9 @@ fn start(task: &Task) -> Vec<Vec<Key>> {
 fn random_start(task: &Task, stream: &mut Stream) -> Vec<Key> {
     let n_groups = 2 + stream.below(3);
     let phase = |at: u64| if at.is_multiple_of(2) { Phase::Prefill } else { Phase::Decode };
-    let mut state: Vec<Key> = (0..n_groups).map(|at| (vec![0; task.pool.machines.len()], phase(at))).collect();
-    for (m, machine) in task.pool.machines.iter().enumerate() {
-        for _ in 0..machine.n_gpus {
+    let mut state: Vec<Key> = (0..n_groups).map(|at| (vec![0; task.n_machines()], phase(at))).collect();
+    for (m, machine) in task.machines.offers.iter().enumerate() {
+        for _ in 0..machine.n_available {
             let to = usize::try_from(stream.below(n_groups)).expect("few groups");
             state[to].0[m] += 1;
         }
@@ -282,7 +276,7 @@ fn neighbours(state: &[Key]) -> Vec<Vec<Key>> {
 }
 
 /// Tabu search over groups and phases from several starts.
-pub(super) fn full(task: &Task, tabu: Tabu) -> Result<Deployment, RentalError> {
+pub(super) fn full(task: &Task, tabu: Tabu) -> Result<Decision<Deployment>, RentalError> {
     let mut known = Known::new(task);
     let mut seen = Seen::default();
     let mut stream = random::stream(tabu.seed, "thunderserve");
@@ -322,7 +316,7 @@ fn descend(known: &mut Known<'_>, seen: &mut Seen, mut state: Vec<Key>, tabu: Ta
 
 /// Groups whose GPUs the pool still has, in their order.
 fn alive(task: &Task, deployment: &Deployment) -> Vec<Group> {
-    let mut left: Vec<u32> = task.pool.machines.iter().map(|machine| machine.n_gpus).collect();
+    let mut left: Vec<u32> = task.machines.offers.iter().map(|machine| machine.n_available).collect();
     let mut kept = Vec::new();
     for group in &deployment.groups {
         if group.n_gpus.len() == left.len() && group.n_gpus.iter().zip(&left).all(|(n, left)| n <= left) {
@@ -334,14 +328,14 @@ fn alive(task: &Task, deployment: &Deployment) -> Vec<Group> {
 }
 
 /// What is left, with new routes.
-pub(super) fn kept(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalError> {
+pub(super) fn kept(task: &Task, deployment: &Deployment) -> Result<Decision<Deployment>, RentalError> {
     let mut seen = Seen::default();
     seen.add(&value(task, alive(task, deployment)));
     seen.end(task)
 }
 
 /// What is left, with phases flipped one by one; the best of all that was seen counts.
-pub(super) fn flips(task: &Task, deployment: &Deployment) -> Result<Deployment, RentalError> {
+pub(super) fn flips(task: &Task, deployment: &Deployment) -> Result<Decision<Deployment>, RentalError> {
     let mut groups = alive(task, deployment);
     let mut seen = Seen::default();
     seen.add(&value(task, groups.clone()));
@@ -384,7 +378,7 @@ pub(super) fn exhaustive_stages(task: &Task) -> f64 {
 
 #[cfg(test)]
 fn every_partition(task: &Task, groups: &mut dyn FnMut(&Key) -> Vec<Group>) -> f64 {
-    let all: Vec<u32> = task.pool.machines.iter().map(|machine| machine.n_gpus).collect();
+    let all: Vec<u32> = task.machines.offers.iter().map(|machine| machine.n_available).collect();
     let mut best = 0.0_f64;
     let mut open: Vec<(Vec<Group>, Vec<u32>)> = vec![(Vec::new(), all)];
     while let Some((state, left)) = open.pop() {

@@ -12,22 +12,12 @@ use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, va
 use train::multi_task::Work;
 
 use crate::milp::{Budget, Program, Unsolved, minimise};
-
-/// The bound, and what sets it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// Seconds.
-    pub seconds: f64,
-    /// Part of the device time until then that the least allotment works; 1 where devices are what is short.
-    pub devices_ratio: f64,
-    /// What sets it, in words.
-    pub binding: String,
-}
+use crate::proof::Bound;
 
 /// A linear program of this size takes milliseconds.
 const SECONDS_MAX: f64 = 60.0;
 
-/// Solves the program.
+/// Solves the program; seconds.
 ///
 /// # Errors
 /// A sentence when the solver stopped without an optimum.
@@ -63,11 +53,12 @@ pub fn bound(work: &Work) -> Result<Bound, String> {
         Unsolved::Stopped(why) => why,
     })?;
     let c = solved.bound.ok_or("the solver proved no bound")?;
+    // Part of the device time until then that the least allotment works; 1 where devices are what is short.
     let devices_ratio = solved.values[1] / (n * c);
-    Ok(Bound { seconds: c * unit_s, devices_ratio, binding: binding(work, devices_ratio) })
+    Ok(Bound { value: c * unit_s, limit: limit(work, devices_ratio) })
 }
 
-fn binding(work: &Work, devices_ratio: f64) -> String {
+fn limit(work: &Work, devices_ratio: f64) -> String {
     if devices_ratio > 1.0 - 1e-6 {
         return format!("limited by device time: all {} GPUs work until the bound", work.n_devices());
     }

@@ -86,8 +86,8 @@ fn pairs(batches: &[u64], n_gpus: u32, fixed_ms: f64) -> Work {
 
 fn seconds(work: &Work, policy: Policy) -> f64 {
     let planned = plan(work, policy, Placement::Local);
-    check(work, &planned.schedule).expect("every plan is a schedule");
-    planned.seconds
+    check(work, &planned.plan).expect("every plan is a schedule");
+    planned.objective().expect("seconds")
 }
 
 /// Waves fit the machine, have no `MetaOp` twice, and are at most twice as many as `MetaOps`.
@@ -164,7 +164,7 @@ fn where_everything_scales_without_loss_all_ways_take_the_same_time() {
         let found = seconds(&work, policy);
         assert!((found - expected).abs() < 1e-9, "{name}: {found}, {expected}");
     }
-    assert!((bound(&work).expect("solved").seconds - expected).abs() < 1e-7);
+    assert!((bound(&work).expect("solved").value - expected).abs() < 1e-7);
 }
 
 #[test]
@@ -287,7 +287,7 @@ proptest! {
     ) {
         let work = independent(&parts, n_gpus);
         let best = brute_force(&work);
-        let bound = bound(&work).expect("solved").seconds;
+        let bound = bound(&work).expect("solved").value;
         prop_assert!(bound <= best * (1.0 + 1e-6), "bound {bound}, best {best}");
         for (name, policy, _) in POLICIES {
             let found = seconds(&work, policy);
@@ -311,7 +311,7 @@ proptest! {
             prop_assert!(end <= found.seconds * (1.0 + 1e-6));
         }
         // The linear program may mix whole sizes only, so it is not below the curve's optimum, and hardly above.
-        let bound = bound(&work).expect("solved").seconds;
+        let bound = bound(&work).expect("solved").value;
         prop_assert!(bound >= found.seconds * (1.0 - 1e-6), "bound {bound}, optimum {}", found.seconds);
         prop_assert!(bound <= found.seconds * 1.3, "bound {bound}, optimum {}", found.seconds);
     }
@@ -321,7 +321,7 @@ proptest! {
 fn near_devices_move_less_than_any_devices() {
     let work = pairs(&EVEN, 32, 0.05);
     let bytes = |placement| {
-        let schedule = plan(&work, Policy::Spindle, placement).schedule;
+        let schedule = plan(&work, Policy::Spindle, placement).plan;
         let flows = train::multi_task::flow::flows(&work, &schedule);
         let travels = |flow: &train::multi_task::flow::Flow| {
             let devices = |at: usize| &schedule.pieces[at].devices[..];

@@ -10,6 +10,11 @@ fn equal(name: &str, p: usize, m: usize, durations: [u64; 3]) -> Pipeline {
     Pipeline::equal(p, named(name).expect("listed"), m, durations)
 }
 
+/// The bound of what was found, in whole nanoseconds.
+fn bound_ns(found: &Decision<Spanned>) -> u64 {
+    hw::Bytes::from_f64(found.bound().expect("a bound") * 1e9).0
+}
+
 /// Micro-batches of different lengths: forward, input and weight of a micro-batch take its length.
 fn ragged(name: &str, p: usize, lengths: &[u64]) -> Pipeline {
     let mut pipeline = equal(name, p, lengths.len(), [0; 3]);
@@ -20,16 +25,16 @@ fn ragged(name: &str, p: usize, lengths: &[u64]) -> Pipeline {
 }
 
 /// Solves and holds against every schedule of the placement that fits.
-fn check(pipeline: &Pipeline, splits_backward: bool) -> Found {
+fn check(pipeline: &Pipeline, splits_backward: bool) -> Decision<Spanned> {
     let found = optimal_schedule(pipeline, splits_backward, BUDGET).expect("one micro-batch fits");
-    let played = play(pipeline, &found.order).expect("can be played");
-    assert_eq!(played.span, found.span);
-    assert!(found.bound <= found.span && found.bound >= lower_bound(pipeline, splits_backward));
+    let played = play(pipeline, &found.plan.order).expect("can be played");
+    assert_eq!(played.span, found.plan.span);
+    assert!(bound_ns(&found) <= found.plan.span && bound_ns(&found) >= lower_bound(pipeline, splits_backward));
     assert!(played.peak_activation.iter().all(|&peak| peak <= pipeline.limit.unwrap_or(u64::MAX)));
     let same = |s: &&Schedule| s.placement == pipeline.placement && (splits_backward || !s.splits_backward);
     for schedule in SCHEDULES.iter().filter(same) {
         if let Some(span) = judge(pipeline, &(schedule.order)(pipeline)) {
-            assert!(found.span <= span, "{} spans {span}, the solver's {}", schedule.name, found.span);
+            assert!(found.plan.span <= span, "{} spans {span}, the solver's {}", schedule.name, found.plan.span);
         }
     }
     found
@@ -39,9 +44,9 @@ fn check(pipeline: &Pipeline, splits_backward: bool) -> Found {
 fn equal_passes_cannot_beat_1f1b_without_a_split_nor_zero_bubble_with_one() {
     for (p, m) in [(2, 2), (2, 4), (3, 2), (3, 4), (4, 8)] {
         let found = check(&equal("1f1b", p, m, [1, 1, 1]), false);
-        assert_eq!((found.span, found.status), ((m + p - 1) as u64 * 3, Status::Optimal));
+        assert_eq!((found.plan.span, found.status), ((m + p - 1) as u64 * 3, Status::Optimal));
         let split = check(&equal("zb-2p", p, m, [1, 1, 1]), true);
-        assert!(split.span <= found.span - 2 * (p as u64 - 1) || m < p, "{p} {m}: {}", split.span);
+        assert!(split.plan.span <= found.plan.span - 2 * (p as u64 - 1) || m < p, "{p} {m}: {}", split.plan.span);
     }
 }
 
@@ -52,8 +57,12 @@ fn ragged_micro_batches_are_solved_to_the_end() {
         for (p, splits) in [(2, false), (2, true), (3, false), (3, true)] {
             let pipeline = ragged("1f1b", p, lengths);
             let found = check(&pipeline, splits);
-            assert_eq!((found.status, found.bound), (Status::Optimal, found.span), "{lengths:?} {p} {splits}");
-            gained += best_heuristic(&pipeline, splits).expect("fits").1 - found.span;
+            assert_eq!(
+                (found.status, bound_ns(&found)),
+                (Status::Optimal, found.plan.span),
+                "{lengths:?} {p} {splits}"
+            );
+            gained += best_heuristic(&pipeline, splits).expect("fits").1 - found.plan.span;
         }
     }
     assert!(gained > 0, "the solver beats the heuristics somewhere");
@@ -64,7 +73,7 @@ fn memory_limits_cost_time() {
     let span = |p: usize, m: usize, limit: Option<u64>, splits: bool| {
         let found = check(&Pipeline { limit, ..equal("1f1b", p, m, [1, 1, 1]) }, splits);
         assert_eq!(found.status, Status::Optimal);
-        found.span
+        found.plan.span
     };
     // One micro-batch at a time: m round trips of 3p, less the last weight passes of all but one rank where they can overlap.
     assert_eq!(span(2, 3, Some(1), false), 3 * 2 * 3);
@@ -126,7 +135,7 @@ fn the_optimum_is_that_of_trying_every_order() {
         let pairs = of_rank.iter().flat_map(|one| of_rank.iter().map(|other| vec![one.clone(), other.clone()]));
         let shortest = pairs.filter_map(|order| judge(&pipeline, &order)).min();
         let found = check(&pipeline, kinds.len() == 3);
-        assert_eq!((Some(found.span), found.status), (shortest, Status::Optimal), "{lengths:?} {limit:?}");
+        assert_eq!((Some(found.plan.span), found.status), (shortest, Status::Optimal), "{lengths:?} {limit:?}");
     }
 }
 
@@ -134,10 +143,10 @@ fn the_optimum_is_that_of_trying_every_order() {
 fn a_spent_budget_or_a_large_case_leaves_the_best_heuristic_and_a_bound() {
     let stopped = Budget::new(0, 0.0);
     let found = optimal_schedule(&ragged("1f1b", 3, &[4, 1, 2]), true, stopped).expect("fits");
-    assert!(found.bound <= found.span && found.status != Status::Optimal);
+    assert!(bound_ns(&found) <= found.plan.span && found.status != Status::Optimal);
     let lengths: Vec<u64> = (0..64).map(|j| 5 + j % 7).collect();
     let large = ragged("1f1b", 8, &lengths);
     let found = optimal_schedule(&large, true, BUDGET).expect("fits");
-    assert_eq!(found.span, best_heuristic(&large, true).expect("fits").1);
-    assert!(found.bound <= found.span && found.bound >= lengths.iter().sum::<u64>() * 3);
+    assert_eq!(found.plan.span, best_heuristic(&large, true).expect("fits").1);
+    assert!(bound_ns(&found) <= found.plan.span && bound_ns(&found) >= lengths.iter().sum::<u64>() * 3);
 }

@@ -1,12 +1,13 @@
 //! Best-fit packing (arXiv:2404.10830): sequences, longest first, into the fullest micro-batch that takes them, no padding,
 //! all cut over the context group; micro-batches to data-parallel ranks by operations, heaviest first.
 
-use train::Problem;
 use train::plan::{MicroBatch, Step};
+use train::{Plan, Problem};
 
 use super::megatron::together;
 use super::{all_fit, heuristic};
-use crate::train::policy::{Card, Decision, PlanContext, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 use crate::train::{dacp, pack};
 
 /// The policy.
@@ -25,7 +26,7 @@ impl Policy for BestFit {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         // A shard is rounded up to whole tokens, so each sequence may cost a group up to `cp - 1` tokens more.
         let cp = u64::from(problem.layout.cp);

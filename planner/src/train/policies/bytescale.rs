@@ -15,15 +15,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::Model;
-use train::Problem;
 use train::bound::Floors;
 use train::lower::training::RankTimes;
 use train::plan::{MicroBatch, Place, Placement, Step};
+use train::{Plan, Problem};
 
 use super::heuristic;
+use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::flops;
 use crate::train::pack;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use offload::{Offload, Rule};
 
 mod offload;
@@ -80,61 +81,106 @@ impl Policy for ByteScale {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let layout = &problem.layout;
         if layout.dp > 1 {
             let all = layout.dp * layout.cp;
             let what = format!("all ranks are one pool: use `dp = 1` and `cp = {all}`");
             return Err(PlanError::Unsupported(what));
         }
-        let rule = match context.word("offload", "off") {
-            "selective" => Rule::Hidden,
-            "fixed" => Rule::Fixed(context.number("offload_ratio", 0.5)),
-            _ => Rule::Off,
+        let rules = rules(problem, context)?;
+        let ways: Vec<Offload<'_>> =
+            rules.into_iter().map(|rule| Offload { problem, cost: context.cost, rule }).collect();
+        let fitting: Vec<&Offload<'_>> = ways.iter().filter(|offload| too_long(offload).is_none()).collect();
+        let Some(&offload) = fitting.last() else {
+            let why = ways.last().and_then(too_long).unwrap_or_default();
+            return Err(PlanError::Infeasible(why));
         };
-        if rule != Rule::Off && problem.execution.offload > 0.0 {
-            let what = "`offload` of the policy says what goes to the host: leave `training.offload_ratio` out";
-            return Err(PlanError::Unsupported(what.to_owned()));
-        }
-        let offload = Offload { problem, cost: context.cost, rule };
-        let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
-        let permille = offload.of(longest, problem.bucket_tokens).0;
-        // Less of a shorter sequence may be hidden, so it can take more ranks than the longest.
-        let ranks = |tokens: u64| offload.of(tokens, problem.bucket_tokens).1;
-        let distinct: BTreeSet<u64> = problem.workload.lengths.iter().copied().collect();
-        let most = distinct.into_iter().map(|tokens| (ranks(tokens), tokens)).max();
-        if let Some((needed, tokens)) = most.filter(|(needed, _)| *needed > layout.cp) {
-            return Err(PlanError::Infeasible(format!(
-                "a sequence of {tokens} tokens takes {needed} ranks of {} tokens, the pool has {}",
-                problem.bucket_tokens, layout.cp
-            )));
-        }
         let deal = Deal::of(context.word("deal", "balance"), layout.pp);
         let mut times = RankTimes::new(problem, context.cost);
         let mut floors = Floors::new(problem, problem.bucket_tokens, context.cost);
         let (mut steps, mut objective, mut bound) = (Vec::new(), 0.0, 0.0);
+        let mut n_kept = 0;
         for index in 0..problem.workload.n_steps() {
             let sequences: Vec<Sequence> = problem.workload.step(index).collect();
-            let (micro_batches, span_s) = dealt(&sequences, deal, &offload, &mut times);
+            let dealt: Vec<(Vec<MicroBatch>, f64)> =
+                fitting.iter().map(|offload| dealt(&sequences, deal, offload, &mut times)).collect();
+            let (way, (micro_batches, span_s)) = earliest(dealt);
+            n_kept += usize::from(way + 1 < fitting.len());
             let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
             let floor = floors.of_step(index, &lengths);
             (objective, bound) = (objective + span_s, bound + floor.work_s.max(floor.chain_s));
             steps.push(Step::of_groups(vec![micro_batches]));
         }
-        let (objective, bound) = (Some(objective), Some(bound));
-        let on = ranks_of(&steps, longest);
-        let decision = heuristic(CARD.name, problem, steps);
-        let words = if permille > 0 {
-            format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
-        } else {
-            String::new()
-        };
-        let notes = vec![format!("the longest sequence, {longest} tokens, is on {on} ranks{words}")];
-        let mut figures: BTreeMap<String, f64> = [("ranks_of_longest".to_owned(), f64::from(on))].into();
-        figures.insert("offload_hidden_ratio".to_owned(), offload.hidden(longest));
-        figures.insert("offload_ratio".to_owned(), offload.ratio(longest));
-        Ok(Decision { objective, bound, notes, figures, ..decision })
+        let (notes, figures) = said(offload, &steps, n_kept);
+        let decision = heuristic(CARD.name, problem, steps)
+            .judged(Aim::Seconds, objective)
+            .bounded(Some(Bound::plain(bound)), Status::Heuristic);
+        Ok(decision.said(notes, figures))
     }
+}
+
+/// Ways to offload that a plan may choose from, what was asked for last. Selective offload takes fewer ranks for a sequence, which others
+/// may not need: a step in which that ends later offloads nothing.
+fn rules(problem: &Problem, context: &PlanContext<'_>) -> Result<Vec<Rule>, PlanError> {
+    let rules = match context.word("offload", "off") {
+        "selective" => vec![Rule::Off, Rule::Hidden],
+        "fixed" => vec![Rule::Fixed(context.number("offload_ratio", 0.5))],
+        _ => vec![Rule::Off],
+    };
+    if rules != [Rule::Off] && problem.execution.offload > 0.0 {
+        let what = "`offload` of the policy says what goes to the host: leave `training.offload_ratio` out";
+        return Err(PlanError::Unsupported(what.to_owned()));
+    }
+    Ok(rules)
+}
+
+/// Why the pool is too small for a sequence, if it is. Less of a shorter sequence may be hidden, so it can take more ranks than the longest.
+fn too_long(offload: &Offload<'_>) -> Option<String> {
+    let (problem, n_ranks) = (offload.problem, offload.problem.layout.cp);
+    let distinct: BTreeSet<u64> = problem.workload.lengths.iter().copied().collect();
+    let most = distinct.into_iter().map(|tokens| (offload.of(tokens, problem.bucket_tokens).1, tokens)).max();
+    let (needed, tokens) = most.filter(|(needed, _)| *needed > n_ranks)?;
+    Some(format!(
+        "a sequence of {tokens} tokens takes {needed} ranks of {} tokens, the pool has {n_ranks}",
+        problem.bucket_tokens
+    ))
+}
+
+/// The plan whose slowest rank ends first, the first of equal ones, with its position.
+fn earliest(dealt: Vec<(Vec<MicroBatch>, f64)>) -> (usize, (Vec<MicroBatch>, f64)) {
+    let all = dealt.into_iter().enumerate();
+    all.min_by(|a, b| a.1.1.total_cmp(&b.1.1)).expect("at least one way is tried")
+}
+
+/// What was decided, in words and figures; `n_kept` steps offload less than was asked for.
+fn said(offload: &Offload<'_>, steps: &[Step], n_kept: usize) -> (Vec<String>, BTreeMap<String, f64>) {
+    let longest = offload.problem.workload.lengths.iter().max().copied().unwrap_or(0);
+    let (on, permille) = (ranks_of(steps, longest), permille_of(steps, longest));
+    let words = if permille > 0 {
+        format!(", {:.1} % of its activations offloaded", f64::from(permille) / 10.0)
+    } else {
+        String::new()
+    };
+    let mut notes = vec![format!("the longest sequence, {longest} tokens, is on {on} ranks{words}")];
+    if n_kept > 0 {
+        notes.push(format!("{n_kept} of {} steps end earlier with nothing offloaded, and do so", steps.len()));
+    }
+    let is_taken = offload.rule != Rule::Hidden || permille > 0;
+    let ratio = if is_taken { offload.ratio(longest) } else { 0.0 };
+    let figures = [
+        ("ranks_of_longest", f64::from(on)),
+        ("offload_hidden_ratio", offload.hidden(longest)),
+        ("offload_ratio", ratio),
+    ];
+    (notes, figures.into_iter().map(|(key, figure)| (key.to_owned(), figure)).collect())
+}
+
+/// Thousandths of the activations of a sequence of so many tokens that are offloaded.
+fn permille_of(steps: &[Step], tokens: u64) -> u32 {
+    let micro_batches = steps.iter().flat_map(|step| step.groups.iter().flatten());
+    let holds = |micro_batch: &&MicroBatch| micro_batch.sequences.iter().any(|placement| placement.tokens == tokens);
+    micro_batches.filter(holds).flat_map(|of| of.offload_permille.iter().copied()).max().unwrap_or(0)
 }
 
 /// Most ranks that share a sequence of so many tokens.

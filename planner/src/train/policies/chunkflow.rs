@@ -5,18 +5,22 @@
 //! only, and once more after the backward of the chunk behind them, in descending order (algorithm 2). The order on every
 //! pipeline rank is 1F1B with these constraints (`sim/train/src/schedule/one_f_one_b.rs`): forwards that keep nothing do not count as
 //! warm-up. ChunkSize and K that are not given are found by grid: the shortest 1F1B of the first step that memory allows.
+//! A chunk that comes again waits until the backward of the chunk behind it has gone through the whole pipeline. What stands alone can
+//! fill that time, and the paper does not say where it comes: on a pipeline every place is played, and the shortest order stays.
 //! Forwards of a sequence: N + max(0, N − K).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use train::layout::Zero;
 use train::lower::training::pipelines;
 use train::plan::{MicroBatch, Place, Placement, Step};
 use train::schedule::play;
 use train::{Plan, Problem};
 
 use super::{deal_longest, heuristic};
+use crate::proof::Decision;
 use crate::train::pack;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct ChunkFlow;
@@ -51,6 +55,17 @@ struct Shape {
     keep: u64,
 }
 
+/// Where standalone chunks come among those of long sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standalone {
+    /// Before them, as ChunkFlow's figures have it.
+    First,
+    /// Behind them.
+    Last,
+    /// In equal parts before the chunks that come again.
+    Between,
+}
+
 /// Smallest ChunkSize of the grid: below it kernels are far from full.
 const CHUNK_TOKENS_MIN: u64 = 1024;
 
@@ -59,19 +74,26 @@ impl Policy for ChunkFlow {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         if problem.layout.pp > 1 && problem.schedule.name != "1f1b" {
             let what = format!("dependent chunks need `schedule = \"1f1b\"`, not `{}`", problem.schedule.name);
             return Err(PlanError::Unsupported(what));
         }
         if problem.layout.groups_in_step() > 1 {
-            let what = "experts over several data-parallel groups, and ZeRO 3, join groups whose chunks ask for different orders";
+            let what = if problem.layout.zero == Zero::Parameters {
+                "ZeRO 3 joins data-parallel groups, whose chunks ask for different orders: use `zero = 2`, or `dp = 1`"
+            } else {
+                "experts over several data-parallel groups join them, and their chunks ask for different orders: use a smaller `ep`, or `dp = 1`"
+            };
             return Err(PlanError::Unsupported(what.to_owned()));
         }
         let shapes = shapes(problem, context)?;
-        let judged = shapes.iter().map(|&shape| (predicted(problem, context, shape), shape));
+        let judged = shapes.iter().map(|&shape| {
+            let ways = ways(problem, 0, shape);
+            (shortest(problem, context, 0, shape, &ways).0, shape)
+        });
         let (seconds, shape) = judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("the grid is not empty");
-        let steps = (0..problem.workload.n_steps()).map(|index| step(problem, index, shape)).collect();
+        let steps = (0..problem.workload.n_steps()).map(|index| step(problem, context, index, shape)).collect();
         let Shape { chunk_tokens, keep } = shape;
         let among = if shapes.len() == 1 { "as given".to_owned() } else { format!("the best of {}", shapes.len()) };
         let holds = if seconds.is_finite() {
@@ -86,7 +108,7 @@ impl Policy for ChunkFlow {
         if seconds.is_finite() {
             figures.insert("predicted_pipeline_s".to_owned(), seconds);
         }
-        Ok(Decision { notes, figures, ..heuristic(CARD.name, problem, steps) })
+        Ok(heuristic(CARD.name, problem, steps).said(notes, figures))
     }
 }
 
@@ -114,11 +136,25 @@ fn shapes(problem: &Problem, context: &PlanContext<'_>) -> Result<Vec<Shape>, Pl
     Ok(shapes)
 }
 
-/// Seconds of the slowest pipeline of the first step, by its order alone; infinite when its activations do not fit.
-fn predicted(problem: &Problem, context: &PlanContext<'_>, shape: Shape) -> f64 {
-    let first = Problem { workload: problem.workload.first_step(), ..problem.clone() };
-    let plan = Plan { steps: vec![step(&first, 0, shape)], ..heuristic(CARD.name, &first, Vec::new()).plan };
-    let (pipelines, _) = pipelines(&first, &plan, 0, context.cost);
+/// A step with the shortest order among its ways.
+fn step(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape) -> Step {
+    let mut ways = ways(problem, index, shape);
+    let at = if ways.len() > 1 { shortest(problem, context, index, shape, &ways).1 } else { 0 };
+    ways.swap_remove(at)
+}
+
+/// Seconds of the shortest order of some ways of a step, and which it is; the first of equal ones.
+fn shortest(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape, ways: &[Step]) -> (f64, usize) {
+    let judged = ways.iter().enumerate().map(|(at, step)| (predicted(problem, context, index, shape, step), at));
+    judged.min_by(|a, b| a.0.total_cmp(&b.0)).expect("a step has a way")
+}
+
+/// Seconds of the slowest pipeline of a step, by its order alone; infinite when its activations do not fit.
+fn predicted(problem: &Problem, context: &PlanContext<'_>, index: usize, shape: Shape, step: &Step) -> f64 {
+    let mut steps = vec![Step::default(); problem.workload.n_steps()];
+    steps[index] = step.clone();
+    let plan = Plan { steps, ..heuristic(CARD.name, problem, Vec::new()).plan };
+    let (pipelines, _) = pipelines(problem, &plan, index, context.cost);
     let mut longest = 0;
     for pipeline in &pipelines {
         let order = (problem.schedule.order)(pipeline);
@@ -136,14 +172,21 @@ fn predicted(problem: &Problem, context: &PlanContext<'_>, shape: Shape) -> f64 
     hw::Span::from_ns(longest).to_seconds().get()
 }
 
-/// Chunks of one step: sequences to data-parallel groups by work, then standalone chunks, then dependent ones.
-fn step(problem: &Problem, index: usize, shape: Shape) -> Step {
+/// Ways of one step: sequences to data-parallel groups by work, then standalone chunks before, behind or between dependent ones. There is
+/// one way without a pipeline, where nothing waits, and where all chunks are kept and none comes again.
+fn ways(problem: &Problem, index: usize, shape: Shape) -> Vec<Step> {
     let sequences: Vec<(u32, u64)> = problem.workload.step(index).collect();
     let groups = deal_longest(problem, &sequences);
-    Step::of_groups(groups.iter().map(|group| chunks(group, shape)).collect())
+    let way = |place| Step::of_groups(groups.iter().map(|group| chunks(group, shape, place)).collect());
+    let first = way(Standalone::First);
+    let comes_again = first.groups.iter().flatten().any(|micro_batch| micro_batch.forward_only);
+    if problem.layout.pp == 1 || !comes_again {
+        return vec![first];
+    }
+    vec![first, way(Standalone::Last), way(Standalone::Between)]
 }
 
-fn chunks(sequences: &[(u32, u64)], shape: Shape) -> Vec<MicroBatch> {
+fn chunks(sequences: &[(u32, u64)], shape: Shape, of: Standalone) -> Vec<MicroBatch> {
     let (long, short): (Vec<_>, Vec<_>) = sequences.iter().partition(|(_, tokens)| *tokens > shape.chunk_tokens);
     let sizes: Vec<u64> = short.iter().map(|(_, tokens)| *tokens).collect();
     let place = |sequence, from, tokens| Placement { sequence, from, tokens, place: Place::Sharded };
@@ -151,10 +194,36 @@ fn chunks(sequences: &[(u32, u64)], shape: Shape) -> Vec<MicroBatch> {
         sequences: bin.iter().map(|&item| place(short[item].0, 0, short[item].1)).collect(),
         ..MicroBatch::default()
     });
-    let mut micro_batches: Vec<MicroBatch> = standalone.collect();
-    for (sequence, tokens) in long {
-        micro_batches.extend(dependent(sequence, tokens, shape, place));
+    let standalone: Vec<MicroBatch> = standalone.collect();
+    let dependent: Vec<MicroBatch> =
+        long.into_iter().flat_map(|(sequence, tokens)| dependent(sequence, tokens, shape, place)).collect();
+    match of {
+        Standalone::First => standalone.into_iter().chain(dependent).collect(),
+        Standalone::Last => dependent.into_iter().chain(standalone).collect(),
+        Standalone::Between => between(standalone, dependent),
     }
+}
+
+/// Standalone chunks in equal parts before the dependent ones that come again.
+fn between(standalone: Vec<MicroBatch>, dependent: Vec<MicroBatch>) -> Vec<MicroBatch> {
+    let n_again = dependent.iter().filter(|micro_batch| micro_batch.forward_only).count();
+    let n_standalone = standalone.len();
+    let mut fillers = standalone.into_iter();
+    let mut micro_batches = Vec::with_capacity(n_standalone + dependent.len());
+    let mut seen: BTreeSet<(u32, u64)> = BTreeSet::new();
+    let mut n_gaps = 0;
+    for micro_batch in dependent {
+        let part = (micro_batch.sequences[0].sequence, micro_batch.sequences[0].from);
+        if !seen.insert(part) {
+            n_gaps += 1;
+            // So many have come by the n-th gap, rounded up, that the last gap takes the rest.
+            let n_due = (n_gaps * n_standalone).div_ceil(n_again);
+            let n_come = n_standalone - fillers.len();
+            micro_batches.extend(fillers.by_ref().take(n_due - n_come));
+        }
+        micro_batches.push(micro_batch);
+    }
+    micro_batches.extend(fillers);
     micro_batches
 }
 
@@ -188,5 +257,41 @@ mod tests {
             let covered: u64 = found.iter().filter(|mb| !mb.forward_only).map(MicroBatch::tokens).sum();
             assert_eq!(covered, tokens);
         }
+    }
+
+    /// Every list of so many standalone and dependent chunks that keeps the dependent ones in order.
+    fn merged(standalone: &[MicroBatch], dependent: &[MicroBatch]) -> Vec<Vec<MicroBatch>> {
+        let (Some((first, rest)), Some((head, tail))) = (standalone.split_first(), dependent.split_first()) else {
+            return vec![standalone.iter().chain(dependent).cloned().collect()];
+        };
+        let begin = |with: &MicroBatch, lists: Vec<Vec<MicroBatch>>| {
+            lists.into_iter().map(|list| std::iter::once(with.clone()).chain(list).collect()).collect::<Vec<_>>()
+        };
+        let mut all = begin(first, merged(rest, dependent));
+        all.extend(begin(head, merged(standalone, tail)));
+        all
+    }
+
+    #[test]
+    fn standalone_chunks_are_put_where_few_legal_orders_are_shorter() {
+        // One sequence of four chunks of which one is kept, and four that stand alone, equal: every list of theirs is tried.
+        let tokens = [16_384, 4096, 4096, 4096, 4096];
+        let mut problem = super::super::tests::problem(tokens.to_vec(), 5, 4, 1, 4096);
+        problem.layout.dp = 1;
+        problem.layout.pp = 4;
+        let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
+        let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
+        let shape = Shape { chunk_tokens: 4096, keep: 1 };
+        let seconds = |step: &Step| predicted(&problem, &context, 0, shape, step);
+        let found = step(&problem, &context, 0, shape);
+        let first = ways(&problem, 0, shape).swap_remove(0).groups.swap_remove(0);
+        let lists = merged(&first[..4], &first[4..]);
+        assert_eq!(lists.len(), 330, "eleven places for four");
+        let mut all: Vec<f64> =
+            lists.into_iter().map(|list| seconds(&Step::of_groups(vec![list]))).filter(|s| s.is_finite()).collect();
+        all.sort_by(f64::total_cmp);
+        let n_shorter = all.iter().filter(|other| **other < seconds(&found)).count();
+        assert!(n_shorter * 10 <= all.len(), "{n_shorter} of {} are shorter", all.len());
+        assert!(seconds(&found) <= 1.05 * all[0], "{} against {}", seconds(&found), all[0]);
     }
 }

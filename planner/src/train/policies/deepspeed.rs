@@ -3,11 +3,12 @@
 //! Every sequence is cut over all context ranks; a micro-batch is one sequence, because its size is set by the longest one
 //! (our reading); sequences are dealt to data-parallel ranks in arrival order.
 
-use train::Problem;
 use train::plan::{MicroBatch, Place, Placement, Step};
+use train::{Plan, Problem};
 
 use super::{all_fit, deal, heuristic};
-use crate::train::policy::{Card, Decision, PlanContext, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct DeepSpeed;
@@ -33,7 +34,7 @@ impl Policy for DeepSpeed {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         let step = |index| Step::of_groups(deal(problem.workload.step(index).map(alone), problem.layout.dp));
         Ok(heuristic(CARD.name, problem, (0..problem.workload.n_steps()).map(step).collect()))

@@ -18,7 +18,8 @@ use train::plan::{MicroBatch, Place, Placement, Step};
 use train::{Plan, Problem};
 
 use crate::milp::Budget;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
+use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 mod assign;
 mod blaster;
@@ -93,13 +94,15 @@ impl Policy for FlexSp {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let layout = &problem.layout;
-        if layout.dp > 1 || layout.pp > 1 || layout.exchange != ContextExchange::Ulysses || !layout.cp.is_power_of_two()
-        {
+        if layout.pp > 1 {
+            let what = "groups of mixed degree know no pipeline: use `pp = 1`";
+            return Err(PlanError::Unsupported(what.to_owned()));
+        }
+        if layout.dp > 1 || layout.exchange != ContextExchange::Ulysses || !layout.cp.is_power_of_two() {
             let all = (layout.dp * layout.cp).next_power_of_two();
-            let what =
-                format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`, no pipeline");
+            let what = format!("all ranks are one pool: use `dp = 1`, `cp = {all}`, `exchange = \"ulysses\"`");
             return Err(PlanError::Unsupported(what));
         }
         // All-to-all gives every rank heads of its own.
@@ -131,7 +134,7 @@ struct Planner<'a> {
 }
 
 /// A planned micro-batch: sequences by group.
-struct Planned {
+struct Placed {
     micro_batch: MicroBatch,
     division: Division,
     seconds: f64,
@@ -144,7 +147,7 @@ impl Planner<'_> {
     }
 
     /// The best of a few numbers of micro-batches.
-    fn step(&self, mut sequences: Vec<Sequence>) -> Result<Vec<Planned>, PlanError> {
+    fn step(&self, mut sequences: Vec<Sequence>) -> Result<Vec<Placed>, PlanError> {
         sequences.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
         let lengths: Vec<u64> = sequences.iter().map(|(_, tokens)| *tokens).collect();
         let n_buckets =
@@ -173,7 +176,7 @@ impl Planner<'_> {
         sequences: &[Sequence],
         lengths: &[u64],
         costs: &Costs,
-    ) -> Option<(Vec<Planned>, f64)> {
+    ) -> Option<(Vec<Placed>, f64)> {
         // One that cannot hold the longest sequence holds it in no number of micro-batches.
         let widest = divisions.map_or(self.widest, |all| all.iter().flatten().copied().max().unwrap_or(1));
         if lengths[0] > costs.capacity * u64::from(widest) {
@@ -183,7 +186,7 @@ impl Planner<'_> {
         let least = usize::try_from(lengths.iter().sum::<u64>().div_ceil(capacity.max(1))).expect("few micro-batches");
         let planned = (least.max(1)..=sequences.len()).filter_map(|n| {
             let parts = blaster::cut(lengths, n).into_iter();
-            let planned: Option<Vec<Planned>> =
+            let planned: Option<Vec<Placed>> =
                 parts.map(|part| self.micro_batch(divisions, &sequences[part], costs)).collect();
             planned.map(|planned| {
                 let seconds: f64 = planned.iter().map(|planned| planned.seconds).sum();
@@ -194,7 +197,7 @@ impl Planner<'_> {
     }
 
     /// The division whose slowest group ends first; `None` when some sequence has no room in any.
-    fn micro_batch(&self, divisions: Option<&[Division]>, sequences: &[Sequence], costs: &Costs) -> Option<Planned> {
+    fn micro_batch(&self, divisions: Option<&[Division]>, sequences: &[Sequence], costs: &Costs) -> Option<Placed> {
         let total: u64 = sequences.iter().map(|(_, tokens)| tokens).sum();
         if total > costs.capacity * u64::from(self.n_ranks()) {
             return None;
@@ -229,7 +232,7 @@ impl Planner<'_> {
         slowest_s: f64,
         bound_s: f64,
         costs: &Costs,
-    ) -> Planned {
+    ) -> Placed {
         let starts: Vec<u32> = division.iter().scan(0, |sum, &d| Some(std::mem::replace(sum, *sum + d))).collect();
         let place = |group: usize| match division[group] {
             1 => Place::Local(starts[group]),
@@ -243,11 +246,11 @@ impl Planner<'_> {
         });
         let micro_batch = MicroBatch { sequences: placements.collect(), ..MicroBatch::default() };
         let seconds = costs.micro_batch_s(slowest_s);
-        Planned { micro_batch, division, seconds, bound_s: bound_s.min(seconds) }
+        Placed { micro_batch, division, seconds, bound_s: bound_s.min(seconds) }
     }
 
     /// The paper's program for a micro-batch, from what is known of it.
-    fn solved(&self, known: Planned, all: &[Sequence], costs: &Costs) -> Planned {
+    fn solved(&self, known: Placed, all: &[Sequence], costs: &Costs) -> Placed {
         let length = |id: u32| all.iter().find(|(of, _)| *of == id).expect("a sequence of the step").1;
         let ids = known.micro_batch.sequences.iter().map(|placement| placement.sequence);
         let sequences: Vec<Sequence> = ids.map(|id| (id, length(id))).collect();
@@ -262,7 +265,7 @@ impl Planner<'_> {
         let bound_s = bound_s.map_or(known.bound_s, |bound| known.bound_s.max(costs.micro_batch_s(bound)));
         let is_cold = self.context.word("planner", "enumerate") == "cold";
         if costs.micro_batch_s(slowest_s) >= known.seconds && !is_cold {
-            return Planned { bound_s: bound_s.min(known.seconds), ..known };
+            return Placed { bound_s: bound_s.min(known.seconds), ..known };
         }
         let mut groups = groups;
         groups.sort_by_key(|(degree, _)| std::cmp::Reverse(*degree));
@@ -281,12 +284,12 @@ impl Planner<'_> {
         self.placed(&sequences, &group_of, division, slowest_s, bound_s, costs)
     }
 
-    fn decision(&self, steps: Vec<Vec<Planned>>) -> Decision {
+    fn decision(&self, steps: Vec<Vec<Placed>>) -> Decision<Plan> {
         let n_steps = hw::Tokens(steps.len() as u64).as_f64();
         let all = || steps.iter().flatten();
         let objective = all().map(|planned| planned.seconds).sum::<f64>() / n_steps;
         let bound = all().map(|planned| planned.bound_s).sum::<f64>() / n_steps;
-        let of_step = |step: &Vec<Planned>| {
+        let of_step = |step: &Vec<Placed>| {
             let names: Vec<String> =
                 step.iter().map(|planned| format!("<{}>", divisions::name(&planned.division))).collect();
             names.join(" ")
@@ -304,10 +307,10 @@ impl Planner<'_> {
                 figures.insert(format!("all_to_all_8k_on_{degree}_ms"), exchange);
             }
         }
-        let ranks = |planned: &Planned| f64::from(planned.division.iter().sum::<u32>());
+        let ranks = |planned: &Placed| f64::from(planned.division.iter().sum::<u32>());
         figures.insert("group_ranks_min".to_owned(), all().map(ranks).fold(f64::INFINITY, f64::min));
         figures.insert("group_ranks_max".to_owned(), all().map(ranks).fold(0.0, f64::max));
-        let micro_batches = |step: Vec<Planned>| step.into_iter().map(|planned| planned.micro_batch).collect();
+        let micro_batches = |step: Vec<Placed>| step.into_iter().map(|planned| planned.micro_batch).collect();
         let is_proved = bound >= objective * (1.0 - 1e-6);
         let steps: Vec<Step> = steps.into_iter().map(|step| Step::of_groups(vec![micro_batches(step)])).collect();
         let plan = Plan { steps, ..super::heuristic(CARD.name, self.problem, Vec::new()).plan };
@@ -317,7 +320,8 @@ impl Planner<'_> {
             (false, "milp" | "cold") if !self.is_same => Status::Feasible,
             _ => Status::Heuristic,
         };
-        Decision { objective: Some(objective), bound: Some(bound), status, notes, figures, ..Decision::heuristic(plan) }
+        let decision = Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), status);
+        decision.said(notes, figures)
     }
 }
 
@@ -348,7 +352,7 @@ fn best_of(
 }
 
 /// Sequences of every bucket in every group of a planned micro-batch.
-fn grouped(planned: &Planned, buckets: &[usize], n_buckets: usize) -> formulation::Grouped {
+fn grouped(planned: &Placed, buckets: &[usize], n_buckets: usize) -> formulation::Grouped {
     let starts = planned.division.iter().scan(0, |sum, &d| Some(std::mem::replace(sum, *sum + d)));
     let mut groups: Vec<(u32, u32, Vec<u32>)> =
         planned.division.iter().zip(starts).map(|(&degree, start)| (start, degree, vec![0; n_buckets])).collect();

@@ -14,12 +14,14 @@
 use std::collections::BTreeMap;
 
 use engine::random;
+use train::layout::{Layout, Zero};
 use train::plan::{MicroBatch, PipelineShape, Place, Placement, Step};
 use train::{Plan, Problem};
 
-use super::zero_of_own_pipelines;
+use super::limit_of_own_pipelines;
 use crate::milp::Budget;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::proof::{Aim, Bound, Decision, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 mod dispatch;
 mod packing;
@@ -91,7 +93,7 @@ impl Policy for Hydraulis {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         supported(problem)?;
         let own_shape = PipelineShape { tp: problem.layout.tp, pp: problem.layout.pp };
         let published = schemes::published(context.word("coefficients", "own"));
@@ -131,7 +133,9 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
         "pipelines of different shape know no experts"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "pipelines of different shape need `schedule = \"1f1b\"`"
-    } else if let Some(why) = zero_of_own_pipelines(problem) {
+    } else if layout.order != Layout::data_and_context(1, 1, Zero::Off, layout.exchange).order {
+        "pipelines of different shape lie on consecutive ranks, tensor fastest: leave `parallel.order` out"
+    } else if let Some(why) = limit_of_own_pipelines(problem) {
         why
     } else {
         return Ok(());
@@ -293,7 +297,7 @@ impl Planner<'_> {
         if members.len() < 2 { 0.0 } else { ops.iter().map(|op| self.context.cost.estimate(op).time.get()).sum() }
     }
 
-    fn decision(&self, strategies: &[Strategy], chosen: Vec<Chosen>) -> Decision {
+    fn decision(&self, strategies: &[Strategy], chosen: Vec<Chosen>) -> Decision<Plan> {
         let mut figures: BTreeMap<String, f64> = BTreeMap::new();
         for scheme in &self.schemes {
             let key = format!("max_tokens_tp{}_pp{}", scheme.shape.tp, scheme.shape.pp);
@@ -318,7 +322,8 @@ impl Planner<'_> {
         let bound = chosen.iter().map(|step| step.bound).sum::<Option<f64>>().map(|sum| (sum / n_steps).min(objective));
         let steps = chosen.into_iter().map(|step| step.step).collect();
         let plan = Plan { steps, ..super::heuristic(CARD.name, self.problem, Vec::new()).plan };
-        Decision { objective: Some(objective), bound, notes, figures, ..Decision::heuristic(plan) }
+        let decision = Decision::new(plan, Aim::Seconds, objective).bounded(bound.map(Bound::plain), Status::Heuristic);
+        decision.said(notes, figures)
     }
 }
 

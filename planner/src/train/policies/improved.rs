@@ -15,8 +15,9 @@ use train::metrics::causes;
 use train::plan::Step;
 use train::{Plan, Problem};
 
+use crate::proof::{Aim, Bound, Decision, Status};
 use crate::stop;
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
 
 mod moves;
@@ -50,7 +51,7 @@ impl Policy for Improved {
         true
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         let topology = Topology::of(&problem.cluster);
         let judge = Judge { problem, context, topology: &topology };
         let (start, name, start_s) = judge.start()?;
@@ -79,7 +80,9 @@ impl Policy for Improved {
             notes.push("every change was simulated beside the stragglers".to_owned());
         }
         let figures = [("improvement_ratio".to_owned(), ratio)].into();
-        Ok(Decision { objective: Some(objective), bound: Some(bound), notes, figures, ..Decision::heuristic(plan) })
+        let decision =
+            Decision::new(plan, Aim::Seconds, objective).bounded(Some(Bound::plain(bound)), Status::Heuristic);
+        Ok(decision.said(notes, figures))
     }
 }
 

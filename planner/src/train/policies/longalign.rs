@@ -4,12 +4,13 @@
 //! Only the simulated steps' sequences are known here, so they are the data set.
 
 use engine::random;
-use train::Problem;
 use train::plan::Step;
+use train::{Plan, Problem};
 
 use super::deepspeed::alone;
 use super::{all_fit, deal, heuristic};
-use crate::train::policy::{Card, Decision, PlanContext, PlanError, Policy};
+use crate::proof::Decision;
+use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct LongAlign;
@@ -27,7 +28,7 @@ impl Policy for LongAlign {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         let workload = &problem.workload;
         let mut sorted: Vec<(u32, u64)> = (0..workload.n_steps()).flat_map(|step| workload.step(step)).collect();

@@ -20,8 +20,9 @@ use train::plan::{MicroBatch, Place, Placement, Step};
 use train::straggler::Rates;
 use train::{Plan, Problem};
 
-use super::{all_fit, zero_of_own_pipelines};
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
+use super::{all_fit, limit_of_own_pipelines};
+use crate::proof::{Decision, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 mod allocate;
 mod arrangement;
@@ -35,7 +36,7 @@ mod words;
 use arrangement::Arrangement;
 use costs::Costs;
 use migration::migration;
-use reaction::{Limits, Planned, Planner, Reaction};
+use reaction::{Answer, Limits, Planner, Reaction};
 
 /// The policy.
 pub struct Malleus;
@@ -130,7 +131,7 @@ impl Policy for Malleus {
         true
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         supported(problem)?;
         all_fit(problem)?;
         let published = costs::published(context.word("coefficients", "own"));
@@ -169,7 +170,7 @@ fn supported(problem: &Problem) -> Result<(), PlanError> {
         "stages that are placed one by one know no experts"
     } else if problem.schedule.name != "1f1b" || layout.chunks > 1 {
         "stages that are placed one by one need `schedule = \"1f1b\"`"
-    } else if let Some(why) = zero_of_own_pipelines(problem) {
+    } else if let Some(why) = limit_of_own_pipelines(problem) {
         why
     } else if layout.order[0] != Axis::Tensor || !per_node.is_multiple_of(layout.tp) {
         "tensor groups must be consecutive and whole inside a node"
@@ -191,7 +192,7 @@ struct Job<'a> {
 /// What a step runs.
 struct Chosen {
     step: Step,
-    planned: Planned,
+    planned: Answer,
     rates: Rates,
     /// Predicted, with the pause before it, seconds.
     predicted_s: f64,
@@ -218,7 +219,7 @@ impl Job<'_> {
         let n_late = count(self.context, "reaction_steps", 1.0);
         let mut planned_for = Rates::default();
         let mut planned =
-            Planned { arrangement: self.planner.uniform(), runner_up_s: None, is_exhaustive: true, n_full: 0 };
+            Answer { arrangement: self.planner.uniform(), runner_up_s: None, is_exhaustive: true, n_full: 0 };
         let mut steps = Vec::with_capacity(problem.workload.n_steps());
         for index in 0..problem.workload.n_steps() {
             let known = problem.rates(index.saturating_sub(n_late));

@@ -1,12 +1,13 @@
 //! Fixed-length packing as in Megatron-LM's SFT data path: sequences are laid one after another into micro-batches of one
 //! fixed length, padded to it, all cut over the context group.
 
-use train::Problem;
 use train::plan::{MicroBatch, Place, Placement, Step};
+use train::{Plan, Problem};
 
 use super::{all_fit, deal, heuristic};
+use crate::proof::Decision;
 use crate::train::pack;
-use crate::train::policy::{Card, Decision, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct Megatron;
@@ -35,7 +36,7 @@ impl Policy for Megatron {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, _context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         // Shards are whole tokens: lengths count rounded up to the context degree, and so does the padding.
         let cp = u64::from(problem.layout.cp);

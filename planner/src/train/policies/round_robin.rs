@@ -1,11 +1,12 @@
 //! Round-robin baseline of Skrull's study (arXiv:2505.19609, section 5.3): DACP without its step (a), so sequences go to the
 //! rank with the most room and not to the one with the least load.
 
-use train::Problem;
+use train::{Plan, Problem};
 
 use super::{all_fit, heuristic, skrull};
+use crate::proof::{Aim, Decision};
 use crate::train::dacp::{self, First};
-use crate::train::policy::{Card, Decision, PlanContext, PlanError, Policy};
+use crate::train::policy::{Card, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct RoundRobin;
@@ -23,10 +24,10 @@ impl Policy for RoundRobin {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::MostRoom)?);
-        let objective = Some(dacp::objective(problem, &decision.plan));
-        Ok(Decision { objective, ..decision })
+        let objective = dacp::objective(problem, &decision.plan);
+        Ok(decision.judged(Aim::Seconds, objective))
     }
 }

@@ -6,11 +6,12 @@
 //! Objective (formulas in `dacp.rs`): min max over data-parallel ranks of Σ T_DACP, with
 //! T_DACP = max_j (max(T_comm, T_comp(local_j)) + T_comp(sharded)), at most C tokens per rank.
 
-use train::Problem;
+use train::{Plan, Problem};
 
 use super::{all_fit, heuristic};
+use crate::proof::{Aim, Decision};
 use crate::train::dacp::{self, First};
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct Skrull;
@@ -46,10 +47,10 @@ impl Policy for Skrull {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         let decision = heuristic(CARD.name, problem, dacp::plan(problem, context, First::LeastLoad)?);
-        let objective = Some(dacp::objective(problem, &decision.plan));
-        Ok(Decision { objective, ..decision })
+        let objective = dacp::objective(problem, &decision.plan);
+        Ok(decision.judged(Aim::Seconds, objective))
     }
 }

@@ -12,8 +12,9 @@ use train::{Plan, Problem};
 
 use super::all_fit;
 use crate::milp::{self, Budget, Program, Unsolved};
+use crate::proof::{Aim, Bound, Decision, Status};
 use crate::train::dacp::{self, First, Terms};
-use crate::train::policy::{Allowed, Card, Decision, Parameter, PlanContext, PlanError, Policy, Status};
+use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 
 /// The policy.
 pub struct SkrullExact;
@@ -74,7 +75,7 @@ impl Policy for SkrullExact {
         &CARD
     }
 
-    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision, PlanError> {
+    fn plan(&self, problem: &Problem, context: &PlanContext<'_>) -> Result<Decision<Plan>, PlanError> {
         all_fit(problem)?;
         let heuristic = dacp::plan(problem, context, First::LeastLoad)?;
         let mut steps = Vec::with_capacity(heuristic.len());
@@ -91,7 +92,7 @@ impl Policy for SkrullExact {
         let objective = dacp::objective(problem, &plan);
         // Equal up to rounding where the search was finished.
         let bound = bound.map(|bound| bound.min(objective));
-        Ok(Decision { objective: Some(objective), bound, status, ..Decision::heuristic(plan) })
+        Ok(Decision::new(plan, Aim::Seconds, objective).bounded(bound.map(Bound::plain), status))
     }
 }
 

@@ -77,11 +77,11 @@ proptest! {
         let problem = problem(lengths, n, 1, 2, 26_000);
         if let Ok(heuristic) = named("skrull").expect("listed").plan(&problem, &context()) {
             let exact = named("skrull_exact").expect("listed").plan(&problem, &context()).expect("small enough");
-            let found = exact.objective.expect("an objective");
+            let found = exact.objective().expect("an objective");
             let best = brute_force(&problem, heuristic.plan.steps[0].groups[0].len());
             prop_assert!((found / best - 1.0).abs() < 1e-4, "MILP {found}, brute force {best}");
-            prop_assert!(heuristic.objective.expect("an objective") >= found * (1.0 - 1e-6));
-            prop_assert!(exact.bound.expect("a bound") <= found);
+            prop_assert!(heuristic.objective().expect("an objective") >= found * (1.0 - 1e-6));
+            prop_assert!(exact.bound().expect("a bound") <= found);
         }
     }
 }
@@ -167,7 +167,7 @@ proptest! {
                     let problem = pool(lengths.to_vec(), exchange);
                     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
                     let context = PlanContext { cost: &cost, parameters: BTreeMap::new() };
-                    policy.plan(&problem, &context).ok().map(|decision| decision.objective)
+                    policy.plan(&problem, &context).ok().map(|decision| decision.objective())
                 };
                 let (a, b) = (objective(&sorted), objective(&shuffled));
                 let same = match (a.flatten(), b.flatten()) {

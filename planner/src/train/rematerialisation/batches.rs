@@ -12,7 +12,8 @@ use train::tensor_graph::play::{AtSizes, Eviction, play};
 use train::tensor_graph::program::Program;
 use train::tensor_graph::symbolic::{Symbol, SymbolId};
 
-use super::{Choice, Compiled, Manager, Passes, Rules, choose};
+use super::{Compiled, Manager, Passes, Rules, Way, choose};
+use crate::proof::Decision;
 
 /// Steps that differ in their sizes alone.
 #[derive(Clone, Debug)]
@@ -54,7 +55,7 @@ pub struct Batch {
     /// Tokens of each of its sequences, padding included.
     pub sequence: u64,
     /// What was decided.
-    pub choice: Choice,
+    pub choice: Decision<Way>,
     /// Time with nothing computed again: expected, low and high, nanoseconds.
     pub undisturbed_ns: [u64; 3],
     /// The same of what is computed again.
@@ -122,7 +123,7 @@ impl Batches {
     /// The batch with the highest peak.
     #[must_use]
     pub fn largest(&self) -> &Batch {
-        let largest = self.all.iter().max_by_key(|batch| (batch.choice.way.played.peak_bytes, batch.sequence));
+        let largest = self.all.iter().max_by_key(|batch| (batch.choice.plan.played.peak_bytes, batch.sequence));
         largest.expect("there are batches")
     }
 
@@ -136,7 +137,7 @@ impl Batches {
     /// Batches that do not fit.
     #[must_use]
     pub fn misses(&self) -> Vec<&Batch> {
-        self.all.iter().filter(|batch| batch.choice.residual_bytes > 0).collect()
+        self.all.iter().filter(|batch| batch.choice.plan.residual_bytes > 0).collect()
     }
 
     /// One batch of each length.
@@ -182,7 +183,7 @@ impl Batches {
     /// Figures; those of time only where every batch fits, because a run ends at the first that does not.
     #[must_use]
     pub fn metrics(&self, steps: &Steps) -> BTreeMap<String, f64> {
-        let peak = |batch: &Batch| batch.choice.way.played.peak_bytes;
+        let peak = |batch: &Batch| batch.choice.plan.played.peak_bytes;
         let allocated = |bytes: f64| bytes * steps.fragmentation;
         let padded = 1.0 - float(self.tokens[0]) / float(self.tokens[1]);
         let mut metrics = vec![
@@ -193,8 +194,8 @@ impl Batches {
             ("n_not_fitting", float(self.misses().len() as u64)),
             ("n_batches", float(self.all.len() as u64)),
             ("n_compiles", float(self.compiled.len() as u64)),
-            ("evictions_per_step", self.mean(|batch| batch.choice.way.played.n_evictions as u64)),
-            ("evicted_mean_bytes", self.mean(|batch| batch.choice.way.played.evicted_bytes)),
+            ("evictions_per_step", self.mean(|batch| batch.choice.plan.played.n_evictions as u64)),
+            ("evicted_mean_bytes", self.mean(|batch| batch.choice.plan.played.evicted_bytes)),
             ("padding_ratio", padded),
         ];
         if self.misses().is_empty() {
@@ -266,8 +267,8 @@ impl Sized {
         Batch {
             sequence: self.sequence,
             undisturbed_ns: times.map(|times| times.iter().sum()),
-            again_ns: times.map(|times| choice.way.played.again(times)),
-            n_checks: compiled.programs[choice.way.program].n_checks() as u64,
+            again_ns: times.map(|times| choice.plan.played.again(times)),
+            n_checks: compiled.programs[choice.plan.program].n_checks() as u64,
             original_bytes: play(graph, &original, &self.at, u64::MAX, Eviction::FirstFound).peak_bytes,
             order_bound_bytes: of_orders(graph, &self.at.bytes).bytes,
             floor_bytes: of_working_sets(graph, &self.at.bytes).bytes,

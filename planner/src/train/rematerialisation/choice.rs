@@ -9,6 +9,7 @@ use train::tensor_graph::bound::of_working_sets;
 use train::tensor_graph::play::{AtSizes, Eviction, Played, play};
 
 use super::Compiled;
+use crate::proof::{self, Aim, Decision};
 
 /// Limits at which a searched choice plays, per program and rule.
 const LIMITS: u64 = 32;
@@ -35,29 +36,25 @@ pub struct Way {
     pub again_ns: u64,
     /// What happens.
     pub played: Played,
-}
-
-/// The way that was chosen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// Least recompute below the limit; where nothing fits, the lowest peak.
-    pub way: Way,
-    /// The next best that fits, where there is one.
-    pub runner_up: Option<Way>,
-    /// Bytes by which the lowest peak misses the limit; 0 where it fits.
+    /// Bytes by which its peak misses the limit that was asked for; 0 where it fits.
     pub residual_bytes: u64,
 }
 
-/// Chooses for these sizes.
+/// Chooses for these sizes: least recompute below the limit, and where nothing fits, the lowest peak. The runner-up is the next best that fits.
+///
+/// # Panics
+/// When nothing was compiled.
 #[must_use]
-pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64, manager: Manager) -> Choice {
+pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64, manager: Manager) -> Decision<Way> {
     let rules = match manager {
         Manager::AtLimit(rule) => vec![rule],
         Manager::Searched(rules) => rules.to_vec(),
     };
+    let asked = limit;
     let way = |program: usize, limit: u64, rule: Eviction| {
         let played = play(graph, &compiled.programs[program], at, limit, rule);
-        Way { program, limit, rule, again_ns: played.again(&at.ns), played }
+        let residual_bytes = played.peak_bytes.saturating_sub(asked);
+        Way { program, limit, rule, again_ns: played.again(&at.ns), played, residual_bytes }
     };
     let mut ways: Vec<Way> = (0..compiled.programs.len()).map(|program| way(program, u64::MAX, rules[0])).collect();
     if ways.iter().all(|way| way.played.peak_bytes > limit) {
@@ -75,21 +72,17 @@ pub fn choose(graph: &TensorGraph, compiled: &Compiled, at: &AtSizes, limit: u64
             }
         }
     }
-    best(ways, limit)
+    best(ways)
 }
 
-fn best(mut ways: Vec<Way>, limit: u64) -> Choice {
-    let fits = |way: &Way| way.played.peak_bytes <= limit;
-    // Stable: of equal ways the first stays first.
-    if ways.iter().any(fits) {
-        ways.retain(fits);
-        ways.sort_by_key(|way| (way.again_ns, way.played.peak_bytes));
-        let mut others = ways.into_iter();
-        let way = others.next().expect("one fits");
-        let is_other = |other: &Way| other.played.events != way.played.events;
-        return Choice { runner_up: others.find(is_other), way, residual_bytes: 0 };
+fn best(mut ways: Vec<Way>) -> Decision<Way> {
+    let one = "a program was compiled";
+    if ways.iter().all(|way| way.residual_bytes > 0) {
+        let peaks = ways.into_iter().map(|way| (hw::Bytes(way.played.peak_bytes).as_f64(), way)).collect();
+        return proof::ranked(Aim::Bytes, peaks, |way| way.again_ns, |_, _| false).expect(one);
     }
-    ways.sort_by_key(|way| (way.played.peak_bytes, way.again_ns));
-    let way = ways.swap_remove(0);
-    Choice { residual_bytes: way.played.peak_bytes - limit, runner_up: None, way }
+    ways.retain(|way| way.residual_bytes == 0);
+    let times = ways.into_iter().map(|way| (hw::Span::from_ns(way.again_ns).to_seconds().get(), way)).collect();
+    let is_other = |other: &Way, best: &Way| other.played.events != best.played.events;
+    proof::ranked(Aim::Seconds, times, |way| (way.again_ns, way.played.peak_bytes), is_other).expect(one)
 }

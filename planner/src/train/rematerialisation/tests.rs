@@ -183,19 +183,19 @@ fn more_room_never_costs_more_time_and_enough_room_costs_none() {
         for part in 0..=40 {
             let limit = natural * part / 40;
             let choice = choose(&graph, &compiled, &at, limit, Manager::Searched(EVERY_RULE));
-            let peak = choice.way.played.peak_bytes;
-            assert_eq!(peak.saturating_sub(limit), choice.residual_bytes, "seed {seed}: what misses is said");
-            if choice.residual_bytes > 0 {
+            let peak = choice.plan.played.peak_bytes;
+            assert_eq!(peak.saturating_sub(limit), choice.plan.residual_bytes, "seed {seed}: what misses is said");
+            if choice.plan.residual_bytes > 0 {
                 assert!(before.is_none(), "seed {seed}: what fits below fits above");
                 continue;
             }
-            assert!(before.is_none_or(|before| choice.way.again_ns <= before), "seed {seed}");
-            before = Some(choice.way.again_ns);
-            n_fitting += usize::from(choice.way.played.n_evictions > 0);
+            assert!(before.is_none_or(|before| choice.plan.again_ns <= before), "seed {seed}");
+            before = Some(choice.plan.again_ns);
+            n_fitting += usize::from(choice.plan.played.n_evictions > 0);
         }
         let enough = choose(&graph, &compiled, &at, natural, Manager::AtLimit(EVERY_RULE[1]));
-        assert_eq!((enough.way.again_ns, enough.way.played.n_evictions), (0, 0), "seed {seed}");
-        assert_eq!(enough.way.played.runs, vec![1; graph.operations.len()]);
+        assert_eq!((enough.plan.again_ns, enough.plan.played.n_evictions), (0, 0), "seed {seed}");
+        assert_eq!(enough.plan.played.runs, vec![1; graph.operations.len()]);
     }
     assert!(n_fitting > 50, "{n_fitting} steps fit by eviction");
 }
@@ -231,7 +231,7 @@ fn the_bound_lies_below_the_best_order_and_the_schedule_between_it_and_the_origi
         for sizes in [[1, 1], [7, 1], [1, 7], [5, 9]] {
             let at = at_sizes(&graph, sizes);
             let choice = choose(&graph, &compiled, &at, 0, Manager::AtLimit(EVERY_RULE[0]));
-            let (found, best) = (choice.way.played.peak_bytes, best_peak(&graph, &at));
+            let (found, best) = (choice.plan.played.peak_bytes, best_peak(&graph, &at));
             let original = natural(&graph, graph.original_order(), &at).peak_bytes;
             assert!(of_orders(&graph, &at.bytes).bytes <= best, "seed {seed}");
             assert!(best <= found && found <= original, "seed {seed}: {best} {found} {original}");
@@ -300,7 +300,8 @@ fn a_training_step_in_the_chosen_order_never_needs_more_than_in_the_original() {
         for sizes in [[1, 1], [1, 128], [16, 100], [16, 3000], [1, 100_000], [500, 2]] {
             let at = at_sizes(&graph, sizes);
             let original = natural(&graph, graph.original_order(), &at).peak_bytes;
-            let found = choose(&graph, &compiled, &at, u64::MAX, Manager::AtLimit(EVERY_RULE[1])).way.played.peak_bytes;
+            let found =
+                choose(&graph, &compiled, &at, u64::MAX, Manager::AtLimit(EVERY_RULE[1])).plan.played.peak_bytes;
             let least = compiled.programs.iter().map(|program| natural(&graph, program.order.clone(), &at).peak_bytes);
             assert!(least.min().expect("a program") <= original && of_orders(&graph, &at.bytes).bytes <= found);
             n_better += usize::from(found < original);

@@ -76,7 +76,7 @@ fn check(problem: &Problem, policy: &str) {
     let each: Each<'_> = &|all, judge| all.iter().map(judge).collect();
     let found =
         search(problem, policy, &context, &space, &topology, Effort::UntilProved, each).expect("some layout fits");
-    assert_eq!(found.best.step_s, best);
+    assert_eq!(found.best.plan.step_s, best);
     assert!(found.n_simulated < found.n_judged);
 }
 

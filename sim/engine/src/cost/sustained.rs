@@ -38,18 +38,7 @@ impl<M: CostModel> Sustained<M> {
     fn held(&self, op: &Op, found: Estimate) -> Estimate {
         let Some(peak) = self.peak(op) else { return found };
         let floor = Flops::new(op.flops()) / (peak * self.ratio);
-        if found.time >= floor {
-            return found;
-        }
-        // The interval keeps its shape around the slower time.
-        let factor = floor.get() / found.time.get();
-        Estimate {
-            time: floor,
-            low: found.low * factor,
-            high: found.high * factor,
-            outside: found.outside * factor,
-            ..found
-        }
+        found.at_least(floor)
     }
 }
 

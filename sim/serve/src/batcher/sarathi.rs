@@ -4,7 +4,7 @@
 //! admitted prompt takes all its blocks at once and leaves a watermark free, so prompts are not preempted half-way.
 
 use crate::batcher::Batcher;
-use crate::replica::{Composed, Cut, Replica, Reserve};
+use crate::replica::{Composed, Replica};
 
 /// The policy.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl Batcher for Sarathi {
         replica.continue_prefills(composed, replica.tokens_left(composed));
         while composed.n_preempted == 0 {
             let left = replica.tokens_left(composed);
-            if !replica.admit(composed, left, Reserve::Whole, Cut::Chunked) {
+            if !replica.admit(composed, left, self.reserve(), self.cut()) {
                 break;
             }
         }

@@ -5,7 +5,7 @@
 //! latest admitted when blocks run out.
 
 use crate::batcher::Batcher;
-use crate::replica::{Composed, Cut, Replica, Reserve};
+use crate::replica::{Composed, Cut, Replica};
 
 /// The policy.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl Batcher for VllmV0 {
         let tokens_max = replica.tokens_max();
         loop {
             let left = tokens_max - composed.n_chunk_tokens();
-            if !replica.admit(composed, left, Reserve::Whole, Cut::Never) {
+            if !replica.admit(composed, left, self.reserve(), self.cut()) {
                 break;
             }
         }

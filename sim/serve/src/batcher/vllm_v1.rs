@@ -5,7 +5,7 @@
 //! prompts under way, which differs only where the budget is smaller than the number of sequences, and that is not allowed.
 
 use crate::batcher::Batcher;
-use crate::replica::{Composed, Cut, Replica, Reserve};
+use crate::replica::{Composed, Replica, Reserve};
 
 /// The policy.
 #[derive(Debug)]
@@ -20,12 +20,16 @@ impl Batcher for VllmV1 {
         "chunked prefill: decodes first, prompts fill the token budget, blocks chunk by chunk (vLLM V1)"
     }
 
+    fn reserve(&self) -> Reserve {
+        Reserve::Chunk
+    }
+
     fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
         replica.decode_all(composed);
         replica.continue_prefills(composed, replica.tokens_left(composed));
         while composed.n_preempted == 0 {
             let left = replica.tokens_left(composed);
-            if !replica.admit(composed, left, Reserve::Chunk, Cut::Chunked) {
+            if !replica.admit(composed, left, self.reserve(), self.cut()) {
                 break;
             }
         }

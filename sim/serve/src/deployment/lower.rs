@@ -61,6 +61,7 @@ pub fn fleet(deployment: &Deployment, tables: Vec<StepTable>, kv_bytes_per_token
         links: links.collect::<Result<_, _>>()?,
         kv_bytes_per_token,
         outages: Vec::new(),
+        lending: None,
     })
 }
 

@@ -212,17 +212,34 @@ impl Run<'_, '_> {
                 }
             }
         }
+        self.count_lenders();
+    }
+
+    /// Whether a replica takes new requests.
+    pub(super) fn is_up(&self, replica: u32) -> bool {
+        self.is_in(replica, &[State::Up])
+    }
+
+    /// Whether a replica serves, be it only what it has.
+    pub(super) fn is_serving(&self, replica: u32) -> bool {
+        self.is_in(replica, &[State::Up, State::Draining, State::Noticed])
+    }
+
+    /// Whether a replica serves or will again.
+    pub(super) fn comes_back(&self, replica: u32) -> bool {
+        self.is_in(replica, &[State::Up, State::Starting, State::Off, State::Repair])
     }
 
     /// Whether a replica that could hold a request, in a stage, may come.
     pub(super) fn may_come(&self, request: u32, stage: usize) -> bool {
         let may = |role: Role| {
-            self.control.places.iter().zip(&self.replicas).any(|(place, replica)| {
-                let comes = matches!(place.state, State::Up | State::Starting | State::Off | State::Repair);
-                comes && replica.role() == role && replica.can_hold(request)
+            self.replicas.iter().zip(0..).any(|(replica, index)| {
+                let holds = || replica.can_hold_with(request, self.lendable_to(index, false));
+                self.comes_back(index) && replica.role() == role && holds()
             })
         };
-        if stage == 1 { may(Role::Decode) } else { may(Role::Both) || (may(Role::Prefill) && may(Role::Decode)) }
+        let takes_all = || may(Role::Both) || may(Role::Outputs);
+        if stage == 1 { may(Role::Decode) } else { takes_all() || (may(Role::Prefill) && may(Role::Decode)) }
     }
 
     /// Handles changes that are due.
@@ -300,14 +317,14 @@ impl Run<'_, '_> {
             self.control.at(now + after, Event::Up { replica, epoch });
         }
         self.find_candidates();
-        let lost = self.replicas[replica as usize].lose(now);
+        let lost = self.lose_memory(replica, now);
         self.ends.set(replica, super::ends::IDLE);
         self.send_back(lost, now);
         self.try_again(now);
     }
 
     /// Requests of a lost replica go elsewhere.
-    fn send_back(&mut self, lost: Lost, now: u64) {
+    pub(super) fn send_back(&mut self, lost: Lost, now: u64) {
         self.split.drop_handed(&lost.sending);
         for request in lost.sending {
             if let Some(of) = self.split.moves.remove(&request) {

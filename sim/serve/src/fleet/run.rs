@@ -7,6 +7,7 @@
 
 use super::control::Control;
 use super::ends::{Ends, IDLE};
+use super::lending::{self, Lending};
 use super::scaler::Scaler;
 use super::split::Split;
 use super::{Fleet, Served};
@@ -40,6 +41,7 @@ pub(super) struct Run<'a, 'r> {
     pub(super) n_refused: u64,
     pub(super) split: Split,
     pub(super) control: Control,
+    pub(super) lending: Lending<'r>,
     /// Next event that is no end; `IDLE` where fleets neither are split nor change.
     side: u64,
 }
@@ -54,8 +56,12 @@ impl<'a, 'r> Run<'a, 'r> {
     ) -> Self {
         assert!(!engines.is_empty(), "a fleet has a replica");
         let role = |group: u32| fleet.groups.get(group as usize).map_or(Role::Both, |group| group.role);
-        let new = |(engine, group): (&&'a Engine, &u32)| Replica::new(engine, requests).with_role(role(*group));
+        let model = |group: u32| fleet.groups.get(group as usize).map_or(0, |group| group.model);
+        let new = |(engine, group): (&&'a Engine, &u32)| {
+            Replica::new(engine, requests).with_role(role(*group)).with_model(model(*group))
+        };
         let replicas: Vec<Replica<'a>> = engines.iter().zip(&group_of).map(new).collect();
+        let replicas = lending::equip(replicas, fleet, (engines, &group_of));
         let mut run = Self {
             requests,
             fleet,
@@ -67,6 +73,7 @@ impl<'a, 'r> Run<'a, 'r> {
             n_refused: 0,
             split: Split::new(fleet, &group_of),
             control: Control::new(fleet, &group_of),
+            lending: Lending::new(fleet, &group_of),
             replicas,
             group_of,
             side: IDLE,
@@ -94,6 +101,7 @@ impl<'a, 'r> Run<'a, 'r> {
         }
         // Nobody is left who would see a change; what is under way ends.
         self.control.end();
+        self.lending.end();
         self.find_side();
         self.run_until(IDLE);
         self.served()
@@ -123,17 +131,18 @@ impl<'a, 'r> Run<'a, 'r> {
             self.hand_on(now);
             self.transfer(now);
             self.change(now);
+            self.lend(now);
             self.find_side();
         }
         true
     }
 
     const fn has_sides(&self) -> bool {
-        self.split.is_active || self.control.is_active
+        self.split.is_active || self.control.is_active || self.lending.is_active
     }
 
     fn find_side(&mut self) {
-        let next = [self.split.next(), self.control.next()];
+        let next = [self.split.next(), self.control.next(), self.lending.next()];
         self.side = next.into_iter().flatten().min().unwrap_or(IDLE);
     }
 
@@ -163,13 +172,21 @@ impl<'a, 'r> Run<'a, 'r> {
         };
         self.reset(chosen, end);
         if self.has_sides() {
+            self.settle(chosen, now);
             self.find_side();
         }
     }
 
     /// The router's choice, or the least loaded replica that can hold the request where the chosen one cannot.
     pub(super) fn choose(&mut self, request: u32, from: Option<u32>) -> Option<u32> {
-        let candidates = &self.candidates[usize::from(from.is_some())];
+        let all = &self.candidates[usize::from(from.is_some())];
+        let of_model: Vec<u32>;
+        let candidates = if self.requests.models.is_empty() {
+            all
+        } else {
+            of_model = all.iter().copied().filter(|replica| self.replicas[*replica as usize].serves(request)).collect();
+            &of_model
+        };
         if candidates.is_empty() {
             return None;
         }
@@ -202,6 +219,7 @@ impl<'a, 'r> Run<'a, 'r> {
             n_refused: self.n_refused,
             moved: self.split.moved,
             changes: self.control.changes,
+            loaned: self.lending.loaned,
         }
     }
 }

@@ -106,8 +106,9 @@ impl Split {
 }
 
 impl Run<'_, '_> {
-    /// Takes from a replica what goes on: prompts that were computed, and sequences that got their blocks.
+    /// Takes from a replica what goes on: what it owes others, prompts that were computed, and sequences that got their blocks.
     pub(super) fn collect(&mut self, replica: u32, now: u64) {
+        self.settle(replica, now);
         if !self.split.is_active {
             return;
         }

@@ -366,7 +366,10 @@ impl State<'_> {
             (ticks_of(self.cluster.exchange.time(n_remote)) + slowest).saturating_sub(per_token * own)
         };
         for (lender, (tokens, prefill)) in there.iter().zip(&hosted).enumerate() {
-            self.instances[lender].hosted_ticks += per_token * tokens + prefill;
+            // One that is idle computes at once.
+            if self.instances[lender].step.is_some() {
+                self.instances[lender].hosted_ticks += per_token * tokens + prefill;
+            }
         }
         let mine = std::mem::take(&mut self.instances[at].hosted_ticks);
         table.step(&load, std::iter::empty()) + chunk_ticks + exposed + mine

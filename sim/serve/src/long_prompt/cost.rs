@@ -8,22 +8,12 @@ use hw::{Cluster, Flops, Seconds, Span};
 use super::PromptChunk;
 use super::chunks::ChunkLaw;
 use super::memory::Degrees;
-use super::sparse::{self, Kernel};
 use crate::step_cost::{StepLoad, StepTable, span_of};
 use engine::cost::Source;
+use engine::cost::sparse_attention::{Kernel, SparseAttention};
 use engine::model::Model;
 use engine::play::Case;
-
-/// Sparse attention of an engine.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SparseAttention {
-    /// Kernel.
-    pub kernel: &'static Kernel,
-    /// Positions per head of the busiest GPU.
-    pub positions: f64,
-    /// Chunks that see more keys than this are sparse, tokens.
-    pub threshold: u64,
-}
+use engine::task::Document;
 
 /// Attention of an engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,6 +45,20 @@ fn f(n: u64) -> f64 {
     hw::Tokens(n).as_f64()
 }
 
+const fn document(chunk: PromptChunk) -> Document {
+    Document::chunk(chunk.past, chunk.new)
+}
+
+/// Operations of estimating the pattern of one head: scores of the last 64 queries against all keys.
+fn estimation(chunk: PromptChunk, head_dim: u64) -> Flops {
+    Flops::new(4.0 * 64.0 * f(chunk.past + chunk.new) * f(head_dim))
+}
+
+/// Time of attention at a share of a device's peak.
+fn at_peak(flops: Flops, peak: hw::FlopsPerSecond, ratio: f64) -> Seconds {
+    flops / (peak * ratio)
+}
+
 impl StageCost<'_> {
     /// Everything but attention, on one stage.
     #[must_use]
@@ -68,7 +72,7 @@ impl StageCost<'_> {
     fn per_pair(&self) -> Seconds {
         let heads = self.model.n_heads.div_ceil(u64::from(self.degrees.tensor));
         let flops = 4.0 * f(heads * self.model.head_dim * self.model.n_layers) / f64::from(self.degrees.pipeline);
-        sparse::at_peak(Flops::new(flops), self.cluster.gpu.peak_bf16, self.attention.flops_ratio)
+        at_peak(Flops::new(flops), self.cluster.gpu.peak_bf16, self.attention.flops_ratio)
     }
 
     /// Heads of all layers of a GPU.
@@ -90,12 +94,9 @@ impl StageCost<'_> {
             let (past, new) = (f(chunk.past), f(chunk.new));
             return self.per_pair() * (past * new + new * (new + 1.0) / 2.0);
         };
-        let selected = self.per_pair() * sparse.kernel.pairs(chunk, sparse.positions);
-        let estimation = sparse::at_peak(
-            sparse::estimation(chunk, self.model.head_dim),
-            self.cluster.gpu.peak_bf16,
-            self.attention.flops_ratio,
-        );
+        let selected = self.per_pair() * sparse.kernel.pairs(&document(chunk), sparse.positions);
+        let estimation =
+            at_peak(estimation(chunk, self.model.head_dim), self.cluster.gpu.peak_bf16, self.attention.flops_ratio);
         let call = (estimation + Seconds::new(sparse.kernel.per_head_s)) * self.heads();
         (selected + call) * self.residual(sparse.kernel)
     }
@@ -142,8 +143,8 @@ impl StageCost<'_> {
         let c = (at_small - b * f(small)).max(0.0);
         let a = self.per_pair().get() / 2.0;
         let Some(sparse) = self.attention.sparse else { return ChunkLaw { a, b, c, gamma: 0.0 } };
-        let estimation = sparse::at_peak(
-            sparse::estimation(PromptChunk { past: 0, new: 1 }, self.model.head_dim),
+        let estimation = at_peak(
+            estimation(PromptChunk { past: 0, new: 1 }, self.model.head_dim),
             self.cluster.gpu.peak_bf16,
             self.attention.flops_ratio,
         );
@@ -163,7 +164,7 @@ impl StageCost<'_> {
         let rate = sizes.map(|size| self.linear(size).get() / f(size)).fold(f64::INFINITY, f64::min);
         let dense = self.per_pair() * (f(tokens) * (f(tokens) + 1.0) / 2.0);
         let attention = self.attention.sparse.map_or(dense, |sparse| {
-            let pairs = sparse.kernel.pairs(PromptChunk { past: 0, new: tokens }, sparse.positions);
+            let pairs = sparse.kernel.pairs(&Document::causal(tokens), sparse.positions);
             self.per_pair() * (pairs * self.residual(sparse.kernel).min(1.0))
         });
         let whole = Seconds::new(rate * f(tokens)) + attention;
@@ -190,8 +191,9 @@ mod tests {
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h20").expect("listed"), 1, 8);
         let deployment = ReplicaConfig::new(&model, &cluster, degrees.tensor);
         let table = StepTable::new(&deployment, (262_144, 1), &Roofline::new(&cluster), Case::Expected);
-        let positions = sparse::budget(&model.name).expect("shipped").positions(degrees.tensor);
-        let sparse = SparseAttention { kernel: &sparse::KERNELS[0], positions, threshold: 32_768 };
+        let positions = engine::cost::sparse_attention::budget(&model.name).expect("shipped").positions(degrees.tensor);
+        let sparse =
+            SparseAttention { kernel: &engine::cost::sparse_attention::KERNELS[0], positions, threshold: 32_768 };
         let attention = Attention { flops_ratio: 0.6, sparse: is_sparse.then_some(sparse) };
         let (model, cluster, case) = (&model, &cluster, Case::Expected);
         check(&StageCost { table: &table, model, cluster, degrees, attention, case });

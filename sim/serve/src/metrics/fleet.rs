@@ -66,11 +66,15 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
     let end_ns = ns(u128::from(served.records.end_ticks()));
     let n_ended: u64 = figures.iter().map(|group| group.n_ended).sum();
     let count = |n: u64| hw::Tokens(n).as_f64();
+    let gpus = |replica: usize| u64::from(fleet.groups[served.group_of[replica] as usize].gpus_per_replica);
+    let n_gpus: u64 = (0..served.group_of.len()).map(gpus).sum();
+    let rate = into.get("output_tokens_per_s").copied();
     let mut insert = |key: String, value: f64| {
         if value.is_finite() {
             into.insert(key, value);
         }
     };
+    insert("output_tokens_per_s_per_gpu".to_owned(), rate.unwrap_or(0.0) / count(n_gpus));
     insert("replica_hours".to_owned(), figures.iter().map(|group| group.paid_ns).sum::<f64>() / NS_PER_HOUR);
     if fleet.groups.len() > 1 {
         for (group, figures) in fleet.groups.iter().zip(&figures) {
@@ -80,6 +84,9 @@ pub fn add(into: &mut BTreeMap<String, f64>, fleet: &Fleet, served: &Served) {
             of_group("kv_peak_ratio", figures.kv_peak_ratio);
             of_group("replica_hours", figures.paid_ns / NS_PER_HOUR);
         }
+    }
+    if fleet.groups.iter().any(|group| group.engine.table.chunking().is_some()) {
+        insert("n_chunks".to_owned(), count(served.counts.iter().map(|counts| counts.n_chunks).sum()));
     }
     if fleet.is_split() {
         let moved = &served.moved;

@@ -22,12 +22,14 @@ pub enum Role {
     Prefill,
     /// Outputs after the first token; a preempted sequence is computed again here.
     Decode,
+    /// Outputs of prompts that machines outside of the fleet compute: keys and values are here when the request comes.
+    Outputs,
 }
 
 impl Role {
     /// Every role with its name in scenarios.
-    pub const ALL: [(&'static str, Self); 3] =
-        [("both", Self::Both), ("prefill", Self::Prefill), ("decode", Self::Decode)];
+    pub const ALL: [(&'static str, Self); 4] =
+        [("both", Self::Both), ("prefill", Self::Prefill), ("decode", Self::Decode), ("outputs", Self::Outputs)];
 }
 
 /// A sequence whose keys and values go to another replica.
@@ -93,7 +95,7 @@ impl Replica<'_> {
         let at = now.saturating_add_signed(shift.max(0));
         self.handover.done.push(Moving { at, request, tokens, generated });
         self.handover.sending.insert(request, id);
-        self.outstanding -= 1;
+        self.count_out(request);
     }
 
     /// Prompts that were computed since the last call.
@@ -110,8 +112,7 @@ impl Replica<'_> {
 
     /// Takes in a sequence whose keys and values are elsewhere. Returns the end of what is under way, if that is new or has moved.
     pub fn expect(&mut self, moving: Moving, now: u64, records: &mut Records) -> Option<u64> {
-        self.count_time(now);
-        self.outstanding += 1;
+        self.count_in(moving.request, now);
         self.handover.expected.push_back(moving);
         self.interrupt(now, records)
     }
@@ -140,8 +141,7 @@ impl Replica<'_> {
         while self.waiting.is_empty() {
             let Some(&Moving { request, tokens, generated, .. }) = self.handover.expected.front() else { break };
             let blocks = self.blocks_of(tokens);
-            let is_idle = self.n_running() == 0 && self.handover.receiving.is_empty() && self.handover.ready.is_empty();
-            let spare = if is_idle { 0 } else { self.limits().watermark_blocks };
+            let spare = if self.holds_nobody() { 0 } else { self.limits().watermark_blocks };
             if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
                 break;
             }
@@ -150,28 +150,33 @@ impl Replica<'_> {
             let slot = &mut self.slots[id as usize];
             (slot.request, slot.phase, slot.generated, slot.target) = (request, Phase::Moving, generated, tokens);
             (slot.computed, slot.blocks, slot.shared, slot.shift) = (tokens, blocks, 0, 0);
+            self.take_up(request, id);
             self.handover.receiving.insert(request, id);
             self.handover.reserved.push(request);
         }
     }
 
+    /// Whether nobody has blocks here, or is on the way with blocks here.
+    pub(super) fn holds_nobody(&self) -> bool {
+        self.n_running() == 0 && self.handover.receiving.is_empty() && self.handover.ready.is_empty()
+    }
+
     /// Whether nobody is left who could be served now.
     pub(super) fn may_rest(&self) -> bool {
         let waits = self.has_waiting() || !self.handover.expected.is_empty() || !self.handover.ready.is_empty();
-        !waits || self.handover.holds()
+        !waits || self.handover.holds() || self.is_short()
     }
 
-    /// Whether nobody is here and nothing is under way.
+    /// Whether nobody is here, nobody from elsewhere has blocks here, and nothing is under way.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.outstanding == 0 && self.going.is_none() && !self.handover.holds()
+        self.outstanding == 0 && self.going.is_none() && !self.handover.holds() && self.pool.lent() == 0
     }
 
     /// Takes back a sequence that failed elsewhere: it is computed again from its prompt and the tokens that the client has. Returns
     /// the end of what is under way, if that is new or has moved.
     pub fn enqueue_again(&mut self, request: u32, generated: u32, now: u64, records: &mut Records) -> Option<u64> {
-        self.count_time(now);
-        self.outstanding += 1;
+        self.count_in(request, now);
         let id = self.free_slot();
         let slot = &mut self.slots[id as usize];
         (slot.request, slot.phase, slot.generated) = (request, Phase::Waiting, generated);

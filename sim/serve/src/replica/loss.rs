@@ -17,6 +17,15 @@ pub struct Lost {
     pub unsent: Vec<Moving>,
 }
 
+impl Lost {
+    /// Who was lost elsewhere besides.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.again.extend(other.again);
+        self.sending.extend(other.sending);
+        self.unsent.extend(other.unsent);
+    }
+}
+
 impl Replica<'_> {
     /// Loses everything at a tick before which all that ends has ended.
     pub fn lose(&mut self, now: u64) -> Lost {
@@ -43,7 +52,11 @@ impl Replica<'_> {
         self.ends.clear();
         self.composed.clear();
         self.flow_stops();
-        (self.n_returning, self.host_blocks_used, self.outstanding) = (0, 0, 0);
+        (self.n_returning, self.host_blocks_used) = (0, 0);
+        (self.outstanding, self.outstanding_blocks) = (0, 0);
+        if let Some(loans) = &mut self.loans {
+            loans.clear();
+        }
         assert!(self.pool.held() == 0 && self.n_decode == 0, "nobody is left");
         self.pool.forget();
         lost.again.sort_unstable();
@@ -87,10 +100,76 @@ impl Replica<'_> {
         }
     }
 
+    /// Loses the sequences that have blocks on a replica that is lost.
+    pub(crate) fn lose_parts_on(&mut self, lender: u32, now: u64) -> Lost {
+        let mut lost = Lost::default();
+        let ids = self.loans.as_ref().map_or_else(Vec::new, |loans| loans.slots_on(lender));
+        self.count_time(now);
+        for id in ids {
+            self.lose_one(id, &mut lost);
+        }
+        lost
+    }
+
+    /// Sends away who waits here and is more than this replica and its lenders hold from now on.
+    pub(crate) fn lose_too_long(&mut self, now: u64) -> Lost {
+        let mut lost = Lost::default();
+        self.count_time(now);
+        for waiting in std::mem::take(&mut self.waiting) {
+            let request = match waiting {
+                Waiting::New(request) => request,
+                Waiting::Again(id) => self.slots[id as usize].request,
+            };
+            match waiting {
+                _ if self.can_hold(request) => self.waiting.push_back(waiting),
+                Waiting::Again(id) => self.lose_one(id, &mut lost),
+                Waiting::New(request) => {
+                    lost.again.push((request, 0));
+                    self.count_out(request);
+                }
+            }
+        }
+        for moving in std::mem::take(&mut self.handover.expected) {
+            if self.can_hold(moving.request) {
+                self.handover.expected.push_back(moving);
+            } else {
+                lost.unsent.push(moving);
+                self.count_out(moving.request);
+            }
+        }
+        lost
+    }
+
+    /// Loses one sequence in the middle of an iteration, which ends as it would have.
+    fn lose_one(&mut self, id: u32, lost: &mut Lost) {
+        let slot = self.slots[id as usize];
+        match slot.phase {
+            Phase::Prefill => {
+                self.prefilling.retain(|other| *other != id);
+                self.composed.drop_chunk(id);
+            }
+            Phase::Swapped => self.host_blocks_used -= self.blocks_of(slot.target - 1),
+            _ => {}
+        }
+        let is_sending = self.handover.sending.get(&slot.request) == Some(&id);
+        self.lose_slot(id, self.going.is_some() && self.composed.decodes, lost);
+        self.handover.ready.retain(|other| *other != id);
+        if is_sending {
+            self.handover.sending.remove(&slot.request);
+            lost.sending.push(slot.request);
+            return;
+        }
+        self.handover.receiving.remove(&slot.request);
+        // The client of one that has ended has everything.
+        if slot.phase != Phase::Spent {
+            self.count_out(slot.request);
+        }
+    }
+
     /// A sequence that was to come here comes no more. Returns the end of what is under way, if that is new or has moved.
     pub fn forget(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
         self.count_time(now);
-        self.outstanding -= 1;
+        self.count_out(request);
         match self.handover.receiving.remove(&request) {
             Some(id) => self.vacate(id, self.slots[id as usize].blocks),
             None => self.handover.expected.retain(|moving| moving.request != request),

@@ -6,37 +6,54 @@ impl Replica<'_> {
     /// Takes the blocks of the sequence that was admitted last.
     pub(super) fn preempt_latest(&mut self, composed: &mut Composed) {
         let (id, epoch) = self.order.pop().expect("blocks are held by someone who runs");
-        let slot = self.slots[id as usize];
-        if slot.epoch != epoch {
-            return;
+        if self.slots[id as usize].epoch == epoch {
+            self.preempt(composed, id);
         }
-        let (tokens, blocks) = match slot.phase {
-            Phase::Decode | Phase::Spent => {
-                let left = self.leave(id, composed.decodes);
-                composed.decodes &= self.n_decode > 0;
-                left
-            }
-            _ => {
-                let index = self.prefilling.iter().rposition(|other| *other == id).expect("a prompt under way");
-                self.prefilling.remove(index);
-                (0, slot.blocks)
-            }
+    }
+
+    /// Takes the blocks of a running sequence between two boundaries: it gets no token of the iteration under way.
+    pub(crate) fn evict(&mut self, id: u32) {
+        let mut composed = std::mem::take(&mut self.composed);
+        if self.going.is_none() {
+            composed.clear();
+        }
+        composed.drop_chunk(id);
+        self.preempt(&mut composed, id);
+        self.composed = composed;
+    }
+
+    /// Takes the blocks of a running sequence.
+    fn preempt(&mut self, composed: &mut Composed, id: u32) {
+        let slot = self.slots[id as usize];
+        let is_decoding = matches!(slot.phase, Phase::Decode | Phase::Spent);
+        let (tokens, blocks) = if is_decoding {
+            let left = self.leave(id, composed.decodes);
+            composed.decodes &= self.n_decode > 0;
+            left
+        } else {
+            let index = self.prefilling.iter().rposition(|other| *other == id).expect("a prompt under way");
+            self.prefilling.remove(index);
+            (0, slot.blocks)
         };
         if slot.phase == Phase::Spent {
             return self.vacate(id, blocks);
         }
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
+        let was_away = self.give_back(id);
         let decoded = tokens.saturating_sub(slot.target);
         let slot = &mut self.slots[id as usize];
         slot.epoch += 1;
         (slot.blocks, slot.shared, slot.computed) = (0, 0, 0);
         slot.phase = Phase::Waiting;
-        if tokens > 0 {
+        if is_decoding {
             slot.generated += decoded;
             // The last generated token is not cached yet; it is part of what must be computed again.
             slot.target = tokens + 1;
-            self.swap_out(composed, id, tokens);
+            // What lies on several replicas is not gathered for the host.
+            if !was_away {
+                self.swap_out(composed, id, tokens);
+            }
         }
         self.waiting.push_front(Waiting::Again(id));
         composed.n_preempted += 1;

@@ -24,12 +24,24 @@ pub(super) struct Going {
     /// Ticks that an iteration takes at least, and how many take no more.
     least: u64,
     n_least: u64,
+    /// Share of the time in which a stage computes, as part and whole.
+    stage_share: (u64, u64),
 }
 
 impl Going {
     /// One iteration of so many ticks.
     const fn once(start: u64, ticks: u64) -> Self {
-        Self { start, n_steps: 1, fixed: ticks, rate: 0, context: 0, n_decode: 0, least: 0, n_least: 0 }
+        Self {
+            start,
+            n_steps: 1,
+            fixed: ticks,
+            rate: 0,
+            context: 0,
+            n_decode: 0,
+            least: 0,
+            n_least: 0,
+            stage_share: (1, 1),
+        }
     }
 
     /// Finds how many iterations the host paces.
@@ -67,6 +79,12 @@ impl Going {
         if self.end_of(k) <= tick { k } else { k - 1 }
     }
 
+    /// Iterations that have begun at a tick before the last one's end.
+    pub(super) const fn steps_begun(&self, tick: u64) -> u64 {
+        let k = self.steps_done(tick) + 1;
+        if k < self.n_steps { k } else { self.n_steps }
+    }
+
     /// Fewest iterations, at least one, that are done at a tick or after it.
     const fn steps_until(&self, tick: u64) -> u64 {
         let (mut low, mut high) = (1, self.n_steps);
@@ -93,18 +111,21 @@ struct Lags {
 }
 
 impl Lags {
-    /// Lag of the micro-batch that holds the last of `n` chunk tokens.
-    fn after(&self, n: u32) -> i64 {
-        let ticks = self.interval * u64::from(((n - 1) / self.tokens).min(self.stages - 1));
-        i64::try_from(ticks).expect("below a round")
+    /// Micro-batch that holds the last of `n` chunk tokens, where they fill one after another.
+    fn index_of(&self, n: u32) -> u32 {
+        ((n - 1) / self.tokens).min(self.stages - 1)
+    }
+
+    /// Lag of a micro-batch.
+    fn behind(&self, index: u32) -> i64 {
+        i64::try_from(self.interval * u64::from(index)).expect("below a round")
     }
 }
 
 impl Replica<'_> {
     /// Takes a request that arrives now. Returns the end of what is under way, if that is new or has moved.
     pub fn enqueue(&mut self, request: u32, now: u64, records: &mut Records) -> Option<u64> {
-        self.count_time(now);
-        self.outstanding += 1;
+        self.count_in(request, now);
         let was_empty = self.waiting.is_empty();
         self.waiting.push_back(Waiting::New(request));
         let moved = match &mut self.going {
@@ -125,7 +146,7 @@ impl Replica<'_> {
 
     /// Something has come that the next iteration should see: what is under way ends at its next boundary after `now`. Returns the end
     /// of what is under way, if that is new or has moved.
-    pub(super) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
+    pub(crate) fn interrupt(&mut self, now: u64, records: &mut Records) -> Option<u64> {
         match &mut self.going {
             None => self.begin(now, records),
             Some(going) if going.n_steps > 1 => {
@@ -141,10 +162,15 @@ impl Replica<'_> {
     /// Composes and starts the next iteration or span; its end, or none when nothing is to do.
     pub fn begin(&mut self, now: u64, records: &mut Records) -> Option<u64> {
         assert!(self.going.is_none(), "one iteration at a time");
+        if self.asks_first(now) {
+            return None;
+        }
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
-        if self.role() == Role::Decode {
-            self.receive();
+        match self.role() {
+            Role::Decode => self.receive(),
+            Role::Outputs => self.join_computed(now, records),
+            Role::Both | Role::Prefill => {}
         }
         let batcher = self.engine.batcher;
         batcher.compose(self, &mut composed);
@@ -155,6 +181,7 @@ impl Replica<'_> {
         }
         if composed.is_empty() {
             assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
+            self.host_at_once();
             self.composed = composed;
             return None;
         }
@@ -176,36 +203,44 @@ impl Replica<'_> {
     }
 
     /// How long the composed iteration takes, and how often it repeats.
-    fn plan(&self, now: u64, composed: &Composed) -> Going {
+    fn plan(&mut self, now: u64, composed: &Composed) -> Going {
+        let elsewhere = self.attend_elsewhere(composed);
         let table = &self.engine.table;
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
         if composed.chunks.is_empty() {
             let is_settled = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);
-            let (fixed, rate, least) = (law.fixed + composed.transfer_ticks, law.rate, law.least);
-            let context = if composed.decodes { self.context } else { 0 };
+            let (rate, least) = (law.rate, law.least);
+            let fixed = law.fixed + composed.transfer_ticks + elsewhere.added;
+            let context = if composed.decodes { self.context - elsewhere.keys } else { 0 };
             let n_decode = u64::from(n_decode);
-            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0 }.paced();
+            let stage_share = table.lanes().share(self.n_decode);
+            return Going { start: now, n_steps, fixed, rate, context, n_decode, least, n_least: 0, stage_share }
+                .paced();
         }
         let slot = |id: u32| &self.slots[id as usize];
         let ended = composed.chunks.iter().filter(|(id, new)| slot(*id).computed + new == slot(*id).target).count();
         let load = StepLoad {
             n_decode,
-            context: if composed.decodes { self.context } else { 0 },
+            context: if composed.decodes { self.context - elsewhere.keys } else { 0 },
             n_chunk_tokens: composed.n_chunk_tokens,
             n_chunks: u32::try_from(composed.chunks.len()).expect("few chunks"),
             n_sampled: n_decode + u32::try_from(ended).expect("few chunks"),
         };
         let chunks = composed.chunks.iter().map(|(id, new)| Chunk { past: slot(*id).computed, new: *new });
-        let fixed = table.step(&load, chunks) + composed.transfer_ticks;
-        Going::once(now, fixed)
+        let round = table.round(&load, chunks);
+        let stage_share = (round.stage_ticks, round.ticks.max(1));
+        let step = round.ticks + composed.transfer_ticks;
+        let fixed = (step + elsewhere.added).saturating_sub(elsewhere.saved);
+        Going { stage_share, ..Going::once(now, fixed) }
     }
 
     /// Iterations until a sequence ends or blocks run out, the composed one included. Whoever waits cannot be admitted before:
     /// its place or its blocks come free only when a sequence ends.
     fn span_steps(&self) -> u64 {
-        if self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some() {
+        let is_single = self.engine.spans == Spans::Stepwise || self.engine.table.acceptance().is_some();
+        if is_single || self.is_stepwise() || !self.firsts.is_empty() {
             return 1;
         }
         let until_end = self.next_end() - self.step;
@@ -243,7 +278,9 @@ impl Replica<'_> {
         self.counts.busy_ticks += now - going.start;
         self.counts.n_steps += going.n_steps;
         self.counts.n_spans += 1;
+        self.count_stages(&going, now);
         if self.composed.decodes {
+            self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {
                 None => self.decoded(going.n_steps),
                 Some(acceptance) => self.verified(acceptance, now, records),
@@ -254,20 +291,33 @@ impl Replica<'_> {
         self.begin(now, records)
     }
 
+    /// Adds up what a stage computed until now.
+    fn count_stages(&mut self, going: &Going, now: u64) {
+        if self.engine.table.lanes().stages > 1 {
+            let (part, whole) = (u128::from(going.stage_share.0), u128::from(going.stage_share.1));
+            let ticks = u128::from(now - going.start) * part / whole;
+            self.counts.stage_ticks += u64::try_from(ticks).expect("a part of the time");
+        }
+    }
+
     /// Every decoding sequence has `k` tokens more.
     pub(super) fn decoded(&mut self, k: u64) {
-        // The blocks of the first iteration were taken when it was composed.
+        let is_there = self.pool.take(self.grown(k));
+        assert!(is_there, "a span ends before blocks run out");
+        self.step += k;
+        self.context += k * u64::from(self.n_decode);
+        self.counts.output_tokens += k * u64::from(self.n_decode - self.n_spent);
+    }
+
+    /// Blocks that decoding sequences take in `k` iterations, but for those of the first one, which were taken when it was composed.
+    pub(super) fn grown(&self, k: u64) -> u32 {
         let block = u64::from(self.limits().block_tokens);
         let later = k - 1;
         let mut blocks = later / block * u64::from(self.n_decode);
         for step in self.step + 1 + later / block * block..self.step + k {
             blocks += u64::from(self.phases[self.phase_of(step)]);
         }
-        let is_there = self.pool.take(u32::try_from(blocks).expect("a span ends before blocks run out"));
-        assert!(is_there, "a span ends before blocks run out");
-        self.step += k;
-        self.context += k * u64::from(self.n_decode);
-        self.counts.output_tokens += k * u64::from(self.n_decode - self.n_spent);
+        u32::try_from(blocks).expect("a span ends before blocks run out")
     }
 
     /// Chunks are computed; prompts that are done give their first token. `elapsed`: ticks of the iteration.
@@ -279,6 +329,9 @@ impl Replica<'_> {
         for &(id, new) in &chunks {
             self.counts.prefill_tokens += u64::from(new);
             n_before += new;
+            let last_chunk = self.last_chunk(id, new);
+            self.counts.n_chunks += u64::from(last_chunk) + 1;
+            let index = lags.map_or(0, |lags| last_chunk.max(lags.index_of(n_before)));
             let slot = &mut self.slots[id as usize];
             slot.computed += new;
             if slot.computed < slot.target {
@@ -287,7 +340,7 @@ impl Replica<'_> {
             slot.generated += 1;
             // A sequence that is computed again stays in its lane: no client sees a later token before an earlier one.
             if slot.generated == 1 {
-                slot.shift += lags.map_or(0, |lags| lags.after(n_before));
+                slot.shift += lags.map_or(0, |lags| lags.behind(index));
             }
             slot.shift += flow_lag;
             let slot = *slot;
@@ -299,7 +352,7 @@ impl Replica<'_> {
             if slot.generated < self.requests.list[slot.request as usize].output {
                 match self.role() {
                     Role::Prefill => self.hand_over(id, now),
-                    Role::Both | Role::Decode => self.join(id, slot.target),
+                    Role::Both | Role::Decode | Role::Outputs => self.join(id, slot.target),
                 }
                 continue;
             }
@@ -323,7 +376,7 @@ impl Replica<'_> {
     }
 
     /// Keeps the prefixes of a computed prompt for others.
-    fn share(&mut self, id: u32) {
+    pub(super) fn share(&mut self, id: u32) {
         let slot = self.slots[id as usize];
         let ids = self.prefix(&slot);
         let n_full = slot.target.checked_div(self.pool.prefix_tokens()).unwrap_or(0) as usize;
@@ -331,7 +384,9 @@ impl Replica<'_> {
         if ids.len() <= slot.shared as usize {
             return;
         }
-        let turned = self.pool.publish(&ids[slot.shared as usize..]);
+        let most = self.publishable(id) / self.pool.blocks_per_prefix();
+        let ids = &ids[slot.shared as usize..];
+        let turned = self.pool.publish(&ids[..ids.len().min(most as usize)]);
         let slot = &mut self.slots[id as usize];
         slot.shared += turned;
         slot.blocks -= turned * self.pool.blocks_per_prefix();
@@ -364,9 +419,9 @@ impl Replica<'_> {
 
     /// The client has its last token.
     pub(super) fn conclude(&mut self, id: u32, now: u64, records: &mut Records) {
-        let slot = &self.slots[id as usize];
+        let slot = self.slots[id as usize];
         records.finish(slot.request, now.saturating_add_signed(slot.shift));
-        self.outstanding -= 1;
+        self.count_out(slot.request);
     }
 
     /// A sequence that has ended stays for one more iteration.
@@ -381,10 +436,22 @@ impl Replica<'_> {
         self.n_spent -= u32::from(slot.phase == Phase::Spent);
         self.pool.give(blocks);
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
+        self.give_back(id);
         let freed = &mut self.slots[id as usize];
         freed.epoch += 1;
         freed.phase = Phase::Free;
         self.free_slots.push(id);
+    }
+
+    /// Micro-batch that holds the last of `new` tokens of a prompt, where prompts are cut into chunks.
+    fn last_chunk(&self, id: u32, new: u32) -> u32 {
+        let table = &self.engine.table;
+        let (mut past, mut left, mut index) = (self.slots[id as usize].computed, new, 0);
+        while table.chunking().is_some() && left > table.chunk_max(past) && index + 1 < table.lanes().stages {
+            let chunk = table.chunk_max(past);
+            (past, left, index) = (past + chunk, left - chunk, index + 1);
+        }
+        index
     }
 
     /// Micro-batches of a round of `elapsed` ticks; `None` where all go at once.

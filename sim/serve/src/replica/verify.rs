@@ -15,19 +15,20 @@ impl Replica<'_> {
         self.blocks_of(slot.target + ahead).saturating_sub(self.held(slot))
     }
 
+    /// Blocks that all decoding sequences lack for their next verification.
+    pub(super) fn verify_growth(&self) -> u32 {
+        self.verifying.iter().map(|id| self.missing(&self.slots[*id as usize])).sum()
+    }
+
     /// Lets every decoding sequence take part in the iteration, preempting the latest admitted until blocks suffice.
     pub(super) fn verify_all(&mut self, composed: &mut Composed) {
-        let missing = |replica: &Self, id: &u32| replica.missing(&replica.slots[*id as usize]);
-        loop {
-            let need = self.verifying.iter().map(|id| missing(self, id)).sum();
-            if self.pool.take(need) {
-                break;
-            }
+        while !self.pool.take(self.verify_growth()) {
             self.preempt_latest(composed);
         }
         for index in 0..self.verifying.len() {
             let id = self.verifying[index];
-            self.slots[id as usize].blocks += missing(self, &id);
+            let missing = self.missing(&self.slots[id as usize]);
+            self.slots[id as usize].blocks += missing;
         }
         composed.decodes = self.n_decode > 0;
     }

@@ -6,7 +6,8 @@
 //! `stages · ranks` batches. A lane is one of them.
 //!
 //! Approximations: decoding sequences are spread evenly over lanes; stages are equally long but for the head, which lengthens the
-//! last; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
+//! last; a round whose tokens somebody waits for takes as long as its largest micro-batch, one of chunks alone as long as a stage computes
+//! them; arrivals join at the next round, not at the next micro-batch. When micro-batches return in the order in which they left, a
 //! round takes as long as the largest one takes through all stages: nobody overtakes it, and it cannot start again before it is back
 //! (`tests.rs` holds this against a pipeline played stage by stage).
 
@@ -53,10 +54,16 @@ impl Lanes {
         if n < self.stages { n } else { self.stages }
     }
 
-    /// A prompt stays on one rank, that with the fewest tokens so far, and fills its micro-batches one after another, `room` tokens
-    /// each. Returns the parts of every rank, by micro-batch.
+    /// Share of a round in which a stage computes for `n` sequences, as part and whole.
     #[must_use]
-    pub fn spread(self, chunks: impl Iterator<Item = Chunk>, room: u32) -> Vec<Vec<Part>> {
+    pub fn share(self, n: u32) -> (u64, u64) {
+        (u64::from(self.in_flight(n)), u64::from(self.stages))
+    }
+
+    /// A prompt stays on one rank, that with the fewest tokens so far, and fills its micro-batches one after another, `room` tokens
+    /// each and at most `most` tokens of it after those that it has. Returns the parts of every rank, by micro-batch.
+    #[must_use]
+    pub fn spread(self, chunks: impl Iterator<Item = Chunk>, room: u32, most: impl Fn(u32) -> u32) -> Vec<Vec<Part>> {
         let mut parts = vec![vec![Part::default(); self.stages as usize]; self.ranks as usize];
         let tokens = |rank: &Vec<Part>| rank.iter().map(|part| part.n_tokens).sum::<u32>();
         for mut chunk in chunks {
@@ -64,8 +71,8 @@ impl Lanes {
             let last = parts[rank].len() - 1;
             for (index, part) in parts[rank].iter_mut().enumerate() {
                 // What is left over where ranks are uneven goes last.
-                let free = if index == last { chunk.new } else { room.max(1).saturating_sub(part.n_tokens) };
-                let new = chunk.new.min(free);
+                let free = room.max(1).saturating_sub(part.n_tokens);
+                let new = if index == last { chunk.new } else { chunk.new.min(free).min(most(chunk.past)) };
                 if new > 0 {
                     part.chunks.push(Chunk { past: chunk.past, new });
                     part.n_tokens += new;

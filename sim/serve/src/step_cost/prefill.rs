@@ -2,17 +2,61 @@
 
 use hw::Seconds;
 
-use crate::step_cost::Chunk;
 use engine::task::Document;
+
+use crate::prefill::chunks::ChunkLaw;
+use crate::step_cost::{Chunk, ticks_of};
 
 /// Longest context of the table; beyond it the last rate holds.
 const PAST_TOKENS_MAX: u64 = 1 << 20;
 /// First knot of the axis of earlier tokens, as a power of two.
 const PAST_FIRST_OCTAVE: u32 = 6;
 
-/// Prefill attention of all layers: a start, and ticks per query-key pair over new and earlier tokens.
+/// Prefill attention of all layers.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Prefill {
+    /// Between knots.
+    Table(PrefillTable),
+    /// A law of a stage's time, and how many stages there are.
+    Law {
+        /// The law.
+        law: ChunkLaw,
+        /// Stages.
+        stages: u32,
+    },
+}
+
+impl Prefill {
+    /// Attention that takes no time.
+    pub(super) const NONE: Self = Self::Law { law: ChunkLaw { a: 0.0, b: 0.0, c: 0.0, gamma: 0.0 }, stages: 1 };
+
+    /// Knots for chunks of at most so many tokens.
+    pub(super) fn tabulated(tokens_max: u32, rates: Rates, at: impl Fn(Chunk) -> Seconds) -> Self {
+        Self::Table(PrefillTable::new(tokens_max, rates, at))
+    }
+
+    /// Ticks of a chunk.
+    pub(super) fn ticks(&self, chunk: Chunk) -> u64 {
+        match self {
+            Self::Table(table) => table.ticks(chunk),
+            Self::Law { law, stages } => ticks_of(law.attention(chunk.past, chunk.new) * f64::from(*stages)),
+        }
+    }
+}
+
+/// What is interpolated between knots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rates {
+    /// Ticks per query-key pair: all pairs are computed.
+    PerPair,
+    /// Ticks per new token: of many keys, each token computes about as many.
+    PerToken,
+}
+
+/// A start, and ticks per query-key pair or token over new and earlier tokens.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PrefillTable {
+    per: Rates,
     /// Ticks of the smallest chunk.
     start: f64,
     /// Rows by new tokens, columns by earlier tokens.
@@ -53,12 +97,18 @@ pub(super) fn past_position(past: u64) -> (usize, f64) {
     (index - PAST_OFFSET + 1, share)
 }
 
-const fn pairs(chunk: Chunk) -> u64 {
-    Document::chunk(chunk.past as u64, chunk.new as u64).pairs
+impl Rates {
+    /// What a chunk has of it.
+    const fn of(self, chunk: Chunk) -> u64 {
+        match self {
+            Self::PerPair => Document::chunk(chunk.past as u64, chunk.new as u64).pairs,
+            Self::PerToken => chunk.new as u64,
+        }
+    }
 }
 
 impl PrefillTable {
-    pub(super) fn new(tokens_max: u32, at: impl Fn(Chunk) -> Seconds) -> Self {
+    fn new(tokens_max: u32, per: Rates, at: impl Fn(Chunk) -> Seconds) -> Self {
         let n_rows = position(u64::from(tokens_max)).0 + 2;
         let n_columns = past_position(PAST_TOKENS_MAX).0 + 1;
         let mut rates = Vec::with_capacity(n_rows * n_columns);
@@ -69,13 +119,13 @@ impl PrefillTable {
             for column in 0..n_columns {
                 let past = if column == 0 { 0 } else { knot(column - 1 + PAST_OFFSET) };
                 let chunk = Chunk { past: small(past), new: small(knot(row)) };
-                rates.push((ticks(chunk) - start).max(0.0) / hw::Tokens(pairs(chunk)).as_f64());
+                rates.push((ticks(chunk) - start).max(0.0) / hw::Tokens(per.of(chunk)).as_f64());
             }
         }
-        Self { start, rates, n_columns }
+        Self { per, start, rates, n_columns }
     }
 
-    pub(super) fn ticks(&self, chunk: Chunk) -> u64 {
+    fn ticks(&self, chunk: Chunk) -> u64 {
         let (row, down) = position(u64::from(chunk.new));
         let (column, right) = past_position(u64::from(chunk.past));
         let (row, column) = (row.min(self.rates.len() / self.n_columns - 2), column.min(self.n_columns - 2));
@@ -83,6 +133,6 @@ impl PrefillTable {
         let between = |at: usize| self.rates[at] + (self.rates[at + 1] - self.rates[at]) * right;
         let (above, below) = (between(at), between(at + self.n_columns));
         let rate = above + (below - above) * down;
-        hw::Bytes::from_f64(self.start + rate * hw::Tokens(pairs(chunk)).as_f64()).0
+        hw::Bytes::from_f64(self.start + rate * hw::Tokens(self.per.of(chunk)).as_f64()).0
     }
 }

@@ -6,6 +6,9 @@ use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
 use crate::host::EngineLoop;
 use crate::step_cost::lanes::Lanes;
+use engine::CostModel;
+use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
+use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
 use engine::model::Model;
 
 /// What a replica runs.
@@ -34,6 +37,24 @@ pub struct ReplicaConfig<'a> {
     pub engine_loop: EngineLoop,
     /// Model that drafts tokens on the same tensor groups, with all its layers on each.
     pub draft: Option<&'a Model>,
+    /// Products whose weights are kept sparse; `None` keeps all dense.
+    pub sparse_weights: Option<SparseLayers>,
+    /// Attention of prompts.
+    pub prompt_attention: PromptKernel,
+}
+
+/// Attention of prompts by an engine: the cost model's own where neither is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PromptKernel {
+    /// Share of the device's peak that dense attention was calibrated to reach.
+    pub flops_ratio: Option<f64>,
+    /// Sparse attention of chunks that see many keys.
+    pub sparse: Option<SparseAttention>,
+}
+
+impl PromptKernel {
+    /// Dense, at the cost model's speed.
+    pub const PLAIN: Self = Self { flops_ratio: None, sparse: None };
 }
 
 impl<'a> ReplicaConfig<'a> {
@@ -52,6 +73,21 @@ impl<'a> ReplicaConfig<'a> {
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
             draft: None,
+            sparse_weights: None,
+            prompt_attention: PromptKernel::PLAIN,
+        }
+    }
+
+    /// A cost model with the kernels that the replica has of its own laid over it.
+    #[must_use]
+    pub fn kernels<'c>(&self, cost: &'c dyn CostModel) -> Box<dyn CostModel + 'c> {
+        let gpu = &self.cluster.gpu;
+        let PromptKernel { flops_ratio, sparse } = self.prompt_attention;
+        let attention = PromptAttention::new(cost, gpu, flops_ratio, sparse);
+        match self.sparse_weights {
+            None if self.prompt_attention == PromptKernel::PLAIN => Box::new(cost),
+            None => Box::new(attention),
+            Some(layers) => Box::new(SparseWeights::new(attention, gpu, layers, self.model, self.tensor_degree)),
         }
     }
 

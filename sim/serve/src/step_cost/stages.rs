@@ -116,7 +116,7 @@ impl Stages {
         let lanes = self.lanes();
         let n_decode = lanes.largest(load.n_decode);
         let room = tokens_max.saturating_sub(n_decode);
-        let parts = lanes.spread(chunks, room);
+        let parts = lanes.spread(chunks, room, |_| u32::MAX);
         let in_flight = u64::from(lanes.in_flight(load.n_decode + load.n_chunks));
         let (mut longest, mut slowest) = (0, 0);
         for part in &parts[0] {

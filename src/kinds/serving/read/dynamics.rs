@@ -12,7 +12,7 @@ use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// Bytes of a number in keys and values.
-const KV_ELEMENT_BYTES: u64 = 2;
+pub(super) const KV_ELEMENT_BYTES: u64 = 2;
 
 /// A link between two groups, by name.
 #[derive(Clone, Debug)]
@@ -138,8 +138,9 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
 }
 
 /// Bytes of keys and values of a token, each once.
-pub fn kv_bytes(serving: &Serving) -> f64 {
-    hw::Bytes(kv_bytes_per_token(&serving.model, 1, KV_ELEMENT_BYTES)).as_f64()
+pub fn kv_bytes(groups: &[&ServingGroup]) -> f64 {
+    let model = groups.first().map(|group| &group.model);
+    hw::Bytes(model.map_or(0, |model| kv_bytes_per_token(model, 1, KV_ELEMENT_BYTES))).as_f64()
 }
 
 /// Links between the groups of a choice. Packing reads what memory holds and writes what goes over the wire, unpacking the other way
@@ -149,7 +150,7 @@ pub fn links(serving: &Serving, choice: &ServingChoice) -> Vec<Link> {
     let position = |name: &str| groups.iter().position(|group| group.name == name);
     let pack = |group: &ServingGroup, ratio: f64| {
         let n_gpus = f64::from(serving.deployment_of(choice, group).n_gpus());
-        kv_bytes(serving) * (1.0 + ratio) / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
+        kv_bytes(&groups) * (1.0 + ratio) / (group.cluster.gpu.memory_bandwidth.get() * n_gpus)
     };
     let link = |link: &ServingLink| {
         let (from, to) = (position(&link.from)?, position(&link.to)?);

@@ -2,7 +2,7 @@
 
 use hw::Bytes;
 use serve::capacity;
-use serve::replica::{Limits, Preemption};
+use serve::replica::{Cut, Limits, Preemption};
 use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
@@ -51,9 +51,13 @@ impl EngineSection {
         ];
         let words = |(key, value, _): (&str, f64, bool)| format!("`{key}` = {value}: fitted or assumed, not measured");
         let given = given.into_iter().filter(|(_, _, is_given)| *is_given).map(words);
-        let of_choice =
-            |choice: &ServingChoice| choice.operation.free_parameters(&format!("{}.speculation", choice.name));
-        given.chain(choices.iter().filter_map(of_choice)).collect()
+        let mut all: Vec<String> = Vec::new();
+        for parameter in given.chain(choices.iter().flat_map(ServingChoice::free_parameters)) {
+            if !all.contains(&parameter) {
+                all.push(parameter);
+            }
+        }
+        all
     }
 
     /// GPUs of a replica with so many in a tensor group.
@@ -132,8 +136,7 @@ pub struct Memory {
 /// A sentence when the weights leave no room.
 pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, String> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
-    let reserved = group.reserved.unwrap_or(serving.reserved);
-    let capacity = capacity::of(&deployment, engine.memory_ratio, reserved)?;
+    let capacity = capacity::of(&deployment, engine.memory_ratio, reserved_of(serving, choice, group))?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
     let (n_gpus, host_bandwidth) = (u64::from(deployment.n_gpus()), group.cluster.gpu.host_bandwidth);
@@ -149,27 +152,46 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     Ok(Memory { kv_blocks, watermark_blocks, preemption })
 }
 
+/// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take
+/// it. An engine that computes whole prompts keeps what is said.
+pub fn reserved_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Bytes {
+    let reserved = group.reserved.unwrap_or(serving.reserved);
+    if choice.batcher.cut() == Cut::Never {
+        return reserved;
+    }
+    let tokens_max = group.tokens_max.unwrap_or(choice.limits.tokens_max);
+    let activations = capacity::activations(&serving.deployment_of(choice, group), u64::from(tokens_max));
+    if activations > reserved { activations } else { reserved }
+}
+
 /// Weights leave room on every group, and what follows from the model is filled in.
 pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     let mut found: Vec<String> = Vec::new();
-    for choice in &serving.choices {
-        for group in serving.groups_of(choice) {
-            let Err(why) = memory_of(serving, choice, group) else { continue };
-            let what = if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) };
-            if !found.contains(&what) {
-                found.push(what);
-            }
-        }
+    for index in 0..serving.choices.len() {
+        let choice = &serving.choices[index];
+        let wrong = serving.groups_of(choice).into_iter().filter_map(|group| {
+            let why = memory_of(serving, choice, group).err()?;
+            Some(if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) })
+        });
+        let wrong: Vec<String> = wrong.collect();
+        let Some(candidate) = &mut serving.choices[index].candidate else {
+            let new = wrong.into_iter().filter(|what| !found.contains(what)).collect::<Vec<_>>();
+            found.extend(new);
+            continue;
+        };
+        candidate.refused = candidate.refused.take().or_else(|| wrong.into_iter().next());
     }
     for what in found {
         reader.find(Finding::error(Code::NoRoomForCache, None, what));
     }
-    let longest = u32::try_from(serving.model.max_positions).unwrap_or(u32::MAX);
     let given = serving.engine.limits.context_max;
-    for choice in &mut serving.choices {
+    let positions =
+        |choice: &ServingChoice| serving.groups_of(choice).iter().map(|group| group.model.max_positions).max();
+    let longest: Vec<u64> = serving.choices.iter().map(|choice| positions(choice).unwrap_or(0)).collect();
+    for (choice, longest) in serving.choices.iter_mut().zip(longest) {
         let limits = &mut choice.limits;
-        limits.context_max = if given > 0 { given } else { longest };
-        if choice.batcher.cut() == serve::replica::Cut::Never {
+        limits.context_max = if given > 0 { given } else { u32::try_from(longest).unwrap_or(u32::MAX) };
+        if choice.batcher.cut() == Cut::Never {
             // Whole prompts have to fit an iteration, as vLLM V0 sets it.
             limits.tokens_max = limits.tokens_max.max(limits.context_max);
         }

@@ -1,6 +1,9 @@
 //! `[fleet]`: replicas and the router; `[[fleet.group]]` for replicas that differ, `[[fleet.type]]` for types of requests that a plan knows;
 //! what changes a fleet is in `dynamics.rs`.
 
+use std::path::Path;
+
+use engine::Model;
 use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
@@ -11,17 +14,22 @@ use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
-use super::{Serving, dynamics, policies};
+use super::{Serving, dynamics, policies, streams};
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::cluster::{self, Tuning};
+use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
 use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::scenario::{self, cluster};
 
 /// Equal replicas of a checked scenario.
 #[derive(Clone, Debug)]
 pub struct ServingGroup {
     /// Name in results.
     pub name: String,
+    /// Architecture.
+    pub model: Model,
+    /// Position of its model among those of all groups.
+    pub model_index: u32,
     /// Machine.
     pub cluster: Cluster,
     /// Measured profile of its GPU; `None` for the datasheet roofline.
@@ -48,12 +56,17 @@ pub struct ServingGroup {
     pub scaling: Option<ServingScaling>,
     /// How replicas fail.
     pub failures: Option<Failures>,
+    /// Whether its replicas lend memory, where any do.
+    pub lends: bool,
+    /// Whether its replicas borrow memory, where any do.
+    pub borrows: bool,
 }
 
 /// A group as it was read.
 #[derive(Clone, Debug)]
 struct Read {
     name: Option<String>,
+    model: Option<(String, Place)>,
     gpu: Option<(String, Place)>,
     at: Place,
     gpus_per_node: u32,
@@ -70,6 +83,8 @@ struct Read {
     port_gb_per_s: f64,
     scaling: Option<ServingScaling>,
     failures: Option<Failures>,
+    lends: bool,
+    borrows: bool,
 }
 
 /// What the section says.
@@ -107,6 +122,25 @@ impl FleetSection {
         }
         self
     }
+}
+
+/// The scenario's model. Groups with models of their own need no `[model]`; the first one's stands in.
+pub fn model(reader: &mut Reader<'_>, fleet: &FleetSection, folder: &Path) -> Option<Model> {
+    let first = fleet.groups.first().and_then(|group| group.model.clone());
+    let is_spare = fleet.groups.iter().all(|group| group.model.is_some());
+    match first.filter(|_| is_spare && !reader.has("model")) {
+        Some((name, at)) => known_model(reader, &name, &at),
+        None => scenario::model::model(reader.section("model"), folder),
+    }
+}
+
+fn known_model(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<Model> {
+    let model = engine::model::embedded(name);
+    if model.is_none() {
+        let what = format!("unknown model `{name}`");
+        reader.find(unknown(Code::UnknownModel, what, name, engine::model::embedded_names(), at.clone()));
+    }
+    model
 }
 
 /// The scenario's machine and the memory that is not the engine's. Groups with GPUs of their own need no `[cluster]`; the first one's
@@ -175,6 +209,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
 /// `[[fleet.group]]`.
 fn group(mut section: Section<'_>) -> Read {
     let (at, name, gpu) = (section.at(), section.text("name").map(|(name, _)| name), section.text("gpu"));
+    let model = section.text("model");
     let mut limit = |key, most| {
         let n = section.count(key, Some(0), 1..=most).0;
         (n > 0).then(|| small(n))
@@ -186,6 +221,7 @@ fn group(mut section: Section<'_>) -> Read {
     let role = section.word("role", 0, &Role::ALL.map(|(name, _)| name));
     let read = Read {
         name,
+        model,
         gpu,
         at,
         gpus_per_node: small(section.count("gpus_per_node", Some(8), 1..=1024).0),
@@ -202,6 +238,8 @@ fn group(mut section: Section<'_>) -> Read {
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
+        lends: section.flag("lend", true),
+        borrows: section.flag("borrow", true),
     };
     section.finish();
     read
@@ -277,6 +315,7 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
             );
         }
     }
+    streams::build(reader, serving);
     dynamics::check(reader, serving);
     scaling::check(reader, serving);
     serving.free_parameters.extend(scaling::free_parameters(serving));
@@ -287,12 +326,16 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
     for (index, read) in fleet.groups.iter().enumerate() {
         let tp = read.tensor_degree.unwrap_or(serving.engine.tensor_degree);
         let Some(cluster) = cluster_of(reader, serving, read, tp) else { continue };
+        let own = read.model.as_ref().map(|(name, at)| known_model(reader, name, at));
+        let Some(model) = own.unwrap_or_else(|| Some(serving.model.clone())) else { continue };
         if read.gpu.is_none() {
             taken += u64::from(serving.engine.n_gpus(tp)) * u64::from(read.n_replicas);
         }
         let (gpu, nic) = (cluster.gpu.name.clone(), cluster.nic_bandwidth.get());
         serving.groups.push(ServingGroup {
             name: name_of(read, index),
+            model: model.clone(),
+            model_index: 0,
             profile: cost.of_gpu(&gpu, &serving.cluster.gpu.name),
             cluster,
             tensor_degree: tp,
@@ -306,8 +349,10 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
             port_bytes_per_s: if read.port_gb_per_s > 0.0 { read.port_gb_per_s * 1e9 } else { nic },
             scaling: read.scaling.clone(),
             failures: read.failures.map(|failures| Failures { seed: serving.head.seed, ..failures }),
+            lends: read.lends,
+            borrows: read.borrows,
         });
-        divides(reader, serving, tp);
+        divides(reader, &model, tp);
     }
     let n_gpus = u64::from(serving.cluster.n_gpus());
     if taken > n_gpus {
@@ -350,7 +395,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     let tensor_degree = serving.engine.tensor_degree;
     let per_replica = u64::from(serving.engine.n_gpus(tensor_degree));
     let n_gpus = u64::from(serving.cluster.n_gpus());
-    divides(reader, serving, tensor_degree);
+    divides(reader, &serving.model, tensor_degree);
     let n_fit = n_gpus / per_replica;
     let n_replicas = if fleet.n_replicas == 0 { n_fit } else { fleet.n_replicas };
     if n_replicas > n_fit || n_replicas == 0 {
@@ -363,6 +408,8 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
     }
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
+        model: serving.model.clone(),
+        model_index: 0,
         cluster: serving.cluster.clone(),
         profile: serving.profile.clone(),
         tensor_degree,
@@ -376,15 +423,16 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         port_bytes_per_s: serving.cluster.nic_bandwidth.get(),
         scaling: None,
         failures: None,
+        lends: true,
+        borrows: true,
     }];
 }
 
 /// A tensor group is a whole part of the heads.
-fn divides(reader: &mut Reader<'_>, serving: &Serving, tp: u32) {
-    let heads = serving.model.n_heads;
+fn divides(reader: &mut Reader<'_>, model: &Model, tp: u32) {
+    let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(tp)) {
-        let what =
-            format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", serving.model.name);
+        let what = format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", model.name);
         reader
             .find(Finding::error(Code::UnevenDegree, None, what).help("write a power of two up to the GPUs of a node"));
     }

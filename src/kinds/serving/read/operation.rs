@@ -2,11 +2,15 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
+use engine::cost::published_runs::Format;
 use hw::Seconds;
 use serve::host::EngineLoop;
+use serve::replica::Cut;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
 
+use super::costs::CostLaw;
+use super::kernels::{self, Kernels, Weights};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section, unknown};
@@ -24,6 +28,10 @@ pub struct Operation {
     pub engine_loop: EngineLoop,
     /// Drafted tokens.
     pub drafts: Option<Drafts>,
+    /// What it computes with.
+    pub kernels: Kernels,
+    /// Engine whose published runs are asked.
+    pub framework: Option<String>,
 }
 
 /// `speculation`: how tokens are drafted.
@@ -43,6 +51,8 @@ impl Operation {
         expert_degree: 1,
         engine_loop: EngineLoop::Serial,
         drafts: None,
+        kernels: Kernels::PLAIN,
+        framework: None,
     };
 
     /// Tokens of a decoding sequence in an iteration.
@@ -52,13 +62,15 @@ impl Operation {
     }
 
     /// What was assumed and not measured, as sentences.
-    pub fn free_parameters(&self, name: &str) -> Option<String> {
-        let speculation = &self.drafts.as_ref()?.speculation;
-        Some(format!("`{name}.acceptance` = {}: assumed, not measured", speculation.acceptance))
+    pub fn free_parameters(&self, name: &str) -> Vec<String> {
+        let acceptance = self.drafts.as_ref().map(|drafts| drafts.speculation.acceptance);
+        let drafts =
+            acceptance.map(|found| format!("`{name}.speculation.acceptance` = {found}: assumed, not measured"));
+        drafts.into_iter().chain(self.kernels.free_parameters()).collect()
     }
 }
 
-/// Reads `pp`, `ep`, `loop` and `speculation` of a section, over what holds without them.
+/// Reads `pp`, `ep`, `loop`, `speculation` and what the engine computes with of a section, over what holds without them.
 pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let mut degree = |key, found: u32| {
         let n = section.count(key, Some(found.into()), 1..=4096).0;
@@ -70,7 +82,10 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let default = loops.iter().position(|found| *found == base.engine_loop).expect("both are listed");
     let engine_loop = loops[section.word("loop", default, &["serial", "async"])];
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
-    Operation { tensor_degree: base.tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts }
+    let kernels = kernels::kernels(section, &base.kernels);
+    let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
+    let tensor_degree = base.tensor_degree;
+    Operation { tensor_degree, pipeline_degree, expert_degree, engine_loop, drafts, kernels, framework }
 }
 
 /// `speculation = { draft_tokens = 4, acceptance = 0.7, draft_model = "llama-3.2-1b" }`; none with `draft_tokens = 0`.
@@ -98,41 +113,82 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     (n_drafts > 0).then_some(Drafts { speculation, model })
 }
 
-/// Degrees and drafts fit the model and the GPUs of every group.
-pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
-    let mut found: Vec<(String, &str)> = Vec::new();
-    for choice in &serving.choices {
-        for group in serving.groups_of(choice) {
-            let wrong = misfits(serving, choice, group);
-            found.extend(wrong.into_iter().map(|(what, help)| (format!("`{}`: {what}", choice.name), help)));
+/// A misfit: its code, what is wrong, and what to do.
+type Misfit = (Code, String, String);
+
+/// Degrees, drafts and kernels fit the model and the GPUs of every group. One of several ways that does not fit is not tried.
+pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
+    let mut found: Vec<(String, Code, String)> = Vec::new();
+    for index in 0..serving.choices.len() {
+        let choice = &serving.choices[index];
+        let wrong: Vec<Misfit> =
+            serving.groups_of(choice).into_iter().flat_map(|group| misfits(serving, choice, group)).collect();
+        let name = choice.name.clone();
+        match &mut serving.choices[index].candidate {
+            Some(candidate) => candidate.refused = wrong.into_iter().next().map(|(_, what, _)| what),
+            None => found.extend(wrong.into_iter().map(|(code, what, help)| (format!("`{name}`: {what}"), code, help))),
         }
     }
-    found.sort();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
     found.dedup();
-    for (what, help) in found {
-        reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
+    for (what, code, help) in found {
+        reader.find(Finding::error(code, None, what).help(help));
     }
 }
 
 /// What is wrong with a choice on a group, and what to do.
-fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<(String, &'static str)> {
+fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
+    let plain = degrees(serving, choice, group).into_iter();
+    let plain = plain.map(|(what, help)| (Code::WrongOperation, what, help.to_owned()));
+    plain.chain(kernel_misfits(serving, choice, group)).collect()
+}
+
+/// What is wrong with what a choice computes with.
+fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
+    let kernels = &choice.operation.kernels;
+    let mut found: Vec<Misfit> = kernels.misfit(&group.model).into_iter().collect();
+    let mut wrong = |what: String, help: &str| found.push((Code::WrongOperation, what, help.to_owned()));
+    if let Weights::Dense(Format::Fp8 | Format::FourBitExperts) = kernels.weights {
+        let what = "weights of 8 and of 4 bits have no times of operations".to_owned();
+        wrong(what, "`format = \"bf16\"` or `\"tiled-csl\"`, or `law = \"published-runs\"` in `[cost]`");
+    }
+    if let Some(framework) = &choice.operation.framework {
+        let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");
+        wrong(what, "leave it out, or write `law = \"published-runs\"` in `[cost]`");
+    }
+    let tokens_max = group.tokens_max.unwrap_or(choice.limits.tokens_max);
+    let chunk = kernels.chunk_tokens.filter(|tokens| *tokens > tokens_max);
+    if let Some(tokens) = chunk {
+        let what = format!("`chunk_tokens` = {tokens} is more than the `max_tokens` = {tokens_max} of an iteration");
+        wrong(what, "a chunk is part of one iteration; raise `max_tokens`");
+    }
+    if kernels.chunking(&choice.limits).is_some() && choice.batcher.cut() == Cut::Never {
+        let what = format!("`{}` computes whole prompts", choice.batcher.name());
+        wrong(what, "no `chunk_tokens` and `chunk_sizes`, or a policy that cuts prompts");
+    }
+    if matches!(serving.law, CostLaw::Stages(_)) && (kernels.sparse_weights().is_some() || kernels.attention.is_some())
+    {
+        let what = "`cost.stage_ms` gives the time of a stage, whatever it computes with".to_owned();
+        wrong(what, "no `weights` and `prefill_attention`, or no `stage_ms`");
+    }
+    found
+}
+
+/// What is wrong with degrees and drafts of a choice on a group, and what to do.
+fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<(String, &'static str)> {
     let deployment = serving.deployment_of(choice, group);
     let ReplicaConfig { tensor_degree: tp, pipeline_degree: pp, expert_degree: ep, .. } = deployment;
     let mut found = Vec::new();
-    if !serving.model.n_heads.is_multiple_of(u64::from(tp)) {
-        let what = format!("`tp` = {tp} does not divide the {} attention heads", serving.model.n_heads);
+    if !group.model.n_heads.is_multiple_of(u64::from(tp)) {
+        let what = format!("`tp` = {tp} does not divide the {} attention heads", group.model.n_heads);
         found.push((what, "write a power of two up to the GPUs of a node"));
     }
-    if u64::from(pp) > serving.model.n_layers {
-        let what = format!("`pp` = {pp} is more than the {} layers", serving.model.n_layers);
+    if u64::from(pp) > group.model.n_layers {
+        let what = format!("`pp` = {pp} is more than the {} layers", group.model.n_layers);
         found.push((what, "every stage has a layer"));
     }
-    found.extend(expert_misfit(&serving.model, tp, ep));
+    found.extend(expert_misfit(&group.model, tp, ep));
     if let Some(drafts) = &choice.operation.drafts {
-        if pp > 1 {
-            let what = "drafted tokens and pipeline stages exclude each other".to_owned();
-            found.push((what, "`pp = 1`, or no `speculation`"));
-        }
         if let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp))) {
             let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
             found.push((what, "the draft model runs on the same GPUs"));

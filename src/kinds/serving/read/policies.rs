@@ -5,7 +5,9 @@ use serve::router::{self, ROUTERS, RouterKind};
 use toml_span::value::ValueInner;
 
 use super::ServingChoice;
+use super::best::{self, Best};
 use super::engine::EngineSection;
+use super::kv::{self, KvTerms};
 use super::operation::operation;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Section, unknown};
@@ -22,54 +24,95 @@ pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static R
     found
 }
 
-/// Reads the section: the choices in order, and the baseline.
+/// What the section says.
+pub struct Policies {
+    /// Ways of serving that are compared by themselves, and those that the best one is chosen among.
+    pub choices: Vec<ServingChoice>,
+    /// What is chosen among several ways.
+    pub best: Vec<Best>,
+    /// Names of what is compared, in order.
+    pub names: Vec<String>,
+    /// The one that the others are compared with.
+    pub baseline: String,
+}
+
+/// Reads the section.
 pub fn policies(
     mut section: Section<'_>,
-    engine: &EngineSection,
+    (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
-) -> (Vec<ServingChoice>, String) {
-    let mut variants = Vec::new();
-    section.each_table("variant", &mut |table| variants.extend(variant(table, engine, router)));
+) -> Policies {
+    let (mut variants, mut best) = (Vec::new(), Vec::new());
+    section.each_table("variant", &mut |table| {
+        let named = variant(table, (engine, kv), router);
+        variants.extend(named.map(|(name, choice)| (name, Asked::One(Box::new(choice)))));
+    });
+    section.each_table("best", &mut |table| {
+        let found = best::best(table, (engine, kv), router);
+        variants.extend(found.map(|(found, ways)| (found.name.clone(), Asked::Best(found, ways))));
+    });
     let plain = |batcher: &'static dyn Batcher| ServingChoice {
         name: batcher.name().to_owned(),
         batcher,
         router,
         limits: engine.limits,
         operation: engine.operation.clone(),
+        kv: kv.clone(),
         groups: Vec::new(),
+        streams: Vec::new(),
+        candidate: None,
     };
-    let plain = BATCHERS.iter().map(|batcher| (batcher.name(), plain(*batcher))).collect();
-    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();
+    let RunList { choices: asked, baseline } = run_list(&mut section, plain, variants);
     section.finish();
-    (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
+    let (mut choices, mut names) = (Vec::new(), Vec::new());
+    for (name, asked) in asked {
+        names.push(name);
+        match asked {
+            Asked::One(choice) => choices.push(*choice),
+            Asked::Best(found, ways) => {
+                choices.extend(ways);
+                best.push(found);
+            }
+        }
+    }
+    Policies { choices, best, names, baseline }
 }
 
-/// `groups` of a variant: those of the fleet that serve.
-fn groups(section: &mut Section<'_>) -> Vec<String> {
-    let Some((value, at)) = section.take("groups") else { return Vec::new() };
+/// What runs under a name.
+#[derive(Clone)]
+enum Asked {
+    /// One way.
+    One(Box<ServingChoice>),
+    /// The best of several.
+    Best(Best, Vec<ServingChoice>),
+}
+
+/// `groups` or `streams` of a variant: those of the fleet that serve, those of the trace that are served.
+fn some_of(section: &mut Section<'_>, key: &'static str, of: &str) -> Vec<String> {
+    let Some((value, at)) = section.take(key) else { return Vec::new() };
     let names: Option<Vec<String>> = match &value {
         ValueInner::Array(items) => items.iter().map(|item| item.as_str().map(str::to_owned)).collect(),
         _ => None,
     };
     if names.as_ref().is_none_or(Vec::is_empty) {
-        let what = "`policies.variant.groups` is no list of names";
-        section.find(
-            Finding::error(Code::WrongType, at, what)
-                .help("write names of `[[fleet.group]]`, for example [\"prefill\", \"decode\"]"),
-        );
+        let what = format!("`{}` is no list of names", section.full(key));
+        section.find(Finding::error(Code::WrongType, at, what).help(format!("write names of `{of}`, as a list")));
     }
     names.unwrap_or_default()
 }
 
 /// `[[policies.variant]]`: a batching policy under a name of its own.
-fn variant(
+pub fn variant(
     mut section: Section<'_>,
-    engine: &EngineSection,
+    (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
     let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
     let name = section.name();
     let batcher = match section.text("policy") {
+        // Published runs say whose engine it was, and batch as that does.
+        None if section.has("framework") => batcher::named("vllm-v1"),
         None => {
             section.missing("policy", "a batching policy, for example `vllm-v1`");
             None
@@ -101,9 +144,12 @@ fn variant(
             Finding::error(Code::FewTokens, at, what).help("every decoding sequence has its token in each iteration"),
         );
     }
-    let groups = groups(&mut section);
+    let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
+    let groups = some_of(&mut section, "groups", "[[fleet.group]]");
+    let streams = some_of(&mut section, "streams", "[[trace.stream]]");
     section.finish();
     let router = own_router.unwrap_or(router);
     let (name, batcher) = (name?, batcher?);
-    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, groups }))
+    let candidate = None;
+    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, kv, groups, streams, candidate }))
 }

@@ -1,4 +1,5 @@
-//! `[trace]`: requests from an embedded table of lengths or from a trace file, and how they arrive.
+//! `[trace]`: requests from an embedded table of lengths, from a trace file or all alike, and how they arrive; `[[trace.stream]]` for several
+//! kinds of requests that are served together.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -6,9 +7,10 @@ use std::path::Path;
 use hw::{Seconds, Span, Time};
 use serve::arrivals::{self, Arrivals, Schedule};
 use serve::lengths;
-use serve::request::Requests;
+use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::trace::{self, Format};
 
+use super::long;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, unknown};
 
@@ -20,55 +22,154 @@ struct Taken {
     requests: Requests,
     has_arrivals: bool,
     source: String,
+    /// Tokens of prompt and output where all are alike.
+    lengths: Option<(u32, u32)>,
 }
 
-/// Reads the section: the requests, and where they come from.
-pub fn requests(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, String)> {
+/// What arrives.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// All requests.
+    pub requests: Requests,
+    /// Streams, in order; one where the trace has no `[[trace.stream]]`.
+    pub streams: Vec<Stream>,
+    /// Where the requests come from, in words.
+    pub source: String,
+    /// From so many prompt tokens on a request counts as long, where some are made long.
+    pub long_from: Option<u32>,
+}
+
+/// One stream of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// Name in results; empty where there is one.
+    pub name: String,
+    /// Tokens of every prompt and every output, where all requests are alike.
+    pub lengths: Option<(u32, u32)>,
+    /// Requests in flight where that number is held.
+    pub held: Option<u64>,
+    /// Model that they ask for, where they say.
+    pub model: Option<(String, Place)>,
+}
+
+/// Reads the section.
+pub fn trace(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Asked> {
+    if !section.has("stream") {
+        let found = stream(&mut section, folder, seed);
+        let long = section.table("long").map(long::long);
+        section.finish();
+        let (mut requests, stream, source) = found?;
+        if let Some(long) = &long {
+            long.lay(&mut requests, seed);
+        }
+        let long_from = long.map(|long| long.tokens[0]);
+        return Some(Asked { requests, streams: vec![stream], source, long_from });
+    }
+    let (mut read, mut names, mut n_streams) = (Vec::new(), Vec::new(), 0);
+    section.each_table("stream", &mut |mut table| {
+        n_streams += 1;
+        let name = table.name();
+        let at = table.at();
+        let model = table.text("model");
+        let found = stream(&mut table, folder, seed.wrapping_add(n_streams));
+        table.finish();
+        names.push((name.clone(), at));
+        read.extend(found.zip(name).map(|((requests, stream, source), name)| {
+            (requests, Stream { name, model: model.clone(), ..stream }, source)
+        }));
+    });
+    named_once(&mut section, &names);
+    section.finish();
+    if read.len() < names.len() {
+        return None;
+    }
+    let (mut requests, mut streams, mut sources) = (Vec::new(), Vec::new(), Vec::new());
+    for (part, stream, source) in read {
+        sources.push(format!("{}: {source}", stream.name));
+        requests.push(part);
+        streams.push(stream);
+    }
+    Some(Asked { requests: Requests::merged(requests), streams, source: sources.join("; "), long_from: None })
+}
+
+/// Streams have names of their own.
+fn named_once(section: &mut Section<'_>, names: &[(Option<String>, Place)]) {
+    for (index, (name, at)) in names.iter().enumerate() {
+        if name.is_some() && names[..index].iter().any(|(other, _)| other == name) {
+            let what = format!("two streams are named `{}`", name.as_deref().unwrap_or_default());
+            section.find(Finding::error(Code::TwiceNamed, at.clone(), what).help("results go by name"));
+        }
+    }
+}
+
+/// Reads the keys of a stream: the requests, how they are alike, and where they come from.
+fn stream(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, Stream, String)> {
+    let taken = taken(section, folder, seed);
+    let lengths = taken.as_ref().and_then(|taken| taken.lengths);
+    let asked = asked(section);
+    let held = (asked.kind == HELD).then_some(asked.concurrency);
+    let (requests, source) = taken.and_then(|taken| lay(section, taken, &asked, seed))?;
+    Some((requests, Stream { lengths, held, ..Stream::default() }, source))
+}
+
+/// Requests before arrivals: drawn, from a file, or all alike.
+fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
     let n = usize::try_from(section.count("requests", Some(0), 1..=100_000_000).0).expect("bounded");
-    section.alternatives(&["lengths", "file"]);
-    let (named, file) = (section.text("lengths"), section.text("file"));
+    section.alternatives(&["lengths", "file", "prompt_tokens"]);
+    let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section));
     let names = Format::ALL.map(|(name, _)| name);
     let format = section.text("format");
-    let taken = match (named, file) {
-        (Some(_), Some((_, at))) => {
-            section.find(Finding::error(
-                Code::ExclusiveKeys,
-                at,
-                "`trace.lengths` and `trace.file` exclude each other",
-            ));
-            None
-        }
-        (None, None) => {
-            let tables: Vec<&str> = lengths::names().collect();
-            let help = format!("name a table ({}), or give `file` and `format`", tables.join(", "));
-            section.missing("lengths", &help);
-            None
-        }
-        (Some((name, at)), None) => table(&mut section, &name, at, n, seed),
-        (None, Some((path, at))) => match format {
+    match (named, file, alike) {
+        (Some((name, at)), None, None) => table(section, &name, at, n, seed),
+        (None, Some((path, at)), None) => match format {
             None => {
                 section.missing("format", &format!("allowed are {}", names.join(", ")));
                 None
             }
             Some((name, format_at)) => match Format::ALL.iter().find(|(known, _)| *known == name) {
-                Some((_, format)) => from_file(&mut section, &folder.join(&path), &path, *format, at, n),
+                Some((_, format)) => from_file(section, &folder.join(&path), &path, *format, at, n),
                 None => {
-                    section.find(unknown(
-                        Code::UnknownFormat,
-                        format!("unknown trace format `{name}`"),
-                        &name,
-                        names,
-                        format_at,
-                    ));
+                    let what = format!("unknown trace format `{name}`");
+                    section.find(unknown(Code::UnknownFormat, what, &name, names, format_at));
                     None
                 }
             },
         },
-    };
-    let asked = asked(&mut section);
-    let laid = taken.and_then(|taken| lay(&mut section, taken, &asked, seed));
-    section.finish();
-    laid
+        (None, None, Some(((prompt, output), _))) => Some(repeated(n.max(1), prompt, output)),
+        (None, None, None) => {
+            let tables: Vec<&str> = lengths::names().collect();
+            let help = format!(
+                "name a table ({}), give `file` and `format`, or `prompt_tokens` and `output_tokens`",
+                tables.join(", ")
+            );
+            section.missing("lengths", &help);
+            None
+        }
+        (_, Some((_, at)), _) | (_, _, Some((_, at))) => {
+            let what = "`trace.lengths`, `trace.file` and `trace.prompt_tokens` exclude each other";
+            section.find(Finding::error(Code::ExclusiveKeys, at, what));
+            None
+        }
+    }
+}
+
+/// `prompt_tokens` and `output_tokens`, with the place of the first.
+fn alike(section: &mut Section<'_>) -> Option<((u32, u32), Place)> {
+    let is_given = section.has("prompt_tokens") || section.has("output_tokens");
+    if !is_given {
+        return None;
+    }
+    let mut tokens = |key| section.count(key, None, 1..=TOKENS_MAX.into());
+    let ((prompt, at), (output, _)) = (tokens("prompt_tokens"), tokens("output_tokens"));
+    let small = |n: u64| u32::try_from(n).expect("the range keeps it below 2^32");
+    Some(((small(prompt), small(output)), at))
+}
+
+/// Requests that are all alike.
+fn repeated(n: usize, prompt: u32, output: u32) -> Taken {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, prompt, output); n]);
+    let source = format!("{n} requests of {prompt} + {output} tokens");
+    Taken { requests, has_arrivals: false, source, lengths: Some((prompt, output)) }
 }
 
 /// Draws from an embedded table.
@@ -85,7 +186,7 @@ fn table(section: &mut Section<'_>, name: &str, at: Place, n: usize, seed: u64) 
     };
     let n = if n > 0 { n } else { usize::try_from(table.n_requests).expect("small") };
     let source = format!("{n} requests with lengths of {name} ({})", table.about);
-    Some(Taken { requests: table.sample(n, seed), has_arrivals: false, source })
+    Some(Taken { requests: table.sample(n, seed), has_arrivals: false, source, lengths: None })
 }
 
 /// Reads a trace file; its faults are findings.
@@ -130,13 +231,24 @@ fn from_file(
     }
     let left_out = if trace.n_left_out > 0 { format!(", {} rows left out", trace.n_left_out) } else { String::new() };
     let source = format!("{} requests of {shown}{left_out}", requests.len());
-    Some(Taken { requests, has_arrivals: trace.has_arrivals, source })
+    Some(Taken { requests, has_arrivals: trace.has_arrivals, source, lengths: None })
 }
 
+/// Words of `arrivals`.
+const ARRIVALS: [&str; 5] = ["poisson", "gamma", "replay", "together", "held"];
+/// Position of `together`.
+const TOGETHER: usize = 3;
+/// Position of `held`.
+const HELD: usize = 4;
+
 /// What the section asks of arrivals.
-struct Asked {
-    /// Position among poisson, gamma and replay; beyond them where it follows from the requests.
+struct AskedArrivals {
+    /// Position in `ARRIVALS`; beyond them where it follows from the requests.
     kind: usize,
+    /// When those arrive that arrive together.
+    at_s: f64,
+    /// Requests in flight.
+    concurrency: u64,
     per_s: f64,
     cv: f64,
     speed: f64,
@@ -179,18 +291,34 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
 }
 
-fn asked(section: &mut Section<'_>) -> Asked {
-    let schedule = schedule(section);
-    Asked {
-        schedule,
-        kind: section.word("arrivals", usize::MAX, &["poisson", "gamma", "replay"]),
-        per_s: section.number("rate_per_s", 0.0, 1e-6..=1e9),
-        cv: section.number("cv", 1.0, 0.01..=100.0),
-        speed: section.number("speed", 1.0, 1e-6..=1e6),
-        from_s: section.number("from_s", 0.0, 0.0..=WINDOW_S_MAX),
-        to_s: section.number("to_s", WINDOW_S_MAX, 1e-3..=WINDOW_S_MAX),
-        load: section.number("load", 1.0, 1e-3..=1e3),
+fn asked(section: &mut Section<'_>) -> AskedArrivals {
+    let kind = section.word("arrivals", usize::MAX, &ARRIVALS);
+    let mut asked = AskedArrivals {
+        kind,
+        at_s: 0.0,
+        concurrency: 1,
+        per_s: 0.0,
+        cv: 1.0,
+        speed: 1.0,
+        from_s: 0.0,
+        to_s: WINDOW_S_MAX,
+        load: 1.0,
+        schedule: None,
+    };
+    match kind {
+        TOGETHER => asked.at_s = section.number("at_s", 0.0, 0.0..=WINDOW_S_MAX),
+        HELD => asked.concurrency = section.count("concurrency", None, 1..=10_000_000).0,
+        _ => {
+            asked.schedule = schedule(section);
+            asked.per_s = section.number("rate_per_s", 0.0, 1e-6..=1e9);
+            asked.cv = section.number("cv", 1.0, 0.01..=100.0);
+            asked.speed = section.number("speed", 1.0, 1e-6..=1e6);
+            asked.from_s = section.number("from_s", 0.0, 0.0..=WINDOW_S_MAX);
+            asked.to_s = section.number("to_s", WINDOW_S_MAX, 1e-3..=WINDOW_S_MAX);
+            asked.load = section.number("load", 1.0, 1e-3..=1e3);
+        }
     }
+    asked
 }
 
 fn late(n: usize, at: Place) -> Finding {
@@ -200,9 +328,16 @@ fn late(n: usize, at: Place) -> Finding {
 }
 
 /// Lays arrivals over the requests and cuts the window.
-fn lay(section: &mut Section<'_>, taken: Taken, asked: &Asked, seed: u64) -> Option<(Requests, String)> {
-    let Taken { mut requests, has_arrivals, source } = taken;
-    let Asked { kind, per_s, cv, speed, from_s: from, to_s: to, load, .. } = *asked;
+fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64) -> Option<(Requests, String)> {
+    let Taken { mut requests, has_arrivals, source, .. } = taken;
+    let AskedArrivals { kind, per_s, cv, speed, from_s: from, to_s: to, load, .. } = *asked;
+    if kind == TOGETHER || kind == HELD {
+        let at = Time::ZERO + Span::from_seconds(Seconds::new(asked.at_s));
+        requests.list.iter_mut().for_each(|request| request.arrival = at);
+        let words =
+            if kind == HELD { format!("{} of them in flight", asked.concurrency) } else { "all at once".to_owned() };
+        return Some((requests, format!("{source}, {words}")));
+    }
     let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
     if kind == 2 && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use planner::Status;
-use planner::deploy::dynamo::online::Decision;
+use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned::{Held, Planned, bound};
 use reports::{PlannerFacts, PolicyResult};
 use serve::fleet::Fleet;
@@ -33,7 +33,7 @@ pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Planned> {
 pub fn hold(
     scenario: &Serving,
     fleet: &Fleet,
-    decisions: Option<&[Decision]>,
+    decisions: Option<&[Step]>,
     values: &mut BTreeMap<String, f64>,
 ) -> Option<PlannerFacts> {
     let (planned, start_up_s) = scaling::first(scenario)?;
@@ -70,16 +70,15 @@ pub fn hold(
 }
 
 /// What a planner decided, in words and figures.
-fn describe(decisions: &[Decision], facts: &mut PlannerFacts) {
-    let replicas = |decision: &Decision| decision.replicas.iter().sum::<u32>();
+fn describe(decisions: &[Step], facts: &mut PlannerFacts) {
+    let replicas = |decision: &Step| decision.replicas.iter().sum::<u32>();
     let Some(most) =
         decisions.iter().max_by_key(|decision| (replicas(decision), std::cmp::Reverse(decision.at_s.to_bits())))
     else {
         return facts.notes.push("what holds it back: no interval ended before the run did".to_owned());
     };
     let n = hw::Tokens(decisions.len() as u64).as_f64();
-    facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.binding));
-    facts.notes.extend(most.runner_up.as_ref().map(|about| format!("runner-up then: {about}")));
+    facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.limit));
     facts.figures.insert("n_decisions".to_owned(), n);
     facts.figures.insert("n_replicas_max".to_owned(), f64::from(replicas(most)));
     let errors = decisions.windows(2).map(|pair| (pair[0].forecast - pair[1].requests).abs());

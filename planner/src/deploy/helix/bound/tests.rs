@@ -8,7 +8,8 @@ use serve::pool::{self, Hop, Load, Node, NodeType, Outcome, Passed, Run};
 use serve::request::Request;
 
 use super::*;
-use crate::deploy::helix::{Fill, Link, Member, Network, Range, Typical, max_flow};
+use crate::deploy::helix::{Fill, Range, Typical, max_flow};
+use crate::deploy::inventory::{Inventory, Link, Network, Offer};
 
 fn curve(points: &[(f64, f64)]) -> Curve {
     Curve::new(points.to_vec()).expect("rising")
@@ -59,10 +60,10 @@ fn prompts_alone_reach_the_slower_of_two_nodes() {
     // A prompt token takes 2 x 4 µs and 1 µs of copying on the first node, 3 x 2 µs and 1 µs on the second: 1 / 9 µs.
     let list = vec![Request::new(Time::ZERO, 50_000, 1); 4];
     let (passed, bound) = from_start(&two_nodes(), &list, Load::Closed { in_flight: 8 }, 100.0);
-    assert!((bound.tokens_per_s * 9e-6 - 1.0).abs() < 1e-6, "{bound:?}");
-    assert_eq!(bound.binding, "1 of 2 nodes always at work");
+    assert!((bound.value * 9e-6 - 1.0).abs() < 1e-6, "{bound:?}");
+    assert_eq!(bound.limit, "1 of 2 nodes always at work");
     // A prompt takes 0.45 s; the last one is on its way, and there is the second node's 0.35 s before the first is through.
-    assert!(passed <= bound.tokens_per_s && passed > 0.985 * bound.tokens_per_s, "{passed}, {bound:?}");
+    assert!(passed <= bound.value && passed > 0.985 * bound.value, "{passed}, {bound:?}");
 }
 
 #[test]
@@ -72,9 +73,9 @@ fn a_request_alone_reaches_the_time_of_its_round() {
     let list = [Request::new(Time::ZERO, 1, 100_000)];
     let (passed, bound) = from_start(&two_nodes(), &list, Load::Open, 200.0);
     // The prompt of one token is quicker; no bound knows that its hops have a latency too.
-    assert!((bound.tokens_per_s * round_s - 1.0).abs() < 1e-3, "{bound:?}");
-    assert_eq!(bound.binding, "1.0 requests in flight");
-    assert!(passed <= bound.tokens_per_s && passed > 0.999 * bound.tokens_per_s, "{passed}, {bound:?}");
+    assert!((bound.value * round_s - 1.0).abs() < 1e-3, "{bound:?}");
+    assert_eq!(bound.limit, "1.0 requests in flight");
+    assert!(passed <= bound.value && passed > 0.999 * bound.value, "{passed}, {bound:?}");
 }
 
 #[test]
@@ -82,7 +83,7 @@ fn a_full_cache_is_a_number_of_requests() {
     // 100,000 tokens in every layer are 40 requests of 2,500 tokens; half of them twice as large and half of them small come to the same
     // only where every token takes equally long, so it can only be more.
     let traffic = |held| Traffic { prompt_share: 0.0, prompt_max: 1, held };
-    let rate = |held| on_pool(&two_nodes(), &traffic(held)).expect("a bound").tokens_per_s;
+    let rate = |held| on_pool(&two_nodes(), &traffic(held)).expect("a bound").value;
     let same = Held::Cached(vec![Holding { tokens: 2500.0, share: 1.0 }]);
     let half = |tokens| Holding { tokens, share: 0.5 };
     let (cached, flying) = (rate(same), rate(Held::InFlight(40.0)));
@@ -122,9 +123,14 @@ fn machines() -> impl Strategy<Value = Machines> {
         |(types, (within, between), (n_layers, members, is_strict, copy_bytes_per_s, prompt_tokens_max))| Machines {
             n_layers,
             activation_bytes: 100.0,
+            inventory: Inventory {
+                offers: members
+                    .into_iter()
+                    .map(|(of, region)| Offer { region, ..Offer::priced(types[of].name.clone(), 0.0, 1) })
+                    .collect(),
+                network: Network { within, between, card_bytes_per_s: 1e8 },
+            },
             types,
-            members: members.into_iter().map(|(of, region)| Member { of, region }).collect(),
-            network: Network { within, between, card_bytes_per_s: 1e8 },
             typical: Typical { prompt: 100.0, output: 20.0, cache_ratio: 0.3 },
             hand_over: if is_strict { HandOver::Strict } else { HandOver::Partial },
             copy_bytes_per_s,
@@ -141,7 +147,7 @@ fn ranges(machines: &Machines, seed: u64) -> Vec<Range> {
     let n = machines.n_layers;
     let cut = 1 + draw(n - 1);
     let mut all = vec![Range { first: 0, end: cut }, Range { first: cut, end: n }];
-    for _ in 2..machines.members.len() {
+    for _ in 2..machines.inventory.offers.len() {
         let first = draw(n);
         all.push(Range { first, end: first + 1 + draw(n - first) });
     }
@@ -175,8 +181,8 @@ const UNTIL_S: f64 = 12.0;
 fn ratios(machines: &Machines, pool: &Pool, passed: &Passed, spent: (f64, u32)) -> Option<(f64, f64)> {
     let traffic = Traffic::of_run(passed, spent.0, spent.1)?;
     let rate = Tokens(passed.tokens()).as_f64() / spent.0;
-    let here = on_pool(pool, &traffic).expect("a bound").tokens_per_s;
-    let anywhere = machines.any_placement(&traffic).expect("a bound").tokens_per_s;
+    let here = on_pool(pool, &traffic).expect("a bound").value;
+    let anywhere = machines.any_placement(&traffic).expect("a bound").value;
     assert!(anywhere >= here * (1.0 - 1e-6), "{anywhere} anywhere, {here} here");
     Some((rate / here, rate / anywhere))
 }
@@ -218,7 +224,7 @@ proptest! {
         let pool = machines.pool(&ranges(&machines, seed), None).expect("the first two nodes are a pipeline");
         let here = on_pool(&pool, &traffic).expect("a bound");
         let anywhere = machines.any_placement(&traffic).expect("a bound");
-        prop_assert!(here.tokens_per_s <= anywhere.tokens_per_s * (1.0 + 1e-6), "{here:?}, {anywhere:?}");
+        prop_assert!(here.value <= anywhere.value * (1.0 + 1e-6), "{here:?}, {anywhere:?}");
     }
 
     #[test]

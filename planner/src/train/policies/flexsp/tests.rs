@@ -19,7 +19,7 @@ fn pool(lengths: Vec<u64>, n_ranks: u32, bucket_tokens: u64) -> Problem {
     }
 }
 
-fn plan(problem: &Problem, words: &[(&str, &str)]) -> Result<Decision, PlanError> {
+fn plan(problem: &Problem, words: &[(&str, &str)]) -> Result<Decision<Plan>, PlanError> {
     let cost = Roofline::new(&problem.cluster);
     let parameters = words.iter().map(|(name, word)| ((*name).to_owned(), Value::Word((*word).to_owned()))).collect();
     let decision = FlexSp.plan(problem, &PlanContext { cost: &cost, parameters })?;
@@ -84,11 +84,11 @@ proptest! {
         lengths in prop::collection::vec(200_u64..30_000, 12..30),
     ) {
         let problem = pool(lengths, 8, 8_000);
-        let objective = |words: &[(&str, &str)]| plan(&problem, words).expect("everything fits").objective.expect("an objective");
+        let objective = |words: &[(&str, &str)]| plan(&problem, words).expect("everything fits").objective().expect("an objective");
         let (same, mixed) = (objective(&[("groups", "same")]), objective(&[]));
         let milp = plan(&problem, &[("planner", "milp")]).expect("everything fits");
         prop_assert!(mixed <= same * (1.0 + 1e-9), "{mixed} {same}");
-        let (found, bound) = (milp.objective.expect("an objective"), milp.bound.expect("a bound"));
+        let (found, bound) = (milp.objective().expect("an objective"), milp.bound().expect("a bound"));
         prop_assert!(found <= mixed * (1.0 + 1e-9) && bound <= found * (1.0 + 1e-9), "{found} {mixed} {bound}");
         // The enumeration stays within a twentieth of the program's solution.
         prop_assert!(mixed <= found * 1.05, "{mixed} against {found}");
@@ -113,7 +113,8 @@ fn a_pool_of_a_thousand_ranks_is_planned_by_climbing() {
     let lengths = train::workload::distribution::named("commoncrawl-like").expect("listed").sample(256, 131_072, 3);
     let problem = pool(lengths, 1024, 6_000);
     let (same, mixed) = (plan(&problem, &[("groups", "same")]), plan(&problem, &[]));
-    let objective = |decision: Result<Decision, PlanError>| decision.expect("a plan").objective.expect("an objective");
+    let objective =
+        |decision: Result<Decision<Plan>, PlanError>| decision.expect("a plan").objective().expect("an objective");
     assert!(objective(mixed) <= objective(same));
 }
 

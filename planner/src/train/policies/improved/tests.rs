@@ -16,7 +16,7 @@ fn improved(problem: &Problem, cost: &Roofline, tries: f64) -> f64 {
     let context = PlanContext { cost, parameters };
     let decision = named("improved").expect("listed").plan(problem, &context).expect("a plan");
     assert_eq!(train::check::check(problem, &decision.plan), Ok(()));
-    let (objective, bound) = (decision.objective.expect("an objective"), decision.bound.expect("a bound"));
+    let (objective, bound) = (decision.objective().expect("an objective"), decision.bound().expect("a bound"));
     assert!(bound <= objective, "{bound} {objective}");
     objective
 }

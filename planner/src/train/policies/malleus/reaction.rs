@@ -65,7 +65,7 @@ pub(super) struct Planner<'a> {
 
 /// An arrangement with what is known about it.
 #[derive(Clone, Debug)]
-pub(super) struct Planned {
+pub(super) struct Answer {
     pub(super) arrangement: Arrangement,
     /// Objective of the best other division that was looked at, seconds.
     pub(super) runner_up_s: Option<f64>,
@@ -75,7 +75,7 @@ pub(super) struct Planned {
     pub(super) n_full: usize,
 }
 
-impl Planned {
+impl Answer {
     const fn known(arrangement: Arrangement) -> Self {
         Self { arrangement, runner_up_s: None, is_exhaustive: true, n_full: 0 }
     }
@@ -103,14 +103,14 @@ impl Planner<'_> {
     }
 
     /// What a reaction does under these rates, from an old arrangement; `None` where nothing fits.
-    pub(super) fn react(&self, reaction: Reaction, rates: &Rates, old: &Arrangement) -> Option<Planned> {
+    pub(super) fn react(&self, reaction: Reaction, rates: &Rates, old: &Arrangement) -> Option<Answer> {
         let is_slow = |rate: f64| rate >= self.limits.threshold;
         let straggles = rates.stragglers().iter().any(|&(_, rate)| is_slow(rate));
         match reaction {
-            _ if !straggles => Some(Planned::known(self.uniform())),
-            Reaction::Nothing => Some(Planned::known(self.uniform())),
+            _ if !straggles => Some(Answer::known(self.uniform())),
+            Reaction::Nothing => Some(Answer::known(self.uniform())),
             Reaction::Replan => self.replan(rates, old),
-            Reaction::Restart => self.restart(&self.whole_groups(rates)).map(Planned::known),
+            Reaction::Restart => self.restart(&self.whole_groups(rates)).map(Answer::known),
             Reaction::Templates => {
                 let groups = self.whole_groups(rates);
                 let (found, classes) = self.divide(&groups, &self.costs_on(&groups))?;
@@ -120,13 +120,13 @@ impl Planner<'_> {
     }
 
     /// Malleus: the best division over the sets of groups, or the layout's where that is no worse.
-    fn replan(&self, rates: &Rates, old: &Arrangement) -> Option<Planned> {
+    fn replan(&self, rates: &Rates, old: &Arrangement) -> Option<Answer> {
         let nodes = self.nodes(rates, self.limits.splits);
         // Stragglers may all be suspended; the optimizer's states are then cut over the others.
         let n_slow = rates.stragglers().iter().filter(|(_, rate)| *rate >= self.limits.threshold).count();
         let n_ranks = self.problem.layout.n_ranks();
         let costs = self.costs.on(n_ranks - u32::try_from(n_slow).expect("ranks fit u32").min(n_ranks - 1));
-        let mut best: Option<(Divided, Planned)> = None;
+        let mut best: Option<(Divided, Answer)> = None;
         let (mut others, mut is_exhaustive) = (Vec::new(), true);
         let of_set = |set: Vec<usize>| -> Vec<Group> {
             nodes.iter().zip(set).flat_map(|(node, at)| node.groupings[at].iter().cloned()).collect()
@@ -157,10 +157,10 @@ impl Planner<'_> {
         let own_s = uniform.predicted_s(self.costs, rates);
         match best {
             Some((divided, planned)) if divided.objective_s < own_s => {
-                Some(Planned { runner_up_s, is_exhaustive, ..planned })
+                Some(Answer { runner_up_s, is_exhaustive, ..planned })
             }
             // The layout's arrangement is one that runs: it is the answer where no division is better.
-            _ => Some(Planned { runner_up_s, is_exhaustive, ..Planned::known(uniform) }),
+            _ => Some(Answer { runner_up_s, is_exhaustive, ..Answer::known(uniform) }),
         }
     }
 
@@ -184,8 +184,8 @@ impl Planner<'_> {
         Some((found, classes))
     }
 
-    fn planned(&self, found: &Found, classes: &[Class], groups: &[Group], old: &Arrangement) -> Planned {
-        Planned {
+    fn planned(&self, found: &Found, classes: &[Class], groups: &[Group], old: &Arrangement) -> Answer {
+        Answer {
             arrangement: Arrangement::of(&found.best, classes, groups, old),
             runner_up_s: found.runner_up_s,
             is_exhaustive: found.is_exhaustive,

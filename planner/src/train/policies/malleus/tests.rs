@@ -111,14 +111,14 @@ fn slow(problem: &Problem, all: &[(u32, f64, usize, Option<usize>)]) -> Problem 
     Problem { execution, ..problem.clone() }
 }
 
-fn planned(problem: &Problem, words: &[(&str, &str)]) -> Decision {
+fn planned(problem: &Problem, words: &[(&str, &str)]) -> Decision<Plan> {
     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
     let parameters = words.iter().map(|(key, word)| ((*key).to_owned(), Value::Word((*word).to_owned()))).collect();
     Malleus.plan(problem, &PlanContext { cost: &cost, parameters }).expect("a plan")
 }
 
 /// Seconds of every step, played by the engine, and the largest memory.
-fn played(problem: &Problem, decision: &Decision) -> (Vec<f64>, u64) {
+fn played(problem: &Problem, decision: &Decision<Plan>) -> (Vec<f64>, u64) {
     let cost = engine::cost::roofline::Roofline::new(&problem.cluster);
     let topology = hw::topology::Topology::of(&problem.cluster);
     let mut plan = decision.plan.clone();
@@ -214,7 +214,7 @@ fn plans_are_never_below_their_bound_and_grow_with_the_rate() {
                 &slow(&base, &[(9, rate, 0, None), (10, rate, 0, None)]),
                 &[("coefficients", of), ("fill", fill)],
             );
-            let (found, bound) = (decision.objective.expect("one"), decision.bound.expect("one"));
+            let (found, bound) = (decision.objective().expect("one"), decision.bound().expect("one"));
             assert!(bound <= found * (1.0 + 1e-12), "{of} {rate}: {bound} {found}");
             // With its own times a healthy job has the head on its last stage beside as many layers as on others: what a new plan
             // evens out may be worth more than a mild straggler costs.
@@ -227,7 +227,7 @@ fn plans_are_never_below_their_bound_and_grow_with_the_rate() {
             &slow(&base, &[(9, 12.53, 0, None)]),
             &[("coefficients", of), ("fill", fill), ("reaction", "none")],
         );
-        assert!(before < rigid.objective.expect("one"));
+        assert!(before < rigid.objective().expect("one"));
     }
 }
 
@@ -279,7 +279,7 @@ fn reactions_that_drop_nodes_pay_for_what_they_drop() {
         let ranks = dropped.plan.steps[2].placed.iter().flatten().flat_map(|stage| &stage.ranks);
         assert!(ranks.into_iter().all(|rank| *rank >= 8), "no device of the straggler's node is left");
     }
-    let last = |decision: &Decision| decision.figures["last_over_healthy_ratio"];
+    let last = |decision: &Decision<Plan>| decision.figures["last_over_healthy_ratio"];
     for dropped in [&restart, &templates] {
         assert!(last(&replan) < last(dropped) && last(dropped) < last(&none));
     }

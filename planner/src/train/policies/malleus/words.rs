@@ -3,22 +3,19 @@
 
 use super::arrangement::{Arrangement, Pipeline, Stage};
 use super::{BTreeMap, CARD, Chosen, Decision, GIB, Job, Plan, Rates, Tokens, status};
+use crate::proof::{Aim, Bound};
 
 /// The decision of all steps.
-pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision {
+pub(super) fn decision(job: &Job<'_>, steps: &[Chosen]) -> Decision<Plan> {
     let problem = job.planner.problem;
     let n_steps = f(steps.len());
     let mean = |of: &dyn Fn(&Chosen) -> f64| steps.iter().map(of).sum::<f64>() / n_steps;
     let plan = Plan::new(CARD.name, problem, steps.iter().map(|chosen| chosen.step.clone()).collect());
-    let notes = steps.iter().enumerate().filter_map(|(index, chosen)| note(job, index, chosen)).collect();
-    Decision {
-        plan,
-        objective: Some(mean(&|chosen| chosen.predicted_s)),
-        bound: Some(mean(&|chosen| chosen.bound_s)),
-        status: status(job, steps),
-        notes,
-        figures: figures(job, steps),
-    }
+    let changes = steps.iter().enumerate().filter_map(|(index, chosen)| note(job, index, chosen));
+    let notes = changes.chain(ragged(&problem.workload.lengths)).collect();
+    let bound = Bound::plain(mean(&|chosen| chosen.bound_s));
+    let decision = Decision::new(plan, Aim::Seconds, mean(&|chosen| chosen.predicted_s));
+    decision.bounded(Some(bound), status(job, steps)).said(notes, figures(job, steps))
 }
 
 fn f(n: usize) -> f64 {
@@ -81,6 +78,16 @@ fn note(job: &Job<'_>, index: usize, chosen: &Chosen) -> Option<String> {
         parts.push(format!("{:.1} GiB move, {:.2} s pause", change.moved_bytes / GIB, change.pause_s));
     }
     Some(parts.join("; "))
+}
+
+/// What plans leave out where sequences differ: micro-batches count as equal ones.
+fn ragged(lengths: &[u64]) -> Option<String> {
+    let (least, most) = (lengths.iter().min()?, lengths.iter().max()?);
+    (least < most).then(|| {
+        format!(
+            "one sequence per micro-batch, {least} to {most} tokens, each counted as the mean: with few stragglers a policy that packs is faster"
+        )
+    })
 }
 
 fn slow(rates: &Rates) -> String {

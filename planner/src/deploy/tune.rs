@@ -1,0 +1,67 @@
+//! The best of several settings that were all tried, with the one that comes next.
+//!
+//! Every setting is served by the simulator and judged by one figure; so the answer is proved best among those that were tried, and among no
+//! others. Ties end at the first.
+
+/// What is sought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seeks {
+    /// As little as can be.
+    Least,
+    /// As much as can be.
+    Most,
+}
+
+/// Positions among the settings that were tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The best one.
+    pub best: usize,
+    /// The best one besides.
+    pub runner_up: Option<usize>,
+    /// Settings that could be served within the limits.
+    pub n_tried: usize,
+}
+
+/// The best of settings; a figure is `None` where a setting does not fit or breaks a limit. `None` where no setting has a figure.
+#[must_use]
+pub fn best(figures: &[Option<f64>], seeks: Seeks) -> Option<Found> {
+    let mut ranked: Vec<(usize, f64)> =
+        figures.iter().enumerate().filter_map(|(at, figure)| Some((at, (*figure)?))).collect();
+    let n_tried = ranked.len();
+    // A stable sort: of equal settings the first one wins.
+    match seeks {
+        Seeks::Least => ranked.sort_by(|a, b| a.1.total_cmp(&b.1)),
+        Seeks::Most => ranked.sort_by(|a, b| b.1.total_cmp(&a.1)),
+    }
+    let mut ranked = ranked.into_iter().map(|(at, _)| at);
+    let best = ranked.next()?;
+    Some(Found { best, runner_up: ranked.next(), n_tried })
+}
+
+/// How much worse another figure is than the best one, as a share of it.
+#[must_use]
+pub fn worse_by(best: f64, other: f64) -> f64 {
+    (other - best).abs() / best.abs().max(f64::MIN_POSITIVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_beats_the_best_and_ties_end_at_the_first() {
+        let figures = [None, Some(3.0), Some(1.0), Some(3.0), Some(2.0)];
+        let most = best(&figures, Seeks::Most).expect("four were tried");
+        assert_eq!((most.best, most.runner_up, most.n_tried), (1, Some(3), 4));
+        let least = best(&figures, Seeks::Least).expect("four were tried");
+        assert_eq!((least.best, least.runner_up), (2, Some(4)));
+        assert_eq!(best(&[None, None], Seeks::Most), None);
+        assert_eq!(best(&[Some(1.0)], Seeks::Least).expect("one").runner_up, None);
+    }
+
+    #[test]
+    fn worse_is_a_share_of_the_best() {
+        assert!((worse_by(2.0, 3.0) - 0.5).abs() < 1e-12 && (worse_by(4.0, 3.0) - 0.25).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,335 @@
+//! Weights with unstructured sparsity on tensor cores, after Flash-LLM (arXiv:2309.10285): "load sparse, compute dense".
+//!
+//! A decode GEMM `C[m, n] = A[m, k] · B[k, n]` with `n` sequences reads `A` in the format of `tiled_csl.rs`, expands it on chip and multiplies
+//! densely. The time law below was fitted to 108 bars digitised from the README figure of AlibabaResearch/flash-llm (A100; 12 shapes of
+//! OPT-30B, 66B and 175B, sparsity 70, 80 and 90 %, 8, 16 and 32 sequences): mean error 4.2 %, worst 15 %, digitising ±1 to 2 TFLOPS. A law of
+//! bandwidth alone misses by 17 % on average: expanding costs dense-equivalent time, so the gain saturates as weights get sparser.
+//!
+//! `SparseWeights` lays the law over another cost model, so that an engine with sparse weights does everything else as one with dense weights
+//! does. The law has no limit of multiplication, as it was fitted below it; so a product with many rows (a prompt's chunk) takes no less than
+//! the model below says that its dense operations take at best. Units: elements, bytes, seconds.
+
+pub mod tiled_csl;
+
+use hw::{Bytes, Gpu, Seconds};
+
+use crate::cost::decode::DecodeLaw;
+use crate::cost::{CostModel, Estimate, Source};
+use crate::model::Model;
+use crate::task::Op;
+
+/// Smallest sparsity that a plan may use. A sub-tile whose kernel stages more than half of its elements in registers overflows (wrong results at
+/// 50 %, issue 14 of the repository); tiles of random weights scatter, so a margin is kept.
+pub const SPARSITY_MIN: f64 = 0.55;
+/// Sequences beyond which the law was not fitted.
+pub const SEQUENCES_MAX: u64 = 64;
+/// GPU of the fit.
+const FITTED_GPU: &str = "a100-sxm";
+/// Memory bandwidth and peak of the fitted GPU, bytes and operations per second.
+const FITTED: [f64; 2] = [2039e9, 312e12];
+/// Bytes of a dense weight.
+const DENSE_BYTES: u64 = 2;
+/// Streaming multiprocessors of the fitted GPU.
+const MULTIPROCESSORS: u64 = 108;
+
+/// A GEMM with sparse weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparseGemm {
+    /// Rows of the weights: outputs.
+    pub m: u64,
+    /// Columns of the weights: inputs.
+    pub k: u64,
+    /// Sequences.
+    pub n: u64,
+    /// Share of weights that are zero.
+    pub sparsity: f64,
+}
+
+/// How the kernel cuts a GEMM (arXiv:2309.10285, section 4; the repository's template arguments).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiling {
+    /// Rows of an output tile.
+    pub tile_m: u64,
+    /// Columns of an output tile.
+    pub tile_n: u64,
+    /// Parts of the inner dimension whose partial sums are reduced afterwards.
+    pub split_k: u64,
+}
+
+/// Parts of the inner dimension that the authors tuned: m, k, parts.
+const TUNED: [(u64, u64, u64); 12] = [
+    (21_504, 7168, 5),
+    (7168, 7168, 7),
+    (28_672, 7168, 7),
+    (7168, 28_672, 7),
+    (27_648, 9216, 2),
+    (9216, 9216, 6),
+    (36_864, 9216, 3),
+    (9216, 36_864, 6),
+    (36_864, 12_288, 3),
+    (12_288, 12_288, 9),
+    (49_152, 12_288, 9),
+    (12_288, 49_152, 9),
+];
+
+fn f(n: u64) -> f64 {
+    hw::Tokens(n).as_f64()
+}
+
+impl SparseGemm {
+    /// Elements of the weights, in millions.
+    fn millions(&self) -> f64 {
+        f(self.m) * f(self.k) / 1e6
+    }
+
+    /// Time on a GPU. On the A100 the fitted law; elsewhere its terms follow memory bandwidth and peak, which nobody has checked: the
+    /// interval is wide and the time counts as outside the hull, as it does beyond 64 sequences.
+    #[must_use]
+    pub fn estimate(&self, gpu: &Gpu) -> Estimate {
+        let is_fitted = gpu.name.starts_with(FITTED_GPU);
+        let (bandwidth, peak) = if is_fitted {
+            (1.0, 1.0)
+        } else {
+            (FITTED[0] / gpu.memory_bandwidth.get(), FITTED[1] / gpu.peak_bf16.get())
+        };
+        // Microseconds: start, compressed megabytes, dense-equivalent megabytes, 10^9 multiply-adds.
+        let load = 0.342 * 4.0 * (1.0 - self.sparsity) * self.millions() * bandwidth;
+        let expand = 0.151 * 2.0 * self.millions() * peak;
+        let multiply = 3.56 * self.millions() * f(self.n) / 1e3 * peak;
+        let time = Seconds::new((17.1 + load + expand + multiply) * 1e-6);
+        let dimension = if !is_fitted {
+            Some("sparse GEMM on a GPU that it was not measured on")
+        } else if self.n > SEQUENCES_MAX {
+            Some("sparse GEMM of more than 64 sequences")
+        } else {
+            None
+        };
+        let (low, high) = if is_fitted { (0.85, 1.15) } else { (0.5, 2.0) };
+        let outside = if dimension.is_some() { time } else { Seconds::ZERO };
+        Estimate { time, low: time * low, high: time * high, source: Source::Published, outside, dimension }
+    }
+
+    /// Operations per second, counted densely.
+    #[must_use]
+    pub fn dense_flops_per_s(&self, gpu: &Gpu) -> f64 {
+        2.0 * f(self.m) * f(self.k) * f(self.n) / self.estimate(gpu).time.get()
+    }
+
+    /// Tiles: the shape follows the sequences; the inner dimension is cut as tuned, or so that the last wave of blocks is fullest.
+    #[must_use]
+    pub fn tiling(&self) -> Tiling {
+        let (tile_m, tile_n) = match self.n {
+            0..=16 => (256, 16),
+            17..=32 => (256, 32),
+            33..=64 => (128, 64),
+            _ => (128, 128),
+        };
+        let tuned = TUNED.iter().find(|(m, k, _)| (*m, *k) == (self.m, self.k)).map(|(.., split_k)| *split_k);
+        let blocks = self.m.div_ceil(tile_m) * self.n.div_ceil(tile_n);
+        let filled = |split_k: u64| f(blocks * split_k) / f((blocks * split_k).next_multiple_of(MULTIPROCESSORS));
+        let best = (1..=9).reduce(|best, next| if filled(next) > filled(best) + 1e-12 { next } else { best });
+        Tiling { tile_m, tile_n, split_k: tuned.or(best).unwrap_or(1) }
+    }
+}
+
+impl Tiling {
+    /// Shared memory of a block with two buffers of weights and inputs, 64 inputs deep.
+    #[must_use]
+    pub const fn shared_memory(&self) -> Bytes {
+        Bytes(2 * 2 * 64 * (self.tile_m + self.tile_n))
+    }
+}
+
+/// Names of the four products of a layer's weights, in the order of `products`.
+pub const PRODUCTS: [&str; 4] = ["query-key-value", "output", "feed-forward in", "feed-forward out"];
+
+/// Which products of every layer keep their weights sparse, and how sparse.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SparseLayers {
+    /// Share of weights that are zero.
+    pub sparsity: f64,
+    /// In the order of `PRODUCTS`.
+    pub is_sparse: [bool; 4],
+}
+
+impl SparseLayers {
+    /// All four products at this sparsity.
+    #[must_use]
+    pub const fn all(sparsity: f64) -> Self {
+        Self { sparsity, is_sparse: [true; 4] }
+    }
+
+    /// Outputs and inputs of the sparse products on one GPU of a tensor group.
+    fn shapes(&self, model: &Model, tensor_degree: u32) -> Vec<(u64, u64)> {
+        let all = products(model, tensor_degree).into_iter().zip(self.is_sparse);
+        all.filter(|(_, is_sparse)| *is_sparse).map(|((_, m, k), _)| (m, k)).collect()
+    }
+
+    /// What the weights of so many layers on one GPU of a tensor group take less than dense ones.
+    #[must_use]
+    pub fn saved(&self, model: &Model, tensor_degree: u32, n_layers: u64) -> Bytes {
+        let saved = |(m, k): (u64, u64)| (m * k * DENSE_BYTES).saturating_sub(matrix_bytes(m, k, self.sparsity).0);
+        Bytes(self.shapes(model, tensor_degree).into_iter().map(saved).sum::<u64>() * n_layers)
+    }
+
+    /// Why an engine cannot keep a model's weights so, if that is so.
+    #[must_use]
+    pub fn refused(&self, model: &Model) -> Option<String> {
+        if model.experts.is_some() || model.latent.is_some() {
+            return Some(format!(
+                "`{}` has experts or latent attention, sparse weights know dense layers only",
+                model.name
+            ));
+        }
+        (self.sparsity < SPARSITY_MIN).then(|| {
+            format!(
+                "at a sparsity of {} tiles hold more than the kernel's registers, the smallest is {SPARSITY_MIN}",
+                self.sparsity
+            )
+        })
+    }
+}
+
+/// A cost model whose engine keeps some weights sparse.
+pub struct SparseWeights<M> {
+    inner: M,
+    gpu: Gpu,
+    sparsity: f64,
+    /// Outputs and inputs of the sparse products.
+    shapes: Vec<(u64, u64)>,
+}
+
+impl<M: CostModel> SparseWeights<M> {
+    /// `inner` with these weights of a model cut over a tensor group.
+    #[must_use]
+    pub fn new(inner: M, gpu: &Gpu, layers: SparseLayers, model: &Model, tensor_degree: u32) -> Self {
+        let shapes = layers.shapes(model, tensor_degree);
+        Self { inner, gpu: gpu.clone(), sparsity: layers.sparsity, shapes }
+    }
+
+    /// The product of sparse weights that an operation is, if it is one.
+    fn product(&self, op: &Op) -> Option<SparseGemm> {
+        let Op::Gemm { m: rows, n: outputs, k: inputs, .. } = *op else { return None };
+        let is_sparse = self.shapes.contains(&(outputs, inputs));
+        is_sparse.then_some(SparseGemm { m: outputs, k: inputs, n: rows, sparsity: self.sparsity })
+    }
+}
+
+impl<M: CostModel> CostModel for SparseWeights<M> {
+    fn elementary(&self, op: &Op) -> Estimate {
+        match self.product(op) {
+            Some(product) => product.estimate(&self.gpu).at_least(self.inner.least(op)),
+            None => self.inner.elementary(op),
+        }
+    }
+
+    fn least(&self, op: &Op) -> Seconds {
+        self.inner.least(op)
+    }
+
+    fn decode(&self) -> Option<&DecodeLaw> {
+        self.inner.decode()
+    }
+
+    fn engine(&self, op: &Op) -> Option<Estimate> {
+        self.inner.engine(op)
+    }
+}
+
+/// Bytes of a sparse matrix whose tiles are near their mean: 32-bit items padded to groups of four per tile, and the offsets.
+#[must_use]
+pub fn matrix_bytes(m: u64, k: u64, sparsity: f64) -> Bytes {
+    let tiles = m.div_ceil(tiled_csl::TILE_ROWS as u64) * k.div_ceil(tiled_csl::TILE_COLUMNS as u64);
+    let items = f(m) * f(k) * (1.0 - sparsity) + 1.5 * f(tiles);
+    Bytes::from_f64(4.0 * items + 4.0 * f(tiles + 2))
+}
+
+/// The four products of a layer's weights on one GPU of a tensor group, by name: outputs, inputs.
+#[must_use]
+pub fn products(model: &Model, tensor_degree: u32) -> [(&'static str, u64, u64); 4] {
+    let cut = |n: u64| n.div_ceil(u64::from(tensor_degree));
+    let query = model.n_heads * model.head_dim;
+    let up = if model.gated { 2 } else { 1 } * model.intermediate;
+    let [query_key_value, output, inwards, outwards] = PRODUCTS;
+    [
+        (query_key_value, cut(query + 2 * model.kv_width()), model.hidden),
+        (output, model.hidden, cut(query)),
+        (inwards, cut(up), model.hidden),
+        (outwards, model.hidden, cut(model.intermediate)),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn a100() -> Gpu {
+        hw::catalog::gpu("a100-sxm-80g").expect("listed")
+    }
+
+    /// TFLOPS read off the figure at 80 %: shape, 8, 16 and 32 sequences.
+    const BARS: [(u64, u64, [f64; 3]); 3] =
+        [(36_864, 9216, [24.8, 48.2, 88.8]), (7168, 7168, [17.5, 33.5, 60.8]), (12_288, 49_152, [25.9, 50.7, 94.4])];
+
+    #[test]
+    fn the_law_meets_the_bars_of_the_figure() {
+        for (m, k, bars) in BARS {
+            for (n, expected) in [8, 16, 32].into_iter().zip(bars) {
+                let found = SparseGemm { m, k, n, sparsity: 0.8 }.dense_flops_per_s(&a100()) / 1e12;
+                assert!((found / expected - 1.0).abs() < 0.15, "{m} x {k}, {n}: {found}, read {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_law_meets_the_means_over_all_shapes() {
+        for (n, means) in [(8, [18.9, 23.0, 28.6]), (32, [70.5, 81.9, 97.3])] {
+            for (sparsity, expected) in [0.7, 0.8, 0.9].into_iter().zip(means) {
+                let of = |&(m, k, _): &(u64, u64, u64)| SparseGemm { m, k, n, sparsity }.dense_flops_per_s(&a100());
+                let found = TUNED.iter().map(of).sum::<f64>() / 12e12;
+                assert!((found / expected - 1.0).abs() < 0.08, "{n} at {sparsity}: {found}, read {expected}");
+            }
+        }
+    }
+
+    #[test]
+    fn sparse_wins_above_half_and_the_gain_saturates() {
+        // Dense cuBLAS on the same figure reads weights at 1.7 TB/s.
+        let shapes = products(&crate::model::embedded("opt-66b").expect("listed"), 1);
+        let gain = |n: u64, sparsity: f64| {
+            let dense: f64 = shapes.iter().map(|(_, m, k)| 2.0 * f(m * k) / 1.7e12).sum();
+            let sparse = |(_, m, k): &(&str, u64, u64)| SparseGemm { m: *m, k: *k, n, sparsity }.estimate(&a100());
+            dense / shapes.iter().map(|shape| sparse(shape).time.get()).sum::<f64>()
+        };
+        let crossover = (30..90).map(|percent| f64::from(percent) / 100.0).find(|&sparsity| gain(16, sparsity) > 1.0);
+        assert!((0.4..=0.6).contains(&crossover.expect("sparse wins somewhere")), "{crossover:?}");
+        assert!((1.3..=1.5).contains(&gain(16, 0.7)) && (1.9..=2.15).contains(&gain(16, 0.9)));
+        assert!(gain(64, 0.8) < gain(16, 0.8) && gain(128, 0.8) < gain(64, 0.8));
+        assert!(gain(16, 1.0) < 3.0, "expanding stays when nothing is loaded");
+    }
+
+    #[test]
+    fn tiles_take_the_shared_memory_of_the_kernels() {
+        let kib = |n| SparseGemm { m: 9216, k: 9216, n, sparsity: 0.8 }.tiling().shared_memory().0 / 1024;
+        assert_eq!([kib(8), kib(16), kib(32), kib(64), kib(128)], [68, 68, 72, 48, 64]);
+        assert_eq!(SparseGemm { m: 9216, k: 9216, n: 16, sparsity: 0.8 }.tiling().split_k, 6);
+        // 36 blocks of 256 rows: three parts fill 108 multiprocessors exactly.
+        assert_eq!(SparseGemm { m: 9216, k: 4608, n: 16, sparsity: 0.8 }.tiling().split_k, 3);
+    }
+
+    #[test]
+    fn other_gpus_are_outside_the_hull() {
+        let gemm = SparseGemm { m: 9216, k: 9216, n: 16, sparsity: 0.8 };
+        let h100 = gemm.estimate(&hw::catalog::gpu("h100-sxm").expect("listed"));
+        assert!(h100.dimension.is_some() && h100.outside == h100.time && h100.high > h100.time * 1.9);
+        assert!(gemm.estimate(&a100()).dimension.is_none());
+        assert!(SparseGemm { n: 65, ..gemm }.estimate(&a100()).dimension.is_some());
+    }
+
+    #[test]
+    fn bytes_break_even_with_dense_at_half() {
+        let dense = 2.0 * 9216.0 * 9216.0;
+        let ratio = |sparsity| matrix_bytes(9216, 9216, sparsity).as_f64() / dense;
+        assert!((ratio(0.5) - 1.0).abs() < 1e-3 && (ratio(0.8) - 0.4).abs() < 1e-3, "2 (1 - sparsity) of dense");
+    }
+}

@@ -1,0 +1,333 @@
+//! Paged keys and values of a replica: blocks that requests own, and blocks of prefixes that requests share.
+//!
+//! Units: blocks of `block_tokens` tokens. Invariant, checked on every change in debug builds: free + private + cached + lent = total +
+//! borrowed. A cached prefix that no request holds is evictable, least recently used first, the end of a chain before its start. Borrowed
+//! blocks lie on other replicas and count as the requests' own; lent ones lie here and belong to requests of other replicas.
+
+use std::collections::BTreeMap;
+
+/// Marks a prefix that is not cached.
+const ABSENT: u32 = u32::MAX;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    /// Requests that hold it, or `ABSENT`.
+    holders: u32,
+    /// When it was last let go; its key in the order of eviction.
+    stamp: u64,
+}
+
+/// Blocks of one replica.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    total: u32,
+    free: u32,
+    private: u32,
+    /// Blocks here that belong to requests of other replicas.
+    lent: u32,
+    /// Blocks on other replicas that belong to requests of this one.
+    borrowed: u32,
+    /// Blocks of one prefix identity; 0 where nothing is shared.
+    blocks_per_prefix: u32,
+    prefix_tokens: u32,
+    entries: Vec<Entry>,
+    n_cached: u32,
+    /// Prefixes that nobody holds, by the stamp of their release.
+    evictable: BTreeMap<u64, u32>,
+    clock: u64,
+    peak: u32,
+}
+
+impl Pool {
+    /// An empty pool. `prefix_tokens` is 0, or a multiple of `block_tokens`, else nothing is shared.
+    #[must_use]
+    pub fn new(total: u32, block_tokens: u32, prefix_tokens: u32, n_prefix_ids: u32) -> Self {
+        let shares = prefix_tokens > 0 && prefix_tokens.is_multiple_of(block_tokens);
+        let n_entries = if shares { n_prefix_ids as usize } else { 0 };
+        Self {
+            total,
+            free: total,
+            private: 0,
+            lent: 0,
+            borrowed: 0,
+            blocks_per_prefix: if shares { prefix_tokens / block_tokens } else { 0 },
+            prefix_tokens,
+            entries: vec![Entry { holders: ABSENT, stamp: 0 }; n_entries],
+            n_cached: 0,
+            evictable: BTreeMap::new(),
+            clock: 0,
+            peak: 0,
+        }
+    }
+
+    /// Blocks that can be had at once.
+    #[must_use]
+    pub fn available(&self) -> u32 {
+        self.free + self.n_evictable() * self.blocks_per_prefix
+    }
+
+    fn n_evictable(&self) -> u32 {
+        u32::try_from(self.evictable.len()).expect("fewer than 2^32 prefixes")
+    }
+
+    /// All blocks.
+    #[must_use]
+    pub const fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Most blocks that requests held at once.
+    #[must_use]
+    pub const fn peak(&self) -> u32 {
+        self.peak
+    }
+
+    /// Blocks of this replica that requests hold, alone or together, here or from elsewhere.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        // What was borrowed and not used yet is no block of this replica.
+        self.total.saturating_sub(self.available())
+    }
+
+    /// Blocks here that belong to requests of other replicas.
+    #[must_use]
+    pub const fn lent(&self) -> u32 {
+        self.lent
+    }
+
+    /// Blocks on other replicas that belong to requests of this one.
+    #[must_use]
+    pub const fn borrowed(&self) -> u32 {
+        self.borrowed
+    }
+
+    /// Cached prefixes, held or not.
+    #[must_use]
+    pub const fn n_cached(&self) -> u32 {
+        self.n_cached
+    }
+
+    /// Blocks of one prefix identity.
+    #[must_use]
+    pub const fn blocks_per_prefix(&self) -> u32 {
+        self.blocks_per_prefix
+    }
+
+    /// Whether the books balance.
+    #[must_use]
+    pub fn is_conserved(&self) -> bool {
+        let cached = self.entries.iter().filter(|entry| entry.holders != ABSENT).count();
+        let unheld = self.entries.iter().filter(|entry| entry.holders == 0).count();
+        cached == self.n_cached as usize && unheld == self.evictable.len() && self.balances()
+    }
+
+    const fn balances(&self) -> bool {
+        self.free + self.private + self.n_cached * self.blocks_per_prefix + self.lent == self.total + self.borrowed
+    }
+
+    /// Takes `n` blocks for one request, evicting prefixes if it must; false, and nothing taken, when there are not enough.
+    pub fn take(&mut self, n: u32) -> bool {
+        if self.available() < n {
+            return false;
+        }
+        self.make_free(n);
+        self.free -= n;
+        self.private += n;
+        self.peak = self.peak.max(self.held());
+        debug_assert!(self.balances());
+        true
+    }
+
+    /// Evicts prefixes until `n` blocks are free.
+    fn make_free(&mut self, n: u32) {
+        while self.free < n {
+            let (_, id) = self.evictable.pop_first().expect("what is available is free or evictable");
+            self.entries[id as usize].holders = ABSENT;
+            self.n_cached -= 1;
+            self.free += self.blocks_per_prefix;
+        }
+    }
+
+    /// Lends `n` blocks that are available.
+    pub fn lend(&mut self, n: u32) {
+        assert!(n <= self.available(), "{n} blocks lent, {} are available", self.available());
+        self.make_free(n);
+        self.free -= n;
+        self.lent += n;
+        self.peak = self.peak.max(self.held());
+        debug_assert!(self.balances());
+    }
+
+    /// Has `n` lent blocks back.
+    pub fn take_back(&mut self, n: u32) {
+        assert!(n <= self.lent, "{n} blocks come back, {} are lent", self.lent);
+        self.lent -= n;
+        self.free += n;
+        debug_assert!(self.balances());
+    }
+
+    /// Has `n` blocks more, on another replica.
+    pub const fn borrow(&mut self, n: u32) {
+        self.borrowed += n;
+        self.free += n;
+    }
+
+    /// Gives `n` borrowed blocks back; whatever they held is here now, or gone.
+    pub fn repay(&mut self, n: u32) {
+        assert!(n <= self.borrowed, "{n} blocks go back, {} are borrowed", self.borrowed);
+        self.make_free(n);
+        self.free -= n;
+        self.borrowed -= n;
+        debug_assert!(self.balances());
+    }
+
+    /// Gives back `n` blocks of one request.
+    pub fn give(&mut self, n: u32) {
+        assert!(n <= self.private, "{n} blocks given back, {} are owned", self.private);
+        self.private -= n;
+        self.free += n;
+        debug_assert!(self.balances());
+    }
+
+    /// How many of the leading prefixes are cached.
+    #[must_use]
+    pub fn cached(&self, ids: &[u32]) -> u32 {
+        if self.blocks_per_prefix == 0 {
+            return 0;
+        }
+        let hit = ids.iter().take_while(|id| self.entries[**id as usize].holders != ABSENT).count();
+        u32::try_from(hit).expect("fewer than 2^32 prefixes")
+    }
+
+    /// Blocks of cached prefixes that nobody holds yet.
+    #[must_use]
+    pub fn unheld(&self, ids: &[u32]) -> u32 {
+        let unheld = ids.iter().filter(|id| self.entries[**id as usize].holders == 0).count();
+        u32::try_from(unheld).expect("fewer than 2^32 prefixes") * self.blocks_per_prefix
+    }
+
+    /// Holds cached prefixes for a request.
+    pub fn hold(&mut self, ids: &[u32]) {
+        for id in ids {
+            let entry = &mut self.entries[*id as usize];
+            assert!(entry.holders != ABSENT, "prefix {id} is cached");
+            if entry.holders == 0 {
+                self.evictable.remove(&entry.stamp);
+            }
+            entry.holders += 1;
+        }
+        self.peak = self.peak.max(self.held());
+    }
+
+    /// Turns a request's own blocks of these prefixes into shared ones that it holds; stops at one that another request has
+    /// cached meanwhile. Returns how many were turned.
+    pub fn publish(&mut self, ids: &[u32]) -> u32 {
+        let mut n = 0;
+        if self.blocks_per_prefix == 0 {
+            return n;
+        }
+        for id in ids {
+            let entry = &mut self.entries[*id as usize];
+            if entry.holders != ABSENT {
+                break;
+            }
+            entry.holders = 1;
+            self.n_cached += 1;
+            self.private -= self.blocks_per_prefix;
+            n += 1;
+        }
+        debug_assert!(self.balances());
+        n
+    }
+
+    /// Lets go of prefixes that a request holds; the end of the chain becomes evictable first.
+    pub fn let_go(&mut self, ids: &[u32]) {
+        for id in ids.iter().rev() {
+            self.clock += 1;
+            let entry = &mut self.entries[*id as usize];
+            assert!(entry.holders != ABSENT && entry.holders > 0, "prefix {id} is held");
+            entry.holders -= 1;
+            if entry.holders == 0 {
+                entry.stamp = self.clock;
+                self.evictable.insert(self.clock, *id);
+            }
+        }
+    }
+
+    /// Memory is lost: cached prefixes that nobody holds are gone.
+    pub fn forget(&mut self) {
+        for (_, id) in std::mem::take(&mut self.evictable) {
+            self.entries[id as usize].holders = ABSENT;
+            self.n_cached -= 1;
+            self.free += self.blocks_per_prefix;
+        }
+        debug_assert!(self.balances());
+    }
+
+    /// Tokens of one prefix identity, where prefixes are shared.
+    #[must_use]
+    pub const fn prefix_tokens(&self) -> u32 {
+        if self.blocks_per_prefix == 0 { 0 } else { self.prefix_tokens }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::random;
+
+    #[test]
+    fn an_evicted_chain_loses_its_end_first() {
+        // Ten blocks, prefixes of two blocks: three cached prefixes leave four free blocks.
+        let mut pool = Pool::new(10, 16, 32, 5);
+        assert!(pool.take(6));
+        assert_eq!(pool.publish(&[0, 1, 2]), 3);
+        pool.let_go(&[0, 1, 2]);
+        assert_eq!((pool.available(), pool.cached(&[0, 1, 2])), (10, 3));
+        assert!(pool.take(5));
+        assert_eq!(pool.cached(&[0, 1, 2]), 2, "one block more than free costs the last prefix");
+        pool.hold(&[0]);
+        assert!(!pool.take(5), "one prefix of two blocks is held");
+        assert!(pool.take(3));
+        assert_eq!((pool.cached(&[0, 1]), pool.held(), pool.is_conserved()), (1, 10, true));
+    }
+
+    #[test]
+    fn blocks_are_conserved_whatever_happens() {
+        let mut stream = random::stream(1, "kv");
+        let mut pool = Pool::new(200, 16, 64, 40);
+        // (private blocks, prefixes held from 0 on) of every live request; chains are 0.., as ids name all before them.
+        let mut live: Vec<(u32, Vec<u32>)> = Vec::new();
+        for _ in 0..20_000 {
+            let pick = |stream: &mut random::Stream, n: usize| usize::try_from(stream.below(n as u64)).expect("small");
+            if live.is_empty() || stream.below(2) == 0 {
+                let chain: Vec<u32> = {
+                    let first = u32::try_from(stream.below(4)).expect("small") * 10;
+                    (first..first + u32::try_from(stream.below(10)).expect("small")).collect()
+                };
+                let hit = pool.cached(&chain) as usize;
+                pool.hold(&chain[..hit]);
+                let own = u32::try_from(stream.below(20)).expect("small");
+                let missing = u32::try_from(chain.len() - hit).expect("small") * pool.blocks_per_prefix();
+                if !pool.take(own + missing) {
+                    pool.let_go(&chain[..hit]);
+                    continue;
+                }
+                let turned = pool.publish(&chain[hit..]);
+                let held = chain[..hit + turned as usize].to_vec();
+                live.push((own + missing - turned * pool.blocks_per_prefix(), held));
+            } else {
+                let index = pick(&mut stream, live.len());
+                let (own, held) = live.swap_remove(index);
+                pool.give(own);
+                pool.let_go(&held);
+            }
+            assert!(pool.is_conserved());
+        }
+        for (own, held) in live {
+            pool.give(own);
+            pool.let_go(&held);
+        }
+        assert_eq!((pool.available(), pool.held(), pool.is_conserved()), (200, 0, true));
+    }
+}

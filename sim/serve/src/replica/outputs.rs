@@ -1,0 +1,47 @@
+//! Outputs of prompts that machines outside of the fleet compute: a request comes with its keys and values, and only decoding takes time here.
+//!
+//! The last token of the prompt is the first that is decoded, as engines do that read keys and values from elsewhere (vLLM's connectors
+//! compute it again for its logits). A sequence that loses its blocks gets keys and values of what it has generated from there again.
+
+use super::{Phase, Replica, Reserve, Waiting};
+use crate::records::Records;
+
+impl Replica<'_> {
+    /// Between iterations: whoever waits joins the batch, first come first served, as far as there is room.
+    pub(super) fn join_computed(&mut self, now: u64, records: &mut Records) {
+        while self.n_running() < self.sequences_max() {
+            let Some(&head) = self.waiting.front() else { break };
+            if self.is_swapped(head) {
+                break;
+            }
+            let claim = self.claim(head, 0, Reserve::Whole);
+            let Some(id) = self.take_in(head, &claim) else { break };
+            records.schedule(claim.request, now);
+            self.slots[id as usize].target = claim.target - 1;
+            self.share(id);
+            self.join(id, claim.target - 1);
+            self.remember(id);
+            if claim.generated == 0 {
+                self.firsts.push((id, self.slots[id as usize].epoch));
+            }
+        }
+    }
+
+    /// Whether somebody who waits comes back from the host.
+    fn is_swapped(&self, head: Waiting) -> bool {
+        match head {
+            Waiting::New(_) => false,
+            Waiting::Again(id) => self.slots[id as usize].phase == Phase::Swapped,
+        }
+    }
+
+    /// Sequences that were computed elsewhere have given their first token.
+    pub(super) fn give_firsts(&mut self, now: u64, records: &mut Records) {
+        for (id, epoch) in self.firsts.drain(..) {
+            let slot = &self.slots[id as usize];
+            if slot.epoch == epoch {
+                records.give_first_token(slot.request, now);
+            }
+        }
+    }
+}

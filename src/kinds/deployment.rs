@@ -1,0 +1,16 @@
+//! Kind `deployment`: what to rent or which of the GPUs that are there to use, how models lie on them, and who serves what.
+//!
+//! One `[inventory]`, one `[objective]`, policies by paper. Work is to end soonest within a budget (`time`), most requests are to be served
+//! within limits (`goodput`), or most tokens are to pass (`throughput`). A file under `read/` and one under `run/` for each.
+
+pub mod read;
+pub mod run;
+
+use super::Card;
+
+/// Its row of the table of kinds.
+pub static CARD: Card = Card {
+    name: "deployment",
+    about: "which GPUs to rent or use, how models lie on them, and who serves what: soonest, within limits, or most tokens",
+    read: read::read,
+};

@@ -1,0 +1,318 @@
+//! `objective.is = "goodput"`: one model over mixed GPUs, most requests per second within limits; prefill and decode on different groups of
+//! GPUs or on the same.
+
+use std::path::Path;
+
+use hw::Tokens;
+use planner::deploy::inventory::Network;
+use planner::deploy::throughput::Lengths;
+use planner::deploy::thunderserve::{Tabu, Task, alone_s};
+use serve::arrivals::{self, Arrivals};
+use serve::lengths;
+use serve::request::{Request, Requests};
+
+use super::inventory::inventory;
+use super::{Objective, take_objective};
+use crate::diagnostic::{Code, Finding, Source};
+use crate::scenario::reader::{Reader, Section, unknown};
+use crate::scenario::run_list::{RunList, run_list};
+use crate::scenario::{Head, Overrides, expect, model};
+
+const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
+
+/// How a model is put on a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Equal replicas of both phases on every machine.
+    Colocated,
+    /// Replicas of both phases over any GPUs.
+    HexGen,
+    /// Phases on different groups of the same machine.
+    DistServe,
+    /// Phases on any groups.
+    ThunderServe,
+    /// Replicas of both phases by the program of renting.
+    CostEfficiency,
+    /// Replicas of both phases by Mélange.
+    Melange,
+    /// The plan for all GPUs when some are lost, with nothing changed.
+    Stale,
+    /// The same with flipped phases: no weight is loaded again.
+    Flip,
+}
+
+/// A method with its name and what it does.
+pub static METHODS: &[(&str, Method, &str)] = &[
+    ("colocated", Method::Colocated, "equal replicas on each machine, which read prompts and generate (as vLLM)"),
+    (
+        "hexgen",
+        Method::HexGen,
+        "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
+    ),
+    ("distserve", Method::DistServe, "prefill and decode on different groups of the same machine (arXiv:2401.09670)"),
+    ("thunderserve", Method::ThunderServe, "prefill and decode on any groups, by tabu search (arXiv:2502.09334)"),
+    (
+        "cost-efficiency",
+        Method::CostEfficiency,
+        "replicas of one machine each and their shares by one mixed-integer program (arXiv:2502.00722)",
+    ),
+    ("melange", Method::Melange, "the smallest replica of every machine, requests in quarters (arXiv:2404.14527)"),
+    ("thunderserve-stale", Method::Stale, "what a loss leaves of ThunderServe's plan"),
+    (
+        "thunderserve-flip",
+        Method::Flip,
+        "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
+    ),
+];
+
+/// One way of serving that a scenario compares.
+#[derive(Clone, Debug)]
+pub struct GoodputChoice {
+    /// Name in results.
+    pub name: String,
+    /// Method.
+    pub method: Method,
+    /// The problem, with the variant's links and bits on the wire.
+    pub task: Task,
+    /// GPUs of every machine that are lost after planning.
+    pub lost: Vec<u32>,
+}
+
+/// A checked scenario of most requests within limits.
+#[derive(Clone, Debug)]
+pub struct Goodput {
+    /// Whose it is.
+    pub head: Head,
+    /// Requests that arrive once per second on average.
+    pub requests: Vec<Request>,
+    /// Share of the requests that must meet both targets.
+    pub attainment_ratio: f64,
+    /// Limits of the search.
+    pub tabu: Tabu,
+    /// Ways of serving, in order.
+    pub choices: Vec<GoodputChoice>,
+    /// Parameters that were chosen and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+}
+
+/// Requests of a trace that stand for its lengths when a plan is made; more change plans little and cost time.
+const N_CLASSES: usize = 64;
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Goodput> {
+    let head = Head::read(reader, &SECTIONS, source, overrides);
+    let model = model::model(reader.section("model"), folder);
+    let stock = inventory(reader.section("inventory"), Objective::Goodput);
+    let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
+    let wire_bits = wire_bits(reader.section("engine"));
+    let requests = requests(reader.section("requests"), head.seed);
+    let targets = targets(reader.section("objective"));
+    let tabu = search(reader.section("search"), head.seed);
+    let task = model.zip(machines).filter(|_| !requests.list.is_empty()).and_then(|(model, machines)| {
+        let count = requests.list.len();
+        let every = count.div_ceil(N_CLASSES);
+        let drawn: Vec<&Request> = requests.list.iter().step_by(every).collect();
+        let share = 1.0 / Tokens(drawn.len() as u64).as_f64();
+        let of = |r: &&Request| (Lengths { input: Tokens(r.prompt.into()), output: Tokens(r.output.into()) }, share);
+        let classes = drawn.iter().map(of).collect();
+        let task = Task {
+            machines,
+            model,
+            classes,
+            requests_per_s: targets.planned_per_s,
+            ttft_s: 1.0,
+            tpot_s: 1.0,
+            wire_bits,
+        };
+        with_targets(reader, task, &targets)
+    });
+    let (choices, baseline) = policies(reader.section("policies"), task.as_ref());
+    let expectations = expect::read(reader.section("expect"));
+    let task = task?;
+    let free_parameters = vec![format!(
+        "targets are {:.2} s to the first token and {:.0} ms per token, {} and {} times those of a mean request alone",
+        task.ttft_s,
+        task.tpot_s * 1e3,
+        targets.ttft_scale,
+        targets.tpot_scale
+    )];
+    Some(Goodput {
+        head: Head { baseline, expectations, ..head },
+        requests: requests.list,
+        attainment_ratio: targets.attainment_ratio,
+        tabu,
+        choices,
+        free_parameters,
+    })
+}
+
+/// `[objective]`.
+struct Targets {
+    ttft_scale: f64,
+    tpot_scale: f64,
+    /// Machine on which the mean request is alone.
+    reference: usize,
+    attainment_ratio: f64,
+    planned_per_s: f64,
+}
+
+fn targets(mut section: Section<'_>) -> Targets {
+    take_objective(&mut section);
+    let targets = Targets {
+        ttft_scale: section.number("ttft_scale", 5.0, 0.1..=1e4),
+        tpot_scale: section.number("tpot_scale", 5.0, 0.1..=1e4),
+        reference: usize::try_from(section.count("reference_machine", Some(0), 0..=1000).0).expect("bounded"),
+        attainment_ratio: section.number("attainment_ratio", 0.9, 0.01..=1.0),
+        planned_per_s: section.number("planned_requests_per_s", 20.0, 1e-3..=1e6),
+    };
+    section.finish();
+    targets
+}
+
+/// The task with targets in seconds: multiples of a mean request that is alone on the reference machine.
+fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> Option<Task> {
+    let n = task.machines.offers.len();
+    if targets.reference >= n {
+        let what = format!(
+            "`objective.reference_machine` is {}, the inventory has machines 0 to {}",
+            targets.reference,
+            n - 1
+        );
+        reader.find(Finding::error(Code::UnknownPosition, None, what));
+        return None;
+    }
+    match alone_s(&task, targets.reference) {
+        Ok((ttft_s, tpot_s)) => {
+            task.ttft_s = targets.ttft_scale * ttft_s;
+            task.tpot_s = targets.tpot_scale * tpot_s;
+            Some(task)
+        }
+        Err(why) => {
+            let help = "`objective.reference_machine` names the machine whose latencies the targets are multiples of";
+            reader.find(Finding::error(Code::NoReference, None, why.to_string()).help(help));
+            None
+        }
+    }
+}
+
+fn search(mut section: Section<'_>, seed: u64) -> Tabu {
+    let usual = Tabu::default();
+    let count = |section: &mut Section<'_>, key, default: usize| {
+        usize::try_from(section.count(key, Some(default as u64), 1..=100_000).0).expect("bounded")
+    };
+    let tabu = Tabu {
+        steps: count(&mut section, "steps", usual.steps),
+        neighbours: count(&mut section, "neighbours", usual.neighbours),
+        memory: count(&mut section, "memory", usual.memory),
+        restarts: count(&mut section, "restarts", usual.restarts),
+        seed,
+    };
+    section.finish();
+    tabu
+}
+
+/// `[requests]`, arriving once per second.
+fn requests(mut section: Section<'_>, seed: u64) -> Requests {
+    let n = usize::try_from(section.count("requests", Some(2000), 1..=100_000).0).expect("bounded");
+    let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
+    let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
+    let mut list = Vec::new();
+    match section.text("lengths") {
+        None => {
+            let names: Vec<&str> = lengths::names().collect();
+            section.missing("lengths", &format!("name a table ({})", names.join(", ")));
+        }
+        Some((name, at)) => match lengths::named(&name) {
+            Some(table) => list = table.sample(2 * n, seed).list,
+            None => {
+                section.find(unknown(
+                    Code::UnknownLengths,
+                    format!("unknown table of lengths `{name}`"),
+                    &name,
+                    lengths::names(),
+                    at,
+                ));
+                section.finish();
+                return Requests::default();
+            }
+        },
+    }
+    list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
+    list.truncate(n);
+    if list.is_empty() {
+        let what = "no request is within `requests.prompt_max` and `requests.output_max`";
+        let at = section.at();
+        section.find(Finding::error(Code::NoRequests, at, what));
+    }
+    section.finish();
+    let mut requests = Requests::of(list);
+    arrivals::lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, seed);
+    requests
+}
+
+/// `[engine]`: bits of a key or value on the wire.
+fn wire_bits(mut section: Section<'_>) -> u32 {
+    let bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
+    section.finish();
+    bits
+}
+
+fn named(name: &str) -> Option<Method> {
+    METHODS.iter().find(|(known, ..)| *known == name).map(|(_, method, _)| *method)
+}
+
+/// `[policies]`: the choices in order, and the baseline; no choices without a task.
+fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<GoodputChoice>, String) {
+    let mut variants: Vec<(String, Option<GoodputChoice>)> = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, task)));
+    let plain = |name: &str, method: Method| {
+        task.map(|task| GoodputChoice {
+            name: name.to_owned(),
+            method,
+            task: task.clone(),
+            lost: vec![0; task.machines.offers.len()],
+        })
+    };
+    let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
+    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    section.finish();
+    (choices.into_iter().filter_map(|(_, choice)| choice).collect(), baseline)
+}
+
+/// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
+fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Option<GoodputChoice>)> {
+    let name = section.name();
+    let method = match section.text("policy") {
+        None => {
+            section.missing("policy", "a policy, for example `thunderserve`");
+            None
+        }
+        Some((name, at)) => {
+            let found = named(&name);
+            if found.is_none() {
+                let names = METHODS.iter().map(|(name, ..)| *name);
+                section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
+            }
+            found
+        }
+    };
+    let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
+    let bits = section.count("wire_bits", Some(0), 1..=16).0;
+    let n = task.map_or(1, |task| task.machines.offers.len());
+    let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
+    section.finish();
+    let (name, method) = (name?, method?);
+    let choice = task.map(|task| {
+        let mut task = task.clone();
+        if link > 0.0 {
+            let Network { within, between, .. } = &mut task.machines.network;
+            (within.bytes_per_s, between.bytes_per_s) = (link, link);
+        }
+        if bits > 0 {
+            task.wire_bits = u32::try_from(bits).expect("at most 16");
+        }
+        let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
+        GoodputChoice { name: name.clone(), method, task, lost }
+    });
+    Some((name, choice))
+}

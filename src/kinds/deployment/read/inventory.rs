@@ -1,0 +1,150 @@
+//! `[inventory]`: GPU types with counts, and as far as an objective heeds them their prices, regions and links.
+
+use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu};
+use planner::deploy::inventory::{Inventory, Link, Losses, Network, Offer};
+
+use super::Objective;
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Place, Section, unknown};
+
+/// Range of prices, dollars per hour.
+pub const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;
+
+/// What was read, with the place of every row.
+pub struct Stock {
+    /// GPUs and links.
+    pub inventory: Inventory,
+    /// Where each row names its type.
+    pub places: Vec<Place>,
+    /// Whether every row could be read.
+    pub is_whole: bool,
+}
+
+/// Reads the section. Links are read where machines exchange something, prices where something is rented.
+pub fn inventory(mut section: Section<'_>, objective: Objective) -> Stock {
+    let network = match objective {
+        Objective::Time => Inventory::of(Vec::new()).network,
+        Objective::Goodput => links(&mut section, (5.0, 1.0)),
+        Objective::Throughput => {
+            let network = links(&mut section, (1.25, 1.0));
+            let card = section.number("card_gb_per_s", network.within.bytes_per_s / 1e9, 1e-6..=1e6) * 1e9;
+            Network { card_bytes_per_s: card, ..network }
+        }
+    };
+    let (mut offers, mut places, mut n_tables) = (Vec::new(), Vec::new(), 0);
+    section.each_table("gpus", &mut |table| {
+        n_tables += 1;
+        if let Some((offer, at)) = row(table, objective) {
+            offers.push(offer);
+            places.push(at);
+        }
+    });
+    if n_tables == 0 {
+        section.missing("gpus", "write `[[inventory.gpus]]` with `gpu` and `count`");
+    }
+    section.finish();
+    let is_whole = n_tables > 0 && offers.len() == n_tables;
+    Stock { inventory: Inventory { offers, network }, places, is_whole }
+}
+
+/// Links of machines within a region and between two; `usual` is that within one, GB per second and milliseconds.
+fn links(section: &mut Section<'_>, usual: (f64, f64)) -> Network {
+    let mut link = |gb: &'static str, ms: &'static str, usual: (f64, f64)| Link {
+        bytes_per_s: section.number(gb, usual.0, 1e-6..=1e6) * 1e9,
+        latency_s: section.number(ms, usual.1, 0.0..=1e5) / 1e3,
+    };
+    let within = link("link_gb_per_s", "latency_ms", usual);
+    let usual = (within.bytes_per_s / 1e9, within.latency_s * 1e3);
+    let between = link("region_link_gb_per_s", "region_latency_ms", usual);
+    Network { within, between, card_bytes_per_s: f64::INFINITY }
+}
+
+/// `[[inventory.gpus]]`.
+fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)> {
+    let named = section.text("gpu");
+    if named.is_none() {
+        section.missing("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
+    }
+    let usual = (objective != Objective::Time).then_some(1);
+    let n_available = small(section.count("count", usual, 0..=1_000_000).0);
+    let is_single = objective == Objective::Throughput;
+    let n_gpus_per_machine = if is_single { 1 } else { small(section.count("gpus_per_machine", Some(8), 1..=1024).0) };
+    let region = if objective == Objective::Time { 0 } else { small(section.count("region", Some(0), 0..=1000).0) };
+    let (usd_per_hour, quote) = if is_single { (0.0, String::new()) } else { price(&mut section, objective) };
+    let losses = if objective == Objective::Time { losses(&mut section) } else { None };
+    let gpu = match (&named, objective) {
+        (Some((name, at)), Objective::Goodput) => Some(figures(&mut section, name, at.clone())?),
+        (Some((name, _)), _) => hw::catalog::gpu(name),
+        (None, _) => None,
+    };
+    section.finish();
+    let (name, at) = named?;
+    Some((Offer { name, gpu, n_available, n_gpus_per_machine, usd_per_hour, quote, region, losses }, at))
+}
+
+/// Mean times until a replica is lost, and until it is back; both or neither.
+fn losses(section: &mut Section<'_>) -> Option<Losses> {
+    let given = [section.has("mtbf_s"), section.has("mttr_s")];
+    let (mtbf_s, mttr_s) = (section.number("mtbf_s", 1.0, 1.0..=1e9), section.number("mttr_s", 1.0, 0.0..=1e9));
+    match given {
+        [true, false] => section.missing("mttr_s", "mean seconds until a lost replica is back"),
+        [false, true] => section.missing("mtbf_s", "mean seconds until a replica is lost"),
+        _ => {}
+    }
+    given[0].then_some(Losses { mtbf_s, mttr_s })
+}
+
+/// Dollars per GPU and hour with provider and date; 0 where nothing is rented.
+fn price(section: &mut Section<'_>, objective: Objective) -> (f64, String) {
+    let is_given = section.has("usd_per_hour");
+    let usd_per_hour = section.number("usd_per_hour", 0.0, USD);
+    if !is_given && objective == Objective::Time {
+        section.missing("usd_per_hour", "dollars per GPU and hour, as quoted");
+    }
+    let mut word = |key| section.text(key).map(|(text, _)| text);
+    let quote: Vec<String> = [word("provider"), word("date")].into_iter().flatten().collect();
+    (usd_per_hour, quote.join(", "))
+}
+
+/// A type of the catalogue, or of figures that the file gives.
+fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
+    let mut figure = |key| {
+        let value = section.number(key, f64::NAN, 1e-3..=1e7);
+        (!value.is_nan()).then_some(value)
+    };
+    let (memory, bandwidth) = (figure("memory_gb"), figure("memory_gb_per_s"));
+    let (peak, intra) = (figure("peak_bf16_tflops"), figure("intra_gb_per_s"));
+    let rate = |value: f64| BytesPerSecond::new(value * 1e9);
+    match (hw::catalog::gpu(name), memory, bandwidth, peak, intra) {
+        (Some(mut gpu), ..) => {
+            gpu.memory = memory.map_or(gpu.memory, |gb| Bytes::from_f64(gb * 1e9));
+            gpu.memory_bandwidth = bandwidth.map_or(gpu.memory_bandwidth, rate);
+            gpu.peak_bf16 = peak.map_or(gpu.peak_bf16, |tera| FlopsPerSecond::new(tera * 1e12));
+            gpu.intra_node_bandwidth = intra.map_or(gpu.intra_node_bandwidth, rate);
+            Some(gpu)
+        }
+        (None, Some(memory), Some(bandwidth), Some(peak), Some(intra)) => Some(Gpu {
+            name: name.to_owned(),
+            memory: Bytes::from_f64(memory * 1e9),
+            memory_bandwidth: rate(bandwidth),
+            peak_bf16: FlopsPerSecond::new(peak * 1e12),
+            peak_fp8: None,
+            intra_node_bandwidth: rate(intra),
+            host_bandwidth: rate(intra),
+            source: "scenario".to_owned(),
+            prices: Vec::new(),
+        }),
+        _ => {
+            let what = format!("unknown GPU `{name}`");
+            let finding = unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at);
+            let needed = "`memory_gb`, `memory_gb_per_s`, `peak_bf16_tflops`, `intra_gb_per_s`";
+            section.find(finding.help(format!("a GPU that is not in the catalogue needs {needed}")));
+            None
+        }
+    }
+}
+
+/// A count that a range keeps below 2^32.
+fn small(n: u64) -> u32 {
+    u32::try_from(n).expect("ranges keep counts below 2^32")
+}

@@ -1,0 +1,96 @@
+//! `[policies]` of `throughput`: policies by name, and variants with a placement and a load of their own.
+
+use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range};
+use toml_span::value::ValueInner;
+
+use super::load::{self, Load};
+use super::throughput::{ThroughputChoice, small};
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Section, unknown};
+use crate::scenario::run_list::{RunList, run_list};
+
+fn named(name: &str) -> Option<&'static PoolPolicy> {
+    POLICIES.iter().find(|policy| policy.name == name)
+}
+
+fn choice(policy: &PoolPolicy, load: &Load) -> ThroughputChoice {
+    ThroughputChoice {
+        name: policy.name.to_owned(),
+        placement: policy.placement.clone(),
+        scheduling: policy.scheduling,
+        load: load.clone(),
+        decodes_max: None,
+    }
+}
+
+/// Reads the section: the choices in order, and the baseline.
+pub fn policies(
+    mut section: Section<'_>,
+    load: &Load,
+    n_nodes: usize,
+    n_layers: u32,
+) -> (Vec<ThroughputChoice>, String) {
+    let mut variants = Vec::new();
+    section.each_table("variant", &mut |table| variants.extend(variant(table, load, n_nodes, n_layers)));
+    let plain = POLICIES.iter().map(|policy| (policy.name, choice(policy, load))).collect();
+    let RunList { choices, baseline } = run_list(&mut section, plain, variants);
+    section.finish();
+    (choices.into_iter().map(|(_, choice)| choice).collect(), baseline)
+}
+
+/// `[[policies.variant]]`: a policy under a name of its own.
+fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<(String, ThroughputChoice)> {
+    let name = section.name();
+    let policy = of_key(&mut section, "policy");
+    if policy.is_none() && section.at().is_some() {
+        section.missing("policy", "a policy, for example `helix`");
+    }
+    let placement = of_key(&mut section, "placement").map(|policy| policy.placement.clone());
+    let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
+    let ranges = ranges(&mut section, n_nodes, n_layers);
+    let load = load::variant(&mut section, load);
+    let decodes_max = small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
+    let decodes_max = (decodes_max > 0).then_some(decodes_max);
+    section.finish();
+    let (name, policy) = (name?, policy?);
+    let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.placement.clone());
+    if let Placement::Searched { solver_s: seconds } = &mut placement {
+        *seconds = solver_s;
+    }
+    Some((name.clone(), ThroughputChoice { name, placement, scheduling: policy.scheduling, load, decodes_max }))
+}
+
+fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
+    let (name, at) = section.text(key)?;
+    let found = named(&name);
+    if found.is_none() {
+        let names = POLICIES.iter().map(|policy| policy.name);
+        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
+    }
+    found
+}
+
+/// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.
+fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Vec<Range>> {
+    let (value, at) = section.take("ranges")?;
+    let range = |value: &toml_span::Value<'_>| {
+        let pair = value.as_array()?;
+        let bound = |at: usize| pair.get(at)?.as_integer().and_then(|n| u32::try_from(n).ok());
+        match pair.len() {
+            0 => Some(Range::default()),
+            2 => Some(Range { first: bound(0)?, end: bound(1)? }).filter(|r| r.first < r.end && r.end <= n_layers),
+            _ => None,
+        }
+    };
+    let found = match &value {
+        ValueInner::Array(items) => items.iter().map(range).collect::<Option<Vec<Range>>>(),
+        _ => None,
+    };
+    let found = found.filter(|ranges| ranges.len() == n_nodes);
+    if found.is_none() && n_nodes > 0 {
+        let what = format!("`ranges` must be a list of {n_nodes} pairs, one for each node");
+        let help = format!("a pair is [first layer, one beyond the last], from 0 to {n_layers}; [] holds none");
+        section.find(Finding::error(Code::WrongRanges, at, what).help(help));
+    }
+    found
+}

@@ -1,0 +1,258 @@
+//! `objective.is = "throughput"`: one model over nodes of several types, each with a range of its layers, and most tokens per second.
+//!
+//! `load.rs` reads what arrives, `placements.rs` the ways of placing and scheduling.
+
+use std::path::Path;
+
+use engine::Model;
+use hw::{Seconds, Span, Time};
+use planner::deploy::helix::{HandOver, Machines, Placement, Scheduling, Typical, tables};
+use serve::lengths;
+use serve::pool::NodeType;
+use serve::request::Request;
+
+use super::inventory::{Stock, inventory};
+pub use super::load::{Arriving, Load};
+use super::{Objective, load, placements, take_objective};
+use crate::diagnostic::{Code, Finding, Source};
+use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::scenario::{Head, Overrides, expect, model};
+
+const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "load", "policies", "expect"];
+
+/// One way of serving that a scenario compares.
+#[derive(Clone, Debug)]
+pub struct ThroughputChoice {
+    /// Name in results.
+    pub name: String,
+    /// Where layers lie.
+    pub placement: Placement,
+    /// How requests find their way.
+    pub scheduling: Scheduling,
+    /// What arrives, and for how long.
+    pub load: Load,
+    /// Decoding requests of a batch at most, beside the nodes' own limits.
+    pub decodes_max: Option<u32>,
+}
+
+/// A checked scenario of most tokens per second.
+#[derive(Clone, Debug)]
+pub struct Throughput {
+    /// Whose it is.
+    pub head: Head,
+    /// Nodes, links and times.
+    pub machines: Machines,
+    /// Where the times come from.
+    pub times: String,
+    /// Requests without arrivals, in the order in which they are taken.
+    pub requests: Vec<Request>,
+    /// Ways of serving, in order.
+    pub choices: Vec<ThroughputChoice>,
+    /// Parameters that were chosen and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+}
+
+impl Throughput {
+    /// Mean prompt and output tokens of the requests.
+    #[must_use]
+    pub fn means(&self) -> (f64, f64) {
+        means(&self.requests)
+    }
+}
+
+fn means(requests: &[Request]) -> (f64, f64) {
+    let n = hw::Tokens(requests.len().max(1) as u64).as_f64();
+    let sum = |of: fn(&Request) -> u32| requests.iter().map(|request| f64::from(of(request))).sum::<f64>() / n;
+    (sum(|request| request.prompt), sum(|request| request.output))
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Throughput> {
+    let head = Head::read(reader, &SECTIONS, source, overrides);
+    let model = model::model(reader.section("model"), folder);
+    let (requests, typical) = requests(reader.section("requests"), head.seed);
+    let load = load::load(reader.section("load"));
+    let mut objective = reader.section("objective");
+    take_objective(&mut objective);
+    objective.finish();
+    let stock = inventory(reader.section("inventory"), Objective::Throughput);
+    let pool = machines(reader.section("engine"), folder, model.as_ref(), typical, stock);
+    let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
+    let n_layers = pool.as_ref().map_or(0, |(machines, _)| machines.n_layers);
+    let (choices, baseline) = placements::policies(reader.section("policies"), &load, n_nodes, n_layers);
+    let expectations = expect::read(reader.section("expect"));
+    let (machines, times) = pool?;
+    let free_parameters = vec![
+        format!(
+            "batches are planned for prompts of {:.0} and outputs of {:.0} tokens with {:.0} % of the caches in use",
+            typical.prompt,
+            typical.output,
+            typical.cache_ratio * 100.0
+        ),
+        "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
+    ];
+    let head = Head { baseline, expectations, ..head };
+    Some(Throughput { head, machines, times, requests, choices, free_parameters })
+}
+
+/// `[requests]`: lengths, and what a typical batch is planned for.
+fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
+    let n = usize::try_from(section.count("requests", Some(20_000), 1..=10_000_000).0).expect("bounded");
+    let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
+    let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
+    let named = section.text("lengths");
+    let table = match &named {
+        None => {
+            let names: Vec<&str> = lengths::names().collect();
+            section.missing("lengths", &format!("name a table ({})", names.join(", ")));
+            None
+        }
+        Some((name, at)) => {
+            let found = lengths::named(name);
+            if found.is_none() {
+                let what = format!("unknown table of lengths `{name}`");
+                section.find(unknown(Code::UnknownLengths, what, name, lengths::names(), at.clone()));
+            }
+            found
+        }
+    };
+    let mut list = table.map_or_else(Vec::new, |table| table.sample(n, seed).list);
+    list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
+    if table.is_some() && list.is_empty() {
+        let what = "no request is within `requests.prompt_max` and `requests.output_max`";
+        let at = section.at();
+        section.find(
+            Finding::error(Code::NoRequests, at, what).help("raise the limits, or draw more `requests.requests`"),
+        );
+    }
+    let (prompt, output) = means(&list);
+    let typical = Typical {
+        prompt: section.number("planned_prompt", prompt.max(1.0), 1.0..=1e7),
+        output: section.number("planned_output", output.max(1.0), 1.0..=1e7),
+        cache_ratio: section.number("planned_cache_ratio", 0.3, 0.01..=1.0),
+    };
+    section.finish();
+    (list, typical)
+}
+
+/// `[engine]`: times of layers, and how tokens go from node to node.
+fn machines(
+    mut section: Section<'_>,
+    folder: &Path,
+    model: Option<&Model>,
+    typical: Typical,
+    stock: Stock,
+) -> Option<(Machines, String)> {
+    let tables = section.text("layer_times");
+    let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
+    let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;
+    let prompt_tokens_max = small(section.count("prompt_tokens_max", Some(2048), 1..=10_000_000).0);
+    let context_per_decode = small(section.count("context_per_decode", Some(1000), 1..=10_000_000).0);
+    let (known, times) = types(&mut section, folder, model, tables, &stock, typical)?;
+    let mut types: Vec<NodeType> = Vec::new();
+    for (offer, at) in stock.inventory.offers.iter().zip(&stock.places) {
+        let name = &offer.name;
+        match known.iter().find(|of| of.name == *name) {
+            Some(found) if types.iter().all(|of| of.name != *name) => types.push(found.clone()),
+            Some(_) => {}
+            None => {
+                let names = known.iter().map(|of| of.name.as_str());
+                let what = format!("no times for nodes of type `{name}`");
+                section.find(unknown(Code::NoTimes, what, name, names, at.clone()));
+            }
+        }
+    }
+    section.finish();
+    let model = model?;
+    let machines = Machines {
+        n_layers: small(model.n_layers),
+        activation_bytes: 2.0 * hw::Tokens(model.hidden).as_f64(),
+        types,
+        inventory: stock.inventory.by_machine(),
+        typical,
+        hand_over,
+        copy_bytes_per_s: copy,
+        prompt_tokens_max,
+        context_per_decode,
+    };
+    let is_known = machines.inventory.offers.iter().all(|node| machines.types.iter().any(|of| of.name == node.name));
+    (stock.is_whole && is_known && !machines.inventory.offers.is_empty()).then_some((machines, times))
+}
+
+/// Types of nodes from published tables, a file or the datasheets of the catalogue, and where they come from.
+fn types(
+    section: &mut Section<'_>,
+    folder: &Path,
+    model: Option<&Model>,
+    tables: Option<(String, Place)>,
+    stock: &Stock,
+    typical: Typical,
+) -> Option<(Vec<NodeType>, String)> {
+    let model = model?;
+    let Some((name, at)) = tables else {
+        let context = typical.prompt + typical.output / 2.0;
+        let of = |name: &String| tables::datasheet(&hw::catalog::gpu(name)?, model, context);
+        let names = || stock.inventory.offers.iter().map(|offer| &offer.name);
+        let known: Vec<NodeType> = names().filter_map(of).collect();
+        if known.len() < stock.places.len() {
+            let wrong = names().zip(&stock.places).filter(|(name, _)| of(name).is_none());
+            wrong.for_each(|(name, at)| section.find(no_datasheet(name, at.clone(), model)));
+            return None;
+        }
+        return Some((known, "datasheet".to_owned()));
+    };
+    if let Some(table) = tables::published().iter().find(|table| table.name == name) {
+        if table.model != model.name {
+            let what = format!("`{name}` was measured with `{}`, the model is `{}`", table.model, model.name);
+            section.find(
+                Finding::error(Code::OtherModel, at, what).help("leave `engine.layer_times` out to use datasheets"),
+            );
+            return None;
+        }
+        return Some((table.types.clone(), "published".to_owned()));
+    }
+    let text = match crate::text_file::read(&folder.join(&name)) {
+        Ok(text) => text,
+        Err(error) => {
+            let names: Vec<&str> = tables::published().iter().map(|table| table.name.as_str()).collect();
+            let what = format!("`{name}` is no published table and cannot be read as a file: {error}");
+            section.find(
+                Finding::error(Code::UnreadableFile, at, what).help(format!("published are {}", names.join(", "))),
+            );
+            return None;
+        }
+    };
+    match tables::parse(&text) {
+        Ok(found) => match found.into_iter().find(|table| table.model == model.name) {
+            Some(table) => Some((table.types, "measured".to_owned())),
+            None => {
+                let what = format!("`{name}` has no table of the model `{}`", model.name);
+                section.find(Finding::error(Code::OtherModel, at, what));
+                None
+            }
+        },
+        Err(why) => {
+            section.find(Finding::error(Code::WrongLayerTimes, at, format!("`{name}`: {why}")));
+            None
+        }
+    }
+}
+
+fn no_datasheet(name: &str, at: Place, model: &Model) -> Finding {
+    if hw::catalog::gpu(name).is_some() {
+        let what = format!("not one layer of `{}` fits a node of type `{name}`", model.name);
+        return Finding::error(Code::LayerTooLarge, at, what);
+    }
+    let what = format!("unknown GPU `{name}`; nodes without `engine.layer_times` are GPUs of the catalogue");
+    unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at)
+}
+
+/// A count that a range keeps below 2^32.
+pub(super) fn small(n: u64) -> u32 {
+    u32::try_from(n).expect("ranges keep counts below 2^32")
+}
+
+/// Moment of so many seconds.
+pub(super) fn moment(seconds: f64) -> Time {
+    Time::ZERO + Span::from_seconds(Seconds::new(seconds))
+}

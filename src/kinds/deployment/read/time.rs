@@ -1,0 +1,239 @@
+//! `objective.is = "time"`: GPU types at a price, work to be done, budgets, and policies that choose what to rent.
+//!
+//! Configurations are given with their rates (`[[configurations]]`), or every GPU type is tried with the degrees of `[engine]` and its rates
+//! come from the serving simulator or from a roofline. What remains for `run/time.rs` is to ask for the rates and to decide.
+
+use std::path::Path;
+
+use engine::Model;
+use planner::deploy::inventory::Inventory;
+use planner::deploy::policies::{POLICIES, RentalPolicy};
+use planner::deploy::simulated::Arriving;
+use planner::deploy::throughput::{Lengths, Parallel};
+use planner::deploy::{Configuration, Demand};
+use serve::metrics::Slo;
+use toml_span::value::ValueInner;
+
+pub use super::given::GivenPlan;
+use super::inventory::{USD, inventory};
+pub use super::replica::{Costs, Rates, ReplicaSection};
+use super::{Objective, given, replica, take_objective};
+use crate::diagnostic::{Code, Finding, Source};
+use crate::scenario::reader::{Reader, Section};
+use crate::scenario::run_list::{RunList, run_list};
+use crate::scenario::{Head, Overrides, expect, model};
+
+const SECTIONS: [&str; 7] = ["inventory", "objective", "requests", "engine", "play", "policies", "expect"];
+/// How one replica of an enumerated configuration lies on its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deployed {
+    /// GPU type.
+    pub offer: usize,
+    /// Model.
+    pub model: usize,
+    /// Degrees.
+    pub parallel: Parallel,
+}
+
+/// Where configurations come from.
+#[derive(Clone, Debug)]
+pub enum Configurations {
+    /// Given with their rates.
+    Given(Vec<Configuration>),
+    /// Every GPU type with every allowed degree that holds the model.
+    Enumerated(Vec<Deployed>),
+}
+
+/// What a row of the result is decided by.
+#[derive(Clone, Debug)]
+pub enum Decider {
+    /// A policy.
+    Policy(&'static RentalPolicy),
+    /// A plan of the scenario, an index of `Rental::plans`.
+    Given(usize),
+}
+
+/// One row of the result.
+#[derive(Clone, Debug)]
+pub struct RentalChoice {
+    /// Name in results; with several budgets `policy@budget`.
+    pub name: String,
+    /// Who decides.
+    pub decider: Decider,
+    /// Most dollars per hour.
+    pub budget_usd_per_hour: f64,
+}
+
+/// A checked scenario of work that is to end soonest.
+#[derive(Clone, Debug)]
+pub struct Rental {
+    /// Whose it is.
+    pub head: Head,
+    /// GPU types.
+    pub inventory: Inventory,
+    /// How requests come when a plan is played beyond its replay.
+    pub play: Option<Arriving>,
+    /// Models, where configurations are enumerated.
+    pub models: Vec<Model>,
+    /// Names of the models.
+    pub model_names: Vec<String>,
+    /// Work of each request type.
+    pub demands: Vec<Demand>,
+    /// Lengths of each request type; empty where configurations are given.
+    pub lengths: Vec<Lengths>,
+    /// What may be deployed.
+    pub configurations: Configurations,
+    /// Engine of every replica, and where rates come from.
+    pub replica: ReplicaSection,
+    /// Plans to be compared, from the scenario.
+    pub plans: Vec<GivenPlan>,
+    /// Rows, in order.
+    pub choices: Vec<RentalChoice>,
+    /// Relative gap at which a search may end.
+    pub gap: f64,
+}
+
+/// A number that has to be there.
+pub fn required(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
+    let before = section.has(key);
+    let number = section.number(key, *range.start(), range);
+    if !before {
+        section.missing(key, help);
+    }
+    number
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Rental> {
+    let (mut models, mut demands) = (Vec::new(), Vec::new());
+    let (mut given, mut plans) = (Vec::new(), Vec::new());
+    let mut top = reader.top(&SECTIONS);
+    let head = Head::of(&mut top, source, overrides);
+    top.each_table("models", &mut |section| models.extend(model::model(section, folder)));
+    top.each_table("configurations", &mut |section| given.push(given::configuration(section)));
+    top.each_table("plans", &mut |section| plans.extend(given::plan(section)));
+    top.finish();
+    let stock = inventory(reader.section("inventory"), Objective::Time);
+    let mut requests = reader.section("requests");
+    requests.each_table("types", &mut |section| demands.push(given::demand(section)));
+    requests.finish();
+    let replica = replica::replica(reader.section("engine"));
+    let play = play(reader.section("play"), head.seed);
+    let budgets = budgets(reader.section("objective"));
+    let (choices, baseline, gap) = policies(reader.section("policies"), &plans, &budgets);
+    let expectations = expect::read(reader.section("expect"));
+    let before = reader.n_errors();
+    let offers = &stock.inventory.offers;
+    if demands.is_empty() {
+        reader.find(
+            Finding::error(Code::NothingToRent, None, "there is no work")
+                .help("write one `[[requests.types]]` per request type"),
+        );
+    }
+    let work = given::demands(reader, demands, &models, !given.is_empty());
+    let configurations = if given.is_empty() {
+        Configurations::Enumerated(replica::enumerated(reader, &replica, offers, &models, &work.demands))
+    } else {
+        Configurations::Given(given::configurations(reader, given, offers, &work))
+    };
+    if let Configurations::Given(all) = &configurations {
+        given::plans(reader, &mut plans, all, work.demands.len());
+    } else if !plans.is_empty() {
+        let what = "`[[plans]]` name configurations, and the scenario gives none";
+        reader.find(Finding::error(Code::WrongPlan, None, what).help("write `[[configurations]]` with their rates"));
+    }
+    let rates = matches!(configurations, Configurations::Enumerated(_)).then_some(replica.rates);
+    unplayed(reader, play.as_ref(), &stock.inventory, rates);
+    (reader.n_errors() == before).then_some(())?;
+    let given::Work { demands, lengths, models: model_names } = work;
+    Some(Rental {
+        head: Head { baseline, expectations, ..head },
+        inventory: stock.inventory,
+        play,
+        models,
+        model_names,
+        demands,
+        lengths,
+        configurations,
+        replica,
+        plans,
+        choices,
+        gap,
+    })
+}
+
+/// `[play]`: requests that come one by one, and what clients allow; `None` without the section.
+fn play(mut section: Section<'_>, seed: u64) -> Option<Arriving> {
+    if !section.is_given() {
+        return None;
+    }
+    let per_s = required(&mut section, "rate_per_s", 1e-6..=1e6, "requests of all types that arrive per second");
+    let mut limit = |key| {
+        let seconds = section.number(key, f64::NAN, 1e-6..=1e6);
+        (!seconds.is_nan()).then(|| hw::Seconds::new(seconds))
+    };
+    let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
+    section.finish();
+    Some(Arriving { per_s, slo, seed })
+}
+
+/// Finds what would be ignored: losses that nobody plays, and plays of given rates, which no engine stands behind.
+fn unplayed(reader: &mut Reader<'_>, play: Option<&Arriving>, inventory: &Inventory, rates: Option<Rates>) {
+    let mut find = |what: &str, help: &str| {
+        reader.find(Finding::error(Code::MissingKey, None, what.to_owned()).help(help.to_owned()));
+    };
+    if play.is_none() && inventory.offers.iter().any(|offer| offer.losses.is_some()) {
+        find(
+            "`inventory.gpus.mtbf_s` is given, and there is no `[play]`",
+            "replicas are lost while a plan is played: write `[play]` with `rate_per_s`",
+        );
+    }
+    if play.is_some() && rates != Some(Rates::Simulated) {
+        find(
+            "`[play]` is given, and rates are not simulated",
+            "an engine serves what is played: `rates = \"simulated\"` in `[engine]`, and no `[[configurations]]`",
+        );
+    }
+}
+
+/// `[objective]`: one limit or several.
+fn budgets(mut section: Section<'_>) -> Vec<f64> {
+    take_objective(&mut section);
+    const KEY: &str = "usd_per_hour";
+    let help = "dollars per hour, one number or a list";
+    let Some((value, at)) = section.take(KEY) else {
+        section.missing(KEY, help);
+        section.finish();
+        return Vec::new();
+    };
+    let number = |value: &toml_span::Value<'_>| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let found: Option<Vec<f64>> = match &value {
+        ValueInner::Array(items) => items.iter().map(number).collect(),
+        ValueInner::Integer(n) => Some(vec![*n as f64]),
+        ValueInner::Float(n) => Some(vec![*n]),
+        _ => None,
+    };
+    let found = found.filter(|all| !all.is_empty() && all.iter().all(|usd| USD.contains(usd)));
+    if found.is_none() {
+        let what = "`objective.usd_per_hour` is no number above 0, and no list of such numbers";
+        section.find(Finding::error(Code::WrongBudget, at, what).help(help));
+    }
+    section.finish();
+    found.unwrap_or_default()
+}
+
+/// `[policies]`: rows for every policy and budget, the baseline, the gap.
+fn policies(mut section: Section<'_>, plans: &[GivenPlan], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
+    let plain = POLICIES.iter().map(|policy| (policy.name, Decider::Policy(policy))).collect();
+    let given = plans.iter().enumerate().map(|(index, plan)| (plan.name.clone(), Decider::Given(index))).collect();
+    let RunList { choices: deciders, baseline } = run_list(&mut section, plain, given);
+    let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
+    section.finish();
+    let row = |(name, decider): &(String, Decider), usd: f64| RentalChoice {
+        name: if budgets.len() > 1 { format!("{name}@{usd}") } else { name.clone() },
+        decider: decider.clone(),
+        budget_usd_per_hour: usd,
+    };
+    let rows = budgets.iter().flat_map(|&usd| deciders.iter().map(move |decider| row(decider, usd))).collect();
+    (rows, baseline, gap)
+}

@@ -1,0 +1,93 @@
+//! `[cost]` of a serving scenario: operations of a profile or the roofline, a law of stages that is given, or means of published runs.
+
+use std::path::Path;
+
+use engine::cost::published_runs::Laws;
+use serve::prefill::chunks::ChunkLaw;
+use toml_span::value::ValueInner;
+
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::cost::{self, Cost};
+use crate::scenario::reader::Section;
+
+/// Where times come from.
+#[derive(Clone, Debug)]
+pub enum CostLaw {
+    /// Operations of iterations, played.
+    Operations,
+    /// A stage's time by tokens, played.
+    Stages(ChunkLaw),
+    /// Coefficients of published runs, in closed form.
+    PublishedRuns(Laws),
+}
+
+/// What the section says besides what it says for every kind.
+pub struct ServingCost {
+    /// For every kind.
+    pub cost: Cost,
+    /// Where times come from.
+    pub law: CostLaw,
+    /// Share of the peak that attention of prompts was calibrated to reach.
+    pub attention_flops_ratio: Option<f64>,
+}
+
+/// Reads the section.
+pub fn costs(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> ServingCost {
+    if section.word("law", 0, &["operations", "published-runs"]) == 1 {
+        section.finish();
+        let laws = Laws::parse(calibrate::profiles::serving()).expect("the shipped coefficients are held by a test");
+        let cost =
+            Cost { profile: None, is_roofline: true, strict_hull: false, sustained_flops_ratio: 1.0, units: None };
+        return ServingCost { cost, law: CostLaw::PublishedRuns(laws), attention_flops_ratio: None };
+    }
+    let ratio = section.number("attention_flops_ratio", 0.0, 0.01..=1.0);
+    let law = stages(&mut section).map_or(CostLaw::Operations, CostLaw::Stages);
+    ServingCost {
+        cost: cost::of_engine(section, folder, gpu),
+        law,
+        attention_flops_ratio: (ratio > 0.0).then_some(ratio),
+    }
+}
+
+impl ServingCost {
+    /// What was fitted or is assumed, as sentences.
+    pub fn free_parameters(&self) -> Vec<String> {
+        let ratio = self.attention_flops_ratio.map(|ratio| {
+            format!("`cost.attention_flops_ratio` = {ratio}: share of the peak that attention of prompts reaches, calibrated and not measured")
+        });
+        let law = match &self.law {
+            CostLaw::PublishedRuns(laws) => Some(format!(
+                "all coefficients are fitted to published runs, one set per framework and kind of model: {}",
+                laws.source
+            )),
+            CostLaw::Operations | CostLaw::Stages(_) => None,
+        };
+        ratio.into_iter().chain(law).collect()
+    }
+}
+
+/// `stage_ms = { a, b, c, gamma }`: coefficients of a stage's time in milliseconds.
+fn stages(section: &mut Section<'_>) -> Option<ChunkLaw> {
+    let (value, at) = section.take("stage_ms")?;
+    let found = match value {
+        ValueInner::Table(table) => law(&table),
+        _ => None,
+    };
+    if found.is_none() {
+        let what = "`stage_ms` needs exactly `a`, `b`, `c` and `gamma`, numbers from 0 to 1e9";
+        let help = "milliseconds of a stage for x tokens after P: c + gamma P + a (2 P x + x x) + b x";
+        section.find(Finding::error(Code::WrongStageLaw, at, what).help(help));
+    }
+    found
+}
+
+/// The four coefficients in seconds; `None` where one is missing or wrong, or there is a fifth.
+fn law(table: &toml_span::value::Table<'_>) -> Option<ChunkLaw> {
+    let seconds = |key: &str| {
+        let value = table.get(key)?;
+        let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64))?;
+        (0.0..=1e9).contains(&number).then_some(number / 1e3)
+    };
+    let law = ChunkLaw { a: seconds("a")?, b: seconds("b")?, c: seconds("c")?, gamma: seconds("gamma")? };
+    (table.len() == 4).then_some(law)
+}

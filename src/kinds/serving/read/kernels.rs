@@ -1,0 +1,202 @@
+//! What an engine computes with and how it cuts prompts: `weights`, `prefill_attention`, `chunk_tokens`, `chunk_sizes`. `[engine]` says it for
+//! all, a variant for itself.
+
+use engine::Model;
+use engine::cost::published_runs::Format;
+use engine::cost::sparse_attention::{self, Budget, KERNELS, Kernel, SparseAttention};
+use engine::cost::sparse_weights::{PRODUCTS, SparseLayers};
+use serve::prefill::chunks::{Chunking, Sizes};
+use serve::replica::Limits;
+use toml_span::value::ValueInner;
+
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::Section;
+
+/// Word of `weights.format` for sparse weights, behind those of `Format`.
+const TILED_CSL: &str = "tiled-csl";
+
+/// What an engine computes with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernels {
+    /// Format of the weights.
+    pub weights: Weights,
+    /// Sparse attention of prompts; `None` attends to all keys.
+    pub attention: Option<Attention>,
+    /// Tokens of a prompt in a micro-batch at most, where it is not all that there is room for.
+    pub chunk_tokens: Option<u32>,
+    /// Sizes of the chunks after the first.
+    pub chunk_sizes: Sizes,
+    /// Smallest chunk of equal time; a block where it is not said.
+    pub chunk_tokens_min: Option<u32>,
+}
+
+/// Format of weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Weights {
+    /// All weights are there.
+    Dense(Format),
+    /// Zeros are left out.
+    Sparse(SparseLayers),
+}
+
+/// `prefill_attention` with a sparse kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    kernel: &'static Kernel,
+    threshold: u64,
+    /// Positions per head, where they are not those that are shipped with the model.
+    budget: Option<Budget>,
+}
+
+impl Kernels {
+    /// 16 bits, all keys, as much of a prompt as there is room for.
+    pub const PLAIN: Self = Self {
+        weights: Weights::Dense(Format::Bf16),
+        attention: None,
+        chunk_tokens: None,
+        chunk_sizes: Sizes::Equal,
+        chunk_tokens_min: None,
+    };
+
+    /// Products that are kept sparse.
+    #[must_use]
+    pub const fn sparse_weights(&self) -> Option<SparseLayers> {
+        match self.weights {
+            Weights::Dense(_) => None,
+            Weights::Sparse(layers) => Some(layers),
+        }
+    }
+
+    /// Sparse attention of a model on a tensor group; `None` where all keys are read, or where nobody said how many positions are kept.
+    #[must_use]
+    pub fn sparse_attention(&self, model: &Model, tensor_degree: u32) -> Option<SparseAttention> {
+        let asked = self.attention.as_ref()?;
+        let budget = asked.budget.as_ref().or_else(|| sparse_attention::budget(&model.name))?;
+        let positions = budget.positions(tensor_degree);
+        Some(SparseAttention { kernel: asked.kernel, positions, threshold: asked.threshold })
+    }
+
+    /// How prompts are cut within the limits of an engine.
+    #[must_use]
+    pub fn chunking(&self, limits: &Limits) -> Option<Chunking> {
+        if self.chunk_tokens.is_none() && self.chunk_sizes == Sizes::Equal {
+            return None;
+        }
+        Some(Chunking {
+            tokens_max: self.chunk_tokens.unwrap_or(limits.tokens_max).min(limits.tokens_max),
+            sizes: self.chunk_sizes,
+            block: limits.block_tokens,
+            tokens_min: self.chunk_tokens_min.unwrap_or(limits.block_tokens),
+        })
+    }
+
+    /// What was fitted elsewhere or is assumed, as sentences.
+    #[must_use]
+    pub fn free_parameters(&self) -> Vec<String> {
+        let weights = self.sparse_weights().map(|_| {
+            "sparse products: four constants fitted to bars read off a figure for one A100 (Flash-LLM)".to_owned()
+        });
+        let attention = self.attention.as_ref().map(|asked| {
+            let name = asked.kernel.name;
+            format!(
+                "sparse kernel `{name}`: three constants fitted to prefill times of Llama-3-8B on one A100 (MInference)"
+            )
+        });
+        weights.into_iter().chain(attention).collect()
+    }
+
+    /// What a model cannot have of it, and what to do.
+    #[must_use]
+    pub fn misfit(&self, model: &Model) -> Option<(Code, String, String)> {
+        if let Some(why) = self.sparse_weights().and_then(|layers| layers.refused(model)) {
+            return Some((Code::WrongOperation, why, "`weights = { format = \"bf16\" }`".to_owned()));
+        }
+        let asked = self.attention.as_ref()?;
+        if model.latent.is_some() {
+            let what = format!("no sparse kernel is known for the latent attention of `{}`", model.name);
+            return Some((Code::WrongOperation, what, "`prefill_attention = { kernel = \"dense\" }`".to_owned()));
+        }
+        let is_known = asked.budget.is_some() || sparse_attention::budget(&model.name).is_some();
+        (!is_known).then(|| {
+            let known: Vec<&str> = sparse_attention::budgets().collect();
+            let help = format!("write `vertical` and `slash` in `prefill_attention`; shipped are {}", known.join(", "));
+            (Code::NoSparseBudget, format!("no sparse budget is shipped for `{}`", model.name), help)
+        })
+    }
+}
+
+/// Reads the keys of a section, over what holds without them.
+pub fn kernels(section: &mut Section<'_>, base: &Kernels) -> Kernels {
+    let mut count = |key, least, found: Option<u32>| {
+        let n = section.count(key, Some(0), least..=1 << 20).0;
+        if n > 0 { Some(u32::try_from(n).expect("at most 2^20")) } else { found }
+    };
+    let chunk_tokens = count("chunk_tokens", 1, base.chunk_tokens);
+    let chunk_tokens_min = count("chunk_tokens_min", 1, base.chunk_tokens_min);
+    let all = [Sizes::Equal, Sizes::EqualTime];
+    let default = usize::from(base.chunk_sizes == Sizes::EqualTime);
+    let chunk_sizes = all[section.word("chunk_sizes", default, &["equal", "equal-time"])];
+    if chunk_sizes == Sizes::Equal && chunk_tokens_min.is_some() {
+        let what = "`chunk_tokens_min` without `chunk_sizes = \"equal-time\"`";
+        let at = section.at();
+        section.find(Finding::error(Code::ExclusiveKeys, at, what).help("equal chunks have one size, `chunk_tokens`"));
+    }
+    let weights = section.table("weights").map_or(base.weights, weights);
+    let attention = section.table("prefill_attention").map_or_else(|| base.attention.clone(), attention);
+    Kernels { weights, attention, chunk_tokens, chunk_sizes, chunk_tokens_min }
+}
+
+/// `weights = { format = "tiled-csl", sparsity = 0.8, products = ["output"] }`.
+fn weights(mut section: Section<'_>) -> Weights {
+    let words: Vec<&str> = Format::NAMES.into_iter().chain([TILED_CSL]).collect();
+    let index = section.word("format", 0, &words);
+    let found = match Format::ALL.get(index) {
+        Some(format) => Weights::Dense(*format),
+        None => {
+            let sparsity = section.number("sparsity", -1.0, 0.0..=1.0);
+            if sparsity < 0.0 {
+                section.missing("sparsity", "the share of the layers' weights that are zero, 0 to 1");
+            }
+            Weights::Sparse(SparseLayers { sparsity, is_sparse: products(&mut section) })
+        }
+    };
+    section.finish();
+    found
+}
+
+/// `products`: some of a layer's four, or all.
+fn products(section: &mut Section<'_>) -> [bool; 4] {
+    let Some((value, at)) = section.take("products") else { return [true; 4] };
+    let mut is_sparse = [false; 4];
+    let items = match &value {
+        ValueInner::Array(items) => items.as_slice(),
+        _ => &[],
+    };
+    let known = |item: &toml_span::Value<'_>| PRODUCTS.iter().position(|product| item.as_str() == Some(product));
+    let found: Option<Vec<usize>> = items.iter().map(known).collect();
+    for index in found.iter().flatten() {
+        is_sparse[*index] = true;
+    }
+    if found.is_none_or(|found| found.is_empty()) {
+        let what = "`weights.products` is no list of products";
+        section.find(Finding::error(Code::UnknownWord, at, what).help(format!("some of {}", PRODUCTS.join(", "))));
+    }
+    is_sparse
+}
+
+/// `prefill_attention = { kernel = "minference", above_tokens = 32768 }`; with `kernel = "dense"` all keys are read.
+fn attention(mut section: Section<'_>) -> Option<Attention> {
+    let names: Vec<&str> = ["dense"].into_iter().chain(KERNELS.iter().map(|kernel| kernel.name)).collect();
+    if !section.has("kernel") {
+        section.missing("kernel", &format!("one of {}", names.join(", ")));
+    }
+    let kernel = section.word("kernel", 0, &names).checked_sub(1).map(|index| &KERNELS[index]);
+    let found = kernel.map(|kernel| {
+        let threshold = section.count("above_tokens", Some(32_768), 0..=16_000_000).0;
+        let (vertical, slash) = (section.number("vertical", 0.0, 0.0..=1e7), section.number("slash", 0.0, 0.0..=1e7));
+        let budget = (vertical + slash > 0.0).then(|| Budget::even(vertical, slash));
+        Attention { kernel, threshold, budget }
+    });
+    section.finish();
+    found
+}

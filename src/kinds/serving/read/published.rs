@@ -1,0 +1,104 @@
+//! What a choice asks of published runs: one group, one stream of equal requests at a held number in flight, and an engine that was measured.
+
+use engine::cost::published_runs::Setting;
+use serve::replica::Role;
+
+use super::kernels::Weights;
+use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
+use crate::diagnostic::{Code, Finding};
+use crate::scenario::reader::{Reader, unknown};
+
+/// What is asked of one replica, and how many there are.
+pub struct Asked<'s> {
+    /// Engine.
+    pub framework: &'s str,
+    /// Setting of a replica: it holds its part of the requests in flight.
+    pub setting: Setting<'s>,
+    /// Replicas.
+    pub n_replicas: u32,
+}
+
+/// What a choice asks; `Err` has what it cannot ask, and what to do.
+fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<Asked<'s>, (String, &'static str)> {
+    let wrong = |what: &str, help| Err((format!("`{}`: published runs {what}", choice.name), help));
+    let groups = serving.groups_of(choice);
+    let streams: Vec<&Stream> = serving.streams.iter().filter(|stream| choice.takes(stream)).collect();
+    let (&[group], &[stream]) = (groups.as_slice(), streams.as_slice()) else {
+        return wrong(
+            "are of one kind of replicas and of requests",
+            "name one of `groups` and one of `streams` in each variant",
+        );
+    };
+    let Some((held, (prompt, output))) = stream.held.zip(stream.lengths) else {
+        let help = "write `prompt_tokens`, `output_tokens`, `arrivals = \"held\"` and `concurrency`, or leave `law` out to play arrivals";
+        return wrong("are means at a held number of equal requests in flight: they tell no queue and no burst", help);
+    };
+    let Weights::Dense(format) = choice.operation.kernels.weights else {
+        return wrong("know no sparse weights", "`format` is bf16, fp8 or 4-bit-experts");
+    };
+    let n_replicas = serving.replicas_of(choice, group);
+    if n_replicas == 0 || !held.is_multiple_of(u64::from(n_replicas)) {
+        return wrong(
+            "hold as many requests on each replica",
+            "`concurrency` is a multiple of the replicas, at least one of which fits the GPUs",
+        );
+    }
+    if let Some(what) = plain(serving, choice, group) {
+        return wrong(&format!("have no {what}"), "leave it out, or leave `law` out to play iterations");
+    }
+    let Some(framework) = &choice.operation.framework else {
+        return wrong("are of an engine", "write `framework`, for example \"vllm\"");
+    };
+    let config = serving.deployment_of(choice, group);
+    let (gpus, attention_groups) = (config.n_gpus(), config.lanes().ranks);
+    let (prompt, output, concurrency) = (prompt.into(), output.into(), held / u64::from(n_replicas));
+    let (model, gpu) = (&group.model, &group.cluster.gpu);
+    let setting = Setting { model, gpu, format, gpus, attention_groups, prompt, output, concurrency };
+    Ok(Asked { framework, setting, n_replicas })
+}
+
+/// An option that no published run tells apart, if a choice has one.
+fn plain(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Option<&'static str> {
+    let operation = &choice.operation;
+    let kernels = &operation.kernels;
+    let given = [
+        ("pipeline stages", operation.pipeline_degree > 1),
+        ("drafted tokens", operation.drafts.is_some()),
+        ("sparse attention", kernels.attention.is_some()),
+        ("chunks of their own", kernels.chunking(&choice.limits).is_some()),
+        ("prefill and decode on different replicas", group.role != Role::Both),
+        ("failures", group.failures.is_some() || !serving.outages.is_empty()),
+        ("scaling", group.scaling.is_some()),
+        ("capacity question", serving.capacity.is_some()),
+        ("choice among several ways", choice.candidate.is_some()),
+    ];
+    given.into_iter().find(|(_, is_given)| *is_given).map(|(what, _)| what)
+}
+
+/// What a checked choice asks.
+#[must_use]
+pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<Asked<'s>> {
+    asked(serving, choice).ok()
+}
+
+/// Every choice can be asked where costs are of published runs, and no trace holds requests in flight where they are not.
+pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
+    let CostLaw::PublishedRuns(laws) = &serving.law else {
+        if serving.streams.iter().any(|stream| stream.held.is_some()) {
+            let what = "`arrivals = \"held\"` without `law = \"published-runs\"` in `[cost]`";
+            let help = "iterations are played for requests that arrive: write `arrivals = \"together\"` or a rate";
+            reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
+        }
+        return;
+    };
+    for choice in &serving.choices {
+        match asked(serving, choice) {
+            Err((what, help)) => reader.find(Finding::error(Code::WrongOperation, None, what).help(help)),
+            Ok(found) if !laws.frameworks().contains(&found.framework) => {
+                let what = format!("unknown framework `{}`", found.framework);
+                reader.find(unknown(Code::UnknownWord, what, found.framework, laws.frameworks(), None));
+            }
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Rows of a scenario whose costs are of published runs: the closed form of each choice, or why there is none.
+
+use std::time::Instant;
+
+use engine::cost::Source;
+use engine::cost::published_runs::Laws;
+use reports::{Column, Measured, PolicyResult};
+
+use crate::kinds;
+use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, published};
+
+/// What the table shows: key and heading.
+const COLUMNS: [(&str, &str); 4] = [
+    ("output_tokens_per_s_per_gpu", "tokens/s/GPU"),
+    ("ttft_s.mean", "TTFT mean"),
+    ("tpot_s.mean", "TPOT mean"),
+    ("output_tokens_per_s_per_user", "tokens/s/user"),
+];
+
+const fn is_published(scenario: &Serving) -> bool {
+    matches!(scenario.law, CostLaw::PublishedRuns(_))
+}
+
+/// Name of the coefficients, where they are asked.
+pub fn profile(scenario: &Serving) -> Option<String> {
+    is_published(scenario).then(|| "published/serving".to_owned())
+}
+
+/// Columns of the table; those of serving where nothing published is asked.
+pub fn columns(scenario: &Serving) -> Vec<Column> {
+    if is_published(scenario) { kinds::columns(&COLUMNS) } else { Vec::new() }
+}
+
+/// The row of a choice.
+pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> (PolicyResult, Source) {
+    let begun = Instant::now();
+    let mut row = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
+    let asked = published::of(scenario, choice).expect("the reader holds what can be asked");
+    match laws.steady(asked.framework, &asked.setting) {
+        Err(why) => (row.status, row.why) = ("infeasible".to_owned(), why),
+        Ok(steady) => {
+            (row.metrics, row.interval) = steady.figures(&asked.setting, asked.n_replicas);
+            let outside =
+                steady.outside.map_or_else(String::new, |what| format!("; {what} outside of the fitted runs"));
+            let (held, in_flight) = (asked.setting.sequences_held(), asked.setting.concurrency);
+            row.status = "ok".to_owned();
+            row.why = format!("{in_flight} in flight of {held:.0} that memory holds{outside}");
+        }
+    }
+    row.measured = Measured { planner_wall_s: 0.0, simulate_wall_s: begun.elapsed().as_secs_f64() };
+    (row, Source::Published)
+}
