@@ -144,3 +144,16 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         assert!(text.contains(expected), "{set}:\n{text}");
     }
 }
+
+#[test]
+fn capacity_varies_phases_of_types_of_their_own_with_their_losses() {
+    let found = skrull_sim::commands::capacity_of("together/capacity-split", &[]).expect("a report");
+    assert_eq!(found.points.len() + found.left_out.len(), 9, "three numbers of either group");
+    let chosen = &found.points[found.chosen.expect("some fleet suffices")];
+    // Each of both groups is paid at its own price; a smaller number of either is not enough or not there.
+    let price = |name: &str| found.points.iter().find(|point| point.name == name).expect(name).usd_per_hour;
+    assert!((price("2 x read + 2 x write") - 2.0 * (2.25 + 1.39)).abs() < 0.05, "{}", price("2 x read + 2 x write"));
+    for other in found.points.iter().filter(|other| other.usd_per_hour < chosen.usd_per_hour) {
+        assert!(other.attainment_ratio < 0.9, "{} is cheaper than {}", other.name, chosen.name);
+    }
+}

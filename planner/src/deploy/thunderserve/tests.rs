@@ -298,7 +298,8 @@ fn the_loop_agrees_with_the_replay_that_it_replaces() {
     let at_load = |n, input, output, per_s: f64| {
         played::faster(&serve::request::Requests::of(arrivals(n, input, output)), per_s).list
     };
-    // Prompts alone, one after another: one stage, two equal ones, three uneven ones. The same to the nanosecond, up to rounding to ticks.
+    // Prompts alone, one after another: one stage, two equal ones, three uneven ones. The replay's prompts of s tokens have s·s/2 pairs of a
+    // query and a key, the loop's s·(s + 1)/2, which is what a causal mask leaves.
     let cuts = [
         vec![stage(0, 2, layers)],
         vec![stage(0, 1, layers / 2), stage(0, 1, layers / 2)],
@@ -310,7 +311,7 @@ fn the_loop_agrees_with_the_replay_that_it_replaces() {
         for load in [0.1, 0.5, 0.8] {
             let (old, new) = both(&task, &groups, &at_load(500, 1024, 1, load / slowest));
             println!("load {load}: {} and {}", old.ttft_s, new.ttft_s);
-            assert!((old.ttft_s / new.ttft_s - 1.0).abs() < 1e-6, "load {load}: {} and {}", old.ttft_s, new.ttft_s);
+            assert!((old.ttft_s / new.ttft_s - 1.0).abs() < 1e-4, "load {load}: {} and {}", old.ttft_s, new.ttft_s);
         }
     }
     // Tokens of one request alone: the old steps attend to the keys that are there at the end, the loop to those that are there.
