@@ -26,7 +26,10 @@ const CIRCLES_TODAY: [(&str, &[&str]); 9] = [
     ("calibrate/src/cuda", &["clock", "driver"]),
     ("src/kinds/deployment/read", &["given", "replica", "time"]),
     ("src/kinds/deployment/read", &["load", "placements", "throughput"]),
-    ("src/kinds/serving/read", &["best", "dynamics", "engine", "fleet", "kv", "operation", "policies", "scaling", "streams"]),
+    (
+        "src/kinds/serving/read",
+        &["best", "dynamics", "engine", "fleet", "kv", "operation", "policies", "scaling", "streams"],
+    ),
 ];
 
 type Words = Vec<String>;
