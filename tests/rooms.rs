@@ -17,12 +17,11 @@ const CRATES: [&str; 9] = [
 ];
 
 /// Circles that stand today, each with its folder; this list may only shrink.
-const CIRCLES_TODAY: [(&str, &[&str]); 10] = [
+const CIRCLES_TODAY: [(&str, &[&str]); 9] = [
     ("sim/engine/src/cost", &["curve", "decode", "profile", "profiled"]),
     ("sim/serve/src", &["batcher", "fleet", "metrics", "replica", "router"]),
     ("sim/serve/src", &["decode_attention", "host", "step_cost"]),
     ("sim/serve/src/fleet", &["control", "lending", "run", "split", "stations"]),
-    ("planner/src", &["milp", "train"]),
     ("calibrate/src", &["cpu", "cuda", "device", "sample"]),
     ("calibrate/src/cuda", &["clock", "driver"]),
     ("src/kinds/deployment/read", &["given", "replica", "time"]),

@@ -14,7 +14,7 @@ use serve::request::Requests;
 
 use super::{Figures, figures, policy};
 use crate::kinds::serving::read::{Best, Candidate, Serving, ServingChoice};
-use crate::scenario::expect;
+use reports::expect;
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
