@@ -133,7 +133,7 @@ fn shared_memory_holds_contexts_that_grow_with_the_instances() {
             format!("engine.tp={tp}"),
             format!("cluster.nodes={nodes}"),
             "trace.requests=50".to_owned(),
-            "long.share=0.0".to_owned(),
+            "trace.long.share=0.0".to_owned(),
             "policies.run=['vllm-multi','distkv-llm']".to_owned(),
         ];
         let set: Vec<&str> = set.iter().map(String::as_str).collect();

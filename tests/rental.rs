@@ -94,19 +94,22 @@ fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
 }
 
 #[test]
-fn a_plan_of_phases_lists_groups_and_routes() {
+fn a_plan_of_phases_is_a_deployment_of_replicas_and_routes() {
     let job = checked("cloud/thunderserve-4x4", &[]).scenario.expect("a good scenario");
-    for (policy, n_phases) in [("colocated", 2), ("thunderserve", 1)] {
+    for (policy, splits) in [("colocated", false), ("thunderserve", true)] {
         let planned = job.plan(policy).expect("a decision").expect("a plan");
-        let groups = planned.json["groups"].as_array().expect("a list");
-        assert!(groups.iter().all(|group| group["phases"].as_array().is_some_and(|all| all.len() == n_phases)));
-        let layers = |group: &serde_json::Value| -> u64 {
-            group["stages"].as_array().into_iter().flatten().filter_map(|stage| stage["layers"].as_u64()).sum()
-        };
-        assert!(groups.iter().all(|group| layers(group) == 60));
-        let routes = planned.json["routes"].as_array().expect("a list");
+        let deployment = &planned.json["deployment"];
+        let replicas = deployment["replicas"].as_array().expect("a list");
+        for replica in replicas {
+            assert_eq!(replica["role"] != "both", splits, "{replica}");
+            let stages = replica["stages"].as_array().expect("a list");
+            let layers = |end: &str, stage: &serde_json::Value| stage["layers"][end].as_u64().expect("a layer");
+            let n_layers: u64 = stages.iter().map(|stage| layers("end", stage) - layers("first", stage)).sum();
+            assert_eq!(n_layers, 60, "{replica}");
+        }
+        let routes = deployment["routes"].as_array().expect("a list");
         let shares: f64 = routes.iter().filter_map(|route| route["share_ratio"].as_f64()).sum();
-        assert!((shares - 1.0).abs() < 1e-9);
+        assert!((shares - 1.0).abs() < 1e-9, "{shares}");
         assert!(planned.words.contains("requests/s, at most"), "{}", planned.words);
     }
 }
@@ -118,7 +121,7 @@ fn what_is_wrong_is_named_with_what_is_allowed() {
         ("cloud/milp-example", "policies.baseline=homogenous", "did you mean `homogeneous`?"),
         ("cloud/milp-example", "objective.usd_per_hour=[]", "no list of such numbers"),
         ("cloud/milp-example", "objective.usd_per_hour=-1", "is no number above 0"),
-        ("cloud/milp-example", "inventory.gpus=[]", "`inventory.gpus` is missing"),
+        ("cloud/milp-example", "inventory.gpus=[]", "which is not offered"),
         ("cloud/milp-example", "requests.types=[]", "there is no work"),
         ("cloud/milp-example", "inventory.gpus=[{gpu='t1',usd_per_hour=4,count=2}]", "which is not offered"),
         ("cloud/milp-example", "requests.types=[{requests=80}]", "`c1` has 2 rates for 1 request types"),

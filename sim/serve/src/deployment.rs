@@ -183,7 +183,7 @@ pub struct Link {
     pub bytes_per_s: Option<f64>,
     /// Seconds before the first byte.
     pub latency_s: f64,
-    /// Links with the same wire share its bytes per second; `None` has them alone.
+    /// Links with the same wire carry one transfer after another, as a stream of NCCL does; `None` shares its bytes per second fairly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<u32>,
     /// Bytes on the wire over bytes in memory: 0.25 where keys and values of 16 bits are packed to 4.

@@ -81,7 +81,7 @@ pub struct Link {
     pub to: usize,
     /// Bytes per second that all transfers between the groups share; `None` has no limit beyond the ports.
     pub bytes_per_s: Option<f64>,
-    /// Links with the same wire share its bytes per second; `None` has them alone.
+    /// Links with the same wire carry one transfer after another, as a stream of NCCL does; `None` shares its bytes per second fairly.
     pub wire: Option<u32>,
     /// Seconds before the first byte of a transfer.
     pub latency_s: f64,

@@ -2,11 +2,11 @@
 //!
 //! A transfer waits for its latency and its packing, then its bytes flow over the sender's port, the link of the two groups and the
 //! receiver's port, each where it has a limit. All rates are found again whenever a transfer starts or ends, by progressive filling
-//! (`engine/share.rs`), as fair queues of a network and concurrent reads of one card do. Units: bytes, bytes per second, ticks.
+//! (`engine::share`), as fair queues of a network and concurrent reads of one card do. Units: bytes, bytes per second, ticks.
 //! Invariant: a transfer ends at the first tick at which all its bytes are there; equal ticks end in order of start.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 use crate::step_cost::TICKS_PER_NS;
 use engine::share::{Flow, max_min};
@@ -71,6 +71,8 @@ impl PartialOrd for Pending {
 pub struct Transfers {
     /// Bytes per second of every link, above 0 and finite.
     capacity: Vec<f64>,
+    /// Links that carry one transfer after another, in the order in which they began.
+    in_order: BTreeSet<usize>,
     flowing: Vec<Flowing>,
     pending: BinaryHeap<Reverse<Pending>>,
     now: u64,
@@ -83,6 +85,12 @@ impl Transfers {
     pub fn new(capacity: Vec<f64>) -> Self {
         assert!(capacity.iter().all(|rate| rate.is_finite() && *rate > 0.0), "a link has a positive bandwidth");
         Self { capacity, ..Self::default() }
+    }
+
+    /// The same where some links carry one transfer after another, as the stream of one pair of communicators does.
+    #[must_use]
+    pub fn in_order(self, links: BTreeSet<usize>) -> Self {
+        Self { in_order: links, ..self }
     }
 
     /// Starts a transfer now.
@@ -142,6 +150,20 @@ impl Transfers {
         self.now = now;
     }
 
+    /// Transfers that wait behind another one on a link that carries one at a time.
+    fn waiting(&self) -> Vec<bool> {
+        let mut taken = BTreeSet::new();
+        let mut waiting = Vec::with_capacity(self.flowing.len());
+        for flowing in &self.flowing {
+            let mut is_behind = false;
+            for link in flowing.links.iter().filter(|link| self.in_order.contains(link)) {
+                is_behind |= !taken.insert(*link);
+            }
+            waiting.push(is_behind);
+        }
+        waiting
+    }
+
     /// Finds rates and ends.
     fn share(&mut self) {
         if self.flowing.is_empty() {
@@ -152,10 +174,16 @@ impl Transfers {
             cap: narrowest(&flowing.links),
             links: flowing.links.iter().map(|link| (*link, 1.0)).collect(),
         };
-        let flows: Vec<Flow> = self.flowing.iter().map(flow).collect();
-        let rates = max_min(&flows, &self.capacity);
-        for (flowing, rate) in self.flowing.iter_mut().zip(rates) {
-            flowing.rate = rate / TICKS_PER_S;
+        let waiting = self.waiting();
+        let moving = self.flowing.iter().zip(&waiting).filter(|(_, waits)| !**waits);
+        let flows: Vec<Flow> = moving.map(|(flowing, _)| flow(flowing)).collect();
+        let mut rates = max_min(&flows, &self.capacity).into_iter();
+        for (flowing, waits) in self.flowing.iter_mut().zip(waiting) {
+            if waits {
+                (flowing.rate, flowing.end) = (0.0, u64::MAX);
+                continue;
+            }
+            flowing.rate = rates.next().expect("a rate of every transfer that moves") / TICKS_PER_S;
             flowing.end = self.now + hw::Bytes::from_f64((flowing.left / flowing.rate).ceil()).0;
         }
     }
@@ -215,6 +243,20 @@ mod tests {
         // Link 0 carries 1 KB per ms, link 1 carries 3. A takes both, B only link 1: A runs at 1, B at 2, and at 3 when A has ended at
         // 100 ms: B's 300 KB are 200 until then and 100 more in 33.3 ms.
         check(&[1e6, 3e6], &[(0, 100.0, &[0, 1]), (0, 300.0, &[1])], &[100.0, 100.0 + 100.0 / 3.0]);
+    }
+
+    #[test]
+    fn a_link_in_order_carries_one_transfer_after_another() {
+        // 1 KB per ms, 100 KB twice at 0 ms: the first ends at 100 ms as if it were alone, the second at 200 ms.
+        let mut network = Transfers::new(vec![1e6]).in_order([0].into());
+        for name in 0..2 {
+            network.start(Transfer { name, delay: 0, bytes: 1e5, links: vec![0] }, 0);
+        }
+        assert!(network.advance(0).is_empty());
+        assert_eq!(network.next(), Some(ticks(0.1)));
+        assert_eq!(network.advance(ticks(0.1)), [0]);
+        assert_eq!(network.next(), Some(ticks(0.2)));
+        assert_eq!(network.advance(ticks(0.2)), [1]);
     }
 
     #[test]

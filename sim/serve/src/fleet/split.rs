@@ -5,7 +5,7 @@
 //! replicas up. Prompts of one tick go on after all ends of that tick.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use super::run::Run;
 use super::{Fleet, Link, Moved};
@@ -48,7 +48,7 @@ impl Split {
             Some(capacity.len() - 1)
         };
         let mut links = BTreeMap::new();
-        let mut ports = Vec::new();
+        let (mut ports, mut in_order) = (Vec::new(), BTreeSet::new());
         if fleet.is_split() {
             let group = |index: usize| u32::try_from(index).expect("few groups");
             let mut wires: BTreeMap<u32, Option<usize>> = BTreeMap::new();
@@ -59,6 +59,7 @@ impl Split {
                 };
                 links.insert((group(link.from), group(link.to)), (*link, limit));
             }
+            in_order.extend(wires.into_values().flatten());
             let port = |group: u32| fleet.groups[group as usize].port_bytes_per_s;
             ports = group_of.iter().map(|group| [limit(port(*group)), limit(port(*group))]).collect();
         }
@@ -67,7 +68,7 @@ impl Split {
             handed: BinaryHeap::new(),
             held: Vec::new(),
             moves: BTreeMap::new(),
-            transfers: Transfers::new(capacity),
+            transfers: Transfers::new(capacity).in_order(in_order),
             links,
             ports,
             kv_bytes_per_token: fleet.kv_bytes_per_token,
