@@ -3,6 +3,7 @@
 mod before;
 mod changes;
 mod lending;
+mod models;
 mod planned;
 mod split;
 

@@ -8,12 +8,14 @@ use engine::play::Case;
 use planner::deploy::tune::{self, Found};
 use rayon::prelude::*;
 use reports::{PlannerFacts, PolicyResult};
-use serve::fleet::Fleet;
+use serve::fleet::{Fleet, Group};
 use serve::prefill::chunks::Sizes;
+use serve::prefill::least;
 use serve::request::Requests;
 
 use super::{Figures, figures, policy};
-use crate::kinds::serving::read::{Best, Candidate, Serving, ServingChoice};
+use crate::costs::cost_model;
+use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 use crate::scenario::expect;
 
 /// Chunks of a prompt that are named one by one.
@@ -41,8 +43,46 @@ pub fn row(scenario: &Serving, best: &Best) -> (PolicyResult, Source) {
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
-    row.planner = Some(facts(best, found, &tried, row.planner.take()));
+    let mut facts = facts(best, found, &tried, row.planner.take());
+    if let Some((bound, objective)) = bound(scenario, best, &ways).zip(facts.objective) {
+        facts
+            .notes
+            .push("the bound is what no cut of the prompts beats, on an engine that has nothing else to do".to_owned());
+        facts.bound = Some(bound);
+        facts.gap_ratio = Some((objective - bound) / objective);
+        facts.status = "feasible".to_owned();
+    }
+    row.planner = Some(facts);
     (row, source)
+}
+
+/// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way.
+fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64> {
+    let is_plain = scenario.requests.prefix_tokens == 0 && matches!(scenario.law, CostLaw::Operations);
+    if best.aim.metric != "ttft_s.mean" || !is_plain {
+        return None;
+    }
+    let served = ways.par_iter().filter(|way| candidate(way).refused.is_none());
+    let of_ways: Vec<f64> = served.map(|way| least_ttft(scenario, way)).collect();
+    of_ways.into_iter().min_by(f64::total_cmp)
+}
+
+fn least_ttft(scenario: &Serving, way: &ServingChoice) -> f64 {
+    let (fleet, _) = super::fleet(scenario, way, Case::Expected);
+    let requests = scenario.requests_of(way);
+    let groups: Vec<_> = scenario.groups_of(way).into_iter().zip(&fleet.groups).collect();
+    let least = |group: &(&ServingGroup, &Group), prompt: u32| {
+        let cost = cost_model(&group.0.cluster, group.0.profile.as_ref(), scenario.sustained_flops_ratio);
+        least::ttft(&scenario.deployment_of(way, group.0), cost.as_ref(), &group.1.engine.table, prompt).get()
+    };
+    let mut known: BTreeMap<u32, f64> = BTreeMap::new();
+    let mut of_request = |prompt: u32| {
+        *known
+            .entry(prompt)
+            .or_insert_with(|| groups.iter().map(|group| least(group, prompt)).fold(f64::INFINITY, f64::min))
+    };
+    let sum: f64 = requests.list.iter().map(|request| of_request(request.prompt)).sum();
+    sum / hw::Tokens(requests.len() as u64).as_f64()
 }
 
 fn candidate(way: &ServingChoice) -> &Candidate {
