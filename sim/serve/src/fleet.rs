@@ -1,7 +1,8 @@
 //! Groups of replicas behind a router: what a fleet is, and what serving with it gives.
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
-//! prefill to decode replicas in `fleet/split.rs`, memory that replicas lend each other in `fleet/lending.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! prefill to decode replicas in `fleet/split.rs`, memory that replicas lend each other in `fleet/lending.rs`, replicas of a part of the
+//! layers in `fleet/stations.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
@@ -12,16 +13,20 @@ mod lending;
 mod run;
 pub mod scaler;
 mod split;
+mod stations;
 
 use crate::assignment::Assignment;
 use crate::kv::lending::Terms;
+use crate::pool::path::Paths;
+use crate::pool::{self, Outcome, Pool};
 use crate::records::Records;
 use crate::replica::{Counts, Engine, Role};
 use crate::request::Requests;
-use crate::router::Router;
+use crate::router::{ROUTERS, Router};
 use dynamics::{Failures, Outage, Rule, Scaling};
 use run::Run;
 use scaler::Scaler;
+use stations::Stations;
 
 /// Equal replicas.
 #[derive(Clone, Debug)]
@@ -97,10 +102,12 @@ pub struct Fleet {
     pub links: Vec<Link>,
     /// Bytes of keys and values of a token, on all GPUs of a replica together, each once.
     pub kv_bytes_per_token: f64,
-    /// Replicas that are lost at known times.
+    /// Replicas that are lost at known times; of stations, the group is the station.
     pub outages: Vec<Outage>,
     /// On what terms replicas lend each other memory, one party per group; `None` where none does.
     pub lending: Option<Terms>,
+    /// How stations fail at random; replicas have it by group.
+    pub station_failures: Option<Failures>,
 }
 
 /// How keys and values moved.
@@ -176,6 +183,11 @@ impl Fleet {
         Self { groups: vec![group], ..Self::default() }
     }
 
+    /// How replicas of a group fail, or stations.
+    fn failures_of(&self, group: u32) -> Option<Failures> {
+        self.groups.get(group as usize).map_or(self.station_failures, |group| group.failures)
+    }
+
     /// Replicas of all groups.
     #[must_use]
     pub fn n_replicas(&self) -> u32 {
@@ -185,6 +197,10 @@ impl Fleet {
     /// First replica of a group.
     #[must_use]
     pub fn first_of(&self, group: usize) -> u32 {
+        if self.groups.is_empty() {
+            // A station is a group of its own.
+            return u32::try_from(group).expect("fewer than 2^32 stations");
+        }
         self.groups[..group].iter().map(|group| group.n_replicas).sum()
     }
 
@@ -196,15 +212,22 @@ impl Fleet {
             least.min(group.n_replicas)
         };
         let n_replicas: Vec<u32> = self.groups.iter().map(always).collect();
-        let mut longest = 0;
+        // Of those that serve all, that prefill, and that decode.
+        let mut longest = [0; 3];
         for (index, group) in self.groups.iter().enumerate() {
             let limits = &group.engine.limits;
             let lent = self.lending.as_ref().map_or(0, |terms| terms.lendable(index, &n_replicas));
             let own = u64::from(limits.kv_blocks / group.engine.table.lanes().ranks);
             let tokens = (own + lent) * u64::from(limits.block_tokens);
-            longest = longest.max(tokens.min(limits.context_max.into()));
+            let of_role = &mut longest[match group.role {
+                Role::Both | Role::Outputs => 0,
+                Role::Prefill => 1,
+                Role::Decode => 2,
+            }];
+            *of_role = tokens.min(limits.context_max.into()).max(*of_role);
         }
-        longest
+        let [both, prefill, decode] = longest;
+        both.max(prefill.min(decode))
     }
 
     /// Whether prompts are computed on some replicas and decoded on others.
@@ -217,7 +240,7 @@ impl Fleet {
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         let changes = |group: &Group| group.scaling.is_some() || group.failures.is_some();
-        !self.outages.is_empty() || self.groups.iter().any(changes)
+        !self.outages.is_empty() || self.station_failures.is_some() || self.groups.iter().any(changes)
     }
 
     /// Time between decisions of a planner of the fleet: that of its first planned group; `None` where nothing is planned.
@@ -261,6 +284,31 @@ impl Fleet {
         let engines: Vec<&Engine> = group_of.iter().map(|group| &self.groups[*group as usize].engine).collect();
         Run::new(requests, &engines, group_of, self, router).planned_by(scaler).play()
     }
+}
+
+/// What changes stations while they serve.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Changing {
+    /// Stations that are lost at known times.
+    pub outages: Vec<Outage>,
+    /// How all of them fail at random.
+    pub failures: Option<Failures>,
+}
+
+/// Serves requests with stations until the end that is asked for.
+///
+/// # Panics
+/// When there is no station.
+#[must_use]
+pub fn serve_stations(pool: &Pool, paths: &mut dyn Paths, asked: &pool::Run<'_>, changing: &Changing) -> Outcome {
+    let (outages, station_failures) = (changing.outages.clone(), changing.failures);
+    let fleet = Fleet { outages, station_failures, ..Fleet::default() };
+    let group_of = (0..u32::try_from(pool.nodes.len()).expect("fewer than 2^32 stations")).collect();
+    let requests = Requests::default();
+    // Paths take the place of the router.
+    let mut router = (ROUTERS[0].make)(0);
+    let run = Run::new(&requests, &[], group_of, &fleet, router.as_mut());
+    run.over(Stations::new(pool, paths, asked)).play_stations()
 }
 
 /// Serves all requests with these replicas, one group.

@@ -7,6 +7,7 @@
 pub mod arrivals;
 pub mod assignment;
 pub mod batcher;
+pub mod beginnings;
 pub mod capacity;
 pub mod check;
 pub mod decode_attention;
@@ -14,7 +15,6 @@ pub mod deployment;
 pub mod fleet;
 pub mod host;
 pub mod kv;
-pub mod kv_sharing;
 pub mod lengths;
 pub mod long_prompt;
 #[cfg(test)]

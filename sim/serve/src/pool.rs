@@ -2,7 +2,7 @@
 //!
 //! A node holds layers `first..end` and works through a batch layer by layer; a hop carries the activations of a request from node to node.
 //! A request takes its path once, with its prompt; each token that it generates follows the same path, because keys and values lie there.
-//! Batches are first in, first out within limits. `run.rs` is the event loop, `path.rs` the seam of how paths are chosen (a file each for
+//! Batches are first in, first out within limits. `fleet/stations.rs` plays them in the loop of all fleets, `path.rs` the seam of how paths are chosen (a file each for
 //! Helix's flow weights, SWARM's priorities and random choice), `curve.rs` the time of a layer. Source: Helix (arXiv:2406.01566, section 5)
 //! and its public simulator. Not modelled: a node whose cache is full evicts nothing; the fullest moment is reported instead.
 //!
@@ -10,7 +10,6 @@
 
 pub mod curve;
 pub mod path;
-mod run;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,6 @@ use hw::{Span, Time};
 
 use crate::request::Request;
 pub use curve::Curve;
-pub use run::run;
 
 /// How fast a layer is on a type of node, and what fits beside the layers.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,7 +142,7 @@ impl Pool {
     }
 
     /// Layer at which a request enters a node that it reaches by a hop.
-    fn entry(&self, hop: &Hop, to: usize) -> u32 {
+    pub(crate) fn entry(&self, hop: &Hop, to: usize) -> u32 {
         hop.from.map_or(0, |from| self.nodes[from].end).max(self.nodes[to].first)
     }
 
@@ -217,7 +215,7 @@ impl Passed {
         self.prompt_tokens + self.decode_tokens
     }
 
-    fn add(&mut self, is_prompt: bool, tokens: u32) {
+    pub(crate) fn add(&mut self, is_prompt: bool, tokens: u32) {
         *(if is_prompt { &mut self.prompt_tokens } else { &mut self.decode_tokens }) += u64::from(tokens);
     }
 }
@@ -251,4 +249,16 @@ pub struct Outcome {
     pub kv_peak: Vec<u64>,
     /// Tokens over every hop.
     pub hop_tokens: Vec<u64>,
+    /// Stations lost.
+    pub n_outages: u64,
+    /// Times that a request lost its path and went again.
+    pub n_retried: u64,
+    /// Tokens that were computed again after a loss.
+    pub recomputed_tokens: u64,
+}
+
+/// Serves requests until the end of the run, with stations that stay.
+#[must_use]
+pub fn run(pool: &Pool, paths: &mut dyn path::Paths, asked: &Run<'_>) -> Outcome {
+    crate::fleet::serve_stations(pool, paths, asked, &crate::fleet::Changing::default())
 }

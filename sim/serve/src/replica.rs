@@ -163,6 +163,8 @@ struct Claim<'a> {
     /// Tokens of its first chunk.
     tokens: u32,
     blocks: u32,
+    /// Blocks that its first tokens take at once: whoever was computed elsewhere decodes in the iteration that takes it in.
+    next: u32,
     /// Whether the blocks are those of the whole prompt.
     is_whole: bool,
 }
@@ -545,6 +547,7 @@ impl<'a> Replica<'a> {
                 (slot.request, slot.generated, slot.target, slot.shift)
             }
         };
+        let output = self.requests.list[request as usize].output;
         let ids = self.requests.prefix(&self.requests.list[request as usize]);
         // At least one token is computed, for its logits.
         let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
@@ -558,13 +561,21 @@ impl<'a> Replica<'a> {
         let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
         let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
         let held = &ids[..shared as usize];
-        Claim { request, generated, target, shift, held, rest, tokens, blocks, is_whole }
+        let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
+        Claim { request, generated, target, shift, held, rest, tokens, blocks, next, is_whole }
+    }
+
+    /// Blocks that a sequence of so many cached tokens takes in its first iteration, with so many output tokens left.
+    fn first_growth(&self, tokens: u32, left: u32) -> u32 {
+        let ahead = self.engine.table.tokens_per_sequence().min(left);
+        self.blocks_of(tokens + ahead) - self.blocks_of(tokens)
     }
 
     /// Takes the blocks of whoever waits longest and gives it a slot; false, and nothing taken, when it has to wait on.
     fn take_in(&mut self, head: Waiting, claim: &Claim<'_>) -> Option<u32> {
         // An idle replica has to start with someone.
         let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        let spare = if self.role() == Role::Outputs { spare + claim.next + self.decode_growth() } else { spare };
         self.pool.hold(claim.held);
         if self.pool.available() < claim.blocks + spare || !self.pool.take(claim.blocks) {
             self.pool.let_go(claim.held);
@@ -680,7 +691,7 @@ impl<'a> Replica<'a> {
         self.phases[phase] -= 1;
         self.context -= u64::from(tokens) + 1;
         let next = u32::from(is_in_step && phase == self.phase_of(self.step));
-        (tokens, self.own_blocks(&slot) + next)
+        (tokens, self.own_blocks(&slot, 0) + next)
     }
 
     /// Cached tokens of a decoding sequence.
@@ -691,12 +702,12 @@ impl<'a> Replica<'a> {
         slot.target + u32::try_from(self.step - slot.joined_step).expect("outputs stay below 2^32 tokens")
     }
 
-    /// Blocks of a decoding sequence's own, but for that of an iteration under way.
-    fn own_blocks(&self, slot: &Slot) -> u32 {
+    /// Blocks of a decoding sequence's own after so many iterations of what is under way, but for that of the next one.
+    fn own_blocks(&self, slot: &Slot, done: u32) -> u32 {
         if self.engine.table.acceptance().is_some() {
             return slot.blocks;
         }
-        self.blocks_of(self.cached_of(slot)) - slot.shared * self.pool.blocks_per_prefix()
+        self.blocks_of(self.cached_of(slot) + done) - slot.shared * self.pool.blocks_per_prefix()
     }
 }
 

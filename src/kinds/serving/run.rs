@@ -160,6 +160,7 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
         kv_bytes_per_token: dynamics::kv_bytes(&scenario.groups_of(choice)),
         outages: dynamics::outages(scenario, choice),
         lending: kv::terms_of(scenario, choice),
+        ..Fleet::default()
     };
     if let Some(planned) = scaling::asked(scenario, choice) {
         planned::timetable(&planned, &scenario.slo, &scenario.requests, &mut fleet);

@@ -60,8 +60,7 @@ pub fn fleet(deployment: &Deployment, tables: Vec<StepTable>, kv_bytes_per_token
         assignment: assignment(deployment)?,
         links: links.collect::<Result<_, _>>()?,
         kv_bytes_per_token,
-        outages: Vec::new(),
-        lending: None,
+        ..Fleet::default()
     })
 }
 

@@ -19,7 +19,7 @@ use engine::random::{self, Stream};
 
 /// What a replica is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// Not rented.
     Off,
     /// Loading.
@@ -96,7 +96,7 @@ impl Control {
                 epoch: 0,
                 paid: 0,
                 since: is_up.then_some(0),
-                stream: group.and_then(|group| group.failures).map(stream),
+                stream: fleet.failures_of(group_of[index]).map(stream),
             }
         };
         let is_active = fleet.is_dynamic();
@@ -160,6 +160,11 @@ impl Control {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
+    /// What a replica or a station is doing.
+    pub(super) fn state(&self, place: usize) -> State {
+        self.places[place].state
+    }
+
     /// Nothing changes any more.
     pub(super) fn end(&mut self) {
         self.events.clear();
@@ -167,7 +172,7 @@ impl Control {
 
     /// Draws when a replica that is up fails.
     fn await_failure(&mut self, fleet: &Fleet, group_of: &[u32], replica: u32, now: u64) {
-        let Some(failures) = fleet.groups[group_of[replica as usize] as usize].failures else { return };
+        let Some(failures) = fleet.failures_of(group_of[replica as usize]) else { return };
         let place = &mut self.places[replica as usize];
         let (State::Up, Some(stream)) = (place.state, &mut place.stream) else { return };
         let at = now + exponential(stream, failures.mtbf);
@@ -213,6 +218,7 @@ impl Run<'_, '_> {
             }
         }
         self.count_lenders();
+        self.find_ways();
     }
 
     /// Whether a replica takes new requests.
@@ -261,10 +267,9 @@ impl Run<'_, '_> {
                 }
                 Event::Lose { replica, back_after } => self.lose(replica, back_after, now),
                 Event::Fail { replica, epoch } if is_of(replica, epoch) => {
-                    let group = &self.fleet.groups[self.group_of[replica as usize] as usize];
+                    let failures = self.fleet.failures_of(self.group_of[replica as usize]);
                     let stream = self.control.places[replica as usize].stream.as_mut();
-                    let repair =
-                        group.failures.zip(stream).map(|(failures, stream)| exponential(stream, failures.mttr));
+                    let repair = failures.zip(stream).map(|(failures, stream)| exponential(stream, failures.mttr));
                     self.lose(replica, repair, now);
                 }
                 Event::Up { .. } | Event::Notice { .. } | Event::Fail { .. } => {}
@@ -304,7 +309,8 @@ impl Run<'_, '_> {
             return;
         }
         self.control.changes.n_outages += 1;
-        let is_scaled = self.fleet.groups[self.group_of[replica as usize] as usize].scaling.is_some();
+        let group = self.fleet.groups.get(self.group_of[replica as usize] as usize);
+        let is_scaled = group.is_some_and(|group| group.scaling.is_some());
         let state = match (back_after, is_scaled) {
             (Some(_), _) => State::Repair,
             // Another machine can be rented in its place.
@@ -317,16 +323,18 @@ impl Run<'_, '_> {
             self.control.at(now + after, Event::Up { replica, epoch });
         }
         self.find_candidates();
+        if self.stations.is_some() {
+            return self.lose_station(replica, now);
+        }
         let lost = self.lose_memory(replica, now);
         self.ends.set(replica, super::ends::IDLE);
         self.send_back(lost, now);
         self.try_again(now);
     }
 
-    /// Requests of a lost replica go elsewhere.
-    pub(super) fn send_back(&mut self, lost: Lost, now: u64) {
-        self.split.drop_handed(&lost.sending);
-        for request in lost.sending {
+    /// Sequences whose keys and values are lost where they come from are not waited for any more.
+    pub(super) fn give_up_moves(&mut self, requests: &[u32], now: u64) {
+        for &request in requests {
             if let Some(of) = self.split.moves.remove(&request) {
                 self.split.transfers.cancel(request, now);
                 let end = self.replicas[of.to as usize].forget(request, now, &mut self.records);
@@ -334,6 +342,12 @@ impl Run<'_, '_> {
                 self.collect(of.to, now);
             }
         }
+    }
+
+    /// Requests of a lost replica go elsewhere.
+    pub(super) fn send_back(&mut self, lost: Lost, now: u64) {
+        self.split.drop_handed(&lost.sending);
+        self.give_up_moves(&lost.sending, now);
         for moving in lost.unsent {
             let of = self.split.moves.remove(&moving.request).expect("a sequence that was sent here");
             self.split.transfers.cancel(moving.request, now);
@@ -348,6 +362,7 @@ impl Run<'_, '_> {
 
     /// Requests that wait for a replica find one, wait on, or are refused where none may come any more.
     fn try_again(&mut self, now: u64) {
+        self.admit_to_stations(now);
         for waiter in std::mem::take(&mut self.control.backlog) {
             self.dispatch(waiter, now);
         }

@@ -149,6 +149,7 @@ impl Run<'_, '_> {
             return 0;
         }
         let mut of_group = vec![0_u32; self.fleet.groups.len()];
+        let debtor = *self.party_of(replica);
         let mut blocks = 0_u32;
         for other in 0..self.n_replicas() {
             let group = self.group_of[other as usize];
@@ -158,6 +159,7 @@ impl Run<'_, '_> {
             let of_group = &mut of_group[group as usize];
             // One of a group that scales is the replica itself.
             let is_me = u32::from(scaling.is_some() && group == self.group_of[replica as usize]);
+            let counts = counts && self.party_of(other).is_counted_on_by(&debtor);
             if other != replica && counts && *of_group + is_me < least {
                 *of_group += 1;
                 blocks = blocks.saturating_add(self.lent_max(other));
@@ -268,7 +270,11 @@ impl Run<'_, '_> {
         if left == 0 {
             return parts;
         }
+        let debtor = *self.party_of(at);
         for lender in self.lending.ledger.candidates(at) {
+            if !self.party_of(lender).may_lend_to(&debtor) {
+                continue;
+            }
             let lent = self.replicas[lender as usize].pool.lent();
             let may = self.lent_max(lender).saturating_sub(lent);
             let part = left.min(self.lending.ledger.free(lender)).min(may);
@@ -315,7 +321,7 @@ impl Run<'_, '_> {
 
     /// Moves up to so many blocks of the replica's largest sequence to lenders; the last one stays.
     fn send_away(&mut self, at: u32, blocks: u32, now: u64) {
-        let Some((id, most)) = self.replicas[at as usize].largest() else { return };
+        let Some((id, most)) = self.replicas[at as usize].largest(now) else { return };
         let may = blocks.min(most).min(self.lending.links[at as usize]);
         for part in self.borrow(at, may, now) {
             let kept = part.blocks.min(self.lending.links[part.lender as usize]);
@@ -355,13 +361,13 @@ impl Run<'_, '_> {
                 let there = placed.min(left).min(self.lending.links[lender as usize]);
                 let back = there.min(self.free(home, now)).min(self.lending.links[home as usize]);
                 self.shift(home, id, [Some(lender), None], back);
-                left -= back + self.pass_on(home, id, lender, there - back, now);
+                left -= back + self.lend_on(home, id, lender, there - back, now);
             }
         }
     }
 
     /// Other lenders take over blocks of a sequence; how many.
-    fn pass_on(&mut self, home: u32, id: u32, lender: u32, blocks: u32, now: u64) -> u32 {
+    fn lend_on(&mut self, home: u32, id: u32, lender: u32, blocks: u32, now: u64) -> u32 {
         let mut passed = 0;
         for part in self.borrow(home, blocks, now) {
             // Links carry what they can, and the one that asks back takes nothing.
@@ -463,11 +469,12 @@ impl Run<'_, '_> {
             let (debtor, lender) = (index(step.debtor), index(step.lender));
             let block_tokens = u64::from(self.replicas[step.debtor].limits().block_tokens);
             let wanted = u32::try_from(step.tokens.div_ceil(block_tokens)).unwrap_or(u32::MAX);
-            let Some((id, most)) = self.replicas[step.debtor].largest() else { continue };
+            let Some((id, most)) = self.replicas[step.debtor].largest(now) else { continue };
             let links = self.lending.links[step.debtor].min(self.lending.links[step.lender]);
             let blocks = wanted.min(most).min(links);
             let may = self.lent_max(lender).saturating_sub(self.replicas[step.lender].pool.lent());
-            if blocks <= may && self.lend_from(lender, debtor, blocks, now) {
+            let may_lend = self.party_of(lender).may_lend_to(self.party_of(debtor));
+            if may_lend && blocks <= may && self.lend_from(lender, debtor, blocks, now) {
                 self.lending.loaned.borrowed_blocks += u64::from(blocks);
                 self.shift(debtor, id, [None, Some(lender)], blocks);
             } else {
@@ -507,7 +514,14 @@ impl Run<'_, '_> {
     pub(super) fn lose_memory(&mut self, replica: u32, now: u64) -> Lost {
         let mut lost = Lost::default();
         if self.lending.is_active {
-            for home in (0..self.n_replicas()).filter(|home| *home != replica) {
+            let others: Vec<u32> = (0..self.n_replicas()).filter(|home| *home != replica).collect();
+            // What is on its way from there is given up where it goes before anything there is lost.
+            let mut sending = self.replicas[replica as usize].sending(None);
+            for home in &others {
+                sending.extend(self.replicas[*home as usize].sending(Some(replica)));
+            }
+            self.give_up_moves(&sending, now);
+            for home in others {
                 if self.lending.ledger.owed(home, replica) > 0 {
                     lost.add(self.replicas[home as usize].lose_parts_on(replica, now));
                     self.settle(home, now);

@@ -1,6 +1,7 @@
 //! The event loop of serving.
 //!
-//! An event is the end of an iteration, or of a span of iterations, at one replica; between events nothing changes but by an arrival.
+//! An event is the end of an iteration, or of a span of iterations, at one replica, or of a batch at a station; between events nothing
+//! changes but by an arrival.
 //! Where fleets are split or change, other events come beside: prompts that go on to a decode replica, transfers, control. Order: time, then
 //! arrivals, then ends by the replica's index, then other events; so equal inputs give equal outputs on any machine, and a
 //! boundary inside a span sees the same as the end of a single step.
@@ -10,6 +11,7 @@ use super::ends::{Ends, IDLE};
 use super::lending::{self, Lending};
 use super::scaler::Scaler;
 use super::split::Split;
+use super::stations::Stations;
 use super::{Fleet, Served};
 use crate::records::Records;
 use crate::replica::{Engine, Replica, Role};
@@ -42,6 +44,8 @@ pub(super) struct Run<'a, 'r> {
     pub(super) split: Split,
     pub(super) control: Control,
     pub(super) lending: Lending<'r>,
+    /// Replicas of a part of the layers, in place of `replicas`.
+    pub(super) stations: Option<Stations<'r>>,
     /// Next event that is no end; `IDLE` where fleets neither are split nor change.
     side: u64,
 }
@@ -54,7 +58,7 @@ impl<'a, 'r> Run<'a, 'r> {
         fleet: &'r Fleet,
         router: &'r mut dyn Router,
     ) -> Self {
-        assert!(!engines.is_empty(), "a fleet has a replica");
+        assert!(!group_of.is_empty(), "a fleet has a replica");
         let role = |group: u32| fleet.groups.get(group as usize).map_or(Role::Both, |group| group.role);
         let model = |group: u32| fleet.groups.get(group as usize).map_or(0, |group| group.model);
         let new = |(engine, group): (&&'a Engine, &u32)| {
@@ -69,11 +73,12 @@ impl<'a, 'r> Run<'a, 'r> {
             router,
             scaler: None,
             records: Records::new(requests.len()),
-            ends: Ends::new(replicas.len()),
+            ends: Ends::new(group_of.len()),
             n_refused: 0,
             split: Split::new(fleet, &group_of),
             control: Control::new(fleet, &group_of),
             lending: Lending::new(fleet, &group_of),
+            stations: None,
             replicas,
             group_of,
             side: IDLE,
@@ -86,6 +91,13 @@ impl<'a, 'r> Run<'a, 'r> {
     /// The same with a planner of the fleet.
     pub(super) fn planned_by(self, scaler: Option<&'r mut dyn Scaler>) -> Self {
         Self { scaler, ..self }
+    }
+
+    /// The same over stations.
+    pub(super) fn over(self, stations: Stations<'r>) -> Self {
+        let mut run = Self { stations: Some(stations), ..self };
+        run.find_side();
+        run
     }
 
     /// Serves everything.
@@ -108,7 +120,7 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// Handles every event before a tick.
-    fn run_until(&mut self, tick: u64) {
+    pub(super) fn run_until(&mut self, tick: u64) {
         while self.next_event(tick) {}
     }
 
@@ -118,7 +130,10 @@ impl<'a, 'r> Run<'a, 'r> {
         if at.min(self.side) >= tick {
             return false;
         }
-        if at <= self.side {
+        if at <= self.side && self.stations.is_some() {
+            self.batch_ends(replica, at);
+            self.find_side();
+        } else if at <= self.side {
             let next = self.replicas[replica as usize].advance(&mut self.records);
             self.ends.set(replica, next.unwrap_or(IDLE));
             if self.has_sides() {
@@ -130,6 +145,7 @@ impl<'a, 'r> Run<'a, 'r> {
             let now = self.side;
             self.hand_on(now);
             self.transfer(now);
+            self.pass_on(now);
             self.change(now);
             self.lend(now);
             self.find_side();
@@ -142,7 +158,8 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     fn find_side(&mut self) {
-        let next = [self.split.next(), self.control.next(), self.lending.next()];
+        let stations = self.stations.as_ref().and_then(Stations::next);
+        let next = [self.split.next(), self.control.next(), self.lending.next(), stations];
         self.side = next.into_iter().flatten().min().unwrap_or(IDLE);
     }
 

@@ -59,7 +59,9 @@ impl Terms {
         let mut blocks = 0;
         for (index, (party, n)) in self.parties.iter().zip(n_replicas).enumerate() {
             let others = n.saturating_sub(u32::from(index == group));
-            blocks += u64::from(party.lent_max) * u64::from(others);
+            if party.is_counted_on_by(&self.parties[group]) {
+                blocks += u64::from(party.lent_max) * u64::from(others);
+            }
         }
         blocks
     }
@@ -72,6 +74,10 @@ pub struct Party {
     pub lent_max: u32,
     /// Whether a replica borrows.
     pub borrows: bool,
+    /// Whether it hands its sequences on to other replicas. Blocks of such a sequence come free only when another replica has taken it in, so
+    /// nobody who takes it in may wait for those blocks: these replicas borrow among themselves alone, and what they lend to others is
+    /// not counted on.
+    pub hands_on: bool,
     /// Replicas per node; neighbours are asked first.
     pub per_node: u32,
     /// Messages to other replicas.
@@ -80,7 +86,20 @@ pub struct Party {
 
 impl Party {
     /// A group that neither lends nor borrows.
-    pub const APART: Self = Self { lent_max: 0, borrows: false, per_node: 1, exchange: Exchange::FREE };
+    pub const APART: Self =
+        Self { lent_max: 0, borrows: false, hands_on: false, per_node: 1, exchange: Exchange::FREE };
+
+    /// Whether it may lend to another party.
+    #[must_use]
+    pub const fn may_lend_to(&self, debtor: &Self) -> bool {
+        self.hands_on || !debtor.hands_on
+    }
+
+    /// Whether another party may admit requests that need what it lends.
+    #[must_use]
+    pub const fn is_counted_on_by(&self, debtor: &Self) -> bool {
+        self.hands_on == debtor.hands_on
+    }
 }
 
 /// What replicas tell each other over.

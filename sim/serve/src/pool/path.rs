@@ -8,10 +8,18 @@ pub use flow::Flow;
 pub use random::Random;
 pub use swarm::Swarm;
 
+/// Ways that are left where only some hops may be taken.
+fn left(all: &[Vec<usize>], usable: &[bool]) -> Vec<Vec<usize>> {
+    all.iter().map(|ways| ways.iter().copied().filter(|&hop| usable[hop]).collect()).collect()
+}
+
 /// Chooses paths.
 pub trait Paths {
     /// Hops from the coordinator over all layers and back, for a prompt of so many tokens; `None` while there is none.
     fn path(&mut self, prompt: u32) -> Option<Vec<usize>>;
+
+    /// From now on new paths take only some hops: stations come and go.
+    fn limit_to(&mut self, usable: &[bool]);
 
     /// A generated token goes along a path again.
     fn again(&mut self, _path: &[usize]) {}

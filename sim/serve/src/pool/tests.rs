@@ -6,6 +6,8 @@ use proptest::prelude::*;
 use super::path::flow::Expected;
 use super::path::{Flow, Paths, Random, Swarm};
 use super::*;
+use crate::fleet::dynamics::{Failures, Outage};
+use crate::fleet::{Changing, serve_stations};
 
 fn node(first: u32, end: u32, ms_per_prompt_token: f64, decode_ms: f64) -> Node {
     let curve = |points: Vec<(f64, f64)>| Curve::new(points).expect("rising");
@@ -212,8 +214,101 @@ fn who_enters_between_layers_joins_the_batch_there() {
     assert!(outcome.n_ended >= 50 && outcome.hop_tokens[inner] > 0);
 }
 
+/// Loses a station after so many seconds, for so many.
+fn outage(station: usize, at_s: f64, back_after_s: Option<f64>) -> Outage {
+    let back_after = back_after_s.map(Seconds::new);
+    Outage { group: station, replica: 0, at: seconds(at_s), notice: Seconds::ZERO, back_after }
+}
+
+fn changing(outages: Vec<Outage>) -> Changing {
+    Changing { outages, failures: None }
+}
+
+#[test]
+fn a_request_on_a_lost_station_goes_again_by_another() {
+    // Two stations with the one layer, the first with twice the weight. A prompt of 500 tokens: 1,000 bytes and back are 1 ms each, 2 ms of
+    // latency twice, 0.5 ms of copying, 500 ms of work: 506.5 ms. A token: 2 us and 2 ms each way, 1 us of copying, 10 ms of work.
+    let mut pool = pool(vec![node(0, 1, 1.0, 10.0), node(0, 1, 1.0, 10.0)]);
+    pool.hops.iter_mut().filter(|hop| hop.to == Some(0)).for_each(|hop| hop.weight = 2.0);
+    let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
+    let list = requests(&[(500, 4)]);
+    let (prompt_s, token_s) = (0.5065, 0.014_005);
+    let served =
+        |outages| serve_stations(&pool, &mut Flow::new(&pool, expected), &all(&list, Load::Open), &changing(outages));
+    let near = |ns: &[u64], expected: &[f64]| {
+        let found: Vec<f64> = ns.iter().map(|&ns| as_s(ns)).collect();
+        let all = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-7);
+        assert!(all && found.len() == expected.len(), "{found:?}, expected {expected:?}");
+    };
+    // Lost while it reads the prompt: it begins again on the other one.
+    let outcome = served(vec![outage(0, 0.2, None)]);
+    near(&outcome.prompt_ns, &[0.2 + prompt_s]);
+    near(&outcome.decode_ns, &[token_s; 3]);
+    assert_eq!((outcome.n_outages, outcome.n_retried, outcome.recomputed_tokens, outcome.n_ended), (1, 1, 500, 1));
+    assert_eq!(outcome.kv_peak, [0, 503]);
+    // Lost 5 ms after the second token, with the third under way: 502 tokens are computed again and give the third, and 503 would not be.
+    let at = prompt_s + token_s + 0.005;
+    let outcome = served(vec![outage(0, at, None)]);
+    near(&outcome.prompt_ns, &[prompt_s]);
+    // 502 tokens: 4 us more on each hop, 2 us of copying, 2 ms of work.
+    let again_s = prompt_s + 2.0 * 4e-6 + 2e-6 + 0.002;
+    near(&outcome.decode_ns, &[token_s, 0.005 + again_s, token_s]);
+    assert_eq!((outcome.prompt_tokens, outcome.decode_tokens, outcome.recomputed_tokens), (500, 3, 502));
+    // Both are lost; the second comes back a second later.
+    let outcome = served(vec![outage(0, 0.2, None), outage(1, 0.3, Some(1.0))]);
+    near(&outcome.prompt_ns, &[1.3 + prompt_s]);
+    // No one comes back.
+    let outcome = served(vec![outage(0, 0.2, None), outage(1, 0.3, None)]);
+    assert_eq!((outcome.n_ended, outcome.n_waiting, outcome.n_retried), (0, 1, 2));
+}
+
+#[test]
+fn nobody_enters_a_station_from_which_nothing_leads_on() {
+    // 0 leads to 2 alone, 1 to 2 and 3. While 2 is gone, 0 is of no use and everyone takes 1 and 3.
+    let mut pool = pool(vec![node(0, 1, 0.1, 1.0), node(0, 1, 0.1, 1.0), node(1, 2, 0.1, 1.0), node(1, 2, 0.1, 1.0)]);
+    pool.hops.retain(|hop| (hop.from, hop.to) != (Some(0), Some(3)));
+    let list = requests(&[(100, 10); 40]);
+    let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
+    let ways: [Box<dyn Paths>; 3] =
+        [Box::new(Random::new(&pool, 1)), Box::new(Swarm::new(&pool)), Box::new(Flow::new(&pool, expected))];
+    for mut paths in ways {
+        let lost = changing(vec![outage(2, 0.0, None)]);
+        let outcome = serve_stations(&pool, paths.as_mut(), &all(&list, Load::Open), &lost);
+        let into = |to| {
+            pool.hops.iter().zip(&outcome.hop_tokens).filter(|(hop, _)| hop.to == Some(to)).map(|(_, n)| n).sum::<u64>()
+        };
+        assert_eq!((outcome.n_ended, into(2)), (40, 0));
+        assert!(into(0) <= 100 && into(3) >= 40 * 109, "{:?}", outcome.hop_tokens);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn every_token_comes_once_though_stations_fail(
+        shapes in prop::collection::vec((1_u32..600, 1_u32..40), 1..30),
+        mtbf_s in 2.0_f64..20.0,
+        seed in 0_u64..1000,
+    ) {
+        let nodes = [(0, 2), (0, 2), (2, 3), (2, 3), (0, 3)].map(|(first, end)| node(first, end, 0.5, 5.0));
+        let pool = pool(nodes.into());
+        let list = requests(&shapes);
+        let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
+        let failures = Failures { mtbf: Seconds::new(mtbf_s), mttr: Seconds::new(1.0), seed };
+        let changing = Changing { outages: Vec::new(), failures: Some(failures) };
+        let mut ways: [Box<dyn Paths>; 3] =
+            [Box::new(Random::new(&pool, seed)), Box::new(Swarm::new(&pool)), Box::new(Flow::new(&pool, expected))];
+        for paths in &mut ways {
+            let asked = Run { until: seconds(600.0), ..all(&list, Load::Open) };
+            let outcome = serve_stations(&pool, paths.as_mut(), &asked, &changing);
+            let total: u64 = shapes.iter().map(|(prompt, output)| u64::from(prompt + output - 1)).sum();
+            prop_assert_eq!((outcome.n_ended, outcome.n_waiting), (shapes.len() as u64, 0));
+            prop_assert_eq!(outcome.prompt_tokens + outcome.decode_tokens, total);
+            prop_assert_eq!(outcome.prompt_ns.len(), shapes.len());
+            prop_assert!(outcome.n_outages > 0);
+        }
+    }
 
     #[test]
     fn tokens_are_conserved_and_nothing_is_faster_than_alone(

@@ -4,12 +4,38 @@
 //! speed that the cost model knows (`CostModel::least`), and the last token still passes the stages behind the first. Queues, calls of kernels,
 //! hosts and decoding sequences only add. It holds for prompts of which nothing is cached. Units: seconds.
 
+use std::collections::BTreeMap;
+
 use engine::CostModel;
 use engine::layer;
 use engine::task::{Document, Op, Pass};
 use hw::Seconds;
 
+use crate::request::{Request, Requests};
 use crate::step_cost::{ReplicaConfig, StepTable, span_of};
+
+/// Replicas that may compute a prompt.
+pub struct Asked<'a> {
+    /// What each runs.
+    pub config: ReplicaConfig<'a>,
+    /// Costs of operations.
+    pub cost: Box<dyn CostModel>,
+    /// Times of its iterations.
+    pub table: &'a StepTable,
+}
+
+/// Least mean time to the first token of requests, each on whichever replicas are fastest.
+#[must_use]
+pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
+    let mut known: BTreeMap<u32, f64> = BTreeMap::new();
+    let least = |prompt| {
+        let of_group = |group: &Asked<'_>| ttft(&group.config, group.cost.as_ref(), group.table, prompt).get();
+        groups.iter().map(of_group).fold(f64::INFINITY, f64::min)
+    };
+    let of_request = |request: &Request| *known.entry(request.prompt).or_insert_with(|| least(request.prompt));
+    let sum: f64 = requests.list.iter().map(of_request).sum();
+    Seconds::new(sum / hw::Tokens(requests.len() as u64).as_f64())
+}
 
 /// Least time to the first token of a prompt.
 #[must_use]

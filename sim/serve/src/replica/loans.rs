@@ -57,12 +57,14 @@ pub struct Head {
     pub request: u32,
     /// Blocks that it gets for itself.
     pub blocks: u32,
-    /// Blocks of cached prefixes that it holds as the first.
+    /// Blocks that it takes besides: of cached prefixes that nobody holds yet, and of its first token.
     pub held: u32,
     /// Blocks that stay free beside it.
     pub spare: u32,
     /// Whether the replica does not hold it alone.
     pub is_long: bool,
+    /// Whether it comes back from the host, all of it to here.
+    is_swapped: bool,
 }
 
 /// Loans of a replica.
@@ -204,6 +206,7 @@ impl Replica<'_> {
     /// Whether somebody who waits may have blocks elsewhere.
     pub(crate) fn borrows_for(&self, head: &Head) -> bool {
         match self.loans.as_ref().map_or(Borrow::Never, |loans| loans.borrow) {
+            _ if head.is_swapped => false,
             Borrow::Never => false,
             Borrow::WhenShort => true,
             Borrow::WhenLong => head.is_long,
@@ -265,7 +268,10 @@ impl Replica<'_> {
             if slot.phase == Phase::Swapped {
                 let blocks = self.blocks_of(slot.target - 1);
                 let spare = spare + u32::from(!is_idle);
-                return Some((Head { request: slot.request, blocks, held: 0, spare, is_long: false }, 0));
+                return Some((
+                    Head { request: slot.request, blocks, held: 0, spare, is_long: false, is_swapped: true },
+                    0,
+                ));
             }
         }
         let claim = self.claim(waiting, budget, batcher.reserve());
@@ -274,8 +280,8 @@ impl Replica<'_> {
         }
         let spare = if claim.is_whole { spare } else { 0 };
         let (request, blocks, is_long) = (claim.request, claim.blocks, self.is_long(claim.target));
-        let held = self.pool.unheld(claim.held);
-        Some((Head { request, blocks, held, spare, is_long }, claim.tokens))
+        let held = self.pool.unheld(claim.held) + claim.next;
+        Some((Head { request, blocks, held, spare, is_long, is_swapped: false }, claim.tokens))
     }
 
     /// Sequences that wait for blocks before they come from elsewhere.
@@ -285,13 +291,13 @@ impl Replica<'_> {
             let blocks = self.blocks_of(moving.tokens);
             let spare = if self.holds_nobody() && heads.is_empty() { 0 } else { self.limits().watermark_blocks };
             let is_long = self.is_long(moving.tokens);
-            heads.push(Head { request: moving.request, blocks, held: 0, spare, is_long });
+            heads.push(Head { request: moving.request, blocks, held: 0, spare, is_long, is_swapped: false });
         }
         heads
     }
 
     /// Blocks that decoding sequences take in their next iteration.
-    fn decode_growth(&self) -> u32 {
+    pub(super) fn decode_growth(&self) -> u32 {
         if self.engine.table.acceptance().is_some() {
             self.verify_growth()
         } else {
@@ -387,6 +393,14 @@ impl Replica<'_> {
         self.pool.available() - taken
     }
 
+    /// Iterations of what is under way that have given every decoding sequence its token.
+    fn decodes_done(&self, now: u64) -> u32 {
+        match &self.going {
+            Some(going) if self.composed.decodes => small(going.steps_done(now)),
+            _ => 0,
+        }
+    }
+
     /// Lends blocks; what is under way ends at its next boundary. Returns its end, if that has moved.
     pub(crate) fn lend(&mut self, blocks: u32, now: u64, records: &mut Records) -> Option<u64> {
         assert!(blocks <= self.free_blocks(now), "a lender gives what is free");
@@ -394,11 +408,11 @@ impl Replica<'_> {
         if self.going.is_some() { self.interrupt(now, records) } else { None }
     }
 
-    /// Blocks of a running sequence at home; none of one that does not run.
-    fn home_blocks(&self, id: u32) -> u32 {
+    /// Blocks of a running sequence at home after so many iterations of what is under way; none of one that does not run.
+    fn home_blocks(&self, id: u32, done: u32) -> u32 {
         let slot = &self.slots[id as usize];
         let own = match slot.phase {
-            Phase::Decode | Phase::Spent => self.own_blocks(slot),
+            Phase::Decode | Phase::Spent => self.own_blocks(slot, done),
             Phase::Prefill => slot.blocks,
             Phase::Free | Phase::Waiting | Phase::Swapped | Phase::Moving => return 0,
         };
@@ -406,9 +420,9 @@ impl Replica<'_> {
     }
 
     /// The running sequence with the most blocks at home, and how many of them may leave.
-    pub(crate) fn largest(&self) -> Option<(u32, u32)> {
-        let ids = 0..small(self.slots.len() as u64);
-        let largest = ids.map(|id| (id, self.home_blocks(id))).max_by_key(|(_, blocks)| *blocks)?;
+    pub(crate) fn largest(&self, now: u64) -> Option<(u32, u32)> {
+        let (ids, done) = (0..small(self.slots.len() as u64), self.decodes_done(now));
+        let largest = ids.map(|id| (id, self.home_blocks(id, done))).max_by_key(|(_, blocks)| *blocks)?;
         Some((largest.0, largest.1.saturating_sub(1)))
     }
 
@@ -559,10 +573,11 @@ impl Replica<'_> {
             remote_tokens: vec![0; n_replicas],
             ..Load::default()
         };
+        let done = self.decodes_done(now);
         for id in 0..small(self.slots.len() as u64) {
-            load.own_tokens += self.tokens_of(self.home_blocks(id));
+            load.own_tokens += self.tokens_of(self.home_blocks(id, done));
         }
-        load.movable_tokens = self.largest().map_or(0, |(_, blocks)| self.tokens_of(blocks));
+        load.movable_tokens = self.largest(now).map_or(0, |(_, blocks)| self.tokens_of(blocks));
         for parts in self.loans.iter().flat_map(|loans| loans.away.values()) {
             load.n_remote += 1;
             for part in parts {

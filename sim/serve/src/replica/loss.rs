@@ -100,6 +100,14 @@ impl Replica<'_> {
         }
     }
 
+    /// Requests that are being sent from here, all of them or those with blocks on a lender.
+    pub(crate) fn sending(&self, lender: Option<u32>) -> Vec<u32> {
+        let sending = &self.handover.sending;
+        let Some(lender) = lender else { return sending.keys().copied().collect() };
+        let ids = self.loans.as_ref().map_or_else(Vec::new, |loans| loans.slots_on(lender));
+        sending.iter().filter(|(_, id)| ids.contains(id)).map(|(request, _)| *request).collect()
+    }
+
     /// Loses the sequences that have blocks on a replica that is lost.
     pub(crate) fn lose_parts_on(&mut self, lender: u32, now: u64) -> Lost {
         let mut lost = Lost::default();

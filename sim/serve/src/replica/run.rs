@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 
+use super::loans::Elsewhere;
 use super::{Composed, Phase, Replica, Role, Spans, Waiting};
 use crate::records::Records;
 use crate::step_cost::{Chunk, StepLoad};
@@ -208,7 +209,9 @@ impl Replica<'_> {
         let table = &self.engine.table;
         let n_decode = if composed.decodes { self.n_decode } else { 0 };
         if composed.chunks.is_empty() {
-            let is_settled = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
+            let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
+            // What others are owed is computed once.
+            let is_settled = is_same && elsewhere == Elsewhere::default();
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);
             let (rate, least) = (law.rate, law.least);

@@ -2,6 +2,7 @@
 //! is served, and the best one within `within` by a metric is the choice.
 
 use planner::deploy::tune::Seeks;
+use reports::expect::Expectation;
 use serve::router::RouterKind;
 use toml_span::value::ValueInner;
 
@@ -10,7 +11,7 @@ use super::engine::EngineSection;
 use super::kv::KvTerms;
 use super::policies;
 use crate::diagnostic::Code;
-use crate::scenario::expect::{self, Expectation};
+use crate::scenario::expect;
 use crate::scenario::reader::{Listed, Section, unknown};
 
 /// Keys of a variant that may have a list of values.

@@ -3,6 +3,7 @@
 use hw::Seconds;
 use serve::decode_attention::kv_bytes_per_token;
 use serve::kv::lending::{Borrow, Exchange, Party, Terms};
+use serve::replica::Role;
 
 use super::dynamics::KV_ELEMENT_BYTES;
 use super::{Serving, ServingChoice, ServingGroup};
@@ -89,6 +90,7 @@ fn party(serving: &Serving, choice: &ServingChoice, group: &ServingGroup, is_alo
     Party {
         lent_max: if group.lends { lent_max } else { 0 },
         borrows: group.borrows,
+        hands_on: group.role == Role::Prefill,
         per_node,
         exchange: Exchange::of_model(&serving.model, latency, bandwidth * f64::from(n_gpus)),
     }

@@ -7,16 +7,16 @@ use engine::cost::Source;
 use engine::play::Case;
 use planner::deploy::tune::{self, Found};
 use rayon::prelude::*;
+use reports::expect;
 use reports::{PlannerFacts, PolicyResult};
 use serve::fleet::{Fleet, Group};
 use serve::prefill::chunks::Sizes;
-use serve::prefill::least;
+use serve::prefill::least::{self, Asked};
 use serve::request::Requests;
 
 use super::{Figures, figures, policy};
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
-use crate::scenario::expect;
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
@@ -69,20 +69,14 @@ fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64
 
 fn least_ttft(scenario: &Serving, way: &ServingChoice) -> f64 {
     let (fleet, _) = super::fleet(scenario, way, Case::Expected);
-    let requests = scenario.requests_of(way);
-    let groups: Vec<_> = scenario.groups_of(way).into_iter().zip(&fleet.groups).collect();
-    let least = |group: &(&ServingGroup, &Group), prompt: u32| {
-        let cost = cost_model(&group.0.cluster, group.0.profile.as_ref(), scenario.sustained_flops_ratio);
-        least::ttft(&scenario.deployment_of(way, group.0), cost.as_ref(), &group.1.engine.table, prompt).get()
-    };
-    let mut known: BTreeMap<u32, f64> = BTreeMap::new();
-    let mut of_request = |prompt: u32| {
-        *known
-            .entry(prompt)
-            .or_insert_with(|| groups.iter().map(|group| least(group, prompt)).fold(f64::INFINITY, f64::min))
-    };
-    let sum: f64 = requests.list.iter().map(|request| of_request(request.prompt)).sum();
-    sum / hw::Tokens(requests.len() as u64).as_f64()
+    let groups = scenario.groups_of(way).into_iter().zip(&fleet.groups);
+    let asked: Vec<_> = groups.map(|(group, served)| asked(scenario, way, group, served)).collect();
+    least::mean_ttft(&asked, &scenario.requests_of(way)).get()
+}
+
+fn asked<'s>(scenario: &'s Serving, way: &'s ServingChoice, group: &'s ServingGroup, served: &'s Group) -> Asked<'s> {
+    let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+    Asked { config: scenario.deployment_of(way, group), cost, table: &served.engine.table }
 }
 
 fn candidate(way: &ServingChoice) -> &Candidate {

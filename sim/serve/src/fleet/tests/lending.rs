@@ -31,7 +31,7 @@ pub(super) fn lender(batcher: &str, kv_blocks: u32, spans: Spans) -> Engine {
 }
 
 pub(super) fn terms(borrow: Borrow, plans_moves: bool, lent_max: u32, n_groups: usize) -> Terms {
-    let party = Party { lent_max, borrows: true, per_node: 2, exchange: exchange() };
+    let party = Party { lent_max, borrows: true, hands_on: false, per_node: 2, exchange: exchange() };
     let (heartbeat, block_bytes) = (Seconds::new(0.1), 16 * 524_288);
     Terms { borrow, plans_moves, heartbeat, block_bytes, parties: vec![party; n_groups] }
 }
@@ -186,7 +186,11 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
         fleet.groups.iter_mut().for_each(|group| group.scaling = Some(scaling.clone()));
     }
     let lent_max = [40, 25, 40][pick(3)];
-    fleet.lending = Some(terms(borrow, plans_moves, lent_max, fleet.groups.len()));
+    let mut terms = terms(borrow, plans_moves, lent_max, fleet.groups.len());
+    for (party, group) in terms.parties.iter_mut().zip(&fleet.groups) {
+        party.hands_on = group.role == Role::Prefill;
+    }
+    fleet.lending = Some(terms);
     fleet
 }
 
@@ -210,13 +214,17 @@ fn mixed_requests(seed: u64) -> Requests {
 fn closed_spans_and_single_steps_agree_while_memory_is_lent_beside_every_other_option() {
     let (mut borrowed, mut moved, mut cancelled, mut preempted, mut refused, mut retried) = (0, 0, 0, 0, 0, 0);
     for seed in 0..168 {
-        eprintln!("seed {seed}");
         let requests = mixed_requests(seed);
         let serve = |spans| mixed(seed, spans).serve(&requests, by("least-memory").as_mut());
         let (closed, mut single) = (serve(Spans::Closed), serve(Spans::Stepwise));
         for (of, other) in single.counts.iter_mut().zip(&closed.counts) {
             of.n_spans = other.n_spans;
         }
+        assert_eq!(single.loaned, closed.loaned, "seed {seed}");
+        for (index, (of, other)) in single.records.list.iter().zip(&closed.records.list).enumerate() {
+            assert_eq!(of, other, "seed {seed}, request {index}: single steps, closed spans");
+        }
+        assert_eq!(single.counts, closed.counts, "seed {seed}");
         assert!(single == closed, "seed {seed}");
         // Whoever fits is served once, whatever happens to replicas.
         assert_eq!(n_finished(&closed) as u64 + closed.n_refused, requests.len() as u64, "seed {seed}");
@@ -293,21 +301,23 @@ fn groups_that_stay_apart_neither_lend_nor_borrow() {
 }
 
 #[test]
-fn a_decode_replica_takes_what_a_prefill_replica_lends() {
-    // A prompt of 25 blocks: the prefill replica of 40 computes it, the decode replica of 20 holds it with blocks that the other lends.
-    let mut engines = [lender("vllm-v1", 40, Spans::Closed), lender("vllm-v1", 20, Spans::Closed)];
-    engines[1].limits.kv_blocks = 20;
-    let group = |index: usize, role| Group { role, ..Group::new(format!("{index}"), engines[index].clone(), 1) };
+fn decode_replicas_hold_together_what_none_of_them_holds_and_prefill_replicas_wait_for_none_of_them() {
+    // A prompt of 25 blocks on a prefill replica of 40 and two decode replicas of 20.
+    let group =
+        |name: &str, blocks, n, role| Group { role, ..Group::new(name, lender("vllm-v1", blocks, Spans::Closed), n) };
     let requests = Requests::of(vec![Request::new(Time::ZERO, 390, 20)]);
-    let serve = |lending| {
-        let groups = vec![group(0, Role::Prefill), group(1, Role::Decode)];
-        Fleet { groups, lending, kv_bytes_per_token: 5e5, ..Fleet::default() }
-            .serve(&requests, by("round-robin").as_mut())
+    let serve = |prefill_blocks: u32, lending: Option<Terms>| {
+        let groups = vec![group("prefill", prefill_blocks, 1, Role::Prefill), group("decode", 20, 2, Role::Decode)];
+        let fleet = Fleet { groups, lending, kv_bytes_per_token: 5e5, ..Fleet::default() };
+        (fleet.context_max_tokens(), fleet.serve(&requests, by("round-robin").as_mut()))
     };
-    assert_eq!(serve(None).n_refused, 1);
     let mut terms = terms(Borrow::WhenShort, false, 40, 2);
-    (terms.parties[0].borrows, terms.parties[1].lent_max) = (false, 0);
-    let served = serve(Some(terms));
-    assert_eq!((n_finished(&served), served.moved.n), (1, 1));
-    assert!(served.loaned.borrowed_blocks >= 6, "25 to 26 blocks, 20 of them at home");
+    (terms.parties[0].hands_on, terms.parties[1].lent_max) = (true, 20);
+    let (context, alone) = serve(40, None);
+    assert_eq!((context, alone.n_refused), (320, 1));
+    let (context, together) = serve(40, Some(terms.clone()));
+    assert_eq!((context, n_finished(&together), together.moved.n), (640, 1, 1));
+    assert!(together.loaned.borrowed_blocks >= 5, "25 to 26 blocks, 20 of them at home");
+    // A prefill replica that had blocks on a decode replica could wait for itself.
+    assert_eq!(serve(20, Some(terms)).1.n_refused, 1);
 }

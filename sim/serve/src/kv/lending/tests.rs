@@ -151,6 +151,11 @@ fn what_others_lend_is_theirs_and_not_ones_own() {
     assert_eq!(terms(Borrow::WhenShort).lendable(0, &[4, 2]), 360);
     assert_eq!(terms(Borrow::WhenLong).lendable(1, &[4, 2]), 0);
     assert_eq!(terms(Borrow::Never).lendable(0, &[4, 2]), 0);
+    // What the two lend is not counted on where they hand their sequences on to the four.
+    let mut split = terms(Borrow::WhenShort);
+    split.parties[1].hands_on = true;
+    assert_eq!(split.lendable(0, &[4, 2]), 300);
+    assert!(split.parties[1].may_lend_to(&split.parties[0]) && !split.parties[0].may_lend_to(&split.parties[1]));
 }
 
 #[test]

@@ -36,13 +36,7 @@ impl<'p> Flow<'p> {
     /// Over a pool whose hops have the planned flow as weights.
     #[must_use]
     pub fn new(pool: &'p Pool, expected: Expected) -> Self {
-        let enough = |from: Option<usize>| {
-            let ways = pool.ways(from);
-            let sum: f64 = ways.iter().map(|&hop| pool.hops[hop].weight).sum();
-            let carries = |hop: &usize| pool.hops[*hop].weight > 0.0 && pool.hops[*hop].weight >= LEAST_SHARE * sum;
-            ways.into_iter().filter(carries).collect()
-        };
-        let ways = (0..pool.nodes.len()).map(Some).chain([None]).map(enough).collect();
+        let ways = carrying(pool, |_| true);
         Self { pool, expected, ways, load: vec![0.0; pool.hops.len()], cached: vec![0.0; pool.nodes.len()] }
     }
 
@@ -70,7 +64,22 @@ impl<'p> Flow<'p> {
     }
 }
 
+/// Ways out of every node, the coordinator's last, that carry enough of what flows over those that may be taken.
+fn carrying(pool: &Pool, may: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+    let enough = |from: Option<usize>| {
+        let ways: Vec<usize> = pool.ways(from).into_iter().filter(|&hop| may(hop)).collect();
+        let sum: f64 = ways.iter().map(|&hop| pool.hops[hop].weight).sum();
+        let carries = |hop: &usize| pool.hops[*hop].weight > 0.0 && pool.hops[*hop].weight >= LEAST_SHARE * sum;
+        ways.into_iter().filter(carries).collect()
+    };
+    (0..pool.nodes.len()).map(Some).chain([None]).map(enough).collect()
+}
+
 impl Paths for Flow<'_> {
+    fn limit_to(&mut self, usable: &[bool]) {
+        self.ways = carrying(self.pool, |hop| usable[hop]);
+    }
+
     fn path(&mut self, prompt: u32) -> Option<Vec<usize>> {
         let mut path: Vec<usize> = Vec::new();
         let mut at = self.ways.len() - 1;

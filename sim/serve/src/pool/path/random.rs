@@ -6,6 +6,8 @@ use engine::random::{self, Stream};
 
 /// Every way out of a node is as likely as the others.
 pub struct Random {
+    /// Ways out of every node, the coordinator's last, and those that may be taken now.
+    all: Vec<Vec<usize>>,
     ways: Vec<Vec<usize>>,
     to: Vec<Option<usize>>,
     stream: Stream,
@@ -15,13 +17,17 @@ impl Random {
     /// Over a pool, with a seed.
     #[must_use]
     pub fn new(pool: &Pool, seed: u64) -> Self {
-        let ways = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
+        let all: Vec<Vec<usize>> = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
         let to = pool.hops.iter().map(|hop| hop.to).collect();
-        Self { ways, to, stream: random::stream(seed, "paths through a pool") }
+        Self { ways: all.clone(), all, to, stream: random::stream(seed, "paths through a pool") }
     }
 }
 
 impl Paths for Random {
+    fn limit_to(&mut self, usable: &[bool]) {
+        self.ways = super::left(&self.all, usable);
+    }
+
     fn path(&mut self, _prompt: u32) -> Option<Vec<usize>> {
         let mut path = Vec::new();
         let mut at = self.ways.len() - 1;

@@ -13,6 +13,8 @@ const START_S: f64 = 0.05;
 
 /// Ways with their averages.
 pub struct Swarm {
+    /// Ways out of every node, the coordinator's last, and those that may be taken now.
+    all: Vec<Vec<usize>>,
     ways: Vec<Vec<usize>>,
     to: Vec<Option<usize>>,
     mean_s: Vec<f64>,
@@ -23,13 +25,17 @@ impl Swarm {
     /// Over a pool.
     #[must_use]
     pub fn new(pool: &Pool) -> Self {
-        let ways = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
+        let all: Vec<Vec<usize>> = (0..pool.nodes.len()).map(Some).chain([None]).map(|from| pool.ways(from)).collect();
         let to: Vec<Option<usize>> = pool.hops.iter().map(|hop| hop.to).collect();
-        Self { ways, mean_s: vec![START_S; to.len()], priority: vec![START_S; to.len()], to }
+        Self { ways: all.clone(), all, mean_s: vec![START_S; to.len()], priority: vec![START_S; to.len()], to }
     }
 }
 
 impl Paths for Swarm {
+    fn limit_to(&mut self, usable: &[bool]) {
+        self.ways = super::left(&self.all, usable);
+    }
+
     fn path(&mut self, _prompt: u32) -> Option<Vec<usize>> {
         let mut path = Vec::new();
         let mut at = self.ways.len() - 1;
