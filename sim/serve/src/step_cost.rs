@@ -336,6 +336,14 @@ impl StepTable {
         Some(chunking.of_prompt(prompt, |past, new| self.chunk_ticks(past, new)))
     }
 
+    /// Ticks that so many tokens of prompts take at least through all stages but for attention, in batches of any size.
+    #[must_use]
+    pub fn least_tokens(&self, tokens: u32) -> u64 {
+        let sized = self.tokens.iter().enumerate().skip(1);
+        let ticks = |(size, ticks): (usize, &u64)| ticks.saturating_mul(u64::from(tokens)) / size as u64;
+        sized.map(ticks).min().unwrap_or(0)
+    }
+
     /// Ticks of a chunk by itself through all stages.
     fn chunk_ticks(&self, past: u32, new: u32) -> u64 {
         self.tokens_at(u64::from(new)) + self.prefill.ticks(Chunk { past, new })

@@ -2,6 +2,7 @@
 
 mod changes;
 mod lending;
+mod models;
 mod planned;
 mod split;
 

@@ -3,6 +3,7 @@
 //! The brute-force engine keeps every sequence by itself, counts blocks by dividing, and moves one iteration at a time. It shares
 //! with the engine only the table of iteration times.
 
+mod chunks;
 mod flow;
 mod host;
 mod lanes;

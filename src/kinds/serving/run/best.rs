@@ -7,14 +7,16 @@ use engine::cost::Source;
 use engine::play::Case;
 use planner::deploy::tune::{self, Found};
 use rayon::prelude::*;
+use reports::expect;
 use reports::{PlannerFacts, PolicyResult};
-use serve::fleet::Fleet;
+use serve::fleet::{Fleet, Group};
 use serve::prefill::chunks::Sizes;
+use serve::prefill::least::{self, Asked};
 use serve::request::Requests;
 
 use super::{Figures, figures, policy};
-use crate::kinds::serving::read::{Best, Candidate, Serving, ServingChoice};
-use reports::expect;
+use crate::costs::cost_model;
+use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
@@ -41,8 +43,40 @@ pub fn row(scenario: &Serving, best: &Best) -> (PolicyResult, Source) {
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
-    row.planner = Some(facts(best, found, &tried, row.planner.take()));
+    let mut facts = facts(best, found, &tried, row.planner.take());
+    if let Some((bound, objective)) = bound(scenario, best, &ways).zip(facts.objective) {
+        facts
+            .notes
+            .push("the bound is what no cut of the prompts beats, on an engine that has nothing else to do".to_owned());
+        facts.bound = Some(bound);
+        facts.gap_ratio = Some((objective - bound) / objective);
+        facts.status = "feasible".to_owned();
+    }
+    row.planner = Some(facts);
     (row, source)
+}
+
+/// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way.
+fn bound(scenario: &Serving, best: &Best, ways: &[&ServingChoice]) -> Option<f64> {
+    let is_plain = scenario.requests.prefix_tokens == 0 && matches!(scenario.law, CostLaw::Operations);
+    if best.aim.metric != "ttft_s.mean" || !is_plain {
+        return None;
+    }
+    let served = ways.par_iter().filter(|way| candidate(way).refused.is_none());
+    let of_ways: Vec<f64> = served.map(|way| least_ttft(scenario, way)).collect();
+    of_ways.into_iter().min_by(f64::total_cmp)
+}
+
+fn least_ttft(scenario: &Serving, way: &ServingChoice) -> f64 {
+    let (fleet, _) = super::fleet(scenario, way, Case::Expected);
+    let groups = scenario.groups_of(way).into_iter().zip(&fleet.groups);
+    let asked: Vec<_> = groups.map(|(group, served)| asked(scenario, way, group, served)).collect();
+    least::mean_ttft(&asked, &scenario.requests_of(way)).get()
+}
+
+fn asked<'s>(scenario: &'s Serving, way: &'s ServingChoice, group: &'s ServingGroup, served: &'s Group) -> Asked<'s> {
+    let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+    Asked { config: scenario.deployment_of(way, group), cost, table: &served.engine.table }
 }
 
 fn candidate(way: &ServingChoice) -> &Candidate {

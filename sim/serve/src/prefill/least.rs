@@ -1,0 +1,91 @@
+//! The least time to a first token: what no cut of a prompt can beat on a replica.
+//!
+//! Every stage computes every token at the rate of the best batch size, attends to no fewer keys than the engine's kernel selects at the best
+//! speed that the cost model knows (`CostModel::least`), and the last token still passes the stages behind the first. Queues, calls of kernels,
+//! hosts and decoding sequences only add. It holds for prompts of which nothing is cached. Units: seconds.
+
+use std::collections::BTreeMap;
+
+use engine::CostModel;
+use engine::layer;
+use engine::task::{Document, Op, Pass};
+use hw::Seconds;
+
+use crate::request::{Request, Requests};
+use crate::step_cost::{ReplicaConfig, StepTable, span_of};
+
+/// Replicas that may compute a prompt.
+pub struct Asked<'a> {
+    /// What each runs.
+    pub config: ReplicaConfig<'a>,
+    /// Costs of operations.
+    pub cost: Box<dyn CostModel>,
+    /// Times of its iterations.
+    pub table: &'a StepTable,
+}
+
+/// Least mean time to the first token of requests, each on whichever replicas are fastest.
+#[must_use]
+pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
+    let mut known: BTreeMap<u32, f64> = BTreeMap::new();
+    let least = |prompt| {
+        let of_group = |group: &Asked<'_>| ttft(&group.config, group.cost.as_ref(), group.table, prompt).get();
+        groups.iter().map(of_group).fold(f64::INFINITY, f64::min)
+    };
+    let of_request = |request: &Request| *known.entry(request.prompt).or_insert_with(|| least(request.prompt));
+    let sum: f64 = requests.list.iter().map(of_request).sum();
+    Seconds::new(sum / hw::Tokens(requests.len() as u64).as_f64())
+}
+
+/// Least time to the first token of a prompt.
+#[must_use]
+pub fn ttft(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: &StepTable, prompt: u32) -> Seconds {
+    let kernels = config.kernels(cost);
+    let ops = layer::attention(&config.shard(), &[Document::causal(prompt.into())], 1, Pass::Forward);
+    let of_layer = |(op, n): &(Op, u32)| kernels.least(op) * f64::from(*n);
+    let attention: Seconds = ops.iter().map(of_layer).sum();
+    let tokens = span_of(table.least_tokens(prompt)).to_seconds();
+    let whole = tokens + attention * hw::Tokens(config.model.n_layers).as_f64();
+    let stages = f64::from(config.pipeline_degree);
+    let behind = span_of(table.least_tokens(1)).to_seconds() * (stages - 1.0);
+    (whole + behind) * (1.0 / stages)
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::cost::roofline::Roofline;
+    use engine::cost::sparse_attention::{self, SparseAttention};
+    use engine::play::Case;
+
+    use super::*;
+    use crate::step_cost::{Chunk, PromptKernel, StepLoad};
+
+    #[test]
+    fn no_cut_is_faster() {
+        let model = engine::model::embedded("qwen2.5-14b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h20").expect("listed"), 1, 8);
+        let positions = sparse_attention::budget(&model.name).expect("shipped").positions(8);
+        let sparse = SparseAttention { kernel: &sparse_attention::KERNELS[0], positions, threshold: 32_768 };
+        let cost = Roofline::new(&cluster);
+        for sparse in [None, Some(sparse)] {
+            let prompt_attention = PromptKernel { flops_ratio: Some(0.597), sparse };
+            let config = ReplicaConfig { prompt_attention, ..ReplicaConfig::new(&model, &cluster, 8) };
+            let prompt = 262_144;
+            for size in [2048, 16_384, 65_536, 262_144] {
+                let table = StepTable::new(&config, (size, 1), &cost, Case::Expected);
+                let time = |past| {
+                    let load = StepLoad { n_chunk_tokens: size, n_chunks: 1, ..StepLoad::default() };
+                    table.step(&load, std::iter::once(Chunk { past, new: size }))
+                };
+                let whole = span_of((0..prompt / size).map(|index| time(index * size)).sum()).to_seconds();
+                let least = ttft(&config, &cost, &table, prompt);
+                // Whole nanoseconds on the one side.
+                assert!(least.get() <= whole.get() + 1e-9, "{size}: {whole:?} below {least:?}");
+                assert!(
+                    sparse.is_some() || size < 65_536 || whole.get() < 1.05 * least.get(),
+                    "close where chunks are large"
+                );
+            }
+        }
+    }
+}
