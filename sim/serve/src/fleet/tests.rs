@@ -2,6 +2,7 @@
 
 mod changes;
 mod lending;
+mod lent_attention;
 mod planned;
 mod split;
 
