@@ -14,18 +14,19 @@ pub mod colocated;
 mod group;
 pub mod played;
 mod rented;
-pub mod replay;
+#[cfg(test)]
+mod replay;
 mod search;
 mod transport;
 
 pub use colocated::Replica;
 pub use group::Stage;
+pub use played::{Groups, Trial, Working};
 pub use rented::{cost_efficiency, melange};
 pub use transport::{Transport, solve as transport};
 
 use engine::model::Model;
 use hw::Gpu;
-use serve::request::Request;
 
 use super::RentalError;
 use super::inventory::Inventory;
@@ -251,17 +252,12 @@ pub struct PlayedBest {
 }
 
 /// Plans for light and heavy load, and of these the one with the most requests per second of which a share meets both targets when it is played
-/// (`replay.rs`): the plan's means hide the tails. `requests` arrive once per second. The objective is the rate when played; what the groups
+/// (`played.rs`): the plan's means hide the tails. The objective is the rate when played; what the groups
 /// serve at most by the planner's means is `stale` for all arrivals.
 ///
 /// # Errors
 /// On figures without meaning, and when there is no plan for any load.
-pub fn plan_played(
-    task: &Task,
-    tabu: Tabu,
-    requests: &[Request],
-    share: f64,
-) -> Result<Decision<PlayedBest>, RentalError> {
+pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decision<PlayedBest>, RentalError> {
     let mut found: Vec<(f64, PlayedBest)> = Vec::new();
     let mut why = None;
     for load in LOADS {
@@ -271,7 +267,7 @@ pub fn plan_played(
                 if found.iter().any(|(_, known)| known.deployment.plan.groups == deployment.plan.groups) {
                     continue;
                 }
-                let (rate, _) = replay::goodput(task, &replay::Fleet::of(&deployment.plan), requests, share);
+                let rate = played::rate(task, &Groups::of(&deployment.plan), trial)?;
                 found.push((rate, PlayedBest { deployment, planned_for_per_s, n_played: 0 }));
             }
             Err(error) => why = Some(error),
@@ -289,14 +285,9 @@ pub fn plan_played(
 ///
 /// # Errors
 /// On figures without meaning, and when no machine holds both phases.
-pub fn within_machines(
-    task: &Task,
-    tabu: Tabu,
-    requests: &[Request],
-    share: f64,
-) -> Result<Vec<Decision<PlayedBest>>, RentalError> {
+pub fn within_machines(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Vec<Decision<PlayedBest>>, RentalError> {
     task.check()?;
-    let alone = |machine: usize| plan_played(&task.alone(machine), tabu, requests, share);
+    let alone = |machine: usize| plan_played(&task.alone(machine), tabu, trial);
     let found: Vec<Decision<PlayedBest>> = (0..task.n_machines()).filter_map(|m| alone(m).ok()).collect();
     if found.is_empty() {
         return Err(RentalError::Infeasible(

@@ -7,6 +7,7 @@
 pub mod arrivals;
 pub mod assignment;
 pub mod batcher;
+pub mod beginnings;
 pub mod capacity;
 pub mod check;
 pub mod decode_attention;

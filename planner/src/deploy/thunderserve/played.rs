@@ -25,7 +25,7 @@ use crate::deploy::roofline::{Layer, Pass};
 /// Share of a route below which it is rounding.
 const ROUNDING: f64 = 1e-9;
 /// Tokens of a block of the cache; the common default of serving engines.
-const BLOCK_TOKENS: u32 = 16;
+pub const BLOCK_TOKENS: u32 = 16;
 
 /// Groups, and pairs of a group that reads and one that generates with their shares; the same one does both.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,6 +52,17 @@ impl Default for Working {
     fn default() -> Self {
         Self { batcher: "one-prompt", tokens_max: None, prefix_cache: false }
     }
+}
+
+/// What plans are played with.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial<'t> {
+    /// Requests that arrive once per second.
+    pub requests: &'t Requests,
+    /// Share of them that must meet both targets.
+    pub attainment_ratio: f64,
+    /// How the replicas work.
+    pub working: Working,
 }
 
 /// What clients saw.
@@ -260,6 +271,15 @@ pub struct Playable {
     /// The deployment.
     pub placed: Placed,
     fleet: Fleet,
+}
+
+/// The most requests per second that a plan serves within the targets.
+///
+/// # Errors
+/// When the checker refuses the plan.
+pub fn rate(task: &Task, groups: &Groups, trial: &Trial<'_>) -> Result<f64, RentalError> {
+    let playable = playable(task, groups, trial.working, &trial.requests.list)?;
+    Ok(goodput(task, &playable, trial.requests, trial.attainment_ratio).0)
 }
 
 /// Checks a plan and makes it what the loop plays; `requests` say how long they get.

@@ -6,9 +6,13 @@ use std::path::Path;
 use hw::Tokens;
 use planner::deploy::inventory::Network;
 use planner::deploy::throughput::Lengths;
-use planner::deploy::thunderserve::{Tabu, Task, alone_s};
+use planner::deploy::thunderserve::played::BLOCK_TOKENS;
+use planner::deploy::thunderserve::{Tabu, Task, Working, alone_s};
 use serve::arrivals::{self, Arrivals};
+use serve::batcher;
+use serve::beginnings::Beginnings;
 use serve::lengths;
+use serve::replica::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
@@ -76,6 +80,8 @@ pub struct GoodputChoice {
     pub task: Task,
     /// GPUs of every machine that are lost after planning.
     pub lost: Vec<u32>,
+    /// How the replicas work.
+    pub working: Working,
 }
 
 /// A checked scenario of most requests within limits.
@@ -84,7 +90,7 @@ pub struct Goodput {
     /// Whose it is.
     pub head: Head,
     /// Requests that arrive once per second on average.
-    pub requests: Vec<Request>,
+    pub requests: Requests,
     /// Share of the requests that must meet both targets.
     pub attainment_ratio: f64,
     /// Limits of the search.
@@ -104,7 +110,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let model = model::model(reader.section("model"), folder);
     let stock = inventory(reader.section("inventory"), Objective::Goodput);
     let machines = Some(stock.inventory.by_machine()).filter(|_| stock.is_whole);
-    let wire_bits = wire_bits(reader.section("engine"));
+    let (wire_bits, working) = engine(reader.section("engine"));
     let requests = requests(reader.section("requests"), head.seed);
     let targets = targets(reader.section("objective"));
     let tabu = search(reader.section("search"), head.seed);
@@ -126,7 +132,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         };
         with_targets(reader, task, &targets)
     });
-    let (choices, baseline) = policies(reader.section("policies"), task.as_ref());
+    let (choices, baseline) = policies(reader.section("policies"), task.as_ref(), working);
     let expectations = expect::read(reader.section("expect"));
     let task = task?;
     let free_parameters = vec![format!(
@@ -138,7 +144,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     )];
     Some(Goodput {
         head: Head { baseline, expectations, ..head },
-        requests: requests.list,
+        requests,
         attainment_ratio: targets.attainment_ratio,
         tabu,
         choices,
@@ -216,6 +222,7 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
     let n = usize::try_from(section.count("requests", Some(2000), 1..=100_000).0).expect("bounded");
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
+    let shared = shared(&mut section);
     let mut list = Vec::new();
     match section.text("lengths") {
         None => {
@@ -247,14 +254,53 @@ fn requests(mut section: Section<'_>, seed: u64) -> Requests {
     section.finish();
     let mut requests = Requests::of(list);
     arrivals::lay(&mut requests, Arrivals::Poisson { per_s: 1.0 }, seed);
+    shared.lay(&mut requests, seed);
     requests
 }
 
-/// `[engine]`: bits of a key or value on the wire.
-fn wire_bits(mut section: Section<'_>) -> u32 {
+/// `requests.shared_prefixes` and `requests.shared_prefix_tokens`: beginnings that requests share.
+fn shared(section: &mut Section<'_>) -> Beginnings {
+    let (n, at) = section.count("shared_prefixes", Some(0), 1..=1_000_000);
+    let (tokens, tokens_at) = section.count("shared_prefix_tokens", Some(0), 1..=1_000_000);
+    if !tokens.is_multiple_of(BLOCK_TOKENS.into()) {
+        let what =
+            format!("`requests.shared_prefix_tokens` is {tokens}, blocks of the cache have {BLOCK_TOKENS} tokens");
+        section.find(Finding::error(Code::OutOfRange, tokens_at, what).help("take a multiple"));
+    }
+    if (n > 0) != (tokens > 0) {
+        let what = "`requests.shared_prefixes` and `requests.shared_prefix_tokens` go together";
+        section
+            .find(Finding::error(Code::NoEffect, at, what).help("how many beginnings there are, and how long each is"));
+    }
+    let small = |n: u64| u32::try_from(n).expect("bounded");
+    Beginnings { n: small(n), tokens: small(tokens) }
+}
+
+/// `[engine]`: bits of a key or value on the wire, and how replicas work.
+fn engine(mut section: Section<'_>) -> (u32, Working) {
     let bits = u32::try_from(section.count("wire_bits", Some(4), 1..=16).0).expect("at most 16");
+    let working = working(&mut section, Working::default());
     section.finish();
-    bits
+    (bits, working)
+}
+
+/// How replicas work, where it is said and not as before.
+fn working(section: &mut Section<'_>, before: Working) -> Working {
+    let names: Vec<&'static str> = batcher::BATCHERS.iter().map(|batcher| batcher.name()).collect();
+    let usual = names.iter().position(|name| *name == before.batcher).unwrap_or(0);
+    let at = section.word("batcher", usual, &names);
+    let is_whole = batcher::BATCHERS[at].cut() == Cut::Never;
+    let (tokens_max, place) = section.count("max_tokens", Some(0), 1..=1 << 20);
+    if is_whole && tokens_max > 0 {
+        let what = format!("`max_tokens` says how prompts are cut, and `{}` reads whole ones", names[at]);
+        section.find(
+            Finding::error(Code::NoEffect, place, what)
+                .help("name a batching policy that cuts prompts, for example `vllm-v1`"),
+        );
+    }
+    let given = u32::try_from(tokens_max).ok().filter(|tokens| *tokens > 0);
+    let tokens_max = if is_whole { None } else { given.or(before.tokens_max) };
+    Working { batcher: names[at], tokens_max, prefix_cache: section.flag("prefix_cache", before.prefix_cache) }
 }
 
 fn named(name: &str) -> Option<Method> {
@@ -262,15 +308,16 @@ fn named(name: &str) -> Option<Method> {
 }
 
 /// `[policies]`: the choices in order, and the baseline; no choices without a task.
-fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<GoodputChoice>, String) {
+fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> (Vec<GoodputChoice>, String) {
     let mut variants: Vec<(String, Option<GoodputChoice>)> = Vec::new();
-    section.each_table("variant", &mut |table| variants.extend(variant(table, task)));
+    section.each_table("variant", &mut |table| variants.extend(variant(table, task, working)));
     let plain = |name: &str, method: Method| {
         task.map(|task| GoodputChoice {
             name: name.to_owned(),
             method,
             task: task.clone(),
             lost: vec![0; task.machines.offers.len()],
+            working,
         })
     };
     let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
@@ -280,7 +327,7 @@ fn policies(mut section: Section<'_>, task: Option<&Task>) -> (Vec<GoodputChoice
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
-fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Option<GoodputChoice>)> {
+fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Option<(String, Option<GoodputChoice>)> {
     let name = section.name();
     let method = match section.text("policy") {
         None => {
@@ -298,6 +345,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
     };
     let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
+    let working = working(&mut section, before);
     let n = task.map_or(1, |task| task.machines.offers.len());
     let lose = section.count("lose_gpu_of_machine", Some(u64::MAX), 0..=n.saturating_sub(1) as u64).0;
     section.finish();
@@ -312,7 +360,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>) -> Option<(String, Opt
             task.wire_bits = u32::try_from(bits).expect("at most 16");
         }
         let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
-        GoodputChoice { name: name.clone(), method, task, lost }
+        GoodputChoice { name: name.clone(), method, task, lost, working }
     });
     Some((name, choice))
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::deploy::RentalError;
-use planner::deploy::thunderserve::replay::{Fleet, goodput};
-use planner::deploy::thunderserve::{self, Phase, PlayedBest, Stage, Task, bound, colocated};
+use planner::deploy::thunderserve::played::{Playable, goodput, playable};
+use planner::deploy::thunderserve::{self, Groups, Phase, PlayedBest, Stage, Task, Trial, bound, colocated};
 use planner::{Bound, Decision, Status};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
@@ -30,13 +30,10 @@ impl Kind for Goodput {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
-        let plan = planned(self, choice).map_err(|why| why.to_string());
-        Some(plan.map(|plan| written(self, choice, &plan)))
+        let plan = planned(self, choice).and_then(|plan| written(self, choice, &plan));
+        Some(plan.map_err(|why| why.to_string()))
     }
 }
-
-/// Schema of the plan's file.
-const SCHEMA: &str = "skrull-sim/phases/1";
 
 /// What the table shows.
 const COLUMNS: [(&str, &str); 6] = [
@@ -69,7 +66,7 @@ fn run(scenario: &Goodput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
 
 /// What is played, and what is known of it.
 struct Plan {
-    fleet: Fleet,
+    groups: Groups,
     /// For the load that it was planned for.
     planned_per_s: f64,
     /// What it would serve of all arrivals: the objective.
@@ -114,35 +111,26 @@ impl Plan {
 }
 
 /// `plan.json` and its words.
-fn written(scenario: &Goodput, choice: &GoodputChoice, plan: &Plan) -> Planned {
-    let machine = |index: usize| &choice.task.machines.offers[index].name;
-    let stage = |s: &Stage| json!({ "machine": s.machine, "gpu": machine(s.machine), "tp": s.tp, "layers": s.layers });
-    let group = |(g, stages): (usize, &Vec<Stage>)| {
-        let (reads, generates) =
-            plan.fleet.pairs.iter().fold((false, false), |(r, d), pair| (r || pair.0 == g, d || pair.1 == g));
-        let phases: Vec<&str> =
-            [(reads, "prefill"), (generates, "decode")].into_iter().filter(|of| of.0).map(|of| of.1).collect();
-        json!({ "phases": phases, "stages": stages.iter().map(stage).collect::<Vec<_>>() })
-    };
-    let total: f64 = plan.fleet.pairs.iter().map(|pair| pair.2).sum();
-    let route =
-        |&(i, j, share): &(usize, usize, f64)| json!({ "prefill": i, "decode": j, "share_ratio": share / total });
+fn written(scenario: &Goodput, choice: &GoodputChoice, plan: &Plan) -> Result<Planned, RentalError> {
+    let Playable { placed, .. } = playable(&choice.task, &plan.groups, choice.working, &scenario.requests.list)?;
     let facts = plan.facts();
     let json = json!({
-        "schema": SCHEMA, "scenario": scenario.head.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
+        "scenario": scenario.head.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
         "ttft_s": choice.task.ttft_s, "tpot_s": choice.task.tpot_s,
-        "groups": plan.fleet.groups.iter().enumerate().map(group).collect::<Vec<_>>(),
-        "routes": plan.fleet.pairs.iter().map(route).collect::<Vec<_>>(),
-        "why": plan.why, "plan": facts,
+        "deployment": placed, "why": plan.why, "plan": facts,
     });
     let words: Vec<String> = [plan.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect();
-    Planned { json, words: words.join("\n"), ..Planned::default() }
+    Ok(Planned { json, words: words.join("\n"), ..Planned::default() })
 }
 
 fn policy(scenario: &Goodput, choice: &GoodputChoice) -> PolicyResult {
     let begun = Instant::now();
-    let plan = match planned(scenario, choice) {
-        Ok(plan) => plan,
+    let planned = planned(scenario, choice).and_then(|plan| {
+        let playable = playable(&choice.task, &plan.groups, choice.working, &scenario.requests.list)?;
+        Ok((plan, playable))
+    });
+    let (plan, playable) = match planned {
+        Ok(planned) => planned,
         Err(why) => {
             return PolicyResult {
                 policy: choice.name.clone(),
@@ -154,7 +142,8 @@ fn policy(scenario: &Goodput, choice: &GoodputChoice) -> PolicyResult {
         }
     };
     let begun = Instant::now();
-    let (rate, played) = goodput(&choice.task, &plan.fleet, &scenario.requests, scenario.attainment_ratio);
+    let (rate, played) = goodput(&choice.task, &playable, &scenario.requests, scenario.attainment_ratio);
+    let hits = if choice.working.prefix_cache { played.prefix_hit_ratio } else { f64::NAN };
     let metrics = [
         ("goodput_requests_per_s", rate),
         ("planned_requests_per_s", plan.planned_per_s),
@@ -163,6 +152,7 @@ fn policy(scenario: &Goodput, choice: &GoodputChoice) -> PolicyResult {
         ("attainment_ratio", played.attainment),
         ("ttft_s", if rate > 0.0 { played.ttft_s } else { f64::NAN }),
         ("tpot_s", if rate > 0.0 { played.tpot_s } else { f64::NAN }),
+        ("prefix_hit_ratio", hits),
         ("n_prefill_gpus", f64::from(plan.n_prefill_gpus)),
         ("n_decode_gpus", f64::from(plan.n_decode_gpus)),
     ]
@@ -191,8 +181,10 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice) -> Result<Plan, RentalErr
     let begun = Instant::now();
     let wall_s = || begun.elapsed().as_secs_f64();
     // Fewer requests choose among plans than measure the chosen one.
-    let (some, share) = (&scenario.requests[..scenario.requests.len().div_ceil(3)], scenario.attainment_ratio);
-    let best = |task: &Task| thunderserve::plan_played(task, scenario.tabu, some, share);
+    let mut some = scenario.requests.clone();
+    some.list.truncate(scenario.requests.len().div_ceil(3));
+    let trial = Trial { requests: &some, attainment_ratio: scenario.attainment_ratio, working: choice.working };
+    let best = |task: &Task| thunderserve::plan_played(task, scenario.tabu, &trial);
     match choice.method {
         Method::Colocated => {
             let most = bound::by_machine(&after, bound::colocated);
@@ -208,7 +200,7 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice) -> Result<Plan, RentalErr
         }
         Method::HexGen => of_replicas(&after, colocated::mixed, bound::colocated(&after), wall_s),
         Method::DistServe => {
-            let found = thunderserve::within_machines(&after, scenario.tabu, some, share)?;
+            let found = thunderserve::within_machines(&after, scenario.tabu, &trial)?;
             let most = bound::by_machine(&after, bound::split);
             of_deployments(&after, &found, most, wall_s())
         }
@@ -262,7 +254,7 @@ fn of_replicas(
     Ok(Plan {
         planned_per_s,
         most_per_s: planned_per_s,
-        fleet: Fleet::colocated(&replicas),
+        groups: Groups::colocated(&replicas),
         bound_per_s,
         any_bound_per_s: any_bound_per_s(task),
         n_prefill_gpus: 0,
@@ -280,7 +272,7 @@ fn of_deployments(
     bound_per_s: f64,
     wall_s: f64,
 ) -> Result<Plan, RentalError> {
-    let mut fleet = Fleet { groups: Vec::new(), pairs: Vec::new() };
+    let mut groups = Groups::default();
     let mut notes = Vec::new();
     let (mut planned_per_s, mut most_per_s, mut gpus) = (0.0, 0.0, [0, 0]);
     let mut limits = Vec::new();
@@ -290,9 +282,9 @@ fn of_deployments(
         let loaded = thunderserve::stale(task, deployment)?;
         most_per_s += loaded.plan.attainment * task.requests_per_s;
         limits.push(loaded.limit);
-        let (own, offset) = (Fleet::of(deployment), fleet.groups.len());
-        fleet.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
-        fleet.groups.extend(own.groups);
+        let (own, offset) = (Groups::of(deployment), groups.groups.len());
+        groups.pairs.extend(own.pairs.iter().map(|&(i, j, share)| (i + offset, j + offset, share)));
+        groups.groups.extend(own.groups);
         planned_per_s += deployment.attainment * planned_for_per_s;
         for group in deployment.groups.iter().filter(|group| !group.stages.is_empty()) {
             let at = usize::from(group.phase == Phase::Decode);
@@ -302,7 +294,7 @@ fn of_deployments(
     }
     notes.extend(found.iter().flat_map(|best| looked_at(task, best)));
     Ok(Plan {
-        fleet,
+        groups,
         planned_per_s,
         most_per_s,
         bound_per_s,
