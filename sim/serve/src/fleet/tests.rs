@@ -2,6 +2,7 @@
 
 mod changes;
 mod lending;
+mod lent_attention;
 mod models;
 mod planned;
 mod split;

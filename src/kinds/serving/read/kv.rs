@@ -6,7 +6,7 @@ use serve::kv::lending::{Borrow, Exchange, Party, Terms};
 use serve::replica::Role;
 
 use super::dynamics::KV_ELEMENT_BYTES;
-use super::{Serving, ServingChoice, ServingGroup};
+use super::{CostLaw, Serving, ServingChoice, ServingGroup};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section};
 
@@ -140,9 +140,18 @@ fn unused(choice: &ServingChoice) -> Option<(String, &'static str)> {
     choice.kv.plans_moves.then_some((what, "write `borrow`, or `moves = \"none\"`"))
 }
 
-/// Why nobody could lend to anybody.
+/// Why nobody could lend to anybody, or not in this fleet.
 fn nobody(serving: &Serving, choice: &ServingChoice) -> Option<(String, &'static str)> {
     let groups = serving.groups_of(choice);
+    if groups.iter().any(|group| group.model_index != groups[0].model_index) {
+        let what = "replicas of two models cannot hold each other's keys and values".to_owned();
+        return Some((what, "a variant with `groups` of one model for each, or `borrow = \"never\"`"));
+    }
+    if !matches!(serving.law, CostLaw::Operations) {
+        let what = "the law of `[cost]` gives times of whole prompts or runs, and knows no keys and values elsewhere"
+            .to_owned();
+        return Some((what, "a cost model of operations, or `borrow = \"never\"`"));
+    }
     if groups.iter().all(|group| lendable(serving, choice, group) == 0) {
         let what = "nobody can borrow: there is no second replica that lends".to_owned();
         return Some((what, "more replicas, `lend_ratio` above 0, groups without `lend = false` and `borrow = false`"));
