@@ -15,6 +15,7 @@ mod layouts;
 mod policies;
 mod program;
 mod replay;
+mod routes;
 pub mod tables;
 mod traffic;
 mod typical;

@@ -13,9 +13,9 @@ pub mod bound;
 pub mod colocated;
 mod group;
 pub mod played;
+mod rented;
 #[cfg(test)]
 mod replay;
-mod rented;
 mod search;
 mod transport;
 
@@ -257,11 +257,7 @@ pub struct PlayedBest {
 ///
 /// # Errors
 /// On figures without meaning, and when there is no plan for any load.
-pub fn plan_played(
-    task: &Task,
-    tabu: Tabu,
-    trial: &Trial<'_>,
-) -> Result<Decision<PlayedBest>, RentalError> {
+pub fn plan_played(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Decision<PlayedBest>, RentalError> {
     let mut found: Vec<(f64, PlayedBest)> = Vec::new();
     let mut why = None;
     for load in LOADS {
@@ -289,11 +285,7 @@ pub fn plan_played(
 ///
 /// # Errors
 /// On figures without meaning, and when no machine holds both phases.
-pub fn within_machines(
-    task: &Task,
-    tabu: Tabu,
-    trial: &Trial<'_>,
-) -> Result<Vec<Decision<PlayedBest>>, RentalError> {
+pub fn within_machines(task: &Task, tabu: Tabu, trial: &Trial<'_>) -> Result<Vec<Decision<PlayedBest>>, RentalError> {
     task.check()?;
     let alone = |machine: usize| plan_played(&task.alone(machine), tabu, trial);
     let found: Vec<Decision<PlayedBest>> = (0..task.n_machines()).filter_map(|m| alone(m).ok()).collect();

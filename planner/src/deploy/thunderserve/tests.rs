@@ -274,7 +274,8 @@ fn a_request_alone_takes_the_planned_times() {
     assert!((played.ttft_s / read - 1.0).abs() < 1e-4, "{} for {read}", played.ttft_s);
     // 63 steps over 1,025 to 1,087 keys, 1,056 on average, and the wire before them.
     let step = group::step_s(&task, &groups.groups[1], 1.0, 1056.0);
-    let wire = task.machines.network.within.latency_s + task.wire_bytes(1024.0) / task.machines.network.within.bytes_per_s;
+    let wire =
+        task.machines.network.within.latency_s + task.wire_bytes(1024.0) / task.machines.network.within.bytes_per_s;
     assert!((played.tpot_s - step - wire / 63.0).abs() < 1e-7, "{} for {step} and {wire}", played.tpot_s);
 }
 

@@ -410,9 +410,25 @@ impl Run<'_, '_> {
         if now > 60 * 1_000_000_000 * 1024 {
             for r in 0..self.n_replicas() {
                 let of = &self.replicas[r as usize];
-                eprintln!("DEBUG {r} up {} free {} lent {} borrowed {} waiting {} out {} needs {:?} may {} asks {:?}", self.is_up(r), of.pool.available(), of.pool.lent(), of.pool.borrowed(), of.n_waiting(), of.outstanding(), of.needs(), self.lendable_to(r, true), of.asks());
+                eprintln!(
+                    "DEBUG {r} up {} free {} lent {} borrowed {} waiting {} out {} needs {:?} may {} asks {:?}",
+                    self.is_up(r),
+                    of.pool.available(),
+                    of.pool.lent(),
+                    of.pool.borrowed(),
+                    of.n_waiting(),
+                    of.outstanding(),
+                    of.needs(),
+                    self.lendable_to(r, true),
+                    of.asks()
+                );
             }
-            panic!("DEBUG n_finished {} refused {} backlog {}", self.records.n_finished(), self.n_refused, self.control.backlog.len());
+            panic!(
+                "DEBUG n_finished {} refused {} backlog {}",
+                self.records.n_finished(),
+                self.n_refused,
+                self.control.backlog.len()
+            );
         }
         if now > 0 {
             self.cancel_cycles(now);

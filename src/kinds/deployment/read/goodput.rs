@@ -263,12 +263,14 @@ fn shared(section: &mut Section<'_>) -> Beginnings {
     let (n, at) = section.count("shared_prefixes", Some(0), 1..=1_000_000);
     let (tokens, tokens_at) = section.count("shared_prefix_tokens", Some(0), 1..=1_000_000);
     if !tokens.is_multiple_of(BLOCK_TOKENS.into()) {
-        let what = format!("`requests.shared_prefix_tokens` is {tokens}, blocks of the cache have {BLOCK_TOKENS} tokens");
+        let what =
+            format!("`requests.shared_prefix_tokens` is {tokens}, blocks of the cache have {BLOCK_TOKENS} tokens");
         section.find(Finding::error(Code::OutOfRange, tokens_at, what).help("take a multiple"));
     }
     if (n > 0) != (tokens > 0) {
         let what = "`requests.shared_prefixes` and `requests.shared_prefix_tokens` go together";
-        section.find(Finding::error(Code::NoEffect, at, what).help("how many beginnings there are, and how long each is"));
+        section
+            .find(Finding::error(Code::NoEffect, at, what).help("how many beginnings there are, and how long each is"));
     }
     let small = |n: u64| u32::try_from(n).expect("bounded");
     Beginnings { n: small(n), tokens: small(tokens) }
@@ -291,7 +293,10 @@ fn working(section: &mut Section<'_>, before: Working) -> Working {
     let (tokens_max, place) = section.count("max_tokens", Some(0), 1..=1 << 20);
     if is_whole && tokens_max > 0 {
         let what = format!("`max_tokens` says how prompts are cut, and `{}` reads whole ones", names[at]);
-        section.find(Finding::error(Code::NoEffect, place, what).help("name a batching policy that cuts prompts, for example `vllm-v1`"));
+        section.find(
+            Finding::error(Code::NoEffect, place, what)
+                .help("name a batching policy that cuts prompts, for example `vllm-v1`"),
+        );
     }
     let given = u32::try_from(tokens_max).ok().filter(|tokens| *tokens > 0);
     let tokens_max = if is_whole { None } else { given.or(before.tokens_max) };

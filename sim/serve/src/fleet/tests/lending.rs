@@ -304,7 +304,8 @@ fn groups_that_stay_apart_neither_lend_nor_borrow() {
 #[test]
 fn decode_replicas_hold_together_what_none_of_them_holds_and_prefill_replicas_wait_for_none_of_them() {
     // A prompt of 25 blocks on a prefill replica of 40 and two decode replicas of 20.
-    let group = |name: &str, blocks, n, role| Group { role, ..Group::new(name, lender("vllm-v1", blocks, Spans::Closed), n) };
+    let group =
+        |name: &str, blocks, n, role| Group { role, ..Group::new(name, lender("vllm-v1", blocks, Spans::Closed), n) };
     let requests = Requests::of(vec![Request::new(Time::ZERO, 390, 20)]);
     let serve = |prefill_blocks: u32, lending: Option<Terms>| {
         let groups = vec![group("prefill", prefill_blocks, 1, Role::Prefill), group("decode", 20, 2, Role::Decode)];
