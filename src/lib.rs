@@ -4,7 +4,6 @@ pub mod cli;
 pub mod commands;
 mod costs;
 pub mod diagnostic;
-mod gate;
 pub mod hardware;
 pub mod kinds;
 pub mod scenario;

@@ -12,11 +12,11 @@ pub mod run_list;
 
 use std::path::{Path, PathBuf};
 
+use reports::expect::Expectation;
 use train::plan::Origin;
 
 use crate::diagnostic::Source;
 use crate::text_file;
-use expect::Expectation;
 use reader::{Reader, Section};
 
 /// What the command line lays over the file.

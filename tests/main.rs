@@ -21,6 +21,7 @@ mod rooms;
 mod scaling;
 mod scenarios;
 mod serving;
+mod shell;
 mod style;
 mod tidy;
 mod training;

@@ -70,8 +70,6 @@ fn every_serving_planner_says_its_bound_gap_limit_and_runner_up() {
         ("cloud/thunderserve-4x4", "distserve", "limit: rate of the prefill groups", "at most", "looked at"),
         ("cloud/thunderserve-4x4", "hexgen", "limit: the target per token", "at most", "both phases on"),
         ("cloud/helix-24", "helix", "what holds it back: cut through node", "at most", "runner-up"),
-        ("serving/distkv", "distkv-llm", "limited by memory", "at least", "runner-up"),
-        ("serving/distkv", "infinite-llm", "limited by time", "at least", "fewer tokens per second than distkv-llm"),
         ("serving/qwen-1m", "best", "limited by attention", "at least", "runner-up"),
         ("serving/flash-llm", "flash-llm", "limited by the largest batch", "at most", "runner-up"),
     ] {
@@ -150,9 +148,10 @@ fn capacity_varies_phases_of_types_of_their_own_with_their_losses() {
     let found = skrull_sim::commands::capacity_of("together/capacity-split", &[]).expect("a report");
     assert_eq!(found.points.len() + found.left_out.len(), 9, "three numbers of either group");
     let chosen = &found.points[found.chosen.expect("some fleet suffices")];
-    // Each of both groups is paid at its own price; a smaller number of either is not enough or not there.
-    let price = |name: &str| found.points.iter().find(|point| point.name == name).expect(name).usd_per_hour;
-    assert!((price("2 x read + 2 x write") - 2.0 * (2.25 + 1.39)).abs() < 0.05, "{}", price("2 x read + 2 x write"));
+    // Each of both groups is paid at its own price, but for the time in which a machine is lost.
+    let point = found.points.iter().find(|point| point.name == "2 x read + 2 x write").expect("one of nine");
+    let paid_ratio = point.usd_per_hour / (2.0 * (2.25 + 1.39));
+    assert!((0.9..1.0).contains(&paid_ratio), "{} $/h", point.usd_per_hour);
     for other in found.points.iter().filter(|other| other.usd_per_hour < chosen.usd_per_hour) {
         assert!(other.attainment_ratio < 0.9, "{} is cheaper than {}", other.name, chosen.name);
     }

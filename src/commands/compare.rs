@@ -9,11 +9,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use reports::RunResult;
 use reports::comparison::{self, Comparison};
+use reports::gate::Gate;
 
 use super::{Failure, load, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
-use crate::diagnostic::Code;
-use crate::gate::Gate;
+use crate::diagnostic::{Code, nearest};
 use crate::kinds::Kind;
 
 /// Runs the verb.
@@ -36,7 +36,10 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     };
     let mut cases = Vec::new();
     for gate in &gates {
-        cases.extend(gate.cases(&comparison).map_err(|why| Failure::input(Code::WrongGate, why))?);
+        cases.extend(
+            gate.cases(&comparison, |found, names| nearest(found, names))
+                .map_err(|why| Failure::input(Code::WrongGate, why))?,
+        );
     }
     if let Some(path) = &args.junit {
         write(path, &reports::junit::render(&cases))?;

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use reports::RunResult;
+use reports::expect::{self, Expectation};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::diagnostic::Code;
 use crate::kinds::{Kind, Run};
-use crate::scenario::expect::{self, Expectation};
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {

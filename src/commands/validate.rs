@@ -8,13 +8,13 @@ use calibrate::sample::Sample;
 use engine::cost::profile::Profile;
 use engine::validation::{Execution, Pair, Validation, errors, quantile, rank};
 use engine::{CostModel, Timeline};
+use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{bar, failed, fit, measure, open, slug, table};
 use super::{Failure, load_training, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::diagnostic::Code;
-use crate::gate::Gate;
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;

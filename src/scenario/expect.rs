@@ -1,34 +1,10 @@
-//! `[expect]`: golden figures that a scenario carries, and whether a result meets them.
-//!
-//! Keys are `metrics.<policy>.<metric>`, `planner.<policy>.<figure>`, `speedup_ratio.<policy>`, `status.<policy>` and `order` (policies from slow to fast).
+//! `[expect]`: golden figures that a scenario carries (`reports::expect` holds results against them).
 
-use std::collections::BTreeMap;
-
-use reports::{PolicyResult, RunResult};
+use reports::expect::{Expectation, Holds};
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of};
 use crate::diagnostic::{Code, Finding};
-
-/// One expectation.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Expectation {
-    /// Key.
-    pub key: String,
-    /// What must hold.
-    pub holds: Holds,
-}
-
-/// What an expectation asks.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Holds {
-    /// A number between two bounds, both included.
-    Between(f64, f64),
-    /// A status.
-    Status(String),
-    /// Policies in increasing speed.
-    Order(Vec<String>),
-}
 
 /// Reads the section.
 pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
@@ -74,20 +50,6 @@ pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
     limits
 }
 
-/// The first limit that metrics break, in words; one that they do not have is broken.
-#[must_use]
-pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option<String> {
-    limits.iter().find_map(|limit| {
-        let Holds::Between(low, high) = limit.holds else { return None };
-        let key = &limit.key;
-        match metrics.get(key) {
-            Some(found) if (low..=high).contains(found) => None,
-            Some(found) => Some(format!("`{key}` is {found}, allowed are {low} to {high}")),
-            None => Some(format!("there is no `{key}`")),
-        }
-    })
-}
-
 /// What a value asks; `None` where it is not one of the forms, with all of its keys and no other.
 fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
     if name == "order" {
@@ -111,54 +73,4 @@ fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
         _ => return None,
     };
     (low <= high).then_some(Holds::Between(low, high))
-}
-
-/// What a result misses, one sentence each.
-#[must_use]
-pub fn misses(expectations: &[Expectation], result: &RunResult) -> Vec<String> {
-    expectations.iter().filter_map(|expectation| miss(expectation, result)).collect()
-}
-
-fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
-    let key = &expectation.key;
-    let row = |policy: &str| result.results.iter().find(|row| row.policy == policy);
-    match &expectation.holds {
-        Holds::Order(policies) => {
-            let times: Vec<Option<f64>> =
-                policies.iter().map(|p| row(p).and_then(|row| row.metrics.get("iteration_time_s").copied())).collect();
-            let rising = times.windows(2).all(|pair| matches!(pair, [Some(slow), Some(fast)] if slow > fast));
-            (!rising)
-                .then(|| format!("`order`: expected increasing speed over {policies:?}, iteration times are {times:?}"))
-        }
-        Holds::Status(status) => {
-            let policy = key.strip_prefix("status.").unwrap_or(key);
-            let found = row(policy).map_or("absent", |row| row.status.as_str());
-            (found != status).then(|| format!("`{key}`: expected {status}, found {found}"))
-        }
-        Holds::Between(low, high) => {
-            let found = match key.strip_prefix("speedup_ratio.") {
-                Some(policy) => result.speedup_ratio.get(policy).copied(),
-                None => figure(key, row),
-            };
-            match found {
-                Some(found) if (*low..=*high).contains(&found) => None,
-                Some(found) => Some(format!("`{key}`: expected {low} to {high}, found {found}")),
-                None => Some(format!("`{key}`: expected {low} to {high}, found no such figure")),
-            }
-        }
-    }
-}
-
-/// A metric, or a figure that a planner gave with its plan.
-fn figure<'a>(key: &str, row: impl Fn(&str) -> Option<&'a PolicyResult>) -> Option<f64> {
-    let (kind, rest) = key.split_once('.')?;
-    // Names of policies and of metrics may both hold dots: every way to part them is tried.
-    rest.match_indices('.').find_map(|(at, _)| {
-        let (policy, name) = (row(&rest[..at])?, &rest[at + 1..]);
-        match kind {
-            "metrics" => policy.metrics.get(name).copied(),
-            "planner" => policy.planner.as_ref()?.figures.get(name).copied(),
-            _ => None,
-        }
-    })
 }

@@ -6,6 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use hw::Time;
+use serve::request::Requests;
+
 /// Relative width of the bracket around the highest load within the target.
 const WIDTH: f64 = 0.02;
 /// Loads beyond these are not tried.
@@ -85,6 +88,31 @@ pub struct Peak {
     pub requests_per_s: f64,
     /// Whether it is all of the trace.
     pub is_whole: bool,
+}
+
+impl Peak {
+    /// The window of that length with most arrivals, among those that begin with an arrival.
+    #[must_use]
+    pub fn busiest(requests: &Requests, peak_s: f64) -> Self {
+        let arrivals: Vec<f64> =
+            requests.list.iter().map(|request| (request.arrival - Time::ZERO).to_seconds().get()).collect();
+        let last_s = arrivals.last().copied().unwrap_or(0.0);
+        let count = |n: usize| hw::Tokens(n as u64).as_f64();
+        if last_s <= peak_s {
+            let requests_per_s = if last_s > 0.0 { count(arrivals.len()) / last_s } else { 0.0 };
+            return Self { from_s: 0.0, to_s: last_s, requests_per_s, is_whole: true };
+        }
+        let (mut end, mut best) = (0, (0, 0.0));
+        for (start, &from_s) in arrivals.iter().enumerate() {
+            while end < arrivals.len() && arrivals[end] < from_s + peak_s {
+                end += 1;
+            }
+            if end - start > best.0 {
+                best = (end - start, from_s);
+            }
+        }
+        Self { from_s: best.1, to_s: best.1 + peak_s, requests_per_s: count(best.0) / peak_s, is_whole: false }
+    }
 }
 
 /// What a scenario asks.
@@ -503,6 +531,8 @@ fn sensitivity(question: &Question, judge: &Judge<'_>, all: &[Tried<'_>], chosen
 
 #[cfg(test)]
 mod tests {
+    use serve::request::Request;
+
     use super::*;
 
     fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
@@ -613,5 +643,14 @@ mod tests {
         );
         // 2 of 6 dollars rise by a fifth: the price per token by a fifteenth.
         assert!((capacity.sensitivity[0].usd_per_mtok.expect("chosen") - 3.0 * (6.4 / 6.0)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_busiest_window_has_most_arrivals() {
+        let at = |s: u64| Request::new(Time::from_ns(s * 1_000_000_000), 1, 1);
+        let requests = Requests::of([0, 10, 20, 21, 22, 23, 40].map(at).to_vec());
+        let peak = Peak::busiest(&requests, 5.0);
+        assert_eq!((peak.from_s, peak.to_s, peak.requests_per_s, peak.is_whole), (20.0, 25.0, 0.8, false));
+        assert!(Peak::busiest(&requests, 40.0).is_whole);
     }
 }

@@ -11,6 +11,7 @@
 
 mod bound;
 mod flow;
+pub mod held;
 mod layouts;
 mod policies;
 mod program;

@@ -72,6 +72,32 @@ fn end_s(served: &Served) -> f64 {
     last.map_or(0.0, |last| (last - Time::ZERO).to_seconds().get())
 }
 
+/// Requests over sequences of a batch in a mix of types.
+const MIXED_BATCHES: u32 = 8;
+
+/// A type of requests in a mix.
+#[derive(Clone, Copy, Debug)]
+pub struct Mixed {
+    /// Its tokens.
+    pub lengths: Lengths,
+    /// Requests of it.
+    pub requests: f64,
+    /// Requests per second of a replica that serves it alone.
+    pub alone_per_s: f64,
+}
+
+/// How much faster one replica is when it serves types in their shares than type by type; 1 where it serves none.
+#[must_use]
+pub fn mixing(engine: &Engine, types: &[Mixed]) -> f64 {
+    let n = f64::from(MIXED_BATCHES * engine.limits.sequences_max);
+    let total: f64 = types.iter().map(|mixed| mixed.requests).sum();
+    let counts: Vec<f64> = types.iter().map(|mixed| (mixed.requests / total * n).round()).collect();
+    let alone_s: f64 = types.iter().zip(&counts).map(|(mixed, n)| n / mixed.alone_per_s).sum();
+    let work: Vec<_> = types.iter().zip(&counts).map(|(mixed, n)| (mixed.lengths, hw::Bytes::from_f64(*n).0)).collect();
+    let served_s = self::alone_s(engine, &work);
+    if served_s.is_finite() && served_s > 0.0 { alone_s / served_s } else { 1.0 }
+}
+
 /// Seconds that one replica takes for requests of several types that are all there at the start; infinite where it refuses one.
 #[must_use]
 pub fn alone_s(engine: &Engine, work: &[(Lengths, u64)]) -> f64 {

@@ -17,7 +17,7 @@ pub enum Seeks {
 pub struct Found {
     /// The best one.
     pub best: usize,
-    /// The best one besides.
+    /// The best one with another figure; another one with the same where all are alike.
     pub runner_up: Option<usize>,
     /// Settings that could be served within the limits.
     pub n_tried: usize,
@@ -34,9 +34,10 @@ pub fn best(figures: &[Option<f64>], seeks: Seeks) -> Option<Found> {
         Seeks::Least => ranked.sort_by(|a, b| a.1.total_cmp(&b.1)),
         Seeks::Most => ranked.sort_by(|a, b| b.1.total_cmp(&a.1)),
     }
-    let mut ranked = ranked.into_iter().map(|(at, _)| at);
-    let best = ranked.next()?;
-    Some(Found { best, runner_up: ranked.next(), n_tried })
+    let (best, value) = *ranked.first()?;
+    // Another way to the same figure is no other answer, unless there is no other.
+    let other = ranked.iter().find(|(_, figure)| figure.total_cmp(&value).is_ne()).or(ranked.get(1));
+    Some(Found { best, runner_up: other.map(|(at, _)| *at), n_tried })
 }
 
 /// How much worse another figure is than the best one, as a share of it.
@@ -53,10 +54,11 @@ mod tests {
     fn nobody_beats_the_best_and_ties_end_at_the_first() {
         let figures = [None, Some(3.0), Some(1.0), Some(3.0), Some(2.0)];
         let most = best(&figures, Seeks::Most).expect("four were tried");
-        assert_eq!((most.best, most.runner_up, most.n_tried), (1, Some(3), 4));
+        assert_eq!((most.best, most.runner_up, most.n_tried), (1, Some(4), 4));
         let least = best(&figures, Seeks::Least).expect("four were tried");
         assert_eq!((least.best, least.runner_up), (2, Some(4)));
         assert_eq!(best(&[None, None], Seeks::Most), None);
+        assert_eq!(best(&[Some(1.0), Some(1.0)], Seeks::Least).expect("two").runner_up, Some(1));
         assert_eq!(best(&[Some(1.0)], Seeks::Least).expect("one").runner_up, None);
     }
 

@@ -7,6 +7,7 @@
 use hw::Bytes;
 
 use crate::decode_attention::kv_bytes_per_token;
+use crate::replica::Limits;
 use crate::step_cost::ReplicaConfig;
 use engine::memory::stage_parameters;
 use engine::model::Model;
@@ -79,6 +80,14 @@ fn feed_forward_activations(model: &Model, tokens: u64, element: u64) -> Bytes {
     let matrices = if model.gated { 2 } else { 1 };
     let width = model.experts.map_or(model.intermediate, |experts| experts.intermediate * experts.top_k);
     Bytes(tokens * matrices * width * element)
+}
+
+/// Memory of a GPU with so many blocks in use, of all ranks, beside the weights and the activations of the largest iteration.
+#[must_use]
+pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Bytes {
+    let found = of_room(deployment, deployment.cluster.gpu.memory.0);
+    let of_rank = u64::from(blocks.div_ceil(found.n_ranks)) * u64::from(limits.block_tokens) * found.bytes_per_token;
+    found.weights + Bytes(of_rank) + activations(deployment, u64::from(limits.tokens_max))
 }
 
 /// Memory of a deployment that may use `usable` of the device.

@@ -15,7 +15,6 @@ pub mod deployment;
 pub mod fleet;
 pub mod host;
 pub mod kv;
-pub mod kv_sharing;
 pub mod lengths;
 pub mod long_prompt;
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 pub mod fleet;
 pub mod lending;
+pub mod memory;
 pub mod streams;
 
 use std::collections::BTreeMap;

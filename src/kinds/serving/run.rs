@@ -19,6 +19,7 @@ use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group};
 use serve::metrics;
+use serve::prefill::chunks::Sizes;
 use serve::replica::{Engine, Spans};
 use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
@@ -59,7 +60,7 @@ impl Kind for Serving {
         let decides = self.best.iter().any(|best| best.name == choice)
             || self
                 .plain()
-                .any(|plain| plain.name == choice && plain.operation.kernels.chunking(&plain.limits).is_some());
+                .any(|plain| plain.name == choice && plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
         decides.then(|| Planned::of_row(&row(self, choice).0))
     }
 
@@ -79,6 +80,9 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     let worth = |row: &PolicyResult| {
         if let Some(usd) = row.metrics.get(scaling::COLUMNS[0].0).filter(|_| is_planned) {
             return Some(1.0 / usd);
+        }
+        if let Some(worth) = published::worth(scenario, row) {
+            return Some(worth);
         }
         let key =
             ["goodput_requests_per_s", "requests_per_s"].into_iter().find(|key| row.metrics.contains_key(*key))?;
@@ -196,6 +200,10 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     };
     let mut values = metrics::of(&requests, &served, &scenario.slo, scenario.warm_up);
     metrics::fleet::add(&mut values, &fleet, &served);
+    let groups = scenario.groups_of(choice).into_iter();
+    let replicas: Vec<_> =
+        groups.map(|group| (scenario.deployment_of(choice, group), scenario.limits(choice, group))).collect();
+    metrics::memory::add(&mut values, &replicas, &served);
     metrics::lending::add(&mut values, &fleet, &served);
     if let Some(tokens) = scenario.long_from {
         metrics::by_length(&mut values, &requests, &served, tokens);

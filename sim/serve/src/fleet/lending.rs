@@ -407,29 +407,6 @@ impl Run<'_, '_> {
             let heartbeat = self.heartbeat(replica, now);
             self.lending.ledger.note(replica, heartbeat);
         }
-        if now > 60 * 1_000_000_000 * 1024 {
-            for r in 0..self.n_replicas() {
-                let of = &self.replicas[r as usize];
-                eprintln!(
-                    "DEBUG {r} up {} free {} lent {} borrowed {} waiting {} out {} needs {:?} may {} asks {:?}",
-                    self.is_up(r),
-                    of.pool.available(),
-                    of.pool.lent(),
-                    of.pool.borrowed(),
-                    of.n_waiting(),
-                    of.outstanding(),
-                    of.needs(),
-                    self.lendable_to(r, true),
-                    of.asks()
-                );
-            }
-            panic!(
-                "DEBUG n_finished {} refused {} backlog {}",
-                self.records.n_finished(),
-                self.n_refused,
-                self.control.backlog.len()
-            );
-        }
         if now > 0 {
             self.cancel_cycles(now);
             self.empty_stopping(now);

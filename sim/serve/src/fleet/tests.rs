@@ -1,6 +1,5 @@
 //! Queues with a theory, Little's law, balance of routers, and the same result from the same seed.
 
-mod before;
 mod changes;
 mod lending;
 mod planned;

@@ -63,6 +63,8 @@ pub struct Head {
     pub spare: u32,
     /// Whether the replica does not hold it alone.
     pub is_long: bool,
+    /// Whether it comes back from the host, all of it to here.
+    is_swapped: bool,
 }
 
 /// Loans of a replica.
@@ -204,6 +206,7 @@ impl Replica<'_> {
     /// Whether somebody who waits may have blocks elsewhere.
     pub(crate) fn borrows_for(&self, head: &Head) -> bool {
         match self.loans.as_ref().map_or(Borrow::Never, |loans| loans.borrow) {
+            _ if head.is_swapped => false,
             Borrow::Never => false,
             Borrow::WhenShort => true,
             Borrow::WhenLong => head.is_long,
@@ -265,7 +268,10 @@ impl Replica<'_> {
             if slot.phase == Phase::Swapped {
                 let blocks = self.blocks_of(slot.target - 1);
                 let spare = spare + u32::from(!is_idle);
-                return Some((Head { request: slot.request, blocks, held: 0, spare, is_long: false }, 0));
+                return Some((
+                    Head { request: slot.request, blocks, held: 0, spare, is_long: false, is_swapped: true },
+                    0,
+                ));
             }
         }
         let claim = self.claim(waiting, budget, batcher.reserve());
@@ -275,7 +281,7 @@ impl Replica<'_> {
         let spare = if claim.is_whole { spare } else { 0 };
         let (request, blocks, is_long) = (claim.request, claim.blocks, self.is_long(claim.target));
         let held = self.pool.unheld(claim.held) + claim.next;
-        Some((Head { request, blocks, held, spare, is_long }, claim.tokens))
+        Some((Head { request, blocks, held, spare, is_long, is_swapped: false }, claim.tokens))
     }
 
     /// Sequences that wait for blocks before they come from elsewhere.
@@ -285,7 +291,7 @@ impl Replica<'_> {
             let blocks = self.blocks_of(moving.tokens);
             let spare = if self.holds_nobody() && heads.is_empty() { 0 } else { self.limits().watermark_blocks };
             let is_long = self.is_long(moving.tokens);
-            heads.push(Head { request: moving.request, blocks, held: 0, spare, is_long });
+            heads.push(Head { request: moving.request, blocks, held: 0, spare, is_long, is_swapped: false });
         }
         heads
     }

@@ -3,13 +3,12 @@
 //! Pipelines of one type without a common plan are run one by one, each with requests of its own, and added up. Results are collected by
 //! index, so the number of threads changes nothing outside `measured`. `pool/bound.rs` has what no run passes.
 
-mod bound;
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::Decision;
 use planner::deploy::RentalError;
+use planner::deploy::helix::held::{self, Ran};
 use planner::deploy::helix::{POLICIES, Placed, Placement, Range, Scheduling};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::arrivals::{self, Arrivals};
@@ -37,7 +36,8 @@ impl Kind for Throughput {
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
         let placed = placed(self, choice).and_then(|placed| {
-            let bound = bound::of_plan(bound::of_pool(self).as_ref(), &parts(self, choice, &placed)?)?;
+            let bound =
+                held::of_plan(held::of_pool(&self.machines, &self.requests).as_ref(), &parts(self, choice, &placed)?)?;
             Ok((placed, bound))
         });
         Some(placed.map_err(|why| why.to_string()).map(|(placed, bound)| {
@@ -78,7 +78,7 @@ const COLUMNS: [(&str, &str); 7] = [
 ];
 
 fn run(scenario: &Throughput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-    let pool = bound::of_pool(scenario);
+    let pool = held::of_pool(&scenario.machines, &scenario.requests);
     let results = kinds::rows(&scenario.choices, |choice| &choice.name, done, |choice| policy(scenario, choice, &pool));
     let worth = |row: &PolicyResult| row.metrics.get(COLUMNS[0].0).copied();
     let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
@@ -97,7 +97,7 @@ fn run(scenario: &Throughput, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     }
 }
 
-fn policy(scenario: &Throughput, choice: &ThroughputChoice, pool: &bound::OfPool) -> PolicyResult {
+fn policy(scenario: &Throughput, choice: &ThroughputChoice, pool: &held::OfPool) -> PolicyResult {
     let begun = Instant::now();
     let placed = placed(scenario, choice);
     let planner_wall_s = begun.elapsed().as_secs_f64();
@@ -122,8 +122,9 @@ fn policy(scenario: &Throughput, choice: &ThroughputChoice, pool: &bound::OfPool
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
     metrics.insert("flow_from_start_ratio".to_owned(), metrics["tokens_from_start_per_s"] / flow);
-    let mut facts = facts(scenario, &placed, &bound::of_plan(pool.as_ref(), &parts));
-    match bound::of_run(scenario, &choice.load, &parts, &outcomes) {
+    let mut facts = facts(scenario, &placed, &held::of_plan(pool.as_ref(), &parts));
+    let Load { warm_up, until, .. } = choice.load;
+    match held::of_run(&Ran { requests: &scenario.requests, warm_up, until }, &parts, &outcomes) {
         Ok((bounds, words)) => {
             metrics.extend(bounds);
             facts.notes.push(words);
@@ -142,7 +143,7 @@ fn policy(scenario: &Throughput, choice: &ThroughputChoice, pool: &bound::OfPool
 }
 
 /// What is known of a placement; its objective is the maximum flow at planned batches, beside which stands what no run passes.
-fn facts(scenario: &Throughput, placed: &Decision<Placed>, bound: &Result<bound::Most, RentalError>) -> PlannerFacts {
+fn facts(scenario: &Throughput, placed: &Decision<Placed>, bound: &Result<held::Most, RentalError>) -> PlannerFacts {
     let flow = placed.plan.flow.tokens_per_s;
     let mut notes = notes(scenario, placed);
     notes.push(planned(placed));

@@ -2,6 +2,7 @@
 //! is served, and the best one within `within` by a metric is the choice.
 
 use planner::deploy::tune::Seeks;
+use reports::expect::Expectation;
 use serve::router::RouterKind;
 use toml_span::value::ValueInner;
 
@@ -10,7 +11,7 @@ use super::engine::EngineSection;
 use super::kv::KvTerms;
 use super::policies;
 use crate::diagnostic::Code;
-use crate::scenario::expect::{self, Expectation};
+use crate::scenario::expect;
 use crate::scenario::reader::{Listed, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
@@ -122,7 +123,7 @@ fn number(value: &ValueInner<'_>) -> Option<f64> {
     }
 }
 
-/// A value in a word: of a table, its first text or number.
+/// A value in a word: of a table, what it is called.
 fn word(value: &ValueInner<'_>) -> String {
     match value {
         ValueInner::String(text) => text.to_string(),
@@ -130,7 +131,9 @@ fn word(value: &ValueInner<'_>) -> String {
         ValueInner::Float(number) => number.to_string(),
         ValueInner::Table(table) => {
             let words = ["format", "kernel", "name"].iter().find_map(|key| table.get(*key)?.as_str());
-            words.unwrap_or("table").to_owned()
+            let products = table.get("products").and_then(|list| list.as_array());
+            let part = products.map_or_else(String::new, |list| format!("-{}-products", list.len()));
+            format!("{}{part}", words.unwrap_or("table"))
         }
         ValueInner::Boolean(flag) => flag.to_string(),
         ValueInner::Array(_) => "list".to_owned(),

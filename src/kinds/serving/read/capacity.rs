@@ -3,7 +3,6 @@
 //! Fleets of equal replicas are numbers of replicas and tensor degrees on types of GPUs; where the scenario's fleet has groups, fleets are
 //! numbers of replicas of the groups that `[[capacity.group]]` names, and the others stay as they are.
 
-use hw::Time;
 use planner::deploy::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
@@ -82,7 +81,7 @@ pub fn capacity(
         section.find(Finding::error(Code::NoLimit, at.clone(), what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
     }
     section.finish();
-    let peak = busiest(requests, peak_s);
+    let peak = Peak::busiest(requests, peak_s);
     let question = Question { quoted, candidates: Vec::new(), target_ratio, limits, peak };
     Some(CapacitySection { at, policy, question, replicas, tensor_degrees, n_gpus_per_node, groups })
 }
@@ -225,42 +224,4 @@ fn quoted(mut section: Section<'_>) -> Option<Quoted> {
     }
     section.finish();
     Some(Quoted { name: name?.0, usd_per_gpu_hour, quote: quote.join(", ") })
-}
-
-/// The window of that length with most arrivals, among those that begin with an arrival.
-fn busiest(requests: &Requests, peak_s: f64) -> Peak {
-    let arrivals: Vec<f64> =
-        requests.list.iter().map(|request| (request.arrival - Time::ZERO).to_seconds().get()).collect();
-    let last_s = arrivals.last().copied().unwrap_or(0.0);
-    let count = |n: usize| hw::Tokens(n as u64).as_f64();
-    if last_s <= peak_s {
-        let requests_per_s = if last_s > 0.0 { count(arrivals.len()) / last_s } else { 0.0 };
-        return Peak { from_s: 0.0, to_s: last_s, requests_per_s, is_whole: true };
-    }
-    let (mut end, mut best) = (0, (0, 0.0));
-    for (start, &from_s) in arrivals.iter().enumerate() {
-        while end < arrivals.len() && arrivals[end] < from_s + peak_s {
-            end += 1;
-        }
-        if end - start > best.0 {
-            best = (end - start, from_s);
-        }
-    }
-    Peak { from_s: best.1, to_s: best.1 + peak_s, requests_per_s: count(best.0) / peak_s, is_whole: false }
-}
-
-#[cfg(test)]
-mod tests {
-    use serve::request::Request;
-
-    use super::*;
-
-    #[test]
-    fn the_busiest_window_has_most_arrivals() {
-        let at = |s: u64| Request::new(Time::from_ns(s * 1_000_000_000), 1, 1);
-        let requests = Requests::of([0, 10, 20, 21, 22, 23, 40].map(at).to_vec());
-        let peak = busiest(&requests, 5.0);
-        assert_eq!((peak.from_s, peak.to_s, peak.requests_per_s, peak.is_whole), (20.0, 25.0, 0.8, false));
-        assert!(busiest(&requests, 40.0).is_whole);
-    }
 }

@@ -109,7 +109,12 @@ impl Kernels {
     #[must_use]
     pub fn misfit(&self, model: &Model) -> Option<(Code, String, String)> {
         if let Some(why) = self.sparse_weights().and_then(|layers| layers.refused(model)) {
-            return Some((Code::WrongOperation, why, "`weights = { format = \"bf16\" }`".to_owned()));
+            let code = if model.experts.is_some() || model.latent.is_some() {
+                Code::UnsupportedModel
+            } else {
+                Code::WrongOperation
+            };
+            return Some((code, why, "`weights = { format = \"bf16\" }`".to_owned()));
         }
         let asked = self.attention.as_ref()?;
         if model.latent.is_some() {

@@ -9,11 +9,12 @@ use planner::deploy::tune::{self, Found};
 use rayon::prelude::*;
 use reports::{PlannerFacts, PolicyResult};
 use serve::fleet::Fleet;
+use serve::prefill::chunks::Sizes;
 use serve::request::Requests;
 
 use super::{Figures, figures, policy};
 use crate::kinds::serving::read::{Best, Candidate, Serving, ServingChoice};
-use crate::scenario::expect;
+use reports::expect;
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
@@ -99,10 +100,13 @@ fn facts(best: &Best, found: Found, tried: &[Tried<'_>], cut: Option<PlannerFact
     }
 }
 
-/// How the longest prompt is cut when it is alone, where an engine cuts prompts by a rule, beside what is known.
+/// How the longest prompt is cut when it is alone, where an engine seeks chunks of equal time, beside what is known.
 pub fn chunks(fleet: &Fleet, requests: &Requests, known: Option<PlannerFacts>) -> Option<PlannerFacts> {
     let longest = requests.list.iter().map(|request| request.prompt).max()?;
-    let Some(sizes) = fleet.groups.iter().find_map(|group| group.engine.table.chunks_of(longest)) else { return known };
+    let tables = fleet.groups.iter().map(|group| &group.engine.table);
+    let mut seeking =
+        tables.filter(|table| table.chunking().is_some_and(|chunking| chunking.sizes == Sizes::EqualTime));
+    let Some(sizes) = seeking.find_map(|table| table.chunks_of(longest)) else { return known };
     let mut facts = known.unwrap_or_else(|| PlannerFacts { status: "heuristic".to_owned(), ..PlannerFacts::default() });
     let (first, last) = (sizes.first()?, sizes.last()?);
     facts.notes.push(format!("{} chunks of the longest prompt, from {first} to {last} tokens", sizes.len()));

@@ -31,6 +31,11 @@ pub fn columns(scenario: &Serving) -> Vec<Column> {
     if is_published(scenario) { kinds::columns(&COLUMNS) } else { Vec::new() }
 }
 
+/// What a row is worth: settings are of different GPUs, so tokens per GPU count.
+pub fn worth(scenario: &Serving, row: &PolicyResult) -> Option<f64> {
+    row.metrics.get(COLUMNS[0].0).copied().filter(|_| is_published(scenario))
+}
+
 /// The row of a choice.
 pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> (PolicyResult, Source) {
     let begun = Instant::now();

@@ -56,7 +56,8 @@ fn ranks(section: &mut Section<'_>, n_gpus: Option<u32>) -> Vec<Rank> {
                     Some(n) => format!("`{}` holds {n}", section.full("ranks")),
                     None => format!("`{}` holds something that is no rank", section.full("ranks")),
                 };
-                let last = n_gpus.map_or_else(|| "one less than the GPUs".to_owned(), |n| (n - 1).to_string());
+                let last =
+                    n_gpus.map_or_else(|| "one less than the GPUs".to_owned(), |n| n.saturating_sub(1).to_string());
                 let help = format!("allowed are whole numbers from 0 to {last}, counted node by node");
                 section.find(Finding::error(Code::OutOfRange, place_of(item), what).label("out of range").help(help));
             }

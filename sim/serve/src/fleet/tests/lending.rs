@@ -214,7 +214,6 @@ fn mixed_requests(seed: u64) -> Requests {
 fn closed_spans_and_single_steps_agree_while_memory_is_lent_beside_every_other_option() {
     let (mut borrowed, mut moved, mut cancelled, mut preempted, mut refused, mut retried) = (0, 0, 0, 0, 0, 0);
     for seed in 0..168 {
-        eprintln!("seed {seed}");
         let requests = mixed_requests(seed);
         let serve = |spans| mixed(seed, spans).serve(&requests, by("least-memory").as_mut());
         let (closed, mut single) = (serve(Spans::Closed), serve(Spans::Stepwise));

@@ -13,8 +13,6 @@ use serve::step_cost::StepTable;
 
 use crate::kinds::deployment::read::time::{Configurations, Costs, Deployed, Rates, Rental};
 
-/// Requests over sequences of a batch in the mix of all demands.
-const BATCHES: u32 = 8;
 /// Policy that batches on every replica.
 const BATCHER: &str = "vllm-v1";
 
@@ -116,15 +114,16 @@ fn simulated(scenario: &Rental, all: &[Deployed]) -> Asked {
 
 /// How much faster one replica is when it serves its model's demands in their shares than type by type.
 fn mixing(scenario: &Rental, configuration: &Configuration, engine: &Engine) -> f64 {
-    let n = f64::from(BATCHES * engine.limits.sequences_max);
-    let is_served = |w: &usize| configuration.requests_per_s[*w] > 0.0;
-    let total: f64 = (0..scenario.demands.len()).filter(is_served).map(|w| scenario.demands[w].requests).sum();
-    let count = |w: usize| (scenario.demands[w].requests / total * n).round();
-    let cells: Vec<(usize, f64)> = (0..scenario.demands.len()).filter(is_served).map(|w| (w, count(w))).collect();
-    let alone_s: f64 = cells.iter().map(|&(w, n)| n / configuration.requests_per_s[w]).sum();
-    let work: Vec<_> = cells.iter().map(|&(w, n)| (scenario.lengths[w], hw::Bytes::from_f64(n).0)).collect();
-    let served_s = simulated::alone_s(engine, &work);
-    if served_s.is_finite() && served_s > 0.0 { alone_s / served_s } else { 1.0 }
+    let types = scenario.demands.iter().zip(&scenario.lengths).zip(&configuration.requests_per_s);
+    let mix: Vec<simulated::Mixed> = types
+        .filter(|(_, rate)| **rate > 0.0)
+        .map(|((demand, lengths), rate)| simulated::Mixed {
+            lengths: *lengths,
+            requests: demand.requests,
+            alone_per_s: *rate,
+        })
+        .collect();
+    simulated::mixing(engine, &mix)
 }
 
 /// The shipped profile of a GPU type, where measured costs are asked for.

@@ -3,26 +3,37 @@
 
 use std::collections::BTreeMap;
 
-use planner::Bound;
-use planner::deploy::RentalError;
-use planner::deploy::helix::{Traffic, on_pool};
+use hw::Time;
 use serve::pool::{Outcome, Passed, Pool};
+use serve::request::Request;
 
-use crate::kinds::deployment::read::throughput::{Load, Throughput};
+use super::{Machines, Traffic, on_pool};
+use crate::Bound;
+use crate::deploy::RentalError;
+
+/// What was run.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran<'r> {
+    /// What could arrive.
+    pub requests: &'r [Request],
+    /// From when on it counts.
+    pub warm_up: Time,
+    /// When it ended.
+    pub until: Time,
+}
 
 /// Figures of a run beside those of the same span of time that nothing passes.
 ///
 /// # Errors
 /// When a linear program is not solved.
 pub fn of_run(
-    scenario: &Throughput,
-    load: &Load,
+    ran: &Ran<'_>,
     parts: &[Pool],
     outcomes: &[Outcome],
 ) -> Result<(BTreeMap<String, f64>, String), RentalError> {
-    let until_s = (load.until - hw::Time::ZERO).to_seconds().get();
-    let counted_s = (load.until - load.warm_up).to_seconds().get();
-    let prompt_max = scenario.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
+    let until_s = (ran.until - Time::ZERO).to_seconds().get();
+    let counted_s = (ran.until - ran.warm_up).to_seconds().get();
+    let prompt_max = ran.requests.iter().map(|request| request.prompt).max().unwrap_or(0);
     let sum = |of: fn(&Outcome) -> &Passed, seconds: f64| -> Result<(f64, Vec<String>), RentalError> {
         let mut all = (0.0, Vec::new());
         for (pool, outcome) in parts.iter().zip(outcomes) {
@@ -45,7 +56,7 @@ pub fn of_run(
         ("bound_tokens_per_s", bound),
         ("bound_ratio", counted / counted_s / bound),
         ("bound_from_start_ratio", all / until_s / from_start),
-        ("in_flight", super::seconds(in_flight_ns) / counted_s),
+        ("in_flight", hw::Span::from_ns(in_flight_ns).to_seconds().get() / counted_s),
     ];
     // Where nothing passed there is no ratio.
     let figures = figures.into_iter().filter(|figure| figure.1.is_finite());
@@ -61,10 +72,10 @@ pub type OfPool = Result<Option<(Traffic, Bound)>, RentalError>;
 ///
 /// # Errors
 /// When a linear program is not solved.
-pub fn of_pool(scenario: &Throughput) -> OfPool {
-    let traffic = Traffic::of_requests(&scenario.requests);
-    let bounded = |traffic| scenario.machines.any_placement(&traffic).map(|bound| (traffic, bound));
-    traffic.map(bounded).transpose()
+pub fn of_pool(machines: &Machines, requests: &[Request]) -> OfPool {
+    let Some(traffic) = Traffic::of_requests(requests) else { return Ok(None) };
+    let any = machines.any_placement(&traffic)?;
+    Ok(Some((traffic, any)))
 }
 
 /// The same on a placement, beside that on any.

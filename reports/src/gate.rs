@@ -1,9 +1,10 @@
 //! Gates of `compare`: `metric<=1.02` asks that a policy's ratio to the baseline holds, `policy:metric<=0.9` asks it of one.
 
-use reports::comparison::{Comparison, Entry};
-use reports::junit::Case;
+use crate::comparison::{Comparison, Entry};
+use crate::junit::Case;
 
-use crate::diagnostic::nearest;
+/// The nearest of some names, where one is near enough to be meant.
+pub type Nearest = for<'n> fn(&str, Vec<&'n str>) -> Option<&'n str>;
 
 /// How a ratio is held against a bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +78,7 @@ impl Gate {
     ///
     /// # Errors
     /// When the comparison has no such policy or metric.
-    pub fn cases(&self, comparison: &Comparison) -> Result<Vec<Case>, String> {
+    pub fn cases(&self, comparison: &Comparison, nearest: Nearest) -> Result<Vec<Case>, String> {
         let about =
             |entry: &&Entry| !entry.is_baseline && self.policy.as_ref().is_none_or(|policy| is_of(entry, policy));
         let entries: Vec<&Entry> = comparison.entries.iter().filter(about).collect();

@@ -1,0 +1,65 @@
+//! Values of the command line among those of a file: where they go, and that they have no place in the text.
+
+use toml_span::Value;
+use toml_span::value::{Table, ValueInner};
+
+use super::FROM_COMMAND_LINE;
+
+/// Values inside a value of the command line stand in no file either.
+pub(super) fn forget_places(value: &mut ValueInner<'static>) {
+    let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);
+    let forgotten = |mut value: Value<'static>| {
+        let mut inner = value.take();
+        forget_places(&mut inner);
+        Value::with_span(inner, span)
+    };
+    match value {
+        ValueInner::Array(items) => *items = std::mem::take(items).into_iter().map(forgotten).collect(),
+        ValueInner::Table(table) => {
+            let keyed = |(key, value): (toml_span::value::Key<'static>, _)| {
+                (toml_span::value::Key { name: key.name, span }, forgotten(value))
+            };
+            *table = std::mem::take(table).into_iter().map(keyed).collect();
+        }
+        _ => {}
+    }
+}
+
+/// Lays a value over a key; a list of tables is entered by the name of one. Whether there was a place for it.
+pub(super) fn insert(table: &mut Table<'static>, path: &[&str], inner: ValueInner<'static>) -> bool {
+    let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);
+    let key = || toml_span::value::Key { name: path[0].to_owned().into(), span };
+    if path.len() == 1 {
+        table.remove(path[0]);
+        table.insert(key(), Value::with_span(inner, span));
+        return true;
+    }
+    if let Some(value) = table.get_mut(path[0]).filter(|value| value.as_array().is_some()) {
+        let span = value.span;
+        let ValueInner::Array(mut items) = value.take() else { return false };
+        let is_placed = path.len() > 2 && insert_named(&mut items, path, inner);
+        *value = Value::with_span(ValueInner::Array(items), span);
+        return is_placed;
+    }
+    let mut child = match table.remove(path[0]).map(|mut value| value.take()) {
+        Some(ValueInner::Table(child)) => child,
+        _ => Table::new(),
+    };
+    let is_placed = insert(&mut child, &path[1..], inner);
+    table.insert(key(), Value::with_span(ValueInner::Table(child), span));
+    is_placed
+}
+
+/// Lays a value over a key of the table with that name.
+fn insert_named(items: &mut [Value<'static>], path: &[&str], inner: ValueInner<'static>) -> bool {
+    let name = |item: &Value<'static>| -> Option<String> {
+        let table = item.as_table()?;
+        table.get("name").or_else(|| table.get("gpu"))?.as_str().map(str::to_owned)
+    };
+    let Some(item) = items.iter_mut().find(|item| name(item).as_deref() == Some(path[1])) else { return false };
+    let span = item.span;
+    let ValueInner::Table(mut table) = item.take() else { return false };
+    let is_placed = insert(&mut table, &path[2..], inner);
+    *item = Value::with_span(ValueInner::Table(table), span);
+    is_placed
+}
