@@ -16,6 +16,7 @@ mod layouts;
 mod policies;
 mod program;
 mod replay;
+mod routes;
 pub mod tables;
 mod traffic;
 mod typical;

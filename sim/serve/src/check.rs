@@ -11,7 +11,7 @@ use hw::Tokens;
 use thiserror::Error;
 
 use crate::batcher;
-use crate::deployment::{Deployment, Machine, Range, Replica, Route, SCHEMA, Stage};
+use crate::deployment::{Deployment, Machine, Range, Replica, Route, SCHEMA, STATION_BATCHER, Stage};
 use crate::replica::Role;
 
 /// Distance of a sum of shares from one that rounding explains.
@@ -319,7 +319,7 @@ fn replica(deployment: &Deployment, site: &Site<'_>, at: u32, found: &mut Vec<Re
         found.extend(tensor(site.model, machine, held, at));
         found.extend(memory(site, machine, replica, held, at));
     }
-    found.extend(engine(replica, at));
+    found.extend(engine(replica, deployment.has_stations(), at));
 }
 
 /// Tensor groups divide the GPUs and the heads, and lie in a node or fill several.
@@ -389,17 +389,19 @@ fn memory(site: &Site<'_>, machine: &Machine, replica: &Replica, stage: &Stage, 
 }
 
 /// The engine has a policy, room for a block and for a sequence.
-fn engine(replica: &Replica, at: u32) -> Vec<Refusal> {
+fn engine(replica: &Replica, is_station: bool, at: u32) -> Vec<Refusal> {
     let options = &replica.engine;
     let mut found = Vec::new();
     let mut refuse = |why: String| found.push(Refusal::Engine { replica: at, why });
-    if batcher::named(&options.batcher).is_none() {
+    let is_known =
+        if is_station { options.batcher == STATION_BATCHER } else { batcher::named(&options.batcher).is_some() };
+    if !is_known {
         refuse(format!("no batching policy is called `{}`", options.batcher));
     }
     if options.sequences_max == 0 || options.tokens_max == 0 || options.block_tokens == 0 {
         refuse("sequences, tokens and blocks must be above 0".to_owned());
     }
-    if replica.role != Role::Prefill && options.tokens_max < options.sequences_max {
+    if !is_station && replica.role != Role::Prefill && options.tokens_max < options.sequences_max {
         let (tokens, sequences) = (options.tokens_max, options.sequences_max);
         refuse(format!("{sequences} sequences have a token each in batches of {tokens}"));
     }

@@ -4,14 +4,17 @@
 //! A *replica* takes batches through its stages. A plain one has all layers of the model. One of a part of the layers is a station, as
 //! Helix, Petals and SWARM place them: a request travels over several, and at each does the layers that are not done yet. Costs are not
 //! here: they come from a cost model, a table or a law when the deployment is played. `check.rs` holds a deployment against the model
-//! and the machines, `deployment/lower.rs` makes it what the loop plays. Units: GPUs, layers, tokens, bytes per second, seconds, dollars. Invariant: plain data, any value is legal here.
+//! and the machines, `deployment/lower.rs` and `deployment/stations.rs`
+//! make it what the loop plays. Units: GPUs, layers, tokens, bytes per second, seconds, dollars. Invariant: plain data, any value is legal here.
 
 use hw::Bytes;
 use serde::{Deserialize, Serialize};
 
 mod lower;
+mod stations;
 
 pub use lower::{Unplayable, fleet};
+pub use stations::{LayerTimes, Messages, STATION_BATCHER, stations};
 
 use crate::replica::Role;
 

@@ -106,8 +106,8 @@ pub struct Fleet {
     pub outages: Vec<Outage>,
     /// On what terms replicas lend each other memory, one party per group; `None` where none does.
     pub lending: Option<Terms>,
-    /// How stations fail at random; replicas have it by group.
-    pub station_failures: Option<Failures>,
+    /// How each station fails at random; replicas have it by group.
+    pub station_failures: Vec<Option<Failures>>,
 }
 
 /// How keys and values moved.
@@ -185,7 +185,8 @@ impl Fleet {
 
     /// How replicas of a group fail, or stations.
     fn failures_of(&self, group: u32) -> Option<Failures> {
-        self.groups.get(group as usize).map_or(self.station_failures, |group| group.failures)
+        let of_station = || self.station_failures.get(group as usize).copied().flatten();
+        self.groups.get(group as usize).map_or_else(of_station, |group| group.failures)
     }
 
     /// Replicas of all groups.
@@ -240,7 +241,7 @@ impl Fleet {
     #[must_use]
     pub fn is_dynamic(&self) -> bool {
         let changes = |group: &Group| group.scaling.is_some() || group.failures.is_some();
-        !self.outages.is_empty() || self.station_failures.is_some() || self.groups.iter().any(changes)
+        !self.outages.is_empty() || self.station_failures.iter().any(Option::is_some) || self.groups.iter().any(changes)
     }
 
     /// Time between decisions of a planner of the fleet: that of its first planned group; `None` where nothing is planned.
@@ -291,8 +292,8 @@ impl Fleet {
 pub struct Changing {
     /// Stations that are lost at known times.
     pub outages: Vec<Outage>,
-    /// How all of them fail at random.
-    pub failures: Option<Failures>,
+    /// How each of them fails at random; empty where none does.
+    pub failures: Vec<Option<Failures>>,
 }
 
 /// Serves requests with stations until the end that is asked for.
@@ -301,7 +302,7 @@ pub struct Changing {
 /// When there is no station.
 #[must_use]
 pub fn serve_stations(pool: &Pool, paths: &mut dyn Paths, asked: &pool::Run<'_>, changing: &Changing) -> Outcome {
-    let (outages, station_failures) = (changing.outages.clone(), changing.failures);
+    let (outages, station_failures) = (changing.outages.clone(), changing.failures.clone());
     let fleet = Fleet { outages, station_failures, ..Fleet::default() };
     let group_of = (0..u32::try_from(pool.nodes.len()).expect("fewer than 2^32 stations")).collect();
     let requests = Requests::default();

@@ -3,14 +3,16 @@
 //! Links: nodes of a region have one bandwidth and latency, nodes of two regions another; the coordinator sits in region 0. A hop gets the
 //! link's bandwidth, or the part of either end's network card that the planned flow gives it. Units: bytes per second, seconds, tokens.
 
-use hw::{Seconds, Span};
-use serve::pool::{Hop, Node as Station, NodeType, Pool};
+use serve::deployment::{self, Deployment, EngineOptions, LayerTimes, Messages, Route, STATION_BATCHER};
+use serve::pool::{NodeType, Pool};
+use serve::replica::Role;
 
 use super::flow::goes_on;
+use super::routes::routes;
 use super::typical::{self, Typical};
 use super::{Flow, FlowProblem, HandOver, Node, Range};
 use crate::deploy::RentalError;
-use crate::deploy::inventory::{Inventory, Link};
+use crate::deploy::inventory::{Inventory, Link, Offer};
 
 /// Machines, links, and the model that they serve.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,72 +96,166 @@ impl Machines {
         if region(a) == region(b) { network.within } else { network.between }
     }
 
-    /// What the simulator plays: nodes that hold layers and hops between them; with a planned flow only hops that carry some.
+    /// The machines of a deployment: a GPU each.
+    #[must_use]
+    pub fn machines(&self) -> Vec<deployment::Machine> {
+        let machine = |offer: &Offer| deployment::Machine {
+            name: offer.name.clone(),
+            gpu: offer.name.clone(),
+            n_gpus: 1,
+            gpus_per_node: 1,
+            memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
+            usd_per_gpu_hour: None,
+        };
+        self.inventory.offers.iter().map(machine).collect()
+    }
+
+    /// A placement as a deployment: a station for each node that holds layers and is on a way over all of them; with a planned flow only
+    /// links that carry some, and routes with their shares.
     ///
     /// # Errors
-    /// When a range is longer than its node can hold, or no hop leads on.
-    pub fn pool(&self, ranges: &[Range], flow: Option<&Flow>) -> Result<Pool, RentalError> {
-        let held: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
-        let station = |&i: &usize| {
-            let Range { first, end } = ranges[i];
-            let of = &self.types[self.type_of(i)];
-            let room = of.room(end - first).ok_or_else(|| {
-                let (name, n) = (&of.name, end - first);
-                RentalError::Infeasible(format!("{n} layers do not fit a node of type `{name}`"))
-            })?;
-            let name = format!("{i} ({})", of.name);
-            Ok(Station { name, first, end, prompt: of.prompt.clone(), decode: of.decode.clone(), room })
-        };
-        let nodes = held.iter().map(station).collect::<Result<Vec<_>, RentalError>>()?;
-        let hops = self.hops(ranges, &held, flow);
-        let reaches = |to: Option<usize>, from: Option<usize>| hops.iter().any(|hop| hop.to == to && hop.from == from);
-        let ends = |i: usize| nodes[i].end == self.n_layers && reaches(None, Some(i));
-        if !(0..nodes.len()).any(ends) || !hops.iter().any(|hop| hop.from.is_none()) {
+    /// When a range is longer than its node can hold, or no way leads over all layers.
+    pub fn deployment(&self, model: &str, ranges: &[Range], flow: Option<&Flow>) -> Result<Deployment, RentalError> {
+        let hops = self.useful_hops(ranges, flow);
+        let mut held: Vec<usize> = hops.iter().filter_map(|hop| hop.0).collect();
+        held.sort_unstable();
+        held.dedup();
+        if held.is_empty() {
             return Err(RentalError::Infeasible("no pipeline has all layers".to_owned()));
         }
-        Ok(Pool {
-            n_layers: self.n_layers,
-            nodes,
-            hops,
-            activation_bytes: self.activation_bytes,
-            token_bytes: TOKEN_BYTES,
-            copy_bytes_per_s: self.copy_bytes_per_s,
-            prompt_tokens_max: self.prompt_tokens_max,
-            context_per_decode: self.context_per_decode,
+        let at = |node: usize| small(held.binary_search(&node).expect("a node on a way"));
+        let replicas = held.iter().map(|&node| self.station(node, ranges[node]));
+        let link = |&(from, to, weight): &Hop| {
+            let network = self.link(from, to);
+            let of_card = card_ratio(&hops, (from, to, weight));
+            let card = self.inventory.network.card_bytes_per_s * of_card;
+            deployment::Link {
+                from: from.map(at),
+                to: to.map(at),
+                bytes_per_s: Some(network.bytes_per_s.min(card)),
+                latency_s: network.latency_s,
+                wire: None,
+                wire_ratio: 1.0,
+                pack_s_per_token: 0.0,
+            }
+        };
+        let planned = flow.map_or_else(Vec::new, routes);
+        let route = |(nodes, share_ratio): (Vec<usize>, f64)| Route {
+            class: 0,
+            replicas: nodes.into_iter().map(at).collect(),
+            share_ratio,
+        };
+        Ok(Deployment {
+            replicas: replicas.collect::<Result<_, _>>()?,
+            links: hops.iter().map(link).collect(),
+            routes: planned.into_iter().map(route).collect(),
+            ..Deployment::new(model, self.n_layers, self.machines())
         })
     }
 
-    fn hops(&self, ranges: &[Range], held: &[usize], flow: Option<&Flow>) -> Vec<Hop> {
+    /// A node with its layers as a station.
+    fn station(&self, node: usize, range: Range) -> Result<deployment::Replica, RentalError> {
+        let of = &self.types[self.type_of(node)];
+        let n_layers = range.end - range.first;
+        let Some(room) = of.room(n_layers) else {
+            let name = &of.name;
+            return Err(RentalError::Infeasible(format!("{n_layers} layers do not fit a node of type `{name}`")));
+        };
+        let layers = deployment::Range::new(range.first, n_layers);
+        let gpus = deployment::Range::new(0, 1);
+        Ok(deployment::Replica {
+            name: format!("{node} ({})", of.name),
+            copies: 1,
+            role: Role::Both,
+            stages: vec![deployment::Stage { machine: small(node), gpus, tensor: 1, layers }],
+            engine: EngineOptions {
+                batcher: STATION_BATCHER.to_owned(),
+                sequences_max: room.decodes,
+                tokens_max: self.prompt_tokens_max.saturating_mul(room.prompts),
+                context_max: None,
+                prompts_max: Some(room.prompts),
+                batch_context_max: Some(u64::from(self.context_per_decode) * u64::from(room.decodes)),
+                block_tokens: 1,
+                kv_tokens: room.kv_tokens,
+                watermark_blocks: 0,
+                prefix_cache: false,
+            },
+        })
+    }
+
+    /// What the loop plays of a deployment on these machines.
+    ///
+    /// # Errors
+    /// Says what stations do not do.
+    pub fn stations(&self, placed: &Deployment) -> Result<Pool, RentalError> {
+        let times = |replica: &deployment::Replica| {
+            let node = replica.stages.first().map_or(0, |stage| stage.machine as usize);
+            let of = &self.types[self.type_of(node)];
+            LayerTimes { prompt: of.prompt.clone(), decode: of.decode.clone() }
+        };
+        let messages = Messages {
+            activation_bytes: self.activation_bytes,
+            token_bytes: TOKEN_BYTES,
+            copy_bytes_per_s: self.copy_bytes_per_s,
+        };
+        let times = placed.replicas.iter().map(times).collect();
+        deployment::stations(placed, times, messages).map_err(|why| RentalError::Refused(why.to_string()))
+    }
+
+    /// What the loop plays of a placement.
+    ///
+    /// # Errors
+    /// As `deployment`.
+    pub fn pool(&self, ranges: &[Range], flow: Option<&Flow>) -> Result<Pool, RentalError> {
+        self.stations(&self.deployment("", ranges, flow)?)
+    }
+
+    /// Ways between nodes that hold layers, and from and to the coordinator, with what is planned for each; only those that are on a way
+    /// over all layers.
+    fn useful_hops(&self, ranges: &[Range], flow: Option<&Flow>) -> Vec<Hop> {
         let weight = |from: Option<usize>, to: Option<usize>| {
             let planned =
                 |flow: &Flow| flow.edges.iter().find(|edge| (edge.0, edge.1) == (from, to)).map_or(0.0, |edge| edge.2);
             flow.map_or(1.0, planned)
         };
-        let borders = |&i: &usize| {
-            let first = (ranges[i].first == 0).then_some((None, Some(i)));
-            let last = (ranges[i].end == self.n_layers).then_some((Some(i), None));
-            first.into_iter().chain(last)
-        };
-        let pairs = held.iter().flat_map(|&i| held.iter().map(move |&j| (i, j)));
-        let inner = pairs.filter(|&(i, j)| i != j && goes_on(self.hand_over, ranges[i], ranges[j]));
-        let all = held.iter().flat_map(borders).chain(inner.map(|(i, j)| (Some(i), Some(j))));
-        let all: Vec<(Option<usize>, Option<usize>, f64)> =
-            all.map(|(a, b)| (a, b, weight(a, b))).filter(|hop| hop.2 > 0.0).collect();
-        let at =
-            |node: Option<usize>| node.map(|i| held.iter().position(|&known| known == i).expect("it holds layers"));
-        let hop = |&(from, to, weight): &(Option<usize>, Option<usize>, f64)| {
-            let link = self.link(from, to);
-            let out: f64 = all.iter().filter(|hop| hop.0 == from).map(|hop| hop.2).sum();
-            let into: f64 = all.iter().filter(|hop| hop.1 == to).map(|hop| hop.2).sum();
-            let card = self.inventory.network.card_bytes_per_s * (weight / out).min(weight / into);
-            Hop {
-                from: at(from),
-                to: at(to),
-                weight,
-                bytes_per_s: link.bytes_per_s.min(card),
-                latency: Span::from_seconds(Seconds::new(link.latency_s)),
+        let held: Vec<usize> = (0..ranges.len()).filter(|&i| !ranges[i].is_empty()).collect();
+        let mut hops: Vec<Hop> = Vec::new();
+        for &i in &held {
+            if ranges[i].first == 0 {
+                hops.push((None, Some(i), weight(None, Some(i))));
             }
-        };
-        all.iter().map(hop).collect()
+            if ranges[i].end == self.n_layers {
+                hops.push((Some(i), None, weight(Some(i), None)));
+            }
+        }
+        for &i in &held {
+            let onward = held.iter().filter(|&&j| i != j && goes_on(self.hand_over, ranges[i], ranges[j]));
+            hops.extend(onward.map(|&j| (Some(i), Some(j), weight(Some(i), Some(j)))));
+        }
+        hops.retain(|hop| hop.2 > 0.0);
+        // Whoever takes a way that leads nowhere, or that nobody comes to, is left out, and then those before and behind it.
+        loop {
+            let comes = |node: Option<usize>| node.is_none() || hops.iter().any(|hop| hop.1 == node);
+            let leaves = |node: Option<usize>| node.is_none() || hops.iter().any(|hop| hop.0 == node);
+            let kept: Vec<Hop> = hops.iter().copied().filter(|hop| comes(hop.0) && leaves(hop.1)).collect();
+            if kept.len() == hops.len() {
+                return hops;
+            }
+            hops = kept;
+        }
     }
+}
+
+/// From, to, and what is planned; `None` is the coordinator.
+type Hop = (Option<usize>, Option<usize>, f64);
+
+/// Part of either end's card that a hop has, the smaller one.
+fn card_ratio(hops: &[Hop], (from, to, weight): Hop) -> f64 {
+    let out: f64 = hops.iter().filter(|hop| hop.0 == from).map(|hop| hop.2).sum();
+    let into: f64 = hops.iter().filter(|hop| hop.1 == to).map(|hop| hop.2).sum();
+    (weight / out).min(weight / into)
+}
+
+fn small(n: usize) -> u32 {
+    u32::try_from(n).expect("fewer than 2^32 nodes")
 }

@@ -64,7 +64,10 @@ fn split() -> Deployment {
 
 /// Layers over three stations: 0..30 and 30..60, and 20..60, which is entered at layer 30.
 fn stations() -> Deployment {
-    let part = |machine, gpus, layers| replica("part", Role::Both, vec![stage(machine, gpus, 2, layers)]);
+    let part = |machine, gpus, layers| {
+        let whole = replica("part", Role::Both, vec![stage(machine, gpus, 2, layers)]);
+        Replica { engine: EngineOptions { batcher: STATION_BATCHER.to_owned(), ..options(2000) }, ..whole }
+    };
     Deployment {
         replicas: vec![
             part(1, Range::new(0, 2), Range::new(0, 30)),

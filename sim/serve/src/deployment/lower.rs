@@ -23,6 +23,15 @@ pub enum Unplayable {
     /// Options of stations.
     #[error("replica {0} limits the prompts or the cached tokens of a batch, which only stations do")]
     OfStations(usize),
+    /// Nothing serves.
+    #[error("it has no replica")]
+    NoReplica,
+    /// What a station does not do.
+    #[error("station {0} has {1}")]
+    NotAtStation(usize, &'static str),
+    /// What no message between stations does.
+    #[error("link {0} between stations has {1}")]
+    NotBetweenStations(usize, &'static str),
     /// A policy that does not exist.
     #[error("no batching policy is called `{0}`")]
     Batcher(String),

@@ -221,7 +221,7 @@ fn outage(station: usize, at_s: f64, back_after_s: Option<f64>) -> Outage {
 }
 
 fn changing(outages: Vec<Outage>) -> Changing {
-    Changing { outages, failures: None }
+    Changing { outages, failures: Vec::new() }
 }
 
 #[test]
@@ -296,7 +296,7 @@ proptest! {
         let list = requests(&shapes);
         let expected = Expected { output_tokens: 20.0, high_water_ratio: 0.9 };
         let failures = Failures { mtbf: Seconds::new(mtbf_s), mttr: Seconds::new(1.0), seed };
-        let changing = Changing { outages: Vec::new(), failures: Some(failures) };
+        let changing = Changing { outages: Vec::new(), failures: vec![Some(failures); 5] };
         let mut ways: [Box<dyn Paths>; 3] =
             [Box::new(Random::new(&pool, seed)), Box::new(Swarm::new(&pool)), Box::new(Flow::new(&pool, expected))];
         for paths in &mut ways {
