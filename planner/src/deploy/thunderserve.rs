@@ -14,8 +14,6 @@ pub mod colocated;
 mod group;
 pub mod played;
 mod rented;
-#[cfg(test)]
-mod replay;
 mod search;
 mod transport;
 

@@ -292,64 +292,6 @@ fn prompts_of_one_length_wait_as_in_m_d_1() {
     assert!((played.ttft_s / theory - 1.0).abs() < 0.03, "{} for {theory}", played.ttft_s);
 }
 
-/// What the old replay and the request loop say of the same groups and requests.
-fn both(task: &Task, groups: &Groups, list: &[serve::request::Request]) -> (replay::Played, Played) {
-    let old = replay::Fleet { groups: groups.groups.clone(), pairs: groups.pairs.clone() };
-    let playable = played::playable(task, groups, Working::default(), list).expect("a right deployment");
-    let requests = serve::request::Requests::of(list.to_vec());
-    (replay::play(task, &old, list), played::play(task, &playable, &requests))
-}
-
-#[test]
-fn the_loop_agrees_with_the_replay_that_it_replaces() {
-    let task = small(1024, 1, 1.0);
-    let layers = task.model.n_layers;
-    let at_load = |n, input, output, per_s: f64| {
-        played::faster(&serve::request::Requests::of(arrivals(n, input, output)), per_s).list
-    };
-    // Prompts alone, one after another: one stage, two equal ones, three uneven ones. The replay's prompts of s tokens have s·s/2 pairs of a
-    // query and a key, the loop's s·(s + 1)/2, which is what a causal mask leaves.
-    let cuts = [
-        vec![stage(0, 2, layers)],
-        vec![stage(0, 1, layers / 2), stage(0, 1, layers / 2)],
-        vec![stage(0, 2, 12), stage(2, 1, 6), stage(3, 2, layers - 18)],
-    ];
-    for cut in cuts {
-        let (slowest, _) = group::read_s(&task, &cut, 1024.0);
-        let groups = Groups { groups: vec![cut, vec![stage(1, 2, layers)]], pairs: vec![(0, 1, 1.0)] };
-        for load in [0.1, 0.5, 0.8] {
-            let (old, new) = both(&task, &groups, &at_load(500, 1024, 1, load / slowest));
-            println!("load {load}: {} and {}", old.ttft_s, new.ttft_s);
-            assert!((old.ttft_s / new.ttft_s - 1.0).abs() < 1e-4, "load {load}: {} and {}", old.ttft_s, new.ttft_s);
-        }
-    }
-    // Tokens of one request alone: the old steps attend to the keys that are there at the end, the loop to those that are there.
-    let groups =
-        Groups { groups: vec![vec![stage(0, 2, layers)], vec![stage(1, 2, layers)]], pairs: vec![(0, 1, 1.0)] };
-    let (old, new) = both(&task, &groups, &at_load(1, 1024, 64, 1.0));
-    let step = |context: f64| group::step_s(&task, &groups.groups[1], 1.0, context);
-    println!("alone: {} and {}; steps {} and {}", old.tpot_s, new.tpot_s, step(1088.0), step(1056.0));
-    assert!(
-        (old.tpot_s - new.tpot_s - (step(1088.0) - step(1056.0))).abs() < 1e-8,
-        "{} and {}",
-        old.tpot_s,
-        new.tpot_s
-    );
-    // Many requests, both phases: within two per cent at light load, where no wire has two messages.
-    for (load, within) in [(0.5, 0.02), (4.0, 0.05), (8.0, 0.2)] {
-        let (old, new) = both(&task, &groups, &at_load(300, 1024, 64, load));
-        println!("{load}/s: {old:?} and {new:?}");
-        assert!((old.tpot_s / new.tpot_s - 1.0).abs() < within && (old.ttft_s / new.ttft_s - 1.0).abs() < within);
-    }
-    // Both phases on the same group.
-    let groups = Groups { groups: vec![vec![stage(0, 2, layers)]], pairs: vec![(0, 0, 1.0)] };
-    for (load, within) in [(0.5, 0.02), (4.0, 0.05)] {
-        let (old, new) = both(&task, &groups, &at_load(300, 1024, 64, load));
-        println!("both, {load}/s: {old:?} and {new:?}");
-        assert!((old.tpot_s / new.tpot_s - 1.0).abs() < within && (old.ttft_s / new.ttft_s - 1.0).abs() < within);
-    }
-}
-
 #[test]
 fn the_partition_over_machines_is_no_worse_than_machines_alone() {
     for task in [four_and_four(40.0, 512, 128, 20.0), four_and_four(5.0, 1024, 64, 20.0), small(512, 128, 10.0)] {
