@@ -7,65 +7,24 @@
 //! Units: blocks, tokens, ticks. Invariants: blocks of its sequences elsewhere are what its pool has borrowed; the last block of a sequence is
 //! at home; cached prefixes are at home.
 
+mod needs;
+
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::{Composed, Phase, Replica, Waiting};
 use crate::batcher::Batcher;
+use crate::kv::lending::Borrow;
 use crate::kv::lending::rates::Load;
-use crate::kv::lending::{Borrow, Exchange};
 use crate::records::Records;
 use crate::replica::{Cut, Reserve};
 use crate::step_cost::{Chunk, StepLoad, ticks_of};
+pub use needs::{Head, Needs, Neighbour, Part};
 
 /// Sequences that wait at which the fleet looks.
 const HEADS_SEEN: usize = 64;
 /// Waiting requests that the planner of moves looks at.
 const WAITING_SEEN: usize = 8;
-
-/// Blocks of a sequence on another replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Where they are.
-    pub lender: u32,
-    /// How many.
-    pub blocks: u32,
-}
-
-/// What attention on another replica costs.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Neighbour {
-    /// Ticks per key there.
-    pub rate: u64,
-    /// Messages from and to there.
-    pub exchange: Exchange,
-}
-
-/// What the next iteration would take.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Needs {
-    /// Blocks of those who run.
-    pub growth: u32,
-    /// Those who wait, in order, as far as the iteration would take them in.
-    pub heads: Vec<Head>,
-}
-
-/// Somebody who waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Request.
-    pub request: u32,
-    /// Blocks that it gets for itself.
-    pub blocks: u32,
-    /// Blocks that it takes besides: of cached prefixes that nobody holds yet, and of its first token.
-    pub held: u32,
-    /// Blocks that stay free beside it.
-    pub spare: u32,
-    /// Whether the replica does not hold it alone.
-    pub is_long: bool,
-    /// Whether it comes back from the host, all of it to here.
-    is_swapped: bool,
-}
 
 /// Loans of a replica.
 #[derive(Debug)]
