@@ -1,0 +1,124 @@
+//! Questions of capacity with known answers.
+
+use serve::request::Request;
+
+use super::*;
+
+fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
+    Quoted { name: name.to_owned(), usd_per_gpu_hour, quote: String::new() }
+}
+
+fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
+    Question {
+        candidates: uniform(replicas, &[1], &quoted, 8),
+        quoted,
+        target_ratio: 0.9,
+        limits: vec![("ttft_s", 1.0)],
+        peak: Peak { from_s: 0.0, to_s: 10.0, requests_per_s: 2.0, is_whole: true },
+    }
+}
+
+fn question() -> Question {
+    of(&[1, 2, 4], vec![quoted("a", 1.0), quoted("b", 3.0)])
+}
+
+/// A replica of `a` takes 1 load and one of `b` 2.5; above, attainment falls as capacity over load.
+fn judge(asked: &[Asked<'_>]) -> Vec<Result<Served, String>> {
+    asked.iter().map(serve).collect()
+}
+
+fn serve(asked: &Asked<'_>) -> Result<Served, String> {
+    let Variation::Equal { quoted, n_replicas, .. } = asked.candidate.variation else { panic!("one group") };
+    let n = hw::Tokens(n_replicas).as_f64();
+    let met = (n * [1.0, 2.5][quoted] / (1.7 * asked.load)).min(1.0);
+    let mut row = Served::default();
+    row.metrics.insert("slo_attainment_ratio".to_owned(), met);
+    row.metrics.insert("cost_usd_per_mtok".to_owned(), n);
+    row.interval.insert("slo_attainment_ratio".to_owned(), [0.8 * met, met]);
+    if quoted == 1 && n > 2.0 { Err("too many".to_owned()) } else { Ok(row) }
+}
+
+#[test]
+fn the_cheapest_fleet_within_the_target_is_chosen_and_its_load_is_bracketed() {
+    let capacity = answer(&question(), &judge);
+    // Two of `a` carry 2 of 1.7 for 2 $/h; one of `b` for 3 $/h is the next.
+    let chosen = &capacity.points[capacity.chosen.expect("one is enough")];
+    assert_eq!((chosen.name.as_str(), chosen.usd_per_hour), ("2 x a", 2.0));
+    assert_eq!(capacity.left_out, [("4 x b".to_owned(), "too many".to_owned())]);
+    // At 0.8 of its attainment 2 x a fails, and so does all that meets at most 80 % there.
+    assert!(capacity.safe.is_none());
+    // 2 / (1.7 load) = 0.9 at a load of 1.307.
+    let headroom = capacity.headroom.expect("a fleet is chosen");
+    let (meets, fails) = (headroom.meets, headroom.fails.expect("more is too much"));
+    let exact = 2.0 / (1.7 * 0.9);
+    assert!(meets <= exact && exact <= fails && fails / meets <= 1.0 + WIDTH + 1e-9, "{meets} to {fails}");
+}
+
+#[test]
+fn other_prices_and_loads_may_change_the_choice() {
+    let rows = answer(&question(), &judge).sensitivity;
+    let of = |change: &str| rows.iter().find(|row| row.change == change).expect(change).cheapest.clone();
+    assert_eq!(of("price of a +20 %"), "2 x a");
+    assert_eq!(of("price of b -20 %"), "2 x a");
+    // 2 / (1.7 x 1.2) = 0.98 still holds.
+    assert_eq!(of("load +20 %"), "2 x a");
+}
+
+#[test]
+fn nothing_is_chosen_where_nothing_suffices() {
+    let question = of(&[1], vec![quoted("a", 1.0)]);
+    let capacity = answer(&question, &judge);
+    assert!(capacity.chosen.is_none() && capacity.headroom.is_none() && capacity.sensitivity.is_empty());
+}
+
+fn varied(name: &str, replicas: &[u64]) -> Varied {
+    Varied { name: name.to_owned(), replicas: replicas.to_vec(), gpus_per_replica: 2 }
+}
+
+#[test]
+fn mixed_fleets_are_all_combinations_and_paid_by_group() {
+    let groups = [varied("base", &[0, 1]), varied("burst", &[0, 2, 3])];
+    let candidates = mixed(&groups);
+    let names: Vec<&str> = candidates.iter().map(|candidate| candidate.name.as_str()).collect();
+    assert_eq!(names, ["2 x burst", "3 x burst", "1 x base", "1 x base + 2 x burst", "1 x base + 3 x burst"]);
+    let expected = [("base".to_owned(), 0), ("burst".to_owned(), 2)];
+    assert_eq!(candidates[0].variation, Variation::Groups(expected.to_vec()));
+    // A base replica takes 1 load, one of the bursts 0.5 but is there half of the time, and paid so. Two GPUs each at 1 and 2 dollars.
+    let serve = |asked: &Asked<'_>| -> Result<Served, String> {
+        let Variation::Groups(groups) = &asked.candidate.variation else { panic!("groups") };
+        let [base, burst] = [hw::Tokens(groups[0].1).as_f64(), hw::Tokens(groups[1].1).as_f64()];
+        let mut row = Served::default();
+        let mut add = |key: &str, value: f64| row.metrics.insert(key.to_owned(), value);
+        add("makespan_s", 7200.0);
+        add("slo_attainment_ratio", ((base + 0.5 * burst) / 2.0).min(1.0));
+        add("cost_usd_per_mtok", base + burst);
+        add("replica_hours", 2.0 * base + burst);
+        add("group_replica_hours.base", 2.0 * base);
+        add("group_replica_hours.burst", burst);
+        Ok(row)
+    };
+    let judge = |asked: &[Asked<'_>]| asked.iter().map(serve).collect::<Vec<_>>();
+    let quoted = vec![quoted("base", 1.0), quoted("burst", 2.0)];
+    let question = Question { candidates, quoted, ..question() };
+    let capacity = answer(&question, &judge);
+    let usd = |name: &str| capacity.points.iter().find(|point| point.name == name).expect(name).usd_per_hour;
+    assert_eq!([usd("1 x base"), usd("3 x burst"), usd("1 x base + 2 x burst")], [2.0, 6.0, 6.0]);
+    let chosen = &capacity.points[capacity.chosen.expect("one suffices")];
+    assert_eq!((chosen.name.as_str(), chosen.n_gpus), ("1 x base + 2 x burst", 6));
+    let changes: Vec<&str> = capacity.sensitivity.iter().map(|row| row.change.as_str()).collect();
+    assert_eq!(
+        changes[..4],
+        ["price of base +20 %", "price of base -20 %", "price of burst +20 %", "price of burst -20 %"]
+    );
+    // 2 of 6 dollars rise by a fifth: the price per token by a fifteenth.
+    assert!((capacity.sensitivity[0].usd_per_mtok.expect("chosen") - 3.0 * (6.4 / 6.0)).abs() < 1e-12);
+}
+
+#[test]
+fn the_busiest_window_has_most_arrivals() {
+    let at = |s: u64| Request::new(Time::from_ns(s * 1_000_000_000), 1, 1);
+    let requests = Requests::of([0, 10, 20, 21, 22, 23, 40].map(at).to_vec());
+    let peak = Peak::busiest(&requests, 5.0);
+    assert_eq!((peak.from_s, peak.to_s, peak.requests_per_s, peak.is_whole), (20.0, 25.0, 0.8, false));
+    assert!(Peak::busiest(&requests, 40.0).is_whole);
+}

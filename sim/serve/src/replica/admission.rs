@@ -1,0 +1,151 @@
+//! Admission: who waits longest gets blocks and a slot, or waits on.
+//!
+//! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
+
+use super::{Composed, Cut, Phase, Replica, Reserve, Role, Slot, Waiting};
+
+/// What whoever waits would take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Claim<'a> {
+    pub(super) request: u32,
+    pub(super) generated: u32,
+    pub(super) target: u32,
+    pub(super) shift: i64,
+    /// Its prefixes that are cached.
+    pub(super) held: &'a [u32],
+    /// Tokens that are not cached.
+    pub(super) rest: u32,
+    /// Tokens of its first chunk.
+    pub(super) tokens: u32,
+    pub(super) blocks: u32,
+    /// Blocks that its first tokens take at once: whoever was computed elsewhere decodes in the iteration that takes it in.
+    pub(super) next: u32,
+    /// Whether the blocks are those of the whole prompt.
+    pub(super) is_whole: bool,
+}
+
+impl<'a> Replica<'a> {
+    /// Admits whoever waits longest, with at most `budget` prompt tokens; false when it has to wait on.
+    pub fn admit(&mut self, composed: &mut Composed, budget: u32, reserve: Reserve, cut: Cut) -> bool {
+        if budget == 0 || self.n_running() >= self.sequences_max() {
+            return false;
+        }
+        match self.waiting.front() {
+            None => false,
+            Some(Waiting::Again(id)) if self.slots[*id as usize].phase == Phase::Swapped => {
+                let id = *id;
+                self.swap_in(composed, id)
+            }
+            // Whoever was computed elsewhere has joined as far as there is room.
+            Some(_) if self.role() == Role::Outputs => false,
+            Some(&head) => self.admit_prompt(composed, head, budget, reserve, cut),
+        }
+    }
+
+    /// What whoever waits would take of blocks and of an iteration.
+    pub(super) fn claim(&self, waiting: Waiting, budget: u32, reserve: Reserve) -> Claim<'a> {
+        let (request, generated, target, shift) = match waiting {
+            Waiting::New(request) => (request, 0, self.requests.list[request as usize].prompt, 0),
+            Waiting::Again(id) => {
+                let slot = &self.slots[id as usize];
+                (slot.request, slot.generated, slot.target, slot.shift)
+            }
+        };
+        let output = self.requests.list[request as usize].output;
+        let ids = self.requests.prefix(&self.requests.list[request as usize]);
+        // At least one token is computed, for its logits.
+        let usable = (target - 1).checked_div(self.pool.prefix_tokens()).unwrap_or(0);
+        let ids = &ids[..ids.len().min(usable as usize)];
+        let shared = self.pool.cached(ids);
+        let cached_tokens = shared * self.pool.prefix_tokens();
+        let rest = target - cached_tokens;
+        let is_here = self.role() != Role::Outputs;
+        let tokens = if is_here { rest.min(budget).min(self.chunk_max(cached_tokens)) } else { 0 };
+        let is_whole = !is_here || reserve == Reserve::Whole || self.is_long(target);
+        let covered = if is_whole { target - u32::from(!is_here) } else { cached_tokens + tokens };
+        let blocks = self.blocks_of(covered) - shared * self.pool.blocks_per_prefix();
+        let held = &ids[..shared as usize];
+        let next = if is_here { 0 } else { self.first_growth(target - 1, output - generated) };
+        Claim { request, generated, target, shift, held, rest, tokens, blocks, next, is_whole }
+    }
+
+    /// Blocks that a sequence of so many cached tokens takes in its first iteration, with so many output tokens left.
+    pub(super) fn first_growth(&self, tokens: u32, left: u32) -> u32 {
+        let ahead = self.engine.table.tokens_per_sequence().min(left);
+        self.blocks_of(tokens + ahead) - self.blocks_of(tokens)
+    }
+
+    /// Takes the blocks of whoever waits longest and gives it a slot; false, and nothing taken, when it has to wait on.
+    pub(super) fn take_in(&mut self, head: Waiting, claim: &Claim<'_>) -> Option<u32> {
+        // An idle replica has to start with someone.
+        let spare = if claim.is_whole && self.n_running() > 0 { self.limits().watermark_blocks } else { 0 };
+        let spare = if self.role() == Role::Outputs { spare + claim.next + self.decode_growth() } else { spare };
+        self.pool.hold(claim.held);
+        if self.pool.available() < claim.blocks + spare || !self.pool.take(claim.blocks) {
+            self.pool.let_go(claim.held);
+            return None;
+        }
+        self.waiting.pop_front();
+        let id = match head {
+            Waiting::New(_) => self.free_slot(),
+            Waiting::Again(id) => id,
+        };
+        let Claim { request, generated, target, shift, blocks, .. } = *claim;
+        let epoch = self.slots[id as usize].epoch;
+        let (computed, phase) = (target - claim.rest, Phase::Prefill);
+        let shared = u32::try_from(claim.held.len()).expect("fewer than 2^32 prefixes");
+        self.slots[id as usize] =
+            Slot { request, phase, epoch, generated, computed, target, blocks, shared, joined_step: 0, shift };
+        self.take_up(request, id);
+        Some(id)
+    }
+
+    pub(super) fn admit_prompt(
+        &mut self,
+        composed: &mut Composed,
+        head: Waiting,
+        budget: u32,
+        reserve: Reserve,
+        cut: Cut,
+    ) -> bool {
+        let claim = self.claim(head, budget, reserve);
+        if cut == Cut::Never && claim.rest > budget {
+            return false;
+        }
+        let Some(id) = self.take_in(head, &claim) else { return false };
+        self.counts.cached_tokens += u64::from(claim.target - claim.rest);
+        self.prefilling.push_back(id);
+        self.remember(id);
+        composed.chunks.push((id, claim.tokens));
+        composed.n_chunk_tokens += claim.tokens;
+        true
+    }
+
+    pub(super) fn free_slot(&mut self) -> u32 {
+        self.free_slots.pop().unwrap_or_else(|| {
+            let slot = Slot {
+                request: 0,
+                phase: Phase::Free,
+                epoch: 0,
+                generated: 0,
+                computed: 0,
+                target: 0,
+                blocks: 0,
+                shared: 0,
+                joined_step: 0,
+                shift: 0,
+            };
+            self.slots.push(slot);
+            u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 slots")
+        })
+    }
+
+    /// Notes an admission; void entries are dropped once they outnumber the running sequences.
+    pub(super) fn remember(&mut self, id: u32) {
+        if self.order.len() > 64 + 4 * self.n_running() as usize {
+            let slots = &self.slots;
+            self.order.retain(|(id, epoch)| slots[*id as usize].epoch == *epoch);
+        }
+        self.order.push((id, self.slots[id as usize].epoch));
+    }
+}
