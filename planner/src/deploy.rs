@@ -98,6 +98,14 @@ pub enum RentalError {
     Refused(String),
 }
 
+impl RentalError {
+    /// What the checker found.
+    #[must_use]
+    pub fn refused(found: Vec<serve::check::Refusal>) -> Self {
+        Self::Refused(found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+}
+
 impl Problem {
     /// Checks that every figure has a meaning.
     ///

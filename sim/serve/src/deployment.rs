@@ -242,6 +242,16 @@ impl Deployment {
         self.replicas.iter().any(|replica| replica.layers() != whole)
     }
 
+    /// The same stations with fewer decoding requests in a batch, and their cached tokens with them.
+    pub fn limit_decodes(&mut self, most: u32) {
+        for options in self.replicas.iter_mut().map(|replica| &mut replica.engine) {
+            let before = options.sequences_max.max(1);
+            options.sequences_max = before.min(most);
+            let context = |tokens: u64| tokens / u64::from(before) * u64::from(options.sequences_max);
+            options.batch_context_max = options.batch_context_max.map(context);
+        }
+    }
+
     /// The link from one to another, where there is one.
     #[must_use]
     pub fn link(&self, from: Option<u32>, to: Option<u32>) -> Option<&Link> {

@@ -3,7 +3,9 @@
 //! Links: nodes of a region have one bandwidth and latency, nodes of two regions another; the coordinator sits in region 0. A hop gets the
 //! link's bandwidth, or the part of either end's network card that the planned flow gives it. Units: bytes per second, seconds, tokens.
 
+use hw::Seconds;
 use serve::deployment::{self, Deployment, EngineOptions, LayerTimes, Messages, Route, STATION_BATCHER};
+use serve::fleet::dynamics::Failures;
 use serve::pool::{NodeType, Pool};
 use serve::replica::Role;
 
@@ -200,6 +202,22 @@ impl Machines {
         };
         let times = placed.replicas.iter().map(times).collect();
         deployment::stations(placed, times, messages).map_err(|why| RentalError::Refused(why.to_string()))
+    }
+
+    /// Whether some machine is lost at random.
+    #[must_use]
+    pub fn has_losses(&self) -> bool {
+        self.inventory.offers.iter().any(|offer| offer.losses.is_some())
+    }
+
+    /// How the stations of a deployment fail.
+    #[must_use]
+    pub fn failures(&self, placed: &Deployment, seed: u64) -> Vec<Option<Failures>> {
+        let of_station = |replica: &deployment::Replica| {
+            let losses = self.inventory.offers[replica.stages.first()?.machine as usize].losses?;
+            Some(Failures { mtbf: Seconds::new(losses.mtbf_s), mttr: Seconds::new(losses.mttr_s), seed })
+        };
+        placed.replicas.iter().map(of_station).collect()
     }
 
     /// What the loop plays of a placement.

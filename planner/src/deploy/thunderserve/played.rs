@@ -9,6 +9,7 @@ use hw::{Bytes, Seconds, Span, Time, Tokens};
 use serve::check::{Site, check};
 use serve::deployment::{self, Deployment as Placed, EngineOptions, Link, Range, Route};
 use serve::fleet::Fleet;
+use serve::fleet::dynamics::Failures;
 use serve::metrics;
 use serve::replica::Role;
 use serve::request::{Request, Requests};
@@ -291,15 +292,28 @@ pub fn playable(task: &Task, groups: &Groups, working: Working, requests: &[Requ
     let placed = placed(task, groups, working, longest);
     let machines = machines(task);
     let site = Site { model: &task.model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
-    let refused = |found: Vec<serve::check::Refusal>| {
-        let words: Vec<String> = found.iter().map(ToString::to_string).collect();
-        RentalError::Refused(words.join("; "))
-    };
-    check(&placed, &site).map_err(refused)?;
+    check(&placed, &site).map_err(RentalError::refused)?;
     let kv_bytes = 4.0 * Tokens(task.model.n_layers * task.model.kv_width()).as_f64();
-    let fleet = deployment::fleet(&placed, tables(task, groups, &placed), kv_bytes)
+    let mut fleet = deployment::fleet(&placed, tables(task, groups, &placed), kv_bytes)
         .map_err(|why| RentalError::Refused(why.to_string()))?;
+    for (group, replica) in fleet.groups.iter_mut().zip(&placed.replicas) {
+        group.failures = failures(task, replica);
+    }
     Ok(Playable { placed, fleet })
+}
+
+/// A replica is lost when any of its machines is; it is back when the slowest is.
+fn failures(task: &Task, replica: &deployment::Replica) -> Option<Failures> {
+    let (mut per_s, mut mttr_s) = (0.0, 0.0_f64);
+    let mut machines: Vec<u32> = replica.stages.iter().map(|stage| stage.machine).collect();
+    machines.dedup();
+    for machine in machines {
+        if let Some(losses) = task.machines.offers[machine as usize].losses {
+            per_s += 1.0 / losses.mtbf_s;
+            mttr_s = mttr_s.max(losses.mttr_s);
+        }
+    }
+    (per_s > 0.0).then(|| Failures { mtbf: Seconds::new(1.0 / per_s), mttr: Seconds::new(mttr_s), seed: 0 })
 }
 
 /// Serves requests in order of their arrivals.

@@ -71,7 +71,7 @@ fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)>
     let n_gpus_per_machine = if is_single { 1 } else { small(section.count("gpus_per_machine", Some(8), 1..=1024).0) };
     let region = if objective == Objective::Time { 0 } else { small(section.count("region", Some(0), 0..=1000).0) };
     let (usd_per_hour, quote) = if is_single { (0.0, String::new()) } else { price(&mut section, objective) };
-    let losses = if objective == Objective::Time { losses(&mut section) } else { None };
+    let losses = losses(&mut section);
     let gpu = match (&named, objective) {
         (Some((name, at)), Objective::Goodput) => Some(figures(&mut section, name, at.clone())?),
         (Some((name, _)), _) => hw::catalog::gpu(name),

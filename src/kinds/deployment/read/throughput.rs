@@ -40,6 +40,8 @@ pub struct ThroughputChoice {
 pub struct Throughput {
     /// Whose it is.
     pub head: Head,
+    /// What is served.
+    pub model: Model,
     /// Nodes, links and times.
     pub machines: Machines,
     /// Where the times come from.
@@ -92,7 +94,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
     ];
     let head = Head { baseline, expectations, ..head };
-    Some(Throughput { head, machines, times, requests, choices, free_parameters })
+    Some(Throughput { head, model: model?, machines, times, requests, choices, free_parameters })
 }
 
 /// `[requests]`: lengths, and what a typical batch is planned for.

@@ -12,6 +12,9 @@ use planner::deploy::helix::held::{self, Ran};
 use planner::deploy::helix::{POLICIES, Placed, Placement, Range, Scheduling};
 use reports::{Aim, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve::arrivals::{self, Arrivals};
+use serve::check::{Site, check};
+use serve::deployment::Deployment;
+use serve::fleet::{Changing, serve_stations};
 use serve::pool::path::{Flow, Paths, Random, Swarm};
 use serve::pool::{self, Outcome, Pool, Run};
 use serve::request::Requests;
@@ -36,30 +39,17 @@ impl Kind for Throughput {
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
         let placed = placed(self, choice).and_then(|placed| {
-            let bound =
-                held::of_plan(held::of_pool(&self.machines, &self.requests).as_ref(), &parts(self, choice, &placed)?)?;
-            Ok((placed, bound))
+            let parts = parts(self, choice, &placed)?;
+            let bound = held::of_plan(held::of_pool(&self.machines, &self.requests).as_ref(), &parts.pools)?;
+            Ok((placed, parts.placed, bound))
         });
-        Some(placed.map_err(|why| why.to_string()).map(|(placed, bound)| {
-            let nodes: Vec<serde_json::Value> = placed
-                .plan
-                .ranges
-                .iter()
-                .zip(&self.machines.inventory.offers)
-                .map(|(range, member)| {
-                    let name = &member.name;
-                    serde_json::json!({ "type": name, "first_layer": range.first, "end_layer": range.end })
-                })
-                .collect();
-            let flow = placed.plan.flow.edges.iter();
-            let flow: Vec<serde_json::Value> = flow
-                .map(|(from, to, rate)| serde_json::json!({ "from": from, "to": to, "tokens_per_s": rate }))
-                .collect();
+        Some(placed.map_err(|why| why.to_string()).map(|(placed, deployments, bound)| {
             let facts = facts(self, &placed, &Ok(bound));
             let words: Vec<String> = std::iter::once(facts.words(0.0)).chain(facts.notes.clone()).collect();
             let max_flow = placed.plan.flow.tokens_per_s;
             let json = serde_json::json!({
-                "nodes": nodes, "flow": flow, "max_flow_tokens_per_s": max_flow, "plan": facts,
+                "scenario": self.head.name, "version": env!("CARGO_PKG_VERSION"), "policy": choice.name,
+                "deployments": deployments, "max_flow_tokens_per_s": max_flow, "plan": facts,
             });
             Planned { json, words: words.join("\n"), ..Planned::default() }
         }))
@@ -115,9 +105,12 @@ fn policy(scenario: &Throughput, choice: &ThroughputChoice, pool: &held::OfPool)
         }
     };
     let begun = Instant::now();
-    let outcomes: Vec<Outcome> = parts.iter().enumerate().map(|(at, part)| play(scenario, choice, part, at)).collect();
+    let outcomes = play_all(scenario, choice, &parts);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
+    let changes = scenario.machines.has_losses().then(|| losses(&outcomes));
+    let parts = parts.pools;
     let mut metrics = metrics(choice, &parts, &outcomes);
+    metrics.extend(changes.into_iter().flatten());
     let flow = placed.plan.flow.tokens_per_s;
     metrics.insert("max_flow_tokens_per_s".to_owned(), flow);
     metrics.insert("flow_ratio".to_owned(), metrics["tokens_per_s"] / flow);
@@ -185,9 +178,8 @@ fn placed(scenario: &Throughput, choice: &ThroughputChoice) -> Result<Decision<P
     let n = candidates.len();
     for placed in candidates {
         let Ok(parts) = parts(scenario, choice, &placed) else { continue };
-        let outcomes: Vec<Outcome> =
-            parts.iter().enumerate().map(|(at, part)| play(scenario, choice, part, at)).collect();
-        let rate = metrics(choice, &parts, &outcomes)[COLUMNS[0].0];
+        let outcomes = play_all(scenario, choice, &parts);
+        let rate = metrics(choice, &parts.pools, &outcomes)[COLUMNS[0].0];
         if best.as_ref().is_none_or(|(most, _)| rate > *most) {
             second = best.map(|(rate, _)| rate).or(second);
             best = Some((rate, placed));
@@ -201,23 +193,41 @@ fn placed(scenario: &Throughput, choice: &ThroughputChoice) -> Result<Decision<P
     Ok(placed)
 }
 
-/// What is played by itself: the whole pool, or every type where each has a pipeline of its own and nothing is planned over all.
-fn parts(
+/// What is played by itself.
+struct Parts {
+    placed: Vec<Deployment>,
+    /// What the loop plays of each.
+    pools: Vec<Pool>,
+}
+
+/// Deployments that the checker holds, and what the loop plays of them.
+fn parts(scenario: &Throughput, choice: &ThroughputChoice, placed: &Decision<Placed>) -> Result<Parts, RentalError> {
+    let mut placed = deployments(scenario, choice, placed)?;
+    let mut pools = Vec::new();
+    let machines = scenario.machines.machines();
+    let site = Site { model: &scenario.model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    for deployment in &mut placed {
+        if let Some(most) = choice.decodes_max {
+            deployment.limit_decodes(most);
+        }
+        check(deployment, &site).map_err(RentalError::refused)?;
+        pools.push(scenario.machines.stations(deployment)?);
+    }
+    Ok(Parts { placed, pools })
+}
+
+/// The whole placement, or every type by itself where each has a pipeline of its own and nothing is planned over all.
+fn deployments(
     scenario: &Throughput,
     choice: &ThroughputChoice,
     placed: &Decision<Placed>,
-) -> Result<Vec<Pool>, RentalError> {
-    let machines = &scenario.machines;
-    let limited = |mut pool: Pool| {
-        let most = choice.decodes_max.unwrap_or(u32::MAX);
-        pool.nodes.iter_mut().for_each(|node| node.room.decodes = node.room.decodes.min(most));
-        pool
-    };
+) -> Result<Vec<Deployment>, RentalError> {
+    let (machines, model) = (&scenario.machines, &scenario.model.name);
     if choice.scheduling == Scheduling::Flow {
-        return Ok(vec![limited(machines.pool(&placed.plan.ranges, Some(&placed.plan.flow))?)]);
+        return Ok(vec![machines.deployment(model, &placed.plan.ranges, Some(&placed.plan.flow))?]);
     }
     if choice.placement != Placement::Separate {
-        return Ok(vec![limited(machines.pool(&placed.plan.ranges, None)?)]);
+        return Ok(vec![machines.deployment(model, &placed.plan.ranges, None)?]);
     }
     let of_type = |of: usize| {
         let own = placed.plan.ranges.iter().enumerate();
@@ -226,7 +236,7 @@ fn parts(
     };
     let all = (0..machines.types.len()).map(of_type);
     let holds = |ranges: &Vec<Range>| ranges.iter().any(|range| range.first < range.end);
-    all.filter(holds).map(|ranges| machines.pool(&ranges, None).map(limited)).collect()
+    all.filter(holds).map(|ranges| machines.deployment(model, &ranges, None)).collect()
 }
 
 /// The figure of a part: its own, or the only one.
@@ -234,7 +244,28 @@ fn of_part<T: Copy>(all: &[T], at: usize) -> Option<T> {
     all.get(at).or(all.first().filter(|_| all.len() == 1)).copied()
 }
 
-fn play(scenario: &Throughput, choice: &ThroughputChoice, pool: &Pool, at: usize) -> Outcome {
+/// What comes of every part, with the losses of its machines.
+fn play_all(scenario: &Throughput, choice: &ThroughputChoice, parts: &Parts) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    for (at, (placed, pool)) in parts.placed.iter().zip(&parts.pools).enumerate() {
+        let failures = scenario.machines.failures(placed, scenario.head.seed);
+        outcomes.push(play(scenario, choice, pool, (at, &Changing { outages: Vec::new(), failures })));
+    }
+    outcomes
+}
+
+/// What losses did.
+fn losses(outcomes: &[Outcome]) -> [(String, f64); 3] {
+    let sum = |of: fn(&Outcome) -> u64| hw::Tokens(outcomes.iter().map(of).sum()).as_f64();
+    [
+        ("n_outages", sum(|outcome| outcome.n_outages)),
+        ("n_retried", sum(|outcome| outcome.n_retried)),
+        ("recomputed_tokens", sum(|outcome| outcome.recomputed_tokens)),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+}
+
+fn play(scenario: &Throughput, choice: &ThroughputChoice, pool: &Pool, (at, changing): (usize, &Changing)) -> Outcome {
     let load = &choice.load;
     let expected = load.expected(scenario.machines.typical.output);
     let mut paths: Box<dyn Paths + '_> = match choice.scheduling {
@@ -260,7 +291,7 @@ fn play(scenario: &Throughput, choice: &ThroughputChoice, pool: &Pool, at: usize
         }
     };
     let asked = Run { requests: &requests.list, load: coming, warm_up: load.warm_up, until: load.until };
-    pool::run(pool, paths.as_mut(), &asked)
+    serve_stations(pool, paths.as_mut(), &asked, changing)
 }
 
 /// Requests whose keys and values fit the fullest layer below the high-water mark, at least one.
