@@ -33,6 +33,9 @@ pub struct Settled {
     pub n_rounds: usize,
 }
 
+/// The best plan with other replicas than one's.
+pub type Second<'a> = dyn Fn(&Problem, &Plan) -> Option<Plan> + 'a;
+
 /// How a policy decides.
 pub struct Decide<'a> {
     /// Replicas and shares with their proof.
@@ -40,7 +43,7 @@ pub struct Decide<'a> {
     /// Shares of given replicas.
     pub assign: &'a dyn Fn(&Problem, &[u32]) -> Option<Plan>,
     /// The best plan with other replicas; `None` where nobody asks for it.
-    pub second: Option<&'a dyn Fn(&Problem, &Plan) -> Option<Plan>>,
+    pub second: Option<&'a Second<'a>>,
 }
 
 /// A plan that ends when its slowest configuration was served, with the factors of its own mix.

@@ -578,9 +578,9 @@ fn reached(
     let mut is_reached: Vec<bool> = (0..n).map(starts).collect();
     let mut open: Vec<usize> = (0..n).filter(|at| is_reached[*at]).collect();
     while let Some(from) = open.pop() {
-        for to in 0..n {
-            if !is_reached[to] && goes(deployment, from, to) {
-                is_reached[to] = true;
+        for (to, is_there) in is_reached.iter_mut().enumerate() {
+            if !*is_there && goes(deployment, from, to) {
+                *is_there = true;
                 open.push(to);
             }
         }

@@ -88,7 +88,7 @@ fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Dec
         let assign =
             |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, policy.assignment);
         let serve = |c: usize, work: &[f64]| asked.serve_s(scenario, c, work);
-        let second: Option<&dyn Fn(&Problem, &Plan) -> Option<Plan>> = policy.explain.is_some().then_some(&second);
+        let second: Option<&mixing::Second<'_>> = policy.explain.is_some().then_some(&second);
         let settled =
             mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign, second }, &serve)?;
         let Settled { decision, problem, mixing, n_rounds } = settled;

@@ -188,11 +188,11 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         found.push((what, "every stage has a layer"));
     }
     found.extend(expert_misfit(&group.model, tp, ep));
-    if let Some(drafts) = &choice.operation.drafts {
-        if let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp))) {
-            let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
-            found.push((what, "the draft model runs on the same GPUs"));
-        }
+    if let Some(drafts) = &choice.operation.drafts
+        && let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
+    {
+        let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
+        found.push((what, "the draft model runs on the same GPUs"));
     }
     if serving.replicas_of(choice, group) == 0 {
         let (n, has) = (deployment.n_gpus(), serving.gpus_of(group));

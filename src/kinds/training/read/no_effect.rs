@@ -113,7 +113,8 @@ fn no_gather(problem: &Problem) -> bool {
 fn no_prefetch(problem: &Problem) -> bool {
     let overlap = problem.execution.overlap;
     let is_plain = overlap.forward_prefetch && overlap.backward_prefetch;
-    !is_plain && !(problem.layout.zero == Zero::Parameters && problem.layout.n_shards() > 1)
+    let gathers = problem.layout.zero == Zero::Parameters && problem.layout.n_shards() > 1;
+    !is_plain && !gathers
 }
 
 /// What the file has of these keys and of the policies' tables, with its places; taken before sections are read.

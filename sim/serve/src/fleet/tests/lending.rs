@@ -145,7 +145,7 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
     if engine.batcher.name() == "vllm-v0" {
         engine.limits.tokens_max = 4096;
     }
-    engine.limits.shares_prefixes = seed % 2 == 0;
+    engine.limits.shares_prefixes = seed.is_multiple_of(2);
     engine.limits.watermark_blocks = [0, 1][pick(2)];
     if seed % 5 == 4 {
         engine.limits.preemption = Preemption::Swap { host_blocks: 60, ticks_per_block: 50_000 };
@@ -197,8 +197,8 @@ fn mixed(seed: u64, spans: Spans) -> Fleet {
 /// Requests of a seed, one in eight longer than a replica holds where that can be held; half of the seeds share prefixes.
 fn mixed_requests(seed: u64) -> Requests {
     let long = if seed % 4 == 2 { (200, 500) } else { (500, 1_100) };
-    let mut requests = trace(seed, 80, [(10, 300), long], [8.0, 30.0][usize::from(seed % 3 == 0)]);
-    if seed % 2 == 0 {
+    let mut requests = trace(seed, 80, [(10, 300), long], [8.0, 30.0][usize::from(seed.is_multiple_of(3))]);
+    if seed.is_multiple_of(2) {
         (requests.n_prefix_ids, requests.prefix_tokens) = (12, 32);
         for (index, request) in (0_u32..).zip(&mut requests.list) {
             let (chain, count) = (index % 4 * 3, (request.prompt / 32).min(index % 3 + 1));
