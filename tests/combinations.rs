@@ -149,13 +149,12 @@ fn wrong(policy: &'static str, names: &[&'static str]) -> Option<String> {
         status => return Some(format!("{policy} {names:?}: {status}, {}", cell.row.why)),
     }
     let with = cell.played.as_ref().expect("it ran");
-    let ignored = mechanisms().find_map(|of| {
+    mechanisms().find_map(|of| {
         let without = &cells()[&(policy, others(names, of))];
         let without = without.played.as_ref().map(|played| (&without.row, played));
         let why = (of.shows)((&cell.row, with), without).err()?;
         Some(format!("{policy} {names:?}: `{}` is ignored: {why}", of.name))
-    });
-    ignored
+    })
 }
 
 /// The mechanisms of a cell without one of them, in the order of the table.
