@@ -79,8 +79,8 @@ mod tests {
                 };
                 let whole = span_of((0..prompt / size).map(|index| time(index * size)).sum()).to_seconds();
                 let least = ttft(&config, &cost, &table, prompt);
-                // Whole nanoseconds on the one side.
-                assert!(least.get() <= whole.get() + 1e-9, "{size}: {whole:?} below {least:?}");
+                // Whole ticks of every chunk on the one side.
+                assert!(least.get() <= whole.get() + 1e-7, "{size}: {whole:?} below {least:?}");
                 assert!(
                     sparse.is_some() || size < 65_536 || whole.get() < 1.05 * least.get(),
                     "close where chunks are large"
