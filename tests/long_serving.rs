@@ -132,6 +132,7 @@ fn shared_memory_holds_contexts_that_grow_with_the_instances() {
             format!("model.name={model}"),
             format!("engine.tp={tp}"),
             format!("cluster.nodes={nodes}"),
+            format!("fleet.group.instances.replicas={}", 8 * nodes / tp),
             "trace.requests=50".to_owned(),
             "trace.long.share=0.0".to_owned(),
             "policies.run=['vllm-multi','distkv-llm']".to_owned(),

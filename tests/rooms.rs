@@ -20,7 +20,7 @@ const CRATES: [&str; 9] = [
 const CIRCLES_TODAY: [(&str, &[&str]); 9] = [
     ("sim/engine/src/cost", &["curve", "decode", "profile", "profiled"]),
     ("sim/serve/src", &["batcher", "capacity", "fleet", "metrics", "replica", "router"]),
-    ("sim/serve/src", &["decode_attention", "host", "step_cost"]),
+    ("sim/serve/src", &["decode_attention", "host", "prefill", "step_cost"]),
     ("sim/serve/src/fleet", &["control", "lending", "run", "split", "stations"]),
     ("calibrate/src", &["cpu", "cuda", "device", "sample"]),
     ("calibrate/src/cuda", &["clock", "driver"]),
