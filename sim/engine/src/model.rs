@@ -102,7 +102,8 @@ impl Model {
     }
 
     /// Parameters of a feed-forward of that width.
-    const fn feed_forward_parameters(&self, intermediate: u64) -> u64 {
+    #[must_use]
+    pub const fn feed_forward_parameters(&self, intermediate: u64) -> u64 {
         let matrices = if self.gated { 3 } else { 2 };
         let biases = if self.learned_positions { intermediate + self.hidden } else { 0 };
         matrices * self.hidden * intermediate + biases

@@ -3,7 +3,7 @@
 //! Operations (`layer.rs`) and memory (`memory.rs`) of a layer ask nothing else, so training, serving and fine-tuning share them. Where
 //! ranks lie, what is scheduled and what is stored elsewhere is not a shard's business.
 
-use hw::Dtype;
+use hw::{Dtype, Format};
 
 use crate::compression::Compression;
 use crate::model::Model;
@@ -59,13 +59,50 @@ impl ExpertLoad {
     pub const EVEN: Self = Self { permille: 1000, dropped_permille: 0 };
 }
 
+/// Formats of a model's parts. Norms, embedding and router stay in the format of the activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formats {
+    /// Projections around attention.
+    pub attention: Format,
+    /// Dense feed-forwards and shared experts.
+    pub dense: Format,
+    /// Routed experts.
+    pub experts: Format,
+    /// Output head.
+    pub head: Format,
+    /// Keys and values that are kept.
+    pub kv: Dtype,
+}
+
+impl Formats {
+    /// Everything as the activations are.
+    #[must_use]
+    pub fn of(dtype: Dtype) -> Self {
+        Self { kv: dtype, ..Self::weights(dtype.into(), dtype) }
+    }
+
+    /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
+    #[must_use]
+    pub fn weights(format: Format, dtype: Dtype) -> Self {
+        Self { attention: format, dense: format, experts: format, head: dtype.into(), kv: dtype }
+    }
+
+    /// Formats of products, each once.
+    #[must_use]
+    pub const fn products(&self) -> [Format; 4] {
+        [self.attention, self.dense, self.experts, self.head]
+    }
+}
+
 /// A model as one GPU of its tensor and expert groups sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Shard<'a> {
     /// Architecture.
     pub model: &'a Model,
-    /// Number format of parameters and activations.
+    /// Format of activations.
     pub dtype: Dtype,
+    /// Formats of weights, by part, and of keys and values.
+    pub formats: Formats,
     /// GPUs that cut every layer.
     pub tp: u32,
     /// Whether norms and residuals are cut over the tensor group too.
@@ -85,10 +122,11 @@ pub struct Shard<'a> {
 impl<'a> Shard<'a> {
     /// A model cut over a tensor group, forward only.
     #[must_use]
-    pub const fn forward(model: &'a Model, dtype: Dtype, tp: u32) -> Self {
+    pub fn forward(model: &'a Model, dtype: Dtype, tp: u32) -> Self {
         Self {
             model,
             dtype,
+            formats: Formats::of(dtype),
             tp,
             sequence_parallel: false,
             ep: 1,

@@ -7,8 +7,8 @@ use std::borrow::Cow;
 use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::compression::Compression;
-use engine::shard::Shard;
 pub use engine::shard::{AttentionKernel, Recompute};
+use engine::shard::{Formats, Shard};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;
@@ -178,6 +178,7 @@ impl Problem {
         Shard {
             model: &self.model,
             dtype: self.dtype,
+            formats: Formats::of(self.dtype),
             tp: layout.tp,
             sequence_parallel: layout.sequence_parallel,
             ep: layout.ep,

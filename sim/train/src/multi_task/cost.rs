@@ -173,7 +173,7 @@ fn transformer(problem: &Problem, documents: &[Document], shape: GroupShape) -> 
 fn feed_forward(problem: &Problem, tokens: u64, intermediate: u64) -> [Ops; 2] {
     let (hidden, dtype) = (problem.model.hidden, problem.dtype);
     let wide = intermediate.div_ceil(u64::from(problem.layout.tp));
-    let gemm = |m, n, k| (Op::Gemm { m, n, k, dtype }, 1);
+    let gemm = |m, n, k| (Op::Gemm { m, n, k, format: dtype.into() }, 1);
     let bytes = tokens * 2 * wide * dtype.bytes();
     let mut forward = vec![gemm(tokens, wide, hidden), (Op::Elementwise { bytes }, 1), gemm(tokens, hidden, wide)];
     let mut backward = vec![
