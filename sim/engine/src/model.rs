@@ -8,6 +8,8 @@ mod embedded;
 
 pub use embedded::{embedded, embedded_names};
 
+use crate::formats::Formats;
+
 /// Latent attention of DeepSeek-V2/V3 (arXiv:2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatentAttention {
@@ -75,6 +77,8 @@ pub struct Model {
     pub latent: Option<LatentAttention>,
     /// Mixture of experts, where the model has it.
     pub experts: Option<Experts>,
+    /// Formats of the checkpoint's parts.
+    pub formats: Formats,
 }
 
 impl Model {

@@ -3,9 +3,10 @@
 //! Operations (`layer.rs`) and memory (`memory.rs`) of a layer ask nothing else, so training, serving and fine-tuning share them. Where
 //! ranks lie, what is scheduled and what is stored elsewhere is not a shard's business.
 
-use hw::{Dtype, Format};
+use hw::Dtype;
 
 use crate::compression::Compression;
+use crate::formats::Formats;
 use crate::model::Model;
 
 /// Which activations are dropped in forward and computed again in backward.
@@ -57,41 +58,6 @@ pub struct ExpertLoad {
 impl ExpertLoad {
     /// Every rank has its even share.
     pub const EVEN: Self = Self { permille: 1000, dropped_permille: 0 };
-}
-
-/// Formats of a model's parts. Norms, embedding and router stay in the format of the activations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Formats {
-    /// Projections around attention.
-    pub attention: Format,
-    /// Dense feed-forwards and shared experts.
-    pub dense: Format,
-    /// Routed experts.
-    pub experts: Format,
-    /// Output head.
-    pub head: Format,
-    /// Keys and values that are kept.
-    pub kv: Dtype,
-}
-
-impl Formats {
-    /// Everything as the activations are.
-    #[must_use]
-    pub fn of(dtype: Dtype) -> Self {
-        Self { kv: dtype, ..Self::weights(dtype.into(), dtype) }
-    }
-
-    /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
-    #[must_use]
-    pub fn weights(format: Format, dtype: Dtype) -> Self {
-        Self { attention: format, dense: format, experts: format, head: dtype.into(), kv: dtype }
-    }
-
-    /// Formats of products, each once.
-    #[must_use]
-    pub const fn products(&self) -> [Format; 4] {
-        [self.attention, self.dense, self.experts, self.head]
-    }
 }
 
 /// A model as one GPU of its tensor and expert groups sees it.

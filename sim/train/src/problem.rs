@@ -7,8 +7,9 @@ use std::borrow::Cow;
 use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::compression::Compression;
+use engine::formats::Formats;
+use engine::shard::Shard;
 pub use engine::shard::{AttentionKernel, Recompute};
-use engine::shard::{Formats, Shard};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;

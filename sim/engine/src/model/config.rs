@@ -5,6 +5,7 @@
 use serde_json::{Map, Value};
 
 use super::{Experts, LatentAttention, Model};
+use crate::formats::Formats;
 
 /// Supported values of `model_type`.
 pub const MODEL_TYPES: [&str; 9] =
@@ -146,6 +147,7 @@ fn read(name: &str, kind: &str, reader: &mut Reader<'_>) -> Model {
         max_positions: reader.optional(&["max_position_embeddings", "n_positions"]).unwrap_or(2048),
         latent,
         experts,
+        formats: Formats::of(hw::Dtype::Bf16),
     }
 }
 

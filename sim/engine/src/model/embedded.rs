@@ -1,6 +1,7 @@
 //! Models by name; figures are those of the public configurations, one row each.
 
 use super::{Experts, LatentAttention, Model};
+use crate::formats::Formats;
 
 /// A row of the table of dense models.
 struct Row {
@@ -184,6 +185,7 @@ fn from_row(row: &Row) -> Model {
         max_positions,
         latent: None,
         experts: row.experts,
+        formats: Formats::of(hw::Dtype::Bf16),
     }
 }
 
@@ -213,6 +215,7 @@ fn deepseek_v3() -> Model {
             n_dense_layers: 3,
             every: 1,
         }),
+        formats: Formats::of(hw::Dtype::Bf16),
     }
 }
 

@@ -1,6 +1,7 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
-use engine::shard::{Formats, Shard};
+use engine::formats::Formats;
+use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
@@ -72,7 +73,7 @@ impl<'a> ReplicaConfig<'a> {
             pipeline_degree: 1,
             expert_degree: 1,
             dtype: Dtype::Bf16,
-            formats: Formats::of(Dtype::Bf16),
+            formats: model.formats,
             host_per_step: Seconds::ZERO,
             host_per_sequence: Seconds::ZERO,
             detokenize_per_sequence: Seconds::ZERO,

@@ -215,6 +215,7 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         max_positions: training.calls[call].tokens,
         latent: None,
         experts: None,
+        formats: engine::formats::Formats::of(Dtype::Bf16),
     };
     let base = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring);
     Problem {
