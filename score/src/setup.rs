@@ -6,7 +6,7 @@
 mod checkpoint;
 
 use engine::Model;
-use engine::shard::Formats;
+use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype};
 use serve::batcher;
 use serve::capacity::{self, Capacity};

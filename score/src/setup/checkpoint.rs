@@ -1,7 +1,7 @@
 //! Checkpoints of the runs: which architecture a path names, and in which formats its parts are published.
 
 use engine::Model;
-use engine::shard::Formats;
+use engine::formats::Formats;
 use hw::{Dtype, Format};
 
 use crate::reason::Reason;
