@@ -28,8 +28,8 @@ pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: 
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
     let number = |n: u64| hw::Tokens(n).as_f64();
-    let mut shared = f64::from(stage.n_dense) * number(model.shared_layer_parameters(false))
-        + f64::from(stage.n_expert) * number(model.shared_layer_parameters(true));
+    let mut shared = f64::from(stage.n_dense) * model.mean_shared_parameters(false)
+        + f64::from(stage.n_expert) * model.mean_shared_parameters(true);
     if stage.first {
         shared += number(model.first_stage_parameters());
     }
@@ -82,7 +82,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
 #[must_use]
 pub fn feed_forward_width(shard: &Shard<'_>, with_experts: bool) -> u64 {
     match shard.model.experts {
-        Some(experts) if with_experts => (experts.top_k + experts.n_shared) * experts.intermediate,
+        Some(experts) if with_experts => experts.top_k * experts.intermediate + experts.shared_intermediate,
         _ => shard.model.intermediate,
     }
 }
