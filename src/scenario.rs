@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod cost;
 pub mod expect;
+pub mod formats;
 pub mod model;
 pub mod reader;
 pub mod run_list;

@@ -149,11 +149,10 @@ impl Device for Cpu {
     }
 
     fn runs(&self, op: &Op) -> bool {
-        // Eight-bit formats would run as 32-bit ones, which says nothing of them.
-        let is_fp8 = |dtype| dtype == hw::Dtype::Fp8;
+        // Narrow formats would run as 32-bit ones, which says nothing of them.
         match op {
             Op::Collective { shape, .. } => shape.n_nodes == 1,
-            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => !is_fp8(*dtype),
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => format.is_whole(),
             _ => true,
         }
     }
@@ -273,7 +272,7 @@ fn facts(threads: usize) -> Facts {
         memory: Bytes::from_f64(hw::Bytes(kilobytes * 1024).as_f64() * MEMORY_SHARE),
         tile: (16, 4, 1),
         n_devices: 1,
-        reference: Op::Gemm { m: 256, n: 256, k: 256, dtype: hw::Dtype::Bf16 },
+        reference: Op::Gemm { m: 256, n: 256, k: 256, format: hw::Format::Bf16 },
     }
 }
 

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use cudarc::driver::sys;
 use engine::task::{CopyKind, Op, Stream};
-use hw::{Bytes, Dtype};
+use hw::{Bytes, Format};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use crate::sample::WATCHDOG;
@@ -145,10 +145,10 @@ impl Cuda {
         }
         self.room(stream, n_out, op)?;
         match op {
-            Op::Gemm { m, n, k, dtype } => self.reserve_gemm((*m, *n, *k, *dtype), &words, stream)?,
-            Op::GroupedGemm { rows, n, k, dtype } => {
+            Op::Gemm { m, n, k, format } => self.reserve_gemm((*m, *n, *k, *format), &words, stream)?,
+            Op::GroupedGemm { rows, n, k, format } => {
                 for m in rows.iter().filter(|m| **m > 0) {
-                    self.reserve_gemm((*m, *n, *k, *dtype), &words, stream)?;
+                    self.reserve_gemm((*m, *n, *k, *format), &words, stream)?;
                 }
             }
             Op::Attention { documents, n_heads, .. } => {
@@ -182,30 +182,30 @@ impl Cuda {
         Ok(())
     }
 
-    fn reserve_gemm(&mut self, (m, n, k, dtype): gemm::Size, words: &str, stream: Stream) -> Result<(), DeviceError> {
-        let ([m, n, k], dtype) = (padded([m, n, k], dtype), kind(dtype));
-        if dtype == Dtype::Fp8 {
-            let needed = footprint(&Op::Gemm { m, n, k, dtype }).0;
+    fn reserve_gemm(&mut self, (m, n, k, format): gemm::Size, words: &str, stream: Stream) -> Result<(), DeviceError> {
+        let ([m, n, k], format) = (padded([m, n, k], format), kind(format));
+        if format == Format::Fp8 {
+            let needed = footprint(&Op::Gemm { m, n, k, format }).0;
             if self.fp8.as_ref().is_none_or(|arena| arena.buffer.len < needed) {
                 self.fp8 = None;
                 let len = needed.max(arena_min(&self.driver) / 2);
                 self.fp8 = Some(random(&self.driver, len, "random_fp8", words)?);
             }
         }
-        let operands = self.gemm_operands((m, n, k, dtype), stream)?;
+        let operands = self.gemm_operands((m, n, k, format), stream)?;
         let on = self.line(stream)?;
-        self.gemm.prepare((m, n, k, dtype), operands, on)
+        self.gemm.prepare((m, n, k, format), operands, on)
     }
 
     /// Places of a product's operands and result.
-    fn gemm_operands(&mut self, (m, n, k, dtype): gemm::Size, stream: Stream) -> Result<Operands, DeviceError> {
-        let (n_in, n_out) = footprint(&Op::Gemm { m, n, k, dtype });
+    fn gemm_operands(&mut self, (m, n, k, format): gemm::Size, stream: Stream) -> Result<Operands, DeviceError> {
+        let (n_in, n_out) = footprint(&Op::Gemm { m, n, k, format });
         let arena = match &mut self.fp8 {
-            Some(arena) if dtype == Dtype::Fp8 => arena,
+            Some(arena) if format == Format::Fp8 => arena,
             _ => &mut self.operands,
         };
         let left = arena.take(n_in)?;
-        let wide = if dtype == Dtype::Fp8 { 1 } else { 2 };
+        let wide = if format == Format::Fp8 { 1 } else { 2 };
         let right = left + (size(m * k) * wide).next_multiple_of(ALIGN) as u64;
         Ok(Operands { left, right, out: self.results(stream, n_out)? })
     }
@@ -244,7 +244,7 @@ fn facts(driver: &Driver, peers: &Result<Option<Peers>, String>) -> Result<Facts
         memory,
         tile: (128, 128, slots),
         n_devices: peers.as_ref().ok().and_then(Option::as_ref).map_or(1, Peers::len),
-        reference: Op::Gemm { m: 4096, n: 4096, k: 4096, dtype: Dtype::Bf16 },
+        reference: Op::Gemm { m: 4096, n: 4096, k: 4096, format: Format::Bf16 },
     })
 }
 
@@ -288,10 +288,11 @@ impl Device for Cuda {
 
     fn runs(&self, op: &Op) -> bool {
         match op {
-            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => match dtype {
-                Dtype::Fp32 => false,
-                Dtype::Fp8 => self.driver.capability >= 89,
-                Dtype::Bf16 | Dtype::Fp16 => true,
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => match format {
+                Format::Fp8 => self.driver.capability >= 89,
+                Format::Bf16 | Format::Fp16 => true,
+                // No kernel is bundled for the others.
+                _ => false,
             },
             Op::Attention { head_dim, pass, .. } => attention::runs(&self.driver, *head_dim, *pass),
             Op::Collective { shape, .. } => {

@@ -150,13 +150,13 @@ pub fn for_curve(candidates: &[Op], points: &[(f64, f64)]) -> Option<Next> {
 
 #[cfg(test)]
 mod tests {
-    use hw::Dtype;
+    use hw::Format;
 
     use super::*;
 
     #[test]
     fn the_next_place_is_far_from_those_that_are_known() {
-        let family = Family::Gemm(Dtype::Bf16);
+        let family = Family::Gemm(Format::Bf16);
         let region = Region::Gemm { sizes: [(1, 4096); 3] };
         let candidates = candidates(family, &region, |_| true);
         let mut rows: Vec<Row> = Vec::new();

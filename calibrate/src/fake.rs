@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use engine::task::{Op, Stream};
-use hw::{Bytes, Dtype};
+use hw::{Bytes, Format};
 
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 
@@ -47,7 +47,7 @@ impl Fake {
             memory: Bytes(1 << 40),
             tile: (1, 1, 1),
             n_devices: 1,
-            reference: Op::Gemm { m: 256, n: 256, k: 256, dtype: Dtype::Bf16 },
+            reference: Op::Gemm { m: 256, n: 256, k: 256, format: Format::Bf16 },
         }
     }
 }

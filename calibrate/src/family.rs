@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use engine::cost::profile::{collective_name, memory_bound};
 use engine::cost::profiled::{attention_names, attention_point, gemm_name};
 use engine::task::{Collective, CopyKind, Document, Op, Pass};
-use hw::{Dtype, GroupShape};
+use hw::{Format, GroupShape};
 
 /// A kernel, as profiles know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Family {
     /// Matrix products of a number format.
-    Gemm(Dtype),
+    Gemm(Format),
     /// Attention of a direction; widths from 128 on are fitted apart from narrower ones.
     Attention {
         /// Direction.
@@ -31,8 +31,8 @@ impl Family {
     pub fn of(op: &Op) -> Option<Self> {
         match op {
             // Half precision runs at one rate whatever its exponent.
-            Op::Gemm { dtype: Dtype::Fp16, .. } => Some(Self::Gemm(Dtype::Bf16)),
-            Op::Gemm { dtype, .. } => gemm_name(*dtype).map(|_| Self::Gemm(*dtype)),
+            Op::Gemm { format: Format::Fp16, .. } => Some(Self::Gemm(Format::Bf16)),
+            Op::Gemm { format, .. } => gemm_name(*format).map(|_| Self::Gemm(*format)),
             Op::Attention { head_dim, pass, .. } => Some(Self::Attention { pass: *pass, wide: *head_dim >= 128 }),
             Op::Collective { kind, shape, .. } if shape.n_nodes == 1 => Some(Self::Collective(*kind, shape.n_ranks)),
             op => memory_bound(op).map(|(name, _)| Self::Memory(name)),
@@ -43,7 +43,7 @@ impl Family {
     #[must_use]
     pub fn name(self) -> String {
         match self {
-            Self::Gemm(dtype) => gemm_name(dtype).unwrap_or("gemm-fp32").to_owned(),
+            Self::Gemm(format) => gemm_name(format).unwrap_or("gemm-fp32").to_owned(),
             Self::Attention { pass, wide } => attention_names(if wide { 128 } else { 64 }, pass)[0].to_owned(),
             Self::Memory(name) => name.to_owned(),
             Self::Collective(kind, n) => format!("{}-{n}", collective_name(kind)),
@@ -103,9 +103,9 @@ pub type Domain = BTreeMap<Family, Region>;
 #[must_use]
 pub fn general(tokens: u64, n_devices: u32) -> Domain {
     let mut domain = Domain::new();
-    domain.insert(Family::Gemm(Dtype::Bf16), Region::Gemm { sizes: [(1, tokens), (16, tokens), (16, tokens)] });
+    domain.insert(Family::Gemm(Format::Bf16), Region::Gemm { sizes: [(1, tokens), (16, tokens), (16, tokens)] });
     // Devices without eight-bit products leave these out; their libraries want multiples of 16.
-    domain.insert(Family::Gemm(Dtype::Fp8), Region::Gemm { sizes: [(16, tokens), (16, tokens), (16, tokens)] });
+    domain.insert(Family::Gemm(Format::Fp8), Region::Gemm { sizes: [(16, tokens), (16, tokens), (16, tokens)] });
     for pass in [Pass::Forward, Pass::Backward] {
         for wide in [false, true] {
             let dim = if wide { 128 } else { 64 };
@@ -196,11 +196,11 @@ impl Region {
             hw::Bytes::from_f64((low * (high / low).powf(part)).round()).0.max(1)
         };
         match (self, family) {
-            (Self::Gemm { sizes: [m, n, k] }, Family::Gemm(dtype)) => {
-                let even = |n: u64| if dtype == Dtype::Fp8 { n.next_multiple_of(16) } else { n };
+            (Self::Gemm { sizes: [m, n, k] }, Family::Gemm(format)) => {
+                let even = |n: u64| if format == Format::Fp8 { n.next_multiple_of(16) } else { n };
                 let [m, n, k] =
                     [(*m, place[0]), (*n, place[1]), (*k, place[2])].map(|(range, part)| scaled(range, part));
-                Op::Gemm { m: even(m), n: even(n), k: even(k), dtype }
+                Op::Gemm { m: even(m), n: even(n), k: even(k), format }
             }
             (Self::Attention { heads, queries, documents, keys_ratio }, Family::Attention { pass, .. }) => {
                 let last = heads.len() - 1;
@@ -215,7 +215,7 @@ impl Region {
                     n * (scaled((1, *keys_ratio), 2.0 * place[2] - 1.0) - 1)
                 };
                 let documents = (0..n_documents).map(|_| Document::chunk(past, n)).collect();
-                Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass }
+                Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv: hw::Dtype::Bf16, pass }
             }
             (Self::Bytes { bytes, row_bytes }, family) => of_bytes(family, scaled(*bytes, place[0]), *row_bytes),
             (region, family) => unreachable!("{family:?} is not measured in {region:?}"),
@@ -241,11 +241,11 @@ mod tests {
 
     #[test]
     fn the_box_around_operations_holds_them() {
-        let gemm = |m, n, k| Op::Gemm { m, n, k, dtype: Dtype::Bf16 };
+        let gemm = |m, n, k| Op::Gemm { m, n, k, format: Format::Bf16 };
         let ops = [gemm(5, 100, 7), gemm(50, 10, 70), Op::Elementwise { bytes: 1000 }];
         let domain = around(ops.iter());
         assert_eq!(domain.len(), 2);
-        let family = Family::Gemm(Dtype::Bf16);
+        let family = Family::Gemm(Format::Bf16);
         assert_eq!(domain[&family], Region::Gemm { sizes: [(5, 62), (10, 125), (7, 87)] });
         assert_eq!(domain[&family].at(family, [0.0; 5]), gemm(5, 10, 7));
         assert_eq!(domain[&family].at(family, [1.0; 5]), gemm(62, 125, 87));

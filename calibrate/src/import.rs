@@ -16,7 +16,7 @@ use engine::cost::profiled::{ATTENTION_TILE, GROUPED_GEMM, document_length};
 use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::Document;
-use hw::{Cluster, Dtype};
+use hw::{Cluster, Format};
 use rayon::prelude::*;
 use thiserror::Error;
 
@@ -136,7 +136,7 @@ fn gemm(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>, ImportError> 
     let rows: Vec<Row> = (0..m.len())
         .filter(|&row| dtype[row] == "bfloat16" && latency[row] > 0.0)
         .map(|row| Row {
-            base_s: roofline.gemm_base(whole(m[row]), whole(n[row]), whole(k[row]), Dtype::Bf16).get(),
+            base_s: roofline.gemm_base(whole(m[row]), whole(n[row]), whole(k[row]), Format::Bf16).get(),
             point: vec![m[row], n[row], k[row]],
             measured_s: latency[row] / 1e3,
             shape: whole(n[row]) * 1_000_003 + whole(k[row]),

@@ -15,7 +15,7 @@ use engine::cost::profiled::attention_point;
 use engine::cost::roofline::Roofline;
 use engine::cost::surface::Axis;
 use engine::task::{Document, Op, Pass};
-use hw::{Cluster, Dtype};
+use hw::{Cluster, Format};
 
 use crate::fit::decode::{self, Launch};
 use crate::fit::{self, Row, curve, law};
@@ -181,7 +181,7 @@ impl Rows {
                 let (m, seconds) = (hw::Bytes::from_f64(size[row]).0, time[row] * 1e-6);
                 if let Some([n, k]) = folder.product(&layer[row]) {
                     let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
-                    let base_s = roofline.gemm_base(m, n, k, Dtype::Bf16).get();
+                    let base_s = roofline.gemm_base(m, n, k, Format::Bf16).get();
                     self.products.push(Row { point, base_s, measured_s: seconds, shape: m });
                 } else if let Some(bytes) = folder.bytes(&layer[row]) {
                     self.elementwise.push((size[row] * hw::Bytes(bytes).as_f64(), seconds));
@@ -213,6 +213,7 @@ impl Rows {
                 n_heads,
                 n_kv_heads,
                 head_dim: m.head_dim,
+                kv: hw::Dtype::Bf16,
                 pass: Pass::Forward,
             };
             let point = attention_point(&op).expect("attention").to_vec();

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
 use engine::validation::quantile;
-use hw::{Dtype, GroupShape};
+use hw::{Format, GroupShape};
 use serde::{Deserialize, Serialize};
 
 use crate::device::{Device, DeviceError, Facts};
@@ -223,8 +223,8 @@ impl Line {
         };
         let copy = |kind| Some(Op::Copy { kind, bytes: *self.sizes.first()? });
         match (self.kernel.as_str(), self.sizes.as_slice()) {
-            ("gemm", &[m, n, k]) => Some(Op::Gemm { m, n, k, dtype: Dtype::Bf16 }),
-            ("gemm-fp8", &[m, n, k]) => Some(Op::Gemm { m, n, k, dtype: Dtype::Fp8 }),
+            ("gemm", &[m, n, k]) => Some(Op::Gemm { m, n, k, format: Format::Bf16 }),
+            ("gemm-fp8", &[m, n, k]) => Some(Op::Gemm { m, n, k, format: Format::Fp8 }),
             ("elementwise", &[bytes]) => Some(Op::Elementwise { bytes }),
             ("embedding", &[tokens, row_bytes]) => Some(Op::Embedding { tokens, row_bytes }),
             ("host_to_device", _) => copy(CopyKind::HostToDevice),
@@ -234,7 +234,8 @@ impl Line {
                 let pass = if name.starts_with("attention-backward") { Pass::Backward } else { Pass::Forward };
                 let document = |d: &[u64]| Document { queries: d[0], keys: d[1], pairs: d[2] };
                 let documents = sizes[3..].chunks_exact(3).map(document).collect();
-                Some(Op::Attention { documents, n_heads: sizes[0], n_kv_heads: sizes[1], head_dim: sizes[2], pass })
+                let [n_heads, n_kv_heads, head_dim] = [sizes[0], sizes[1], sizes[2]];
+                Some(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv: hw::Dtype::Bf16, pass })
             }
             (name, _) => match name.rsplit_once('-')?.0 {
                 "all_gather" => collective(Collective::AllGather),

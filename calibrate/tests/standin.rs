@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use calibrate::device::{self, Device, DeviceError, Mark};
 use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
-use hw::{Dtype, GroupShape};
+use hw::{Format, GroupShape};
 
 /// Set in the process that runs with the libraries.
 const INSIDE: &str = "SKRULL_STANDIN";
@@ -70,24 +70,24 @@ fn open() -> Box<dyn Device> {
 
 fn attention(documents: Vec<Document>, heads: (u64, u64, u64), pass: Pass) -> Op {
     let (n_heads, n_kv_heads, head_dim) = heads;
-    Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass }
+    Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv: hw::Dtype::Bf16, pass }
 }
 
 /// Every kind at awkward sizes, small ones first, so that buffers are no larger than what the next one counts for itself.
 fn operations() -> Vec<Op> {
-    let gemm = |m, n, k, dtype| Op::Gemm { m, n, k, dtype };
+    let gemm = |m, n, k, format| Op::Gemm { m, n, k, format };
     let mut all = vec![
         Op::Host { ns: 1000 },
         Op::Elementwise { bytes: 1 },
         Op::Elementwise { bytes: 997 },
         Op::Embedding { tokens: 9, row_bytes: 50 },
         Op::Embedding { tokens: 3, row_bytes: 1000 },
-        gemm(1, 1, 1, Dtype::Bf16),
-        gemm(17, 33, 5, Dtype::Fp16),
-        gemm(5, 7, 31, Dtype::Fp8),
-        gemm(33, 48, 64, Dtype::Fp8),
-        Op::GroupedGemm { rows: vec![3, 0, 9], n: 7, k: 13, dtype: Dtype::Bf16 },
-        Op::GroupedGemm { rows: vec![3, 0, 9], n: 17, k: 13, dtype: Dtype::Fp8 },
+        gemm(1, 1, 1, Format::Bf16),
+        gemm(17, 33, 5, Format::Fp16),
+        gemm(5, 7, 31, Format::Fp8),
+        gemm(33, 48, 64, Format::Fp8),
+        Op::GroupedGemm { rows: vec![3, 0, 9], n: 7, k: 13, format: Format::Bf16 },
+        Op::GroupedGemm { rows: vec![3, 0, 9], n: 17, k: 13, format: Format::Fp8 },
     ];
     for kind in [CopyKind::HostToDevice, CopyKind::DeviceToHost, CopyKind::DeviceToDevice] {
         all.extend([Op::Copy { kind, bytes: 1 }, Op::Copy { kind, bytes: 99_999 }]);
@@ -104,7 +104,7 @@ fn operations() -> Vec<Op> {
         Op::Elementwise { bytes: 600_001 },
         // Fewer rows than before: they must not point beyond their own table.
         Op::Embedding { tokens: 5, row_bytes: 200_000 },
-        gemm(130, 257, 100, Dtype::Bf16),
+        gemm(130, 257, 100, Format::Bf16),
     ]);
     all
 }
@@ -243,7 +243,7 @@ fn streams_run_in_order_and_wait_for_marks() {
     assert_eq!(device.mark(Stream::Compute).expect("a stream"), Mark(0));
     assert_eq!(device.finish(LIMIT).expect("ends").len(), 1);
     assert_eq!(device.finish(LIMIT).expect("ends").len(), 0);
-    let gemm = Op::Gemm { m: 16, n: 16, k: 16, dtype: Dtype::Fp8 };
+    let gemm = Op::Gemm { m: 16, n: 16, k: 16, format: Format::Fp8 };
     for op in [work, gemm] {
         device.reserve(&op).expect("it fits");
         let begun = device.mark(Stream::Compute).expect("a stream");
@@ -268,7 +268,7 @@ fn what_does_not_fit_is_named() {
         Err(DeviceError::OutOfMemory { tensor, op, needed, free }) if needed > free => (tensor, op),
         other => panic!("{op:?}: {other:?}"),
     };
-    let gemm = |m, n, k| Op::Gemm { m, n, k, dtype: Dtype::Bf16 };
+    let gemm = |m, n, k| Op::Gemm { m, n, k, format: Format::Bf16 };
     assert_eq!(named(&gemm(1 << 20, 8, 1 << 12)), ("operands", "gemm 1048576 × 8 × 4096".to_owned()));
     assert_eq!(named(&gemm(1 << 15, 1 << 15, 8)).0, "result");
     let copy = Op::Copy { kind: CopyKind::DeviceToDevice, bytes: 20_000_000 };
@@ -356,7 +356,7 @@ fn libraries_of_python_packages_are_found() {
     }
     let settings = [("VIRTUAL_ENV", &*python()), (ONLY, "only-driver")];
     if !ran_inside(test, &settings, None) {
-        let gemm = Op::Gemm { m: 64, n: 64, k: 64, dtype: Dtype::Bf16 };
+        let gemm = Op::Gemm { m: 64, n: 64, k: 64, format: Format::Bf16 };
         open().check_finite(&gemm).unwrap_or_else(|error| panic!("{error}"));
     }
 }
@@ -439,7 +439,7 @@ fn a_device_that_is_lost_while_a_product_is_prepared_is_not_a_missing_kernel() {
     let mut device = open();
     let error = device.check_finite(&Op::Elementwise { bytes: 600 }).expect_err("lost").to_string();
     assert!(error.starts_with("device lost: "), "{error}");
-    let gemm = Op::Gemm { m: 64, n: 64, k: 64, dtype: Dtype::Bf16 };
+    let gemm = Op::Gemm { m: 64, n: 64, k: 64, format: Format::Bf16 };
     let error = device.reserve(&gemm).expect_err("lost").to_string();
     assert!(error.contains("ILLEGAL_ADDRESS"), "{error}");
 }

@@ -23,6 +23,8 @@ struct Entry {
     memory_gb_per_s: f64,
     peak_bf16_tflops: f64,
     peak_fp8_tflops: Option<f64>,
+    peak_int8_tops: Option<f64>,
+    peak_fp4_tflops: Option<f64>,
     intra_node_gb_per_s: f64,
     host_gb_per_s: f64,
     nic_gb_per_s: f64,
@@ -62,12 +64,15 @@ static ENTRIES: LazyLock<BTreeMap<String, Entry>> = LazyLock::new(|| {
 pub fn gpu(name: &str) -> Option<Gpu> {
     let entry = ENTRIES.get(name)?;
     let giga = |value: f64| BytesPerSecond::new(value * 1e9);
+    let tera = |value: f64| FlopsPerSecond::new(value * 1e12);
     Some(Gpu {
         name: name.to_owned(),
         memory: Bytes::from_gib(entry.memory_gib),
         memory_bandwidth: giga(entry.memory_gb_per_s),
-        peak_bf16: FlopsPerSecond::new(entry.peak_bf16_tflops * 1e12),
-        peak_fp8: entry.peak_fp8_tflops.map(|peak| FlopsPerSecond::new(peak * 1e12)),
+        peak_bf16: tera(entry.peak_bf16_tflops),
+        peak_fp8: entry.peak_fp8_tflops.map(tera),
+        peak_int8: entry.peak_int8_tops.map(tera),
+        peak_fp4: entry.peak_fp4_tflops.map(tera),
         intra_node_bandwidth: giga(entry.intra_node_gb_per_s),
         host_bandwidth: giga(entry.host_gb_per_s),
         source: format!("{}, {}", entry.source, entry.date),

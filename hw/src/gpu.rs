@@ -1,35 +1,10 @@
-//! One device type: dense peak per dtype, memory, bandwidths, host link and dated prices.
+//! One device type: dense peak per format, memory, bandwidths, host link and dated prices.
 //!
 //! Units are in the field names. Every figure comes from `hw/catalog/gpus.toml`, where its source
 //! and date stand beside it.
 
+use crate::format::Format;
 use crate::units::{Bytes, BytesPerSecond, FlopsPerSecond};
-
-/// Number format of a matrix operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Dtype {
-    /// bfloat16 inputs, 32-bit accumulation.
-    Bf16,
-    /// IEEE half inputs, 32-bit accumulation.
-    Fp16,
-    /// 8-bit float inputs.
-    Fp8,
-    /// 32-bit float.
-    Fp32,
-}
-
-impl Dtype {
-    /// Bytes of one element.
-    #[must_use]
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::Fp8 => 1,
-            Self::Bf16 | Self::Fp16 => 2,
-            Self::Fp32 => 4,
-        }
-    }
-}
 
 /// A rental price as quoted on one day.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +30,10 @@ pub struct Gpu {
     pub peak_bf16: FlopsPerSecond,
     /// Dense fp8 tensor peak, where the device has it.
     pub peak_fp8: Option<FlopsPerSecond>,
+    /// Dense int8 tensor peak, where it is not that of fp8.
+    pub peak_int8: Option<FlopsPerSecond>,
+    /// Dense fp4 tensor peak, where the device has it.
+    pub peak_fp4: Option<FlopsPerSecond>,
     /// Link to the other GPUs of the node, per direction (NVLink; PCIe where there is none).
     pub intra_node_bandwidth: BytesPerSecond,
     /// Link to the host, per direction.
@@ -66,14 +45,28 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Dense peak for a dtype; fp8 falls back to bf16 where the device has none, fp32 is the bf16 peak over eight
-    /// as a stated approximation for the vector and TF32 paths.
+    /// Dense peak of a product's operands. What the device has no units for is multiplied in the next wider format that it has; fp32 is the
+    /// bf16 peak over eight as a stated approximation for the vector and TF32 paths.
     #[must_use]
-    pub fn peak(&self, dtype: Dtype) -> FlopsPerSecond {
-        match dtype {
-            Dtype::Bf16 | Dtype::Fp16 => self.peak_bf16,
-            Dtype::Fp8 => self.peak_fp8.unwrap_or(self.peak_bf16),
-            Dtype::Fp32 => self.peak_bf16 * 0.125,
+    pub fn peak(&self, format: impl Into<Format>) -> FlopsPerSecond {
+        let eight = self.peak_fp8.unwrap_or(self.peak_bf16);
+        match format.into() {
+            Format::Bf16 | Format::Fp16 | Format::Int8Weights | Format::Int4 | Format::Mxfp4 => self.peak_bf16,
+            Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => eight,
+            Format::Int8 => self.peak_int8.unwrap_or(eight),
+            Format::Nvfp4 => self.peak_fp4.unwrap_or(eight),
+            Format::Fp32 => self.peak_bf16 * 0.125,
+        }
+    }
+
+    /// Whether the device multiplies such operands itself; weights alone may be narrow on any device.
+    #[must_use]
+    pub const fn multiplies(&self, format: Format) -> bool {
+        match format {
+            Format::Fp8 | Format::Fp8Block | Format::Mxfp8 => self.peak_fp8.is_some(),
+            Format::Int8 => self.peak_int8.is_some() || self.peak_fp8.is_some(),
+            Format::Nvfp4 => self.peak_fp4.is_some(),
+            Format::Fp32 | Format::Bf16 | Format::Fp16 | Format::Int8Weights | Format::Int4 | Format::Mxfp4 => true,
         }
     }
 }

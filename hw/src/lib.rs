@@ -6,13 +6,15 @@
 pub mod catalog;
 pub mod cluster;
 pub mod count;
-pub mod gpu;
+pub mod format;
+mod gpu;
 pub mod time;
 pub mod topology;
 pub mod units;
 
 pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, Rank};
 pub use count::{GIB, real, whole};
-pub use gpu::{Dtype, Gpu};
+pub use format::{Dtype, Format};
+pub use gpu::Gpu;
 pub use time::{Span, Time};
 pub use units::{Bytes, BytesPerSecond, Flops, FlopsPerSecond, Seconds, Tokens, Usd};

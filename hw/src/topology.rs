@@ -206,6 +206,8 @@ mod tests {
                 memory_bandwidth: BytesPerSecond::new(1e12),
                 peak_bf16: FlopsPerSecond::new(1e14),
                 peak_fp8: None,
+                peak_int8: None,
+                peak_fp4: None,
                 intra_node_bandwidth: BytesPerSecond::new(300e9),
                 host_bandwidth: BytesPerSecond::new(32e9),
                 source: String::new(),

@@ -3,13 +3,30 @@
 use std::path::Path;
 
 use engine::Model;
+use engine::formats::Formats;
 
+use super::formats;
 use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
 use crate::text_file;
 
 /// Reads the section.
 pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = named(&mut section, folder);
+    section.finish();
+    found
+}
+
+/// Reads the section of a model that is served, which also says in which formats.
+pub fn served(mut section: Section<'_>, folder: &Path) -> Option<Model> {
+    let found = named(&mut section, folder);
+    let checkpoint = found.as_ref().map_or(Formats::of(hw::Dtype::Bf16), |model| model.formats);
+    let formats = formats(&mut section, checkpoint);
+    section.finish();
+    found.map(|model| Model { formats, ..model })
+}
+
+fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     section.alternatives(&["name", "config"]);
     let (name, config) = (section.text("name"), section.text("config"));
     let model = match (name, config) {
@@ -51,6 +68,23 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
             model
         }
     };
-    section.finish();
     model
+}
+
+/// Formats of the checkpoint: `weights` of all or of parts, and `kv`, over what the model has.
+fn formats(section: &mut Section<'_>, checkpoint: Formats) -> Formats {
+    let words = formats::words();
+    let mut all = checkpoint;
+    if section.is_text("weights") {
+        let word = words[section.word("weights", 0, &words)];
+        all = formats::of_word(word).unwrap_or(checkpoint);
+    } else if let Some(mut table) = section.table("weights") {
+        if table.has("format") {
+            let word = words[table.word("format", 0, &words)];
+            all = formats::of_word(word).unwrap_or(checkpoint);
+        }
+        all = formats::parts(&mut table, all);
+        table.finish();
+    }
+    all
 }

@@ -250,6 +250,11 @@ impl Section<'_> {
         self.table.contains_key(key)
     }
 
+    /// Whether a key is there, was not taken yet, and is text.
+    pub fn is_text(&self, key: &str) -> bool {
+        self.table.get(key).is_some_and(|value| value.as_str().is_some())
+    }
+
     /// Where a key stands that is there and was not taken yet.
     pub fn place(&self, key: &str) -> Option<Place> {
         self.table.get(key).map(place_of)

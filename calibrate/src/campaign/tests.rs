@@ -3,7 +3,7 @@
 use engine::CostModel;
 use engine::cost::profiled::Profiled;
 use engine::task::Pass;
-use hw::Dtype;
+use hw::Format;
 
 use super::*;
 use crate::fake::Fake;
@@ -63,8 +63,8 @@ fn a_device_is_known_within_its_noise_after_a_campaign() {
 fn a_device_that_is_lost_leaves_its_samples_and_the_next_campaign_goes_on_from_them() {
     let folder = folder("lost");
     let path = folder.join("log.jsonl");
-    let gemm = Op::Gemm { m: 2000, n: 2000, k: 2000, dtype: Dtype::Bf16 };
-    let small = Op::Gemm { m: 2, n: 20, k: 20, dtype: Dtype::Bf16 };
+    let gemm = Op::Gemm { m: 2000, n: 2000, k: 2000, format: Format::Bf16 };
+    let small = Op::Gemm { m: 2, n: 20, k: 20, format: Format::Bf16 };
     let domain = around([gemm, small].iter());
     let mut device = fake();
     device.lost_at = Some(600);
@@ -84,7 +84,7 @@ fn a_device_that_is_lost_leaves_its_samples_and_the_next_campaign_goes_on_from_t
 #[test]
 fn throttled_samples_are_marked_and_left_out() {
     let sample = |m: u64, slow: bool| {
-        let op = Op::Gemm { m, n: 512, k: 512, dtype: Dtype::Bf16 };
+        let op = Op::Gemm { m, n: 512, k: 512, format: Format::Bf16 };
         let slowdown = if slow { 1.5 } else { 1.0 };
         Sample { seconds: truth(&op) * slowdown, op, spread: 0.0, slowdown }
     };
@@ -97,7 +97,7 @@ fn throttled_samples_are_marked_and_left_out() {
 #[test]
 fn what_moves_the_reference_kernel_is_taken_out_of_products_and_not_out_of_copies() {
     let sample = |op: Op, slowdown: f64| Sample { seconds: truth(&op) * slowdown, op, spread: 0.0, slowdown };
-    let product = |m| Op::Gemm { m, n: 512, k: 512, dtype: Dtype::Bf16 };
+    let product = |m| Op::Gemm { m, n: 512, k: 512, format: Format::Bf16 };
     // All within a tenth, so that none is left out.
     let samples: Vec<Sample> =
         (1..=60_u32).map(|i| sample(product(16 * u64::from(i)), 0.92 + 0.17 * f64::from(i % 7) / 6.0)).collect();

@@ -161,7 +161,7 @@ pub fn footprint(op: &Op) -> Option<(usize, usize)> {
             let weights = mul(rows.len() as u64, k.checked_mul(*n)?)?;
             Some((mul(all, *k)?.checked_add(weights)?, mul(all, *n)?))
         }
-        Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+        Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {
             let queries: u64 = documents.iter().map(|document| document.queries).sum();
             let keys: u64 = documents.iter().map(|document| document.keys.max(1)).sum();
             let (q, kv) =
@@ -202,7 +202,7 @@ fn compute(op: &Op, results: &mut [f32], operands: &[f32], threads: usize) {
                 (results, operands) = (later, &left[m * k + k * n..]);
             }
         }
-        Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+        Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {
             let heads = Heads { n: size(*n_heads), n_kv: size(*n_kv_heads), dim: size(*head_dim) };
             attention(results, operands, documents, heads, *pass);
         }

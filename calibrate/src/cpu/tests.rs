@@ -1,7 +1,7 @@
 //! Kernels against references, streams in order, and what is refused.
 
 use engine::task::{Collective, CopyKind, Document, Pass};
-use hw::{Dtype, GroupShape};
+use hw::{Format, GroupShape};
 
 use super::*;
 
@@ -26,11 +26,12 @@ fn every_operation_writes_all_of_its_result() {
         n_heads: 2,
         n_kv_heads: 1,
         head_dim: 32,
+        kv: hw::Dtype::Bf16,
         pass,
     };
     let mut ops = vec![
-        Op::Gemm { m: 33, n: 17, k: 5, dtype: Dtype::Bf16 },
-        Op::GroupedGemm { rows: vec![3, 0, 9], n: 8, k: 4, dtype: Dtype::Bf16 },
+        Op::Gemm { m: 33, n: 17, k: 5, format: Format::Bf16 },
+        Op::GroupedGemm { rows: vec![3, 0, 9], n: 8, k: 4, format: Format::Bf16 },
         Op::Elementwise { bytes: 1001 },
         Op::Embedding { tokens: 9, row_bytes: 64 },
         Op::Copy { kind: CopyKind::HostToDevice, bytes: 999 },
@@ -74,7 +75,7 @@ fn faults_are_named() {
     let too_many = Cpu::open("cpu:9999", Some(9999)).err().expect("fewer cores").to_string();
     assert!(too_many.contains("`cpu:9999`") && too_many.contains("cores"), "{too_many}");
     let mut cpu = cpu();
-    let huge = Op::Gemm { m: 1 << 30, n: 8, k: 1 << 12, dtype: Dtype::Bf16 };
+    let huge = Op::Gemm { m: 1 << 30, n: 8, k: 1 << 12, format: Format::Bf16 };
     let error = cpu.reserve(&huge).expect_err("4 TiB");
     assert!(matches!(&error, DeviceError::OutOfMemory { tensor: "operands", .. }), "{error}");
     cpu.launch(&Op::Host { ns: 3_000_000_000 }, Stream::Compute).expect("a stream");

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::rc::Rc;
 
 use cudarc::cublaslt::{result, sys};
-use hw::Dtype;
+use hw::Format;
 
 use super::driver::{Address, Buffer, Driver};
 use crate::device::DeviceError;
@@ -18,7 +18,7 @@ const SUGGESTIONS: usize = 6;
 const WORKSPACE: usize = 32 << 20;
 
 /// Rows, columns, inner dimension and format of a product.
-pub type Size = (u64, u64, u64, Dtype);
+pub type Size = (u64, u64, u64, Format);
 
 /// A shape made ready.
 #[derive(Clone, Copy)]
@@ -77,8 +77,8 @@ impl Gemm {
             // A device that is lost refuses everything as well.
             self.driver.synchronize()?;
         }
-        let (m, n, k, dtype) = size;
-        let none = || DeviceError::Lost(format!("cuBLASLt has no kernel for {m} × {n} × {k} {dtype:?}"));
+        let (m, n, k, format) = size;
+        let none = || DeviceError::Lost(format!("cuBLASLt has no kernel for {m} × {n} × {k} {format:?}"));
         self.plans.insert(size, best.ok_or_else(none)?.1);
         Ok(())
     }
@@ -177,7 +177,7 @@ pub type Stream = cudarc::driver::sys::CUstream;
 
 /// What a shape is to the library: Cᵀ (n × m) = Bᵀ · Aᵀ.
 fn describe(
-    (m, n, k, dtype): Size,
+    (m, n, k, format): Size,
 ) -> Result<(sys::cublasLtMatmulDesc_t, [sys::cublasLtMatrixLayout_t; 3]), DeviceError> {
     use sys::cudaDataType_t::{CUDA_R_8F_E4M3, CUDA_R_16BF, CUDA_R_32F};
     let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
@@ -186,8 +186,8 @@ fn describe(
         let ld = i64::try_from(rows).unwrap_or(i64::MAX);
         result::create_matrix_layout(kind, rows, columns, ld).map_err(wrong("layout"))
     };
-    let (kind, right) = match dtype {
-        Dtype::Fp8 => {
+    let (kind, right) = match format {
+        Format::Fp8 => {
             // `CUBLAS_OP_T` of the library; its bindings have no name for it.
             let transposed = 1_i32;
             let attribute = sys::cublasLtMatmulDescAttributes_t::CUBLASLT_MATMUL_DESC_TRANSA;

@@ -2,7 +2,7 @@
 
 use cudarc::driver::sys;
 use engine::task::{CopyKind, Op, Pass, Stream};
-use hw::Dtype;
+use hw::Format;
 
 use super::Cuda;
 use super::attention::{Backward, Forward, Heads};
@@ -18,16 +18,16 @@ impl Cuda {
     pub(super) fn run(&mut self, op: &Op, stream: Stream) -> Result<Vec<Written>, DeviceError> {
         let on = self.line(stream)?;
         match op {
-            Op::Gemm { m, n, k, dtype } => {
-                let ([m, n, k], dtype) = (padded([*m, *n, *k], *dtype), kind(*dtype));
-                let operands = self.gemm_operands((m, n, k, dtype), stream)?;
-                self.gemm.launch((m, n, k, dtype), operands, on)?;
+            Op::Gemm { m, n, k, format } => {
+                let ([m, n, k], format) = (padded([*m, *n, *k], *format), kind(*format));
+                let operands = self.gemm_operands((m, n, k, format), stream)?;
+                self.gemm.launch((m, n, k, format), operands, on)?;
                 Ok(vec![(operands.out, size(m * n))])
             }
-            Op::GroupedGemm { rows, n, k, dtype } => {
+            Op::GroupedGemm { rows, n, k, format } => {
                 let mut all = Vec::new();
                 for m in rows.iter().filter(|m| **m > 0) {
-                    all.extend(self.run(&Op::Gemm { m: *m, n: *n, k: *k, dtype: *dtype }, stream)?);
+                    all.extend(self.run(&Op::Gemm { m: *m, n: *n, k: *k, format: *format }, stream)?);
                 }
                 Ok(all)
             }
@@ -134,9 +134,9 @@ fn not_reserved(op: &Op) -> DeviceError {
 }
 
 /// Half precision runs as bf16.
-pub const fn kind(dtype: Dtype) -> Dtype {
-    match dtype {
-        Dtype::Fp8 => Dtype::Fp8,
-        _ => Dtype::Bf16,
+pub const fn kind(format: Format) -> Format {
+    match format {
+        Format::Fp8 => Format::Fp8,
+        _ => Format::Bf16,
     }
 }

@@ -1,7 +1,7 @@
 //! Memory of operations: how many bytes each takes, and buffers that are handed out in turn.
 
 use engine::task::{Op, Pass};
-use hw::Dtype;
+use hw::Format;
 
 use super::driver::{Address, Arg, Buffer, Driver, Shape};
 use crate::device::DeviceError;
@@ -64,18 +64,18 @@ pub fn footprint(op: &Op) -> (usize, usize) {
     let product = |factors: &[u64]| size(factors.iter().fold(1_u64, |product, factor| product.saturating_mul(*factor)));
     let aligned = |n: usize| n.next_multiple_of(ALIGN);
     match op {
-        Op::Gemm { m, n, k, dtype } => {
-            let [m, n, k] = &padded([*m, *n, *k], *dtype);
-            let wide = if *dtype == Dtype::Fp8 { 1 } else { 2 };
+        Op::Gemm { m, n, k, format } => {
+            let [m, n, k] = &padded([*m, *n, *k], *format);
+            let wide = if *format == Format::Fp8 { 1 } else { 2 };
             (aligned(product(&[*m, *k, wide])) + product(&[*k, *n, wide]), product(&[*m, *n, 2]))
         }
-        Op::GroupedGemm { rows, n, k, dtype } => {
-            let [n, k] = &padded([*n, *k], *dtype);
-            let all: u64 = rows.iter().map(|m| padded([*m], *dtype)[0]).sum();
+        Op::GroupedGemm { rows, n, k, format } => {
+            let [n, k] = &padded([*n, *k], *format);
+            let all: u64 = rows.iter().map(|m| padded([*m], *format)[0]).sum();
             let weights = product(&[rows.len() as u64, *n, *k, 2]);
             (aligned(product(&[all, *k, 2])) + weights, product(&[all, *n, 2]))
         }
-        Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+        Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {
             let sum = |of: fn(&engine::task::Document) -> u64| documents.iter().map(of).sum::<u64>();
             // The kernels may see a few keys more than a document has, see `attention::Packed`.
             let (queries, keys) = (sum(|d| d.queries.max(1)), sum(|d| d.keys.max(d.queries).max(1)));
@@ -100,8 +100,8 @@ pub fn footprint(op: &Op) -> (usize, usize) {
 }
 
 /// Sides of a product as they run: of fp8 the library takes whole vectors of 16 bytes only.
-pub fn padded<const N: usize>(sides: [u64; N], dtype: Dtype) -> [u64; N] {
-    sides.map(|side| if dtype == Dtype::Fp8 { side.next_multiple_of(16) } else { side })
+pub fn padded<const N: usize>(sides: [u64; N], format: Format) -> [u64; N] {
+    sides.map(|side| if format == Format::Fp8 { side.next_multiple_of(16) } else { side })
 }
 
 /// Launch of a kernel that walks so many items with whatever grid it has.

@@ -183,7 +183,7 @@ fn monotone(law: &Law, surface: &mut Surface) {
             let at = |axis: usize| {
                 hw::Bytes::from_f64(surface.axes[axis].knots[index / strides[axis] % sizes[axis]]).0.max(1)
             };
-            let op = Op::Gemm { m: at(0), n: at(1), k: at(2), dtype: hw::Dtype::Bf16 };
+            let op = Op::Gemm { m: at(0), n: at(1), k: at(2), format: hw::Format::Bf16 };
             law.seconds(&op).expect("a product").1.max(1e-12).ln()
         })
         .collect();
@@ -221,7 +221,7 @@ fn monotone(law: &Law, surface: &mut Surface) {
 mod tests {
     use engine::cost::law::{AttentionLaw, GemmLaw};
     use engine::task::{Document, Pass};
-    use hw::Dtype;
+    use hw::Format;
 
     use super::*;
 
@@ -233,7 +233,7 @@ mod tests {
         for (i, m) in sizes.into_iter().enumerate() {
             for (j, n) in sizes.into_iter().enumerate() {
                 for k in [64 + 13 * i as u64, 512 + j as u64] {
-                    let op = Op::Gemm { m, n, k, dtype: Dtype::Bf16 };
+                    let op = Op::Gemm { m, n, k, format: Format::Bf16 };
                     let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
                     rows.push(Row { seconds: of(&op), op, point });
                 }
@@ -270,7 +270,7 @@ mod tests {
         assert!(found.residuals.median_error < 0.06, "{:?}", found.residuals);
         let law = found.law.expect("a law");
         let time = |m, n, k| {
-            let op = Op::Gemm { m, n, k, dtype: Dtype::Bf16 };
+            let op = Op::Gemm { m, n, k, format: Format::Bf16 };
             let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
             predicted(&law, &found.surface, &Row { op, point, seconds: 1.0 })
         };
@@ -285,8 +285,14 @@ mod tests {
         let truth =
             AttentionLaw { start_s: 4e-6, document_s: 1e-6, pair_s: 1e-12, score_s: 2e-11, ..AttentionLaw::default() };
         let truth = Law::Attention(truth);
-        let attention =
-            |documents| Op::Attention { documents, n_heads: 8, n_kv_heads: 2, head_dim: 64, pass: Pass::Forward };
+        let attention = |documents| Op::Attention {
+            documents,
+            n_heads: 8,
+            n_kv_heads: 2,
+            head_dim: 64,
+            kv: hw::Dtype::Bf16,
+            pass: Pass::Forward,
+        };
         let row = |documents: Vec<Document>| {
             let op = attention(documents);
             let seconds = truth.seconds(&op).map(|(start, rest)| start + rest).expect("attention");

@@ -9,7 +9,7 @@ use engine::cost::decode::DecodeLaw;
 use engine::cost::profile::{CollectiveCurve, Operator};
 use engine::cost::profiled::CUSTOM_ALL_REDUCE;
 use engine::cost::roofline::Roofline;
-use hw::{Cluster, Dtype};
+use hw::{Cluster, Format};
 
 use super::{ImportError, Table, axis, find, whole};
 use crate::fit::decode::{self, Launch};
@@ -85,8 +85,8 @@ pub(super) fn grouped(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>,
             let routed = tokens * top_k / ep;
             let active = (experts / ep).min(routed).max(1.0);
             let (m, hidden, width) = (whole((routed / active).ceil()), whole(hidden), whole(inter / tp));
-            let base = roofline.gemm_base(m, 2 * width, hidden, Dtype::Bf16)
-                + roofline.gemm_base(m, hidden, width, Dtype::Bf16);
+            let base = roofline.gemm_base(m, 2 * width, hidden, Format::Bf16)
+                + roofline.gemm_base(m, hidden, width, Format::Bf16);
             Row {
                 // The products have 2 · and 1 · hidden · width elements; the correction stands between them.
                 point: vec![routed / active, active, 1.5 * hw::Tokens(hidden * width).as_f64()],

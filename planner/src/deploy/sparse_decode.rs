@@ -143,7 +143,7 @@ impl Question<'_> {
     fn product_times(&self, n_gpus: u32, batch: u32) -> [(f64, f64, f64); 4] {
         products(self.model, n_gpus).map(|(_, m, k)| {
             let n = u64::from(batch);
-            let dense = self.cost.estimate(&Op::Gemm { m: n, n: m, k, dtype: hw::Dtype::Bf16 });
+            let dense = self.cost.estimate(&Op::Gemm { m: n, n: m, k, format: hw::Format::Bf16 });
             let sparse = SparseGemm { m, k, n, sparsity: self.sparsity }.estimate(&self.cluster.gpu);
             (self.estimated(dense), self.estimated(sparse), sparse.outside.get())
         })

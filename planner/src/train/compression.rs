@@ -443,7 +443,7 @@ mod tests {
         // direction; and the counts of rows for 16 experts.
         let time = |op: Op| cost.estimate(&op).time.get();
         let shape = hw::GroupShape { n_ranks: 16, n_nodes: 2 };
-        let expected = time(Op::Gemm { m: 2048, n: 6 * 768, k: 768, dtype: Dtype::Bf16 })
+        let expected = time(Op::Gemm { m: 2048, n: 6 * 768, k: 768, format: hw::Format::Bf16 })
             + time(Op::Elementwise { bytes: 2048 * (6 * 768 * 2 + 4) })
             + 4.0 * time(Op::Elementwise { bytes: 2 * 2048 * 768 * 2 })
             + time(Op::Collective { kind: Collective::AllToAll, bytes: 16 * 4, shape });

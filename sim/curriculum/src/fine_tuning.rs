@@ -151,7 +151,7 @@ impl FineTuning {
     /// Products of all adapters: forward, gradients of inputs, gradients of the factors, and what they add to the layer's own.
     fn adapters(&self, tokens: u64) -> Ops {
         let (r, m, dtype) = (self.lora_rank, tokens, self.problem.dtype);
-        let gemm = |m, n, k| Op::Gemm { m, n, k, dtype };
+        let gemm = |m, n, k| Op::Gemm { m, n, k, format: dtype.into() };
         // Reads two, writes one.
         let add = |width: u64| Op::Elementwise { bytes: 3 * m * width * dtype.bytes() };
         let of = |[inputs, outputs]: [u64; 2]| {

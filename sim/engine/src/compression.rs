@@ -66,7 +66,7 @@ impl Compression {
         }
         let mut ops = Ops::new();
         if kind == PassKind::Forward && self.columns > 0 {
-            ops.push((Op::Gemm { m: rows, n: self.columns, k: hidden, dtype }, 1));
+            ops.push((Op::Gemm { m: rows, n: self.columns, k: hidden, format: dtype.into() }, 1));
             ops.push((Op::Elementwise { bytes: rows * (self.columns * dtype.bytes() + COUNT_BYTES) }, 1));
         }
         let touches = if self.compensation { 2 } else { 1 };

@@ -3,7 +3,7 @@
 //! Backward of a GEMM is two GEMMs of the same size (data and weight gradient). Memory-bound kernels are counted by the
 //! bytes that they read and write. With tokens 0 every list is empty.
 
-use hw::{Bytes, GroupShape, Seconds};
+use hw::{Bytes, Format, GroupShape, Seconds};
 
 use crate::compression;
 use crate::memory;
@@ -35,11 +35,23 @@ struct Writer<'a> {
     kind: PassKind,
     /// Tensor degree.
     cut: u64,
+    /// Format of the products that come next.
+    format: Format,
 }
 
 impl<'a> Writer<'a> {
     fn new(shard: &'a Shard<'a>, tokens: u64, kind: PassKind) -> Self {
-        Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp) }
+        Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp), format: shard.dtype.into() }
+    }
+
+    /// Products of a part of the model from here on. Where the format wants narrow activations, a kernel makes them from `width` elements per
+    /// token: it reads them whole and writes them narrow.
+    fn enter(&mut self, format: Format, width: u64) {
+        self.format = format;
+        if format.quantises_activations() && self.kind == PassKind::Forward {
+            let bits = hw::real(8 * self.shard.dtype.bytes()) + format.activation_bits();
+            self.push(Op::Elementwise { bytes: hw::whole(hw::real(self.tokens * width) * bits / 8.0) });
+        }
     }
 
     fn push(&mut self, op: Op) {
@@ -48,15 +60,15 @@ impl<'a> Writer<'a> {
 
     /// A GEMM with these dimensions on this rank, and in backward its gradients.
     fn gemm(&mut self, n: u64, k: u64) {
-        let (m, dtype) = (self.tokens, self.shard.dtype);
+        let (m, format) = (self.tokens, self.format);
         if self.kind == PassKind::Forward {
-            self.push(Op::Gemm { m, n, k, dtype });
+            self.push(Op::Gemm { m, n, k, format });
         }
         if matches!(self.kind, PassKind::Backward | PassKind::Input) {
-            self.push(Op::Gemm { m, n: k, k: n, dtype });
+            self.push(Op::Gemm { m, n: k, k: n, format });
         }
         if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
-            self.push(Op::Gemm { m: n, n: k, k: m, dtype });
+            self.push(Op::Gemm { m: n, n: k, k: m, format });
         }
     }
 
@@ -71,8 +83,8 @@ impl<'a> Writer<'a> {
     }
 
     fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
-        let dtype = self.shard.dtype;
-        let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, dtype };
+        let format = self.format;
+        let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format };
         match self.kind {
             PassKind::Forward => self.push(op(n, k)),
             PassKind::Backward => self.ops.extend([(op(k, n), 1), (op(n, k), 1)]),
@@ -113,6 +125,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     let model = shard.model;
     let mut writer = Writer::new(shard, tokens, kind);
     writer.residual(2 * model.hidden);
+    writer.enter(shard.formats.attention, model.hidden);
     if let Some(latent) = model.latent {
         let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
         match latent.q_rank {
@@ -141,6 +154,7 @@ pub fn after_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind, load: Opt
     let model = shard.model;
     let value_dim = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
     let mut writer = Writer::new(shard, tokens, kind);
+    writer.enter(shard.formats.attention, (model.n_heads * value_dim).div_ceil(writer.cut));
     writer.row(model.hidden, model.n_heads * value_dim);
     // Residual add and norm: read two, write two.
     writer.residual(4 * model.hidden);
@@ -155,8 +169,10 @@ pub fn after_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind, load: Opt
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let hidden = writer.shard.model.hidden;
     let projections = if writer.shard.model.gated { 2 } else { 1 };
+    writer.enter(writer.shard.formats.dense, hidden);
     writer.column(projections * intermediate, hidden);
     writer.elementwise((projections + 1) * intermediate);
+    writer.enter(writer.shard.formats.dense, intermediate.div_ceil(writer.cut));
     writer.row(hidden, intermediate);
 }
 
@@ -176,6 +192,7 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let n_experts = experts.n_routed / u64::from(shard.ep);
     let sent = dispatched(shard, experts, writer.tokens);
     let mut routed = (sent * load.permille).div_ceil(1000);
+    writer.enter(shard.dtype.into(), hidden);
     writer.gemm(experts.n_routed, hidden);
     writer.traffic(2 * sent * hidden);
     if let Some(compression) = shard.compression {
@@ -185,6 +202,8 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let rows: Vec<u64> =
         (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
     let width = experts.intermediate.div_ceil(expert_cut);
+    // The fused kernels of experts make their activations narrow themselves.
+    writer.format = shard.formats.experts;
     writer.grouped(&rows, projections * width, hidden);
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, hidden, width);
@@ -208,16 +227,15 @@ pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pas
     if shard.attention == AttentionKernel::Unfused {
         return documents.iter().flat_map(|document| unfused(shard, document, n_heads, pass)).collect();
     }
-    let op =
-        Op::Attention { documents: documents.to_vec(), n_heads, n_kv_heads: kv_heads.div_ceil(cut), head_dim, pass };
-    vec![(op, 1)]
+    let (documents, n_kv_heads, kv) = (documents.to_vec(), kv_heads.div_ceil(cut), shard.formats.kv);
+    vec![(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass }, 1)]
 }
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
 fn unfused(shard: &Shard<'_>, document: &Document, n_heads: u64, pass: Pass) -> Ops {
-    let (m, dtype, head_dim) = (n_heads * document.queries, shard.dtype, shard.model.head_dim);
-    let scores = Op::Gemm { m, n: document.keys, k: head_dim, dtype };
-    let values = Op::Gemm { m, n: head_dim, k: document.keys, dtype };
+    let (m, format, head_dim) = (n_heads * document.queries, Format::from(shard.dtype), shard.model.head_dim);
+    let scores = Op::Gemm { m, n: document.keys, k: head_dim, format };
+    let values = Op::Gemm { m, n: head_dim, k: document.keys, format };
     let (n_products, traffic) = if pass == Pass::Forward { (1, SCORE_TRAFFIC[0]) } else { (2, SCORE_TRAFFIC[1]) };
     vec![(scores, n_products), (Op::Elementwise { bytes: m * document.keys * traffic }, 1), (values, n_products)]
 }
@@ -264,6 +282,7 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     let mut writer = Writer::new(shard, tokens, kind);
     let vocab = shard.model.vocab.div_ceil(writer.cut);
     writer.residual(2 * shard.model.hidden);
+    writer.enter(shard.formats.head, shard.model.hidden);
     writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {

@@ -6,6 +6,7 @@
 pub mod cause;
 pub mod compression;
 pub mod cost;
+pub mod formats;
 pub mod layer;
 pub mod memory;
 pub mod model;

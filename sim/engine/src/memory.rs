@@ -3,7 +3,9 @@
 //! Terms per token are linear; only the scores of an unfused attention are per query-key pair. Source: arXiv:2205.05198, section 4.
 //! Units: bytes, bytes per token.
 
-use crate::model::Model;
+use hw::Format;
+
+use crate::model::{Layer, Model};
 use crate::shard::{AttentionKernel, Recompute, Shard};
 use crate::stage::Stage;
 
@@ -28,8 +30,8 @@ pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: 
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
     let number = |n: u64| hw::Tokens(n).as_f64();
-    let mut shared = f64::from(stage.n_dense) * model.mean_shared_parameters(false)
-        + f64::from(stage.n_expert) * model.mean_shared_parameters(true);
+    let mut shared = f64::from(stage.n_dense) * model.mean(false, Model::shared_layer_parameters)
+        + f64::from(stage.n_expert) * model.mean(true, Model::shared_layer_parameters);
     if stage.first {
         shared += number(model.first_stage_parameters());
     }
@@ -39,6 +41,27 @@ pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let routed = model.experts.map_or(0.0, |experts| number(experts.n_routed * model.expert_parameters()));
     let experts = f64::from(stage.n_expert) * routed / f64::from(shard.ep * shard.expert_tp);
     (shared / f64::from(shard.tp), experts)
+}
+
+/// Bytes of a stage's weights on one rank. Norms, embedding and router are stored as the activations are.
+#[must_use]
+pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
+    let (model, formats) = (shard.model, shard.formats);
+    let (tensor, whole) = (f64::from(shard.tp), Format::from(shard.dtype));
+    let (shared, routed) = stage_parameters(shard, stage);
+    let of = |part: fn(&Model, Layer) -> u64| {
+        let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
+        n_layers.iter().map(|(n, experts)| f64::from(*n) * model.mean(*experts, part)).sum::<f64>() / tensor
+    };
+    let (attention, dense) = (of(Model::mixer_parameters), of(Model::dense_parameters));
+    let has_head = stage.last && !(model.tied && stage.first);
+    let head = if has_head { hw::real(model.vocab * model.hidden) / tensor } else { 0.0 };
+    let rest = (shared - attention - dense - head).max(0.0);
+    formats.attention.weight_bytes(attention)
+        + formats.dense.weight_bytes(dense)
+        + formats.experts.weight_bytes(routed)
+        + formats.head.weight_bytes(head)
+        + whole.weight_bytes(rest)
 }
 
 /// Bytes per token of one layer: kept from forward to backward, and what backward makes again and holds for one layer.
@@ -129,7 +152,7 @@ pub fn state_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let model = shard.model;
     let width = model.latent.map_or(2 * model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
     let cut = if model.latent.is_some() { 1 } else { u64::from(shard.tp).min(model.n_kv_heads) };
-    u64::from(stage.n_layers()) * (width * shard.dtype.bytes()).div_ceil(cut)
+    u64::from(stage.n_layers()) * (width * shard.formats.kv.bytes()).div_ceil(cut)
 }
 
 /// Score matrices of an unfused attention that a stage keeps, bytes per query-key pair over all layers.

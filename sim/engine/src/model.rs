@@ -14,6 +14,8 @@ pub use embedded::{embedded, embedded_names};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
 pub use unpriced::Unpriced;
 
+use crate::formats::Formats;
+
 /// Latent attention of DeepSeek-V2/V3 (arXiv:2405.04434, section 2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LatentAttention {
@@ -159,6 +161,8 @@ pub struct Model {
     pub state_space: Option<StateSpace>,
     /// Layers behind the last one that predict a token more each; engines load them to draft.
     pub n_predicting: u64,
+    /// Formats of the checkpoint's parts.
+    pub formats: Formats,
     /// Parts of the public configuration that are neither timed nor counted here.
     pub unpriced: Vec<Unpriced>,
 }
@@ -230,6 +234,12 @@ mod tests {
             ("mistral-7b", 7_241_732_096),
             ("mixtral-8x7b", 46_702_792_704),
             ("qwen3-8b", 8_190_735_360),
+            ("llama-3.1-8b", 8_030_261_248),
+            ("llama-3.1-70b", 70_553_706_496),
+            ("llama-3.1-405b", 405_853_388_800),
+            ("qwen3-32b", 32_762_123_264),
+            ("qwen3-30b-a3b", 30_532_122_624),
+            ("qwen3-235b-a22b", 235_093_634_560),
         ] {
             assert_eq!(embedded(name).expect(name).n_parameters(), expected, "{name}");
         }

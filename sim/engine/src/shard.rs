@@ -6,6 +6,7 @@
 use hw::Dtype;
 
 use crate::compression::Compression;
+use crate::formats::Formats;
 use crate::model::Model;
 
 /// Which activations are dropped in forward and computed again in backward.
@@ -64,8 +65,10 @@ impl ExpertLoad {
 pub struct Shard<'a> {
     /// Architecture.
     pub model: &'a Model,
-    /// Number format of parameters and activations.
+    /// Format of activations.
     pub dtype: Dtype,
+    /// Formats of weights, by part, and of keys and values.
+    pub formats: Formats,
     /// GPUs that cut every layer.
     pub tp: u32,
     /// Whether norms and residuals are cut over the tensor group too.
@@ -85,10 +88,11 @@ pub struct Shard<'a> {
 impl<'a> Shard<'a> {
     /// A model cut over a tensor group, forward only.
     #[must_use]
-    pub const fn forward(model: &'a Model, dtype: Dtype, tp: u32) -> Self {
+    pub fn forward(model: &'a Model, dtype: Dtype, tp: u32) -> Self {
         Self {
             model,
             dtype,
+            formats: Formats::of(dtype),
             tp,
             sequence_parallel: false,
             ep: 1,

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use hw::{Dtype, GroupShape, Rank};
+use hw::{Dtype, Format, GroupShape, Rank};
 use serde::{Deserialize, Serialize};
 
 /// Identity of a task: its position in the graph.
@@ -197,8 +197,8 @@ pub enum Op {
         n: u64,
         /// Inner dimension.
         k: u64,
-        /// Number format.
-        dtype: Dtype,
+        /// Format of the operands.
+        format: Format,
     },
     /// One GEMM per expert, run as one kernel.
     GroupedGemm {
@@ -208,8 +208,8 @@ pub enum Op {
         n: u64,
         /// Inner dimension.
         k: u64,
-        /// Number format.
-        dtype: Dtype,
+        /// Format of the operands.
+        format: Format,
     },
     /// Variable-length causal attention: work is the sum over documents, never the square of the sum.
     Attention {
@@ -221,6 +221,8 @@ pub enum Op {
         n_kv_heads: u64,
         /// Width of a head.
         head_dim: u64,
+        /// Format of keys and values.
+        kv: Dtype,
         /// Direction.
         pass: Pass,
     },

@@ -9,7 +9,7 @@ use hw::Bytes;
 use crate::decode_attention::kv_bytes_per_token;
 use crate::replica::Limits;
 use crate::step_cost::ReplicaConfig;
-use engine::memory::stage_parameters;
+use engine::memory::stage_weight_bytes;
 use engine::model::Model;
 use engine::stage::Stage;
 
@@ -48,13 +48,12 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         let weights = (draft.n_parameters() * element).div_ceil(u64::from(tensor_degree));
         (weights, kv_bytes_per_token(draft, tensor_degree, element))
     });
-    let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, element);
+    let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
     let of_stage = |stage: &Stage| {
-        let (shared, experts) = stage_parameters(&shard, stage);
         let saved = deployment
             .sparse_weights
             .map_or(0, |layers| layers.saved(deployment.model, tensor_degree, u64::from(stage.n_layers())).0);
-        let dense = Bytes::from_f64((shared + experts) * Bytes(element).as_f64());
+        let dense = Bytes::from_f64(stage_weight_bytes(&shard, stage));
         let weights = Bytes(dense.0.saturating_sub(saved) + draft.0);
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;

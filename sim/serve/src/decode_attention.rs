@@ -33,7 +33,7 @@ impl DecodeTicks {
         let model = deployment.model;
         let layers = hw::Tokens(model.n_layers).as_f64();
         let heads = hw::Tokens(model.n_heads.div_ceil(u64::from(deployment.tensor_degree))).as_f64();
-        let bytes = kv_bytes_per_token(model, deployment.tensor_degree, deployment.dtype.bytes());
+        let bytes = kv_bytes_per_token(model, deployment.tensor_degree, deployment.formats.kv.bytes());
         let ticks = |start_s: f64, per_sequence_s: f64, reached: f64, interval: [f64; 2]| {
             let factor = match case {
                 Case::Low => interval[0],

@@ -340,6 +340,7 @@ mod tests {
                 n_heads,
                 n_kv_heads,
                 head_dim: 64,
+                kv: hw::Dtype::Bf16,
                 pass: Pass::Forward,
             };
             let whole = op(vec![Document::causal(tokens)], 14, 2);

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::compression::Compression;
+use engine::formats::Formats;
 use engine::shard::Shard;
 pub use engine::shard::{AttentionKernel, Recompute};
 
@@ -178,6 +179,7 @@ impl Problem {
         Shard {
             model: &self.model,
             dtype: self.dtype,
+            formats: Formats::of(self.dtype),
             tp: layout.tp,
             sequence_parallel: layout.sequence_parallel,
             ep: layout.ep,

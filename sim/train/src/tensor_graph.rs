@@ -11,8 +11,6 @@ pub mod program;
 pub mod symbolic;
 pub mod transformer;
 
-use hw::Dtype;
-
 use engine::task::{Document, Op, Pass};
 use symbolic::{Expression, SymbolId, Symbols};
 
@@ -225,12 +223,12 @@ impl TensorGraph {
     pub fn ops(&self, of: &dyn Fn(SymbolId) -> u64) -> Vec<Op> {
         let count = |expression: &Expression| self.symbols.count(expression, of);
         let op = |operation: &Operation| match &operation.work {
-            Work::Gemm { m, n, k } => Op::Gemm { m: count(m), n: count(n), k: count(k), dtype: Dtype::Bf16 },
+            Work::Gemm { m, n, k } => Op::Gemm { m: count(m), n: count(n), k: count(k), format: hw::Format::Bf16 },
             Work::Attention { sequences, tokens, heads: [n_heads, n_kv_heads, head_dim], pass } => {
                 let n = usize::try_from(count(sequences)).expect("few sequences");
                 let documents = vec![Document::causal(count(tokens)); n];
                 let (n_heads, n_kv_heads, head_dim, pass) = (*n_heads, *n_kv_heads, *head_dim, *pass);
-                Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass }
+                Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv: hw::Dtype::Bf16, pass }
             }
             Work::Traffic(bytes) => Op::Elementwise { bytes: count(bytes) },
             Work::Fixed(ns) => Op::Host { ns: *ns },

@@ -241,6 +241,7 @@ impl Serving {
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
+            formats: operation.kernels.formats(group.model.formats),
             sparse_weights: operation.kernels.sparse_weights(),
             prompt_attention: PromptKernel {
                 flops_ratio: self.attention_flops_ratio,

@@ -1,6 +1,6 @@
 //! Products: those of the library, the sparse one, and rows gathered from host memory.
 
-use hw::Dtype;
+use hw::Format;
 
 use super::super::driver::Address;
 use super::super::gemm::{Gemm, Operands};
@@ -39,7 +39,7 @@ fn dense(check: &mut Check<'_>, gemm: &mut Gemm, size: [usize; 3]) -> Result<(),
     let out = check.blank(m * n * 2)?;
     let operands = Operands { left: left.at(), right: right.at(), out: out.at };
     let [a, b, c] = size.map(|side| side as u64);
-    match gemm.prepare((a, b, c, Dtype::Bf16), operands, check.on) {
+    match gemm.prepare((a, b, c, Format::Bf16), operands, check.on) {
         // The library may leave out odd sizes; no plan has them.
         Err(DeviceError::Lost(why)) if why.contains("has no kernel") => {
             check.lines.push(why);
@@ -48,7 +48,7 @@ fn dense(check: &mut Check<'_>, gemm: &mut Gemm, size: [usize; 3]) -> Result<(),
         prepared => prepared?,
     }
     check.driver.fill(out.at, 0xff, out.len, check.on)?;
-    gemm.launch((a, b, c, Dtype::Bf16), operands, check.on)?;
+    gemm.launch((a, b, c, Format::Bf16), operands, check.on)?;
     check.half(format!("gemm bf16 {m} × {n} × {k}"), &out, &product(size, &left.values, &right.values, false))
 }
 
@@ -68,9 +68,9 @@ fn bytes(check: &mut Check<'_>, gemm: &mut Gemm, size: [usize; 3]) -> Result<(),
     let out = check.blank(m * n * 2)?;
     let operands = Operands { left: at_left.at, right: at_right.at, out: out.at };
     let [a, b, c] = size.map(|side| side as u64);
-    gemm.prepare((a, b, c, Dtype::Fp8), operands, check.on)?;
+    gemm.prepare((a, b, c, Format::Fp8), operands, check.on)?;
     check.driver.fill(out.at, 0xff, out.len, check.on)?;
-    gemm.launch((a, b, c, Dtype::Fp8), operands, check.on)?;
+    gemm.launch((a, b, c, Format::Fp8), operands, check.on)?;
     let values = |bytes: &[u8]| bytes.iter().copied().map(of_byte).collect::<Vec<f64>>();
     check.half(format!("gemm fp8 {m} × {n} × {k}"), &out, &product(size, &values(&left), &values(&right), true))
 }

@@ -1,6 +1,6 @@
 //! Products: dense ones by the library, sparse ones against them, and a copy behind them.
 
-use hw::Dtype;
+use hw::Format;
 
 use super::super::check::{Random, bf16};
 use super::super::clock::{Timer, wait};
@@ -27,15 +27,15 @@ fn gemm(bench: &mut Bench<'_>, size: Size, [left, right, out]: [&Buffer; 3]) -> 
 pub fn dense(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
     let side = bench.sizes.side;
     let flops = 2.0 * (side as f64).powi(3);
-    let cube = |dtype| (side as u64, side as u64, side as u64, dtype);
+    let cube = |format| (side as u64, side as u64, side as u64, format);
     let out = bench.room(side * side * 2)?;
     let [left, right] = [bench.random(side * side * 2)?, bench.random(side * side * 2)?];
-    let seconds = gemm(bench, cube(Dtype::Bf16), [&left, &right, &out])?;
+    let seconds = gemm(bench, cube(Format::Bf16), [&left, &right, &out])?;
     let mut lines = vec![format!("gemm bf16 {side}^3: {}", tera(flops, seconds))];
     if bench.driver.capability >= 89 {
         let bytes = || bench.filled("random_fp8", side * side, side * side);
         let (left, right) = (bytes()?, bytes()?);
-        let seconds = gemm(bench, cube(Dtype::Fp8), [&left, &right, &out])?;
+        let seconds = gemm(bench, cube(Format::Fp8), [&left, &right, &out])?;
         lines.push(format!("gemm fp8 {side}^3: {}", tera(flops, seconds)));
     }
     Ok(lines)
@@ -67,7 +67,7 @@ pub fn sparse(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
     let mut lines = Vec::new();
     for n in [8, 16, 32] {
         let (columns, out) = (bench.random(side * n * 2)?, bench.room(side * n * 2)?);
-        let size: Size = (n as u64, side as u64, side as u64, Dtype::Bf16);
+        let size: Size = (n as u64, side as u64, side as u64, Format::Bf16);
         let operands = |turn: usize| Operands { left: columns.at, right: dense[turn % TURNS].at, out: out.at };
         bench.gemm.prepare(size, operands(0), bench.on)?;
         let whole = bench.median("gemm", |run| bench.gemm.launch(size, operands(run), bench.on))?;
@@ -99,7 +99,7 @@ pub fn sparse(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
 /// How much of a copy over the host link goes unnoticed behind products, on a stream of its own.
 pub fn overlap(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
     let (side, bytes) = (bench.sizes.side, bench.sizes.link / 4);
-    let size: Size = (side as u64, side as u64, side as u64, Dtype::Bf16);
+    let size: Size = (side as u64, side as u64, side as u64, Format::Bf16);
     let [left, right] = [bench.random(side * side * 2)?, bench.random(side * side * 2)?];
     let (out, target) = (bench.room(side * side * 2)?, bench.room(bytes)?);
     let host = bench.driver.pinned(bytes, "a measurement")?;

@@ -14,6 +14,8 @@ fn gpu(name: &str, memory_gb: f64, gb_per_s: f64, tflops: f64) -> Gpu {
         memory_bandwidth: BytesPerSecond::new(gb_per_s * 1e9),
         peak_bf16: FlopsPerSecond::new(tflops * 1e12),
         peak_fp8: None,
+        peak_int8: None,
+        peak_fp4: None,
         intra_node_bandwidth: BytesPerSecond::new(32e9),
         host_bandwidth: BytesPerSecond::new(32e9),
         source: "design page, section 8, unverified".to_owned(),

@@ -110,12 +110,12 @@ impl Law {
     #[must_use]
     pub fn features(&self, op: &Op) -> Option<Features> {
         match (self, op) {
-            (Self::Gemm(law), Op::Gemm { m, n, k, dtype }) => {
-                let (m, n, k, wide) = (*m, *n, *k, dtype.bytes());
+            (Self::Gemm(law), Op::Gemm { m, n, k, format }) => {
+                let (m, n, k) = (*m, *n, *k);
                 let tiles = m.div_ceil(law.tile_m) * n.div_ceil(law.tile_n);
                 let waves = tiles.div_ceil(law.slots) * law.slots;
                 let multiplied = f(waves * law.tile_m * law.tile_n) * f(k);
-                let bytes = f((m * k + n * k + m * n) * wide);
+                let bytes = format.product_bytes(m, n, k);
                 Some(Features {
                     compute: vec![1.0, multiplied, f(m * k), f(n * k), f(m * n), 0.0],
                     memory: vec![1.0, 0.0, 0.0, 0.0, 0.0, bytes],
@@ -162,7 +162,7 @@ impl Law {
 
 #[cfg(test)]
 mod tests {
-    use hw::Dtype;
+    use hw::Format;
 
     use super::*;
     use crate::task::{Document, Pass};
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn a_product_fills_whole_tiles_in_whole_waves_and_is_bound_by_the_slower_side() {
         let law = GemmLaw { tile_m: 64, tile_n: 64, slots: 4, start_s: 1.0, multiply_s: 1.0, ..GemmLaw::default() };
-        let gemm = |m, n, k| Op::Gemm { m, n, k, dtype: Dtype::Bf16 };
+        let gemm = |m, n, k| Op::Gemm { m, n, k, format: Format::Bf16 };
         // One tile takes a whole wave of four; five tiles take two.
         assert_eq!(Law::Gemm(law).seconds(&gemm(1, 1, 2)), Some((1.0, 4.0 * 4096.0 * 2.0)));
         assert_eq!(Law::Gemm(law).seconds(&gemm(64, 320, 1)), Some((1.0, 8.0 * 4096.0)));
@@ -182,7 +182,14 @@ mod tests {
     fn attention_adds_its_documents() {
         let law = AttentionLaw { document_s: 10.0, pair_s: 1.0, ..AttentionLaw::default() };
         let documents = vec![Document::causal(3), Document::causal(1)];
-        let op = Op::Attention { documents, n_heads: 2, n_kv_heads: 1, head_dim: 4, pass: Pass::Forward };
+        let op = Op::Attention {
+            documents,
+            n_heads: 2,
+            n_kv_heads: 1,
+            head_dim: 4,
+            kv: hw::Dtype::Bf16,
+            pass: Pass::Forward,
+        };
         // Two documents times two heads; six pairs and one, two heads of four.
         assert_eq!(Law::Attention(law).seconds(&op), Some((0.0, 40.0 + 7.0 * 8.0)));
     }

@@ -6,7 +6,7 @@
 //! key-value head. Collectives and memory-bound kernels are curves over bytes. The interval is the 5 % and 95 % quantile of the
 //! residuals of rows that the fit did not see.
 
-use hw::{Cluster, Dtype, GroupShape, Seconds};
+use hw::{Cluster, Format, GroupShape, Seconds};
 
 use crate::cost::curve;
 use crate::cost::decode::DecodeLaw;
@@ -98,14 +98,14 @@ impl Profiled {
         )
     }
 
-    fn gemm(&self, m: u64, n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
+    fn gemm(&self, m: u64, n: u64, k: u64, format: Format) -> Option<Estimate> {
         let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
         let axes = ["gemm m", "gemm n", "gemm k"];
-        let name = gemm_name(dtype)?;
-        if let Some(fitted) = self.by_law(name, &Op::Gemm { m, n, k, dtype }, &point) {
+        let name = gemm_name(format)?;
+        if let Some(fitted) = self.by_law(name, &Op::Gemm { m, n, k, format }, &point) {
             return Some(fitted.estimate(axes));
         }
-        let base = self.roofline.gemm_base(m, n, k, dtype);
+        let base = self.roofline.gemm_base(m, n, k, format);
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
@@ -124,7 +124,7 @@ impl Profiled {
         let with_rows = rows.iter().filter(|&&m| m > 0);
         let (n_active, routed) = (with_rows.clone().count() as u64, with_rows.clone().sum::<u64>());
         let active = hw::Tokens(n_active.max(1)).as_f64();
-        let base: Seconds = with_rows.map(|&m| self.roofline.gemm_base(m, n, k, Dtype::Bf16)).sum();
+        let base: Seconds = with_rows.map(|&m| self.roofline.gemm_base(m, n, k, Format::Bf16)).sum();
         let point = vec![hw::Tokens(routed).as_f64() / active, active, hw::Tokens(n * k).as_f64()];
         let fitted = self.fitted(GROUPED_GEMM, std::iter::once((base, point)))?;
         Some(fitted.estimate(["rows per expert", "experts with rows", "elements of an expert"]))
@@ -132,14 +132,14 @@ impl Profiled {
 
     /// Experts one after another at each one's own efficiency with one start-up. What training runs was not fitted, so the estimate
     /// counts as outside the hull.
-    fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, dtype: Dtype) -> Option<Estimate> {
+    fn grouped_gemm(&self, rows: &[u64], n: u64, k: u64, format: Format) -> Option<Estimate> {
         let law = self.profile.operators.get("gemm")?.law.as_ref();
         let parts = rows.iter().filter(|&&m| m > 0).map(|&m| {
             let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
-            let by_law = law.and_then(|law| law.seconds(&Op::Gemm { m, n, k, dtype }));
-            (by_law.map_or_else(|| self.roofline.gemm_base(m, n, k, dtype), |(_, rest)| Seconds::new(rest)), point)
+            let by_law = law.and_then(|law| law.seconds(&Op::Gemm { m, n, k, format }));
+            (by_law.map_or_else(|| self.roofline.gemm_base(m, n, k, format), |(_, rest)| Seconds::new(rest)), point)
         });
-        let fitted = self.fitted("gemm", parts).filter(|_| matches!(dtype, Dtype::Bf16 | Dtype::Fp16))?;
+        let fitted = self.fitted("gemm", parts).filter(|_| matches!(format, Format::Bf16 | Format::Fp16))?;
         Some(Fitted { outside: Some(0), ..fitted }.estimate(["grouped gemm", "", ""]))
     }
 
@@ -228,13 +228,20 @@ pub fn attention_point(op: &Op) -> Option<[f64; 3]> {
     Some([length, hw::Tokens(tiles).as_f64(), hw::Tokens(*n_heads).as_f64() / hw::Tokens(*n_kv_heads).as_f64()])
 }
 
-/// Fitted operator of products in a number format.
+/// Fitted operator of products in a format.
 #[must_use]
-pub const fn gemm_name(dtype: Dtype) -> Option<&'static str> {
-    match dtype {
-        Dtype::Bf16 | Dtype::Fp16 => Some("gemm"),
-        Dtype::Fp8 => Some("gemm-fp8"),
-        Dtype::Fp32 => None,
+pub const fn gemm_name(format: Format) -> Option<&'static str> {
+    match format {
+        Format::Bf16 | Format::Fp16 => Some("gemm"),
+        Format::Fp8 => Some("gemm-fp8"),
+        Format::Fp8Block => Some("gemm-fp8-block"),
+        Format::Mxfp8 => Some("gemm-mxfp8"),
+        Format::Int8 => Some("gemm-int8"),
+        Format::Int8Weights => Some("gemm-int8-weights"),
+        Format::Int4 => Some("gemm-int4"),
+        Format::Mxfp4 => Some("gemm-mxfp4"),
+        Format::Nvfp4 => Some("gemm-nvfp4"),
+        Format::Fp32 => None,
     }
 }
 
@@ -275,9 +282,9 @@ impl Fitted<'_> {
 impl CostModel for Profiled {
     fn elementary(&self, op: &Op) -> Estimate {
         let fitted = match op {
-            Op::Gemm { m, n, k, dtype } => self.gemm(*m, *n, *k, *dtype),
-            Op::GroupedGemm { rows, n, k, dtype } => self.grouped_gemm(rows, *n, *k, *dtype),
-            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+            Op::Gemm { m, n, k, format } => self.gemm(*m, *n, *k, *format),
+            Op::GroupedGemm { rows, n, k, format } => self.grouped_gemm(rows, *n, *k, *format),
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {
                 let attention =
                     Attention { documents, n_heads: *n_heads, n_kv_heads: *n_kv_heads, head_dim: *head_dim };
                 let by_surface = || {
@@ -303,7 +310,7 @@ impl CostModel for Profiled {
                 let (own, library) = (self.custom_all_reduce(*bytes, *shape)?, self.estimate(op));
                 Some(if own.time <= library.time { own } else { library })
             }
-            Op::GroupedGemm { rows, n, k, dtype: Dtype::Bf16 | Dtype::Fp16 } => self.fused_experts(rows, *n, *k),
+            Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16 } => self.fused_experts(rows, *n, *k),
             _ => None,
         }
     }
@@ -311,9 +318,9 @@ impl CostModel for Profiled {
     fn least(&self, op: &Op) -> Seconds {
         let known = match op {
             Op::Attention { .. } => self.least_attention(op),
-            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => {
-                gemm_name(*dtype).and_then(|name| self.profile.operators.get(name)).map(|operator| {
-                    let peak = self.roofline.cluster().gpu.peak(*dtype);
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => {
+                gemm_name(*format).and_then(|name| self.profile.operators.get(name)).map(|operator| {
+                    let peak = self.roofline.cluster().gpu.peak(*format);
                     let base = match &operator.law {
                         Some(Law::Gemm(law)) => Seconds::new(op.flops() / 2.0 * law.multiply_s),
                         _ => hw::Flops::new(op.flops()) / peak,
@@ -333,7 +340,7 @@ impl CostModel for Profiled {
 
 impl Profiled {
     fn least_attention(&self, op: &Op) -> Option<Seconds> {
-        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } = op else { return None };
+        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } = op else { return None };
         let operator =
             |pass| attention_names(*head_dim, pass).into_iter().find_map(|name| self.profile.operators.get(name));
         let (operator, passes) = match (operator(*pass), pass) {
@@ -412,7 +419,7 @@ mod tests {
 
     #[test]
     fn inside_the_hull_the_estimate_is_measured_and_lies_in_its_interval() {
-        let found = estimate(&Op::Gemm { m: 512, n: 512, k: 512, dtype: Dtype::Bf16 });
+        let found = estimate(&Op::Gemm { m: 512, n: 512, k: 512, format: Format::Bf16 });
         assert_eq!((found.source, found.dimension), (Source::Measured, None));
         assert!(
             (found.low.get() / found.time.get() - 0.9).abs() < 1e-9
@@ -422,11 +429,11 @@ mod tests {
 
     #[test]
     fn outside_the_hull_the_dimension_is_named_and_the_interval_widens() {
-        let found = estimate(&Op::Gemm { m: 512, n: 4096, k: 512, dtype: Dtype::Bf16 });
+        let found = estimate(&Op::Gemm { m: 512, n: 4096, k: 512, format: Format::Bf16 });
         assert_eq!(found.dimension, Some("gemm n"));
         assert_eq!(found.outside, found.time);
         assert!(found.high.get() > found.time.get() * 1.5);
-        assert_eq!(estimate(&Op::Gemm { m: 1, n: 1, k: 1, dtype: Dtype::Fp32 }).source, Source::Datasheet);
+        assert_eq!(estimate(&Op::Gemm { m: 1, n: 1, k: 1, format: Format::Fp32 }).source, Source::Datasheet);
     }
 
     #[test]

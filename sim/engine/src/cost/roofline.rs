@@ -3,7 +3,7 @@
 //! Time = launch + max(operations / peak, bytes / bandwidth). A collective is a start-up plus its bytes over the slowest link
 //! that each rank needs. The efficiencies below are stated assumptions, not measurements, and the interval is wide.
 
-use hw::{Bytes, Cluster, Dtype, Flops, GroupShape, Seconds};
+use hw::{Bytes, Cluster, Flops, Format, GroupShape, Seconds};
 
 use crate::cost::collective::{self, Network};
 use crate::cost::{CostModel, Estimate, Source};
@@ -56,10 +56,10 @@ impl Roofline {
 
     /// Base time of a GEMM at datasheet figures, start-up left out.
     #[must_use]
-    pub fn gemm_base(&self, m: u64, n: u64, k: u64, dtype: Dtype) -> Seconds {
+    pub fn gemm_base(&self, m: u64, n: u64, k: u64, format: Format) -> Seconds {
         let flops = Flops::new(2.0 * f(m) * f(n) * f(k));
-        let bytes = Bytes((m * k + k * n + m * n) * dtype.bytes());
-        (flops / self.cluster.gpu.peak(dtype)).max(bytes / self.cluster.gpu.memory_bandwidth)
+        let bytes = Bytes::from_f64(format.product_bytes(m, n, k));
+        (flops / self.cluster.gpu.peak(format)).max(bytes / self.cluster.gpu.memory_bandwidth)
     }
 
     /// Base time of forward attention over one document at datasheet figures.
@@ -68,7 +68,7 @@ impl Roofline {
         let flops = Flops::new(4.0 * f(document.pairs) * f(n_heads) * f(head_dim));
         let elements = 2 * document.queries * n_heads * head_dim + 2 * document.keys * n_kv_heads * head_dim;
         let memory = Bytes(2 * elements) / self.cluster.gpu.memory_bandwidth;
-        (flops / self.cluster.gpu.peak(Dtype::Bf16)).max(memory)
+        (flops / self.cluster.gpu.peak(Format::Bf16)).max(memory)
     }
 
     /// Time of an attention's forward matrix work at the datasheet peak.
@@ -76,7 +76,7 @@ impl Roofline {
     pub fn attention_flops(&self, op: &Op) -> Seconds {
         let Op::Attention { documents, n_heads, head_dim, .. } = op else { return Seconds::ZERO };
         let pairs: f64 = documents.iter().map(|document| f(document.pairs)).sum();
-        Flops::new(4.0 * pairs * f(*n_heads) * f(*head_dim)) / self.cluster.gpu.peak(Dtype::Bf16)
+        Flops::new(4.0 * pairs * f(*n_heads) * f(*head_dim)) / self.cluster.gpu.peak(Format::Bf16)
     }
 
     /// Time of `bytes` of device memory traffic.
@@ -114,11 +114,11 @@ impl CostModel for Roofline {
         let start = Seconds::new(KERNEL_START_S);
         let reached = 1.0 / REACHED;
         let time = match op {
-            Op::Gemm { m, n, k, dtype } => start + self.gemm_base(*m, *n, *k, *dtype) * reached,
-            Op::GroupedGemm { rows, n, k, dtype } => {
-                start + rows.iter().map(|&m| self.gemm_base(m, *n, *k, *dtype) * reached).sum()
+            Op::Gemm { m, n, k, format } => start + self.gemm_base(*m, *n, *k, *format) * reached,
+            Op::GroupedGemm { rows, n, k, format } => {
+                start + rows.iter().map(|&m| self.gemm_base(m, *n, *k, *format) * reached).sum()
             }
-            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass } => {
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {
                 let factor = if *pass == Pass::Forward { reached } else { reached * ATTENTION_BACKWARD };
                 let base = documents.iter().map(|d| self.attention_base(d, *n_heads, *n_kv_heads, *head_dim));
                 start + base.sum::<Seconds>() * factor
@@ -139,8 +139,8 @@ impl CostModel for Roofline {
             Op::Elementwise { bytes } => self.traffic(*bytes),
             Op::Attention { pass: Pass::Backward, .. } => self.attention_flops(op) * (reached * ATTENTION_BACKWARD),
             Op::Attention { .. } => self.attention_flops(op) * reached,
-            Op::Gemm { dtype, .. } | Op::GroupedGemm { dtype, .. } => {
-                Flops::new(op.flops()) / self.cluster.gpu.peak(*dtype) * reached
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => {
+                Flops::new(op.flops()) / self.cluster.gpu.peak(*format) * reached
             }
             _ => Seconds::ZERO,
         }
@@ -159,15 +159,21 @@ mod tests {
     #[test]
     fn a_large_gemm_runs_at_the_assumed_share_of_peak() {
         // 2 · 8192³ = 1.0995e12 operations at 0.75 · 989e12 per second: 1.4823 ms, plus the start-up.
-        let op = Op::Gemm { m: 8192, n: 8192, k: 8192, dtype: Dtype::Bf16 };
+        let op = Op::Gemm { m: 8192, n: 8192, k: 8192, format: Format::Bf16 };
         let found = roofline(1).estimate(&op).time.get();
         assert!((found - 1.4823e-3 - KERNEL_START_S).abs() < 1e-7, "{found}");
     }
 
     #[test]
     fn packed_documents_cost_the_sum_of_squares_and_not_the_square_of_the_sum() {
-        let attention =
-            |documents| Op::Attention { documents, n_heads: 32, n_kv_heads: 8, head_dim: 128, pass: Pass::Forward };
+        let attention = |documents| Op::Attention {
+            documents,
+            n_heads: 32,
+            n_kv_heads: 8,
+            head_dim: 128,
+            kv: hw::Dtype::Bf16,
+            pass: Pass::Forward,
+        };
         let cost = |documents| roofline(1).estimate(&attention(documents)).time.get() - KERNEL_START_S;
         let halves = cost(vec![Document::causal(16_384); 2]);
         let whole = cost(vec![Document::causal(32_768)]);

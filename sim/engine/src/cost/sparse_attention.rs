@@ -169,6 +169,7 @@ struct Heads {
     n: u64,
     n_kv: u64,
     dim: u64,
+    kv: hw::Dtype,
 }
 
 impl<M: CostModel> PromptAttention<M> {
@@ -184,9 +185,9 @@ impl<M: CostModel> PromptAttention<M> {
             let flops = Flops::new(4.0 * f(chunk.pairs) * f(heads.n * heads.dim));
             return Estimate::exact(flops / (self.peak * ratio), Source::Published);
         }
-        let (n_heads, n_kv_heads, head_dim) = (heads.n, heads.n_kv, heads.dim);
+        let Heads { n: n_heads, n_kv: n_kv_heads, dim: head_dim, kv } = heads;
         let documents = vec![*chunk];
-        self.inner.estimate(&Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass: Pass::Forward })
+        self.inner.estimate(&Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass: Pass::Forward })
     }
 
     /// A chunk as the engine computes it.
@@ -209,10 +210,10 @@ impl<M: CostModel> PromptAttention<M> {
 
 impl<M: CostModel> CostModel for PromptAttention<M> {
     fn elementary(&self, op: &Op) -> Estimate {
-        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass: Pass::Forward } = op else {
+        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass: Pass::Forward } = op else {
             return self.inner.elementary(op);
         };
-        let heads = Heads { n: *n_heads, n_kv: *n_kv_heads, dim: *head_dim };
+        let heads = Heads { n: *n_heads, n_kv: *n_kv_heads, dim: *head_dim, kv: *kv };
         let none = Estimate::exact(Seconds::ZERO, Source::Measured);
         documents.iter().fold(none, |sum, chunk| sum.then(self.chunk(chunk, heads)))
     }

@@ -11,7 +11,7 @@
 
 pub mod tiled_csl;
 
-use hw::{Bytes, Dtype, Gpu, Seconds};
+use hw::{Bytes, Format, Gpu, Seconds};
 
 use crate::cost::decode::DecodeLaw;
 use crate::cost::{CostModel, Estimate, Source};
@@ -211,7 +211,7 @@ impl<M: CostModel> SparseWeights<M> {
     #[must_use]
     pub fn new(inner: M, gpu: &Gpu, layers: SparseLayers, model: &Model, tensor_degree: u32) -> Self {
         // No cut over rows takes less, so what a row takes at best is a part of what any number of them takes.
-        let least = |n: u64, k: u64| inner.least(&Op::Gemm { m: 1, n, k, dtype: Dtype::Bf16 });
+        let least = |n: u64, k: u64| inner.least(&Op::Gemm { m: 1, n, k, format: Format::Bf16 });
         let product = |(outputs, inputs)| Product { outputs, inputs, row_least: least(outputs, inputs) };
         let products = layers.shapes(model, tensor_degree).into_iter().map(product).collect();
         Self { gpu: gpu.clone(), sparsity: layers.sparsity, products, inner }
@@ -349,7 +349,7 @@ mod tests {
         let cluster = hw::catalog::cluster(&a100(), 1, 8);
         let (dense, layers) = (Roofline::new(&cluster), SparseLayers::all(0.8));
         let sparse = SparseWeights::new(dense.clone(), &a100(), layers, &model, 2);
-        let product = |rows, outputs| Op::Gemm { m: rows, n: outputs, k: 9216, dtype: Dtype::Bf16 };
+        let product = |rows, outputs| Op::Gemm { m: rows, n: outputs, k: 9216, format: Format::Bf16 };
         // Query, key and value of half of the heads: 13,824 outputs. The head has as many as there are words, and no other product.
         for rows in [8, 64] {
             let law = SparseGemm { m: 13_824, k: 9216, n: rows, sparsity: 0.8 }.estimate(&a100());

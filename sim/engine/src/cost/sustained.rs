@@ -4,7 +4,7 @@
 //! A product never runs faster than `ratio` of the datasheet peak; slower ones are as measured. The ratio is a free parameter
 //! of a machine, named in every report.
 
-use hw::{Dtype, Flops, FlopsPerSecond, Gpu, Seconds};
+use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 
 use crate::cost::decode::DecodeLaw;
 use crate::cost::{CostModel, Estimate};
@@ -22,13 +22,14 @@ impl<M: CostModel> Sustained<M> {
     /// `inner` on a device that holds `ratio` of its peak.
     #[must_use]
     pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
-        Self { inner, bf16: gpu.peak(Dtype::Bf16), fp8: gpu.peak(Dtype::Fp8), ratio }
+        Self { inner, bf16: gpu.peak(Format::Bf16), fp8: gpu.peak(Format::Fp8), ratio }
     }
 
     /// Datasheet peak of a product.
     const fn peak(&self, op: &Op) -> Option<FlopsPerSecond> {
         match op {
-            Op::Gemm { dtype: Dtype::Fp8, .. } | Op::GroupedGemm { dtype: Dtype::Fp8, .. } => Some(self.fp8),
+            Op::Gemm { format: Format::Fp8 | Format::Fp8Block | Format::Mxfp8, .. }
+            | Op::GroupedGemm { format: Format::Fp8 | Format::Fp8Block | Format::Mxfp8, .. } => Some(self.fp8),
             Op::Gemm { .. } | Op::GroupedGemm { .. } | Op::Attention { .. } => Some(self.bf16),
             _ => None,
         }
@@ -73,10 +74,10 @@ mod tests {
     fn a_large_product_is_held_at_the_ratio_and_a_small_one_is_left_alone() {
         let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
         let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
-        let gemm = |m| Op::Gemm { m, n: 8192, k: 8192, dtype: Dtype::Bf16 };
+        let gemm = |m| Op::Gemm { m, n: 8192, k: 8192, format: Format::Bf16 };
         let (large, small) = (gemm(8192), gemm(1));
         let model = Sustained::new(roofline.clone(), &gpu, 0.5);
-        let expected = large.flops() / (gpu.peak(Dtype::Bf16).get() * 0.5);
+        let expected = large.flops() / (gpu.peak(Format::Bf16).get() * 0.5);
         assert!((model.estimate(&large).time.get() - expected).abs() < 1e-12);
         assert_eq!(model.estimate(&small), roofline.estimate(&small));
     }

@@ -9,6 +9,7 @@ mod reader;
 use serde_json::{Map, Value};
 
 use super::{Experts, Index, LatentAttention, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace};
+use crate::formats::Formats;
 use reader::Reader;
 
 /// What sets model types apart that share keys.
@@ -170,6 +171,7 @@ fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Mode
         linear,
         state_space,
         n_predicting: predicting(reader),
+        formats: Formats::of(hw::Dtype::Bf16),
         unpriced: known::unpriced(reader),
     }
 }

@@ -1,9 +1,11 @@
-//! Models by name; figures are those of the public configurations, one row each.
+//! Models by name; figures are those of the public configurations, one row each. Weights are in 16 bits, in whatever format a checkpoint is
+//! published: `[model] weights` says which is served.
 
 use super::{
     Experts, FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, Pattern, QueryKeyNorm,
     StateSpace,
 };
+use crate::formats::Formats;
 
 /// A row of the table of dense models.
 struct Row {
@@ -172,6 +174,7 @@ fn from_row(row: &Row) -> Model {
         linear: None,
         state_space: None,
         n_predicting: 0,
+        formats: Formats::of(hw::Dtype::Bf16),
         unpriced: Vec::new(),
     }
 }

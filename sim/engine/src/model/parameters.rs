@@ -3,7 +3,7 @@
 //! Counts are those of the tensors in public checkpoints, but for the bias with which a router selects experts (one number per expert).
 
 use super::{
-    Experts, FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace,
+    FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace,
 };
 
 impl Index {
@@ -115,9 +115,10 @@ impl Model {
         self.hidden * (gate + query + 2 * self.kv_width()) + query * self.hidden + biases + norms + output_bias + sinks
     }
 
-    /// Parameters of what mixes tokens.
-    fn mixer_parameters(&self, mixer: Mixer) -> u64 {
-        match mixer {
+    /// Parameters of what mixes the tokens of a layer.
+    #[must_use]
+    pub fn mixer_parameters(&self, layer: Layer) -> u64 {
+        match layer.mixer {
             Mixer::Full | Mixer::Window(_) | Mixer::Chunked(_) | Mixer::Selected(_) => self.attention_parameters(),
             Mixer::Linear => self.linear.map_or(0, |linear| linear.parameters(self.hidden)),
             Mixer::StateSpace => self.state_space.map_or(0, |space| space.parameters(self.hidden)),
@@ -137,29 +138,37 @@ impl Model {
         if self.learned_positions || self.sandwich_norms { 2 * self.hidden } else { self.hidden }
     }
 
-    /// What a layer with experts has besides the routed ones: router, shared experts and their gate, projections into their width.
-    fn around_experts(&self, experts: Experts) -> u64 {
-        let shared = match experts.shared_intermediate {
-            0 => 0,
-            width => self.feed_forward_parameters(self.hidden, width),
-        };
+    /// Parameters of a layer's dense feed-forward, or of its shared experts and the projections around the routed ones.
+    #[must_use]
+    pub fn dense_parameters(&self, layer: Layer) -> u64 {
+        match (layer.feed_forward, self.experts) {
+            (FeedForward::Off, _) => 0,
+            (FeedForward::Experts, Some(experts)) => {
+                let shared = match experts.shared_intermediate {
+                    0 => 0,
+                    width => self.feed_forward_parameters(self.hidden, width),
+                };
+                shared + experts.latent.map_or(0, |latent| 2 * self.hidden * latent)
+            }
+            _ => self.feed_forward_parameters(self.hidden, self.intermediate),
+        }
+    }
+
+    /// Parameters that decide which experts a token visits, and how much the shared ones count.
+    fn router_parameters(&self, layer: Layer) -> u64 {
+        let Some(experts) = self.experts.filter(|_| layer.has_experts()) else { return 0 };
         let gate = if experts.shared_gate { self.hidden } else { 0 };
-        let latent = experts.latent.map_or(0, |latent| 2 * self.hidden * latent);
         let bias = if experts.biased { experts.n_routed } else { 0 };
-        shared + gate + latent + self.hidden * experts.n_routed + bias
+        self.hidden * experts.n_routed + bias + gate
     }
 
     /// Parameters of a layer that every tensor group holds once: mixer, norms, and the dense feed-forward or, with experts, what is around
     /// them.
     #[must_use]
     pub fn shared_layer_parameters(&self, layer: Layer) -> u64 {
-        let feed_forward = match (layer.feed_forward, self.experts) {
-            (FeedForward::Off, _) => 0,
-            (FeedForward::Experts, Some(experts)) => self.around_experts(experts),
-            _ => self.feed_forward_parameters(self.hidden, self.intermediate),
-        };
         let n_norms = u64::from(layer.mixer != Mixer::Off) + u64::from(layer.feed_forward != FeedForward::Off);
-        self.mixer_parameters(layer.mixer) + n_norms * self.norm_parameters() + feed_forward
+        let feed_forward = self.dense_parameters(layer) + self.router_parameters(layer);
+        self.mixer_parameters(layer) + n_norms * self.norm_parameters() + feed_forward
     }
 
     /// The same of all layers from `first` to before `end`.
@@ -168,17 +177,17 @@ impl Model {
         self.kinds(first, end).into_iter().map(|(kind, n)| n * self.shared_layer_parameters(kind)).sum()
     }
 
-    /// The same of a layer on average over those with experts, or over those without.
+    /// Some count of parameters of a layer, on average over those with experts, or over those without.
     #[must_use]
-    pub fn mean_shared_parameters(&self, with_experts: bool) -> f64 {
+    pub fn mean(&self, with_experts: bool, count: fn(&Self, Layer) -> u64) -> f64 {
         let (mut n_layers, mut parameters) = (0, 0);
         for (kind, n) in self.kinds(0, self.n_layers) {
             if kind.has_experts() == with_experts {
                 n_layers += n;
-                parameters += n * self.shared_layer_parameters(kind);
+                parameters += n * count(self, kind);
             }
         }
-        if n_layers == 0 { 0.0 } else { hw::Tokens(parameters).as_f64() / hw::Tokens(n_layers).as_f64() }
+        if n_layers == 0 { 0.0 } else { hw::real(parameters) / hw::real(n_layers) }
     }
 
     /// Parameters of one routed expert of a layer; 0 without experts.
@@ -257,5 +266,68 @@ impl Model {
             unpriced: Vec::new(),
             ..self.clone()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::embedded;
+
+    fn billions(n: u64) -> f64 {
+        hw::real(n) / 1e9
+    }
+
+    /// Published totals in billions with their margin, and active parameters. Publishers count embedding and head among the active ones or
+    /// not, so those lie between the counts with and without.
+    fn check(name: &str, total: (f64, f64), active: (f64, f64)) {
+        let model = embedded(name).expect(name);
+        let (found, with) = (billions(model.n_parameters()), billions(model.active_parameters()));
+        let without = with - billions(model.embedding_parameters());
+        println!("{name}: {found:.3} B of {}, active {without:.3} to {with:.3} B of {}", total.0, active.0);
+        assert!((found - total.0).abs() <= total.1, "{name}: {found} B, published are {} B", total.0);
+        let margin = without - active.1..=with + active.1;
+        assert!(margin.contains(&active.0), "{name}: {without} to {with} B active, published are {} B", active.0);
+    }
+
+    #[test]
+    fn published_counts_of_models_with_layers_of_their_own_are_met() {
+        // Model card of gpt-oss, arXiv:2508.10925, table 1.
+        check("gpt-oss-120b", (116.83, 0.005), (5.13, 0.005));
+        check("gpt-oss-20b", (20.91, 0.006), (3.61, 0.005));
+        // arXiv:2412.19437, abstract; arXiv:2507.20534, table 2.
+        check("deepseek-r1", (671.0, 0.5), (37.0, 0.5));
+        check("kimi-k2", (1026.0, 1.0), (32.6, 0.5));
+        check("kimi-k2.5", (1026.0, 1.0), (32.6, 0.5));
+        // Model cards: MiniMaxAI/MiniMax-M2, zai-org/GLM-5, Qwen/Qwen3-Next-80B-A3B, Qwen/Qwen3.5-397B-A17B, meta-llama/Llama-4-Maverick.
+        check("minimax-m2", (230.0, 2.0), (10.0, 0.05));
+        check("glm-5", (744.0, 1.0), (40.0, 0.5));
+        check("qwen3-next-80b-a3b", (80.0, 1.0), (3.0, 0.5));
+        // With its vision encoder (0.4 B) and its layer that predicts (6.6 B) the hub counts 403 B.
+        check("qwen3.5-397b-a17b", (397.0, 1.3), (17.0, 0.5));
+        check("qwen3.5-27b", (27.0, 0.65), (27.0, 0.65));
+        check("llama-4-maverick", (400.0, 1.5), (17.0, 0.5));
+        // arXiv:2504.03624, table 1 and abstract; arXiv:2512.20848, table 1.
+        check("nemotron-h-56b", (56.0, 0.6), (56.0, 0.6));
+        check("nemotron-3-nano-30b-a3b", (31.6, 0.05), (3.6, 0.05));
+    }
+
+    #[test]
+    fn gemma_has_the_parameters_of_its_report() {
+        // arXiv:2503.19786, table 1: 1,416 M of embedding and 25,600 M besides.
+        let model = embedded("gemma-3-27b").expect("embedded");
+        let outside = billions(model.first_stage_parameters());
+        assert!((outside - 1.416).abs() < 0.008, "{outside} B");
+        let inside = billions(model.n_parameters() - model.first_stage_parameters());
+        assert!((inside - 25.6).abs() < 0.05, "{inside} B");
+    }
+
+    #[test]
+    fn a_layer_that_predicts_is_as_large_as_published() {
+        // DeepSeek-V3's README: 685 B on the hub, 671 B of the model and 14 B of its multi-token module with embedding and head of its own.
+        let model = embedded("deepseek-v3.2").expect("embedded");
+        let own = billions(model.predicting_parameters() + 2 * model.vocab * model.hidden);
+        assert!((13.0..14.2).contains(&own), "{own} B");
+        let drafting = model.predicting().expect("one layer");
+        assert_eq!((drafting.n_layers, drafting.n_predicting), (1, 0));
     }
 }

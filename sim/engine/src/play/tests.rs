@@ -17,6 +17,8 @@ fn cluster(n_gpus: u32) -> Cluster {
         memory_bandwidth: BytesPerSecond::new(1e12),
         peak_bf16: FlopsPerSecond::new(1e14),
         peak_fp8: None,
+        peak_int8: None,
+        peak_fp4: None,
         intra_node_bandwidth: BytesPerSecond::new(1e9),
         host_bandwidth: BytesPerSecond::new(1e9),
         source: String::new(),

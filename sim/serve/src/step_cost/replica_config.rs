@@ -1,5 +1,6 @@
 //! How a model lies on GPUs: the degrees of a replica, as a layout of the cost model.
 
+use engine::formats::Formats;
 use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
@@ -25,8 +26,10 @@ pub struct ReplicaConfig<'a> {
     /// GPUs of a stage that share the experts: 1 cuts every expert over the tensor group, a multiple of `tensor_degree` gives each GPU
     /// whole experts, and attention is then data-parallel over tensor groups.
     pub expert_degree: u32,
-    /// Number format of weights and activations.
+    /// Format of activations.
     pub dtype: Dtype,
+    /// Formats of weights, by part, and of keys and values.
+    pub formats: Formats,
     /// Host time per iteration: scheduling. A free parameter.
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration: scheduling.
@@ -60,7 +63,7 @@ impl PromptKernel {
 impl<'a> ReplicaConfig<'a> {
     /// A tensor group in 16-bit numbers, without host times.
     #[must_use]
-    pub const fn new(model: &'a Model, cluster: &'a Cluster, tensor_degree: u32) -> Self {
+    pub fn new(model: &'a Model, cluster: &'a Cluster, tensor_degree: u32) -> Self {
         Self {
             model,
             cluster,
@@ -68,6 +71,7 @@ impl<'a> ReplicaConfig<'a> {
             pipeline_degree: 1,
             expert_degree: 1,
             dtype: Dtype::Bf16,
+            formats: model.formats,
             host_per_step: Seconds::ZERO,
             host_per_sequence: Seconds::ZERO,
             detokenize_per_sequence: Seconds::ZERO,
@@ -140,9 +144,15 @@ impl<'a> ReplicaConfig<'a> {
 
     /// The model as one GPU sees it: with an expert degree of 1 the tensor group cuts every expert, else each GPU has whole ones.
     #[must_use]
-    pub const fn shard(&self) -> Shard<'a> {
+    pub fn shard(&self) -> Shard<'a> {
         let expert_tp = if self.expert_degree > 1 { 1 } else { self.tensor_degree };
-        Shard { ep: self.expert_degree, expert_tp, ..Shard::forward(self.model, self.dtype, self.tensor_degree) }
+        let formats = self.formats;
+        Shard {
+            ep: self.expert_degree,
+            expert_tp,
+            formats,
+            ..Shard::forward(self.model, self.dtype, self.tensor_degree)
+        }
     }
 
     /// Layers of every stage.

@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
         let columns = model.vocab.div_ceil(u64::from(self.shape.n_ranks));
         let mut ops = vec![
             (Op::Elementwise { bytes: 2 * n * model.hidden * dtype.bytes() }, 1),
-            (Op::Gemm { m: n, n: columns, k: model.hidden, dtype }, 1),
+            (Op::Gemm { m: n, n: columns, k: model.hidden, format: self.shard.formats.head }, 1),
             (Op::Elementwise { bytes: n * model.vocab * SAMPLER_BYTES_PER_LOGIT }, 1),
         ];
         if self.shape.n_ranks > 1 {

@@ -129,6 +129,8 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             memory_bandwidth: rate(bandwidth),
             peak_bf16: FlopsPerSecond::new(peak * 1e12),
             peak_fp8: None,
+            peak_int8: None,
+            peak_fp4: None,
             intra_node_bandwidth: rate(intra),
             host_bandwidth: rate(intra),
             source: "scenario".to_owned(),

@@ -130,7 +130,7 @@ pub fn model(reader: &mut Reader<'_>, fleet: &FleetSection, folder: &Path) -> Op
     let is_spare = fleet.groups.iter().all(|group| group.model.is_some());
     match first.filter(|_| is_spare && !reader.has("model")) {
         Some((name, at)) => known_model(reader, &name, &at),
-        None => scenario::model::model(reader.section("model"), folder),
+        None => scenario::model::served(reader.section("model"), folder),
     }
 }
 

@@ -2,17 +2,18 @@
 //! all, a variant for itself.
 
 use engine::Model;
-use engine::cost::published_runs::Format;
 use engine::cost::sparse_attention::{self, Budget, KERNELS, Kernel, SparseAttention};
 use engine::cost::sparse_weights::{PRODUCTS, SparseLayers};
+use engine::formats::Formats;
 use serve::prefill::chunks::{Chunking, Sizes};
 use serve::replica::Limits;
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Finding};
+use crate::scenario::formats;
 use crate::scenario::reader::Section;
 
-/// Word of `weights.format` for sparse weights, behind those of `Format`.
+/// Word of `weights.format` for sparse weights, behind those of formats.
 const TILED_CSL: &str = "tiled-csl";
 
 /// What an engine computes with.
@@ -33,8 +34,10 @@ pub struct Kernels {
 /// Format of weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Weights {
-    /// All weights are there.
-    Dense(Format),
+    /// As the model's checkpoint says.
+    OfModel,
+    /// All weights are there, each part in its format.
+    Dense(Formats),
     /// Zeros are left out.
     Sparse(SparseLayers),
 }
@@ -51,7 +54,7 @@ pub struct Attention {
 impl Kernels {
     /// 16 bits, all keys, as much of a prompt as there is room for.
     pub const PLAIN: Self = Self {
-        weights: Weights::Dense(Format::Bf16),
+        weights: Weights::OfModel,
         attention: None,
         chunk_tokens: None,
         chunk_sizes: Sizes::Equal,
@@ -62,8 +65,17 @@ impl Kernels {
     #[must_use]
     pub const fn sparse_weights(&self) -> Option<SparseLayers> {
         match self.weights {
-            Weights::Dense(_) => None,
+            Weights::OfModel | Weights::Dense(_) => None,
             Weights::Sparse(layers) => Some(layers),
+        }
+    }
+
+    /// Formats of a replica whose model has those of `checkpoint`.
+    #[must_use]
+    pub const fn formats(&self, checkpoint: Formats) -> Formats {
+        match self.weights {
+            Weights::Dense(formats) => formats,
+            Weights::OfModel | Weights::Sparse(_) => checkpoint,
         }
     }
 
@@ -146,17 +158,23 @@ pub fn kernels(section: &mut Section<'_>, base: &Kernels) -> Kernels {
         let at = section.at();
         section.find(Finding::error(Code::ExclusiveKeys, at, what).help("equal chunks have one size, `chunk_tokens`"));
     }
-    let weights = section.table("weights").map_or(base.weights, weights);
+    let weights = weights(section).unwrap_or(base.weights);
     let attention = section.table("prefill_attention").map_or_else(|| base.attention.clone(), attention);
     Kernels { weights, attention, chunk_tokens, chunk_sizes, chunk_tokens_min }
 }
 
+/// `weights = "fp8"`, `weights = { format = "fp8", experts = "mxfp4", kv = "fp8" }`, or
 /// `weights = { format = "tiled-csl", sparsity = 0.8, products = ["output"] }`.
-fn weights(mut section: Section<'_>) -> Weights {
-    let words: Vec<&str> = Format::NAMES.into_iter().chain([TILED_CSL]).collect();
-    let index = section.word("format", 0, &words);
-    let found = match Format::ALL.get(index) {
-        Some(format) => Weights::Dense(*format),
+fn weights(section: &mut Section<'_>) -> Option<Weights> {
+    let words: Vec<&str> = formats::words().into_iter().chain([TILED_CSL]).collect();
+    if section.is_text("weights") {
+        let word = words[section.word("weights", 0, &words)];
+        return formats::of_word(word).map(Weights::Dense);
+    }
+    let mut section = section.table("weights")?;
+    let word = words[section.word("format", 0, &words)];
+    let found = match formats::of_word(word) {
+        Some(all) => Weights::Dense(formats::parts(&mut section, all)),
         None => {
             let sparsity = section.number("sparsity", -1.0, 0.0..=1.0);
             if sparsity < 0.0 {
@@ -166,7 +184,7 @@ fn weights(mut section: Section<'_>) -> Weights {
         }
     };
     section.finish();
-    found
+    Some(found)
 }
 
 /// `products`: some of a layer's four, or all.

@@ -2,7 +2,6 @@
 //! for itself; a variant with other degrees has as many replicas as the same GPUs give.
 
 use engine::Model;
-use engine::cost::published_runs::Format;
 use hw::Seconds;
 use serve::host::EngineLoop;
 use serve::replica::Cut;
@@ -10,7 +9,7 @@ use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
 
 use super::costs::CostLaw;
-use super::kernels::{self, Kernels, Weights};
+use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, Section, unknown};
@@ -148,9 +147,10 @@ fn kernel_misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGrou
     let kernels = &choice.operation.kernels;
     let mut found: Vec<Misfit> = kernels.misfit(&group.model).into_iter().collect();
     let mut wrong = |what: String, help: &str| found.push((Code::WrongOperation, what, help.to_owned()));
-    if let Weights::Dense(Format::Fp8 | Format::FourBitExperts) = kernels.weights {
-        let what = "weights of 8 and of 4 bits have no times of operations".to_owned();
-        wrong(what, "`format = \"bf16\"` or `\"tiled-csl\"`, or `law = \"published-runs\"` in `[cost]`");
+    let (gpu, formats) = (&group.cluster.gpu, serving.deployment_of(choice, group).formats);
+    if let Some(format) = formats.products().into_iter().find(|format| !gpu.multiplies(*format)) {
+        let what = format!("`{}` multiplies no {}", gpu.name, format.word());
+        wrong(what, "`int8-weights`, `int4` and `mxfp4` keep weights narrow and multiply in 16 bits");
     }
     if let Some(framework) = &choice.operation.framework {
         let what = format!("`framework = \"{framework}\"` says nothing where iterations are played");

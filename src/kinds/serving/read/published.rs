@@ -1,9 +1,9 @@
 //! What a choice asks of published runs: one group, one stream of equal requests at a held number in flight, and an engine that was measured.
 
-use engine::cost::published_runs::Setting;
+use engine::cost::published_runs::{Format, Setting};
+use engine::formats::Formats;
 use serve::replica::Role;
 
-use super::kernels::Weights;
 use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Reader, unknown};
@@ -33,8 +33,10 @@ fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<Asked<'s
         let help = "write `prompt_tokens`, `output_tokens`, `arrivals = \"held\"` and `concurrency`, or leave `law` out to play arrivals";
         return wrong("are means at a held number of equal requests in flight: they tell no queue and no burst", help);
     };
-    let Weights::Dense(format) = choice.operation.kernels.weights else {
-        return wrong("know no sparse weights", "`format` is bf16, fp8 or 4-bit-experts");
+    let formats = serving.deployment_of(choice, group).formats;
+    let is_dense = choice.operation.kernels.sparse_weights().is_none();
+    let Some(format) = published_format(formats).filter(|_| is_dense) else {
+        return wrong("know no such weights", "`format` is bf16, fp8 or 4-bit-experts");
     };
     let n_replicas = serving.replicas_of(choice, group);
     if n_replicas == 0 || !held.is_multiple_of(u64::from(n_replicas)) {
@@ -55,6 +57,17 @@ fn asked<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Result<Asked<'s
     let (model, gpu) = (&group.model, &group.cluster.gpu);
     let setting = Setting { model, gpu, format, gpus, attention_groups, prompt, output, concurrency };
     Ok(Asked { framework, setting, n_replicas })
+}
+
+/// The format of published runs that stands for those of a replica: they tell 16 bits, 8 bits and 4-bit experts apart.
+fn published_format(formats: Formats) -> Option<Format> {
+    let bits = |format: hw::Format| format.weight_bits();
+    match (bits(formats.attention), bits(formats.experts)) {
+        (16.0, 16.0) => Some(Format::Bf16),
+        (_, experts) if experts < 8.0 => Some(Format::FourBitExperts),
+        (attention, experts) if attention <= 8.25 && experts <= 8.25 => Some(Format::Fp8),
+        _ => None,
+    }
 }
 
 /// An option that no published run tells apart, if a choice has one.

@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
     /// A positive count under the first of `names` that is present.
     pub(super) fn optional(&mut self, names: &[&str]) -> Option<u64> {
         let present = names.iter().find(|name| self.keys.contains_key(**name));
-        names.iter().for_each(|name| drop(self.asked.insert((*name).to_owned())));
+        self.asked.extend(names.iter().map(|name| (*name).to_owned()));
         let name = present?;
         let value = self.value(name)?;
         let count = value.as_u64().filter(|count| (1..=COUNT_MAX).contains(count));

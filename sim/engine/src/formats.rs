@@ -1,0 +1,38 @@
+//! Number formats of a model's parts, as a checkpoint holds them and kernels multiply them.
+
+use hw::{Dtype, Format};
+
+/// Formats of a model's parts. Norms, embedding and router stay in the format of the activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Formats {
+    /// Projections around attention.
+    pub attention: Format,
+    /// Dense feed-forwards and shared experts.
+    pub dense: Format,
+    /// Routed experts.
+    pub experts: Format,
+    /// Output head.
+    pub head: Format,
+    /// Keys and values that are kept.
+    pub kv: Dtype,
+}
+
+impl Formats {
+    /// Everything as the activations are.
+    #[must_use]
+    pub fn of(dtype: Dtype) -> Self {
+        Self { kv: dtype, ..Self::weights(dtype.into(), dtype) }
+    }
+
+    /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.
+    #[must_use]
+    pub fn weights(format: Format, dtype: Dtype) -> Self {
+        Self { attention: format, dense: format, experts: format, head: dtype.into(), kv: dtype }
+    }
+
+    /// Formats of products, each once.
+    #[must_use]
+    pub const fn products(&self) -> [Format; 4] {
+        [self.attention, self.dense, self.experts, self.head]
+    }
+}
