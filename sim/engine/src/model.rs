@@ -82,6 +82,8 @@ pub struct LinearAttention {
     pub value_dim: u64,
     /// Tokens that the convolution in front sees.
     pub kernel: u64,
+    /// Bytes of a number of state.
+    pub state_bytes: u64,
 }
 
 /// Mamba-2 (arXiv:2405.21060): each head keeps a matrix of its width times the state.
@@ -97,6 +99,8 @@ pub struct StateSpace {
     pub state: u64,
     /// Tokens that the convolution in front sees.
     pub kernel: u64,
+    /// Bytes of a number of state.
+    pub state_bytes: u64,
 }
 
 /// How queries and keys are normalised.

@@ -4,6 +4,8 @@
 
 mod known;
 mod layers;
+mod modules;
+mod quantization;
 mod reader;
 
 use serde_json::{Map, Value};
@@ -95,10 +97,18 @@ impl Model {
             let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
         }
-        let model = read(name, family.unwrap_or(Family::Llama), kind, &mut reader);
+        let quantization = reader.value("quantization_config").or_else(|| reader.value("compression_config"));
+        let mut model = read(name, family.unwrap_or(Family::Llama), kind, &mut reader);
         let mut findings = reader.findings;
         if findings.is_empty() {
             findings.extend(contradictions(&model));
+        }
+        match quantization {
+            Some(Value::Object(keys)) if findings.is_empty() => {
+                findings.extend(quantization::apply(&mut model, keys).err().into_iter().flatten());
+            }
+            None | Some(Value::Object(_)) => {}
+            Some(other) => findings.push(format!("`quantization_config` is {other}, allowed are objects")),
         }
         if findings.is_empty() { Ok(model) } else { Err(findings) }
     }
@@ -106,7 +116,8 @@ impl Model {
 
 /// Keys of the model of text: those of the file, and over them those under `text_config`.
 fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
-    let value: Value = serde_json::from_str(config).map_err(|error| vec![format!("not valid JSON: {error}")])?;
+    let value: Value =
+        serde_json::from_str(&finite(config)).map_err(|error| vec![format!("not valid JSON: {error}")])?;
     let Value::Object(mut keys) = value else {
         return Err(vec!["the file holds no JSON object".to_owned()]);
     };
@@ -116,6 +127,23 @@ fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
         Some(other) => return Err(vec![format!("`text_config` is {other}, allowed are objects")]),
     }
     Ok(keys)
+}
+
+/// The text with `null` for the numbers that Python writes and JSON lacks.
+fn finite(config: &str) -> String {
+    let mut text = String::with_capacity(config.len());
+    for (index, part) in config.split('"').enumerate() {
+        // Every second part is inside quotes; a quote behind a backslash shifts that, and then nothing worse than a word is replaced.
+        if index > 0 {
+            text.push('"');
+        }
+        if index % 2 == 0 {
+            text.push_str(&part.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null"));
+        } else {
+            text.push_str(part);
+        }
+    }
+    text
 }
 
 /// Whether one letter added, left out or changed makes one word the other.
@@ -238,6 +266,7 @@ fn linear(reader: &mut Reader<'_>) -> LinearAttention {
         key_dim: reader.required(&["linear_key_head_dim"]),
         value_dim: reader.required(&["linear_value_head_dim"]),
         kernel: reader.required(&["linear_conv_kernel_dim"]),
+        state_bytes: state_bytes(reader, "mamba_ssm_dtype"),
     }
 }
 
@@ -248,11 +277,25 @@ fn state_space(reader: &mut Reader<'_>) -> StateSpace {
         n_groups: reader.required(&["n_groups"]),
         state: reader.required(&["ssm_state_size"]),
         kernel: reader.required(&["conv_kernel"]),
+        state_bytes: state_bytes(reader, "mamba_ssm_cache_dtype"),
+    }
+}
+
+/// Bytes of a number of state; 16 bits where the file does not say so.
+fn state_bytes(reader: &mut Reader<'_>, key: &str) -> u64 {
+    match reader.word(key) {
+        None | Some("bfloat16" | "float16" | "auto") => 2,
+        Some("float32") => 4,
+        Some(other) => {
+            reader.find(key, &other, "float32, bfloat16, float16");
+            2
+        }
     }
 }
 
 fn qk_norm(family: Family, reader: &mut Reader<'_>) -> QueryKeyNorm {
     match family {
+        Family::Qwen3 if !reader.flag("use_qk_norm", true) => QueryKeyNorm::Off,
         Family::Qwen3 | Family::Qwen3Next | Family::Gemma3 => QueryKeyNorm::Head,
         Family::MiniMax if reader.flag("use_qk_norm", true) => match reader.word("qk_norm_type") {
             Some("per_head") => QueryKeyNorm::Head,
@@ -325,59 +368,4 @@ fn too_large(model: &Model) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_findings_come_at_once() {
-        let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
-        let findings = Model::from_config("x", config).expect_err("a bad file");
-        assert_eq!(findings.len(), 6, "{findings:?}");
-    }
-
-    #[test]
-    fn wrong_types_are_findings_and_not_defaults() {
-        let config = r#"{ "model_type": "lama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
-            "intermediate_size": 128, "vocab_size": 100, "tie_word_embeddings": "yes", "num_local_experts": 4,
-            "num_experts_per_tok": 2, "n_shared_experts": -1 }"#;
-        let findings = Model::from_config("x", config).expect_err("three findings").join("\n");
-        for part in ["did you mean `llama`?", "`tie_word_embeddings` is \"yes\"", "`n_shared_experts` is -1"] {
-            assert!(findings.contains(part), "{part} in {findings}");
-        }
-    }
-
-    #[test]
-    fn a_model_too_large_to_count_is_a_finding() {
-        let config = r#"{ "model_type": "llama", "hidden_size": 10000000, "num_attention_heads": 1, "num_hidden_layers": 10000000,
-            "intermediate_size": 10000000, "vocab_size": 10000000 }"#;
-        assert_eq!(Model::from_config("x", config).expect_err("too large").len(), 1);
-    }
-
-    #[test]
-    fn public_configurations_give_the_embedded_models() {
-        let qwen = r#"{ "model_type": "qwen2", "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
-            "num_hidden_layers": 24, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": true,
-            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "torch_dtype": "bfloat16" }"#;
-        let mixtral = r#"{ "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
-            "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
-            "num_experts_per_tok": 2, "max_position_embeddings": 32768, "tie_word_embeddings": false }"#;
-        let deepseek = r#"{ "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
-            "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
-            "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
-            "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-            "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840 }"#;
-        let gpt = r#"{ "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024 }"#;
-        for (name, config) in [("qwen2.5-0.5b", qwen), ("mixtral-8x7b", mixtral), ("deepseek-v3", deepseek)] {
-            assert_eq!(Some(Model::from_config(name, config).expect(name)), crate::model::embedded(name));
-        }
-        // The tensors of the public GPT-2 checkpoint: 124,439,808 parameters.
-        assert_eq!(Model::from_config("gpt2", gpt).expect("gpt2").n_parameters(), 124_439_808);
-    }
-
-    #[test]
-    fn odd_files_are_findings() {
-        for text in ["", "[]", "{", "null", "{\"model_type\": 3}"] {
-            assert!(Model::from_config("x", text).is_err(), "{text}");
-        }
-    }
-}
+mod tests;

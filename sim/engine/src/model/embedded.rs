@@ -246,7 +246,7 @@ fn gpt_oss(n_layers: u64, n_experts: u64) -> Model {
     let experts = Experts { biased: true, ..Experts::plain(n_experts, 4, 2880) };
     let window = Layer { mixer: Mixer::Window(128), feed_forward: FeedForward::Experts };
     Model {
-        layers: Pattern::of_layers(&[window, Layer::EXPERTS]),
+        layers: Pattern::repeating(&[window, Layer::EXPERTS]),
         qkv_bias: true,
         output_bias: true,
         sinks: true,
@@ -275,12 +275,13 @@ fn minimax_m2() -> Model {
 /// Three layers of gated delta nets, then one of gated attention.
 fn three_linear(feed_forward: FeedForward) -> Pattern {
     let linear = Layer { mixer: Mixer::Linear, feed_forward };
-    Pattern::of_layers(&[linear, linear, linear, Layer { mixer: Mixer::Full, feed_forward }])
+    Pattern::repeating(&[linear, linear, linear, Layer { mixer: Mixer::Full, feed_forward }])
 }
 
 /// Qwen3-Next and Qwen3.5 with so many value heads of linear attention.
 fn qwen3_next(base: Model, n_value_heads: u64, feed_forward: FeedForward) -> Model {
-    let linear = LinearAttention { n_key_heads: 16, n_value_heads, key_dim: 128, value_dim: 128, kernel: 4 };
+    let linear =
+        LinearAttention { n_key_heads: 16, n_value_heads, key_dim: 128, value_dim: 128, kernel: 4, state_bytes: 4 };
     Model { layers: three_linear(feed_forward), output_gate: true, linear: Some(linear), n_predicting: 1, ..base }
 }
 
@@ -308,7 +309,7 @@ fn gemma_3_27b() -> Model {
     let window = Layer { mixer: Mixer::Window(1024), ..Layer::DENSE };
     let row = dense("", Family::Qwen3, true, [62, 5376, 32, 16, 128, 21_504, 262_208, 131_072]);
     Model {
-        layers: Pattern::of_layers(&[window, window, window, window, window, Layer::DENSE]),
+        layers: Pattern::repeating(&[window, window, window, window, window, Layer::DENSE]),
         sandwich_norms: true,
         ..from_row(&row)
     }
@@ -341,14 +342,14 @@ fn nemotron_h(blocks: &str, state_space: StateSpace, base: Model) -> Model {
 
 fn nemotron_h_56b() -> Model {
     let blocks = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
-    let state_space = StateSpace { n_heads: 256, head_dim: 64, n_groups: 8, state: 256, kernel: 4 };
+    let state_space = StateSpace { n_heads: 256, head_dim: 64, n_groups: 8, state: 256, kernel: 4, state_bytes: 2 };
     let row = dense("", Family::Llama, false, [118, 8192, 64, 8, 128, 32_768, 131_072, 8192]);
     nemotron_h(blocks, state_space, from_row(&row))
 }
 
 fn nemotron_3_nano() -> Model {
     let blocks = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
-    let state_space = StateSpace { n_heads: 64, head_dim: 64, n_groups: 8, state: 128, kernel: 4 };
+    let state_space = StateSpace { n_heads: 64, head_dim: 64, n_groups: 8, state: 128, kernel: 4, state_bytes: 4 };
     let experts = Experts { shared_intermediate: 3712, ..Experts::plain(128, 6, 1856) };
     nemotron_h(blocks, state_space, of_experts(Family::Llama, [52, 2688, 32, 2, 128, 1856, 131_072, 262_144], experts))
 }

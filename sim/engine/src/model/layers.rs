@@ -104,6 +104,17 @@ impl Pattern {
         Self { beginning: Vec::new(), repeated: vec![layer] }
     }
 
+    /// The same few layers again and again.
+    ///
+    /// # Panics
+    /// Without a layer.
+    #[must_use]
+    pub fn repeating(layers: &[Layer]) -> Self {
+        assert!(!layers.is_empty(), "a layer to repeat");
+        // Three turns tell a short beginning from what repeats.
+        Self::of_layers(&layers.repeat(3))
+    }
+
     /// Dense layers first, then experts in the last of every so many.
     ///
     /// # Panics
@@ -112,11 +123,7 @@ impl Pattern {
     pub fn of_experts(n_dense: u64, every: u64) -> Self {
         assert!(every > 0, "experts in every 0th layer");
         let layer = |index: u64| if index + 1 == every { Layer::EXPERTS } else { Layer::DENSE };
-        Self::of(n_dense, |_| Layer::DENSE, &(0..every).map(layer).collect::<Vec<_>>())
-    }
-
-    fn of(n_first: u64, first: impl Fn(u64) -> Layer, repeated: &[Layer]) -> Self {
-        Self { beginning: (0..n_first).map(first).collect(), repeated: repeated.to_vec() }
+        Self { beginning: (0..n_dense).map(|_| Layer::DENSE).collect(), repeated: (0..every).map(layer).collect() }
     }
 
     /// The shortest pattern that gives these layers; a dense one without any.
@@ -201,6 +208,14 @@ mod tests {
             let given: Vec<Layer> = (0..layers.len() as u64).map(|index| pattern.layer(index)).collect();
             assert_eq!(given, layers);
         }
+    }
+
+    #[test]
+    fn what_repeats_stays_as_it_is() {
+        let turn = [WINDOW, WINDOW, Layer::EXPERTS];
+        let pattern = Pattern::repeating(&turn);
+        assert!((0..30).all(|index| pattern.layer(index) == turn[index as usize % 3]));
+        assert_eq!(pattern, Pattern::of_layers(&turn.repeat(10)));
     }
 
     #[test]

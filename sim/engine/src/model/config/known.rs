@@ -6,7 +6,20 @@ use super::reader::Reader;
 use crate::model::Unpriced;
 
 /// Keys without a say in time and memory: names, tokens, training, numerics, positions, and what a key that is read implies.
-const SILENT: [&str; 62] = [
+const SILENT: [&str; 75] = [
+    "full_attention_interval",
+    "mtp_hybrid_override_pattern",
+    "mtp_layers_block_type",
+    "mtp_transformer_layers",
+    "mtp_use_dedicated_embeddings",
+    "output_gate_type",
+    "repetition_penalty",
+    "use_conv_bias",
+    "use_mamba_kernels",
+    "use_mtp",
+    "use_routing_bias",
+    "use_unified_vision_chunk",
+    "interleave_moe_layer_step",
     "_attn_implementation",
     "_name_or_path",
     "activation_function",
@@ -90,6 +103,11 @@ const SILENT_PARTS: [&str; 12] = [
 /// What the keys name that is not priced: encoders of images and sound, and keys that nobody reads.
 pub(super) fn unpriced(reader: &mut Reader<'_>) -> Vec<Unpriced> {
     let mut parts = Vec::new();
+    // MiniMax-M2 lists a 1 for every layer with full attention, and has no others.
+    let plain = reader.numbers("attn_type_list").is_none_or(|list| list.iter().all(|kind| *kind == 1));
+    if !plain {
+        parts.push(Unpriced { what: "layers other than 1 of `attn_type_list`".to_owned(), parameters: 0 });
+    }
     for (key, what) in [("vision_config", "vision encoder"), ("audio_config", "audio encoder")] {
         if let Some(Value::Object(keys)) = reader.value(key) {
             parts.push(Unpriced { what: format!("{what} (`{key}`)"), parameters: encoder(keys) });

@@ -136,28 +136,37 @@ fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, rest: Mixer) -> Vec<M
         let found = format!("a list of {} layers", words.len());
         reader.find("layer_types", &found, &format!("lists of the {n} of `num_hidden_layers`"));
     }
+    let mut unknown = std::collections::BTreeSet::new();
     let mut mixers = Vec::with_capacity(words.len());
     for word in words {
-        let mixer = match (*word, rest) {
-            ("full_attention", _) => Mixer::Full,
-            ("sliding_attention", Mixer::Window(_))
-            | ("chunked_attention", Mixer::Chunked(_))
-            | ("linear_attention", Mixer::Linear) => rest,
-            ("sliding_attention", _) => {
-                reader.findings.push(
-                    "`layer_types` names sliding attention, and `sliding_window` is missing or not in use".to_owned(),
-                );
-                Mixer::Full
-            }
-            _ => {
-                let allowed = "full_attention, sliding_attention, and linear_attention or chunked_attention where the model type has them";
-                reader.find("layer_types", &format!("with `{word}`"), allowed);
-                Mixer::Full
-            }
+        mixers.push(listed_mixer(word, rest).unwrap_or(Mixer::Full));
+        if listed_mixer(word, rest).is_none() {
+            unknown.insert(*word);
+        }
+    }
+    for word in unknown {
+        let allowed = match rest {
+            Mixer::Window(_) => "full_attention, sliding_attention",
+            Mixer::Chunked(_) => "full_attention, chunked_attention",
+            Mixer::Linear => "full_attention, linear_attention",
+            Mixer::Selected(_) => "full_attention, deepseek_sparse_attention",
+            _ => "full_attention, and sliding_attention with a `sliding_window` that is in use",
         };
-        mixers.push(mixer);
+        reader.find("layer_types", &format!("with `{word}`"), allowed);
     }
     mixers
+}
+
+/// The mixer of a word, where layers may be `rest` besides.
+fn listed_mixer(word: &str, rest: Mixer) -> Option<Mixer> {
+    match (word, rest) {
+        ("full_attention", _) => Some(Mixer::Full),
+        ("deepseek_sparse_attention", Mixer::Selected(_))
+        | ("sliding_attention", Mixer::Window(_))
+        | ("chunked_attention", Mixer::Chunked(_))
+        | ("linear_attention", Mixer::Linear) => Some(rest),
+        _ => None,
+    }
 }
 
 /// The feed-forwards of `n` layers of a model with experts.
@@ -173,12 +182,28 @@ fn feed_forwards(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<FeedFor
     let step = reader.optional(&["decoder_sparse_step", "interleave_moe_layer_step"]).unwrap_or(1);
     let (every, each) = frequency(reader, n);
     let named = reader.numbers("moe_layers").filter(|_| family == Family::Llama4);
+    if let Some(words) = reader.words("mlp_layer_types") {
+        return listed_feed_forwards(reader, &words, n);
+    }
     let has_experts = |index: u64| {
         let is_named = named.as_ref().is_none_or(|named| named.contains(&index));
         let is_turn = named.is_some() || (index + 1) % step == 0;
         index >= n_dense && !dense.contains(&index) && is_turn && is_named && index % every == 0 && at(&each, index) > 0
     };
     (0..n).map(|index| if has_experts(index) { FeedForward::Experts } else { FeedForward::Dense }).collect()
+}
+
+/// Feed-forwards as `mlp_layer_types` lists them.
+fn listed_feed_forwards(reader: &mut Reader<'_>, words: &[&str], n: u64) -> Vec<FeedForward> {
+    if words.len() as u64 != n {
+        let found = format!("a list of {} layers", words.len());
+        reader.find("mlp_layer_types", &found, &format!("lists of the {n} of `num_hidden_layers`"));
+    }
+    if let Some(word) = words.iter().find(|word| !["dense", "sparse"].contains(word)) {
+        reader.find("mlp_layer_types", &format!("with `{word}`"), "dense, sparse");
+    }
+    let of = |word: &&str| if *word == "sparse" { FeedForward::Experts } else { FeedForward::Dense };
+    words.iter().map(of).collect()
 }
 
 /// `moe_layer_freq`: every so many-th layer, or 1 and 0 for each.
