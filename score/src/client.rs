@@ -56,7 +56,10 @@ pub static CLIENTS: [Client; 3] = [
 /// Never: the last client knows every run.
 #[must_use]
 pub fn of(source: &str) -> &'static Client {
-    CLIENTS.iter().find(|client| client.known_by.iter().any(|part| source.contains(part))).expect("one of them knows every run")
+    CLIENTS
+        .iter()
+        .find(|client| client.known_by.iter().any(|part| source.contains(part)))
+        .expect("one of them knows every run")
 }
 
 impl Client {

@@ -80,7 +80,8 @@ mod tests {
         for n in 2..30_u32 {
             let mut ranks: Vec<u32> = (0..n).collect();
             stream.shuffle(&mut ranks);
-            let pairs: Vec<[f64; 2]> = (0..).zip(&ranks).map(|(at, rank): (u32, &u32)| [at.into(), (*rank).into()]).collect();
+            let pairs: Vec<[f64; 2]> =
+                (0..).zip(&ranks).map(|(at, rank): (u32, &u32)| [at.into(), (*rank).into()]).collect();
             let found = tau(&pairs).expect("an order");
             assert!((found - by_swaps(ranks)).abs() < 1e-12, "{n}: {found}");
         }

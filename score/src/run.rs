@@ -257,8 +257,10 @@ mod tests {
 
     #[test]
     fn a_run_is_read_with_its_load_and_latencies() {
-        let runs = one("a,db; silicon_concurrency=64; x,vllm,0.19.0,org/M,b200_sxm,fp8,agg,8192,1024,fp8,fp8,16,1,1,4,1,4,500,20")
-            .expect("a table");
+        let runs = one(
+            "a,db; silicon_concurrency=64; x,vllm,0.19.0,org/M,b200_sxm,fp8,agg,8192,1024,fp8,fp8,16,1,1,4,1,4,500,20",
+        )
+        .expect("a table");
         let run = &runs[0];
         assert_eq!((run.in_flight, run.prompt, run.output, run.card.as_str()), (Some(64), 8192, 1024, "b200"));
         assert_eq!((run.ttft_s, run.tpot_s, run.line, run.n_gpus()), (0.5, 0.02, 2, Some(4)));
@@ -308,7 +310,10 @@ mod tests {
         );
         // `tp8_ep8` and `tp2_ep2`; with data-parallel attention on each of eight and of four GPUs.
         assert_eq!((shape(64, 1, 8, 8), shape(4, 1, 2, 2)), ((8, 1, true), (2, 1, true)));
-        assert_eq!((shape(1, 64, 8, 8), shape(4, 4, 1, 16), shape(2, 2, 1, 4)), ((8, 8, true), (4, 4, true), (2, 2, true)));
+        assert_eq!(
+            (shape(1, 64, 8, 8), shape(4, 4, 1, 16), shape(2, 2, 1, 4)),
+            ((8, 8, true), (4, 4, true), (2, 2, true))
+        );
         // Rows that state no attention groups write degrees as they are.
         assert_eq!((shape(4, 0, 2, 2), shape(1, 0, 4, 1)), ((4, 1, true), (4, 4, false)));
         // A rack of 72.

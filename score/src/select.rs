@@ -43,16 +43,8 @@ impl Key {
     ];
 
     /// Keys that a summary has groups of.
-    pub const GROUPS: [Self; 8] = [
-        Self::Mode,
-        Self::Card,
-        Self::Engine,
-        Self::Model,
-        Self::Format,
-        Self::Tensor,
-        Self::Lengths,
-        Self::Load,
-    ];
+    pub const GROUPS: [Self; 8] =
+        [Self::Mode, Self::Card, Self::Engine, Self::Model, Self::Format, Self::Tensor, Self::Lengths, Self::Load];
 
     /// Its word.
     #[must_use]

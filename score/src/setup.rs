@@ -120,8 +120,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         }
     };
     let constants = EngineConstants::of(&run.engine);
-    let mut setup =
-        Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
+    let mut setup = Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
     for index in 0..setup.parts.len() {
         let kv_blocks = kv_blocks(&setup, &setup.parts[index], recipe.memory.unwrap_or(preset.memory))?;
         setup.parts[index].limits.kv_blocks = kv_blocks;

@@ -214,12 +214,8 @@ impl Score {
     /// Models that have a prediction.
     #[must_use]
     pub fn n_models(&self) -> usize {
-        let models: BTreeSet<String> = self
-            .runs
-            .iter()
-            .filter(|scored| scored.outcome.is_ok())
-            .map(|scored| Key::Model.of(&scored.run))
-            .collect();
+        let models: BTreeSet<String> =
+            self.runs.iter().filter(|scored| scored.outcome.is_ok()).map(|scored| Key::Model.of(&scored.run)).collect();
         models.len()
     }
 }

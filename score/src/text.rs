@@ -39,8 +39,10 @@ fn head(score: &Score) -> Vec<String> {
         score.all.n_predicted,
         score.n_models()
     )];
-    let fitted: Vec<&str> =
-        EngineConstants::all().filter(|(_, constants, _)| *constants != EngineConstants::NONE).map(|(name, ..)| name).collect();
+    let fitted: Vec<&str> = EngineConstants::all()
+        .filter(|(_, constants, _)| *constants != EngineConstants::NONE)
+        .map(|(name, ..)| name)
+        .collect();
     lines.push(match fitted.as_slice() {
         [] => "no constant is fitted to any run".to_owned(),
         names => format!("fitted constants: {}", names.join(", ")),
@@ -126,7 +128,11 @@ pub fn markdown(score: &Score) -> String {
     text += "\n| runs without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
     if let Some([tau, regret]) = score.order() {
-        text += &format!("\nOrder of settings, median over {} questions: tau {tau:.2}, regret {}.\n", score.orders.len(), percent(regret));
+        text += &format!(
+            "\nOrder of settings, median over {} questions: tau {tau:.2}, regret {}.\n",
+            score.orders.len(),
+            percent(regret)
+        );
     }
     text
 }

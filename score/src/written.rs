@@ -94,7 +94,11 @@ pub fn json(score: &Score) -> String {
     let document = Document {
         schema: "skrull-sim/score/1",
         groups,
-        without_prediction: score.reasons.iter().map(|(reason, about, runs)| Missing { reason, about, runs: *runs }).collect(),
+        without_prediction: score
+            .reasons
+            .iter()
+            .map(|(reason, about, runs)| Missing { reason, about, runs: *runs })
+            .collect(),
         orders: score
             .orders
             .iter()
@@ -119,8 +123,7 @@ pub fn csv(score: &Score) -> String {
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
-    let figures =
-        |errors: Errors| Figures { median_error: errors.median, bias: errors.bias, covered: errors.covered };
+    let figures = |errors: Errors| Figures { median_error: errors.median, bias: errors.bias, covered: errors.covered };
     Group {
         by,
         value: &found.value,

@@ -29,9 +29,24 @@ type Parts = [Format; 3];
 /// Checkpoints whose parts differ, by a part of the path and the format's word; all others are in the table's formats throughout.
 const MIXED: [(&str, &str, Parts, &str); 6] = [
     ("gpt-oss", "fp4", [Format::Bf16, Format::Bf16, Format::Mxfp4], "openai/gpt-oss-120b: experts alone are MXFP4"),
-    ("Kimi-K2.5", "int4", [Format::Bf16, Format::Bf16, Format::Int4], "moonshotai/Kimi-K2.5: routed experts alone are int4"),
-    ("Kimi-K2.5", "fp4", [Format::Bf16, Format::Nvfp4, Format::Nvfp4], "nvidia/Kimi-K2.5-NVFP4: attention is not quantised"),
-    ("DeepSeek", "fp4", [Format::Bf16, Format::Nvfp4, Format::Nvfp4], "nvidia/DeepSeek-R1-0528-FP4: attention is not quantised"),
+    (
+        "Kimi-K2.5",
+        "int4",
+        [Format::Bf16, Format::Bf16, Format::Int4],
+        "moonshotai/Kimi-K2.5: routed experts alone are int4",
+    ),
+    (
+        "Kimi-K2.5",
+        "fp4",
+        [Format::Bf16, Format::Nvfp4, Format::Nvfp4],
+        "nvidia/Kimi-K2.5-NVFP4: attention is not quantised",
+    ),
+    (
+        "DeepSeek",
+        "fp4",
+        [Format::Bf16, Format::Nvfp4, Format::Nvfp4],
+        "nvidia/DeepSeek-R1-0528-FP4: attention is not quantised",
+    ),
     ("DeepSeek", "fp8", [Format::Fp8Block; 3], "deepseek-ai/DeepSeek-R1: blocks of 128 by 128"),
     ("MiniMax-M2.5", "fp8", [Format::Fp8Block; 3], "MiniMaxAI/MiniMax-M2.5: blocks of 128 by 128"),
 ];

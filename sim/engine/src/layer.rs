@@ -208,8 +208,8 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, hidden, width);
     writer.traffic(2 * sent * hidden);
-    if experts.n_shared > 0 {
-        feed_forward(writer, experts.n_shared * experts.intermediate);
+    if experts.shared_intermediate > 0 {
+        feed_forward(writer, experts.shared_intermediate);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use hw::Format;
 
-use crate::model::{Experts, Model};
+use crate::model::{Layer, Model};
 use crate::shard::{AttentionKernel, Recompute, Shard};
 use crate::stage::Stage;
 
@@ -30,8 +30,8 @@ pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: 
 pub fn stage_parameters(shard: &Shard<'_>, stage: &Stage) -> (f64, f64) {
     let model = shard.model;
     let number = |n: u64| hw::Tokens(n).as_f64();
-    let mut shared = f64::from(stage.n_dense) * number(model.shared_layer_parameters(false))
-        + f64::from(stage.n_expert) * number(model.shared_layer_parameters(true));
+    let mut shared = f64::from(stage.n_dense) * model.mean(false, Model::shared_layer_parameters)
+        + f64::from(stage.n_expert) * model.mean(true, Model::shared_layer_parameters);
     if stage.first {
         shared += number(model.first_stage_parameters());
     }
@@ -49,13 +49,11 @@ pub fn stage_weight_bytes(shard: &Shard<'_>, stage: &Stage) -> f64 {
     let (model, formats) = (shard.model, shard.formats);
     let (tensor, whole) = (f64::from(shard.tp), Format::from(shard.dtype));
     let (shared, routed) = stage_parameters(shard, stage);
-    let layers = f64::from(stage.n_dense + stage.n_expert);
-    let attention = layers * hw::real(model.attention_parameters()) / tensor;
-    let of_experts =
-        |width: fn(Experts) -> u64| model.experts.map_or(0, |experts| model.feed_forward_parameters(width(experts)));
-    let dense = (f64::from(stage.n_dense) * hw::real(model.feed_forward_parameters(model.intermediate))
-        + f64::from(stage.n_expert) * hw::real(of_experts(|experts| experts.n_shared * experts.intermediate)))
-        / tensor;
+    let of = |part: fn(&Model, Layer) -> u64| {
+        let n_layers = [(stage.n_dense, false), (stage.n_expert, true)];
+        n_layers.iter().map(|(n, experts)| f64::from(*n) * model.mean(*experts, part)).sum::<f64>() / tensor
+    };
+    let (attention, dense) = (of(Model::mixer_parameters), of(Model::dense_parameters));
     let has_head = stage.last && !(model.tied && stage.first);
     let head = if has_head { hw::real(model.vocab * model.hidden) / tensor } else { 0.0 };
     let rest = (shared - attention - dense - head).max(0.0);
@@ -107,7 +105,7 @@ fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
 #[must_use]
 pub fn feed_forward_width(shard: &Shard<'_>, with_experts: bool) -> u64 {
     match shard.model.experts {
-        Some(experts) if with_experts => (experts.top_k + experts.n_shared) * experts.intermediate,
+        Some(experts) if with_experts => experts.top_k * experts.intermediate + experts.shared_intermediate,
         _ => shard.model.intermediate,
     }
 }

@@ -5,8 +5,14 @@
 
 mod config;
 mod embedded;
+mod layers;
+mod parameters;
+mod unpriced;
 
+pub use config::model_types;
 pub use embedded::{embedded, embedded_names};
+pub use layers::{FeedForward, Layer, Mixer, Pattern};
+pub use unpriced::Unpriced;
 
 use crate::formats::Formats;
 
@@ -23,6 +29,17 @@ pub struct LatentAttention {
     pub rope_dim: u64,
     /// Width of a value head.
     pub value_dim: u64,
+    /// What picks the tokens that are attended to; `None` where all are.
+    pub index: Option<Index>,
+}
+
+/// The index of DeepSeek-V3.2 (arXiv:2512.02556, section 2.1): a small attention whose scores pick the tokens for the large one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// Query heads; all share one key.
+    pub n_heads: u64,
+    /// Width of a head and of the key.
+    pub head_dim: u64,
 }
 
 /// Mixture of experts.
@@ -32,14 +49,69 @@ pub struct Experts {
     pub n_routed: u64,
     /// Routed experts that a token visits.
     pub top_k: u64,
-    /// Experts that every token visits.
-    pub n_shared: u64,
     /// Intermediate width of one expert.
     pub intermediate: u64,
-    /// Leading layers with a dense feed-forward instead.
-    pub n_dense_layers: u64,
-    /// Of the layers behind them, every so many-th has experts: 1 for all, 2 for the last of each two.
-    pub every: u64,
+    /// Intermediate width of all experts together that every token visits.
+    pub shared_intermediate: u64,
+    /// Whether a gate of one number per token weighs the shared experts (Qwen).
+    pub shared_gate: bool,
+    /// Width to which tokens are projected for the routed experts and back behind them; `None` where they are not (Nemotron 3).
+    pub latent: Option<u64>,
+    /// Whether router and experts have biases (gpt-oss).
+    pub biased: bool,
+}
+
+impl Experts {
+    /// Experts without anything besides.
+    #[must_use]
+    pub const fn plain(n_routed: u64, top_k: u64, intermediate: u64) -> Self {
+        Self { n_routed, top_k, intermediate, shared_intermediate: 0, shared_gate: false, latent: None, biased: false }
+    }
+}
+
+/// Gated delta net (arXiv:2412.06464): each value head keeps a matrix of key width times value width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearAttention {
+    /// Heads of queries and of keys.
+    pub n_key_heads: u64,
+    /// Heads of values.
+    pub n_value_heads: u64,
+    /// Width of a key.
+    pub key_dim: u64,
+    /// Width of a value.
+    pub value_dim: u64,
+    /// Tokens that the convolution in front sees.
+    pub kernel: u64,
+    /// Bytes of a number of state.
+    pub state_bytes: u64,
+}
+
+/// Mamba-2 (arXiv:2405.21060): each head keeps a matrix of its width times the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateSpace {
+    /// Heads.
+    pub n_heads: u64,
+    /// Width of a head.
+    pub head_dim: u64,
+    /// Groups of heads that share what goes into the state and comes out of it.
+    pub n_groups: u64,
+    /// Numbers of state per channel.
+    pub state: u64,
+    /// Tokens that the convolution in front sees.
+    pub kernel: u64,
+    /// Bytes of a number of state.
+    pub state_bytes: u64,
+}
+
+/// How queries and keys are normalised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueryKeyNorm {
+    /// They are not, or without weights (Llama 4).
+    Off,
+    /// Each head by itself, all heads with the same weights (Qwen3, Gemma 3).
+    Head,
+    /// All heads together (MiniMax).
+    Whole,
 }
 
 /// A decoder-only transformer.
@@ -49,6 +121,8 @@ pub struct Model {
     pub name: String,
     /// Transformer layers.
     pub n_layers: u64,
+    /// What they are.
+    pub layers: Pattern,
     /// Width of the residual stream.
     pub hidden: u64,
     /// Query heads.
@@ -67,18 +141,34 @@ pub struct Model {
     pub tied: bool,
     /// Whether query, key and value projections have biases (Qwen2, GPT).
     pub qkv_bias: bool,
-    /// Whether positions are learned, with a table of `max_positions` rows, and every matrix has a bias (GPT).
+    /// Whether the output projection of attention has a bias (GPT, gpt-oss).
+    pub output_bias: bool,
+    /// Whether the output of attention is gated by a projection as wide as the queries (Qwen3-Next).
+    pub output_gate: bool,
+    /// Whether each head has a learned score that no key belongs to (gpt-oss).
+    pub sinks: bool,
+    /// Whether positions are learned, with a table of `max_positions` rows, and feed-forwards and norms have biases (GPT).
     pub learned_positions: bool,
-    /// Whether each head's query and key are normalised (Qwen3).
-    pub qk_norm: bool,
+    /// Whether mixer and feed-forward have a norm behind them too (Gemma 3).
+    pub sandwich_norms: bool,
+    /// How each head's query and key are normalised.
+    pub qk_norm: QueryKeyNorm,
     /// Longest position that the model was made for.
     pub max_positions: u64,
     /// Latent attention, where the model has it.
     pub latent: Option<LatentAttention>,
     /// Mixture of experts, where the model has it.
     pub experts: Option<Experts>,
+    /// Linear attention, where a layer has it.
+    pub linear: Option<LinearAttention>,
+    /// State space, where a layer has it.
+    pub state_space: Option<StateSpace>,
+    /// Layers behind the last one that predict a token more each; engines load them to draft.
+    pub n_predicting: u64,
     /// Formats of the checkpoint's parts.
     pub formats: Formats,
+    /// Parts of the public configuration that are neither timed nor counted here.
+    pub unpriced: Vec<Unpriced>,
 }
 
 impl Model {
@@ -88,59 +178,29 @@ impl Model {
         self.n_kv_heads * self.head_dim
     }
 
-    /// Parameters of attention in one layer.
+    /// Elements of keys and values that a token leaves in an attending layer, all heads together.
     #[must_use]
-    pub fn attention_parameters(&self) -> u64 {
-        if let Some(latent) = self.latent {
-            let query = self.n_heads * (latent.nope_dim + latent.rope_dim);
-            let queries = latent.q_rank.map_or(self.hidden * query, |rank| rank * (self.hidden + query) + rank);
-            let compressed = self.hidden * (latent.kv_rank + latent.rope_dim) + latent.kv_rank;
-            let expanded = latent.kv_rank * self.n_heads * (latent.nope_dim + latent.value_dim);
-            return queries + compressed + expanded + self.n_heads * latent.value_dim * self.hidden;
-        }
-        let query = self.n_heads * self.head_dim;
-        let biases = if self.qkv_bias { query + 2 * self.kv_width() } else { 0 };
-        let norms = if self.qk_norm { 2 * self.head_dim } else { 0 };
-        let output_bias = if self.learned_positions { self.hidden } else { 0 };
-        self.hidden * (query + 2 * self.kv_width()) + query * self.hidden + biases + norms + output_bias
+    pub fn kept_width(&self) -> u64 {
+        self.latent.map_or(2 * self.kv_width(), |latent| latent.kv_rank + latent.rope_dim)
     }
 
-    /// Parameters of a feed-forward of that width.
+    /// Layers among the first `n` that are so.
     #[must_use]
-    pub const fn feed_forward_parameters(&self, intermediate: u64) -> u64 {
-        let matrices = if self.gated { 3 } else { 2 };
-        let biases = if self.learned_positions { intermediate + self.hidden } else { 0 };
-        matrices * self.hidden * intermediate + biases
+    pub fn count(&self, n: u64, is: impl Fn(Layer) -> bool) -> u64 {
+        self.layers.count(n, is)
     }
 
-    /// Parameters of both norms of a layer.
-    const fn norm_parameters(&self) -> u64 {
-        (if self.learned_positions { 4 } else { 2 }) * self.hidden
-    }
-
-    /// Parameters of a layer that every tensor group holds once: attention, norms, and the dense feed-forward or, with
-    /// experts, the router and the shared experts.
+    /// Kinds of layers, each with how many of the layers from `first` to before `end` are of it.
     #[must_use]
-    pub fn shared_layer_parameters(&self, with_experts: bool) -> u64 {
-        let feed_forward = match self.experts {
-            Some(experts) if with_experts => {
-                experts.n_shared * self.feed_forward_parameters(experts.intermediate) + self.hidden * experts.n_routed
-            }
-            _ => self.feed_forward_parameters(self.intermediate),
-        };
-        self.attention_parameters() + self.norm_parameters() + feed_forward
-    }
-
-    /// Parameters of one routed expert of a layer; 0 without experts.
-    #[must_use]
-    pub fn expert_parameters(&self) -> u64 {
-        self.experts.map_or(0, |experts| self.feed_forward_parameters(experts.intermediate))
+    pub fn kinds(&self, first: u64, end: u64) -> Vec<(Layer, u64)> {
+        let counted = |kind| self.count(end, |layer| layer == kind) - self.count(first.min(end), |layer| layer == kind);
+        self.layers.kinds().into_iter().map(|kind| (kind, counted(kind))).filter(|(_, n)| *n > 0).collect()
     }
 
     /// Layers with experts among the first `n`.
     #[must_use]
     pub fn n_expert_layers_of(&self, n: u64) -> u64 {
-        self.experts.map_or(0, |experts| n.saturating_sub(experts.n_dense_layers) / experts.every)
+        self.count(n, Layer::has_experts)
     }
 
     /// Layers with experts.
@@ -149,43 +209,17 @@ impl Model {
         self.n_expert_layers_of(self.n_layers)
     }
 
-    /// Parameters of all layers where each routed layer counts `n_experts` routed experts.
-    fn layer_parameters(&self, n_experts: u64) -> u64 {
-        let n_routed = self.n_expert_layers();
-        let with_experts = self.shared_layer_parameters(true) + n_experts * self.expert_parameters();
-        (self.n_layers - n_routed) * self.shared_layer_parameters(false) + n_routed * with_experts
+    /// Layers that attend to keys.
+    #[must_use]
+    pub fn n_attending_layers(&self) -> u64 {
+        self.count(self.n_layers, |layer| layer.mixer.attends())
     }
 
-    /// Parameters of the embedding table and the learned positions.
+    /// Whether every layer attends to all tokens before and has a feed-forward.
     #[must_use]
-    pub const fn first_stage_parameters(&self) -> u64 {
-        let positions = if self.learned_positions { self.max_positions } else { 0 };
-        (self.vocab + positions) * self.hidden
-    }
-
-    /// Parameters of the final norm and of the head, which a tied model shares with the embedding.
-    #[must_use]
-    pub const fn last_stage_parameters(&self, shares_embedding: bool) -> u64 {
-        let norm = if self.learned_positions { 2 } else { 1 } * self.hidden;
-        norm + if self.tied && shares_embedding { 0 } else { self.vocab * self.hidden }
-    }
-
-    /// Parameters outside the layers.
-    #[must_use]
-    pub const fn embedding_parameters(&self) -> u64 {
-        self.first_stage_parameters() + self.last_stage_parameters(true)
-    }
-
-    /// Parameters of the whole model.
-    #[must_use]
-    pub fn n_parameters(&self) -> u64 {
-        self.layer_parameters(self.experts.map_or(0, |experts| experts.n_routed)) + self.embedding_parameters()
-    }
-
-    /// Parameters that one token uses.
-    #[must_use]
-    pub fn active_parameters(&self) -> u64 {
-        self.layer_parameters(self.experts.map_or(0, |experts| experts.top_k)) + self.embedding_parameters()
+    pub fn is_plain(&self) -> bool {
+        let plain = |layer: &Layer| layer.mixer == Mixer::Full && layer.feed_forward != FeedForward::Off;
+        self.layers.kinds().iter().all(plain)
     }
 }
 
@@ -204,6 +238,12 @@ mod tests {
             ("mistral-7b", 7_241_732_096),
             ("mixtral-8x7b", 46_702_792_704),
             ("qwen3-8b", 8_190_735_360),
+            ("llama-3.1-8b", 8_030_261_248),
+            ("llama-3.1-70b", 70_553_706_496),
+            ("llama-3.1-405b", 405_853_388_800),
+            ("qwen3-32b", 32_762_123_264),
+            ("qwen3-30b-a3b", 30_532_122_624),
+            ("qwen3-235b-a22b", 235_093_634_560),
         ] {
             assert_eq!(embedded(name).expect(name).n_parameters(), expected, "{name}");
         }

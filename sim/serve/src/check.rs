@@ -353,8 +353,7 @@ fn weights(site: &Site<'_>, stage: &Stage) -> f64 {
     let model = site.model;
     let (first, end) = (u64::from(stage.layers.first), u64::from(stage.layers.end));
     let n_routed = model.n_expert_layers_of(end) - model.n_expert_layers_of(first.min(end));
-    let n_dense = (end - first.min(end)) - n_routed;
-    let shared = n_dense * model.shared_layer_parameters(false) + n_routed * model.shared_layer_parameters(true);
+    let shared = model.shared_parameters(first, end);
     let experts = n_routed * model.experts.map_or(0, |experts| experts.n_routed) * model.expert_parameters();
     let embedding = if first == 0 { model.first_stage_parameters() } else { 0 };
     let head = if end == model.n_layers { model.last_stage_parameters(first == 0) } else { 0 };

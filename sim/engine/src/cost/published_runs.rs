@@ -117,8 +117,8 @@ impl Setting<'_> {
     /// Bytes of weights on a GPU of which an iteration touches `share` of the experts.
     fn weight_bytes(&self, share: f64) -> f64 {
         let (model, [outside, inside]) = (self.model, self.format.bytes());
-        let [dense, routed] = self.layers();
-        let shared = dense * f(model.shared_layer_parameters(false)) + routed * f(model.shared_layer_parameters(true));
+        let routed = f(model.n_expert_layers());
+        let shared = f(model.shared_parameters(0, model.n_layers));
         let experts = model.experts.map_or(0.0, |experts| f(experts.n_routed)) * share;
         let head = f(model.vocab * model.hidden * WIDE);
         (shared * outside + head) / f64::from(self.tensor_degree())
@@ -136,8 +136,8 @@ impl Setting<'_> {
     /// Seconds of multiplications by weights for a token of every group, at the datasheet peak.
     fn multiply_s(&self) -> f64 {
         let model = self.model;
-        let [dense, routed] = self.layers();
-        let shared = dense * f(model.shared_layer_parameters(false)) + routed * f(model.shared_layer_parameters(true));
+        let routed = f(model.n_expert_layers());
+        let shared = f(model.shared_parameters(0, model.n_layers));
         let picked = model.experts.map_or(0.0, |experts| f(experts.top_k)) * f(model.expert_parameters()) * routed;
         let share = f64::from(self.attention_groups) / f64::from(self.gpus);
         (Flops::new(2.0 * (shared / f64::from(self.tensor_degree()) + picked * share))

@@ -1,72 +1,85 @@
 //! Hugging Face `config.json` → `Model`: every finding at once, never a panic.
 //!
-//! Keys are those of the public configurations of the supported model types.
+//! Keys are those of the public configurations of the supported model types. Models of text and images keep theirs under `text_config`.
+
+mod known;
+mod layers;
+mod modules;
+mod quantization;
+mod reader;
 
 use serde_json::{Map, Value};
 
-use super::{Experts, LatentAttention, Model};
+use super::{Experts, Index, LatentAttention, LinearAttention, Mixer, Model, QueryKeyNorm, StateSpace};
 use crate::formats::Formats;
+use reader::Reader;
+
+/// What sets model types apart that share keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    Llama,
+    Gpt2,
+    Mistral,
+    Phi3,
+    Qwen2,
+    Qwen3,
+    Qwen3Next,
+    Gemma3,
+    Llama4,
+    GptOss,
+    MiniMax,
+    Glm4,
+    Latent,
+    SparseLatent,
+    NemotronH,
+}
 
 /// Supported values of `model_type`.
-pub const MODEL_TYPES: [&str; 9] =
-    ["deepseek_v3", "gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "deepseek_v2"];
+const TYPES: [(&str, Family); 32] = [
+    ("deepseek_v3", Family::Latent),
+    ("gpt2", Family::Gpt2),
+    ("llama", Family::Llama),
+    ("mistral", Family::Mistral),
+    ("mixtral", Family::Mistral),
+    ("qwen2", Family::Qwen2),
+    ("qwen3", Family::Qwen3),
+    ("qwen3_moe", Family::Qwen3),
+    ("deepseek_v2", Family::Latent),
+    ("deepseek_v32", Family::SparseLatent),
+    ("gemma3", Family::Gemma3),
+    ("gemma3_text", Family::Gemma3),
+    ("glm4_moe", Family::Glm4),
+    ("glm_moe_dsa", Family::SparseLatent),
+    ("gpt_oss", Family::GptOss),
+    ("kimi_k2", Family::Latent),
+    ("kimi_k25", Family::Latent),
+    ("llama4", Family::Llama4),
+    ("llama4_text", Family::Llama4),
+    ("minimax_m2", Family::MiniMax),
+    ("nemotron_h", Family::NemotronH),
+    ("phi3", Family::Phi3),
+    ("qwen2_moe", Family::Qwen2),
+    ("qwen3_5", Family::Qwen3Next),
+    ("qwen3_5_moe", Family::Qwen3Next),
+    ("qwen3_5_moe_text", Family::Qwen3Next),
+    ("qwen3_5_text", Family::Qwen3Next),
+    ("qwen3_next", Family::Qwen3Next),
+    ("qwen3_vl", Family::Qwen3),
+    ("qwen3_vl_moe", Family::Qwen3),
+    ("qwen3_vl_moe_text", Family::Qwen3),
+    ("qwen3_vl_text", Family::Qwen3),
+];
 
-/// Largest width or count that is taken for real.
-const COUNT_MAX: u64 = 10_000_000;
+/// Words of `model_type`.
+#[must_use]
+pub fn model_types() -> impl Iterator<Item = &'static str> {
+    TYPES.into_iter().map(|(word, _)| word)
+}
 
 /// Largest parameter count that is taken for real, far above any model and far below what `u64` holds.
 const PARAMETERS_MAX: f64 = 1e17;
-
-struct Reader<'a> {
-    keys: &'a Map<String, Value>,
-    findings: Vec<String>,
-}
-
-impl Reader<'_> {
-    /// A positive count under the first of `names` that is present.
-    fn optional(&mut self, names: &[&str]) -> Option<u64> {
-        let (name, value) = names.iter().find_map(|name| self.keys.get(*name).map(|value| (*name, value)))?;
-        if value.is_null() {
-            return None;
-        }
-        match value.as_u64().filter(|count| (1..=COUNT_MAX).contains(count)) {
-            Some(count) => Some(count),
-            None => {
-                self.findings.push(format!("`{name}` is {value}, allowed are whole numbers from 1 to {COUNT_MAX}"));
-                Some(1)
-            }
-        }
-    }
-
-    fn required(&mut self, names: &[&str]) -> u64 {
-        self.optional(names).unwrap_or_else(|| {
-            self.findings.push(format!("key `{}` is missing", names[0]));
-            1
-        })
-    }
-
-    fn flag(&mut self, name: &str, default: bool) -> bool {
-        match self.keys.get(name) {
-            None | Some(Value::Null) => default,
-            Some(Value::Bool(flag)) => *flag,
-            Some(other) => {
-                self.findings.push(format!("`{name}` is {other}, allowed are true and false"));
-                default
-            }
-        }
-    }
-
-    /// A count that may be zero, or absent.
-    fn count(&mut self, name: &str) -> u64 {
-        match self.keys.get(name) {
-            None | Some(Value::Null) => 0,
-            Some(value) => value.as_u64().filter(|count| *count <= COUNT_MAX).unwrap_or_else(|| {
-                self.findings.push(format!("`{name}` is {value}, allowed are whole numbers from 0 to {COUNT_MAX}"));
-                0
-            }),
-        }
-    }
-}
+/// Rows of Gemma 3's embedding where the file does not say so, as in `configuration_gemma3.py`.
+const GEMMA3_VOCAB: u64 = 262_208;
 
 impl Model {
     /// Reads a Hugging Face `config.json`.
@@ -74,25 +87,63 @@ impl Model {
     /// # Errors
     /// All findings, each naming the key, what was found and what is allowed.
     pub fn from_config(name: &str, config: &str) -> Result<Self, Vec<String>> {
-        let value: Value = serde_json::from_str(config).map_err(|error| vec![format!("not valid JSON: {error}")])?;
-        let Value::Object(keys) = &value else {
-            return Err(vec!["the file holds no JSON object".to_owned()]);
-        };
+        let keys = flat(config)?;
         let kind = keys.get("model_type").and_then(Value::as_str).unwrap_or("");
-        let mut reader = Reader { keys, findings: Vec::new() };
-        if !MODEL_TYPES.contains(&kind) {
-            let allowed = MODEL_TYPES.join(", ");
-            let near = MODEL_TYPES.into_iter().find(|known| is_near(kind, known));
+        let mut reader = Reader::new(&keys);
+        let family = TYPES.iter().find(|(word, _)| *word == kind).map(|(_, family)| *family);
+        if family.is_none() {
+            let allowed = model_types().collect::<Vec<_>>().join(", ");
+            let near = model_types().find(|known| is_near(kind, known));
             let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             reader.findings.push(format!("`model_type` is `{kind}`, allowed are {allowed}{hint}"));
         }
-        let model = read(name, kind, &mut reader);
+        let quantization = reader.value("quantization_config").or_else(|| reader.value("compression_config"));
+        let mut model = read(name, family.unwrap_or(Family::Llama), kind, &mut reader);
         let mut findings = reader.findings;
         if findings.is_empty() {
             findings.extend(contradictions(&model));
         }
+        match quantization {
+            Some(Value::Object(keys)) if findings.is_empty() => {
+                findings.extend(quantization::apply(&mut model, keys).err().into_iter().flatten());
+            }
+            None | Some(Value::Object(_)) => {}
+            Some(other) => findings.push(format!("`quantization_config` is {other}, allowed are objects")),
+        }
         if findings.is_empty() { Ok(model) } else { Err(findings) }
     }
+}
+
+/// Keys of the model of text: those of the file, and over them those under `text_config`.
+fn flat(config: &str) -> Result<Map<String, Value>, Vec<String>> {
+    let value: Value =
+        serde_json::from_str(&finite(config)).map_err(|error| vec![format!("not valid JSON: {error}")])?;
+    let Value::Object(mut keys) = value else {
+        return Err(vec!["the file holds no JSON object".to_owned()]);
+    };
+    match keys.remove("text_config") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(text)) => keys.extend(text),
+        Some(other) => return Err(vec![format!("`text_config` is {other}, allowed are objects")]),
+    }
+    Ok(keys)
+}
+
+/// The text with `null` for the numbers that Python writes and JSON lacks.
+fn finite(config: &str) -> String {
+    let mut text = String::with_capacity(config.len());
+    for (index, part) in config.split('"').enumerate() {
+        // Every second part is inside quotes; a quote behind a backslash shifts that, and then nothing worse than a word is replaced.
+        if index > 0 {
+            text.push('"');
+        }
+        if index % 2 == 0 {
+            text.push_str(&part.replace("-Infinity", "null").replace("Infinity", "null").replace("NaN", "null"));
+        } else {
+            text.push_str(part);
+        }
+    }
+    text
 }
 
 /// Whether one letter added, left out or changed makes one word the other.
@@ -109,46 +160,161 @@ fn is_near(found: &str, known: &str) -> bool {
     }
 }
 
-fn read(name: &str, kind: &str, reader: &mut Reader<'_>) -> Model {
-    let gpt = kind == "gpt2";
+fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Model {
+    let gpt = family == Family::Gpt2;
+    let gemma = family == Family::Gemma3;
     let hidden = reader.required(&["hidden_size", "n_embd"]);
     let n_heads = reader.required(&["num_attention_heads", "n_head"]);
-    let intermediate =
-        if gpt { reader.optional(&["n_inner"]).unwrap_or(4 * hidden) } else { reader.required(&["intermediate_size"]) };
-    let latent = reader.optional(&["kv_lora_rank"]).map(|kv_rank| LatentAttention {
+    let (intermediate, experts) = feed_forwards(family, hidden, reader);
+    let latent = latent(family, reader);
+    let max_positions = positions(family, reader);
+    let (n_layers, layers) = layers::layers(family, reader, max_positions, experts.is_some());
+    let bias = reader.flag("attention_bias", family == Family::GptOss);
+    let vocab =
+        if gemma { reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB) } else { reader.required(&["vocab_size"]) };
+    let linear = (family == Family::Qwen3Next).then(|| linear(reader));
+    let state_space = (family == Family::NemotronH).then(|| state_space(reader));
+    Model {
+        name: name.to_owned(),
+        n_layers,
+        layers,
+        hidden,
+        n_heads,
+        n_kv_heads: reader.optional(&["num_key_value_heads"]).unwrap_or(n_heads),
+        head_dim: reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads),
+        intermediate,
+        gated: !gpt && family != Family::NemotronH,
+        vocab,
+        tied: reader.flag("tie_word_embeddings", gpt || gemma),
+        qkv_bias: bias || matches!(kind, "qwen2" | "qwen2_moe" | "gpt2"),
+        output_bias: gpt || (bias && family != Family::Glm4),
+        output_gate: family == Family::Qwen3Next && reader.flag("attn_output_gate", true),
+        sinks: family == Family::GptOss,
+        learned_positions: gpt,
+        sandwich_norms: gemma,
+        qk_norm: qk_norm(family, reader),
+        max_positions,
+        latent,
+        experts,
+        linear,
+        state_space,
+        n_predicting: predicting(reader),
+        formats: Formats::of(hw::Dtype::Bf16),
+        unpriced: known::unpriced(reader),
+    }
+}
+
+fn positions(family: Family, reader: &mut Reader<'_>) -> u64 {
+    let default = if family == Family::Gemma3 { 131_072 } else { 2048 };
+    reader.optional(&["max_position_embeddings", "n_positions"]).unwrap_or(default)
+}
+
+/// Width of the dense feed-forward, and the experts.
+fn feed_forwards(family: Family, hidden: u64, reader: &mut Reader<'_>) -> (u64, Option<Experts>) {
+    let n_routed = reader.optional(&["n_routed_experts", "num_local_experts", "num_experts"]);
+    let width = reader.optional(&["moe_intermediate_size"]);
+    let dense = match family {
+        Family::Gpt2 => reader.optional(&["n_inner"]).unwrap_or(4 * hidden),
+        Family::Llama4 => reader.required(&["intermediate_size_mlp", "intermediate_size"]),
+        // Models whose layers all have experts may leave it out.
+        _ if n_routed.is_some() && width.is_some() => reader.optional(&["intermediate_size"]).or(width).unwrap_or(1),
+        _ => reader.required(&["intermediate_size"]),
+    };
+    let Some(n_routed) = n_routed else { return (dense, None) };
+    let intermediate = match family {
+        Family::Llama4 => reader.required(&["intermediate_size"]),
+        _ => width.unwrap_or(dense),
+    };
+    let top_k = reader.required(&["num_experts_per_tok", "experts_per_token"]);
+    let n_shared = reader.count("n_shared_experts");
+    let each = reader.optional(&["moe_shared_expert_intermediate_size"]).unwrap_or(intermediate);
+    let by_width = reader.count("shared_expert_intermediate_size").max(reader.count("shared_intermediate_size"));
+    let shared_intermediate = match family {
+        Family::Llama4 => intermediate,
+        _ => n_shared * each + by_width,
+    };
+    let experts = Experts {
+        shared_intermediate,
+        shared_gate: matches!(family, Family::Qwen2 | Family::Qwen3 | Family::Qwen3Next) && by_width > 0,
+        latent: reader.optional(&["moe_latent_size"]),
+        biased: family == Family::GptOss,
+        ..Experts::plain(n_routed, top_k, intermediate)
+    };
+    (dense, Some(experts))
+}
+
+fn latent(family: Family, reader: &mut Reader<'_>) -> Option<LatentAttention> {
+    let kv_rank = reader.optional(&["kv_lora_rank"])?;
+    let index = (family == Family::SparseLatent).then(|| Index {
+        n_heads: reader.required(&["index_n_heads"]),
+        head_dim: reader.required(&["index_head_dim"]),
+    });
+    Some(LatentAttention {
         q_rank: reader.optional(&["q_lora_rank"]),
         kv_rank,
         nope_dim: reader.required(&["qk_nope_head_dim"]),
         rope_dim: reader.required(&["qk_rope_head_dim"]),
         value_dim: reader.required(&["v_head_dim"]),
-    });
-    let experts = reader.optional(&["n_routed_experts", "num_local_experts", "num_experts"]).map(|n_routed| Experts {
-        n_routed,
-        top_k: reader.required(&["num_experts_per_tok"]),
-        n_shared: reader.count("n_shared_experts"),
-        intermediate: reader.optional(&["moe_intermediate_size"]).unwrap_or(intermediate),
-        n_dense_layers: reader.count("first_k_dense_replace"),
-        every: reader.optional(&["decoder_sparse_step"]).unwrap_or(1),
-    });
-    Model {
-        name: name.to_owned(),
-        n_layers: reader.required(&["num_hidden_layers", "n_layer"]),
-        hidden,
-        n_heads,
-        n_kv_heads: reader.optional(&["num_key_value_heads"]).unwrap_or(n_heads),
-        head_dim: reader.optional(&["head_dim"]).unwrap_or(hidden / n_heads),
-        intermediate,
-        gated: !gpt,
-        vocab: reader.required(&["vocab_size"]),
-        tied: reader.flag("tie_word_embeddings", gpt),
-        qkv_bias: matches!(kind, "qwen2" | "gpt2"),
-        learned_positions: gpt,
-        qk_norm: kind.starts_with("qwen3"),
-        max_positions: reader.optional(&["max_position_embeddings", "n_positions"]).unwrap_or(2048),
-        latent,
-        experts,
-        formats: Formats::of(hw::Dtype::Bf16),
+        index,
+    })
+}
+
+fn linear(reader: &mut Reader<'_>) -> LinearAttention {
+    LinearAttention {
+        n_key_heads: reader.required(&["linear_num_key_heads"]),
+        n_value_heads: reader.required(&["linear_num_value_heads"]),
+        key_dim: reader.required(&["linear_key_head_dim"]),
+        value_dim: reader.required(&["linear_value_head_dim"]),
+        kernel: reader.required(&["linear_conv_kernel_dim"]),
+        state_bytes: state_bytes(reader, "mamba_ssm_dtype"),
     }
+}
+
+fn state_space(reader: &mut Reader<'_>) -> StateSpace {
+    StateSpace {
+        n_heads: reader.required(&["mamba_num_heads"]),
+        head_dim: reader.required(&["mamba_head_dim"]),
+        n_groups: reader.required(&["n_groups"]),
+        state: reader.required(&["ssm_state_size"]),
+        kernel: reader.required(&["conv_kernel"]),
+        state_bytes: state_bytes(reader, "mamba_ssm_cache_dtype"),
+    }
+}
+
+/// Bytes of a number of state; 16 bits where the file does not say so.
+fn state_bytes(reader: &mut Reader<'_>, key: &str) -> u64 {
+    match reader.word(key) {
+        None | Some("bfloat16" | "float16" | "auto") => 2,
+        Some("float32") => 4,
+        Some(other) => {
+            reader.find(key, &other, "float32, bfloat16, float16");
+            2
+        }
+    }
+}
+
+fn qk_norm(family: Family, reader: &mut Reader<'_>) -> QueryKeyNorm {
+    match family {
+        Family::Qwen3 if !reader.flag("use_qk_norm", true) => QueryKeyNorm::Off,
+        Family::Qwen3 | Family::Qwen3Next | Family::Gemma3 => QueryKeyNorm::Head,
+        Family::MiniMax if reader.flag("use_qk_norm", true) => match reader.word("qk_norm_type") {
+            Some("per_head") => QueryKeyNorm::Head,
+            _ => QueryKeyNorm::Whole,
+        },
+        Family::Glm4 if reader.flag("use_qk_norm", false) => QueryKeyNorm::Head,
+        // Llama 4 normalises without weights.
+        Family::Llama4 => {
+            reader.flag("use_qk_norm", true);
+            QueryKeyNorm::Off
+        }
+        _ => QueryKeyNorm::Off,
+    }
+}
+
+/// Layers behind the last one that predict tokens further on.
+fn predicting(reader: &mut Reader<'_>) -> u64 {
+    let counts = ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"].map(|key| reader.count(key));
+    counts.into_iter().max().unwrap_or(0)
 }
 
 fn contradictions(model: &Model) -> Vec<String> {
@@ -159,78 +325,47 @@ fn contradictions(model: &Model) -> Vec<String> {
     if model.head_dim == 0 {
         findings.push(format!("`hidden_size` {} is below the {} heads", model.hidden, model.n_heads));
     }
-    // Every derived count multiplies at most these; beyond it nothing is a model, and `u64` would not hold it.
-    let wide = model.hidden.max(model.intermediate).max(model.n_heads.saturating_mul(model.head_dim)).max(model.vocab);
-    let n_experts = model.experts.map_or(1, |experts| experts.n_routed.max(experts.n_shared));
-    let factors = [model.n_layers, n_experts, 8, wide, wide];
-    if factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>() > PARAMETERS_MAX {
+    if model.latent.is_none() && model.layers.kinds().iter().any(|layer| matches!(layer.mixer, Mixer::Selected(_))) {
+        findings.push("key `kv_lora_rank` is missing".to_owned());
+    }
+    if model.experts.is_none() && model.n_expert_layers() > 0 {
+        findings.push("key `n_routed_experts` is missing".to_owned());
+    }
+    if too_large(model) {
         findings.push(format!("the widths make more than {PARAMETERS_MAX:.0e} parameters"));
     }
     if let Some(experts) = model.experts {
         if experts.top_k > experts.n_routed {
             findings.push(format!("`num_experts_per_tok` {} exceeds {} experts", experts.top_k, experts.n_routed));
         }
-        if experts.n_dense_layers > model.n_layers {
-            findings.push(format!("{} dense layers exceed {} layers", experts.n_dense_layers, model.n_layers));
-        }
     }
     findings
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_findings_come_at_once() {
-        let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
-        let findings = Model::from_config("x", config).expect_err("a bad file");
-        assert_eq!(findings.len(), 6, "{findings:?}");
-    }
-
-    #[test]
-    fn wrong_types_are_findings_and_not_defaults() {
-        let config = r#"{ "model_type": "lama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
-            "intermediate_size": 128, "vocab_size": 100, "tie_word_embeddings": "yes", "num_local_experts": 4,
-            "num_experts_per_tok": 2, "n_shared_experts": -1 }"#;
-        let findings = Model::from_config("x", config).expect_err("three findings").join("\n");
-        for part in ["did you mean `llama`?", "`tie_word_embeddings` is \"yes\"", "`n_shared_experts` is -1"] {
-            assert!(findings.contains(part), "{part} in {findings}");
-        }
-    }
-
-    #[test]
-    fn a_model_too_large_to_count_is_a_finding() {
-        let config = r#"{ "model_type": "llama", "hidden_size": 10000000, "num_attention_heads": 1, "num_hidden_layers": 10000000,
-            "intermediate_size": 10000000, "vocab_size": 10000000 }"#;
-        assert_eq!(Model::from_config("x", config).expect_err("too large").len(), 1);
-    }
-
-    #[test]
-    fn public_configurations_give_the_embedded_models() {
-        let qwen = r#"{ "model_type": "qwen2", "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
-            "num_hidden_layers": 24, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": true,
-            "max_position_embeddings": 32768, "rope_theta": 1000000.0, "torch_dtype": "bfloat16" }"#;
-        let mixtral = r#"{ "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
-            "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
-            "num_experts_per_tok": 2, "max_position_embeddings": 32768, "tie_word_embeddings": false }"#;
-        let deepseek = r#"{ "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
-            "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
-            "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
-            "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
-            "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840 }"#;
-        let gpt = r#"{ "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024 }"#;
-        for (name, config) in [("qwen2.5-0.5b", qwen), ("mixtral-8x7b", mixtral), ("deepseek-v3", deepseek)] {
-            assert_eq!(Some(Model::from_config(name, config).expect(name)), crate::model::embedded(name));
-        }
-        // The tensors of the public GPT-2 checkpoint: 124,439,808 parameters.
-        assert_eq!(Model::from_config("gpt2", gpt).expect("gpt2").n_parameters(), 124_439_808);
-    }
-
-    #[test]
-    fn odd_files_are_findings() {
-        for text in ["", "[]", "{", "null", "{\"model_type\": 3}"] {
-            assert!(Model::from_config("x", text).is_err(), "{text}");
-        }
-    }
+/// Whether a derived count may exceed what `u64` holds: each multiplies at most these, and beyond it nothing is a model.
+fn too_large(model: &Model) -> bool {
+    let heads = model.n_heads.saturating_mul(model.head_dim);
+    let linear = model.linear.map_or(1, |linear| {
+        let dim = linear.key_dim.max(linear.value_dim);
+        linear.n_key_heads.max(linear.n_value_heads).saturating_mul(dim).max(linear.kernel)
+    });
+    let space = model.state_space.map_or(1, |space| {
+        let width = space.n_heads.saturating_mul(space.head_dim);
+        width.max(space.n_groups.saturating_mul(space.state)).max(space.kernel)
+    });
+    let latent = model.latent.map_or(1, |latent| {
+        let head = latent.nope_dim.saturating_add(latent.rope_dim).saturating_add(latent.value_dim);
+        let index = latent.index.map_or(1, |index| index.n_heads.saturating_mul(index.head_dim));
+        model.n_heads.saturating_mul(head).max(index).max(latent.kv_rank).max(latent.q_rank.unwrap_or(1))
+    });
+    let experts = model.experts.unwrap_or(Experts::plain(1, 1, 1));
+    let inside = experts.intermediate.max(experts.shared_intermediate).max(experts.latent.unwrap_or(1));
+    let positions = if model.learned_positions { model.max_positions } else { 1 };
+    let widths = [model.hidden, model.intermediate, heads, model.vocab, positions, linear, space, latent, inside];
+    let wide = widths.into_iter().max().unwrap_or(1);
+    let factors = [model.n_layers.max(model.n_predicting), experts.n_routed, 8, wide, wide];
+    factors.iter().map(|&factor| hw::Tokens(factor).as_f64()).product::<f64>() > PARAMETERS_MAX
 }
+
+#[cfg(test)]
+mod tests;

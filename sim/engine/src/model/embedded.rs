@@ -1,6 +1,10 @@
-//! Models by name; figures are those of the public configurations, one row each.
+//! Models by name; figures are those of the public configurations, one row each. Weights are in 16 bits, in whatever format a checkpoint is
+//! published: `[model] weights` says which is served.
 
-use super::{Experts, LatentAttention, Model};
+use super::{
+    Experts, FeedForward, Index, LatentAttention, Layer, LinearAttention, Mixer, Model, Pattern, QueryKeyNorm,
+    StateSpace,
+};
 use crate::formats::Formats;
 
 /// A row of the table of dense models.
@@ -11,6 +15,8 @@ struct Row {
     family: Family,
     tied: bool,
     experts: Option<Experts>,
+    /// Of the layers, every so many-th has experts: 1 for all, 2 for the last of each two.
+    every: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -22,16 +28,16 @@ enum Family {
 }
 
 const fn dense(name: &'static str, family: Family, tied: bool, shape: [u64; 8]) -> Row {
-    Row { name, shape, family, tied, experts: None }
+    Row { name, shape, family, tied, experts: None, every: 1 }
 }
 
-const fn experts(n_routed: u64, top_k: u64, intermediate: u64) -> Option<Experts> {
-    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0, every: 1 })
+const fn sparse(name: &'static str, family: Family, shape: [u64; 8], experts: Experts) -> Row {
+    Row { name, shape, family, tied: false, experts: Some(experts), every: 1 }
 }
 
-/// Experts in every so many-th layer.
-const fn some_layers(n_routed: u64, top_k: u64, intermediate: u64, every: u64) -> Option<Experts> {
-    Some(Experts { n_routed, top_k, n_shared: 0, intermediate, n_dense_layers: 0, every })
+/// GPT with experts in every so many-th layer.
+const fn some_layers(name: &'static str, shape: [u64; 8], experts: Experts, every: u64) -> Row {
+    Row { name, shape, family: Family::Gpt, tied: true, experts: Some(experts), every }
 }
 
 const ROWS: &[Row] = &[
@@ -52,6 +58,10 @@ const ROWS: &[Row] = &[
     dense("llama-2-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 32_000, 4096]),
     dense("llama-3-8b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 128_256, 131_072]),
     dense("llama-3-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 128_256, 131_072]),
+    // ai-dynamo/aiconfigurator, model_configs/meta-llama--Meta-Llama-3.1-{8B,70B,405B}_config.json; shapes of Llama 3 and 3.1 are the same.
+    dense("llama-3.1-8b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 128_256, 131_072]),
+    dense("llama-3.1-70b", Family::Llama, false, [80, 8192, 64, 8, 128, 28_672, 128_256, 131_072]),
+    dense("llama-3.1-405b", Family::Llama, false, [126, 16_384, 128, 8, 128, 53_248, 128_256, 131_072]),
     // Shape of the 32B model of PKU-DAIR/Hetu, examples/hydraulis (layers 60, hidden 6656, vocabulary 30592).
     dense("llama-32b", Family::Llama, false, [60, 6656, 64, 64, 104, 17_920, 30_592, 32_768]),
     dense("mistral-7b", Family::Llama, false, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768]),
@@ -76,86 +86,56 @@ const ROWS: &[Row] = &[
     dense("opt-30b", Family::Gpt, true, [48, 7168, 56, 56, 128, 28_672, 50_272, 2050]),
     dense("opt-66b", Family::Gpt, true, [64, 9216, 72, 72, 128, 36_864, 50_272, 2050]),
     dense("opt-175b", Family::Gpt, true, [96, 12_288, 96, 96, 128, 49_152, 50_272, 2050]),
-    Row {
-        name: "mixtral-8x7b",
-        shape: [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768],
-        family: Family::Llama,
-        tied: false,
-        experts: experts(8, 2, 14_336),
-    },
-    Row {
-        name: "mixtral-8x22b",
-        shape: [56, 6144, 48, 8, 128, 16_384, 32_768, 65_536],
-        family: Family::Llama,
-        tied: false,
-        experts: experts(8, 2, 16_384),
-    },
-    Row {
-        name: "qwen3-30b-a3b",
-        shape: [48, 2048, 32, 4, 128, 6144, 151_936, 40_960],
-        family: Family::Qwen3,
-        tied: false,
-        experts: experts(128, 8, 768),
-    },
-    Row {
-        name: "qwen3-235b-a22b",
-        shape: [94, 4096, 64, 4, 128, 12_288, 151_936, 40_960],
-        family: Family::Qwen3,
-        tied: false,
-        experts: experts(128, 8, 1536),
-    },
+    sparse("mixtral-8x7b", Family::Llama, [32, 4096, 32, 8, 128, 14_336, 32_000, 32_768], Experts::plain(8, 2, 14_336)),
+    sparse(
+        "mixtral-8x22b",
+        Family::Llama,
+        [56, 6144, 48, 8, 128, 16_384, 32_768, 65_536],
+        Experts::plain(8, 2, 16_384),
+    ),
+    sparse("qwen3-30b-a3b", Family::Qwen3, [48, 2048, 32, 4, 128, 6144, 151_936, 40_960], Experts::plain(128, 8, 768)),
+    sparse(
+        "qwen3-235b-a22b",
+        Family::Qwen3,
+        [94, 4096, 64, 4, 128, 12_288, 151_936, 40_960],
+        Experts::plain(128, 8, 1536),
+    ),
     // Table 1 of arXiv:2411.08446: experts in every second layer, two visited. Vocabulary and positions of the public checkpoints
     // (fairseq, examples/moe_lm) are those of GPT-2.
-    Row {
-        name: "gpt-moe-15b",
-        shape: [12, 768, 12, 12, 64, 3072, 50_257, 2048],
-        family: Family::Gpt,
-        tied: true,
-        experts: some_layers(512, 2, 3072, 2),
-    },
-    Row {
-        name: "gpt-moe-52b",
-        shape: [24, 1024, 16, 16, 64, 4096, 50_257, 2048],
-        family: Family::Gpt,
-        tied: true,
-        experts: some_layers(512, 2, 4096, 2),
-    },
+    some_layers("gpt-moe-15b", [12, 768, 12, 12, 64, 3072, 50_257, 2048], Experts::plain(512, 2, 3072), 2),
+    some_layers("gpt-moe-52b", [24, 1024, 16, 16, 64, 4096, 50_257, 2048], Experts::plain(512, 2, 4096), 2),
     // The same table; its 302 M parameters of 16 experts are those of four layers of twelve.
-    Row {
-        name: "roberta-moe",
-        shape: [12, 768, 12, 12, 64, 3072, 50_257, 514],
-        family: Family::Gpt,
-        tied: true,
-        experts: some_layers(16, 2, 3072, 3),
-    },
-    // Every second layer attends to the last 128 tokens only and all matrices have biases; both are left out here.
-    Row {
-        name: "gpt-oss-120b",
-        shape: [36, 2880, 64, 8, 64, 2880, 201_088, 131_072],
-        family: Family::Llama,
-        tied: false,
-        experts: experts(128, 4, 2880),
-    },
-    Row {
-        name: "minimax-m2.5",
-        shape: [62, 3072, 48, 8, 128, 1536, 200_064, 196_608],
-        family: Family::Qwen3,
-        tied: false,
-        experts: experts(256, 8, 1536),
-    },
+    some_layers("roberta-moe", [12, 768, 12, 12, 64, 3072, 50_257, 514], Experts::plain(16, 2, 3072), 3),
 ];
 
-const DEEPSEEK_V3: &str = "deepseek-v3";
-const KIMI_K2: &str = "kimi-k2";
+/// Models that a row does not describe. Unless a function names another source, shapes are those of the public `config.json` in
+/// ai-dynamo/aiconfigurator @ 095f58a51c4c, aic-core/src/aiconfigurator_core/model_configs.
+const OTHERS: [(&str, fn() -> Model); 17] = [
+    ("deepseek-v3", deepseek_v3),
+    ("deepseek-r1", deepseek_v3),
+    ("deepseek-v3.2", deepseek_v32),
+    ("kimi-k2", kimi_k2),
+    ("kimi-k2.5", kimi_k2_5),
+    ("glm-5", glm_5),
+    ("gpt-oss-20b", gpt_oss_20b),
+    ("gpt-oss-120b", gpt_oss_120b),
+    ("minimax-m2", minimax_m2),
+    ("minimax-m2.5", minimax_m2),
+    ("qwen3-next-80b-a3b", qwen3_next_80b_a3b),
+    ("qwen3.5-27b", qwen3_5_27b),
+    ("qwen3.5-397b-a17b", qwen3_5_397b_a17b),
+    ("gemma-3-27b", gemma_3_27b),
+    ("llama-4-maverick", llama_4_maverick),
+    ("nemotron-h-56b", nemotron_h_56b),
+    ("nemotron-3-nano-30b-a3b", nemotron_3_nano),
+];
 
 /// A model embedded by name.
 #[must_use]
 pub fn embedded(name: &str) -> Option<Model> {
-    if name == DEEPSEEK_V3 {
-        return Some(deepseek_v3());
-    }
-    if name == KIMI_K2 {
-        return Some(kimi_k2());
+    let other = OTHERS.iter().find(|(known, _)| *known == name);
+    if let Some((name, model)) = other {
+        return Some(Model { name: (*name).to_owned(), ..model() });
     }
     ROWS.iter().find(|row| row.name == name).map(from_row)
 }
@@ -163,78 +143,213 @@ pub fn embedded(name: &str) -> Option<Model> {
 /// Names of all embedded models.
 #[must_use]
 pub fn embedded_names() -> Vec<&'static str> {
-    ROWS.iter().map(|row| row.name).chain([DEEPSEEK_V3, KIMI_K2]).collect()
+    ROWS.iter().map(|row| row.name).chain(OTHERS.iter().map(|(name, _)| *name)).collect()
 }
 
 fn from_row(row: &Row) -> Model {
     let [n_layers, hidden, n_heads, n_kv_heads, head_dim, intermediate, vocab, max_positions] = row.shape;
+    let gpt = row.family == Family::Gpt;
     Model {
         name: row.name.to_owned(),
         n_layers,
+        layers: row.experts.map_or_else(|| Pattern::uniform(Layer::DENSE), |_| Pattern::of_experts(0, row.every)),
         hidden,
         n_heads,
         n_kv_heads,
         head_dim,
         intermediate,
-        gated: row.family != Family::Gpt,
+        gated: !gpt,
         vocab,
         tied: row.tied,
-        qkv_bias: matches!(row.family, Family::Qwen2 | Family::Gpt),
-        learned_positions: row.family == Family::Gpt,
-        qk_norm: row.family == Family::Qwen3,
+        qkv_bias: gpt || row.family == Family::Qwen2,
+        output_bias: gpt,
+        output_gate: false,
+        sinks: false,
+        learned_positions: gpt,
+        sandwich_norms: false,
+        qk_norm: if row.family == Family::Qwen3 { QueryKeyNorm::Head } else { QueryKeyNorm::Off },
         max_positions,
         latent: None,
         experts: row.experts,
+        linear: None,
+        state_space: None,
+        n_predicting: 0,
         formats: Formats::of(hw::Dtype::Bf16),
+        unpriced: Vec::new(),
     }
 }
 
+/// A model of such a shape, as `ROWS` has it, with experts.
+fn of_experts(family: Family, shape: [u64; 8], experts: Experts) -> Model {
+    from_row(&sparse("", family, shape, experts))
+}
+
 fn deepseek_v3() -> Model {
-    let latent = LatentAttention { q_rank: Some(1536), kv_rank: 512, nope_dim: 128, rope_dim: 64, value_dim: 128 };
+    let latent =
+        LatentAttention { q_rank: Some(1536), kv_rank: 512, nope_dim: 128, rope_dim: 64, value_dim: 128, index: None };
+    let experts = Experts { shared_intermediate: 2048, ..Experts::plain(256, 8, 2048) };
     Model {
-        name: DEEPSEEK_V3.to_owned(),
-        n_layers: 61,
-        hidden: 7168,
-        n_heads: 128,
-        n_kv_heads: 128,
-        head_dim: 128,
-        intermediate: 18_432,
-        gated: true,
-        vocab: 129_280,
-        tied: false,
-        qkv_bias: false,
-        learned_positions: false,
-        qk_norm: false,
-        max_positions: 163_840,
+        layers: Pattern::of_experts(3, 1),
         latent: Some(latent),
-        experts: Some(Experts {
-            n_routed: 256,
-            top_k: 8,
-            n_shared: 1,
-            intermediate: 2048,
-            n_dense_layers: 3,
-            every: 1,
-        }),
-        formats: Formats::of(hw::Dtype::Bf16),
+        ..of_experts(Family::Llama, [61, 7168, 128, 128, 128, 18_432, 129_280, 163_840], experts)
     }
+}
+
+/// DeepSeek-V3 with an index in front of attention.
+fn deepseek_v32() -> Model {
+    let base = deepseek_v3();
+    let index = Some(Index { n_heads: 64, head_dim: 128 });
+    let latent = base.latent.map(|latent| LatentAttention { index, ..latent });
+    Model { layers: selecting(&base.layers, base.n_layers, 2048), latent, n_predicting: 1, ..base }
+}
+
+/// The same layers with attention to so many selected tokens.
+fn selecting(layers: &Pattern, n: u64, tokens: u64) -> Pattern {
+    let layer = |index| Layer { mixer: Mixer::Selected(tokens), ..layers.layer(index) };
+    Pattern::of_layers(&(0..n).map(layer).collect::<Vec<_>>())
 }
 
 /// DeepSeek-V3 with half the heads, more experts and one dense layer.
 fn kimi_k2() -> Model {
+    let experts = Experts { shared_intermediate: 2048, ..Experts::plain(384, 8, 2048) };
     Model {
-        name: KIMI_K2.to_owned(),
         n_heads: 64,
         n_kv_heads: 64,
         vocab: 163_840,
         max_positions: 131_072,
-        experts: Some(Experts {
-            n_routed: 384,
-            top_k: 8,
-            n_shared: 1,
-            intermediate: 2048,
-            n_dense_layers: 1,
-            every: 1,
-        }),
+        layers: Pattern::of_experts(1, 1),
+        experts: Some(experts),
         ..deepseek_v3()
     }
+}
+
+/// The text model of Kimi-K2.5 is that of Kimi-K2 with longer positions.
+fn kimi_k2_5() -> Model {
+    Model { max_positions: 262_144, ..kimi_k2() }
+}
+
+fn glm_5() -> Model {
+    let index = Some(Index { n_heads: 32, head_dim: 128 });
+    let latent =
+        LatentAttention { q_rank: Some(2048), kv_rank: 512, nope_dim: 192, rope_dim: 64, value_dim: 256, index };
+    let experts = Experts { shared_intermediate: 2048, ..Experts::plain(256, 8, 2048) };
+    Model {
+        layers: selecting(&Pattern::of_experts(3, 1), 78, 2048),
+        latent: Some(latent),
+        n_predicting: 1,
+        ..of_experts(Family::Llama, [78, 6144, 64, 64, 64, 12_288, 154_880, 202_752], experts)
+    }
+}
+
+/// Windows of 128 tokens in every layer before one that attends to all; biases and sinks throughout.
+fn gpt_oss(n_layers: u64, n_experts: u64) -> Model {
+    let experts = Experts { biased: true, ..Experts::plain(n_experts, 4, 2880) };
+    let window = Layer { mixer: Mixer::Window(128), feed_forward: FeedForward::Experts };
+    Model {
+        layers: Pattern::repeating(&[window, Layer::EXPERTS]),
+        qkv_bias: true,
+        output_bias: true,
+        sinks: true,
+        ..of_experts(Family::Llama, [n_layers, 2880, 64, 8, 64, 2880, 201_088, 131_072], experts)
+    }
+}
+
+fn gpt_oss_20b() -> Model {
+    gpt_oss(24, 32)
+}
+
+fn gpt_oss_120b() -> Model {
+    gpt_oss(36, 128)
+}
+
+/// MiniMax-M2 and M2.5 have one shape.
+fn minimax_m2() -> Model {
+    let experts = Experts::plain(256, 8, 1536);
+    Model {
+        qk_norm: QueryKeyNorm::Whole,
+        n_predicting: 3,
+        ..of_experts(Family::Llama, [62, 3072, 48, 8, 128, 1536, 200_064, 196_608], experts)
+    }
+}
+
+/// Three layers of gated delta nets, then one of gated attention.
+fn three_linear(feed_forward: FeedForward) -> Pattern {
+    let linear = Layer { mixer: Mixer::Linear, feed_forward };
+    Pattern::repeating(&[linear, linear, linear, Layer { mixer: Mixer::Full, feed_forward }])
+}
+
+/// Qwen3-Next and Qwen3.5 with so many value heads of linear attention.
+fn qwen3_next(base: Model, n_value_heads: u64, feed_forward: FeedForward) -> Model {
+    let linear =
+        LinearAttention { n_key_heads: 16, n_value_heads, key_dim: 128, value_dim: 128, kernel: 4, state_bytes: 4 };
+    Model { layers: three_linear(feed_forward), output_gate: true, linear: Some(linear), n_predicting: 1, ..base }
+}
+
+/// huggingface/transformers, docs/source/en/model_doc/qwen3_next.md, and the defaults of `configuration_qwen3_next.py`.
+fn qwen3_next_80b_a3b() -> Model {
+    let experts = Experts { shared_intermediate: 512, shared_gate: true, ..Experts::plain(512, 10, 512) };
+    let base = of_experts(Family::Qwen3, [48, 2048, 16, 2, 256, 5120, 151_936, 262_144], experts);
+    Model { n_predicting: 0, ..qwen3_next(base, 32, FeedForward::Experts) }
+}
+
+fn qwen3_5_27b() -> Model {
+    let row = dense("", Family::Qwen3, false, [64, 5120, 24, 4, 256, 17_408, 248_320, 262_144]);
+    qwen3_next(from_row(&row), 48, FeedForward::Dense)
+}
+
+fn qwen3_5_397b_a17b() -> Model {
+    let experts = Experts { shared_intermediate: 1024, shared_gate: true, ..Experts::plain(512, 10, 1024) };
+    let base = of_experts(Family::Qwen3, [60, 4096, 32, 2, 256, 1024, 248_320, 262_144], experts);
+    qwen3_next(base, 64, FeedForward::Experts)
+}
+
+/// Modules as printed by developers.googleblog.com, "Gemma explained: what's new in Gemma 3"; five windows of 1024 tokens to one layer that
+/// attends to all, arXiv:2503.19786, section 2.
+fn gemma_3_27b() -> Model {
+    let window = Layer { mixer: Mixer::Window(1024), ..Layer::DENSE };
+    let row = dense("", Family::Qwen3, true, [62, 5376, 32, 16, 128, 21_504, 262_208, 131_072]);
+    Model {
+        layers: Pattern::repeating(&[window, window, window, window, window, Layer::DENSE]),
+        sandwich_norms: true,
+        ..from_row(&row)
+    }
+}
+
+/// Chunks of 8192 tokens in three of four layers; experts in every second.
+fn llama_4_maverick() -> Model {
+    let experts = Experts { shared_intermediate: 8192, ..Experts::plain(128, 1, 8192) };
+    let layer = |index: u64| Layer {
+        mixer: if (index + 1).is_multiple_of(4) { Mixer::Full } else { Mixer::Chunked(8192) },
+        feed_forward: if (index + 1).is_multiple_of(2) { FeedForward::Experts } else { FeedForward::Dense },
+    };
+    Model {
+        layers: Pattern::of_layers(&(0..48).map(layer).collect::<Vec<_>>()),
+        ..of_experts(Family::Llama, [48, 5120, 40, 8, 128, 16_384, 202_048, 1_048_576], experts)
+    }
+}
+
+/// Blocks of Nemotron-H: `M` of Mamba-2, `*` of attention, `-` of a feed-forward, `E` of experts.
+fn nemotron_h(blocks: &str, state_space: StateSpace, base: Model) -> Model {
+    let block = |letter: char| match letter {
+        'M' => Layer { mixer: Mixer::StateSpace, feed_forward: FeedForward::Off },
+        '*' => Layer { mixer: Mixer::Full, feed_forward: FeedForward::Off },
+        '-' => Layer { mixer: Mixer::Off, feed_forward: FeedForward::Dense },
+        _ => Layer { mixer: Mixer::Off, feed_forward: FeedForward::Experts },
+    };
+    let layers = Pattern::of_layers(&blocks.chars().map(block).collect::<Vec<_>>());
+    Model { layers, gated: false, state_space: Some(state_space), ..base }
+}
+
+fn nemotron_h_56b() -> Model {
+    let blocks = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+    let state_space = StateSpace { n_heads: 256, head_dim: 64, n_groups: 8, state: 256, kernel: 4, state_bytes: 2 };
+    let row = dense("", Family::Llama, false, [118, 8192, 64, 8, 128, 32_768, 131_072, 8192]);
+    nemotron_h(blocks, state_space, from_row(&row))
+}
+
+fn nemotron_3_nano() -> Model {
+    let blocks = "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME";
+    let state_space = StateSpace { n_heads: 64, head_dim: 64, n_groups: 8, state: 128, kernel: 4, state_bytes: 4 };
+    let experts = Experts { shared_intermediate: 3712, ..Experts::plain(128, 6, 1856) };
+    nemotron_h(blocks, state_space, of_experts(Family::Llama, [52, 2688, 32, 2, 128, 1856, 131_072, 262_144], experts))
 }

@@ -16,7 +16,7 @@ use crate::workload::Workload;
 use engine::CostModel;
 use engine::cost::Estimate;
 use engine::layer;
-use engine::model::Model;
+use engine::model::{Layer, Model, Pattern, QueryKeyNorm};
 use engine::play::Case;
 use engine::task::Ops;
 use engine::task::{Document, Op, Pass};
@@ -201,6 +201,7 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
     let model = Model {
         name: operator.name.clone(),
         n_layers: u64::from(operator.n_layers),
+        layers: Pattern::uniform(Layer::DENSE),
         hidden: operator.hidden,
         n_heads,
         n_kv_heads,
@@ -210,12 +211,20 @@ fn problem(training: &MultiTask, call: usize, tensor: u32) -> Problem {
         vocab: 1,
         tied: true,
         qkv_bias: false,
+        output_bias: !gated,
+        output_gate: false,
+        sinks: false,
         learned_positions: !gated,
-        qk_norm: false,
+        sandwich_norms: false,
+        qk_norm: QueryKeyNorm::Off,
         max_positions: training.calls[call].tokens,
         latent: None,
         experts: None,
+        linear: None,
+        state_space: None,
+        n_predicting: 0,
         formats: engine::formats::Formats::of(Dtype::Bf16),
+        unpriced: Vec::new(),
     };
     let base = Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring);
     Problem {

@@ -1,0 +1,220 @@
+//! Which layers a `config.json` describes: what mixes the tokens of each, and its feed-forward.
+//!
+//! Rules where a file does not list its layers are those of the public model code: huggingface/transformers, `configuration_<type>.py`.
+
+use super::Family;
+use super::reader::Reader;
+use crate::model::{FeedForward, Layer, Mixer, Pattern};
+
+/// Most layers that are taken for real.
+const LAYERS_MAX: u64 = 10_000;
+/// Every so many-th layer attends to all tokens where a Gemma 3 file does not say so.
+const GEMMA3_PERIOD: u64 = 6;
+/// The same for the layers of Llama 4 without rotary positions.
+const LLAMA4_PERIOD: u64 = 4;
+/// Tokens of a chunk of Llama 4 where the file does not say so.
+const LLAMA4_CHUNK: u64 = 8192;
+
+/// Letters of `hybrid_override_pattern` and words of `layers_block_type`.
+const BLOCKS: [(char, &str, Layer); 4] = [
+    ('M', "mamba", Layer { mixer: Mixer::StateSpace, feed_forward: FeedForward::Off }),
+    ('*', "attention", Layer { mixer: Mixer::Full, feed_forward: FeedForward::Off }),
+    ('-', "mlp", Layer { mixer: Mixer::Off, feed_forward: FeedForward::Dense }),
+    ('E', "moe", Layer { mixer: Mixer::Off, feed_forward: FeedForward::Experts }),
+];
+
+/// Layers: how many, and what they are.
+pub(super) fn layers(family: Family, reader: &mut Reader<'_>, positions: u64, has_experts: bool) -> (u64, Pattern) {
+    if family == Family::NemotronH {
+        let blocks = blocks(reader);
+        return (blocks.len().max(1) as u64, Pattern::of_layers(&blocks));
+    }
+    let n = reader.required(&["num_hidden_layers", "n_layer"]);
+    if n > LAYERS_MAX {
+        reader.find("num_hidden_layers", &n, &format!("whole numbers from 1 to {LAYERS_MAX}"));
+        return (n, Pattern::uniform(Layer::DENSE));
+    }
+    let mixers = mixers(family, reader, n, positions);
+    let feed_forwards = if has_experts { feed_forwards(family, reader, n) } else { Vec::new() };
+    let layer = |(index, mixer): (usize, &Mixer)| Layer {
+        mixer: *mixer,
+        feed_forward: feed_forwards.get(index).copied().unwrap_or(FeedForward::Dense),
+    };
+    (n, Pattern::of_layers(&mixers.iter().enumerate().map(layer).collect::<Vec<_>>()))
+}
+
+/// Blocks of Nemotron-H, each a mixer or a feed-forward.
+fn blocks(reader: &mut Reader<'_>) -> Vec<Layer> {
+    let listed = reader.optional(&["num_hidden_layers"]);
+    let allowed = "M for Mamba, * for attention, - for a feed-forward, E for experts";
+    let mut blocks = Vec::new();
+    if let Some(letters) = reader.word("hybrid_override_pattern") {
+        for letter in letters.chars() {
+            match BLOCKS.iter().find(|(known, _, _)| *known == letter) {
+                Some((_, _, layer)) => blocks.push(*layer),
+                None => reader.find("hybrid_override_pattern", &format!("with `{letter}`"), allowed),
+            }
+        }
+    } else if let Some(words) = reader.words("layers_block_type") {
+        for word in words {
+            match BLOCKS.iter().find(|(_, known, _)| *known == word) {
+                Some((_, _, layer)) => blocks.push(*layer),
+                None => reader.find("layers_block_type", &format!("with `{word}`"), "mamba, attention, mlp, moe"),
+            }
+        }
+    } else {
+        reader.findings.push("key `hybrid_override_pattern` is missing".to_owned());
+    }
+    let n = blocks.len() as u64;
+    if n > LAYERS_MAX || (reader.findings.is_empty() && (n == 0 || listed.is_some_and(|listed| listed != n))) {
+        let expected =
+            listed.map_or_else(|| format!("1 to {LAYERS_MAX}"), |listed| format!("{listed} of `num_hidden_layers`"));
+        reader.findings.push(format!("`hybrid_override_pattern` has {n} layers, allowed are the {expected}"));
+    }
+    blocks
+}
+
+/// What mixes the tokens of each of `n` layers.
+fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
+    let rest = rest(family, reader, positions);
+    let attention_every =
+        |period: u64| (0..n).map(|index| if (index + 1) % period == 0 { Mixer::Full } else { rest }).collect();
+    if let Some(words) = reader.words("layer_types") {
+        return listed(reader, &words, n, rest);
+    }
+    match family {
+        Family::Qwen3Next => attention_every(reader.optional(&["full_attention_interval"]).unwrap_or(4)),
+        Family::Gemma3 => {
+            let keys = ["sliding_window_pattern", "_sliding_window_pattern"];
+            attention_every(reader.optional(&keys).unwrap_or(GEMMA3_PERIOD))
+        }
+        Family::GptOss => attention_every(2),
+        Family::Llama4 => match reader.numbers("no_rope_layers").filter(|list| !list.is_empty()) {
+            Some(rotary) => (0..n).map(|index| if at(&rotary, index) == 0 { Mixer::Full } else { rest }).collect(),
+            None => attention_every(reader.optional(&["no_rope_layer_interval"]).unwrap_or(LLAMA4_PERIOD)),
+        },
+        Family::Qwen2 | Family::Qwen3 => {
+            let n_full = reader.count("max_window_layers");
+            (0..n).map(|index| if index < n_full { Mixer::Full } else { rest }).collect()
+        }
+        _ => vec![rest; usize::try_from(n).expect("at most the largest count of layers")],
+    }
+}
+
+fn at(list: &[u64], index: u64) -> u64 {
+    usize::try_from(index).ok().and_then(|index| list.get(index)).copied().unwrap_or(1)
+}
+
+/// What mixes the tokens of layers that do not attend to all of them.
+fn rest(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
+    match family {
+        Family::Qwen3Next => Mixer::Linear,
+        Family::Llama4 => Mixer::Chunked(reader.optional(&["attention_chunk_size"]).unwrap_or(LLAMA4_CHUNK)),
+        Family::SparseLatent => Mixer::Selected(reader.required(&["index_topk"])),
+        _ => window(family, reader, positions),
+    }
+}
+
+/// A window, where the file has one that is in use.
+fn window(family: Family, reader: &mut Reader<'_>, positions: u64) -> Mixer {
+    let width = reader.optional(&["sliding_window"]);
+    let is_used = reader.flag("use_sliding_window", !matches!(family, Family::Qwen2 | Family::Qwen3));
+    let Some(width) = width.filter(|_| is_used) else { return Mixer::Full };
+    // Phi-3 files give windows as long as the context and longer to switch them off.
+    if width >= positions && family == Family::Phi3 {
+        return Mixer::Full;
+    }
+    if width > positions {
+        reader.find("sliding_window", &width, &format!("windows of at most the {positions} positions"));
+    }
+    Mixer::Window(width)
+}
+
+/// Layers as `layer_types` lists them.
+fn listed(reader: &mut Reader<'_>, words: &[&str], n: u64, rest: Mixer) -> Vec<Mixer> {
+    if words.len() as u64 != n {
+        let found = format!("a list of {} layers", words.len());
+        reader.find("layer_types", &found, &format!("lists of the {n} of `num_hidden_layers`"));
+    }
+    let mut unknown = std::collections::BTreeSet::new();
+    let mut mixers = Vec::with_capacity(words.len());
+    for word in words {
+        mixers.push(listed_mixer(word, rest).unwrap_or(Mixer::Full));
+        if listed_mixer(word, rest).is_none() {
+            unknown.insert(*word);
+        }
+    }
+    for word in unknown {
+        let allowed = match rest {
+            Mixer::Window(_) => "full_attention, sliding_attention",
+            Mixer::Chunked(_) => "full_attention, chunked_attention",
+            Mixer::Linear => "full_attention, linear_attention",
+            Mixer::Selected(_) => "full_attention, deepseek_sparse_attention",
+            _ => "full_attention, and sliding_attention with a `sliding_window` that is in use",
+        };
+        reader.find("layer_types", &format!("with `{word}`"), allowed);
+    }
+    mixers
+}
+
+/// The mixer of a word, where layers may be `rest` besides.
+fn listed_mixer(word: &str, rest: Mixer) -> Option<Mixer> {
+    match (word, rest) {
+        ("full_attention", _) => Some(Mixer::Full),
+        ("deepseek_sparse_attention", Mixer::Selected(_))
+        | ("sliding_attention", Mixer::Window(_))
+        | ("chunked_attention", Mixer::Chunked(_))
+        | ("linear_attention", Mixer::Linear) => Some(rest),
+        _ => None,
+    }
+}
+
+/// The feed-forwards of `n` layers of a model with experts.
+fn feed_forwards(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<FeedForward> {
+    let n_dense = reader.count("first_k_dense_replace");
+    if n_dense > n {
+        reader.find("first_k_dense_replace", &n_dense, &format!("at most the {n} layers"));
+    }
+    let dense = reader.numbers("mlp_only_layers").unwrap_or_default();
+    if let Some(far) = dense.iter().find(|index| **index >= n) {
+        reader.find("mlp_only_layers", &format!("with {far}"), &format!("layers from 0 to {}", n - 1));
+    }
+    let step = reader.optional(&["decoder_sparse_step", "interleave_moe_layer_step"]).unwrap_or(1);
+    let (every, each) = frequency(reader, n);
+    let named = reader.numbers("moe_layers").filter(|_| family == Family::Llama4);
+    if let Some(words) = reader.words("mlp_layer_types") {
+        return listed_feed_forwards(reader, &words, n);
+    }
+    let has_experts = |index: u64| {
+        let is_named = named.as_ref().is_none_or(|named| named.contains(&index));
+        let is_turn = named.is_some() || (index + 1) % step == 0;
+        index >= n_dense && !dense.contains(&index) && is_turn && is_named && index % every == 0 && at(&each, index) > 0
+    };
+    (0..n).map(|index| if has_experts(index) { FeedForward::Experts } else { FeedForward::Dense }).collect()
+}
+
+/// Feed-forwards as `mlp_layer_types` lists them.
+fn listed_feed_forwards(reader: &mut Reader<'_>, words: &[&str], n: u64) -> Vec<FeedForward> {
+    if words.len() as u64 != n {
+        let found = format!("a list of {} layers", words.len());
+        reader.find("mlp_layer_types", &found, &format!("lists of the {n} of `num_hidden_layers`"));
+    }
+    if let Some(word) = words.iter().find(|word| !["dense", "sparse"].contains(word)) {
+        reader.find("mlp_layer_types", &format!("with `{word}`"), "dense, sparse");
+    }
+    let of = |word: &&str| if *word == "sparse" { FeedForward::Experts } else { FeedForward::Dense };
+    words.iter().map(of).collect()
+}
+
+/// `moe_layer_freq`: every so many-th layer, or 1 and 0 for each.
+fn frequency(reader: &mut Reader<'_>, n: u64) -> (u64, Vec<u64>) {
+    if !reader.value("moe_layer_freq").is_some_and(serde_json::Value::is_array) {
+        return (reader.optional(&["moe_layer_freq"]).unwrap_or(1), Vec::new());
+    }
+    let each = reader.numbers("moe_layer_freq").unwrap_or_default();
+    if each.len() as u64 != n {
+        let found = format!("a list of {} layers", each.len());
+        reader.find("moe_layer_freq", &found, &format!("lists of the {n} of `num_hidden_layers`"));
+    }
+    (1, each)
+}

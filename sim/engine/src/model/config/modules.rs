@@ -1,0 +1,237 @@
+//! Modules of a checkpoint by name, as lists of what is quantised name them.
+//!
+//! Names are those of the public checkpoints from `layers.` on, since what is in front differs between text models and models of text and
+//! images (`model.`, `model.language_model.`, `backbone.`).
+
+use serde_json::{Map, Value};
+
+use crate::model::{FeedForward, Layer, Mixer, Model};
+
+/// A part of a model that has a format of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Part {
+    Attention,
+    Dense,
+    Experts,
+}
+
+impl Part {
+    pub(super) const fn words(self) -> &'static str {
+        match self {
+            Self::Attention => "weights around attention",
+            Self::Dense => "weights of dense feed-forwards",
+            Self::Experts => "weights of experts",
+        }
+    }
+}
+
+/// A matrix, or several of one name.
+pub(super) struct Module {
+    pub(super) part: Part,
+    /// From `layers.` on.
+    pub(super) name: String,
+    pub(super) parameters: u64,
+}
+
+/// Matrices of all layers.
+pub(super) fn of(model: &Model) -> Vec<Module> {
+    let mut modules = Vec::new();
+    for index in 0..model.n_layers {
+        let layer = model.layers.layer(index);
+        let mut push = |part, (name, parameters): (&str, u64)| {
+            modules.push(Module { part, name: format!("layers.{index}.{name}"), parameters });
+        };
+        mixing(model, layer).into_iter().for_each(|module| push(Part::Attention, module));
+        dense(model, layer).into_iter().for_each(|module| push(Part::Dense, module));
+        let experts = model.experts.filter(|_| layer.has_experts());
+        let parameters = experts.map_or(0, |experts| experts.n_routed * model.expert_parameters());
+        if parameters > 0 {
+            push(
+                Part::Experts,
+                (if model.state_space.is_some() { "mixer.experts.0" } else { "mlp.experts.0" }, parameters),
+            );
+        }
+    }
+    modules
+}
+
+/// Projections around what mixes the tokens of a layer.
+fn mixing(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
+    let hidden = model.hidden;
+    match (layer.mixer, model.latent, model.linear, model.state_space) {
+        (Mixer::Linear, _, Some(linear), _) => vec![
+            ("linear_attn.in_proj_qkv", hidden * linear.channels()),
+            ("linear_attn.in_proj_z", hidden * linear.value_width()),
+            ("linear_attn.out_proj", hidden * linear.value_width()),
+        ],
+        (Mixer::StateSpace, _, _, Some(space)) => {
+            vec![("mixer.in_proj", hidden * space.projected()), ("mixer.out_proj", hidden * space.width())]
+        }
+        (mixer, Some(latent), _, _) if mixer.attends() => {
+            let query = model.n_heads * (latent.nope_dim + latent.rope_dim);
+            let rank = latent.q_rank.unwrap_or(hidden);
+            vec![
+                ("self_attn.q_a_proj", latent.q_rank.map_or(0, |rank| hidden * rank)),
+                ("self_attn.q_b_proj", rank * query),
+                ("self_attn.kv_a_proj_with_mqa", hidden * (latent.kv_rank + latent.rope_dim)),
+                ("self_attn.kv_b_proj", latent.kv_rank * model.n_heads * (latent.nope_dim + latent.value_dim)),
+                ("self_attn.o_proj", hidden * model.n_heads * latent.value_dim),
+            ]
+        }
+        (mixer, _, _, space) if mixer.attends() => {
+            let query = hidden * model.n_heads * model.head_dim;
+            let (queries, kept) = (if model.output_gate { 2 * query } else { query }, hidden * model.kv_width());
+            let names = match space {
+                None => ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"],
+                Some(_) => ["mixer.q_proj", "mixer.k_proj", "mixer.v_proj", "mixer.o_proj"],
+            };
+            names.into_iter().zip([queries, kept, kept, query]).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The dense feed-forward of a layer, or its shared experts.
+fn dense(model: &Model, layer: Layer) -> Vec<(&'static str, u64)> {
+    let parameters = model.dense_parameters(layer);
+    let name = match (
+        layer.feed_forward,
+        model.state_space.is_some(),
+        model.experts.is_some_and(|experts| experts.shared_gate),
+    ) {
+        (FeedForward::Off, _, _) => return Vec::new(),
+        (FeedForward::Dense, false, _) => "mlp.down_proj",
+        (FeedForward::Dense, true, _) => "mixer.down_proj",
+        (FeedForward::Experts, true, _) => "mixer.shared_experts.down_proj",
+        (FeedForward::Experts, false, true) => "mlp.shared_expert.down_proj",
+        (FeedForward::Experts, false, false) => "mlp.shared_experts.down_proj",
+    };
+    if parameters == 0 { Vec::new() } else { vec![(name, parameters)] }
+}
+
+/// A name from `layers.` on.
+pub(super) fn inside(name: &str) -> &str {
+    name.find("layers.").map_or(name, |at| &name[at..])
+}
+
+/// A list of names.
+///
+/// # Errors
+/// Where it is something else.
+pub(super) fn names<'a>(keys: &'a Map<String, Value>, key: &str) -> Result<Vec<&'a str>, String> {
+    match keys.get(key) {
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(value) => {
+            let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+            list.flatten().ok_or_else(|| format!("`quantization_config.{key}` is {value}, allowed are lists of names"))
+        }
+    }
+}
+
+/// A pattern of module names: pieces of text with anything between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    pieces: Vec<String>,
+    /// Whether it is one word, which stands for a part of a path.
+    is_word: bool,
+}
+
+/// Patterns that one regular expression may stand for.
+const ALTERNATIVES_MAX: usize = 64;
+
+impl Pattern {
+    /// Patterns of a name with `*`, or of a regular expression behind `re:` that has no more than `.*`, `\.` and `(a|b)`.
+    pub(super) fn of(text: &str) -> Vec<Self> {
+        // Layers that predict tokens further on are counted from 0 again.
+        if text.contains("mtp") {
+            return Vec::new();
+        }
+        let plain = match text.strip_prefix("re:") {
+            Some(expression) => expression.replace(".*", "*").replace("\\.", ".").replace(['^', '$'], ""),
+            None => text.to_owned(),
+        };
+        let mut open = vec![plain];
+        let mut done = Vec::new();
+        while let Some(text) = open.pop() {
+            match (text.find('('), text.find(')')) {
+                (Some(from), Some(to)) if from < to && open.len() < ALTERNATIVES_MAX => {
+                    let words = text[from + 1..to].split('|');
+                    open.extend(words.map(|word| format!("{}{word}{}", &text[..from], &text[to + 1..])));
+                }
+                _ => done.push(Self::plain(&text)),
+            }
+        }
+        done
+    }
+
+    fn plain(text: &str) -> Self {
+        let text = inside(text);
+        let is_word = !text.contains(['.', '*']);
+        Self { pieces: text.split('*').map(str::to_owned).collect(), is_word }
+    }
+
+    /// Whether it names a module or something that the module lies in.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        if self.is_word {
+            return name.split('.').any(|word| word == self.pieces[0]);
+        }
+        let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
+        let (first, rest) = self.pieces.split_first().expect("a split text has a piece");
+        // What stands in front of a layer differs, so a pattern with a star there begins anywhere.
+        let Some(behind) = name.strip_prefix(first.as_str()) else { return false };
+        let from = name.len() - behind.len();
+        ends.filter(|end| *end >= from).any(|end| follows(&name[from..end], rest))
+    }
+}
+
+/// Whether pieces follow each other in a text up to its end, with anything between them.
+fn follows(text: &str, pieces: &[String]) -> bool {
+    let Some((last, between)) = pieces.split_last() else { return text.is_empty() };
+    let mut rest = text;
+    for piece in between {
+        let Some(at) = rest.find(piece.as_str()) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    rest.ends_with(last.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_of_public_checkpoints_name_what_they_mean() {
+        // Lists of openai/gpt-oss-120b, moonshotai/Kimi-K2.5, nvidia/GLM-5.1-NVFP4, nvidia/Qwen3.5-397B-A17B-NVFP4, MiniMaxAI/MiniMax-M2.5.
+        for (pattern, name, expected) in [
+            ("model.layers.*.self_attn", "layers.7.self_attn.q_proj", true),
+            ("model.layers.*.self_attn", "layers.7.mlp.experts.0", false),
+            ("re:.*self_attn.*", "layers.7.self_attn.q_proj", true),
+            ("re:.*shared_experts.*", "layers.7.mlp.shared_experts.down_proj", true),
+            ("re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "layers.7.mlp.down_proj", true),
+            ("re:.*mlp\\.(gate|up|gate_up|down)_proj.*", "layers.7.mlp.experts.0", false),
+            ("model.layers.1.*", "layers.1.mlp.experts.0", true),
+            ("model.layers.1.*", "layers.10.mlp.experts.0", false),
+            ("model.layers.10.self_attn*", "layers.10.self_attn.o_proj", true),
+            ("model.language_model.layers.0.linear_attn*", "layers.0.linear_attn.out_proj", true),
+            ("*.mlp.shared_expert.*", "layers.3.mlp.shared_expert.down_proj", true),
+            ("gate", "layers.3.mlp.experts.0", false),
+            ("self_attn", "layers.3.self_attn.q_proj", true),
+            ("model.layers.0.self_attn.q_a_proj", "layers.0.self_attn.q_b_proj", false),
+            ("model.layers.0*", "layers.0.mlp.down_proj", true),
+        ] {
+            let found = Pattern::of(pattern).iter().any(|pattern| pattern.matches(name));
+            assert_eq!(found, expected, "{pattern} on {name}");
+        }
+    }
+
+    #[test]
+    fn matrices_are_nearly_all_of_a_model() {
+        for name in crate::model::embedded_names() {
+            let model = crate::model::embedded(name).expect("listed");
+            let found: u64 = of(&model).iter().map(|module| module.parameters).sum();
+            let expected = model.n_parameters() - model.embedding_parameters();
+            let share = hw::real(found) / hw::real(expected);
+            assert!((0.985..=1.0).contains(&share), "{name}: {share}");
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! `quantization_config` of a `config.json` → formats of a model's parts.
+//!
+//! A file names one format, or one per module, and modules that stay whole. Every module of the model is asked for its format; a part has
+//! the format of most of its weights, and what differs from it is named. Output heads stay whole, as engines keep them.
+//! Sources of keys: huggingface/transformers `utils/quantization_config.py`, vllm-project/compressed-tensors, NVIDIA/TensorRT-Model-Optimizer.
+
+use std::collections::BTreeMap;
+
+use hw::{Dtype, Format};
+use serde_json::{Map, Value};
+
+use super::modules::{self, Part, names};
+use crate::formats::Formats;
+use crate::model::{Model, Unpriced};
+
+/// Values of `quant_method`.
+const METHODS: [&str; 8] =
+    ["fp8", "fbgemm_fp8", "mxfp4", "awq", "gptq", "compressed-tensors", "modelopt", "modelopt_fp4"];
+
+/// Values of `quant_algo` that have a format.
+const ALGORITHMS: [(&str, Format); 9] = [
+    ("FP8", Format::Fp8),
+    ("FP8_PB_WO", Format::Fp8Block),
+    ("FP8_BLOCK_SCALES", Format::Fp8Block),
+    ("MXFP8", Format::Mxfp8),
+    ("NVFP4", Format::Nvfp4),
+    ("MXFP4", Format::Mxfp4),
+    ("W4A16_AWQ", Format::Int4),
+    ("W8A16", Format::Int8Weights),
+    ("INT8_SQ", Format::Int8),
+];
+
+/// What a file says.
+struct Scheme {
+    /// Format of modules that are not named; `None` where they stay whole.
+    rest: Option<Format>,
+    /// Formats of modules by name.
+    named: BTreeMap<String, Format>,
+    /// Patterns of modules that stay whole.
+    whole: Vec<modules::Pattern>,
+    kv: Dtype,
+}
+
+/// Puts the formats of a file into a model.
+///
+/// # Errors
+/// Findings with key, what was found and what is allowed.
+pub(super) fn apply(model: &mut Model, keys: &Map<String, Value>) -> Result<(), Vec<String>> {
+    let scheme = scheme(keys).map_err(|finding| vec![finding])?;
+    let mut formats = Formats { kv: scheme.kv, ..Formats::of(Dtype::Bf16) };
+    let weights = scheme.weights(model);
+    for part in [Part::Attention, Part::Dense, Part::Experts] {
+        let of_part = weights.iter().filter(|((known, _), _)| *known == part);
+        let most = of_part.clone().max_by_key(|(_, n)| **n);
+        // A part that the model lacks has the format of the last one that it has.
+        let most = most.map_or(formats.dense, |((_, format), _)| *format);
+        match part {
+            Part::Attention => (formats.attention, formats.dense) = (most, most),
+            Part::Dense => formats.dense = most,
+            Part::Experts => formats.experts = most,
+        }
+        for ((_, format), n) in of_part.filter(|((_, format), _)| *format != most) {
+            let what = format!("`quantization_config`: {} of {} taken as {}", part.words(), format.word(), most.word());
+            model.unpriced.push(Unpriced { what, parameters: *n });
+        }
+    }
+    model.formats = formats;
+    Ok(())
+}
+
+impl Scheme {
+    /// Weights of every part in every format.
+    fn weights(&self, model: &Model) -> BTreeMap<(Part, Format), u64> {
+        let mut weights = BTreeMap::new();
+        for module in modules::of(model) {
+            *weights.entry((module.part, self.of(&module.name))).or_insert(0) += module.parameters;
+        }
+        weights
+    }
+
+    /// The format of a module: of the longest part of its path that is named, else of the rest.
+    fn of(&self, name: &str) -> Format {
+        if self.whole.iter().any(|pattern| pattern.matches(name)) {
+            return Format::Bf16;
+        }
+        let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
+        let named = ends.filter_map(|end| self.named.get(&name[..end])).last();
+        named.copied().or(self.rest).unwrap_or(Format::Bf16)
+    }
+}
+
+/// What the keys say.
+fn scheme(keys: &Map<String, Value>) -> Result<Scheme, String> {
+    let lists = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"];
+    let mut whole = Vec::new();
+    for list in lists {
+        whole.extend(names(keys, list)?.into_iter().flat_map(modules::Pattern::of));
+    }
+    let named = match keys.get("quantized_layers") {
+        Some(Value::Object(layers)) => layers.iter().map(|(name, of)| named(name, of)).collect::<Result<_, _>>()?,
+        _ => BTreeMap::new(),
+    };
+    let rest = if named.is_empty() { Some(uniform(keys)?) } else { None };
+    Ok(Scheme { rest, named, whole, kv: kept(keys)? })
+}
+
+fn named(name: &str, of: &Value) -> Result<(String, Format), String> {
+    let algorithm = of.get("quant_algo").and_then(Value::as_str).unwrap_or("");
+    Ok((modules::inside(name).to_owned(), of_algorithm(algorithm)?))
+}
+
+fn of_algorithm(word: &str) -> Result<Format, String> {
+    let known = ALGORITHMS.iter().find(|(known, _)| *known == word);
+    known.map(|(_, format)| *format).ok_or_else(|| {
+        let allowed = ALGORITHMS.map(|(word, _)| word).join(", ");
+        format!("`quantization_config.quant_algo` is `{word}`, of which no kernel is known; allowed are {allowed}")
+    })
+}
+
+/// The one format of a file.
+fn uniform(keys: &Map<String, Value>) -> Result<Format, String> {
+    let word = |key: &str| keys.get(key).and_then(Value::as_str);
+    let bits = keys.get("bits").or_else(|| keys.get("w_bit")).and_then(Value::as_u64);
+    match (word("quant_method"), word("quant_algo")) {
+        (Some("fp8"), None) if keys.contains_key("weight_block_size") => block(&keys["weight_block_size"]),
+        (Some("fp8" | "fbgemm_fp8"), None) => Ok(Format::Fp8),
+        (Some("mxfp4"), _) => Ok(Format::Mxfp4),
+        (Some("awq" | "gptq"), _) => match bits {
+            Some(4) => Ok(Format::Int4),
+            Some(8) => Ok(Format::Int8Weights),
+            found => Err(of_bits(found)),
+        },
+        (Some("compressed-tensors"), _) => groups(keys),
+        (_, Some(algorithm)) => of_algorithm(algorithm),
+        (Some("modelopt" | "modelopt_fp4"), None) => groups(keys),
+        (method, None) => Err(format!(
+            "`quantization_config.quant_method` is `{}`, of which no kernel is known; allowed are {}",
+            method.unwrap_or(""),
+            METHODS.join(", ")
+        )),
+    }
+}
+
+fn of_bits(found: Option<u64>) -> String {
+    let found = found.map_or_else(|| "missing".to_owned(), |bits| bits.to_string());
+    format!("`quantization_config.bits` is {found}, of which no kernel is known; allowed are 4, 8")
+}
+
+/// Scales of blocks: kernels have squares of 128.
+fn block(size: &Value) -> Result<Format, String> {
+    let is_128 = size.as_array().is_some_and(|sizes| sizes.len() == 2 && sizes.iter().all(|n| n.as_u64() == Some(128)));
+    match size {
+        Value::Null => Ok(Format::Fp8),
+        _ if is_128 => Ok(Format::Fp8Block),
+        _ => Err(format!(
+            "`quantization_config.weight_block_size` is {size}, of which no kernel is known; allowed are [128, 128]"
+        )),
+    }
+}
+
+/// `config_groups`: formats of weights and of activations, which all groups must share.
+fn groups(keys: &Map<String, Value>) -> Result<Format, String> {
+    let Some(Value::Object(groups)) = keys.get("config_groups") else {
+        return Err("key `quantization_config.config_groups` is missing".to_owned());
+    };
+    let mut formats = Vec::new();
+    for group in groups.values() {
+        formats.push(group_format(keys, group)?);
+    }
+    formats.sort_unstable();
+    formats.dedup();
+    match formats[..] {
+        [format] => Ok(format),
+        _ => Err(format!("`quantization_config.config_groups` has {} formats, allowed is one", formats.len())),
+    }
+}
+
+fn group_format(keys: &Map<String, Value>, group: &Value) -> Result<Format, String> {
+    let numbers = |side: &str| {
+        let side = group.get(side).unwrap_or(&Value::Null);
+        let kind = side.get("type").and_then(Value::as_str).map(str::to_owned);
+        side.get("num_bits").and_then(Value::as_u64).map(|bits| (bits, kind.unwrap_or_default()))
+    };
+    let word = |at: &Value, key: &str| at.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+    let weights = &group["weights"];
+    let packed = keys.get("format").and_then(Value::as_str).unwrap_or("").to_owned() + &word(group, "format");
+    let (stored, active) = (numbers("weights"), numbers("input_activations"));
+    let sides = (
+        stored.as_ref().map(|(bits, kind)| (*bits, kind.as_str())),
+        active.as_ref().map(|(bits, kind)| (*bits, kind.as_str())),
+    );
+    match sides {
+        (Some((8, "float")), Some((8, "float"))) if word(weights, "strategy") == "block" => Ok(Format::Fp8Block),
+        (Some((8, "float")), Some((8, "float"))) => Ok(Format::Fp8),
+        (Some((8, "int")), Some((8, "int"))) => Ok(Format::Int8),
+        (Some((8, _)), None) => Ok(Format::Int8Weights),
+        (Some((4, "int")), None) => Ok(Format::Int4),
+        (Some((4, "float")), None) if packed.contains("mxfp4") => Ok(Format::Mxfp4),
+        (Some((4, "float")), Some((4, "float"))) => Ok(Format::Nvfp4),
+        _ => Err(format!(
+            "`quantization_config.config_groups` has {} weights and {} activations, of which no kernel is known; allowed are 8-bit \
+             weights with 8- or 16-bit activations, 4-bit integers and mxfp4 with 16-bit ones, 4-bit floats with 4-bit ones",
+            sided(stored.as_ref()),
+            sided(active.as_ref()),
+        )),
+    }
+}
+
+fn sided(side: Option<&(u64, String)>) -> String {
+    side.map_or_else(|| "16-bit".to_owned(), |(bits, kind)| format!("{bits}-bit {kind}"))
+}
+
+/// Format of keys and values.
+fn kept(keys: &Map<String, Value>) -> Result<Dtype, String> {
+    let found = ["kv_cache_scheme", "kv_cache_quant_algo"]
+        .into_iter()
+        .find_map(|key| keys.get(key).filter(|value| !value.is_null()).map(|value| (key, value)));
+    let Some((key, value)) = found else { return Ok(Dtype::Bf16) };
+    let scheme = (value.get("num_bits").and_then(Value::as_u64), value.get("type").and_then(Value::as_str));
+    match (value.as_str(), scheme) {
+        (Some("FP8"), _) | (None, (Some(8), Some("float"))) => Ok(Dtype::Fp8),
+        (Some("INT8"), _) | (None, (Some(8), Some("int"))) => Ok(Dtype::Int8),
+        _ => Err(format!("`quantization_config.{key}` is {value}, of which no kernel is known; allowed are FP8, INT8")),
+    }
+}

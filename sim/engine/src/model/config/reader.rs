@@ -1,0 +1,126 @@
+//! Reads keys of a `config.json`: every wrong value is a finding, every key that is asked for is remembered.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// Largest width or count that is taken for real.
+pub(super) const COUNT_MAX: u64 = 100_000_000;
+
+/// Keys of a file and what was found of them.
+pub(super) struct Reader<'a> {
+    keys: &'a Map<String, Value>,
+    asked: BTreeSet<String>,
+    pub(super) findings: Vec<String>,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) const fn new(keys: &'a Map<String, Value>) -> Self {
+        Self { keys, asked: BTreeSet::new(), findings: Vec::new() }
+    }
+
+    /// A value, where it is there and not null.
+    pub(super) fn value(&mut self, name: &str) -> Option<&'a Value> {
+        self.asked.insert(name.to_owned());
+        self.keys.get(name).filter(|value| !value.is_null())
+    }
+
+    pub(super) fn find(&mut self, name: &str, found: &impl std::fmt::Display, allowed: &str) {
+        self.findings.push(format!("`{name}` is {found}, allowed are {allowed}"));
+    }
+
+    /// A positive count under the first of `names` that is present.
+    pub(super) fn optional(&mut self, names: &[&str]) -> Option<u64> {
+        let present = names.iter().find(|name| self.keys.contains_key(**name));
+        self.asked.extend(names.iter().map(|name| (*name).to_owned()));
+        let name = present?;
+        let value = self.value(name)?;
+        let count = value.as_u64().filter(|count| (1..=COUNT_MAX).contains(count));
+        if count.is_none() {
+            self.find(name, value, &format!("whole numbers from 1 to {COUNT_MAX}"));
+        }
+        Some(count.unwrap_or(1))
+    }
+
+    pub(super) fn required(&mut self, names: &[&str]) -> u64 {
+        self.optional(names).unwrap_or_else(|| {
+            self.findings.push(format!("key `{}` is missing", names[0]));
+            1
+        })
+    }
+
+    pub(super) fn flag(&mut self, name: &str, default: bool) -> bool {
+        match self.value(name) {
+            None => default,
+            Some(Value::Bool(flag)) => *flag,
+            Some(other) => {
+                self.find(name, other, "true and false");
+                default
+            }
+        }
+    }
+
+    /// A count that may be zero, or absent.
+    pub(super) fn count(&mut self, name: &str) -> u64 {
+        let Some(value) = self.value(name) else { return 0 };
+        let count = value.as_u64().filter(|count| *count <= COUNT_MAX);
+        if count.is_none() {
+            self.find(name, value, &format!("whole numbers from 0 to {COUNT_MAX}"));
+        }
+        count.unwrap_or(0)
+    }
+
+    /// A word, where there is one.
+    pub(super) fn word(&mut self, name: &str) -> Option<&'a str> {
+        let value = self.value(name)?;
+        if !value.is_string() {
+            self.find(name, value, "words");
+        }
+        value.as_str()
+    }
+
+    /// A list of words.
+    pub(super) fn words(&mut self, name: &str) -> Option<Vec<&'a str>> {
+        let value = self.value(name)?;
+        let words = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+        let words = words.flatten();
+        if words.is_none() {
+            self.find(name, value, "lists of words");
+        }
+        words
+    }
+
+    /// A list of whole numbers.
+    pub(super) fn numbers(&mut self, name: &str) -> Option<Vec<u64>> {
+        let value = self.value(name)?;
+        let numbers = value.as_array().map(|list| list.iter().map(Value::as_u64).collect::<Option<Vec<_>>>());
+        let numbers = numbers.flatten();
+        if numbers.is_none() {
+            self.find(name, value, "lists of whole numbers");
+        }
+        numbers
+    }
+
+    /// Keys that say something and that nobody asked for.
+    pub(super) fn left_over(&self) -> impl Iterator<Item = &'a str> + '_ {
+        let asked = |name: &&String| self.asked.contains(name.as_str());
+        self.keys
+            .iter()
+            .filter(|(_, value)| says_something(value))
+            .map(|(name, _)| name)
+            .filter(move |name| !asked(name))
+            .map(String::as_str)
+    }
+}
+
+/// Whether a value is more than absent, off or empty.
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(map) => !map.is_empty(),
+    }
+}

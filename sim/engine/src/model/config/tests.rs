@@ -1,0 +1,247 @@
+//! Files of public models, and files that are none.
+
+use super::*;
+
+#[test]
+fn all_findings_come_at_once() {
+    let config = r#"{ "model_type": "lama", "hidden_size": -3, "num_attention_heads": 1e99, "vocab_size": "x" }"#;
+    let findings = Model::from_config("x", config).expect_err("a bad file");
+    assert_eq!(findings.len(), 6, "{findings:?}");
+}
+
+#[test]
+fn wrong_types_are_findings_and_not_defaults() {
+    let config = r#"{ "model_type": "lama", "hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2,
+        "intermediate_size": 128, "vocab_size": 100, "tie_word_embeddings": "yes", "num_local_experts": 4,
+        "num_experts_per_tok": 2, "n_shared_experts": -1 }"#;
+    let findings = Model::from_config("x", config).expect_err("three findings").join("\n");
+    for part in ["did you mean `llama`?", "`tie_word_embeddings` is \"yes\"", "`n_shared_experts` is -1"] {
+        assert!(findings.contains(part), "{part} in {findings}");
+    }
+}
+
+#[test]
+fn a_model_too_large_to_count_is_a_finding() {
+    let config = r#"{ "model_type": "llama", "hidden_size": 10000000, "num_attention_heads": 1, "num_hidden_layers": 10000000,
+        "intermediate_size": 10000000, "vocab_size": 10000000 }"#;
+    assert_eq!(Model::from_config("x", config).expect_err("too large").len(), 1);
+}
+
+#[test]
+fn public_configurations_give_the_embedded_models() {
+    let qwen = r#"{ "model_type": "qwen2", "hidden_size": 896, "num_attention_heads": 14, "num_key_value_heads": 2,
+        "num_hidden_layers": 24, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": true,
+        "max_position_embeddings": 32768, "rope_theta": 1000000.0, "torch_dtype": "bfloat16" }"#;
+    let mixtral = r#"{ "model_type": "mixtral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8,
+        "num_experts_per_tok": 2, "max_position_embeddings": 32768, "tie_word_embeddings": false }"#;
+    let deepseek = r#"{ "model_type": "deepseek_v3", "hidden_size": 7168, "num_attention_heads": 128,
+        "num_key_value_heads": 128, "num_hidden_layers": 61, "intermediate_size": 18432, "vocab_size": 129280,
+        "n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048,
+        "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
+        "qk_rope_head_dim": 64, "v_head_dim": 128, "head_dim": 128, "max_position_embeddings": 163840 }"#;
+    let gpt = r#"{ "model_type": "gpt2", "n_embd": 768, "n_head": 12, "n_layer": 12, "vocab_size": 50257, "n_positions": 1024 }"#;
+    for (name, config) in [("qwen2.5-0.5b", qwen), ("mixtral-8x7b", mixtral), ("deepseek-v3", deepseek)] {
+        assert_eq!(Some(Model::from_config(name, config).expect(name)), crate::model::embedded(name));
+    }
+    // The tensors of the public GPT-2 checkpoint: 124,439,808 parameters.
+    assert_eq!(Model::from_config("gpt2", gpt).expect("gpt2").n_parameters(), 124_439_808);
+}
+
+#[test]
+fn odd_files_are_findings() {
+    for text in ["", "[]", "{", "null", "{\"model_type\": 3}"] {
+        assert!(Model::from_config("x", text).is_err(), "{text}");
+    }
+}
+
+/// The file's model but for what an embedded one leaves out: formats, parts that are not priced and layers that predict further on.
+fn bare(name: &str, config: &str) -> Model {
+    let model = Model::from_config(name, config).expect(name);
+    let embedded = crate::model::embedded(name).expect(name);
+    Model { formats: embedded.formats, unpriced: Vec::new(), n_predicting: embedded.n_predicting, ..model }
+}
+
+// Keys with a say in layers and widths, as in ai-dynamo/aiconfigurator @ 095f58a51c4c, model_configs.
+const GPT_OSS: &str = r#"{ "model_type": "gpt_oss", "hidden_size": 2880, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+    "num_hidden_layers": 36, "intermediate_size": 2880, "vocab_size": 201088, "num_local_experts": 128, "num_experts_per_tok": 4,
+    "max_position_embeddings": 131072, "sliding_window": 128, "attention_bias": true, "tie_word_embeddings": false,
+    "quantization_config": { "quant_method": "mxfp4",
+        "modules_to_not_convert": ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"] } }"#;
+const QWEN3_5: &str = r#"{ "model_type": "qwen3_5_moe", "tie_word_embeddings": false, "vision_config": { "depth": 27, "hidden_size": 1152,
+    "intermediate_size": 4304 }, "text_config": { "model_type": "qwen3_5_moe_text", "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 2, "head_dim": 256, "num_hidden_layers": 60, "vocab_size": 248320, "num_experts": 512, "num_experts_per_tok": 10,
+    "moe_intermediate_size": 1024, "shared_expert_intermediate_size": 1024, "full_attention_interval": 4, "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 128, "linear_num_key_heads": 16, "linear_num_value_heads": 64, "linear_value_head_dim": 128,
+    "mamba_ssm_dtype": "float32", "mlp_only_layers": [], "mtp_num_hidden_layers": 1, "attn_output_gate": true,
+    "max_position_embeddings": 262144 } }"#;
+const NEMOTRON: &str = r#"{ "model_type": "nemotron_h", "hidden_size": 2688, "num_attention_heads": 32, "num_key_value_heads": 2, "head_dim": 128,
+    "num_hidden_layers": 52, "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME", "intermediate_size": 1856,
+    "moe_intermediate_size": 1856, "moe_shared_expert_intermediate_size": 3712, "n_routed_experts": 128, "n_shared_experts": 1,
+    "num_experts_per_tok": 6, "mamba_num_heads": 64, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128, "conv_kernel": 4,
+    "mamba_ssm_cache_dtype": "float32", "vocab_size": 131072, "max_position_embeddings": 262144, "time_step_limit": [0.0, Infinity],
+    "tie_word_embeddings": false }"#;
+const LLAMA4: &str = r#"{ "model_type": "llama4", "text_config": { "model_type": "llama4_text", "hidden_size": 5120, "num_attention_heads": 40,
+    "num_key_value_heads": 8, "head_dim": 128, "num_hidden_layers": 48, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+    "num_local_experts": 128, "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "attention_chunk_size": 8192, "vocab_size": 202048,
+    "max_position_embeddings": 1048576, "use_qk_norm": false } }"#;
+const GLM_5: &str = r#"{ "model_type": "glm_moe_dsa", "hidden_size": 6144, "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 64,
+    "num_hidden_layers": 78, "intermediate_size": 12288, "moe_intermediate_size": 2048, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "first_k_dense_replace": 3, "moe_layer_freq": 1, "q_lora_rank": 2048, "kv_lora_rank": 512,
+    "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256, "index_n_heads": 32, "index_head_dim": 128, "index_topk": 2048,
+    "num_nextn_predict_layers": 1, "vocab_size": 154880, "max_position_embeddings": 202752, "tie_word_embeddings": false }"#;
+const GEMMA: &str = r#"{ "model_type": "gemma3", "text_config": { "model_type": "gemma3_text", "hidden_size": 5376, "num_attention_heads": 32,
+    "num_key_value_heads": 16, "head_dim": 128, "num_hidden_layers": 62, "intermediate_size": 21504, "sliding_window": 1024 } }"#;
+const MINIMAX: &str = r#"{ "model_type": "minimax_m2", "hidden_size": 3072, "num_attention_heads": 48, "num_key_value_heads": 8, "head_dim": 128,
+    "num_hidden_layers": 62, "intermediate_size": 1536, "num_local_experts": 256, "num_experts_per_tok": 8, "use_qk_norm": true,
+    "qk_norm_type": "per_layer", "vocab_size": 200064, "max_position_embeddings": 196608, "num_mtp_modules": 3, "shared_intermediate_size": 0,
+    "quantization_config": { "quant_method": "fp8", "weight_block_size": [128, 128], "modules_to_not_convert": ["gate", "lm_head"] } }"#;
+
+#[test]
+fn layers_of_public_configurations_are_those_of_the_embedded_models() {
+    for (name, config) in [
+        ("gpt-oss-120b", GPT_OSS),
+        ("qwen3.5-397b-a17b", QWEN3_5),
+        ("nemotron-3-nano-30b-a3b", NEMOTRON),
+        ("llama-4-maverick", LLAMA4),
+        ("glm-5", GLM_5),
+        ("gemma-3-27b", GEMMA),
+        ("minimax-m2.5", MINIMAX),
+    ] {
+        assert_eq!(bare(name, config), crate::model::embedded(name).expect(name), "{name}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_named_with_its_share() {
+    let model = Model::from_config("x", QWEN3_5).expect("a public file");
+    // The encoder's 27 layers: 27 · 1152 · (4 · 1152 + 2 · 4304) = 411 M of 397 B.
+    let found = model.not_priced();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].0.contains("vision") && (found[0].1 - 0.411 / 396.76).abs() < 1e-5, "{found:?}");
+    let odd = GPT_OSS.replace("\"tie_word_embeddings\": false", "\"some_new_attention\": 7");
+    let model = Model::from_config("x", &odd).expect("a key more");
+    assert_eq!(model.not_priced(), [("key `some_new_attention`", 0.0)]);
+}
+
+#[test]
+fn formats_follow_the_quantisation() {
+    use hw::Format::{Bf16, Fp8, Fp8Block, Int4, Int8, Int8Weights, Mxfp4, Nvfp4};
+    let of = |config: &str| {
+        let formats = Model::from_config("x", config).expect(config).formats;
+        (formats.attention, formats.experts, formats.head, formats.kv)
+    };
+    assert_eq!(of(GPT_OSS), (Bf16, Mxfp4, Bf16, hw::Dtype::Bf16));
+    assert_eq!(of(MINIMAX), (Fp8Block, Fp8Block, Bf16, hw::Dtype::Bf16));
+    let quantised = |how: &str| {
+        of(&GLM_5.replace("\"model_type\"", &format!("\"quantization_config\": {{ {how} }}, \"model_type\"")))
+    };
+    let group = |weights: &str, activations: &str| {
+        format!(
+            "\"config_groups\": {{ \"group_0\": {{ \"weights\": {weights}, \"input_activations\": {activations} }} }}"
+        )
+    };
+    let packed = r#""quant_method": "compressed-tensors", "ignore": ["lm_head", "re:.*self_attn.*"], "#;
+    let kv8 = r#""kv_cache_scheme": { "num_bits": 8, "type": "float" }, "#;
+    let (int4, int8, fp8) = (
+        r#"{ "num_bits": 4, "type": "int" }"#,
+        r#"{ "num_bits": 8, "type": "int" }"#,
+        r#"{ "num_bits": 8, "type": "float" }"#,
+    );
+    let fp4 = r#"{ "num_bits": 4, "type": "float" }"#;
+    for (how, expected) in [
+        (r#""quant_method": "awq", "bits": 4"#.to_owned(), (Int4, Int4, Bf16, hw::Dtype::Bf16)),
+        (r#""quant_method": "gptq", "bits": 8"#.to_owned(), (Int8Weights, Int8Weights, Bf16, hw::Dtype::Bf16)),
+        (r#""quant_method": "fp8""#.to_owned(), (Fp8, Fp8, Bf16, hw::Dtype::Bf16)),
+        (packed.to_owned() + &group(int4, "null"), (Bf16, Int4, Bf16, hw::Dtype::Bf16)),
+        (packed.to_owned() + &group(int8, int8), (Bf16, Int8, Bf16, hw::Dtype::Bf16)),
+        (packed.to_owned() + kv8 + &group(fp8, fp8), (Bf16, Fp8, Bf16, hw::Dtype::Fp8)),
+        (
+            r#""quant_method": "modelopt", "quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8""#.to_owned(),
+            (Nvfp4, Nvfp4, Bf16, hw::Dtype::Fp8),
+        ),
+        (r#""quant_method": "modelopt", "#.to_owned() + &group(fp4, fp4), (Nvfp4, Nvfp4, Bf16, hw::Dtype::Bf16)),
+    ] {
+        assert_eq!(quantised(&how), expected, "{how}");
+    }
+}
+
+#[test]
+fn a_quantisation_without_a_kernel_is_a_finding() {
+    for (how, part) in [
+        (r#""quant_method": "bitsandbytes""#, "`bitsandbytes`, of which no kernel is known; allowed are fp8"),
+        (r#""quant_method": "awq", "bits": 3"#, "`quantization_config.bits` is 3"),
+        (r#""quant_method": "fp8", "weight_block_size": [64, 64]"#, "[64,64]"),
+        (r#""quant_method": "fp8", "modules_to_not_convert": 3"#, "allowed are lists of names"),
+        (r#""quant_method": "fp8", "kv_cache_scheme": "FP4""#, "kv_cache_scheme"),
+        (r#""quant_algo": "W4A8""#, "quant_algo"),
+        (r#""quant_method": "compressed-tensors""#, "config_groups"),
+    ] {
+        let config = GLM_5.replace("\"model_type\"", &format!("\"quantization_config\": {{ {how} }}, \"model_type\""));
+        let findings = Model::from_config("x", &config).expect_err(how).join("; ");
+        assert!(findings.contains(part), "{how}: {findings}");
+    }
+}
+
+#[test]
+fn layers_that_cannot_be_are_findings() {
+    for (config, from, to, part) in [
+        (
+            GPT_OSS,
+            "\"sliding_window\": 128",
+            "\"sliding_window\": 262144",
+            "`sliding_window` is 262144, allowed are windows of at most the 131072 positions",
+        ),
+        (
+            GPT_OSS,
+            "\"sliding_window\": 128",
+            "\"sliding_window\": 128, \"layer_types\": [\"full_attention\"]",
+            "`layer_types` is a list of 1 layers, allowed are lists of the 36",
+        ),
+        (
+            LLAMA4,
+            "\"use_qk_norm\": false",
+            "\"layer_types\": [\"sliding_attention\"]",
+            "allowed are full_attention, chunked_attention",
+        ),
+        (
+            LLAMA4,
+            "\"num_hidden_layers\": 48",
+            "\"num_hidden_layers\": 20000",
+            "allowed are whole numbers from 1 to 10000",
+        ),
+        (NEMOTRON, "MEMEM*", "MEMEMX", "`hybrid_override_pattern` is with `X`"),
+        (NEMOTRON, "\"num_hidden_layers\": 52", "\"num_hidden_layers\": 51", "has 52 layers, allowed are the 51"),
+        (GLM_5, "\"first_k_dense_replace\": 3", "\"first_k_dense_replace\": 79", "`first_k_dense_replace` is 79"),
+        (GLM_5, "\"moe_layer_freq\": 1", "\"moe_layer_freq\": [1, 0]", "`moe_layer_freq` is a list of 2 layers"),
+        (QWEN3_5, "\"mlp_only_layers\": []", "\"mlp_only_layers\": [60]", "`mlp_only_layers` is with 60"),
+        (QWEN3_5, "\"float32\"", "\"int3\"", "`mamba_ssm_dtype` is int3"),
+    ] {
+        assert!(config.contains(from), "{from}");
+        let findings = Model::from_config("x", &config.replace(from, to)).expect_err(to).join("; ");
+        assert!(findings.contains(part), "{to}: {findings}");
+    }
+}
+
+#[test]
+fn windows_of_whole_models_are_read() {
+    let mistral = r#"{ "model_type": "mistral", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
+        "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 32000, "max_position_embeddings": 32768, "sliding_window": 4096 }"#;
+    let mixers = |config: &str| {
+        Model::from_config("x", config)
+            .expect(config)
+            .kinds(0, 32)
+            .into_iter()
+            .map(|(kind, n)| (kind.mixer, n))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(mixers(mistral), [(Mixer::Window(4096), 32)]);
+    assert_eq!(mixers(&mistral.replace("\"mistral\"", "\"qwen2\"")), [(Mixer::Full, 32)]);
+    let used = mistral
+        .replace("\"mistral\"", "\"qwen2\"")
+        .replace('}', ", \"use_sliding_window\": true, \"max_window_layers\": 28 }");
+    assert_eq!(mixers(&used), [(Mixer::Full, 28), (Mixer::Window(4096), 4)]);
+    // microsoft/Phi-3-medium-128k-instruct: a window of 131,072 over 131,072 positions is none.
+    let phi = mistral.replace("\"mistral\"", "\"phi3\"").replace("4096 }", "32768 }");
+    assert_eq!(mixers(&phi), [(Mixer::Full, 32)]);
+}
