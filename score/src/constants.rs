@@ -12,7 +12,7 @@ pub struct EngineConstants {
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration.
     pub host_per_sequence: Seconds,
-    /// From the client's sending to the engine's queue.
+    /// Mean time from the client's sending to the engine's queue, per prompt token.
     pub request_start: Seconds,
     /// Share of the datasheet's roofline that kernels reach for which there is no table.
     pub unmeasured_efficiency: f64,

@@ -122,7 +122,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let constants = EngineConstants::of(&run.engine);
     let mut setup = Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
     for index in 0..setup.parts.len() {
-        let kv_blocks = kv_blocks(&setup, &setup.parts[index], recipe.memory.unwrap_or(preset.memory))?;
+        let kv_blocks = kv_blocks(&setup, &setup.parts[index], &asked)?;
         setup.parts[index].limits.kv_blocks = kv_blocks;
     }
     Ok(setup)
@@ -199,12 +199,14 @@ fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
 }
 
 /// Blocks that a worker's memory holds; a request has to fit.
-fn kv_blocks(setup: &Setup, part: &Part, rule: MemoryRule) -> Result<u32, Reason> {
+fn kv_blocks(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<u32, Reason> {
     let config = setup.config(part);
+    let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
-    let found = match rule {
+    let found = match asked.recipe.memory.unwrap_or(asked.preset.memory) {
         MemoryRule::OfDevice(share) => capacity::of(&config, share, beside),
         MemoryRule::Static(share) => capacity::of(&config, share, Bytes(0)),
+        MemoryRule::Reserve => capacity::of(&config, 1.0, reserve),
         MemoryRule::OfFree(share) => capacity::of(&config, 1.0, beside)
             .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
     };
