@@ -27,10 +27,16 @@ struct Entry {
     peak_fp4_tflops: Option<f64>,
     intra_node_gb_per_s: f64,
     host_gb_per_s: f64,
+    #[serde(default = "has_peer_access")]
+    peer_access: bool,
     nic_gb_per_s: f64,
     source: String,
     date: String,
     prices: Vec<PriceEntry>,
+}
+
+const fn has_peer_access() -> bool {
+    true
 }
 
 #[derive(Deserialize)]
@@ -75,6 +81,7 @@ pub fn gpu(name: &str) -> Option<Gpu> {
         peak_fp4: entry.peak_fp4_tflops.map(tera),
         intra_node_bandwidth: giga(entry.intra_node_gb_per_s),
         host_bandwidth: giga(entry.host_gb_per_s),
+        peer_access: entry.peer_access,
         source: format!("{}, {}", entry.source, entry.date),
         prices: entry
             .prices

@@ -48,6 +48,40 @@ pub struct Cluster {
     pub collective_algorithm: Option<CollectiveAlgorithm>,
 }
 
+/// Over what GPUs of one node exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InsideLink {
+    /// Their own link: NVLink, or PCIe where the device has no other.
+    Own,
+    /// PCIe from one NVLink island to another.
+    Bus,
+    /// Host memory: one writes, the other reads.
+    Host,
+}
+
+impl Cluster {
+    /// Over what so many consecutive GPUs of a node exchange: the slowest link between two of them.
+    #[must_use]
+    pub const fn inside_link(&self, n_gpus: u32) -> InsideLink {
+        if !self.gpu.peer_access {
+            InsideLink::Host
+        } else if n_gpus > self.nvlink_island {
+            InsideLink::Bus
+        } else {
+            InsideLink::Own
+        }
+    }
+
+    /// Datasheet bandwidth of that link, per GPU and direction.
+    #[must_use]
+    pub const fn inside_bandwidth(&self, n_gpus: u32) -> BytesPerSecond {
+        match self.inside_link(n_gpus) {
+            InsideLink::Own | InsideLink::Host => self.gpu.intra_node_bandwidth,
+            InsideLink::Bus => self.gpu.host_bandwidth,
+        }
+    }
+}
+
 /// How nodes are wired to leaf switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fabric {

@@ -38,6 +38,8 @@ pub struct Gpu {
     pub intra_node_bandwidth: BytesPerSecond,
     /// Link to the host, per direction.
     pub host_bandwidth: BytesPerSecond,
+    /// Whether it reads and writes the memory of another GPU of its node; without, what they exchange goes through host memory.
+    pub peer_access: bool,
     /// Where the figures come from.
     pub source: String,
     /// Quoted prices.

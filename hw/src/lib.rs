@@ -12,7 +12,7 @@ pub mod time;
 pub mod topology;
 pub mod units;
 
-pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, Rank};
+pub use cluster::{Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Rank};
 pub use count::{GIB, real, whole};
 pub use format::{Dtype, Format};
 pub use gpu::Gpu;

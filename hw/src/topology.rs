@@ -210,6 +210,7 @@ mod tests {
                 peak_fp4: None,
                 intra_node_bandwidth: BytesPerSecond::new(300e9),
                 host_bandwidth: BytesPerSecond::new(32e9),
+                peer_access: true,
                 source: String::new(),
                 prices: Vec::new(),
             },

@@ -1,7 +1,7 @@
 //! `[cluster]`: a named machine, or a GPU of the catalogue with nodes and network.
 
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
-use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric};
+use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Seconds};
 
 use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
@@ -58,6 +58,11 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
 pub struct Tuning {
     nic_gb_per_s: f64,
     host_gb_per_s: f64,
+    intra_node_gb_per_s: f64,
+    intra_node_latency_us: f64,
+    inter_node_latency_us: f64,
+    /// Whether GPUs reach each other's memory, where it is not as the catalogue says.
+    peer_access: Option<bool>,
     oversubscription: f64,
     memory_gib: f64,
     algorithm: Option<CollectiveAlgorithm>,
@@ -80,6 +85,16 @@ impl Tuning {
         if self.nic_gb_per_s > 0.0 {
             cluster.nic_bandwidth = BytesPerSecond::new(self.nic_gb_per_s * 1e9);
         }
+        if self.intra_node_gb_per_s > 0.0 {
+            cluster.gpu.intra_node_bandwidth = BytesPerSecond::new(self.intra_node_gb_per_s * 1e9);
+        }
+        if self.intra_node_latency_us > 0.0 {
+            cluster.intra_node_latency = Seconds::new(self.intra_node_latency_us * 1e-6);
+        }
+        if self.inter_node_latency_us > 0.0 {
+            cluster.inter_node_latency = Seconds::new(self.inter_node_latency_us * 1e-6);
+        }
+        cluster.gpu.peer_access = self.peer_access.unwrap_or(cluster.gpu.peer_access);
         if self.host_gb_per_s > 0.0 {
             cluster.gpu.host_bandwidth = BytesPerSecond::new(self.host_gb_per_s * 1e9);
         }
@@ -100,6 +115,10 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     let per_node = machine.as_ref().map_or(8, |cluster| cluster.gpus_per_node);
     let nic_gb_per_s = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
     let host_gb_per_s = section.number("host_gb_per_s", 0.0, 0.001..=100_000.0);
+    let intra_node_gb_per_s = section.number("intra_node_gb_per_s", 0.0, 0.001..=100_000.0);
+    let intra_node_latency_us = section.number("intra_node_latency_us", 0.0, 0.001..=100_000.0);
+    let inter_node_latency_us = section.number("inter_node_latency_us", 0.0, 0.001..=100_000.0);
+    let peer_access = section.has("peer_access").then(|| section.flag("peer_access", true));
     let oversubscription = section.number("oversubscription", 1.0, 1.0..=1000.0);
     let memory_gib = section.number("memory_gib", 0.0, 0.001..=100_000.0);
     let reserved = section.number("reserved_gib", RESERVED_GIB, 0.0..=10_000.0);
@@ -116,6 +135,18 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     }
     section.finish();
     let nvlink_island = Some(small(island)).filter(|island| *island != per_node);
-    let tuning = Tuning { nic_gb_per_s, host_gb_per_s, oversubscription, memory_gib, algorithm, fabric, nvlink_island };
+    let tuning = Tuning {
+        nic_gb_per_s,
+        host_gb_per_s,
+        intra_node_gb_per_s,
+        intra_node_latency_us,
+        inter_node_latency_us,
+        peer_access,
+        oversubscription,
+        memory_gib,
+        algorithm,
+        fabric,
+        nvlink_island,
+    };
     machine.filter(|_| is_whole).map(|cluster| (tuning.of(cluster), Bytes::from_gib(reserved), tuning))
 }

@@ -6,6 +6,8 @@
 
 mod one_prompt;
 mod sarathi;
+mod sglang;
+mod trtllm;
 mod vllm_v0;
 mod vllm_v1;
 
@@ -34,8 +36,8 @@ pub trait Batcher: Sync + std::fmt::Debug {
 }
 
 /// Every batching policy.
-pub static BATCHERS: [&dyn Batcher; 4] =
-    [&vllm_v1::VllmV1, &sarathi::Sarathi, &vllm_v0::VllmV0, &one_prompt::OnePrompt];
+pub static BATCHERS: [&dyn Batcher; 6] =
+    [&vllm_v1::VllmV1, &sarathi::Sarathi, &sglang::Sglang, &trtllm::Trtllm, &vllm_v0::VllmV0, &one_prompt::OnePrompt];
 
 /// A policy by name.
 #[must_use]

@@ -2,13 +2,14 @@
 //!
 //! Replicas of a group are equal; groups differ in GPU, layout, limits, role and price. The event loop is in `fleet/run.rs`, the way from
 //! prefill to decode replicas in `fleet/split.rs`, memory that replicas lend each other in `fleet/lending.rs`, replicas of a part of the
-//! layers in `fleet/stations.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
+//! layers in `fleet/stations.rs`, a held number of requests in flight in `fleet/held.rs`, failures and autoscaling in `fleet/control.rs`, what a planner of the fleet sees in
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
 mod control;
 pub mod dynamics;
 mod ends;
+pub mod held;
 mod lending;
 mod run;
 pub mod scaler;

@@ -8,6 +8,7 @@
 //! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
+mod graphs;
 pub mod lanes;
 mod prefill;
 mod replica_config;
@@ -24,6 +25,7 @@ use crate::prefill::chunks::{ChunkLaw, Chunking};
 use crate::speculation::{Acceptance, Speculation};
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
+use graphs::Graphs;
 use lanes::Lanes;
 use prefill::{Prefill, Rates};
 use stages::{Passage, StageLaw, Stages};
@@ -59,6 +61,7 @@ pub struct StepTable {
     prefill: Prefill,
     host: Host,
     lanes: Lanes,
+    graphs: Graphs,
     /// Tokens of a batch.
     tokens_max: u32,
     /// How prompts are cut, where not by the room of an iteration alone.
@@ -167,8 +170,23 @@ impl StepTable {
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
+        let graphs = Graphs::new(&deployment.graph_sizes);
         let (chunking, drafting, stages) = (None, None, None);
-        Self { tokens, head, decode, prefill, host, lanes, tokens_max, chunking, drafting, draft, stages, source }
+        Self {
+            tokens,
+            head,
+            decode,
+            prefill,
+            host,
+            lanes,
+            graphs,
+            tokens_max,
+            chunking,
+            drafting,
+            draft,
+            stages,
+            source,
+        }
     }
 
     /// The same with tokens that are drafted and verified.
@@ -218,6 +236,7 @@ impl StepTable {
             prefill: Prefill::NONE,
             host: Host::default(),
             lanes: Lanes::ONE,
+            graphs: Graphs::default(),
             tokens_max: 1 << 16,
             chunking: None,
             drafting: None,
@@ -384,9 +403,11 @@ impl StepTable {
             return Round { ticks, stage_ticks: ticks };
         }
         let per_sequence = u64::from(self.tokens_per_sequence());
-        let n_decode = self.lanes.largest(load.n_decode);
+        let n_real = self.lanes.largest(load.n_decode);
+        let n_decode = if load.n_chunks == 0 { self.graphs.padded(n_real) } else { n_real };
         let decode_tokens = u64::from(n_decode) * per_sequence;
-        let sampled = u64::from(self.lanes.largest(load.n_sampled)) + u64::from(n_decode) * (per_sequence - 1);
+        let n_sampled = self.lanes.largest(load.n_sampled).max(n_decode);
+        let sampled = u64::from(n_sampled) + u64::from(n_decode) * (per_sequence - 1);
         // The last stage has the head besides its layers and sets the pace of all micro-batches behind it.
         let head = u64::from(self.lanes.in_flight(load.n_sampled)) * self.head_at(sampled);
         // So it has the drafts of every micro-batch, as the head's tokens are there.

@@ -11,10 +11,13 @@
 //! | hierarchical | 2 (g − 1) + 2 log2 w, once of both for one direction | as the ring | as the ring |
 //! | direct all-to-all | 1 inside and 1 across | S (g − 1)/n | S (n − g)/n |
 //!
+//! Between NVLink islands of a node the link is PCIe. GPUs without access to each other's memory exchange through host memory: one writes,
+//! the other reads, each with loads and stores of a kernel, which reach less of the link and start later.
+//!
 //! All ports of a node carry their part of a ring at once. NCCL pipelines chunks, so the parts inside and across overlap
 //! and the slower one counts. The choice is the fastest algorithm for the size, or the one that the scenario fixes.
 
-use hw::{Bytes, Cluster, CollectiveAlgorithm, Fabric, GroupShape, Seconds};
+use hw::{Bytes, Cluster, CollectiveAlgorithm, Fabric, GroupShape, InsideLink, Seconds};
 
 use crate::task::Collective;
 
@@ -36,6 +39,21 @@ pub struct Network {
 const START_S: f64 = 15e-6;
 /// Part of a message's start-up that each further step of a pipelined algorithm costs.
 const STEP: f64 = 0.2;
+
+/// Share of PCIe that an exchange through host memory reaches, and its start-up: casys-kaist/LLMServingSim @ 5daddb21a545 describes its
+/// machine of PCIe 5 cards, 64 GB/s each, with 16 GB/s and 20 µs (bench/examples/RTXPRO6000). One machine; not fitted here.
+const HOST_SHARE: f64 = 0.25;
+/// Start-up of a message through host memory, seconds.
+const HOST_ALPHA_S: f64 = 20e-6;
+
+/// Bandwidth and start-up of a message among so many GPUs of a node.
+fn inside(cluster: &Cluster, network: &Network, n_gpus: u32) -> (f64, f64) {
+    let datasheet = cluster.inside_bandwidth(n_gpus).get();
+    match cluster.inside_link(n_gpus) {
+        InsideLink::Own | InsideLink::Bus => (datasheet * network.inside_share, network.inside_alpha_s),
+        InsideLink::Host => (datasheet * HOST_SHARE, network.inside_alpha_s.max(HOST_ALPHA_S)),
+    }
+}
 
 impl Network {
     /// Assumed where nothing was measured: NCCL's published bus bandwidths lie around three quarters of the links.
@@ -96,20 +114,19 @@ fn seconds(
     let (n, w) = (f64::from(shape.n_ranks), f64::from(shape.n_nodes));
     let g = n / w;
     let crosses = shape.n_nodes > 1;
-    let inside = cluster.gpu.intra_node_bandwidth.get() * network.inside_share;
+    let (inside, inside_alpha) = inside(cluster, network, shape.n_ranks.div_ceil(shape.n_nodes));
     // Rings of a rail never meet the spine.
     let on_rail = cluster.fabric == Fabric::Rail && kind != Collective::AllToAll;
     let thinner = if on_rail { 1.0 } else { cluster.oversubscription.max(1.0) };
     let across = cluster.nic_bandwidth.get() * network.across_share / thinner;
-    let alpha = if crosses { network.across_alpha_s } else { network.inside_alpha_s };
+    let alpha = if crosses { network.across_alpha_s } else { inside_alpha };
     // The slower of what moves inside and across, and start-ups.
     let moved = |within: f64, between: f64| {
         if crosses { (within.max(0.0) / inside).max(between / across) } else { within.max(0.0) / inside }
     };
     let steps = |inside: f64, across: f64| {
         START_S
-            + STEP
-                * ((inside - 1.0).max(0.0) * network.inside_alpha_s + (across - 1.0).max(0.0) * network.across_alpha_s)
+            + STEP * ((inside - 1.0).max(0.0) * inside_alpha + (across - 1.0).max(0.0) * network.across_alpha_s)
             + alpha
     };
     let twice = if kind == Collective::AllReduce { 2.0 } else { 1.0 };
@@ -186,6 +203,27 @@ mod tests {
                 assert!(time(1, power) <= time(2, power) * 1.000_001, "{kind:?} 2^{power} over two nodes");
             }
         }
+    }
+
+    #[test]
+    fn between_islands_large_exchanges_run_at_the_measured_share_of_pcie() {
+        // microsoft/vidur @ 7d47513363ec, data/profiling/network/h100_pairwise_nvlink: four H100 in two NVLink pairs all-reduce
+        // 66,060,288 bytes in 2,047 µs, two of them in 348 µs (medians).
+        let gpu = hw::catalog::gpu("h100-pcie").expect("listed");
+        let pairs = Cluster { nvlink_island: 2, ..hw::catalog::cluster(&gpu, 1, 4) };
+        let shape = GroupShape { n_ranks: 4, n_nodes: 1 };
+        let found = time(&pairs, &Network::assumed(&pairs), Collective::AllReduce, 66_060_288, shape).0.get();
+        assert!((found / 2047e-6 - 1.0).abs() < 0.05, "{found}");
+    }
+
+    #[test]
+    fn without_peer_access_a_message_takes_the_way_through_host_memory() {
+        let gpu = hw::catalog::gpu("rtx-pro-6000").expect("listed");
+        let node = hw::catalog::cluster(&gpu, 1, 2);
+        let shape = GroupShape { n_ranks: 2, n_nodes: 1 };
+        let found = time(&node, &Network::assumed(&node), Collective::SendRecv, 1 << 30, shape).0.get();
+        // 16 GB/s and 20 µs, as that machine is described.
+        assert!((found - 20e-6 - Bytes(1 << 30).as_f64() / 16e9).abs() < 1e-9, "{found}");
     }
 
     /// Microseconds of the table of arXiv:2505.19609 for 2 to 1,024 MB: all-gather, all-to-all, reduce-scatter, all-reduce.

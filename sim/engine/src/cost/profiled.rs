@@ -6,7 +6,7 @@
 //! key-value head. Collectives and memory-bound kernels are curves over bytes. The interval is the 5 % and 95 % quantile of the
 //! residuals of rows that the fit did not see.
 
-use hw::{Cluster, Format, GroupShape, Seconds};
+use hw::{Cluster, Format, GroupShape, InsideLink, Seconds};
 
 use crate::cost::curve;
 use crate::cost::decode::DecodeLaw;
@@ -55,6 +55,9 @@ impl Profiled {
     /// A message between two GPUs.
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
+        if !crosses && !self.is_over_measured_link(shape) {
+            return None;
+        }
         let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
             Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
@@ -109,10 +112,19 @@ impl Profiled {
         Some(self.fitted(name, std::iter::once((base, point)))?.estimate(axes))
     }
 
+    /// Whether curves that were measured over the device's own link say something of a group.
+    fn is_over_measured_link(&self, shape: GroupShape) -> bool {
+        let cluster = self.roofline.cluster();
+        let catalogued = hw::catalog::gpu(&self.profile.gpu).map(|gpu| gpu.intra_node_bandwidth);
+        shape.n_nodes == 1
+            && cluster.inside_link(shape.n_ranks) == InsideLink::Own
+            && catalogued.is_none_or(|bandwidth| bandwidth == cluster.gpu.intra_node_bandwidth)
+    }
+
     /// The all-reduce that serving engines bring along.
     fn custom_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let is_custom = |curve: &&CollectiveCurve| curve.kind == CUSTOM_ALL_REDUCE && curve.n_ranks == shape.n_ranks;
-        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| shape.n_nodes == 1)?;
+        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| self.is_over_measured_link(shape))?;
         let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
         let outside = outside.then_some(0);
         let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
@@ -181,7 +193,7 @@ impl Profiled {
         if *kind == Collective::SendRecv && !self.profile.collectives.iter().any(messages) {
             return self.message(*bytes, *shape);
         }
-        if shape.n_nodes != 1 {
+        if !self.is_over_measured_link(*shape) {
             return None;
         }
         // A hop around a ring is the 1/(n−1) part of an all-gather of n messages.

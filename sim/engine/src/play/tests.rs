@@ -21,6 +21,7 @@ fn cluster(n_gpus: u32) -> Cluster {
         peak_fp4: None,
         intra_node_bandwidth: BytesPerSecond::new(1e9),
         host_bandwidth: BytesPerSecond::new(1e9),
+        peer_access: true,
         source: String::new(),
         prices: Vec::new(),
     };

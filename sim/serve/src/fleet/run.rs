@@ -108,9 +108,24 @@ impl<'a, 'r> Run<'a, 'r> {
             let request = u32::try_from(index).expect("fewer than 2^32 requests");
             self.dispatch(Waiter { request, again: None }, now);
         }
-        while self.side != IDLE && self.records.n_finished() + self.n_refused < self.requests.len() as u64 {
+        while self.side != IDLE && self.n_ended() < self.requests.len() as u64 {
             self.next_event(IDLE);
         }
+        self.end()
+    }
+
+    /// Requests that ended or were refused.
+    pub(super) const fn n_ended(&self) -> u64 {
+        self.records.n_finished() + self.n_refused
+    }
+
+    /// Tick of the next event; `IDLE` where nothing goes on.
+    pub(super) fn next_tick(&self) -> u64 {
+        self.ends.earliest().0.min(self.side)
+    }
+
+    /// Ends what is under way when no request is left.
+    pub(super) fn end(mut self) -> Served {
         // Nobody is left who would see a change; what is under way ends.
         self.control.end();
         self.lending.end();
@@ -125,7 +140,7 @@ impl<'a, 'r> Run<'a, 'r> {
     }
 
     /// Handles the next event, if it comes before a tick.
-    fn next_event(&mut self, tick: u64) -> bool {
+    pub(super) fn next_event(&mut self, tick: u64) -> bool {
         let (at, replica) = self.ends.earliest();
         if at.min(self.side) >= tick {
             return false;

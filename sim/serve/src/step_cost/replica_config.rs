@@ -44,6 +44,8 @@ pub struct ReplicaConfig<'a> {
     pub sparse_weights: Option<SparseLayers>,
     /// Attention of prompts.
     pub prompt_attention: PromptKernel,
+    /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
+    pub graph_sizes: Vec<u32>,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -79,6 +81,7 @@ impl<'a> ReplicaConfig<'a> {
             draft: None,
             sparse_weights: None,
             prompt_attention: PromptKernel::PLAIN,
+            graph_sizes: Vec::new(),
         }
     }
 

@@ -160,3 +160,25 @@ fn decoding_sequences_read_slower_beside_a_chunk_where_that_was_measured() {
         assert!((found / expected - 1.0).abs() < 1e-3, "{n_chunks} chunks: {found} of {expected}");
     }
 }
+
+#[test]
+fn a_decoding_batch_costs_what_the_next_captured_size_does() {
+    let (model, cluster) = (engine::model::embedded("llama-3-8b").expect("listed"), a100());
+    let base = ReplicaConfig::new(&model, &cluster, 1);
+    let captured = ReplicaConfig { graph_sizes: vec![1, 2, 4, 8], ..base.clone() };
+    let [plain, padded] =
+        [base, captured].map(|config| StepTable::new(&config, (2048, 256), &Roofline::new(&cluster), Case::Expected));
+    for (n, as_of) in [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 9), (100, 100)] {
+        assert_eq!(padded.law(n).fixed, plain.law(as_of).fixed, "{n} sequences");
+        // Keys are read for the real ones only.
+        assert_eq!(padded.law(n).rate, plain.law(n).rate);
+    }
+    // Chunks of prompts run without a graph.
+    let load = StepLoad { n_decode: 5, context: 5000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 5 };
+    let chunk = Chunk { past: 0, new: 512 };
+    assert_eq!(padded.step(&load, std::iter::once(chunk)), plain.step(&load, std::iter::once(chunk)));
+    // A span is the sum of its iterations.
+    let law = padded.law(5);
+    let load = StepLoad { n_decode: 5, context: 4321, n_sampled: 5, ..StepLoad::default() };
+    assert_eq!(padded.step(&load, std::iter::empty()), law.fixed + law.rate * 4321);
+}

@@ -133,6 +133,7 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             peak_fp4: None,
             intra_node_bandwidth: rate(intra),
             host_bandwidth: rate(intra),
+            peer_access: true,
             source: "scenario".to_owned(),
             prices: Vec::new(),
         }),

@@ -1,0 +1,107 @@
+//! Plays a setup as its client loads it: mean latencies as the benchmark counts them, with the interval of the costs.
+
+use std::collections::BTreeMap;
+
+use engine::cost::{CostModel, Source};
+use engine::play::Case;
+use hw::{Cluster, Seconds};
+use serve::batcher;
+use serve::decode_attention::kv_bytes_per_token;
+use serve::fleet::held::Held;
+use serve::fleet::{Fleet, Group};
+use serve::metrics::{self, Slo};
+use serve::replica::{Engine, Spans};
+use serve::router;
+use serve::step_cost::StepTable;
+
+use crate::constants::Unmeasured;
+use crate::setup::{Part, Setup};
+
+/// Most requests of a run; clients that send more are cut short, which the result says.
+pub const REQUESTS_MAX: u32 = 20_000;
+/// Bytes per second that a GPU of a node sends to another node, as a share of its port.
+const PORT_REACHED: f64 = 0.75;
+
+/// Costs of a machine for an engine.
+pub type Costs<'c> = dyn Fn(&Cluster, &str) -> Box<dyn CostModel> + Sync + 'c;
+
+/// A latency with the interval of the costs, seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latency {
+    /// Mean over requests.
+    pub mean: f64,
+    /// With every cost at its low and at its high end.
+    pub interval: [f64; 2],
+}
+
+/// What is predicted of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Predicted {
+    /// Time to first token.
+    pub ttft: Latency,
+    /// Time per output token.
+    pub tpot: Latency,
+    /// Requests that were played, and those that the client sends.
+    pub n_requests: [u32; 2],
+    /// Weakest source of the costs.
+    pub source: Source,
+    /// Preemptions.
+    pub n_preempted: f64,
+}
+
+/// Predicts a setup.
+#[must_use]
+pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
+    let (figures, source) = played(setup, engine, costs, Case::Expected);
+    let [low, high] = [Case::Low, Case::High].map(|case| played(setup, engine, costs, case).0);
+    let latency = |key: &str| {
+        let at = |figures: &BTreeMap<String, f64>| figures.get(key).copied().unwrap_or(0.0);
+        let ends = [at(&low), at(&figures), at(&high)];
+        Latency { mean: ends[1], interval: [ends[0].min(ends[1]), ends[2].max(ends[1])] }
+    };
+    let count = |n: f64| u32::try_from(hw::whole(n)).unwrap_or(u32::MAX);
+    Predicted {
+        ttft: latency("ttft_s.mean"),
+        tpot: latency("tpot_s.mean"),
+        n_requests: [count(figures["n_requests"]), setup.client.requests_per_place * setup.in_flight],
+        source,
+        n_preempted: figures.get("n_preempted").copied().unwrap_or(0.0),
+    }
+}
+
+/// Figures at one end of the costs.
+fn played(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (BTreeMap<String, f64>, Source) {
+    let mut source = Source::Measured;
+    let mut groups = Vec::new();
+    for part in &setup.parts {
+        let table = table(setup, part, (engine, costs), case);
+        source = source.max(table.source);
+        groups.push(group(part, setup, table));
+    }
+    let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
+    let fleet = Fleet { groups, kv_bytes_per_token, ..Fleet::default() };
+    let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
+    let held = Held { in_flight: setup.in_flight, start: setup.constants.request_start };
+    let mut router = (router::named("least-loaded").expect("listed").make)(0);
+    let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held);
+    (metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO), source)
+}
+
+fn table(setup: &Setup, part: &Part, (engine, costs): (&str, &Costs<'_>), case: Case) -> StepTable {
+    let inner = costs(&part.cluster, engine);
+    let cost = Unmeasured { inner: inner.as_ref(), efficiency: setup.constants.unmeasured_efficiency };
+    StepTable::new(&setup.config(part), (part.limits.tokens_max, part.limits.sequences_max), &cost, case)
+}
+
+fn group(part: &Part, setup: &Setup, table: StepTable) -> Group {
+    let batcher = batcher::named(part.batcher).expect("presets name batchers");
+    let engine = Engine { limits: part.limits, table, batcher, spans: Spans::Closed };
+    let n_gpus = setup.config(part).n_gpus();
+    let port = part.cluster.nic_bandwidth.get() * PORT_REACHED * f64::from(n_gpus);
+    Group {
+        gpus_per_replica: n_gpus,
+        role: part.role,
+        port_bytes_per_s: Some(port),
+        ..Group::new("workers", engine, part.n)
+    }
+}

@@ -1,0 +1,204 @@
+//! With which options engines were started for the runs: data, laid over the presets of the engines.
+//!
+//! Rows are asked from the top, and the first that fits a run holds. What a row leaves out, the preset says. Where options of a run
+//! are not published, the row says so. Units: tokens, sequences, shares of memory.
+
+use hw::Dtype;
+use serve::engine_preset::{GraphRule, MemoryRule};
+use serve::host::EngineLoop;
+
+use crate::client::Client;
+use crate::run::Run;
+
+/// A number that follows the load: a fixed part, so many per request in flight and per prompt token, and at least so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Amount {
+    fixed: u32,
+    per_request: u32,
+    per_prompt_token: u32,
+    at_least: u32,
+}
+
+/// Options that were given to an engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recipe {
+    client: &'static str,
+    /// Engine, part of the model's path and card; empty fits all.
+    of: [&'static str; 3],
+    /// Tokens of an iteration or of a chunk.
+    pub tokens_max: Option<Amount>,
+    /// Sequences at once.
+    pub sequences_max: Option<Amount>,
+    /// Captured batches, and the largest.
+    pub graphs: Option<(GraphRule, Amount)>,
+    /// Memory.
+    pub memory: Option<MemoryRule>,
+    /// Overlap of host and device.
+    pub engine_loop: Option<EngineLoop>,
+    /// Format of keys and values.
+    pub kv: Option<Dtype>,
+    /// Where this stands.
+    pub source: &'static str,
+}
+
+const fn fixed(n: u32) -> Amount {
+    Amount { fixed: n, per_request: 0, per_prompt_token: 0, at_least: 1 }
+}
+
+/// As many as requests in flight.
+const IN_FLIGHT: Amount = Amount { fixed: 0, per_request: 1, per_prompt_token: 0, at_least: 1 };
+
+const PLAIN: Recipe = Recipe {
+    client: "",
+    of: ["", "", ""],
+    tokens_max: None,
+    sequences_max: None,
+    graphs: None,
+    memory: None,
+    engine_loop: None,
+    kv: None,
+    source: "nothing is published: the engine's defaults",
+};
+
+const INFERENCEX: Recipe = Recipe { client: "inferencex", ..PLAIN };
+const GENERATED: Recipe = Recipe { client: "aiperf", ..PLAIN };
+
+/// Source of the generated configurations.
+const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/generator/rule_plugin: max_num_tokens = batch + isl + 1500, \
+                     max_prefill_tokens = isl + 1500, captured batches 1 to the largest; that these runs were started so is assumed";
+
+/// Every recipe, special ones first.
+pub static RECIPES: [Recipe; 13] = [
+    Recipe {
+        of: ["vllm", "", ""],
+        tokens_max: Some(Amount { fixed: 1500, per_request: 1, per_prompt_token: 1, at_least: 1 }),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Each, IN_FLIGHT)),
+        source: RULES,
+        ..GENERATED
+    },
+    Recipe {
+        of: ["sglang", "", ""],
+        tokens_max: Some(Amount { fixed: 1500, per_request: 0, per_prompt_token: 1, at_least: 1 }),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Each, IN_FLIGHT)),
+        source: RULES,
+        ..GENERATED
+    },
+    Recipe {
+        of: ["trtllm", "", ""],
+        tokens_max: Some(Amount { fixed: 1500, per_request: 1, per_prompt_token: 1, at_least: 1 }),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Each, IN_FLIGHT)),
+        memory: Some(MemoryRule::OfFree(0.8)),
+        source: RULES,
+        ..GENERATED
+    },
+    Recipe {
+        of: ["vllm", "gpt-oss", ""],
+        tokens_max: Some(fixed(8192)),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Vllm, fixed(2048))),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, benchmarks/single_node/fixed_seq_len/deprecated/gptoss_fp4_h100.sh and _h200.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["vllm", "MiniMax", "h200-sxm"],
+        tokens_max: Some(fixed(32_768)),
+        sequences_max: Some(fixed(512)),
+        memory: Some(MemoryRule::OfDevice(0.95)),
+        kv: Some(Dtype::Fp8),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/minimaxm2.5_fp8_h200.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["vllm", "MiniMax", ""],
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/minimaxm2.5_fp8_h100.sh: the engine's defaults",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["vllm", "Kimi", ""],
+        sequences_max: Some(IN_FLIGHT),
+        memory: Some(MemoryRule::OfDevice(0.95)),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/kimik2.5_int4_h200.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["vllm", "Llama-3.1-70B", ""],
+        tokens_max: Some(fixed(8192)),
+        sequences_max: Some(IN_FLIGHT),
+        engine_loop: Some(EngineLoop::Asynchronous),
+        kv: Some(Dtype::Fp8),
+        source: "SemiAnalysisAI/InferenceX @ 2582bce40^, benchmarks/70b_fp8_h100_slurm.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["trtllm", "Llama-3.1-70B", ""],
+        tokens_max: Some(fixed(16_384)),
+        graphs: Some((GraphRule::Trtllm, fixed(1024))),
+        kv: Some(Dtype::Fp8),
+        source: "SemiAnalysisAI/InferenceX @ 2582bce40^, benchmarks/70b_fp8_b200_trt_slurm.sh; that H200 was started so is assumed",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["trtllm", "gpt-oss", ""],
+        tokens_max: Some(fixed(20_000)),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
+        memory: Some(MemoryRule::OfFree(0.85)),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/gptoss_fp4_h200_trt.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["trtllm", "", ""],
+        tokens_max: Some(Amount { fixed: 128, per_request: 1, per_prompt_token: 1, at_least: 8192 }),
+        graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
+        kv: Some(Dtype::Fp8),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/dsr1_fp8_h200_trt.sh and dsr1_fp4_b200_trt.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["sglang", "Qwen3.5", ""],
+        tokens_max: Some(fixed(16_384)),
+        sequences_max: Some(fixed(256)),
+        graphs: Some((GraphRule::Sglang, IN_FLIGHT)),
+        memory: Some(MemoryRule::Static(0.8)),
+        kv: Some(Dtype::Fp8),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/qwen3.5_fp8_h100.sh and _h200.sh (128 at once there)",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["sglang", "", ""],
+        tokens_max: Some(fixed(32_768)),
+        sequences_max: Some(fixed(512)),
+        graphs: Some((GraphRule::Sglang, fixed(512))),
+        memory: Some(MemoryRule::Static(0.82)),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/dsr1_fp8_h200.sh",
+        ..INFERENCEX
+    },
+];
+
+impl Amount {
+    /// The number under a load.
+    #[must_use]
+    pub fn under(&self, in_flight: u32, prompt: u32) -> u32 {
+        (self.fixed + self.per_request * in_flight + self.per_prompt_token * prompt).max(self.at_least)
+    }
+}
+
+impl Recipe {
+    fn fits(&self, run: &Run, client: &Client) -> bool {
+        let [engine, model, card] = self.of;
+        self.client == client.name
+            && (engine.is_empty() || engine == run.engine)
+            && run.model.contains(model)
+            && (card.is_empty() || card == run.card)
+    }
+}
+
+/// Options of a run.
+#[must_use]
+pub fn of(run: &Run, client: &Client) -> &'static Recipe {
+    const DEFAULTS: &Recipe = &PLAIN;
+    RECIPES.iter().find(|recipe| recipe.fits(run, client)).unwrap_or(DEFAULTS)
+}

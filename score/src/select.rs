@@ -1,0 +1,112 @@
+//! Which runs are scored: `card=h100-sxm,engine=vllm`, and what runs are grouped by.
+
+use crate::run::{Run, Workers};
+
+/// What runs are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// Whether prompts and decoding are apart.
+    Mode,
+    /// Card.
+    Card,
+    /// Engine.
+    Engine,
+    /// Version of the engine.
+    Version,
+    /// Model without its owner.
+    Model,
+    /// Format of the checkpoint.
+    Format,
+    /// Tensor degree of one attention group, or of the decode workers'.
+    Tensor,
+    /// Prompt and answer.
+    Lengths,
+    /// Requests in flight.
+    Load,
+    /// Identity in the table.
+    Id,
+}
+
+impl Key {
+    /// Every key with its word.
+    pub const ALL: [(&'static str, Self); 10] = [
+        ("mode", Self::Mode),
+        ("card", Self::Card),
+        ("engine", Self::Engine),
+        ("version", Self::Version),
+        ("model", Self::Model),
+        ("format", Self::Format),
+        ("tp", Self::Tensor),
+        ("lengths", Self::Lengths),
+        ("load", Self::Load),
+        ("id", Self::Id),
+    ];
+
+    /// Keys that a summary has groups of.
+    pub const GROUPS: [Self; 8] =
+        [Self::Mode, Self::Card, Self::Engine, Self::Model, Self::Format, Self::Tensor, Self::Lengths, Self::Load];
+
+    /// Its word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        Self::ALL.iter().find(|(_, key)| *key == self).map_or("", |(word, _)| word)
+    }
+
+    /// What a run has there.
+    #[must_use]
+    pub fn of(self, run: &Run) -> String {
+        match self {
+            Self::Mode => if run.is_split() { "split" } else { "whole" }.to_owned(),
+            Self::Card => run.card.clone(),
+            Self::Engine => run.engine.clone(),
+            Self::Version => run.version.clone(),
+            Self::Model => run.model.rsplit('/').next().unwrap_or_default().to_owned(),
+            Self::Format => if run.precision.is_empty() { "bf16" } else { &run.precision }.to_owned(),
+            Self::Tensor => tensor(run).to_string(),
+            Self::Lengths => format!("{}+{}", run.prompt, run.output),
+            Self::Load => run.in_flight.map_or_else(|| "?".to_owned(), |n| n.to_string()),
+            Self::Id => run.id.clone(),
+        }
+    }
+}
+
+fn tensor(run: &Run) -> u32 {
+    let (Workers::Whole(worker) | Workers::Split { decode: worker, .. }) = &run.workers;
+    let shape = worker.shape();
+    shape.gpus / shape.groups
+}
+
+/// Runs that are asked for: all conditions hold, a value with `*` at its end by its beginning.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    conditions: Vec<(Key, String)>,
+}
+
+impl Selection {
+    /// From text: conditions `key=value` with commas between.
+    ///
+    /// # Errors
+    /// A sentence about the first condition that is none.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut conditions = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let words = || Key::ALL.map(|(word, _)| word).join(", ");
+            let Some((word, value)) = part.split_once('=') else {
+                return Err(format!("`{part}` is no condition; write `key=value` with one of {}", words()));
+            };
+            let key = Key::ALL.iter().find(|(known, _)| *known == word.trim());
+            let (_, key) = key.ok_or_else(|| format!("`{word}` is no key; there are {}", words()))?;
+            conditions.push((*key, value.trim().to_owned()));
+        }
+        Ok(Self { conditions })
+    }
+
+    /// Whether a run is asked for.
+    #[must_use]
+    pub fn takes(&self, run: &Run) -> bool {
+        self.conditions.iter().all(|(key, value)| {
+            let found = key.of(run);
+            value.strip_suffix('*').map_or_else(|| found == *value, |start| found.starts_with(start))
+        })
+    }
+}

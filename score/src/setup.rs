@@ -1,0 +1,219 @@
+//! A measured run as an engine that can be played: model, formats, degrees, limits; or the reason why there is none.
+//!
+//! Approximations: attention groups of a dense model are workers of their own; experts that are cut and spread at once are spread; a decode
+//! worker of a split run has the options of a whole one. Units: tokens, sequences, GPUs, bytes.
+
+mod checkpoint;
+
+use engine::Model;
+use engine::formats::Formats;
+use hw::{Bytes, Cluster, Dtype};
+use serve::batcher;
+use serve::capacity::{self, Capacity};
+use serve::engine_preset::{self, EnginePreset, MemoryRule, Version};
+use serve::host::EngineLoop;
+use serve::replica::{Cut, Limits, Preemption, Role};
+use serve::step_cost::ReplicaConfig;
+
+use crate::client::{self, Client};
+use crate::constants::EngineConstants;
+use crate::reason::Reason;
+use crate::recipe::{self, Recipe};
+use crate::run::{Run, Shape, Worker, Workers};
+
+/// Memory of a process beside weights, activations and keys and values, GiB: what vLLM 0.19 kept on an RTX 4090
+/// (casys-kaist/LLMServingSim @ 5daddb21a545, bench/examples/RTX4090).
+const RESERVED_GIB: f64 = 1.15;
+/// GPUs that NVLink joins where a rack is one domain.
+const RACK: u32 = 72;
+/// GPUs of a node elsewhere.
+const NODE: u32 = 8;
+
+/// A run that can be played.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Architecture.
+    pub model: Model,
+    /// Formats of weights, keys and values.
+    pub formats: Formats,
+    /// Workers: one kind, or those that prefill and those that decode.
+    pub parts: Vec<Part>,
+    /// Who loads them.
+    pub client: &'static Client,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Tokens of prompt and answer.
+    pub lengths: [u32; 2],
+    /// Constants of the engine.
+    pub constants: EngineConstants,
+}
+
+/// Equal workers.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What they do.
+    pub role: Role,
+    /// How many.
+    pub n: u32,
+    /// GPUs that one of them takes, at least.
+    pub cluster: Cluster,
+    /// Degrees: tensor, pipeline, expert.
+    degrees: [u32; 3],
+    /// Limits of the engine.
+    pub limits: Limits,
+    /// Batching policy.
+    pub batcher: &'static str,
+    engine_loop: EngineLoop,
+    graph_sizes: Vec<u32>,
+}
+
+impl Setup {
+    /// What a worker of a part runs.
+    #[must_use]
+    pub fn config<'s>(&'s self, part: &'s Part) -> ReplicaConfig<'s> {
+        let [tensor_degree, pipeline_degree, expert_degree] = part.degrees;
+        ReplicaConfig {
+            pipeline_degree,
+            expert_degree,
+            formats: self.formats,
+            host_per_step: self.constants.host_per_step,
+            host_per_sequence: self.constants.host_per_sequence,
+            engine_loop: part.engine_loop,
+            graph_sizes: part.graph_sizes.clone(),
+            ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
+        }
+    }
+}
+
+/// Everything that a part of a setup is made of.
+struct Asked<'r> {
+    run: &'r Run,
+    preset: &'static EnginePreset,
+    recipe: &'static Recipe,
+    in_flight: u32,
+    gpu: hw::Gpu,
+}
+
+/// The setup of a run.
+///
+/// # Errors
+/// Why it cannot be played.
+pub fn of(run: &Run) -> Result<Setup, Reason> {
+    let model = checkpoint::model(&run.model)?;
+    let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
+    let preset = engine_preset::named(&run.engine, Version::parse(&run.version)).ok_or(Reason::Engine)?;
+    let client = client::of(&run.source);
+    let recipe = recipe::of(run, client);
+    let formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
+    let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
+    let asked = Asked { run, preset, recipe, in_flight, gpu };
+    let parts = match &run.workers {
+        Workers::Whole(worker) => vec![part(&asked, &model, worker, (Role::Both, 1))?],
+        Workers::Split { prefill, decode } => {
+            let (Some(n_prefill), Some(n_decode)) = (prefill.n, decode.n) else {
+                return Err(Reason::WorkersNotStated);
+            };
+            vec![
+                part(&asked, &model, prefill, (Role::Prefill, n_prefill))?,
+                part(&asked, &model, decode, (Role::Decode, n_decode))?,
+            ]
+        }
+    };
+    let constants = EngineConstants::of(&run.engine);
+    let mut setup = Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
+    for index in 0..setup.parts.len() {
+        let kv_blocks = kv_blocks(&setup, &setup.parts[index], recipe.memory.unwrap_or(preset.memory))?;
+        setup.parts[index].limits.kv_blocks = kv_blocks;
+    }
+    Ok(setup)
+}
+
+/// Workers of one kind, their blocks left open.
+fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32)) -> Result<Part, Reason> {
+    let shape = worker.shape();
+    let tensor = shape.gpus / shape.groups;
+    check_degrees(model, &shape)?;
+    // Attention groups of a dense model share nothing.
+    let (copies, expert) = match (&model.experts, shape.groups) {
+        (None, groups) => (groups, 1),
+        (Some(_), 1) if !shape.spreads_experts => (1, 1),
+        (Some(_), _) => (1, shape.gpus),
+    };
+    let Asked { run, preset, recipe, in_flight, .. } = *asked;
+    let sizes = preset.sizes_on(&asked.gpu);
+    let amount = |asked: Option<recipe::Amount>, default: u32| {
+        asked.map_or(default, |amount| amount.under(in_flight, run.prompt))
+    };
+    let sequences_max = amount(recipe.sequences_max, sizes.sequences_max).min(in_flight);
+    let batcher = batcher::named(preset.batcher).expect("presets name batchers");
+    let longest = run.prompt + run.output;
+    // Without chunks a request has to fit an iteration, also when it is computed again.
+    let least = if batcher.cut() == Cut::Never { longest } else { 1 };
+    let tokens_max = amount(recipe.tokens_max, sizes.tokens_max).max(least).max(sequences_max);
+    let largest = sizes.graph_max[usize::from(tensor >= 4)];
+    let (rule, largest) =
+        recipe.graphs.map_or((preset.graphs, largest), |(rule, most)| (rule, most.under(in_flight, run.prompt)));
+    let n_gpus = shape.gpus * shape.stages;
+    let per_node = if run.card.starts_with("gb") { RACK } else { NODE };
+    Ok(Part {
+        role,
+        n: n * copies,
+        cluster: hw::catalog::cluster(&asked.gpu, n_gpus.div_ceil(per_node), per_node),
+        degrees: [tensor, shape.stages, expert],
+        limits: Limits {
+            sequences_max,
+            tokens_max,
+            context_max: longest,
+            block_tokens: preset.block_tokens,
+            kv_blocks: 0,
+            watermark_blocks: 0,
+            preemption: Preemption::Recompute,
+            shares_prefixes: false,
+        },
+        batcher: preset.batcher,
+        engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
+        graph_sizes: rule.sizes(largest),
+    })
+}
+
+/// Degrees divide what they cut.
+fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
+    let refused = |what: String| Err(Reason::Degrees { what });
+    let Shape { gpus, groups, stages, .. } = *shape;
+    if !gpus.is_multiple_of(groups) {
+        return refused(format!("{gpus} GPUs in {groups} attention groups"));
+    }
+    let tensor = u64::from(gpus / groups);
+    if !model.n_heads.is_multiple_of(tensor) {
+        return refused(format!("{} heads over {tensor} GPUs", model.n_heads));
+    }
+    if u64::from(stages) > model.n_layers {
+        return refused(format!("{} layers over {stages} stages", model.n_layers));
+    }
+    match &model.experts {
+        Some(experts) if !experts.n_routed.is_multiple_of(u64::from(gpus)) => {
+            refused(format!("{} experts over {gpus} GPUs", experts.n_routed))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Blocks that a worker's memory holds; a request has to fit.
+fn kv_blocks(setup: &Setup, part: &Part, rule: MemoryRule) -> Result<u32, Reason> {
+    let config = setup.config(part);
+    let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
+    let found = match rule {
+        MemoryRule::OfDevice(share) => capacity::of(&config, share, beside),
+        MemoryRule::Static(share) => capacity::of(&config, share, Bytes(0)),
+        MemoryRule::OfFree(share) => capacity::of(&config, 1.0, beside)
+            .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
+    };
+    let found = found.map_err(|what| Reason::Memory { what })?;
+    let blocks = found.blocks(part.limits.block_tokens);
+    let held = u64::from(blocks / found.n_ranks) * u64::from(part.limits.block_tokens);
+    if held < u64::from(part.limits.context_max) {
+        let what = format!("room for {held} tokens, a request has {}", part.limits.context_max);
+        return Err(Reason::Memory { what });
+    }
+    Ok(blocks)
+}

@@ -1,0 +1,221 @@
+//! Predicted over measured: runs, groups of them, reasons, and orders of settings.
+//!
+//! An error is |predicted / measured − 1|, a bias the median of predicted / measured less 1. Medians take the mean of two middle values.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rayon::prelude::*;
+
+use crate::order::{self, Order};
+use crate::play::{Costs, Latency, Predicted, predict};
+use crate::reason::Reason;
+use crate::run::Run;
+use crate::select::{Key, Selection};
+use crate::setup;
+
+/// A run with what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scored {
+    /// The run.
+    pub run: Run,
+    /// Its prediction, or why there is none.
+    pub outcome: Result<Predicted, Reason>,
+}
+
+/// Errors of one latency over some runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// Median of the error.
+    pub median: f64,
+    /// Median of predicted over measured, less 1.
+    pub bias: f64,
+    /// Share of runs whose measurement lies in the interval.
+    pub covered: f64,
+}
+
+/// A group of runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupErrors {
+    /// What they have in common.
+    pub value: String,
+    /// Runs.
+    pub n_runs: usize,
+    /// Those with a prediction.
+    pub n_predicted: usize,
+    /// Of time to first token.
+    pub ttft: Option<Errors>,
+    /// Of time per output token.
+    pub tpot: Option<Errors>,
+}
+
+/// Everything about a table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Score {
+    /// Every run that was asked for, in the table's order.
+    pub runs: Vec<Scored>,
+    /// All runs together.
+    pub all: GroupErrors,
+    /// Groups by key, in the order of `Key::GROUPS`.
+    pub groups: Vec<(Key, Vec<GroupErrors>)>,
+    /// Runs without prediction by their reason: its word, what it means, how many.
+    pub reasons: Vec<(&'static str, &'static str, usize)>,
+    /// Orders of settings of one model on one card under one pair of lengths.
+    pub orders: Vec<(String, Order)>,
+}
+
+/// Scores runs in parallel; `done` is called as each one ends.
+#[must_use]
+pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
+    let first_of = firsts(&runs);
+    let asked: Vec<Run> = runs.into_iter().filter(|run| only.takes(run)).collect();
+    let scored = |run: Run| {
+        let outcome = outcome(&run, &first_of, costs);
+        done();
+        Scored { run, outcome }
+    };
+    let runs: Vec<Scored> = asked.into_par_iter().map(scored).collect();
+    let every: Vec<&Scored> = runs.iter().collect();
+    Score {
+        all: errors("all", &every),
+        groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &runs))).collect(),
+        reasons: reasons(&runs),
+        orders: orders(&runs),
+        runs,
+    }
+}
+
+/// Line in which a measurement stands first, by the setting and its latencies.
+fn firsts(runs: &[Run]) -> BTreeMap<String, u64> {
+    let mut first_of = BTreeMap::new();
+    for run in runs {
+        first_of.entry(measurement(run)).or_insert(run.line);
+    }
+    first_of
+}
+
+/// A measurement: what a table says again under another identity agrees in card, engine and both latencies to six digits.
+fn measurement(run: &Run) -> String {
+    format!("{}|{}|{:.5e}|{:.5e}", run.card, run.engine, run.ttft_s, run.tpot_s)
+}
+
+fn outcome(run: &Run, first_of: &BTreeMap<String, u64>, costs: &Costs<'_>) -> Result<Predicted, Reason> {
+    let line = first_of[&measurement(run)];
+    if line < run.line {
+        return Err(Reason::Repeats { line });
+    }
+    Ok(predict(&setup::of(run)?, &run.engine, costs))
+}
+
+fn groups(key: Key, runs: &[Scored]) -> Vec<GroupErrors> {
+    let mut members: BTreeMap<String, Vec<&Scored>> = BTreeMap::new();
+    for scored in runs {
+        members.entry(key.of(&scored.run)).or_default().push(scored);
+    }
+    let mut groups: Vec<GroupErrors> = members.iter().map(|(value, runs)| errors(value, runs)).collect();
+    if matches!(key, Key::Load | Key::Tensor | Key::Lengths) {
+        groups.sort_by_key(|group| numbers(&group.value));
+    }
+    groups
+}
+
+/// The numbers in a text, for an order that people expect.
+fn numbers(text: &str) -> Vec<u64> {
+    text.split(|letter: char| !letter.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
+}
+
+fn errors(value: &str, runs: &[&Scored]) -> GroupErrors {
+    let predicted: Vec<(&Run, &Predicted)> =
+        runs.iter().filter_map(|scored| Some((&scored.run, scored.outcome.as_ref().ok()?))).collect();
+    let ttft: Vec<(Latency, f64)> = predicted.iter().map(|(run, found)| (found.ttft, run.ttft_s)).collect();
+    let tpot: Vec<(Latency, f64)> = predicted.iter().map(|(run, found)| (found.tpot, run.tpot_s)).collect();
+    GroupErrors {
+        value: value.to_owned(),
+        n_runs: runs.len(),
+        n_predicted: predicted.len(),
+        ttft: errors_of(&ttft),
+        tpot: errors_of(&tpot),
+    }
+}
+
+fn errors_of(pairs: &[(Latency, f64)]) -> Option<Errors> {
+    if pairs.is_empty() {
+        return None;
+    }
+    let ratios: Vec<f64> = pairs.iter().map(|(found, measured)| found.mean / measured).collect();
+    let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
+    let covered = pairs.iter().filter(|(found, measured)| holds(found.interval, *measured)).count();
+    Some(Errors {
+        median: median(off),
+        bias: median(ratios) - 1.0,
+        covered: hw::real(covered as u64) / hw::real(pairs.len() as u64),
+    })
+}
+
+fn holds([low, high]: [f64; 2], value: f64) -> bool {
+    low <= value && value <= high
+}
+
+/// Median of at least one value.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }
+}
+
+fn reasons(runs: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
+    let mut counts: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for reason in runs.iter().filter_map(|scored| scored.outcome.as_ref().err()) {
+        counts.entry(reason.name()).or_insert((reason.about(), 0)).1 += 1;
+    }
+    let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
+    reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
+    reasons
+}
+
+/// Settings of one question in the order of output tokens per second and GPU.
+fn orders(runs: &[Scored]) -> Vec<(String, Order)> {
+    let mut questions: BTreeMap<String, BTreeMap<String, Vec<[f64; 2]>>> = BTreeMap::new();
+    for scored in runs {
+        let Some(rates) = rates(scored) else { continue };
+        let question = [Key::Card, Key::Model, Key::Lengths].map(|key| key.of(&scored.run)).join(" ");
+        questions.entry(question).or_default().entry(scored.run.setting()).or_default().push(rates);
+    }
+    let order = |(question, settings): (String, BTreeMap<String, Vec<[f64; 2]>>)| {
+        let pairs: Vec<[f64; 2]> = settings.values().map(|rates| mean(rates)).collect();
+        order::of(&pairs).filter(|order| order.n >= 3).map(|order| (question, order))
+    };
+    questions.into_iter().filter_map(order).collect()
+}
+
+/// Predicted and measured output tokens per second and GPU.
+fn rates(scored: &Scored) -> Option<[f64; 2]> {
+    let (run, found) = (&scored.run, scored.outcome.as_ref().ok()?);
+    let gpus = f64::from(run.n_gpus()?);
+    let (in_flight, output) = (f64::from(run.in_flight?), f64::from(run.output));
+    let rate = |ttft_s: f64, tpot_s: f64| in_flight * output / (ttft_s + (output - 1.0) * tpot_s) / gpus;
+    Some([rate(found.ttft.mean, found.tpot.mean), rate(run.ttft_s, run.tpot_s)])
+}
+
+/// Mean of each side.
+fn mean(pairs: &[[f64; 2]]) -> [f64; 2] {
+    let n = hw::real(pairs.len() as u64);
+    [0, 1].map(|side| pairs.iter().map(|pair| pair[side]).sum::<f64>() / n)
+}
+
+impl Score {
+    /// Median of tau and of regret over all orders; `None` where there is none.
+    #[must_use]
+    pub fn order(&self) -> Option<[f64; 2]> {
+        let taus: Vec<f64> = self.orders.iter().filter_map(|(_, order)| order.tau).collect();
+        let regrets: Vec<f64> = self.orders.iter().map(|(_, order)| order.regret).collect();
+        (!taus.is_empty()).then(|| [median(taus), median(regrets)])
+    }
+
+    /// Models that have a prediction.
+    #[must_use]
+    pub fn n_models(&self) -> usize {
+        let models: BTreeSet<String> =
+            self.runs.iter().filter(|scored| scored.outcome.is_ok()).map(|scored| Key::Model.of(&scored.run)).collect();
+        models.len()
+    }
+}

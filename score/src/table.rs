@@ -1,0 +1,148 @@
+//! A CSV table by the names of its columns, with every fault of the file by line and column.
+//!
+//! Reading never stops at the first fault. Lines count from 1, the header being the first; an empty cell is a value that is not stated.
+
+use csv::StringRecord;
+
+/// What is wrong with a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Line of the file.
+    pub line: u64,
+    /// Column by its name; empty where the whole line is meant.
+    pub column: String,
+    /// What is wrong.
+    pub what: String,
+}
+
+impl Fault {
+    /// In a sentence, as compilers write places.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self.column.as_str() {
+            "" => format!("line {}: {}", self.line, self.what),
+            column => format!("line {}, column `{column}`: {}", self.line, self.what),
+        }
+    }
+}
+
+/// Rows of a table under the names of its header.
+#[derive(Debug)]
+pub struct Table {
+    names: Vec<String>,
+    rows: Vec<StringRecord>,
+}
+
+/// One row while it is read; what is wrong with it is kept aside.
+#[derive(Debug)]
+pub struct Cells<'t> {
+    names: &'t [String],
+    cells: &'t StringRecord,
+    /// Line of the file.
+    pub line: u64,
+    /// Faults so far.
+    pub faults: Vec<Fault>,
+}
+
+impl Table {
+    /// Reads a text, and says which of the columns that are asked for are not there and which lines are broken.
+    ///
+    /// # Errors
+    /// Every fault.
+    pub fn read(text: &str, needed: &[&str]) -> Result<Self, Vec<Fault>> {
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let header = reader.headers().map_err(|error| vec![broken(&error)])?.clone();
+        let names: Vec<String> = header.iter().map(str::to_owned).collect();
+        let missing = needed.iter().filter(|name| !names.iter().any(|known| known == *name));
+        let mut faults: Vec<Fault> = missing.map(|name| not_there(name)).collect();
+        let mut rows = Vec::new();
+        for record in reader.records() {
+            match record {
+                Ok(record) => rows.push(record),
+                Err(error) => faults.push(broken(&error)),
+            }
+        }
+        if rows.is_empty() && faults.is_empty() {
+            faults.push(Fault { line: 1, column: String::new(), what: "the table has no rows".to_owned() });
+        }
+        if faults.is_empty() { Ok(Self { names, rows }) } else { Err(faults) }
+    }
+
+    /// Every row.
+    pub fn rows(&self) -> impl Iterator<Item = Cells<'_>> {
+        self.rows.iter().map(|cells| {
+            let line = cells.position().map_or(0, csv::Position::line);
+            Cells { names: &self.names, cells, line, faults: Vec::new() }
+        })
+    }
+}
+
+fn not_there(name: &str) -> Fault {
+    Fault { line: 1, column: name.to_owned(), what: "no such column".to_owned() }
+}
+
+fn broken(error: &csv::Error) -> Fault {
+    let line = error.position().map_or(1, csv::Position::line);
+    let what = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{len} cells where the header has {expected_len}")
+        }
+        csv::ErrorKind::Utf8 { .. } => "not UTF-8".to_owned(),
+        _ => error.to_string(),
+    };
+    Fault { line, column: String::new(), what }
+}
+
+impl Cells<'_> {
+    /// A cell's text without the blanks around it.
+    #[must_use]
+    pub fn word(&self, column: &str) -> &str {
+        let index = self.names.iter().position(|name| name == column);
+        index.and_then(|index| self.cells.get(index)).unwrap_or("").trim()
+    }
+
+    fn fault(&mut self, column: &str, what: String) {
+        self.faults.push(Fault { line: self.line, column: column.to_owned(), what });
+    }
+
+    /// A count; `None` where it is not stated.
+    pub fn count(&mut self, column: &str) -> Option<u32> {
+        let text = self.word(column).to_owned();
+        if text.is_empty() {
+            return None;
+        }
+        let found = text.parse().ok();
+        if found.is_none() {
+            self.fault(column, format!("`{text}` is not a count"));
+        }
+        found
+    }
+
+    /// A count of at least one that has to be there; 1 with a fault where it is not.
+    pub fn positive(&mut self, column: &str) -> u32 {
+        match self.count(column) {
+            Some(n) if n > 0 => n,
+            Some(_) => {
+                self.fault(column, "must be at least 1, found 0".to_owned());
+                1
+            }
+            None => {
+                if self.word(column).is_empty() {
+                    self.fault(column, "must be stated".to_owned());
+                }
+                1
+            }
+        }
+    }
+
+    /// A positive duration in milliseconds, as seconds; 1 s with a fault where there is none.
+    pub fn seconds(&mut self, column: &str) -> f64 {
+        let text = self.word(column).to_owned();
+        match text.parse::<f64>() {
+            Ok(ms) if ms > 0.0 && ms.is_finite() => return ms / 1e3,
+            Ok(_) => self.fault(column, format!("must be above 0, found `{text}`")),
+            Err(_) => self.fault(column, format!("`{text}` is not a number of milliseconds")),
+        }
+        1.0
+    }
+}

@@ -1,0 +1,155 @@
+//! A score as text: what is off by how much, in which group, and what has no prediction. Lines keep to the width that is given.
+
+use crate::constants::EngineConstants;
+use crate::order::Order;
+use crate::select::Key;
+use crate::summary::{Errors, GroupErrors, Score};
+
+/// Letters of the columns of figures.
+const FIGURES: usize = 49;
+
+/// The score in lines of at most `width` letters, at least 72.
+#[must_use]
+pub fn text(score: &Score, width: usize) -> String {
+    let width = width.max(72);
+    let mut lines = head(score);
+    lines.push(String::new());
+    let name = width.min(100) - FIGURES;
+    lines.push(format!("{:name$}{:>9}{:>20}{:>20}", "", "runs", "TTFT", "TPOT"));
+    let columns = "error   bias  cover";
+    lines.push(format!("{:name$}{:>9} {columns:>19} {columns:>19}", "", "predicted"));
+    lines.push(row(&score.all, name));
+    for (key, groups) in &score.groups {
+        if groups.len() > 1 {
+            lines.push(format!("by {}", key.word()));
+            lines.extend(groups.iter().map(|group| row(group, name)));
+        }
+    }
+    lines.extend(without(score));
+    lines.extend(orders(score, name));
+    lines.iter().map(|line| cut(line, width) + "\n").collect()
+}
+
+/// What it is about.
+fn head(score: &Score) -> Vec<String> {
+    let share = percent(hw::real(score.all.n_predicted as u64) / hw::real(score.all.n_runs.max(1) as u64));
+    let mut lines = vec![format!(
+        "{} runs, {} with a prediction ({share}) of {} models",
+        score.all.n_runs,
+        score.all.n_predicted,
+        score.n_models()
+    )];
+    let fitted: Vec<&str> = EngineConstants::all()
+        .filter(|(_, constants, _)| *constants != EngineConstants::NONE)
+        .map(|(name, ..)| name)
+        .collect();
+    lines.push(match fitted.as_slice() {
+        [] => "no constant is fitted to any run".to_owned(),
+        names => format!("fitted constants: {}", names.join(", ")),
+    });
+    lines
+}
+
+fn row(group: &GroupErrors, name: usize) -> String {
+    let counts = format!("{}/{}", group.n_predicted, group.n_runs);
+    let value = cut(&group.value, name.saturating_sub(2));
+    let (ttft, tpot) = (figures(group.ttft), figures(group.tpot));
+    format!("  {value:<0$}{counts:>9} {ttft} {tpot}", name - 2)
+}
+
+fn figures(errors: Option<Errors>) -> String {
+    errors.map_or_else(
+        || format!("{:>19}", "-"),
+        |errors| format!("{:>5} {:>6} {:>6}", percent(errors.median), signed(errors.bias), percent(errors.covered)),
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+fn signed(share: f64) -> String {
+    format!("{:+.0}%", share * 100.0)
+}
+
+/// Runs without prediction.
+fn without(score: &Score) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !score.reasons.is_empty() {
+        lines.extend([String::new(), "without prediction".to_owned()]);
+    }
+    lines.extend(score.reasons.iter().map(|(name, about, n)| format!("  {n:>5}  {name:13} {about}")));
+    lines
+}
+
+/// Orders of settings.
+fn orders(score: &Score, name: usize) -> Vec<String> {
+    let Some([tau, regret]) = score.order() else { return Vec::new() };
+    let mut lines = vec![
+        String::new(),
+        format!(
+            "order of settings by output tokens per second and GPU: median tau {tau:.2}, regret {}",
+            percent(regret)
+        ),
+    ];
+    lines.extend(score.orders.iter().map(|(question, order)| order_row(question, order, name)));
+    lines
+}
+
+fn order_row(question: &str, order: &Order, name: usize) -> String {
+    let tau = order.tau.map_or_else(|| "-".to_owned(), |tau| format!("{tau:.2}"));
+    let question = cut(question, name);
+    format!("  {question:name$} {:>4} settings  tau {tau:>5}  regret {:>4}", order.n, percent(order.regret))
+}
+
+/// At most so many letters.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.trim_end().to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    kept + "…"
+}
+
+/// The table of groups as Markdown, for `docs/accuracy.md`.
+#[must_use]
+pub fn markdown(score: &Score) -> String {
+    let mut text = format!(
+        "{} runs, {} with a prediction.\n\n| by | group | runs | TTFT error | bias | in interval | TPOT error | bias | in interval |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+        score.all.n_runs, score.all.n_predicted
+    );
+    text += &markdown_row("all", &score.all);
+    for (key, groups) in &score.groups {
+        if !matches!(key, Key::Load | Key::Lengths) {
+            text.extend(groups.iter().map(|group| markdown_row(key.word(), group)));
+        }
+    }
+    text += "\n| runs without prediction | reason |\n|---|---|\n";
+    text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    if let Some([tau, regret]) = score.order() {
+        text += &format!(
+            "\nOrder of settings, median over {} questions: tau {tau:.2}, regret {}.\n",
+            score.orders.len(),
+            percent(regret)
+        );
+    }
+    text
+}
+
+fn markdown_row(key: &str, group: &GroupErrors) -> String {
+    let cells = |errors: Option<Errors>| {
+        errors.map_or_else(
+            || "- | - | -".to_owned(),
+            |errors| format!("{} | {} | {}", percent(errors.median), signed(errors.bias), percent(errors.covered)),
+        )
+    };
+    format!(
+        "| {key} | {} | {}/{} | {} | {} |\n",
+        group.value,
+        group.n_predicted,
+        group.n_runs,
+        cells(group.ttft),
+        cells(group.tpot)
+    )
+}

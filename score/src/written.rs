@@ -1,0 +1,173 @@
+//! A score as JSON and as CSV, a run a line. Latencies in milliseconds as in the table that was read.
+
+use engine::cost::Source;
+use serde::Serialize;
+
+use crate::play::{Latency, Predicted};
+use crate::select::Key;
+use crate::summary::{Errors, GroupErrors, Score, Scored};
+
+#[derive(Serialize)]
+struct Row {
+    id: String,
+    line: u64,
+    card: String,
+    engine: String,
+    version: String,
+    model: String,
+    format: String,
+    mode: String,
+    gpus: Option<u32>,
+    tp: String,
+    prompt_tokens: u32,
+    output_tokens: u32,
+    in_flight: Option<u32>,
+    measured_ttft_ms: f64,
+    predicted_ttft_ms: Option<f64>,
+    ttft_ratio: Option<f64>,
+    ttft_low_ms: Option<f64>,
+    ttft_high_ms: Option<f64>,
+    measured_tpot_ms: f64,
+    predicted_tpot_ms: Option<f64>,
+    tpot_ratio: Option<f64>,
+    tpot_low_ms: Option<f64>,
+    tpot_high_ms: Option<f64>,
+    requests: Option<u32>,
+    requests_of_client: Option<u32>,
+    preempted: Option<f64>,
+    source: Option<&'static str>,
+    reason: Option<&'static str>,
+    detail: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Group<'s> {
+    by: &'static str,
+    value: &'s str,
+    runs: usize,
+    predicted: usize,
+    ttft: Option<Figures>,
+    tpot: Option<Figures>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    median_error: f64,
+    bias: f64,
+    covered: f64,
+}
+
+#[derive(Serialize)]
+struct Order<'s> {
+    question: &'s str,
+    settings: usize,
+    tau: Option<f64>,
+    regret: f64,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    reason: &'static str,
+    about: &'static str,
+    runs: usize,
+}
+
+#[derive(Serialize)]
+struct Document<'s> {
+    schema: &'static str,
+    groups: Vec<Group<'s>>,
+    without_prediction: Vec<Missing>,
+    orders: Vec<Order<'s>>,
+    runs: Vec<Row>,
+}
+
+/// Everything as JSON.
+///
+/// # Panics
+/// Never: every part has a JSON form.
+#[must_use]
+pub fn json(score: &Score) -> String {
+    let mut groups = vec![group("all", &score.all)];
+    for (key, of_key) in &score.groups {
+        groups.extend(of_key.iter().map(|found| group(key.word(), found)));
+    }
+    let document = Document {
+        schema: "skrull-sim/score/1",
+        groups,
+        without_prediction: score
+            .reasons
+            .iter()
+            .map(|(reason, about, runs)| Missing { reason, about, runs: *runs })
+            .collect(),
+        orders: score
+            .orders
+            .iter()
+            .map(|(question, order)| Order { question, settings: order.n, tau: order.tau, regret: order.regret })
+            .collect(),
+        runs: score.runs.iter().map(row).collect(),
+    };
+    serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+}
+
+/// Every run as a line of CSV under a header.
+///
+/// # Panics
+/// Never: text has no other end than memory's.
+#[must_use]
+pub fn csv(score: &Score) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for scored in &score.runs {
+        writer.serialize(row(scored)).expect("a row has a CSV form");
+    }
+    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+}
+
+fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
+    let figures = |errors: Errors| Figures { median_error: errors.median, bias: errors.bias, covered: errors.covered };
+    Group {
+        by,
+        value: &found.value,
+        runs: found.n_runs,
+        predicted: found.n_predicted,
+        ttft: found.ttft.map(figures),
+        tpot: found.tpot.map(figures),
+    }
+}
+
+fn row(scored: &Scored) -> Row {
+    let (run, found, reason) = (&scored.run, scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let ttft = found.map(|found| found.ttft);
+    let tpot = found.map(|found| found.tpot);
+    let ms = |of: Option<Latency>, at: fn(&Latency) -> f64| of.map(|latency| at(&latency) * 1e3);
+    Row {
+        id: run.id.clone(),
+        line: run.line,
+        card: run.card.clone(),
+        engine: run.engine.clone(),
+        version: run.version.clone(),
+        model: Key::Model.of(run),
+        format: Key::Format.of(run),
+        mode: Key::Mode.of(run),
+        gpus: run.n_gpus(),
+        tp: Key::Tensor.of(run),
+        prompt_tokens: run.prompt,
+        output_tokens: run.output,
+        in_flight: run.in_flight,
+        measured_ttft_ms: run.ttft_s * 1e3,
+        predicted_ttft_ms: ms(ttft, |latency| latency.mean),
+        ttft_ratio: ttft.map(|latency| latency.mean / run.ttft_s),
+        ttft_low_ms: ms(ttft, |latency| latency.interval[0]),
+        ttft_high_ms: ms(ttft, |latency| latency.interval[1]),
+        measured_tpot_ms: run.tpot_s * 1e3,
+        predicted_tpot_ms: ms(tpot, |latency| latency.mean),
+        tpot_ratio: tpot.map(|latency| latency.mean / run.tpot_s),
+        tpot_low_ms: ms(tpot, |latency| latency.interval[0]),
+        tpot_high_ms: ms(tpot, |latency| latency.interval[1]),
+        requests: found.map(|found| found.n_requests[0]),
+        requests_of_client: found.map(|found| found.n_requests[1]),
+        preempted: found.map(|found: &Predicted| found.n_preempted),
+        source: found.map(|found| Source::name(found.source)),
+        reason: reason.map(crate::reason::Reason::name),
+        detail: reason.map(crate::reason::Reason::detail).filter(|detail| !detail.is_empty()),
+    }
+}

@@ -1,0 +1,36 @@
+//! SGLang: prompts first, in batches of their own; who decodes waits.
+//!
+//! Source: sgl-project/sglang, `python/sglang/srt/managers/scheduler.py` (`get_next_batch_to_run`) and `schedule_policy.py` (`PrefillAdder`,
+//! Apache-2.0), without `--enable-mixed-chunk`: a prompt that was cut goes on first, then others fill the chunk; decoding goes on when no
+//! prompt can be admitted. Approximation: memory is reserved for the whole prompt, not for a share of the output to come.
+
+use crate::batcher::Batcher;
+use crate::replica::{Composed, Replica};
+
+/// The policy.
+#[derive(Debug)]
+pub struct Sglang;
+
+impl Batcher for Sglang {
+    fn name(&self) -> &'static str {
+        "sglang"
+    }
+
+    fn about(&self) -> &'static str {
+        "prompts first, in chunks that share no iteration with decoding sequences (SGLang)"
+    }
+
+    fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
+        let tokens_max = replica.tokens_max();
+        replica.continue_prefills(composed, tokens_max);
+        while composed.n_preempted == 0 {
+            let left = tokens_max - composed.n_chunk_tokens();
+            if !replica.admit(composed, left, self.reserve(), self.cut()) {
+                break;
+            }
+        }
+        if composed.n_chunk_tokens() == 0 {
+            replica.decode_all(composed);
+        }
+    }
+}

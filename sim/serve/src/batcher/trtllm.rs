@@ -1,0 +1,36 @@
+//! TensorRT-LLM: every iteration decodes, and whole prompts fill what is left of its tokens.
+//!
+//! Source: NVIDIA/TensorRT-LLM, `tensorrt_llm/_torch/pyexecutor/scheduler.py` (Apache-2.0), in-flight batching without chunked context, its
+//! default: a prompt joins only where all of it fits `max_num_tokens`. Approximation: the capacity scheduler keeps blocks for the whole
+//! output (`GUARANTEED_NO_EVICT`); here they are taken as they are needed.
+
+use crate::batcher::Batcher;
+use crate::replica::{Composed, Cut, Replica};
+
+/// The policy.
+#[derive(Debug)]
+pub struct Trtllm;
+
+impl Batcher for Trtllm {
+    fn name(&self) -> &'static str {
+        "trtllm"
+    }
+
+    fn about(&self) -> &'static str {
+        "in-flight batching: decodes first, whole prompts beside them (TensorRT-LLM)"
+    }
+
+    fn cut(&self) -> Cut {
+        Cut::Never
+    }
+
+    fn compose(&self, replica: &mut Replica<'_>, composed: &mut Composed) {
+        replica.decode_all(composed);
+        while composed.n_preempted == 0 {
+            let left = replica.tokens_left(composed);
+            if !replica.admit(composed, left, self.reserve(), self.cut()) {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Serving engines as they are set when nobody says otherwise: batching, budgets, captured graphs, memory, overlap. Data, with versions and sources.
+//!
+//! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
+//! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
+
+use hw::{Bytes, Gpu};
+
+use crate::host::EngineLoop;
+
+/// An engine from a version on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EnginePreset {
+    /// Name in scenarios and tables.
+    pub name: &'static str,
+    /// First version of which this is said.
+    pub since: Version,
+    /// Batching policy (`batcher.rs`).
+    pub batcher: &'static str,
+    /// Tokens of a block of keys and values.
+    pub block_tokens: u32,
+    /// Whether the host works behind the device.
+    pub engine_loop: EngineLoop,
+    /// Whether prefixes that requests share are kept.
+    pub shares_prefixes: bool,
+    /// Sizes by device memory: the first row whose limit is not below the device's memory holds.
+    pub sizes: &'static [Sizes],
+    /// Batches that are captured.
+    pub graphs: GraphRule,
+    /// Memory for weights, keys and values.
+    pub memory: MemoryRule,
+    /// Where this stands.
+    pub source: &'static str,
+}
+
+/// Sizes on devices of at most so much memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Memory of the device, GiB.
+    pub memory_gib_max: u32,
+    /// Tokens of an iteration, or of a chunk where prompts run by themselves.
+    pub tokens_max: u32,
+    /// Sequences that run at once.
+    pub sequences_max: u32,
+    /// Largest captured batch, on tensor groups below four GPUs and from there on.
+    pub graph_max: [u32; 2],
+}
+
+/// Which batches an engine captures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GraphRule {
+    /// 1, 2, 4, every eighth up to 256, every sixteenth beyond.
+    Vllm,
+    /// 1, 2, 4, 8, 12, every eighth up to 256, every sixteenth up to 512, every 32nd beyond.
+    Sglang,
+    /// 1, 2, 4, every eighth up to 128, then powers of two, and the largest.
+    Trtllm,
+    /// Every size: nothing is padded.
+    Each,
+}
+
+/// What an engine takes of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemoryRule {
+    /// A share of the device, with weights, activations and all else inside.
+    OfDevice(f64),
+    /// A share of the device for weights, keys and values; activations lie outside.
+    Static(f64),
+    /// A share of what weights and activations leave free.
+    OfFree(f64),
+}
+
+/// Version of an engine: its first three numbers. Nightly builds and versions that are not stated count as the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(pub u32, pub u32, pub u32);
+
+impl Version {
+    /// Newer than all others.
+    pub const NEWEST: Self = Self(u32::MAX, 0, 0);
+
+    /// From text as releases have it: `0.19.0`, `1.0.0rc3`, `0.5.8.post1`.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut numbers = text.split('.').map_while(leading_number);
+        match (numbers.next(), numbers.next(), numbers.next()) {
+            (Some(major), Some(minor), patch) => Self(major, minor, patch.unwrap_or(0)),
+            _ => Self::NEWEST,
+        }
+    }
+}
+
+/// The digits that a text begins with.
+fn leading_number(text: &str) -> Option<u32> {
+    let end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+const VLLM_SIZES: [Sizes; 2] = [
+    Sizes { memory_gib_max: 69, tokens_max: 2048, sequences_max: 256, graph_max: [512, 512] },
+    Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 1024, graph_max: [512, 512] },
+];
+
+const SGLANG_SIZES: [Sizes; 4] = [
+    Sizes { memory_gib_max: 35, tokens_max: 2048, sequences_max: 4096, graph_max: [24, 80] },
+    Sizes { memory_gib_max: 59, tokens_max: 4096, sequences_max: 4096, graph_max: [32, 160] },
+    Sizes { memory_gib_max: 159, tokens_max: 8192, sequences_max: 4096, graph_max: [256, 512] },
+    Sizes { memory_gib_max: u32::MAX, tokens_max: 16_384, sequences_max: 4096, graph_max: [512, 512] },
+];
+
+const TRTLLM_SIZES: [Sizes; 1] =
+    [Sizes { memory_gib_max: u32::MAX, tokens_max: 8192, sequences_max: 2048, graph_max: [128, 128] }];
+
+const VLLM: EnginePreset = EnginePreset {
+    name: "vllm",
+    since: Version(0, 9, 0),
+    batcher: "vllm-v1",
+    block_tokens: 16,
+    engine_loop: EngineLoop::Serial,
+    shares_prefixes: true,
+    sizes: &VLLM_SIZES,
+    graphs: GraphRule::Vllm,
+    memory: MemoryRule::OfDevice(0.9),
+    source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
+             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization",
+};
+
+/// Every preset, newest version of an engine first.
+pub static PRESETS: [EnginePreset; 4] = [
+    EnginePreset {
+        since: Version(0, 14, 0),
+        engine_loop: EngineLoop::Asynchronous,
+        source: "as 0.9, and the release notes of v0.14.0: asynchronous scheduling by default",
+        ..VLLM
+    },
+    VLLM,
+    EnginePreset {
+        name: "sglang",
+        since: Version(0, 5, 0),
+        batcher: "sglang",
+        block_tokens: 1,
+        engine_loop: EngineLoop::Asynchronous,
+        shares_prefixes: true,
+        sizes: &SGLANG_SIZES,
+        graphs: GraphRule::Sglang,
+        memory: MemoryRule::Static(0.87),
+        source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); the \
+                 static share leaves 10 GiB of 80; the overlap scheduler is on by default",
+    },
+    EnginePreset {
+        name: "trtllm",
+        since: Version(0, 0, 0),
+        batcher: "trtllm",
+        block_tokens: 32,
+        engine_loop: EngineLoop::Asynchronous,
+        shares_prefixes: true,
+        sizes: &TRTLLM_SIZES,
+        graphs: GraphRule::Trtllm,
+        memory: MemoryRule::OfFree(0.9),
+        source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
+                 overlap scheduler is on by default, chunked context is not",
+    },
+];
+
+/// Names of all engines, each once.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+    names.dedup();
+    names
+}
+
+/// Preset of an engine's version; versions older than the oldest known take that one.
+#[must_use]
+pub fn named(name: &str, version: Version) -> Option<&'static EnginePreset> {
+    let mut of_name = PRESETS.iter().filter(|preset| preset.name == name);
+    let newest_not_after = of_name.clone().find(|preset| preset.since <= version);
+    newest_not_after.or_else(|| of_name.next_back())
+}
+
+impl EnginePreset {
+    /// Sizes on a device.
+    #[must_use]
+    pub fn sizes_on(&self, gpu: &Gpu) -> Sizes {
+        let is_small = self.name == "vllm" && gpu.name.starts_with("a100");
+        let gib = if is_small { Bytes::from_gib(0.0) } else { gpu.memory };
+        let holds = |sizes: &&Sizes| gib <= Bytes::from_gib(f64::from(sizes.memory_gib_max));
+        *self.sizes.iter().find(holds).or(self.sizes.last()).expect("a preset has sizes")
+    }
+}
+
+impl GraphRule {
+    /// Captured batches of at most so many sequences, ascending.
+    #[must_use]
+    pub fn sizes(self, largest: u32) -> Vec<u32> {
+        let mut sizes: Vec<u32> = match self {
+            Self::Each => Vec::new(),
+            Self::Vllm => stepped(&[1, 2, 4], &[(8, 256, 8), (256, largest + 1, 16)]),
+            Self::Sglang => stepped(&[1, 2, 4, 8, 12], &[(16, 257, 8), (272, 512, 16), (512, largest + 1, 32)]),
+            Self::Trtllm => {
+                let doubled = (8..31).map(|power| 1_u32 << power).take_while(|size| *size < largest);
+                let mut sizes = stepped(&[1, 2, 4], &[(8, 129, 8)]);
+                sizes.extend(doubled);
+                sizes.push(largest);
+                sizes
+            }
+        };
+        sizes.retain(|size| *size <= largest);
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+}
+
+/// Some sizes, and ranges of a start, an end that is left out and a step.
+fn stepped(first: &[u32], ranges: &[(u32, u32, usize)]) -> Vec<u32> {
+    let mut sizes = first.to_vec();
+    for (start, end, step) in ranges {
+        sizes.extend((*start..*end).step_by(*step));
+    }
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_as_releases_write_them() {
+        for (text, expected) in [
+            ("0.19.0", Version(0, 19, 0)),
+            ("1.0.0rc3", Version(1, 0, 0)),
+            ("0.5.8.post1", Version(0, 5, 8)),
+            ("0.14", Version(0, 14, 0)),
+            ("nightly-5b8c30d62b754b57", Version::NEWEST),
+            ("", Version::NEWEST),
+        ] {
+            assert_eq!(Version::parse(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn captured_batches_are_those_that_engines_print() {
+        // vLLM logs 51 sizes up to 512: 1, 2, 4, 31 multiples of 8 below 256, 17 multiples of 16 from there.
+        let vllm = GraphRule::Vllm.sizes(512);
+        assert_eq!((vllm.len(), vllm[3], vllm[50]), (51, 8, 512));
+        // SGLang on an H100 with tp 1: 5 small ones and 31 multiples of 8 from 16 to 256.
+        assert_eq!(GraphRule::Sglang.sizes(256).len(), 36);
+        assert_eq!(GraphRule::Trtllm.sizes(4), [1, 2, 4]);
+        assert_eq!(GraphRule::Trtllm.sizes(300).last(), Some(&300));
+    }
+
+    #[test]
+    fn a_version_takes_the_newest_preset_that_is_not_newer() {
+        let engine_loop = |version: &str| named("vllm", Version::parse(version)).expect("listed").engine_loop;
+        assert_eq!(engine_loop("0.12.0"), EngineLoop::Serial);
+        assert_eq!(engine_loop("0.14.1"), EngineLoop::Asynchronous);
+        assert_eq!(engine_loop("0.1.0"), EngineLoop::Serial);
+        assert_eq!(named("tgi", Version::NEWEST), None);
+        assert_eq!(names(), ["vllm", "sglang", "trtllm"]);
+    }
+
+    #[test]
+    fn presets_name_batching_policies_and_h100_has_the_large_sizes() {
+        let gpu = |name: &str| hw::catalog::gpu(name).expect("listed");
+        for preset in &PRESETS {
+            assert!(crate::batcher::named(preset.batcher).is_some(), "{}", preset.batcher);
+        }
+        let vllm = named("vllm", Version::NEWEST).expect("listed");
+        let tokens = ["h100-sxm", "a100-sxm-80g", "l4"].map(|name| vllm.sizes_on(&gpu(name)).tokens_max);
+        assert_eq!(tokens, [8192, 2048, 2048]);
+    }
+}

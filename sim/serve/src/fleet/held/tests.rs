@@ -1,0 +1,88 @@
+//! A closed loop by hand, where every iteration takes the same time.
+
+use hw::{Seconds, Time};
+
+use super::*;
+use crate::batcher;
+use crate::fleet::Group;
+use crate::metrics::{self, Slo};
+use crate::replica::{Limits, Preemption, Spans};
+use crate::request::Request;
+use crate::router;
+use crate::step_cost::StepTable;
+
+/// Time of every iteration, seconds.
+const STEP_S: f64 = 0.01;
+
+fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
+    let limits = Limits {
+        sequences_max,
+        tokens_max: 4096,
+        context_max: 100_000,
+        block_tokens: 16,
+        kv_blocks: 100_000,
+        watermark_blocks: 0,
+        preemption: Preemption::Recompute,
+        shares_prefixes: false,
+    };
+    let table = StepTable::constant(Seconds::new(STEP_S));
+    let batcher = batcher::named("vllm-v1").expect("listed");
+    Fleet::of(Group::new("all", Engine { limits, table, batcher, spans }, 1))
+}
+
+fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s: f64) -> (Requests, Served) {
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); n]);
+    let held = Held { in_flight, start: Seconds::new(start_s) };
+    fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held)
+}
+
+fn figure((requests, served): &(Requests, Served), key: &str) -> f64 {
+    metrics::of(requests, served, &Slo::default(), Seconds::ZERO)[key]
+}
+
+#[test]
+fn one_in_flight_takes_its_iterations_one_after_another() {
+    // A prompt and ten more tokens are eleven iterations of 10 ms. The next request finds an idle engine.
+    let run = served(&fleet(8, Spans::Closed), 5, 1, 0.0);
+    assert!((figure(&run, "ttft_s.mean") - 0.01).abs() < 1e-9);
+    assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
+    let sent: Vec<u64> = run.0.list.iter().map(|request| request.arrival.as_ns()).collect();
+    assert_eq!(sent, [0, 110_000_000, 220_000_000, 330_000_000, 440_000_000]);
+}
+
+#[test]
+fn a_request_that_follows_another_waits_for_the_iteration_that_began_without_it() {
+    // Four in flight. The first starts the engine alone: first token at 10 ms; the other three join the next iteration: 20 ms. The first
+    // ends at 110 ms, as the iteration of the other three begins; its follower waits 10 ms for that and 10 ms for its own: 20 ms. The three
+    // end at 120 ms, when one is left to decode: their followers miss that iteration as well.
+    let run = served(&fleet(8, Spans::Closed), 4 * 20, 4, 0.0);
+    let mean = (0.01 + 79.0 * 0.02) / 80.0;
+    assert!((figure(&run, "ttft_s.mean") - mean).abs() < 1e-9, "{}", figure(&run, "ttft_s.mean"));
+    assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
+}
+
+#[test]
+fn more_in_flight_than_places_queue_for_whole_turns() {
+    // Two places and four in flight: requests of eleven iterations each go through two at a time, so two are served while two wait, and by
+    // Little's law a request stays four over the throughput of two in eleven iterations.
+    let run = served(&fleet(2, Spans::Closed), 400, 4, 0.0);
+    let e2e_s = figure(&run, "e2e_s.mean");
+    assert!((e2e_s / (2.0 * 0.11) - 1.0).abs() < 0.01, "{e2e_s}");
+}
+
+#[test]
+fn the_start_of_a_request_counts_for_its_first_token_only() {
+    let run = served(&fleet(8, Spans::Closed), 5, 1, 0.007);
+    assert!((figure(&run, "ttft_s.mean") - 0.017).abs() < 1e-9);
+    assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
+}
+
+#[test]
+fn spans_and_single_steps_agree_to_the_tick() {
+    for in_flight in [1, 3, 8, 20] {
+        let [closed, stepwise] =
+            [Spans::Closed, Spans::Stepwise].map(|spans| served(&fleet(8, spans), 100, in_flight, 0.003));
+        assert_eq!(closed.0, stepwise.0);
+        assert_eq!(closed.1.records, stepwise.1.records);
+    }
+}
