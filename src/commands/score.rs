@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use engine::CostModel;
 use engine::cost::profile::Profile;
 use hw::Cluster;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressStyle};
 use score::run::Run;
 use score::select::Selection;
 use score::summary::{self, Score};
@@ -38,7 +38,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
 }
 
 fn shown(score: &Score, format: ScoreFormat) -> String {
-    let width = ProgressDrawTarget::stdout().width().unwrap_or(WIDTH);
+    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0);
     match format {
         ScoreFormat::Table => text::text(score, width.into()),
         ScoreFormat::Json => written::json(score),
