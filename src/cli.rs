@@ -222,6 +222,12 @@ pub struct RunArgs {
     /// Refuse a training step with shapes outside of what the profile measured
     #[arg(long)]
     pub strict_hull: bool,
+    /// Write what became of every request as CSV (serving)
+    #[arg(long, value_name = "FILE")]
+    pub requests: Option<PathBuf>,
+    /// Write how the fleet stood over time as CSV (serving)
+    #[arg(long, value_name = "FILE")]
+    pub series: Option<PathBuf>,
 }
 
 /// Arguments of `plan`.

@@ -7,7 +7,7 @@ use hw::{Bytes, Format, GroupShape, Seconds};
 
 use crate::compression;
 use crate::memory;
-use crate::model::Experts;
+use crate::model::{Experts, FeedForward, Layer, Mixer};
 use crate::shard::{AttentionKernel, ExpertLoad, Recompute, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
@@ -119,6 +119,24 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// What comes before the tokens of a layer are mixed: a norm, and projections with rotary positions or a short convolution.
+#[must_use]
+pub fn before_mixing(shard: &Shard<'_>, mixer: Mixer, tokens: u64, kind: PassKind) -> Ops {
+    let projected = match (mixer, shard.model.linear, shard.model.state_space) {
+        (Mixer::Linear, Some(linear), _) => [linear.projected(), linear.channels()],
+        (Mixer::StateSpace, _, Some(space)) => [space.projected(), space.channels()],
+        (Mixer::Linear | Mixer::StateSpace | Mixer::Off, _, _) => return Vec::new(),
+        _ => return before_attention(shard, tokens, kind),
+    };
+    let mut writer = Writer::new(shard, tokens, kind);
+    writer.residual(2 * shard.model.hidden);
+    writer.enter(shard.formats.attention, shard.model.hidden);
+    writer.column(projected[0], shard.model.hidden);
+    // The convolution reads and writes its channels.
+    writer.elementwise(2 * projected[1]);
+    writer.done()
+}
+
 /// Norm, query-key-value projections and rotary position.
 #[must_use]
 pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
@@ -136,11 +154,18 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
             None => writer.column(query_width, model.hidden),
         }
         writer.gemm(latent.kv_rank + latent.rope_dim, model.hidden);
+        // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
+        // way a token is multiplied by the same matrix.
         writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
         writer.elementwise(2 * model.n_heads * latent.rope_dim);
+        if let Some(index) = latent.index {
+            writer.gemm(index.n_heads * index.head_dim, latent.q_rank.unwrap_or(model.hidden));
+            writer.gemm(index.head_dim + index.n_heads, model.hidden);
+        }
     } else {
         let rotated = (model.n_heads + model.n_kv_heads) * model.head_dim;
-        writer.column(rotated + model.n_kv_heads * model.head_dim, model.hidden);
+        let gate = if model.output_gate { model.n_heads * model.head_dim } else { 0 };
+        writer.column(rotated + model.n_kv_heads * model.head_dim + gate, model.hidden);
         if !model.learned_positions {
             writer.elementwise(2 * rotated);
         }
@@ -148,22 +173,49 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     writer.done()
 }
 
-/// Output projection, residual, norm and feed-forward, dense or of experts.
+/// Output projection, residual, norm and feed-forward, dense or of experts, behind attention.
 #[must_use]
 pub fn after_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
+    let feed_forward = if load.is_some() { FeedForward::Experts } else { FeedForward::Dense };
+    after_mixing(shard, Layer { mixer: Mixer::Full, feed_forward }, tokens, kind, load)
+}
+
+/// What comes after the tokens of a layer are mixed: output projection, residual, norm and feed-forward, as far as the layer has them.
+#[must_use]
+pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind, load: Option<&ExpertLoad>) -> Ops {
     let model = shard.model;
-    let value_dim = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
     let mut writer = Writer::new(shard, tokens, kind);
-    writer.enter(shard.formats.attention, (model.n_heads * value_dim).div_ceil(writer.cut));
-    writer.row(model.hidden, model.n_heads * value_dim);
-    // Residual add and norm: read two, write two.
-    writer.residual(4 * model.hidden);
-    match (model.experts, load) {
-        (Some(experts), Some(load)) => feed_forward_of_experts(&mut writer, experts, *load),
+    if layer.mixer != Mixer::Off {
+        let width = mixed_width(shard, layer.mixer);
+        writer.enter(shard.formats.attention, width.div_ceil(writer.cut));
+        writer.row(model.hidden, width);
+    }
+    writer.residual(match (layer.mixer, layer.feed_forward) {
+        (Mixer::Off, _) => 2 * model.hidden,
+        (_, FeedForward::Off) => 3 * model.hidden,
+        // Residual add and norm: read two, write two.
+        _ => 4 * model.hidden,
+    });
+    match (layer.feed_forward, model.experts, load) {
+        (FeedForward::Off, _, _) => return writer.done(),
+        (FeedForward::Experts, Some(experts), Some(load)) => feed_forward_of_experts(&mut writer, experts, *load),
         _ => feed_forward(&mut writer, model.intermediate),
     }
     writer.residual(3 * model.hidden);
+    if model.sandwich_norms {
+        writer.residual(4 * model.hidden);
+    }
     writer.done()
+}
+
+/// Width of what a mixer gives its output projection.
+fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
+    let model = shard.model;
+    match (mixer, model.linear, model.state_space) {
+        (Mixer::Linear, Some(linear), _) => linear.value_width(),
+        (Mixer::StateSpace, _, Some(space)) => space.width(),
+        _ => model.n_heads * model.latent.map_or(model.head_dim, |latent| latent.value_dim),
+    }
 }
 
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
@@ -194,7 +246,13 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let mut routed = (sent * load.permille).div_ceil(1000);
     writer.enter(shard.dtype.into(), hidden);
     writer.gemm(experts.n_routed, hidden);
-    writer.traffic(2 * sent * hidden);
+    let wide = experts.latent.unwrap_or(hidden);
+    if wide < hidden {
+        writer.enter(shard.formats.dense, hidden);
+        writer.gemm(wide, hidden);
+        writer.gemm(hidden, wide);
+    }
+    writer.traffic(2 * sent * wide);
     if let Some(compression) = shard.compression {
         writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
         routed = compression.rows_computed(routed);
@@ -204,10 +262,10 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let width = experts.intermediate.div_ceil(expert_cut);
     // The fused kernels of experts make their activations narrow themselves.
     writer.format = shard.formats.experts;
-    writer.grouped(&rows, projections * width, hidden);
+    writer.grouped(&rows, projections * width, wide);
     writer.traffic((projections + 1) * width * routed);
-    writer.grouped(&rows, hidden, width);
-    writer.traffic(2 * sent * hidden);
+    writer.grouped(&rows, wide, width);
+    writer.traffic(2 * sent * wide);
     if experts.shared_intermediate > 0 {
         feed_forward(writer, experts.shared_intermediate);
     }

@@ -9,6 +9,7 @@ pub mod cost;
 pub mod formats;
 pub mod layer;
 pub mod memory;
+pub mod mixing;
 pub mod model;
 pub mod play;
 pub mod queue;

@@ -5,7 +5,8 @@
 
 use hw::Format;
 
-use crate::model::{Layer, Model};
+use crate::mixing::State;
+use crate::model::{Index, Layer, Mixer, Model};
 use crate::shard::{AttentionKernel, Recompute, Shard};
 use crate::stage::Stage;
 
@@ -14,15 +15,41 @@ const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
 /// Bytes per score of an unfused attention: softmax output, dropout mask, dropout output.
 const SCORE_BYTES: u64 = 5;
 
-/// Bytes of keys and values that one token keeps on each GPU of a replica.
+/// Bytes that a key of an index takes: 8-bit elements and a scale of 32 bits, as vLLM and SGLang keep it.
+#[must_use]
+pub const fn index_key_bytes(index: Index) -> u64 {
+    index.head_dim + 4
+}
+
+/// Bytes of keys and values that one token keeps on each GPU of a replica, in the layers that keep them for good.
 #[must_use]
 pub fn kv_bytes_per_token(model: &Model, tensor_degree: u32, bytes_per_element: u64) -> u64 {
-    let width = model.latent.map_or_else(
+    let index = model.latent.and_then(|latent| latent.index).map_or(0, index_key_bytes);
+    model.n_keeping_layers() * (kv_elements_per_layer(model, tensor_degree) * bytes_per_element + index)
+}
+
+/// Elements of keys and values that one token keeps in a layer on each GPU of a replica.
+#[must_use]
+pub fn kv_elements_per_layer(model: &Model, tensor_degree: u32) -> u64 {
+    model.latent.map_or_else(
         // Fewer key-value heads than GPUs: every GPU keeps one.
         || 2 * model.n_kv_heads.div_ceil(u64::from(tensor_degree)) * model.head_dim,
         |latent| latent.kv_rank + latent.rope_dim,
-    );
-    model.n_layers * width * bytes_per_element
+    )
+}
+
+/// Bytes that a sequence keeps on each GPU besides, however long it is: full windows of the layers that have one, and states. A sequence
+/// shorter than a window keeps less; an engine without a cache by kind of layer keeps more.
+#[must_use]
+pub fn kept_bytes_per_sequence(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let token = kv_elements_per_layer(model, shard.tp) * shard.formats.kv.bytes();
+    let of_layer = |mixer: Mixer| match State::of(shard, mixer) {
+        Some(state) => state.bytes(),
+        None if model.keeps_all(mixer) => 0,
+        None => mixer.kept_tokens_max().unwrap_or(0) * token,
+    };
+    model.kinds(0, model.n_layers).into_iter().map(|(kind, n)| n * of_layer(kind.mixer)).sum()
 }
 
 /// Parameters of a stage on one rank: (shared by the tensor group's cut, experts).
@@ -207,6 +234,25 @@ mod tests {
         // Without what the activation function of the feed-forward reads and writes, 8 sbh each, cut over t.
         let inside = layer(8, false, Recompute::Off) - layer(8, false, Recompute::FeedForward);
         close(inside, sbh * 16.0 / t);
+    }
+
+    #[test]
+    fn layers_that_forget_keep_as_much_as_their_window_or_state() {
+        let kept = |name: &str, tp: u32| {
+            let model = crate::model::embedded(name).expect(name);
+            let shard = Shard::forward(&model, hw::Dtype::Bf16, tp);
+            (kv_bytes_per_token(&model, tp, 2), kept_bytes_per_sequence(&shard))
+        };
+        // gpt-oss-120b: a key and a value of 8 heads of 64 in 16 bits are 2 KiB a layer; 18 layers keep all, 18 the last 128.
+        assert_eq!(kept("gpt-oss-120b", 1), (18 * 2048, 18 * 128 * 2048));
+        // Gemma 3 27B: 16 heads of 128, 8 KiB for keys and for values; 10 of 62 layers keep all, 52 the last 1024.
+        assert_eq!(kept("gemma-3-27b", 2), (10 * 8192, 52 * 1024 * 8192));
+        // Qwen3.5-397B: 15 layers with 2 heads of 256, 45 states.
+        let state = 4 * 1024 * 1024 + 3 * 12_288 * 2;
+        assert_eq!(kept("qwen3.5-397b-a17b", 1), (15 * 2 * 2 * 256 * 2, 45 * state));
+        // DeepSeek-V3.2: 576 numbers in 16 bits and a key of 132 bytes, on every GPU.
+        assert_eq!(kept("deepseek-v3.2", 8), (61 * (1152 + 132), 0));
+        assert_eq!(kept("llama-3-8b", 1), (32 * 4096, 0));
     }
 
     #[test]

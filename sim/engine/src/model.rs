@@ -215,6 +215,20 @@ impl Model {
         self.count(self.n_layers, |layer| layer.mixer.attends())
     }
 
+    /// Whether a layer keeps keys and values of all tokens. Where no layer attends to all, windows are taken as kept whole: there is nothing
+    /// to hold them against.
+    #[must_use]
+    pub fn keeps_all(&self, mixer: Mixer) -> bool {
+        let has_whole = || self.layers.kinds().iter().any(|layer| layer.mixer.kept_tokens_max().is_none());
+        mixer.attends() && (mixer.kept_tokens_max().is_none() || !has_whole())
+    }
+
+    /// Layers that keep keys and values of all tokens.
+    #[must_use]
+    pub fn n_keeping_layers(&self) -> u64 {
+        self.kinds(0, self.n_layers).into_iter().filter(|(kind, _)| self.keeps_all(kind.mixer)).map(|(_, n)| n).sum()
+    }
+
     /// Whether every layer attends to all tokens before and has a feed-forward.
     #[must_use]
     pub fn is_plain(&self) -> bool {

@@ -147,6 +147,20 @@ impl Document {
     pub const fn chunk(past: u64, tokens: u64) -> Self {
         Self { queries: tokens, keys: past + tokens, pairs: past * tokens + tokens * (tokens + 1) / 2 }
     }
+
+    /// The same where each token sees at most `window` keys, its own among them; 0 is no window.
+    #[must_use]
+    pub const fn windowed(past: u64, tokens: u64, window: u64) -> Self {
+        let whole = Self::chunk(past, tokens);
+        if window == 0 || window >= whole.keys {
+            return whole;
+        }
+        // Tokens that have not yet as many keys as the window: the first `window - past` of them.
+        let short = if past >= window { 0 } else { window - past };
+        let short = if short < tokens { short } else { tokens };
+        let pairs = past * short + short * (short + 1) / 2 + (tokens - short) * window;
+        Self { pairs, ..whole }
+    }
 }
 
 /// Direction of differentiation.

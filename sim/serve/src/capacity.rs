@@ -9,7 +9,7 @@ use hw::Bytes;
 use crate::decode_attention::kv_bytes_per_token;
 use crate::replica::Limits;
 use crate::step_cost::ReplicaConfig;
-use engine::memory::stage_weight_bytes;
+use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
 use engine::model::Model;
 use engine::stage::Stage;
 
@@ -22,6 +22,8 @@ pub struct Capacity {
     pub kv: Bytes,
     /// Keys and values of a token.
     pub bytes_per_token: u64,
+    /// What a sequence keeps however long it is: full windows, and states.
+    pub bytes_per_sequence: u64,
     /// Ranks of data-parallel attention, each with its own keys and values.
     pub n_ranks: u32,
 }
@@ -34,8 +36,15 @@ impl Capacity {
         u32::try_from(blocks * u64::from(self.n_ranks)).unwrap_or(u32::MAX)
     }
 
+    /// Blocks of so many tokens that every sequence takes besides those of its tokens.
+    #[must_use]
+    pub fn blocks_per_sequence(&self, block_tokens: u32) -> u32 {
+        let block = (self.bytes_per_token * u64::from(block_tokens)).max(1);
+        u32::try_from(self.bytes_per_sequence.div_ceil(block)).unwrap_or(u32::MAX)
+    }
+
     fn holds_a_token(&self) -> bool {
-        self.kv.0 >= self.bytes_per_token
+        self.kv.0 >= self.bytes_per_token + self.bytes_per_sequence
     }
 }
 
@@ -49,6 +58,7 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         (weights, kv_bytes_per_token(draft, tensor_degree, element))
     });
     let all_layers = kv_bytes_per_token(deployment.model, tensor_degree, deployment.formats.kv.bytes());
+    let kept = kept_bytes_per_sequence(&shard);
     let of_stage = |stage: &Stage| {
         let saved = deployment
             .sparse_weights
@@ -57,7 +67,8 @@ fn of_room(deployment: &ReplicaConfig<'_>, room: u64) -> Capacity {
         let weights = Bytes(dense.0.saturating_sub(saved) + draft.0);
         let kv = Bytes(room.saturating_sub(weights.0));
         let bytes_per_token = all_layers * u64::from(stage.n_layers()) / deployment.model.n_layers + draft.1;
-        Capacity { weights, kv, bytes_per_token, n_ranks: deployment.lanes().ranks }
+        let bytes_per_sequence = kept * u64::from(stage.n_layers()) / deployment.model.n_layers;
+        Capacity { weights, kv, bytes_per_token, bytes_per_sequence, n_ranks: deployment.lanes().ranks }
     };
     let capacities = deployment.stages().iter().map(of_stage).collect::<Vec<_>>();
     let tokens = |capacity: &Capacity| (capacity.kv.0 / capacity.bytes_per_token.max(1), u64::MAX - capacity.weights.0);

@@ -8,6 +8,7 @@
 //! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
+pub mod decoding;
 mod graphs;
 pub mod lanes;
 mod prefill;
@@ -161,8 +162,9 @@ impl StepTable {
         let sampled = sampled_max.min(tokens_max).max(1) as usize;
         let tokens = filled(tokens_max as usize, |m| writer.layers(m));
         let head = filled(sampled, |n| writer.head(n));
-        // Time per pair falls with the keys where attention is sparse, time per token does not bend.
-        let rates = if deployment.prompt_attention.sparse.is_some() { Rates::PerToken } else { Rates::PerPair };
+        // Time per pair falls with the keys where attention is sparse or not to all of them, time per token does not bend.
+        let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
+        let rates = if is_whole { Rates::PerPair } else { Rates::PerToken };
         let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
         let decode = DecodeTicks::new(deployment, cost, case);
         let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);

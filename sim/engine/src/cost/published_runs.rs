@@ -16,7 +16,7 @@ use hw::{Dtype, Flops, Gpu};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::profile::Residuals;
-use crate::memory::kv_bytes_per_token;
+use crate::memory::kv_elements_per_layer;
 use crate::model::Model;
 
 /// Schema of the file of coefficients.
@@ -166,8 +166,9 @@ impl Setting<'_> {
         (bytes + routed) / bandwidth
     }
 
+    /// Keys and values of all layers, with a window or not: what the laws were fitted with.
     fn kv_bytes_per_token(&self) -> f64 {
-        f(kv_bytes_per_token(self.model, self.tensor_degree(), WIDE))
+        f(self.model.n_layers * kv_elements_per_layer(self.model, self.tensor_degree()) * WIDE)
     }
 
     /// Terms of a decoding iteration, in the order of `STEP`.

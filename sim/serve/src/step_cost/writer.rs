@@ -7,10 +7,12 @@ use hw::{GroupShape, Seconds};
 use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
+use engine::mixing;
+use engine::model::{FeedForward, Layer, Mixer};
 use engine::play::Case;
 use engine::shard::{ExpertLoad, Shard};
 use engine::stage::Stage;
-use engine::task::{Collective, Document, Op, Ops, Pass, PassKind};
+use engine::task::{Collective, Op, Ops, PassKind};
 
 /// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
@@ -20,8 +22,10 @@ pub(super) struct Writer<'a> {
     deployment: &'a ReplicaConfig<'a>,
     shard: Shard<'a>,
     shape: GroupShape,
-    n_layers: u32,
-    n_dense: u32,
+    /// What mixes tokens, and in how many layers.
+    mixers: Vec<(Mixer, u32)>,
+    /// Kinds of layers, and how many there are of each.
+    kinds: Vec<(Layer, u32)>,
     cost: &'a dyn CostModel,
     case: Case,
     /// Weakest source so far.
@@ -31,10 +35,17 @@ pub(super) struct Writer<'a> {
 impl<'a> Writer<'a> {
     pub(super) fn new(deployment: &'a ReplicaConfig<'a>, cost: &'a dyn CostModel, case: Case) -> Self {
         let model = deployment.model;
-        let n_layers = u32::try_from(model.n_layers).expect("few layers");
-        let n_dense = u32::try_from(model.n_layers - model.n_expert_layers()).expect("few layers");
+        let few = |(kind, n): (Layer, u64)| (kind, u32::try_from(n).expect("few layers"));
+        let kinds: Vec<(Layer, u32)> = model.kinds(0, model.n_layers).into_iter().map(few).collect();
+        let mut mixers: Vec<(Mixer, u32)> = Vec::new();
+        for (kind, n) in &kinds {
+            match mixers.iter_mut().find(|(mixer, _)| *mixer == kind.mixer) {
+                Some((_, all)) => *all += n,
+                None => mixers.push((kind.mixer, *n)),
+            }
+        }
         let (shard, shape) = (deployment.shard(), deployment.tensor_shape());
-        Self { deployment, shard, shape, n_layers, n_dense, cost, case, source: Cell::new(Source::Measured) }
+        Self { deployment, shard, shape, mixers, kinds, cost, case, source: Cell::new(Source::Measured) }
     }
 
     fn sum(&self, ops: Ops) -> Seconds {
@@ -65,34 +76,41 @@ impl<'a> Writer<'a> {
     /// Embedding, GEMMs, norms and exchanges of all layers.
     pub(super) fn layers(&self, m: u64) -> Seconds {
         let forward = PassKind::Forward;
-        let mut own = Seconds::ZERO;
+        let (mut own, mut n_reduces) = (Seconds::ZERO, 1);
         let mut ops = layer::embedding(&self.shard, m);
-        ops.extend(layer::repeated(&layer::before_attention(&self.shard, m, forward), self.n_layers));
-        ops.extend(layer::repeated(&layer::after_attention(&self.shard, m, forward, None), self.n_dense));
-        let n_expert = self.n_layers - self.n_dense;
-        if n_expert > 0 {
-            let mut with_experts = layer::after_attention(&self.shard, m, forward, Some(&ExpertLoad::EVEN));
-            with_experts.iter_mut().for_each(|(op, _)| self.visit(op, m));
-            own = own + self.taken(&mut with_experts) * f64::from(n_expert);
-            ops.extend(layer::repeated(&with_experts, n_expert));
+        for &(mixer, n) in &self.mixers {
+            ops.extend(layer::repeated(&layer::before_mixing(&self.shard, mixer, m, forward), n));
+        }
+        for &(kind, n) in &self.kinds {
+            let load = kind.has_experts().then_some(&ExpertLoad::EVEN);
+            let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
+            if kind.has_experts() {
+                after.iter_mut().for_each(|(op, _)| self.visit(op, m));
+                own = own + self.taken(&mut after) * f64::from(n);
+            }
+            ops.extend(layer::repeated(&after, n));
+            n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
         }
         if self.shape.n_ranks > 1 {
             let bytes = m * self.shard.model.hidden * self.shard.dtype.bytes();
-            // Two per layer, and one behind the embedding, which is cut over the vocabulary.
+            // One behind each mixer and each feed-forward, and one behind the embedding, which is cut over the vocabulary.
             let reduce = Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape };
-            let mut reduces = vec![(reduce, 2 * self.n_layers + 1)];
+            let mut reduces = vec![(reduce, n_reduces)];
             own = own + self.taken(&mut reduces);
             ops.extend(reduces);
         }
-        ops.extend(self.exchanges(m, n_expert));
+        ops.extend(self.exchanges(m));
         self.sum(ops) + own
     }
 
     /// Tokens to experts and back, and activations from stage to stage.
-    fn exchanges(&self, m: u64, n_expert: u32) -> Ops {
+    fn exchanges(&self, m: u64) -> Ops {
         let mut ops = Vec::new();
         if self.deployment.lanes().ranks > 1 {
-            let stage = Stage { n_dense: self.n_dense, n_expert, first: true, last: true, ..Stage::default() };
+            let count =
+                |experts| self.kinds.iter().filter(|(kind, _)| kind.has_experts() == experts).map(|(_, n)| n).sum();
+            let (n_dense, n_expert) = (count(false), count(true));
+            let stage = Stage { n_dense, n_expert, first: true, last: true, ..Stage::default() };
             let (even, shape) = (ExpertLoad::EVEN, self.deployment.expert_shape());
             ops.extend(layer::expert_exchange(&self.shard, &stage, m, PassKind::Forward, even, shape));
         }
@@ -131,10 +149,10 @@ impl<'a> Writer<'a> {
         self.sum(ops)
     }
 
-    /// Attention of one chunk in all layers.
+    /// Mixing of one chunk in all layers.
     pub(super) fn prefill(&self, chunk: Chunk) -> Seconds {
-        let document = Document::chunk(u64::from(chunk.past), u64::from(chunk.new));
-        let ops = layer::attention(&self.shard, &[document], 1, Pass::Forward);
-        self.sum(layer::repeated(&ops, self.n_layers))
+        let (past, new) = (u64::from(chunk.past), u64::from(chunk.new));
+        let of_mixer = |(mixer, n): &(Mixer, u32)| layer::repeated(&mixing::chunk(&self.shard, *mixer, past, new), *n);
+        self.sum(self.mixers.iter().flat_map(of_mixer).collect())
     }
 }

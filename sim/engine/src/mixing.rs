@@ -1,0 +1,234 @@
+//! Mixing of a prompt's tokens in one layer: attention to all keys, to a window, to a chunk or to selected keys, and scans through a state.
+//!
+//! Approximations: a scan is the matrix products of its chunks of `SCAN_CHUNK` tokens (arXiv:2405.21060, section 6; arXiv:2412.06464, section
+//! 3.3) with its states written and read between them, at the speed of such products by themselves; an index multiplies queries by every
+//! key before them; selected keys are attended to by the prompt's kernel, as many as a window of that width has.
+
+use hw::Format;
+
+use crate::layer;
+use crate::model::{Index, Mixer};
+use crate::shard::Shard;
+use crate::task::{Document, Op, Ops, Pass};
+
+/// Tokens that a scan takes at once; `chunk_size` of Mamba-2 kernels is 128 or 256, of gated delta nets 64.
+const SCAN_CHUNK: u64 = 64;
+/// Bytes read and written per score by what picks the largest: a 32-bit score.
+const SCORE_BYTES: u64 = 4;
+
+/// Forward mixing of a chunk of `new` tokens after `past` earlier ones.
+#[must_use]
+pub fn chunk(shard: &Shard<'_>, mixer: Mixer, past: u64, new: u64) -> Ops {
+    match mixer {
+        Mixer::Full => {
+            let mut ops = layer::attention(shard, &[Document::chunk(past, new)], 1, Pass::Forward);
+            ops.extend(expanded(shard, past));
+            ops
+        }
+        Mixer::Window(_) | Mixer::Chunked(_) => layer::attention(shard, &documents(mixer, past, new), 1, Pass::Forward),
+        Mixer::Selected(_) => {
+            let mut ops = layer::attention(shard, &documents(mixer, past, new), 1, Pass::Forward);
+            if let Some(index) = shard.model.latent.and_then(|latent| latent.index) {
+                ops.extend(scored(shard, index, Document::chunk(past, new)));
+            }
+            ops
+        }
+        Mixer::Linear | Mixer::StateSpace => scan(shard, mixer, new),
+        Mixer::Off => Vec::new(),
+    }
+}
+
+/// What the tokens of a chunk attend to, as documents of an attention kernel.
+#[must_use]
+pub fn documents(mixer: Mixer, past: u64, new: u64) -> Vec<Document> {
+    match mixer {
+        // No key before the window is read.
+        Mixer::Window(tokens) | Mixer::Selected(tokens) => {
+            vec![Document::windowed(past.min(tokens.saturating_sub(1)), new, tokens)]
+        }
+        Mixer::Chunked(tokens) => in_chunks(past % tokens, new, tokens),
+        Mixer::Full => vec![Document::chunk(past, new)],
+        Mixer::Linear | Mixer::StateSpace | Mixer::Off => Vec::new(),
+    }
+}
+
+/// Chunks of so many tokens, of which the first has `past` already.
+fn in_chunks(past: u64, new: u64, tokens: u64) -> Vec<Document> {
+    let first = new.min(tokens - past);
+    let n_whole = (new - first) / tokens;
+    let rest = (new - first) % tokens;
+    let mut documents = vec![Document::chunk(past, first)];
+    documents.extend((0..n_whole).map(|_| Document::causal(tokens)));
+    documents.extend((rest > 0).then(|| Document::causal(rest)));
+    documents
+}
+
+/// Keys and values of earlier tokens that are made again from their latent vectors, as prompts attend to whole heads.
+fn expanded(shard: &Shard<'_>, past: u64) -> Ops {
+    let Some(latent) = shard.model.latent.filter(|_| past > 0) else { return Vec::new() };
+    let n = (shard.model.n_heads * (latent.nope_dim + latent.value_dim)).div_ceil(u64::from(shard.tp));
+    vec![(Op::Gemm { m: past, n, k: latent.kv_rank, format: shard.formats.attention }, 1)]
+}
+
+/// Scores of an index for every query-key pair, and what picks the largest. All GPUs of a tensor group compute them.
+fn scored(shard: &Shard<'_>, index: Index, document: Document) -> Ops {
+    let keys = document.pairs.div_ceil(document.queries.max(1));
+    let format = Format::from(shard.dtype);
+    let scores = Op::Gemm { m: document.queries * index.n_heads, n: keys, k: index.head_dim, format };
+    vec![(scores, 1), (Op::Elementwise { bytes: 2 * document.pairs * SCORE_BYTES }, 1)]
+}
+
+/// Products of a scan, and its states between chunks.
+fn scan(shard: &Shard<'_>, mixer: Mixer, new: u64) -> Ops {
+    let Some(state) = State::of(shard, mixer) else { return Vec::new() };
+    let (m, format) = (new * state.n_heads, Format::from(shard.dtype));
+    // Inside a chunk: queries times keys, and those scores times values. Across chunks: what goes into the state, and what comes out of it.
+    let inside = [(SCAN_CHUNK, state.key_dim), (state.value_dim, SCAN_CHUNK)];
+    let across = (state.value_dim, state.key_dim);
+    let product = |(n, k): (u64, u64), count: u32| (Op::Gemm { m, n, k, format }, count);
+    let traffic = 2 * state.bytes() * new.div_ceil(SCAN_CHUNK);
+    // A delta rule solves for what it writes, which is one more product of each kind.
+    let again = if mixer == Mixer::Linear { 2 } else { 1 };
+    let mut ops: Ops = inside.into_iter().map(|shape| product(shape, again)).collect();
+    ops.extend([product(across, 1 + again), (Op::Elementwise { bytes: traffic }, 1)]);
+    ops
+}
+
+/// State of a sequence in a layer on one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    /// Heads on this GPU.
+    n_heads: u64,
+    key_dim: u64,
+    value_dim: u64,
+    element_bytes: u64,
+    /// What the convolution keeps, bytes.
+    kept_tokens: u64,
+}
+
+impl State {
+    /// The state of a mixer that has one.
+    #[must_use]
+    pub fn of(shard: &Shard<'_>, mixer: Mixer) -> Option<Self> {
+        let (model, cut, element) = (shard.model, u64::from(shard.tp), shard.dtype.bytes());
+        let kept = |channels: u64, kernel: u64| channels.div_ceil(cut) * (kernel - 1) * element;
+        match mixer {
+            Mixer::Linear => model.linear.map(|linear| Self {
+                n_heads: linear.n_value_heads.div_ceil(cut),
+                key_dim: linear.key_dim,
+                value_dim: linear.value_dim,
+                element_bytes: linear.state_bytes,
+                kept_tokens: kept(linear.channels(), linear.kernel),
+            }),
+            Mixer::StateSpace => model.state_space.map(|space| Self {
+                n_heads: space.n_heads.div_ceil(cut),
+                key_dim: space.state,
+                value_dim: space.head_dim,
+                element_bytes: space.state_bytes,
+                kept_tokens: kept(space.channels(), space.kernel),
+            }),
+            _ => None,
+        }
+    }
+
+    /// Bytes that a sequence keeps.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.n_heads * self.key_dim * self.value_dim * self.element_bytes + self.kept_tokens
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::embedded;
+
+    /// Query-key pairs counted one by one.
+    fn counted(mixer: Mixer, past: u64, new: u64) -> u64 {
+        let seen = |position: u64| match mixer {
+            Mixer::Window(tokens) | Mixer::Selected(tokens) => tokens.min(position + 1),
+            Mixer::Chunked(tokens) => position % tokens + 1,
+            _ => position + 1,
+        };
+        (past..past + new).map(seen).sum()
+    }
+
+    #[test]
+    fn pairs_in_closed_form_are_those_counted_one_by_one() {
+        for tokens in [1, 2, 5, 16, 64] {
+            for mixer in [Mixer::Full, Mixer::Window(tokens), Mixer::Chunked(tokens), Mixer::Selected(tokens)] {
+                for past in 0..40 {
+                    for new in 1..40 {
+                        let found = documents(mixer, past, new);
+                        let pairs: u64 = found.iter().map(|document| document.pairs).sum();
+                        assert_eq!(pairs, counted(mixer, past, new), "{mixer:?} {past} {new}");
+                        assert_eq!(found.iter().map(|document| document.queries).sum::<u64>(), new);
+                        let least =
+                            found.iter().all(|document| document.keys >= document.pairs.div_ceil(document.queries));
+                        assert!(least, "{mixer:?} {past} {new}: {found:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_windowed_document_is_a_chunk_whose_early_keys_are_hidden() {
+        for (past, new, window) in [(0, 8, 4), (3, 8, 4), (100, 8, 4), (0, 3, 4), (2, 1, 4), (5, 5, 0)] {
+            let pairs: u64 = (past..past + new).map(|at| if window == 0 { at + 1 } else { window.min(at + 1) }).sum();
+            assert_eq!(Document::windowed(past, new, window).pairs, pairs, "{past} {new} {window}");
+        }
+    }
+
+    #[test]
+    fn a_window_makes_long_prompts_cheap() {
+        let model = embedded("gpt-oss-120b").expect("embedded");
+        let shard = Shard::forward(&model, hw::Dtype::Bf16, 1);
+        let pairs = |mixer| match &chunk(&shard, mixer, 100_000, 2048)[0].0 {
+            Op::Attention { documents, n_heads: 64, n_kv_heads: 8, head_dim: 64, .. } => {
+                (documents[0].pairs, documents[0].keys)
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(pairs(Mixer::Window(128)), (128 * 2048, 127 + 2048));
+        assert_eq!(pairs(Mixer::Full).1, 102_048);
+    }
+
+    #[test]
+    fn states_are_as_large_as_published() {
+        // Qwen3.5-397B: 64 heads of 128 by 128 in 32 bits are 4 MiB a layer, and 3 tokens of 2 · 2048 + 8192 channels in 16 bits.
+        let model = embedded("qwen3.5-397b-a17b").expect("embedded");
+        let state =
+            |tp| State::of(&Shard::forward(&model, hw::Dtype::Bf16, tp), Mixer::Linear).expect("linear").bytes();
+        assert_eq!(state(1), 4 * 1024 * 1024 + 3 * 12_288 * 2);
+        assert_eq!(state(8) * 8, state(1));
+        // Nemotron 3 Nano: 64 heads of 64 by 128.
+        let model = embedded("nemotron-3-nano-30b-a3b").expect("embedded");
+        let shard = Shard::forward(&model, hw::Dtype::Bf16, 1);
+        let state = State::of(&shard, Mixer::StateSpace).expect("a state space").bytes();
+        assert_eq!(state, 64 * 64 * 128 * 4 + 3 * (4096 + 2 * 8 * 128) * 2);
+        assert!(State::of(&shard, Mixer::Full).is_none());
+    }
+
+    #[test]
+    fn a_scan_costs_the_same_for_every_token() {
+        let model = embedded("qwen3.5-397b-a17b").expect("embedded");
+        let shard = Shard::forward(&model, hw::Dtype::Bf16, 8);
+        assert_eq!(chunk(&shard, Mixer::Linear, 0, 512), chunk(&shard, Mixer::Linear, 100_000, 512));
+        assert!(chunk(&shard, Mixer::Off, 0, 512).is_empty());
+    }
+
+    #[test]
+    fn earlier_latent_vectors_are_expanded_for_a_prompt_and_an_index_scores_them() {
+        let model = embedded("deepseek-v3").expect("embedded");
+        let shard = Shard::forward(&model, hw::Dtype::Bf16, 8);
+        assert_eq!(chunk(&shard, Mixer::Full, 0, 512).len(), 1);
+        // 16 heads of 128 + 128 from 512, for each of 1000 earlier tokens.
+        let made = Op::Gemm { m: 1000, n: 4096, k: 512, format: Format::Bf16 };
+        assert_eq!(chunk(&shard, Mixer::Full, 1000, 512)[1], (made, 1));
+        let model = embedded("glm-5").expect("embedded");
+        let shard = Shard::forward(&model, hw::Dtype::Bf16, 8);
+        let ops = chunk(&shard, Mixer::Selected(2048), 100_000, 1);
+        assert!(matches!(ops[1].0, Op::Gemm { m: 32, n: 100_001, k: 128, .. }), "{ops:?}");
+    }
+}

@@ -1,0 +1,88 @@
+//! What the layers of a model make of decode attention: how many run a kernel, how many read all keys, and what the others read.
+//!
+//! A layer with a window of W tokens reads W keys of every sequence. That is right once contexts are longer than the window; a shorter
+//! context is charged the whole window. A chunk counts half of its length, where a sequence is on average. Layers with a state read and
+//! write it. So a span of iterations stays linear in cached tokens.
+
+use engine::memory::{index_key_bytes, kv_elements_per_layer};
+use engine::mixing::State;
+use engine::model::Mixer;
+
+use crate::step_cost::ReplicaConfig;
+
+/// Decode attention of all layers of a model, in those of one that reads all keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Decoding {
+    /// Layers that run a kernel for decoding sequences.
+    kernels: f64,
+    /// Layers that attend to all keys, and what else is read per key, in their keys.
+    keys: f64,
+    /// Keys of a sequence that the other layers read, and states that are read and written, in the same unit.
+    per_sequence: f64,
+}
+
+impl Decoding {
+    /// Layers of a deployment.
+    #[must_use]
+    pub fn new(deployment: &ReplicaConfig<'_>) -> Self {
+        let (model, shard) = (deployment.model, deployment.shard());
+        let key_bytes = kv_elements_per_layer(model, deployment.tensor_degree) * deployment.formats.kv.bytes();
+        let in_keys = |bytes: u64| hw::real(bytes) / hw::real(key_bytes);
+        let index = model.latent.and_then(|latent| latent.index).map_or(0.0, |index| in_keys(index_key_bytes(index)));
+        let mut found = Self { kernels: 0.0, keys: 0.0, per_sequence: 0.0 };
+        for (kind, n) in model.kinds(0, model.n_layers) {
+            let n = hw::real(n);
+            match (kind.mixer, kind.mixer.attended_max(), State::of(&shard, kind.mixer)) {
+                (Mixer::Off, _, _) => continue,
+                (_, _, Some(state)) => found.per_sequence += n * in_keys(2 * state.bytes()),
+                (_, None, None) => found.keys += n,
+                (mixer, Some(tokens), None) => {
+                    found.per_sequence += n * hw::real(tokens);
+                    found.keys += if matches!(mixer, Mixer::Selected(_)) { n * index } else { 0.0 };
+                }
+            }
+            found.kernels += n;
+        }
+        found
+    }
+
+    /// Seconds of all layers for `n` sequences but for their keys, and per key, from those of one layer.
+    #[must_use]
+    pub fn seconds(&self, fixed_s: f64, per_key_s: f64, n: u64) -> [f64; 2] {
+        [self.kernels * fixed_s + self.per_sequence * per_key_s * hw::real(n), self.keys * per_key_s]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(name: &str, tensor_degree: u32) -> Decoding {
+        let model = engine::model::embedded(name).expect("embedded");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        Decoding::new(&ReplicaConfig::new(&model, &cluster, tensor_degree))
+    }
+
+    #[test]
+    fn plain_models_read_every_key_in_every_layer() {
+        assert_eq!(of("llama-3-8b", 2), Decoding { kernels: 32.0, keys: 32.0, per_sequence: 0.0 });
+        assert_eq!(of("deepseek-v3", 8), Decoding { kernels: 61.0, keys: 61.0, per_sequence: 0.0 });
+    }
+
+    #[test]
+    fn windows_and_states_are_read_however_long_the_context() {
+        assert_eq!(of("gpt-oss-120b", 1), Decoding { kernels: 36.0, keys: 18.0, per_sequence: 18.0 * 128.0 });
+        // Twelve layers attend to all, 36 to half of a chunk of 8192.
+        assert_eq!(of("llama-4-maverick", 8), Decoding { kernels: 48.0, keys: 12.0, per_sequence: 36.0 * 4096.0 });
+        // A state of 4 MiB and a convolution's tokens, read and written, in keys of 2 KiB.
+        let qwen = of("qwen3.5-397b-a17b", 1);
+        let state = hw::real(2 * (4 * 1024 * 1024 + 3 * 12_288 * 2)) / 2048.0;
+        assert_eq!((qwen.kernels, qwen.keys), (60.0, 15.0));
+        assert!((qwen.per_sequence / (45.0 * state) - 1.0).abs() < 1e-12, "{}", qwen.per_sequence);
+        // 2048 selected latent vectors of 1152 bytes, and 132 bytes of the index for every token.
+        let sparse = of("deepseek-v3.2", 8);
+        assert!((sparse.keys - 61.0 * 132.0 / 1152.0).abs() < 1e-12 && sparse.per_sequence == 61.0 * 2048.0);
+        // Six of 52 blocks attend, 23 scan, 23 are feed-forwards.
+        assert_eq!((of("nemotron-3-nano-30b-a3b", 1).kernels, of("nemotron-3-nano-30b-a3b", 1).keys), (29.0, 6.0));
+    }
+}
