@@ -16,7 +16,6 @@ pub mod fleet;
 pub mod host;
 pub mod kv;
 pub mod lengths;
-pub mod long_prompt;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
