@@ -12,12 +12,14 @@
 pub mod capacity;
 pub mod cost_efficiency;
 pub mod dynamo;
+pub mod goodput;
 pub mod helix;
 pub mod hindsight;
 pub mod inventory;
 pub mod melange;
 pub mod mixing;
 pub mod policies;
+pub mod rental;
 mod roofline;
 pub mod simulated;
 pub mod throughput;

@@ -328,6 +328,34 @@ impl Section<'_> {
         default
     }
 
+    /// A number that has to be there; the least one allowed where it is not.
+    pub fn needed(&mut self, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
+        let number = self.number(key, *range.start(), range);
+        self.missing(key, help);
+        number
+    }
+
+    /// A number above 0 within a range, where there is one.
+    pub fn some_number(&mut self, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Option<f64> {
+        Some(self.number(key, f64::NAN, range)).filter(|number| !number.is_nan())
+    }
+
+    /// A whole number within a range, where there is one.
+    pub fn some_count(&mut self, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Option<u32> {
+        let n = self.count(key, Some(u64::MAX), range).0;
+        (n < u64::MAX).then(|| small(n))
+    }
+
+    /// A whole number below 2^32 within a range.
+    pub fn small(&mut self, key: &'static str, default: Option<u32>, range: std::ops::RangeInclusive<u64>) -> u32 {
+        small(self.count(key, default.map(u64::from), range).0)
+    }
+
+    /// A whole number that counts things in memory.
+    pub fn size(&mut self, key: &'static str, default: usize, range: std::ops::RangeInclusive<u64>) -> usize {
+        usize::try_from(self.count(key, Some(default as u64), range).0).expect("ranges keep sizes small")
+    }
+
     /// A string.
     pub fn text(&mut self, key: &'static str) -> Option<(String, Place)> {
         let (value, at) = self.take(key)?;
@@ -498,6 +526,12 @@ impl Section<'_> {
             self.find(finding);
         }
     }
+}
+
+/// A count that a range keeps below 2^32.
+#[must_use]
+pub fn small(n: u64) -> u32 {
+    u32::try_from(n).expect("ranges keep counts below 2^32")
 }
 
 /// A list of whole numbers from 1 to `most`, or the default.

@@ -19,7 +19,6 @@ pub mod lengths;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
-pub mod partial_attention;
 pub mod pool;
 pub mod prefill;
 pub mod records;

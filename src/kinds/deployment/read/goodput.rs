@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use hw::Tokens;
+use planner::deploy::goodput::{Choice, Load, METHODS, Method, named};
 use planner::deploy::inventory::Network;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::thunderserve::played::BLOCK_TOKENS;
@@ -24,64 +25,13 @@ use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
 
-/// How a model is put on a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Equal replicas of both phases on every machine.
-    Colocated,
-    /// Replicas of both phases over any GPUs.
-    HexGen,
-    /// Phases on different groups of the same machine.
-    DistServe,
-    /// Phases on any groups.
-    ThunderServe,
-    /// Replicas of both phases by the program of renting.
-    CostEfficiency,
-    /// Replicas of both phases by Mélange.
-    Melange,
-    /// The plan for all GPUs when some are lost, with nothing changed.
-    Stale,
-    /// The same with flipped phases: no weight is loaded again.
-    Flip,
-}
-
-/// A method with its name and what it does.
-pub static METHODS: &[(&str, Method, &str)] = &[
-    ("colocated", Method::Colocated, "equal replicas on each machine, which read prompts and generate (as vLLM)"),
-    (
-        "hexgen",
-        Method::HexGen,
-        "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
-    ),
-    ("distserve", Method::DistServe, "prefill and decode on different groups of the same machine (arXiv:2401.09670)"),
-    ("thunderserve", Method::ThunderServe, "prefill and decode on any groups, by tabu search (arXiv:2502.09334)"),
-    (
-        "cost-efficiency",
-        Method::CostEfficiency,
-        "replicas of one machine each and their shares by one mixed-integer program (arXiv:2502.00722)",
-    ),
-    ("melange", Method::Melange, "the smallest replica of every machine, requests in quarters (arXiv:2404.14527)"),
-    ("thunderserve-stale", Method::Stale, "what a loss leaves of ThunderServe's plan"),
-    (
-        "thunderserve-flip",
-        Method::Flip,
-        "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
-    ),
-];
-
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
 pub struct GoodputChoice {
     /// Name in results.
     pub name: String,
-    /// Method.
-    pub method: Method,
-    /// The problem, with the variant's links and bits on the wire.
-    pub task: Task,
-    /// GPUs of every machine that are lost after planning.
-    pub lost: Vec<u32>,
-    /// How the replicas work.
-    pub working: Working,
+    /// What it does.
+    pub way: Choice,
 }
 
 /// A checked scenario of most requests within limits.
@@ -99,6 +49,14 @@ pub struct Goodput {
     pub choices: Vec<GoodputChoice>,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
+}
+
+impl Goodput {
+    /// What plans are made for and played with.
+    #[must_use]
+    pub const fn load(&self) -> Load<'_> {
+        Load { requests: &self.requests, attainment_ratio: self.attainment_ratio, tabu: self.tabu }
+    }
 }
 
 /// Requests of a trace that stand for its lengths when a plan is made; more change plans little and cost time.
@@ -303,22 +261,14 @@ fn working(section: &mut Section<'_>, before: Working) -> Working {
     Working { batcher: names[at], tokens_max, prefix_cache: section.flag("prefix_cache", before.prefix_cache) }
 }
 
-fn named(name: &str) -> Option<Method> {
-    METHODS.iter().find(|(known, ..)| *known == name).map(|(_, method, _)| *method)
-}
-
 /// `[policies]`: the choices in order, and the baseline; no choices without a task.
 fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> (Vec<GoodputChoice>, String) {
     let mut variants: Vec<(String, Option<GoodputChoice>)> = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, task, working)));
     let plain = |name: &str, method: Method| {
-        task.map(|task| GoodputChoice {
-            name: name.to_owned(),
-            method,
-            task: task.clone(),
-            lost: vec![0; task.machines.offers.len()],
-            working,
-        })
+        let lost = |task: &Task| vec![0; task.machines.offers.len()];
+        let way = |task: &Task| Choice { method, task: task.clone(), lost: lost(task), working };
+        task.map(|task| GoodputChoice { name: name.to_owned(), way: way(task) })
     };
     let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
     let RunList { choices, baseline } = run_list(&mut section, plain, variants);
@@ -360,7 +310,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Op
             task.wire_bits = u32::try_from(bits).expect("at most 16");
         }
         let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
-        GoodputChoice { name: name.clone(), method, task, lost, working }
+        GoodputChoice { name: name.clone(), way: Choice { method, task, lost, working } }
     });
     Some((name, choice))
 }

@@ -5,67 +5,34 @@
 use std::path::Path;
 
 use engine::Model;
-use hw::{Seconds, Span, Time};
-use planner::deploy::helix::{HandOver, Machines, Placement, Scheduling, Typical, tables};
+use planner::deploy::helix::played::means;
+use planner::deploy::helix::{Asked, HandOver, Machines, Typical, tables};
 use serve::lengths;
 use serve::pool::NodeType;
 use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
-pub use super::load::{Arriving, Load};
+pub use super::placements::ThroughputChoice;
 use super::{Objective, load, placements, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::scenario::reader::{Place, Reader, Section, small, unknown};
 use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "load", "policies", "expect"];
-
-/// One way of serving that a scenario compares.
-#[derive(Clone, Debug)]
-pub struct ThroughputChoice {
-    /// Name in results.
-    pub name: String,
-    /// Where layers lie.
-    pub placement: Placement,
-    /// How requests find their way.
-    pub scheduling: Scheduling,
-    /// What arrives, and for how long.
-    pub load: Load,
-    /// Decoding requests of a batch at most, beside the nodes' own limits.
-    pub decodes_max: Option<u32>,
-}
 
 /// A checked scenario of most tokens per second.
 #[derive(Clone, Debug)]
 pub struct Throughput {
     /// Whose it is.
     pub head: Head,
-    /// What is served.
-    pub model: Model,
-    /// Nodes, links and times.
-    pub machines: Machines,
+    /// What every way is asked.
+    pub asked: Asked,
     /// Where the times come from.
     pub times: String,
-    /// Requests without arrivals, in the order in which they are taken.
-    pub requests: Vec<Request>,
     /// Ways of serving, in order.
     pub choices: Vec<ThroughputChoice>,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
-}
-
-impl Throughput {
-    /// Mean prompt and output tokens of the requests.
-    #[must_use]
-    pub fn means(&self) -> (f64, f64) {
-        means(&self.requests)
-    }
-}
-
-fn means(requests: &[Request]) -> (f64, f64) {
-    let n = hw::Tokens(requests.len().max(1) as u64).as_f64();
-    let sum = |of: fn(&Request) -> u32| requests.iter().map(|request| f64::from(of(request))).sum::<f64>() / n;
-    (sum(|request| request.prompt), sum(|request| request.output))
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -94,7 +61,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
     ];
     let head = Head { baseline, expectations, ..head };
-    Some(Throughput { head, model: model?, machines, times, requests, choices, free_parameters })
+    let asked = Asked { model: model?, machines, requests, seed: head.seed };
+    Some(Throughput { head, asked, times, choices, free_parameters })
 }
 
 /// `[requests]`: lengths, and what a typical batch is planned for.
@@ -247,14 +215,4 @@ fn no_datasheet(name: &str, at: Place, model: &Model) -> Finding {
     }
     let what = format!("unknown GPU `{name}`; nodes without `engine.layer_times` are GPUs of the catalogue");
     unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at)
-}
-
-/// A count that a range keeps below 2^32.
-pub(super) fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
-/// Moment of so many seconds.
-pub(super) fn moment(seconds: f64) -> Time {
-    Time::ZERO + Span::from_seconds(Seconds::new(seconds))
 }
