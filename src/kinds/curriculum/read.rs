@@ -13,8 +13,8 @@ use planner::curriculum::calibration::{calibrated, scaled};
 use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Reader, Section, place_of};
+use crate::diagnostic::{Code, Source};
+use crate::scenario::reader::{Reader, Section, place_of, small};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use transitions::Transitions;
@@ -195,10 +195,6 @@ impl Curriculum {
     }
 }
 
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Curriculum> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
@@ -249,16 +245,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 fn facts(mut section: Section<'_>) -> Counts {
     let found = Class::ALL.map(|class| hw::Tokens(section.count(class.key(), None, 0..=1_000_000_000).0).as_f64());
     if section.is_given() && found.iter().sum::<f64>() == 0.0 {
-        let at = section.at();
-        section
-            .find(Finding::error(Code::OutOfRange, at, "`facts` has no fact").help("one class at least is not empty"));
+        section.refuse_all(Code::OutOfRange, "`facts` has no fact", "one class at least is not empty");
     }
     section.finish();
     found
 }
 
 fn classification(mut section: Section<'_>) -> Prompts {
-    let mut count = |key, default, most| small(section.count(key, default, 1..=most).0);
+    let mut count = |key, default, most| section.small(key, default, 1..=most);
     let prompts = Prompts {
         n_prompts: count("prompts", Some(10), 1000),
         n_samples: 0,
@@ -268,7 +262,7 @@ fn classification(mut section: Section<'_>) -> Prompts {
         n_question_types: count("question_types", Some(1), 1_000_000),
         sharing: Sharing::Samples,
     };
-    let n_samples = small(section.count("samples", Some(16), 0..=1000).0);
+    let n_samples = section.small("samples", Some(16), 0..=1000);
     let sharing = Sharing::WORDS[section.word("sharing", 0, &Sharing::WORDS.map(|(word, _)| word))].1;
     section.finish();
     Prompts { n_samples, sharing, ..prompts }
@@ -278,9 +272,9 @@ fn engine(mut section: Section<'_>) -> EngineSection {
     let mut us = |key| section.number(key, 0.0, 0.0..=1e6) / 1e6;
     let host_s = [us("host_us_per_step"), us("host_us_per_sequence")];
     let found = EngineSection {
-        tensor: small(section.count("tp", Some(1), 1..=64).0),
-        sequences_max: small(section.count("max_sequences", Some(256), 1..=65_536).0),
-        tokens_max: small(section.count("max_tokens", Some(8192), 1..=1_000_000).0),
+        tensor: section.small("tp", Some(1), 1..=64),
+        sequences_max: section.small("max_sequences", Some(256), 1..=65_536),
+        tokens_max: section.small("max_tokens", Some(8192), 1..=1_000_000),
         memory_ratio: section.number("memory_ratio", 0.9, 0.01..=1.0),
         host_s,
     };
@@ -295,7 +289,7 @@ fn training(mut section: Section<'_>, prompts: Prompts) -> (TrainingSection, Cur
         example_tokens: section.count("example_tokens", None, 1..=100_000).0,
         batch_examples: section.count("batch_examples", None, 1..=1_000_000).0,
         host_s: section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6) / 1e6,
-        patience_epochs: small(section.count("patience_epochs", Some(1), 0..=1000).0),
+        patience_epochs: section.small("patience_epochs", Some(1), 0..=1000),
     };
     let base = CurriculumChoice {
         policy: Policy::Gradual,
@@ -330,7 +324,7 @@ fn ratios(section: &mut Section<'_>) -> Vec<f64> {
     let default = (0..=10).map(|tenth| f64::from(tenth) / 10.0).collect();
     let Some((value, at)) = section.take("replay_ratios") else { return default };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`search.replay_ratios` is not a list").help(ALLOWED));
+        section.refuse(Code::WrongType, at, "`search.replay_ratios` is not a list", ALLOWED);
         return default;
     };
     let mut found = Vec::with_capacity(items.len());
@@ -340,13 +334,13 @@ fn ratios(section: &mut Section<'_>) -> Vec<f64> {
             Some(number) => found.push(number),
             None => {
                 let what = "`search.replay_ratios` holds something that is no number from 0 to 1";
-                section.find(Finding::error(Code::OutOfRange, place_of(item), what).help(ALLOWED));
+                section.refuse(Code::OutOfRange, place_of(item), what, ALLOWED);
             }
         }
     }
     if items.is_empty() || items.len() > 1000 {
         let what = format!("`search.replay_ratios` has {} numbers", items.len());
-        section.find(Finding::error(Code::OutOfRange, at, what).help(ALLOWED));
+        section.refuse(Code::OutOfRange, at, what, ALLOWED);
     }
     found
 }
@@ -381,8 +375,8 @@ fn variant(mut section: Section<'_>, base: &CurriculumChoice) -> Option<(String,
     let name = section.name();
     let policy = POLICIES[section.word("policy", 0, &POLICIES.map(|(name, ..)| name))].1;
     let prompts = Prompts {
-        n_prompts: small(section.count("prompts", Some(base.prompts.n_prompts.into()), 1..=1000).0),
-        n_samples: small(section.count("samples", Some(base.prompts.n_samples.into()), 0..=1000).0),
+        n_prompts: section.small("prompts", Some(base.prompts.n_prompts), 1..=1000),
+        n_samples: section.small("samples", Some(base.prompts.n_samples), 0..=1000),
         ..base.prompts
     };
     let choice = CurriculumChoice {
@@ -416,29 +410,27 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
     let (model, tensor, n_gpus) = (&scenario.model, scenario.engine.tensor, scenario.cluster.n_gpus());
     if model.experts.is_some() || model.latent.is_some() {
         let what = format!("`{}` has experts or latent attention", model.name);
-        reader.find(Finding::error(Code::UnsupportedModel, None, what).help("curricula know dense transformers only"));
+        reader.refuse(Code::UnsupportedModel, None, what, "curricula know dense transformers only");
     }
     if tensor > n_gpus || !n_gpus.is_multiple_of(tensor) {
         let what = format!("`engine.tp` {tensor} does not divide the {n_gpus} GPUs of the cluster");
-        reader.find(Finding::error(Code::WrongGpuCount, None, what));
+        reader.wrong(Code::WrongGpuCount, None, what);
     }
     if !model.n_heads.is_multiple_of(u64::from(tensor)) {
         let what = format!("`engine.tp` {tensor} does not divide the {} heads of `{}`", model.n_heads, model.name);
-        reader.find(Finding::error(Code::UnevenDegree, None, what));
+        reader.wrong(Code::UnevenDegree, None, what);
     }
     for (name, choice) in &scenario.choices {
         let Some(recipe) = choice.recipe() else { continue };
         if recipe.n_stages > scenario.stages.len() {
             let (needed, found) = (recipe.n_stages, scenario.stages.len());
             let what = format!("`{name}` runs {needed} stages, `transitions.stage` has {found}");
-            reader.find(
-                Finding::error(Code::MissingKey, None, what).help("write `[[transitions.stage]]` for every stage"),
-            );
+            reader.refuse(Code::MissingKey, None, what, "write `[[transitions.stage]]` for every stage");
         }
         if recipe.first == TrainingSet::Everything && scenario.everything.is_none() {
             let what = format!("`{name}` trains on all facts, and `transitions.everything` is missing");
             let help = "facts that are not known change what training does: give its matrices under `[transitions.everything]`";
-            reader.find(Finding::error(Code::MissingKey, None, what).help(help));
+            reader.refuse(Code::MissingKey, None, what, help);
         }
     }
 }
@@ -450,7 +442,7 @@ fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoi
     let what = "`calibrate.mastered_growth_ratio` cannot be met";
     if scenario.stages.len() < recipe.n_stages || scenario.facts[Class::HighlyKnown.index()] == 0.0 {
         let help = "a growth over two stages needs two `[[transitions.stage]]` and `facts.highly_known` above 0";
-        reader.find(Finding::error(Code::UnreachableGrowth, None, what).help(help));
+        reader.refuse(Code::UnreachableGrowth, None, what, help);
         return;
     }
     match calibrated(&scenario.question(base, &scenario.stages, Costs::default()), recipe, target) {
@@ -463,6 +455,6 @@ fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoi
             scenario.everything = scenario.everything.map(|effect| scaled(&effect, found.factor));
             scenario.stages = found.stages;
         }
-        Err(why) => reader.find(Finding::error(Code::UnreachableGrowth, None, format!("{what}: {why}"))),
+        Err(why) => reader.wrong(Code::UnreachableGrowth, None, format!("{what}: {why}")),
     }
 }

@@ -69,7 +69,7 @@ fn map<T>(
         _ => None,
     };
     found.unwrap_or_else(|| {
-        section.find(Finding::error(Code::WrongType, at, format!("`{key}` cannot be read")).help(help));
+        section.refuse(Code::WrongType, at, format!("`{key}` cannot be read"), help);
         BTreeMap::new()
     })
 }
@@ -99,7 +99,7 @@ pub fn configuration(mut section: Section<'_>) -> ConfigurationTable {
     let rates = match section.take("requests_per_s") {
         Some((ValueInner::Array(items), at)) => {
             items.iter().map(number).collect::<Option<Vec<f64>>>().unwrap_or_else(|| {
-                section.find(Finding::error(Code::WrongType, at, "`requests_per_s` holds something that is no number"));
+                section.wrong(Code::WrongType, at, "`requests_per_s` holds something that is no number");
                 Vec::new()
             })
         }
@@ -168,7 +168,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
     let names = if is_given { used(&tables) } else { models.iter().map(|model| model.name.clone()).collect() };
     if !is_given && models.is_empty() {
         let help = "write `[[models]]` with a name, or `[[configurations]]` with their rates";
-        reader.find(Finding::error(Code::NothingToRent, None, "there is no model to serve").help(help));
+        reader.refuse(Code::NothingToRent, None, "there is no model to serve", help);
     }
     let (mut demands, mut lengths) = (Vec::new(), Vec::new());
     for (index, table) in tables.into_iter().enumerate() {
@@ -178,9 +178,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         });
         if !is_given && table.lengths.is_none() {
             let what = "a request type has no lengths, and rates are to be found";
-            reader.find(
-                Finding::error(Code::NoLengths, table.at.clone(), what).help("write `input` and `output`, in tokens"),
-            );
+            reader.refuse(Code::NoLengths, table.at.clone(), what, "write `input` and `output`, in tokens");
         }
         let of = names.get(model).filter(|_| names.len() > 1).map_or_else(String::new, |name| format!(" of {name}"));
         let words = table.lengths.map(|all| format!("{}+{}{of}", all.input.0, all.output.0));
@@ -189,7 +187,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         lengths.push(table.lengths.unwrap_or(Lengths { input: hw::Tokens(1), output: hw::Tokens(1) }));
     }
     if !demands.is_empty() && demands.iter().all(|demand| demand.requests == 0.0) {
-        reader.find(Finding::error(Code::NothingToRent, None, "the demand is empty: every type has 0 requests"));
+        reader.wrong(Code::NothingToRent, None, "the demand is empty: every type has 0 requests");
     }
     Work { demands, lengths, models: names }
 }
@@ -210,10 +208,7 @@ pub fn configurations(
                 Some(offer) if (1.0..=1e6).contains(n) && n.fract() == 0.0 => n_gpus[offer] = whole(*n),
                 Some(_) => {
                     let what = format!("`{}` takes {n} of `{gpu}`", table.name);
-                    reader.find(
-                        Finding::error(Code::OutOfRange, table.at.clone(), what)
-                            .help("allowed are whole numbers from 1"),
-                    );
+                    reader.refuse(Code::OutOfRange, table.at.clone(), what, "allowed are whole numbers from 1");
                 }
                 None => reader.find(unknown(
                     Code::UnknownGpu,
@@ -225,13 +220,13 @@ pub fn configurations(
             }
         }
         if table.gpus.is_empty() {
-            reader.find(Finding::error(Code::NoGpus, table.at.clone(), format!("`{}` takes no GPU", table.name)));
+            reader.wrong(Code::NoGpus, table.at.clone(), format!("`{}` takes no GPU", table.name));
         }
         let (found, wanted) = (table.rates.len(), work.demands.len());
         if found != wanted || table.rates.iter().any(|rate| *rate < 0.0) {
             let what = format!("`{}` has {found} rates for {wanted} request types", table.name);
             let help = "one rate per `[[requests.types]]` in their order, not below 0; 0 where it cannot serve them";
-            reader.find(Finding::error(Code::WrongRates, table.at.clone(), what).help(help));
+            reader.refuse(Code::WrongRates, table.at.clone(), what, help);
         }
         let model = index_of(&work.models, table.model.as_ref(), &table.at).unwrap_or_else(|finding| {
             reader.find(finding);
@@ -264,7 +259,7 @@ pub fn plans(
         let counts: Vec<f64> = all.iter().map(|c| table.counts.get(&c.name).copied().unwrap_or(0.0)).collect();
         if counts.iter().any(|n| !(0.0..=1e6).contains(n) || n.fract() != 0.0) {
             let what = format!("plan `{}` has replicas that are no whole number from 0", table.name);
-            reader.find(Finding::error(Code::WrongPlan, table.at.clone(), what));
+            reader.wrong(Code::WrongPlan, table.at.clone(), what);
             continue;
         }
         let replicas = counts.into_iter().map(whole).collect();
@@ -282,7 +277,7 @@ fn shares(reader: &mut Reader<'_>, table: &PlanTable, all: &[Configuration], n_d
     if shares.iter().any(|row| row.len() != n_demands) || !(0..n_demands).all(whole) {
         let what = format!("shares of plan `{}` do not add up to 1 for every request type", table.name);
         let help = "one number per request type and configuration; those of a type add up to 1";
-        reader.find(Finding::error(Code::WrongPlan, table.at.clone(), what).help(help));
+        reader.refuse(Code::WrongPlan, table.at.clone(), what, help);
     }
     shares
 }

@@ -12,14 +12,13 @@ use planner::deploy::thunderserve::{Tabu, Task, Working, alone_s};
 use serve::arrivals::{self, Arrivals};
 use serve::batcher;
 use serve::beginnings::Beginnings;
-use serve::lengths;
 use serve::replica::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
-use super::{Objective, take_objective};
-use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Reader, Section, unknown};
+use super::{Objective, lengths_table, take_objective};
+use crate::diagnostic::{Code, Source};
+use crate::scenario::reader::{Reader, Section, small};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
 
@@ -125,7 +124,7 @@ fn targets(mut section: Section<'_>) -> Targets {
     let targets = Targets {
         ttft_scale: section.number("ttft_scale", 5.0, 0.1..=1e4),
         tpot_scale: section.number("tpot_scale", 5.0, 0.1..=1e4),
-        reference: usize::try_from(section.count("reference_machine", Some(0), 0..=1000).0).expect("bounded"),
+        reference: section.size("reference_machine", 0, 0..=1000),
         attainment_ratio: section.number("attainment_ratio", 0.9, 0.01..=1.0),
         planned_per_s: section.number("planned_requests_per_s", 20.0, 1e-3..=1e6),
     };
@@ -142,7 +141,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
             targets.reference,
             n - 1
         );
-        reader.find(Finding::error(Code::UnknownPosition, None, what));
+        reader.wrong(Code::UnknownPosition, None, what);
         return None;
     }
     match alone_s(&task, targets.reference) {
@@ -153,7 +152,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
         }
         Err(why) => {
             let help = "`objective.reference_machine` names the machine whose latencies the targets are multiples of";
-            reader.find(Finding::error(Code::NoReference, None, why.to_string()).help(help));
+            reader.refuse(Code::NoReference, None, why.to_string(), help);
             None
         }
     }
@@ -177,37 +176,23 @@ fn search(mut section: Section<'_>, seed: u64) -> Tabu {
 
 /// `[requests]`, arriving once per second.
 fn requests(mut section: Section<'_>, seed: u64) -> Requests {
-    let n = usize::try_from(section.count("requests", Some(2000), 1..=100_000).0).expect("bounded");
+    let n = section.size("requests", 2000, 1..=100_000);
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
     let shared = shared(&mut section);
-    let mut list = Vec::new();
-    match section.text("lengths") {
-        None => {
-            let names: Vec<&str> = lengths::names().collect();
-            section.missing("lengths", &format!("name a table ({})", names.join(", ")));
-        }
-        Some((name, at)) => match lengths::named(&name) {
-            Some(table) => list = table.sample(2 * n, seed).list,
-            None => {
-                section.find(unknown(
-                    Code::UnknownLengths,
-                    format!("unknown table of lengths `{name}`"),
-                    &name,
-                    lengths::names(),
-                    at,
-                ));
-                section.finish();
-                return Requests::default();
-            }
-        },
+    let is_given = section.has("lengths");
+    let table = lengths_table(&mut section);
+    if is_given && table.is_none() {
+        section.finish();
+        return Requests::default();
     }
+    let mut list = table.map_or_else(Vec::new, |table| table.sample(2 * n, seed).list);
     list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
     list.truncate(n);
     if list.is_empty() {
         let what = "no request is within `requests.prompt_max` and `requests.output_max`";
         let at = section.at();
-        section.find(Finding::error(Code::NoRequests, at, what));
+        section.wrong(Code::NoRequests, at, what);
     }
     section.finish();
     let mut requests = Requests::of(list);
@@ -223,14 +208,12 @@ fn shared(section: &mut Section<'_>) -> Beginnings {
     if !tokens.is_multiple_of(BLOCK_TOKENS.into()) {
         let what =
             format!("`requests.shared_prefix_tokens` is {tokens}, blocks of the cache have {BLOCK_TOKENS} tokens");
-        section.find(Finding::error(Code::OutOfRange, tokens_at, what).help("take a multiple"));
+        section.refuse(Code::OutOfRange, tokens_at, what, "take a multiple");
     }
     if (n > 0) != (tokens > 0) {
         let what = "`requests.shared_prefixes` and `requests.shared_prefix_tokens` go together";
-        section
-            .find(Finding::error(Code::NoEffect, at, what).help("how many beginnings there are, and how long each is"));
+        section.refuse(Code::NoEffect, at, what, "how many beginnings there are, and how long each is");
     }
-    let small = |n: u64| u32::try_from(n).expect("bounded");
     Beginnings { n: small(n), tokens: small(tokens) }
 }
 
@@ -251,10 +234,7 @@ fn working(section: &mut Section<'_>, before: Working) -> Working {
     let (tokens_max, place) = section.count("max_tokens", Some(0), 1..=1 << 20);
     if is_whole && tokens_max > 0 {
         let what = format!("`max_tokens` says how prompts are cut, and `{}` reads whole ones", names[at]);
-        section.find(
-            Finding::error(Code::NoEffect, place, what)
-                .help("name a batching policy that cuts prompts, for example `vllm-v1`"),
-        );
+        section.refuse(Code::NoEffect, place, what, "name a batching policy that cuts prompts, for example `vllm-v1`");
     }
     let given = u32::try_from(tokens_max).ok().filter(|tokens| *tokens > 0);
     let tokens_max = if is_whole { None } else { given.or(before.tokens_max) };
@@ -279,20 +259,8 @@ fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> 
 /// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
 fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Option<(String, Option<GoodputChoice>)> {
     let name = section.name();
-    let method = match section.text("policy") {
-        None => {
-            section.missing("policy", "a policy, for example `thunderserve`");
-            None
-        }
-        Some((name, at)) => {
-            let found = named(&name);
-            if found.is_none() {
-                let names = METHODS.iter().map(|(name, ..)| *name);
-                section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
-            }
-            found
-        }
-    };
+    let names = || METHODS.iter().map(|(name, ..)| *name);
+    let method = section.named("policy", "a policy, for example `thunderserve`", names, named);
     let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
     let working = working(&mut section, before);

@@ -2,9 +2,8 @@
 
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{Arriving, Load};
-use toml_span::value::ValueInner;
 
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Section, small};
 
 /// What arrives, and for how long, with the values as they were written.
@@ -57,10 +56,7 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Given {
     if !tokens_per_s.is_empty() {
         keys.tokens_per_s = tokens_per_s;
     }
-    let mut number = |key, known: Option<f64>, range| {
-        let value = section.number(key, f64::NAN, range);
-        if value.is_nan() { known } else { Some(value) }
-    };
+    let mut number = |key, known: Option<f64>, range| section.some_number(key, range).or(known);
     keys.level_ratio = number("level_ratio", keys.level_ratio, 0.0..=1.0);
     keys.warm_up_s = number("warm_up_s", keys.warm_up_s, 0.0..=1e6);
     keys.duration_s = number("duration_s", keys.duration_s, 1.0..=1e6);
@@ -95,22 +91,14 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Given {
 
 /// A number or a list of numbers.
 fn numbers(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Vec<f64> {
-    let Some((value, at)) = section.take(key) else { return Vec::new() };
-    let items = match value {
-        ValueInner::Array(items) => {
-            items.iter().map(|item| item.as_float().or(item.as_integer().map(|n| n as f64))).collect()
-        }
-        ValueInner::Integer(n) => vec![Some(n as f64)],
-        ValueInner::Float(n) => vec![Some(n)],
-        _ => vec![None],
+    let at = match section.numbers(key, range.clone()) {
+        None => return Vec::new(),
+        Some(Ok(found)) => return found,
+        Some(Err(at)) => at,
     };
-    let good: Option<Vec<f64>> = items.into_iter().map(|item| item.filter(|n| range.contains(n))).collect();
-    if let Some(good) = good.filter(|good| !good.is_empty()) {
-        return good;
-    }
     let what = format!("`{key}` must be a number or a list of numbers, one for each pipeline that is run by itself");
     let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
-    section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
+    section.refuse(Code::OutOfRange, at, what, allowed);
     Vec::new()
 }
 

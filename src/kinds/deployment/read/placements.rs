@@ -4,8 +4,8 @@ use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range, Way};
 use toml_span::value::ValueInner;
 
 use super::load::{self, Given};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Section, small, unknown};
+use crate::diagnostic::Code;
+use crate::scenario::reader::Section;
 use crate::scenario::run_list::{RunList, run_list};
 
 fn named(name: &str) -> Option<&'static PoolPolicy> {
@@ -57,8 +57,7 @@ fn variant(
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
     let ranges = ranges(&mut section, n_nodes, n_layers);
     let load = load::variant(&mut section, load).load;
-    let decodes_max = small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
-    let decodes_max = (decodes_max > 0).then_some(decodes_max);
+    let decodes_max = section.some_count("decodes_max", 1..=1_000_000);
     section.finish();
     let (name, policy) = (name?, policy?);
     let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.placement.clone());
@@ -70,13 +69,8 @@ fn variant(
 }
 
 fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
-    let (name, at) = section.text(key)?;
-    let found = named(&name);
-    if found.is_none() {
-        let names = POLICIES.iter().map(|policy| policy.name);
-        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
-    }
-    found
+    let names = || POLICIES.iter().map(|policy| policy.name);
+    section.known(key, (Code::UnknownPolicy, "policy"), names, named)
 }
 
 /// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.
@@ -99,7 +93,7 @@ fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Ve
     if found.is_none() && n_nodes > 0 {
         let what = format!("`ranges` must be a list of {n_nodes} pairs, one for each node");
         let help = format!("a pair is [first layer, one beyond the last], from 0 to {n_layers}; [] holds none");
-        section.find(Finding::error(Code::WrongRanges, at, what).help(help));
+        section.refuse(Code::WrongRanges, at, what, help);
     }
     found
 }

@@ -6,10 +6,11 @@ use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
 use serve::replica::{Limits, Preemption};
+use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Reader, Section, small, unknown};
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Reader, Section, items, small, unknown};
 
 /// Reads the section.
 pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
@@ -17,13 +18,13 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
     let costs = [Costs::Datasheet, Costs::Measured][section.word("costs", 0, &["datasheet", "measured"])];
     let tp = degrees(&mut section, "tp", &[1, 2, 4, 8]);
     let pp = degrees(&mut section, "pp", &[1]);
-    let sequences_max = small(section.count("max_sequences", Some(256), 1..=65_536).0);
+    let sequences_max = section.small("max_sequences", Some(256), 1..=65_536);
     let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
     if tokens_max < u64::from(sequences_max) {
         let what = format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}");
-        section.find(Finding::error(Code::FewTokens, tokens_at, what).help("every decoding sequence has its token"));
+        section.refuse(Code::FewTokens, tokens_at, what, "every decoding sequence has its token");
     }
-    let block_tokens = small(section.count("block_tokens", Some(16), 1..=4096).0);
+    let block_tokens = section.small("block_tokens", Some(16), 1..=4096);
     let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
     let reserved = Bytes::from_gib(section.number("reserved_gib", 1.2, 0.0..=10_000.0));
     let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
@@ -43,16 +44,14 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
 
 fn degrees(section: &mut Section<'_>, key: &'static str, default: &[u32]) -> Vec<u32> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
-    let ValueInner::Array(items) = &value else {
-        section.find(Finding::error(Code::WrongType, at, format!("`engine.{key}` is no list of degrees")));
+    if !matches!(value, ValueInner::Array(_)) {
+        section.wrong(Code::WrongType, at, format!("`engine.{key}` is no list of degrees"));
         return default.to_vec();
-    };
-    let degree =
-        |item: &toml_span::Value<'_>| u32::try_from(item.as_integer()?).ok().filter(|n| (1..=1024).contains(n));
-    let found: Option<Vec<u32>> = items.iter().map(degree).collect();
-    found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
+    }
+    let degree = |item: &Value<'_>| u32::try_from(item.as_integer()?).ok().filter(|n| (1..=1024).contains(n));
+    items(&value, degree).filter(|all| !all.is_empty()).unwrap_or_else(|| {
         let what = format!("`engine.{key}` holds something that is no degree");
-        section.find(Finding::error(Code::OutOfRange, at, what).help("allowed are whole numbers from 1 to 1024"));
+        section.refuse(Code::OutOfRange, at, what, "allowed are whole numbers from 1 to 1024");
         default.to_vec()
     })
 }
@@ -74,7 +73,7 @@ pub fn enumerated(
     for Unheld { model, why } in unheld {
         let what = format!("no offered GPU type holds `{model}` with the degrees of `[engine]`");
         let help = if why.is_empty() { "try larger degrees".to_owned() } else { why };
-        reader.find(Finding::error(Code::NoRoomForCache, None, what).help(help));
+        reader.refuse(Code::NoRoomForCache, None, what, help);
     }
     all
 }

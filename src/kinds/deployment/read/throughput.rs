@@ -7,13 +7,12 @@ use std::path::Path;
 use engine::Model;
 use planner::deploy::helix::played::means;
 use planner::deploy::helix::{Asked, HandOver, Machines, Typical, tables};
-use serve::lengths;
 use serve::pool::NodeType;
 use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
-use super::{Objective, load, placements, take_objective};
+use super::{Objective, lengths_table, load, placements, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
 use crate::scenario::reader::{Place, Reader, Section, small, unknown};
 use crate::scenario::{Head, Overrides, expect, model};
@@ -67,33 +66,15 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 
 /// `[requests]`: lengths, and what a typical batch is planned for.
 fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
-    let n = usize::try_from(section.count("requests", Some(20_000), 1..=10_000_000).0).expect("bounded");
+    let n = section.size("requests", 20_000, 1..=10_000_000);
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
-    let named = section.text("lengths");
-    let table = match &named {
-        None => {
-            let names: Vec<&str> = lengths::names().collect();
-            section.missing("lengths", &format!("name a table ({})", names.join(", ")));
-            None
-        }
-        Some((name, at)) => {
-            let found = lengths::named(name);
-            if found.is_none() {
-                let what = format!("unknown table of lengths `{name}`");
-                section.find(unknown(Code::UnknownLengths, what, name, lengths::names(), at.clone()));
-            }
-            found
-        }
-    };
+    let table = lengths_table(&mut section);
     let mut list = table.map_or_else(Vec::new, |table| table.sample(n, seed).list);
     list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
     if table.is_some() && list.is_empty() {
         let what = "no request is within `requests.prompt_max` and `requests.output_max`";
-        let at = section.at();
-        section.find(
-            Finding::error(Code::NoRequests, at, what).help("raise the limits, or draw more `requests.requests`"),
-        );
+        section.refuse_all(Code::NoRequests, what, "raise the limits, or draw more `requests.requests`");
     }
     let (prompt, output) = means(&list);
     let typical = Typical {
@@ -116,8 +97,8 @@ fn machines(
     let tables = section.text("layer_times");
     let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
     let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;
-    let prompt_tokens_max = small(section.count("prompt_tokens_max", Some(2048), 1..=10_000_000).0);
-    let context_per_decode = small(section.count("context_per_decode", Some(1000), 1..=10_000_000).0);
+    let prompt_tokens_max = section.small("prompt_tokens_max", Some(2048), 1..=10_000_000);
+    let context_per_decode = section.small("context_per_decode", Some(1000), 1..=10_000_000);
     let (known, times) = types(&mut section, folder, model, tables, &stock, typical)?;
     let mut types: Vec<NodeType> = Vec::new();
     for (offer, at) in stock.inventory.offers.iter().zip(&stock.places) {
@@ -174,9 +155,7 @@ fn types(
     if let Some(table) = tables::published().iter().find(|table| table.name == name) {
         if table.model != model.name {
             let what = format!("`{name}` was measured with `{}`, the model is `{}`", table.model, model.name);
-            section.find(
-                Finding::error(Code::OtherModel, at, what).help("leave `engine.layer_times` out to use datasheets"),
-            );
+            section.refuse(Code::OtherModel, at, what, "leave `engine.layer_times` out to use datasheets");
             return None;
         }
         return Some((table.types.clone(), "published".to_owned()));
@@ -186,9 +165,7 @@ fn types(
         Err(error) => {
             let names: Vec<&str> = tables::published().iter().map(|table| table.name.as_str()).collect();
             let what = format!("`{name}` is no published table and cannot be read as a file: {error}");
-            section.find(
-                Finding::error(Code::UnreadableFile, at, what).help(format!("published are {}", names.join(", "))),
-            );
+            section.refuse(Code::UnreadableFile, at, what, format!("published are {}", names.join(", ")));
             return None;
         }
     };
@@ -197,12 +174,12 @@ fn types(
             Some(table) => Some((table.types, "measured".to_owned())),
             None => {
                 let what = format!("`{name}` has no table of the model `{}`", model.name);
-                section.find(Finding::error(Code::OtherModel, at, what));
+                section.wrong(Code::OtherModel, at, what);
                 None
             }
         },
         Err(why) => {
-            section.find(Finding::error(Code::WrongLayerTimes, at, format!("`{name}`: {why}")));
+            section.wrong(Code::WrongLayerTimes, at, format!("`{name}`: {why}"));
             None
         }
     }

@@ -10,12 +10,11 @@ use planner::deploy::policies::POLICIES;
 use planner::deploy::rental::{Choice, Configurations, Decider, Question, Rates};
 use planner::deploy::simulated::Arriving;
 use serve::metrics::Slo;
-use toml_span::value::ValueInner;
 
 use super::given::PlanTable;
 use super::inventory::{USD, inventory};
 use super::{Objective, given, replica, take_objective};
-use crate::diagnostic::{Code, Finding, Source};
+use crate::diagnostic::{Code, Source};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
@@ -63,10 +62,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let before = reader.n_errors();
     let offers = &stock.inventory.offers;
     if demands.is_empty() {
-        reader.find(
-            Finding::error(Code::NothingToRent, None, "there is no work")
-                .help("write one `[[requests.types]]` per request type"),
-        );
+        reader.refuse(Code::NothingToRent, None, "there is no work", "write one `[[requests.types]]` per request type");
     }
     let work = given::demands(reader, demands, &models, !given.is_empty());
     let configurations = if given.is_empty() {
@@ -81,7 +77,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     };
     if n_plans > 0 && matches!(configurations, Configurations::Enumerated(_)) {
         let what = "`[[plans]]` name configurations, and the scenario gives none";
-        reader.find(Finding::error(Code::WrongPlan, None, what).help("write `[[configurations]]` with their rates"));
+        reader.refuse(Code::WrongPlan, None, what, "write `[[configurations]]` with their rates");
     }
     let rates = matches!(configurations, Configurations::Enumerated(_)).then_some(replica.rates);
     unplayed(reader, play.as_ref(), &stock.inventory, rates);
@@ -99,10 +95,7 @@ fn play(mut section: Section<'_>, seed: u64) -> Option<Arriving> {
         return None;
     }
     let per_s = section.needed("rate_per_s", 1e-6..=1e6, "requests of all types that arrive per second");
-    let mut limit = |key| {
-        let seconds = section.number(key, f64::NAN, 1e-6..=1e6);
-        (!seconds.is_nan()).then(|| hw::Seconds::new(seconds))
-    };
+    let mut limit = |key| section.some_number(key, 1e-6..=1e6).map(hw::Seconds::new);
     let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
     section.finish();
     Some(Arriving { per_s, slo, seed })
@@ -111,7 +104,7 @@ fn play(mut section: Section<'_>, seed: u64) -> Option<Arriving> {
 /// Finds what would be ignored: losses that nobody plays, and plays of given rates, which no engine stands behind.
 fn unplayed(reader: &mut Reader<'_>, play: Option<&Arriving>, inventory: &Inventory, rates: Option<Rates>) {
     let mut find = |what: &str, help: &str| {
-        reader.find(Finding::error(Code::MissingKey, None, what.to_owned()).help(help.to_owned()));
+        reader.refuse(Code::MissingKey, None, what.to_owned(), help.to_owned());
     };
     if play.is_none() && inventory.offers.iter().any(|offer| offer.losses.is_some()) {
         find(
@@ -132,25 +125,14 @@ fn budgets(mut section: Section<'_>) -> Vec<f64> {
     take_objective(&mut section);
     const KEY: &str = "usd_per_hour";
     let help = "dollars per hour, one number or a list";
-    let Some((value, at)) = section.take(KEY) else {
-        section.missing(KEY, help);
-        section.finish();
-        return Vec::new();
-    };
-    let number = |value: &toml_span::Value<'_>| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
-    let found: Option<Vec<f64>> = match &value {
-        ValueInner::Array(items) => items.iter().map(number).collect(),
-        ValueInner::Integer(n) => Some(vec![*n as f64]),
-        ValueInner::Float(n) => Some(vec![*n]),
-        _ => None,
-    };
-    let found = found.filter(|all| !all.is_empty() && all.iter().all(|usd| USD.contains(usd)));
-    if found.is_none() {
+    section.needs(KEY, help);
+    let found = section.numbers(KEY, USD);
+    if let Some(Err(at)) = &found {
         let what = "`objective.usd_per_hour` is no number above 0, and no list of such numbers";
-        section.find(Finding::error(Code::WrongBudget, at, what).help(help));
+        section.refuse(Code::WrongBudget, at.clone(), what, help);
     }
     section.finish();
-    found.unwrap_or_default()
+    found.and_then(Result::ok).unwrap_or_default()
 }
 
 /// `[policies]`: rows for every policy and budget, the baseline, the gap.
