@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::cost::Source as CostSource;
+use engine::cost::profile::Profile;
 use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
@@ -194,6 +195,11 @@ fn costs(profile: &str, source: &str, free_parameters: &[String]) -> CostModelFa
     }
 }
 
+/// Name of a profile; `roofline` where there is none.
+fn profile_name(profile: Option<&Profile>) -> &str {
+    profile.map_or("roofline", |profile| profile.name.as_str())
+}
+
 /// A result with nothing in it yet but whose it is.
 fn blank(head: &Head) -> RunResult {
     RunResult {
@@ -325,7 +331,8 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let deployment = deployment::run::policies();
     let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
+    let curricula =
+        ::planner::curriculum::policies::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
     serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
 }

@@ -5,12 +5,12 @@ mod transitions;
 use std::path::Path;
 
 use curriculum::generation::{Prompts, Sharing};
-use curriculum::{Class, Counts, Effect, TrainingSet, Transition};
-use engine::Model;
+use curriculum::{Class, Counts, TrainingSet};
 use engine::cost::profile::Profile;
-use hw::{Bytes, Cluster};
+use planner::curriculum::asked::{Answering, Asked, Training};
 use planner::curriculum::calibration::{calibrated, scaled};
-use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
+use planner::curriculum::policies::{POLICIES, Policy, Way};
+use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
 use crate::diagnostic::{Code, Source};
@@ -35,164 +35,21 @@ const SECTIONS: [&str; 13] = [
     "expect",
 ];
 
-/// How facts are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// No training.
-    NoTraining,
-    /// One stage on all facts.
-    OneStageAll,
-    /// One stage on MaybeKnown facts.
-    OneStage,
-    /// A second stage on the same facts.
-    Again,
-    /// A second stage on what is still MaybeKnown, with replay.
-    Replay,
-    /// A second stage on what is still MaybeKnown and what was upgraded.
-    Upgraded,
-    /// A second stage with both.
-    Gradual,
-    /// Stages, sets and replay as is best within the budget.
-    Planned,
-}
-
-/// Policies with what they do.
-pub const POLICIES: [(&str, Policy, &str); 8] = [
-    ("no-training", Policy::NoTraining, "fine-tune on nothing: what is known at the start"),
-    ("one-stage-all", Policy::OneStageAll, "fine-tune once, on all facts; nothing is classified"),
-    ("one-stage", Policy::OneStage, "fine-tune once, on facts that are MaybeKnown"),
-    ("two-stage-again", Policy::Again, "fine-tune twice on the same MaybeKnown facts"),
-    ("two-stage-replay", Policy::Replay, "second stage on facts still MaybeKnown, with replay of HighlyKnown ones"),
-    ("two-stage-upgraded", Policy::Upgraded, "second stage on facts still or newly MaybeKnown, without replay"),
-    ("gradual", Policy::Gradual, "Gradual Learning: second stage on facts still or newly MaybeKnown, with replay"),
-    ("planned", Policy::Planned, "stages, sets and replay that master most facts within the budget"),
-];
-
-/// One way to fine-tune that a scenario compares.
-#[derive(Clone, Copy, Debug)]
-pub struct CurriculumChoice {
-    /// How facts are chosen.
-    pub policy: Policy,
-    /// Share of HighlyKnown facts that later stages replay.
-    pub replay_ratio: f64,
-    /// Share of facts that is held out to stop training.
-    pub held_out_ratio: f64,
-    /// How facts are classified.
-    pub prompts: Prompts,
-    /// Whether training does nothing, so that all that moves is noise.
-    pub is_noise: bool,
-}
-
-impl CurriculumChoice {
-    /// What the policy trains on; `None` where it is to be found.
-    #[must_use]
-    pub fn recipe(&self) -> Option<Recipe> {
-        let kept = |upgraded, replay_ratio| TrainingSet::Kept { upgraded, replay_ratio };
-        let recipe = |n_stages, later| Some(Recipe { n_stages, first: TrainingSet::MaybeKnown, later });
-        match self.policy {
-            Policy::NoTraining => recipe(0, TrainingSet::Again),
-            Policy::OneStageAll => {
-                Some(Recipe { n_stages: 1, first: TrainingSet::Everything, later: TrainingSet::Again })
-            }
-            Policy::OneStage => recipe(1, TrainingSet::Again),
-            Policy::Again => recipe(2, TrainingSet::Again),
-            Policy::Replay => recipe(2, kept(false, self.replay_ratio)),
-            Policy::Upgraded => recipe(2, kept(true, 0.0)),
-            Policy::Gradual => recipe(2, kept(true, self.replay_ratio)),
-            Policy::Planned => None,
-        }
-    }
-}
-
-/// The engine that answers.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineSection {
-    /// GPUs that share a replica, in answering and in training.
-    pub tensor: u32,
-    /// Sequences of a batch.
-    pub sequences_max: u32,
-    /// Tokens of an iteration.
-    pub tokens_max: u32,
-    /// Share of a GPU's memory that it may use.
-    pub memory_ratio: f64,
-    /// Host time per iteration and per sequence of it, seconds: free parameters.
-    pub host_s: [f64; 2],
-}
-
-/// How adapters are trained.
-#[derive(Clone, Copy, Debug)]
-pub struct TrainingSection {
-    /// Rank of the adapters.
-    pub lora_rank: u64,
-    /// Tokens of an example.
-    pub example_tokens: u64,
-    /// Examples of an optimizer step.
-    pub batch_examples: u64,
-    /// Host time per layer and pass, seconds: a free parameter.
-    pub host_s: f64,
-    /// Epochs after the best one before training stops.
-    pub patience_epochs: u32,
-}
-
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct Curriculum {
     /// Whose it is.
     pub head: Head,
-    /// Architecture.
-    pub model: Model,
-    /// Machine.
-    pub cluster: Cluster,
-    /// Memory that is not the job's.
-    pub reserved: Bytes,
-    /// Facts by class.
-    pub facts: Counts,
-    /// The engine that answers.
-    pub engine: EngineSection,
-    /// How adapters are trained.
-    pub training: TrainingSection,
-    /// What a retest without training does.
-    pub retest: Transition,
-    /// Stages, calibrated where the scenario asks for it.
-    pub stages: Vec<Stage>,
-    /// Effect of a stage that trains on all classes.
-    pub everything: Option<Effect>,
-    /// What a planner may choose from, its time without a limit.
-    pub search: Choice,
-    /// Price, where dollars are asked for.
-    pub usd_per_gpu_hour: Option<f64>,
+    /// What every way is asked.
+    pub asked: Asked,
     /// Ways, in order.
-    pub choices: Vec<(String, CurriculumChoice)>,
+    pub choices: Vec<(String, Way)>,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// What was fitted or assumed and not measured, as sentences.
     pub free_parameters: Vec<String>,
-}
-
-impl Curriculum {
-    /// What a choice asks, at some costs; `stages` are this scenario's, or those of `noise`.
-    #[must_use]
-    pub fn question<'s>(&self, choice: &CurriculumChoice, stages: &'s [Stage], costs: Costs) -> Question<'s> {
-        let everything = self.everything.map(|effect| if choice.is_noise { Effect::none(self.retest) } else { effect });
-        Question {
-            facts: self.facts,
-            retest: self.retest,
-            stages,
-            everything,
-            held_out_ratio: choice.held_out_ratio,
-            patience_epochs: self.training.patience_epochs,
-            costs,
-        }
-    }
-
-    /// Stages as a choice plays them.
-    #[must_use]
-    pub fn stages_of(&self, choice: &CurriculumChoice) -> Vec<Stage> {
-        let noise = |stage: &Stage| Stage { effect: Effect::none(self.retest), ..*stage };
-        if choice.is_noise { self.stages.iter().map(noise).collect() } else { self.stages.clone() }
-    }
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -216,19 +73,24 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let free_parameters = free_parameters(&engine, &training, cost.sustained_flops_ratio);
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     let Transitions { retest, stages, everything } = transitions;
-    let mut scenario = Curriculum {
-        head: Head { baseline: run.baseline, expectations, ..head },
+    let search = Choice { budget_s, ..search };
+    let retest = retest?;
+    let asked = Asked {
         model,
         cluster,
         reserved,
         facts,
         engine,
         training,
-        retest: retest?,
+        retest,
         stages,
         everything,
-        search: Choice { budget_s, ..search },
+        search,
         usd_per_gpu_hour,
+    };
+    let mut scenario = Curriculum {
+        head: Head { baseline: run.baseline, expectations, ..head },
+        asked,
         choices: run.choices,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
@@ -268,10 +130,10 @@ fn classification(mut section: Section<'_>) -> Prompts {
     Prompts { n_samples, sharing, ..prompts }
 }
 
-fn engine(mut section: Section<'_>) -> EngineSection {
+fn engine(mut section: Section<'_>) -> Answering {
     let mut us = |key| section.number(key, 0.0, 0.0..=1e6) / 1e6;
     let host_s = [us("host_us_per_step"), us("host_us_per_sequence")];
-    let found = EngineSection {
+    let found = Answering {
         tensor: section.small("tp", Some(1), 1..=64),
         sequences_max: section.small("max_sequences", Some(256), 1..=65_536),
         tokens_max: section.small("max_tokens", Some(8192), 1..=1_000_000),
@@ -283,15 +145,15 @@ fn engine(mut section: Section<'_>) -> EngineSection {
 }
 
 /// How adapters are trained, and the choice that every policy starts from.
-fn training(mut section: Section<'_>, prompts: Prompts) -> (TrainingSection, CurriculumChoice) {
-    let found = TrainingSection {
+fn training(mut section: Section<'_>, prompts: Prompts) -> (Training, Way) {
+    let found = Training {
         lora_rank: section.count("lora_rank", None, 1..=4096).0,
         example_tokens: section.count("example_tokens", None, 1..=100_000).0,
         batch_examples: section.count("batch_examples", None, 1..=1_000_000).0,
         host_s: section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6) / 1e6,
         patience_epochs: section.small("patience_epochs", Some(1), 0..=1000),
     };
-    let base = CurriculumChoice {
+    let base = Way {
         policy: Policy::Gradual,
         replay_ratio: section.number("replay_ratio", 1.0, 0.0..=1.0),
         held_out_ratio: section.number("held_out_ratio", 0.1, 0.0..=0.9),
@@ -361,17 +223,17 @@ fn budget(mut section: Section<'_>, n_gpus: u32) -> (Option<f64>, f64) {
     (price, hours * 3600.0)
 }
 
-fn policies(mut section: Section<'_>, base: &CurriculumChoice) -> RunList<CurriculumChoice> {
+fn policies(mut section: Section<'_>, base: &Way) -> RunList<Way> {
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, base)));
-    let plain = POLICIES.iter().map(|(name, policy, _)| (*name, CurriculumChoice { policy: *policy, ..*base }));
+    let plain = POLICIES.iter().map(|(name, policy, _)| (*name, Way { policy: *policy, ..*base }));
     let run = run_list(&mut section, plain.collect(), variants);
     section.finish();
     run
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with settings of its own.
-fn variant(mut section: Section<'_>, base: &CurriculumChoice) -> Option<(String, CurriculumChoice)> {
+fn variant(mut section: Section<'_>, base: &Way) -> Option<(String, Way)> {
     let name = section.name();
     let policy = POLICIES[section.word("policy", 0, &POLICIES.map(|(name, ..)| name))].1;
     let prompts = Prompts {
@@ -379,7 +241,7 @@ fn variant(mut section: Section<'_>, base: &CurriculumChoice) -> Option<(String,
         n_samples: section.small("samples", Some(base.prompts.n_samples), 0..=1000),
         ..base.prompts
     };
-    let choice = CurriculumChoice {
+    let choice = Way {
         policy,
         replay_ratio: section.number("replay_ratio", base.replay_ratio, 0.0..=1.0),
         held_out_ratio: section.number("held_out_ratio", base.held_out_ratio, 0.0..=0.9),
@@ -390,7 +252,7 @@ fn variant(mut section: Section<'_>, base: &CurriculumChoice) -> Option<(String,
     name.map(|name| (name, choice))
 }
 
-fn free_parameters(engine: &EngineSection, training: &TrainingSection, sustained_flops_ratio: f64) -> Vec<String> {
+fn free_parameters(engine: &Answering, training: &Training, sustained_flops_ratio: f64) -> Vec<String> {
     let given = [
         ("engine.host_us_per_step", engine.host_s[0] * 1e6),
         ("engine.host_us_per_sequence", engine.host_s[1] * 1e6),
@@ -407,7 +269,8 @@ fn free_parameters(engine: &EngineSection, training: &TrainingSection, sustained
 
 /// Degrees fit, the model is one that training and answering know, and every policy finds the stages that it needs.
 fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
-    let (model, tensor, n_gpus) = (&scenario.model, scenario.engine.tensor, scenario.cluster.n_gpus());
+    let (model, tensor, n_gpus) =
+        (&scenario.asked.model, scenario.asked.engine.tensor, scenario.asked.cluster.n_gpus());
     if model.experts.is_some() || model.latent.is_some() {
         let what = format!("`{}` has experts or latent attention", model.name);
         reader.refuse(Code::UnsupportedModel, None, what, "curricula know dense transformers only");
@@ -422,12 +285,12 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
     }
     for (name, choice) in &scenario.choices {
         let Some(recipe) = choice.recipe() else { continue };
-        if recipe.n_stages > scenario.stages.len() {
-            let (needed, found) = (recipe.n_stages, scenario.stages.len());
+        if recipe.n_stages > scenario.asked.stages.len() {
+            let (needed, found) = (recipe.n_stages, scenario.asked.stages.len());
             let what = format!("`{name}` runs {needed} stages, `transitions.stage` has {found}");
             reader.refuse(Code::MissingKey, None, what, "write `[[transitions.stage]]` for every stage");
         }
-        if recipe.first == TrainingSet::Everything && scenario.everything.is_none() {
+        if recipe.first == TrainingSet::Everything && scenario.asked.everything.is_none() {
             let what = format!("`{name}` trains on all facts, and `transitions.everything` is missing");
             let help = "facts that are not known change what training does: give its matrices under `[transitions.everything]`";
             reader.refuse(Code::MissingKey, None, what, help);
@@ -436,24 +299,24 @@ fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
 }
 
 /// Fits learning to the growth that the scenario asks for.
-fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoice, target: Option<f64>) {
+fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &Way, target: Option<f64>) {
     let Some(target) = target else { return };
     let recipe = base.recipe().expect("gradual has a recipe");
     let what = "`calibrate.mastered_growth_ratio` cannot be met";
-    if scenario.stages.len() < recipe.n_stages || scenario.facts[Class::HighlyKnown.index()] == 0.0 {
+    if scenario.asked.stages.len() < recipe.n_stages || scenario.asked.facts[Class::HighlyKnown.index()] == 0.0 {
         let help = "a growth over two stages needs two `[[transitions.stage]]` and `facts.highly_known` above 0";
         reader.refuse(Code::UnreachableGrowth, None, what, help);
         return;
     }
-    match calibrated(&scenario.question(base, &scenario.stages, Costs::default()), recipe, target) {
+    match calibrated(&scenario.asked.question(base, &scenario.asked.stages, Costs::default()), recipe, target) {
         Ok(found) => {
             scenario.free_parameters.push(format!(
                 "learning of trained MaybeKnown facts × {:.4}: fitted so that `gradual` masters {:.1} % more facts, not predicted",
                 found.factor,
                 target * 100.0
             ));
-            scenario.everything = scenario.everything.map(|effect| scaled(&effect, found.factor));
-            scenario.stages = found.stages;
+            scenario.asked.everything = scenario.asked.everything.map(|effect| scaled(&effect, found.factor));
+            scenario.asked.stages = found.stages;
         }
         Err(why) => reader.wrong(Code::UnreachableGrowth, None, format!("{what}: {why}")),
     }
