@@ -8,6 +8,7 @@ pub mod fleet;
 pub mod lending;
 pub mod memory;
 pub mod streams;
+pub mod words;
 
 use std::collections::BTreeMap;
 
