@@ -2,7 +2,7 @@
 
 use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::schedule::{Placement, Schedule};
+use train::schedule::{Schedule, chunks_of};
 
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Section, place_of, small, unknown};
@@ -107,17 +107,6 @@ pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'st
         section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
     }
     found
-}
-
-/// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.
-#[must_use]
-pub const fn chunks_of(schedule: &Schedule, pp: u32, wanted: u32) -> u32 {
-    match schedule.placement {
-        _ if pp == 1 => 1,
-        Placement::Loop => wanted,
-        Placement::Linear => 1,
-        Placement::V | Placement::Bidirectional => 2,
-    }
 }
 
 /// `order = "tp-cp-dp-pp"`, fastest axis first.
