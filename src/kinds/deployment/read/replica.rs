@@ -73,6 +73,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaSection {
         tokens_max: small(tokens_max),
         context_max: u32::MAX,
         block_tokens,
+        blocks_per_sequence: 0,
         kv_blocks: 0,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
@@ -115,7 +116,9 @@ impl ReplicaSection {
     pub fn limits(&self, deployment: &ReplicaConfig<'_>) -> Result<Limits, String> {
         let capacity = capacity::of(deployment, self.memory_ratio, self.reserved)?;
         let context_max = u32::try_from(deployment.model.max_positions).unwrap_or(u32::MAX);
-        Ok(Limits { kv_blocks: capacity.blocks(self.limits.block_tokens), context_max, ..self.limits })
+        let block_tokens = self.limits.block_tokens;
+        let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
+        Ok(Limits { kv_blocks: capacity.blocks(block_tokens), blocks_per_sequence, context_max, ..self.limits })
     }
 
     /// Parameters that are no measurement, as sentences.
