@@ -50,6 +50,8 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
+    /// Play measured serving runs and print what is predicted over what was measured
+    Score(ScoreArgs),
     /// What a code of an error or warning means, with examples; all codes without one
     Explain(ExplainArgs),
     /// Print a script that completes verbs, options and shipped names in a shell
@@ -220,6 +222,12 @@ pub struct RunArgs {
     /// Refuse a training step with shapes outside of what the profile measured
     #[arg(long)]
     pub strict_hull: bool,
+    /// Write what became of every request as CSV (serving)
+    #[arg(long, value_name = "FILE")]
+    pub requests: Option<PathBuf>,
+    /// Write how the fleet stood over time as CSV (serving)
+    #[arg(long, value_name = "FILE")]
+    pub series: Option<PathBuf>,
 }
 
 /// Arguments of `plan`.
@@ -283,6 +291,38 @@ pub struct CompareArgs {
     /// Threads [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+}
+
+/// Arguments of `score`.
+#[derive(Args, Debug)]
+pub struct ScoreArgs {
+    /// Table of measured runs (silicon_sample.csv of ai-dynamo/aiconfigurator)
+    pub table: PathBuf,
+    /// Runs that are scored: mode, card, engine, version, model, format, tp, lengths, load, id; `*` ends a beginning
+    #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
+    pub only: String,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: ScoreFormat,
+    /// Threads [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
+    /// No progress bar
+    #[arg(long)]
+    pub no_progress: bool,
+}
+
+/// Formats of `score`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScoreFormat {
+    /// Groups, for people.
+    Table,
+    /// Everything, for programs.
+    Json,
+    /// A run a line.
+    Csv,
+    /// Groups, for pages.
+    Markdown,
 }
 
 /// Arguments of `import`.

@@ -11,6 +11,7 @@ mod init;
 mod list;
 mod plan;
 mod run;
+mod score;
 mod validate;
 
 use std::io::Write;
@@ -57,6 +58,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Calibrate(args) => calibrate::calibrate(&args),
         Command::Execute(args) => execute::execute(&args),
         Command::Validate(args) => validate::validate(&args),
+        Command::Score(args) => score::score(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Completions { shell } => completions::completions(shell),
     };

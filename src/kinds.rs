@@ -16,6 +16,7 @@ use std::path::Path;
 use engine::cost::Source as CostSource;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
+use reports::frame::Frame;
 use reports::{Column, Picture, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -54,6 +55,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// What became of every request under a choice, and how the fleet stood over time; `None` where the kind serves nothing.
+    fn served(&self, _choice: &str) -> Option<Frames> {
+        None
+    }
+
     /// The training step that it asks about, which a device can execute; `None` where there is none.
     fn training(&self) -> Option<&training::read::Scenario> {
         None
@@ -89,6 +95,14 @@ impl Run {
             device_memory_bytes: self.device_memory_bytes,
         }
     }
+}
+
+/// Tables of a served choice.
+pub struct Frames {
+    /// A row for every request.
+    pub requests: Frame,
+    /// A row for every sample in time.
+    pub series: Frame,
 }
 
 /// A plan of a choice.

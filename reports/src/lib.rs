@@ -7,6 +7,7 @@ pub mod capacity;
 pub mod compared;
 pub mod comparison;
 pub mod expect;
+pub mod frame;
 pub mod gate;
 pub mod html;
 pub mod json;

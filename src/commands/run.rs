@@ -4,13 +4,13 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use reports::RunResult;
 use reports::expect::{self, Expectation};
+use reports::{RunResult, frame};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::diagnostic::Code;
-use crate::kinds::{Kind, Run};
+use crate::kinds::{Frames, Kind, Run};
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -30,6 +30,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     hull(args, scenario.as_ref(), &run.result)?;
     let dir = out_dir(&args.scenario, &head.name)?;
     save(&run, &dir)?;
+    save_frames(args, scenario.as_ref())?;
     show(args, &run.result, &dir)?;
     judge(args, &head.expectations, &run.result)
 }
@@ -96,6 +97,27 @@ fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), F
         let help = "the interval is wide there; `--strict-hull` makes this an error";
         // Standard error may be closed; the report says it too.
         let _ = writeln!(std::io::stderr(), "warning[{code}]: {share}\n  = {help}\n");
+    }
+    Ok(())
+}
+
+/// Writes the tables that were asked for; choices that play no requests have none.
+fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
+    if args.requests.is_none() && args.series.is_none() {
+        return Ok(());
+    }
+    let served: Vec<(&str, Frames)> =
+        scenario.choices().into_iter().filter_map(|name| Some((name, scenario.served(name)?))).collect();
+    if served.is_empty() {
+        return Err(Failure::input(Code::WrongKind, "`--requests` and `--series` are about requests that are played"));
+    }
+    let (requests, series): (Vec<_>, Vec<_>) =
+        served.into_iter().map(|(name, frames)| ((name, frames.requests), (name, frames.series))).unzip();
+    for (path, frames) in [(&args.requests, requests), (&args.series, series)] {
+        let Some(path) = path else { continue };
+        let mut text = Vec::new();
+        frame::csv(&frames, &mut text).map_err(|error| Failure::Machine(format!("error: {error}")))?;
+        write(path, &String::from_utf8_lossy(&text))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 pub mod fleet;
 pub mod lending;
 pub mod memory;
+pub mod rows;
 pub mod streams;
 
 use std::collections::BTreeMap;

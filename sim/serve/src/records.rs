@@ -17,6 +17,22 @@ pub struct Record {
     finished: u64,
     /// Replica that served it; `u32::MAX` for a refused request.
     pub replica: u32,
+    /// Times that it lost its blocks.
+    pub n_preempted: u32,
+    /// Tokens of its prompt that were cached when it was first served.
+    pub cached_tokens: u32,
+}
+
+impl Record {
+    /// Nothing has happened yet.
+    const NEW: Self = Self {
+        scheduled: NEVER,
+        first_token: NEVER,
+        finished: NEVER,
+        replica: u32::MAX,
+        n_preempted: 0,
+        cached_tokens: 0,
+    };
 }
 
 impl Record {
@@ -51,10 +67,7 @@ impl Records {
     /// Nothing has happened to any of `n` requests.
     #[must_use]
     pub fn new(n: usize) -> Self {
-        Self {
-            list: vec![Record { scheduled: NEVER, first_token: NEVER, finished: NEVER, replica: u32::MAX }; n],
-            n_finished: 0,
-        }
+        Self { list: vec![Record::NEW; n], n_finished: 0 }
     }
 
     /// Requests that have ended.
@@ -74,12 +87,17 @@ impl Records {
         self.list[request as usize].replica = replica;
     }
 
-    /// Notes the start of service, the first time only.
-    pub fn schedule(&mut self, request: u32, tick: u64) {
+    /// Notes the start of service with so many tokens cached, the first time only.
+    pub fn schedule(&mut self, request: u32, tick: u64, cached_tokens: u32) {
         let record = &mut self.list[request as usize];
         if record.scheduled == NEVER {
-            record.scheduled = tick;
+            (record.scheduled, record.cached_tokens) = (tick, cached_tokens);
         }
+    }
+
+    /// Notes that a request lost its blocks.
+    pub fn preempt(&mut self, request: u32) {
+        self.list[request as usize].n_preempted += 1;
     }
 
     /// Notes the first token, the first time only: a preempted request computes it again, but the client has it.

@@ -162,6 +162,8 @@ pub struct Composed {
     n_chunk_tokens: u32,
     /// Sequences that lost their blocks.
     pub n_preempted: u32,
+    /// Requests that lost their blocks since the records were told.
+    preempted: Vec<u32>,
     /// Swapped sequences whose blocks come back during the iteration; they decode from the next one on.
     returning: Vec<u32>,
     /// Host transfers that the iteration waits for.

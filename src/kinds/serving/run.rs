@@ -5,6 +5,7 @@
 
 mod best;
 mod capacity;
+mod frames;
 mod published;
 mod scaling;
 
@@ -13,11 +14,12 @@ use std::time::Instant;
 
 use engine::cost::Source;
 use engine::play::Case;
+use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
-use serve::fleet::{Fleet, Group};
+use serve::fleet::{Fleet, Group, Served};
 use serve::metrics;
 use serve::prefill::chunks::Sizes;
 use serve::replica::{Engine, Spans};
@@ -26,7 +28,7 @@ use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Frames, Kind, Planned};
 use crate::scenario::Head;
 
 /// Metrics that carry an interval.
@@ -62,6 +64,11 @@ impl Kind for Serving {
                 .plain()
                 .any(|plain| plain.name == choice && plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
         decides.then(|| Planned::of_row(&row(self, choice).0))
+    }
+
+    fn served(&self, choice: &str) -> Option<Frames> {
+        let plain = self.plain().find(|plain| plain.name == choice)?;
+        matches!(self.law, CostLaw::Operations | CostLaw::Stages(_)).then(|| frames::of(self, plain))
     }
 
     fn capacity(&self) -> Option<Capacity> {
@@ -187,17 +194,24 @@ struct Figures {
     planner: Option<PlannerFacts>,
 }
 
-/// Serves with a choice.
-fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
+/// Serves what a choice takes with its fleet, and what a planner of the fleet decided on the way.
+fn serve_choice<'f>(scenario: &Serving, choice: &ServingChoice, fleet: &'f Fleet) -> (Served, Option<SlaPlanner<'f>>) {
     let requests = scenario.requests_of(choice);
-    let (fleet, source) = fleet(scenario, choice, case);
     let mut router = (choice.router.make)(scenario.head.seed);
     let planned = scaling::asked(scenario, choice);
-    let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, &fleet));
+    let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, fleet));
     let served = match &mut planner {
         Some(planner) => fleet.serve_planned(&requests, router.as_mut(), planner),
         None => fleet.serve(&requests, router.as_mut()),
     };
+    (served, planner)
+}
+
+/// Serves with a choice and measures.
+fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
+    let requests = scenario.requests_of(choice);
+    let (fleet, source) = fleet(scenario, choice, case);
+    let (served, planner) = serve_choice(scenario, choice, &fleet);
     let mut values = metrics::of(&requests, &served, &scenario.slo, scenario.warm_up);
     metrics::fleet::add(&mut values, &fleet, &served);
     let groups = scenario.groups_of(choice).into_iter();

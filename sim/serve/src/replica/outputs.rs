@@ -16,7 +16,7 @@ impl Replica<'_> {
             }
             let claim = self.claim(head, 0, Reserve::Whole);
             let Some(id) = self.take_in(head, &claim) else { break };
-            records.schedule(claim.request, now);
+            records.schedule(claim.request, now, 0);
             self.slots[id as usize].target = claim.target - 1;
             self.share(id);
             self.join(id, claim.target - 1);

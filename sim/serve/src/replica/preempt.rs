@@ -42,6 +42,7 @@ impl Replica<'_> {
         self.pool.let_go(&self.prefix(&slot)[..slot.shared as usize]);
         let was_away = self.give_back(id);
         let decoded = tokens.saturating_sub(slot.target);
+        composed.preempted.push(slot.request);
         let slot = &mut self.slots[id as usize];
         slot.epoch += 1;
         (slot.blocks, slot.shared, slot.computed) = (0, 0, 0);

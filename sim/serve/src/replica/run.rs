@@ -180,6 +180,7 @@ impl Replica<'_> {
             composed.clear();
             batcher.compose(self, &mut composed);
         }
+        composed.preempted.drain(..).for_each(|request| records.preempt(request));
         if composed.is_empty() {
             assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
             self.host_at_once();
@@ -190,7 +191,8 @@ impl Replica<'_> {
             let slot = &mut self.slots[*id as usize];
             let early = self.newcomers.iter().find(|(request, _)| *request == slot.request).map_or(0, |found| found.1);
             slot.shift -= i64::try_from(early).expect("below a round");
-            records.schedule(slot.request, now - early);
+            // What is computed before its first chunk was cached.
+            records.schedule(slot.request, now - early, slot.computed);
         }
         self.newcomers.clear();
         let going = match self.flow_in(now, &composed) {

@@ -1,0 +1,229 @@
+//! What became of every request, and how the fleet stood over time: rows for files and plots.
+//!
+//! Both are made from the records of a run, so they cost nothing while it is played. Units: seconds, tokens, requests. Between its first and
+//! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
+//! preemption; `output_tokens_per_s` of a sample is the mean over the time to the next one.
+
+use hw::{Span, Time};
+
+use crate::fleet::Served;
+use crate::metrics::latencies;
+use crate::request::Requests;
+
+/// One request as it was served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestRow {
+    /// Position in order of arrival.
+    pub request: u32,
+    /// Stream that it belongs to.
+    pub stream: u32,
+    /// When it came.
+    pub arrival_s: f64,
+    /// Prompt and output tokens.
+    pub tokens: [u32; 2],
+    /// Tokens of the prompt that were cached.
+    pub cached_tokens: u32,
+    /// Replica, group and latencies; `None` where no replica could hold it.
+    pub served: Option<ServedRow>,
+}
+
+/// Where and how fast a request was served.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ServedRow {
+    /// Replica that gave the last token.
+    pub replica: u32,
+    /// Group of that replica.
+    pub group: u32,
+    /// Arrival to first service.
+    pub queue_s: f64,
+    /// Arrival to first token.
+    pub ttft_s: f64,
+    /// Per further token; `None` for one token.
+    pub tpot_s: Option<f64>,
+    /// Arrival to last token.
+    pub e2e_s: f64,
+    /// Times that it lost its blocks.
+    pub n_preempted: u32,
+}
+
+/// Every request, in order of arrival.
+pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator<Item = RequestRow> + 'a {
+    let both = requests.list.iter().zip(&served.records.list).zip(latencies(requests, served));
+    (0_u32..).zip(both).map(|(index, ((request, record), latencies))| {
+        let group = served.group_of.get(record.replica as usize).copied();
+        let served = latencies.zip(group).map(|(latencies, group)| ServedRow {
+            replica: record.replica,
+            group,
+            queue_s: latencies.queue_s,
+            ttft_s: latencies.ttft_s,
+            tpot_s: latencies.tpot_s,
+            e2e_s: latencies.e2e_s,
+            n_preempted: record.n_preempted,
+        });
+        RequestRow {
+            request: index,
+            stream: requests.streams.get(index as usize).copied().unwrap_or(0),
+            arrival_s: (request.arrival - Time::ZERO).to_seconds().get(),
+            tokens: [request.prompt, request.output],
+            cached_tokens: record.cached_tokens,
+            served,
+        }
+    })
+}
+
+/// How the fleet stands at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sample {
+    /// Moment.
+    pub at_s: f64,
+    /// Requests that came and were not served yet.
+    pub waiting: u32,
+    /// Requests that are served.
+    pub running: u32,
+    /// Requests that have ended.
+    pub ended: u32,
+    /// Output tokens per second until the next sample.
+    pub output_tokens_per_s: f64,
+}
+
+/// Samples at equal distances from the start to the last token, `n` of them.
+///
+/// # Panics
+/// When no sample is asked for.
+#[must_use]
+pub fn series(requests: &Requests, served: &Served, n: u32) -> Vec<Sample> {
+    assert!(n > 0, "a series has a sample");
+    let end = served.records.list.iter().filter_map(|record| record.finished()).max().unwrap_or(Time::ZERO);
+    let step = Span::from_ns(((end - Time::ZERO).as_ns() / u64::from(n)).max(1));
+    let mut tally = Tally::new(n, step);
+    for (request, record) in requests.list.iter().zip(&served.records.list) {
+        let (Some(scheduled), Some(first), Some(last)) = (record.scheduled(), record.first_token(), record.finished())
+        else {
+            continue;
+        };
+        tally.wait(request.arrival, scheduled);
+        tally.run(scheduled, last);
+        tally.give(first, last, request.output);
+    }
+    tally.samples()
+}
+
+/// Changes at each sample, summed at the end.
+struct Tally {
+    step: Span,
+    waiting: Vec<i64>,
+    running: Vec<i64>,
+    ended: Vec<i64>,
+    tokens: Vec<f64>,
+}
+
+impl Tally {
+    fn new(n: u32, step: Span) -> Self {
+        let zeros = vec![0; n as usize + 1];
+        Self { step, waiting: zeros.clone(), running: zeros.clone(), ended: zeros, tokens: vec![0.0; n as usize + 1] }
+    }
+
+    /// First sample that sees what happened at a moment.
+    fn sample(&self, at: Time) -> usize {
+        let index = (at - Time::ZERO).as_ns().div_ceil(self.step.as_ns());
+        usize::try_from(index).unwrap_or(usize::MAX).min(self.tokens.len() - 1)
+    }
+
+    fn wait(&mut self, from: Time, to: Time) {
+        let (from, to) = (self.sample(from), self.sample(to));
+        self.waiting[from] += 1;
+        self.waiting[to] -= 1;
+    }
+
+    fn run(&mut self, from: Time, to: Time) {
+        let (from, to) = (self.sample(from), self.sample(to));
+        self.running[from] += 1;
+        self.running[to] -= 1;
+        self.ended[to] += 1;
+    }
+
+    /// The first token at its moment, the others evenly until the last.
+    fn give(&mut self, first: Time, last: Time, output: u32) {
+        let before = |at: Time| (at - Time::ZERO).as_ns() / self.step.as_ns();
+        let last_bin = self.tokens.len() - 1;
+        let bin = |index: u64| usize::try_from(index).unwrap_or(usize::MAX).min(last_bin);
+        let (from, to) = (before(first), before(last));
+        self.tokens[bin(from)] += 1.0;
+        let whole = (last - first).to_seconds().get();
+        let more = f64::from(output - 1);
+        if from == to || whole <= 0.0 {
+            self.tokens[bin(to)] += more;
+            return;
+        }
+        for index in from..=to {
+            let start = Time::from_ns(index * self.step.as_ns()).max(first);
+            let end = Time::from_ns((index + 1) * self.step.as_ns()).min(last);
+            self.tokens[bin(index)] += more * (end - start).to_seconds().get() / whole;
+        }
+    }
+
+    fn samples(&self) -> Vec<Sample> {
+        let step_s = self.step.to_seconds().get();
+        let (mut waiting, mut running, mut ended) = (0, 0, 0);
+        let count = |n: i64| u32::try_from(n).expect("what began ends later");
+        let mut found = Vec::with_capacity(self.tokens.len());
+        for (index, tokens) in self.tokens.iter().enumerate() {
+            waiting += self.waiting[index];
+            running += self.running[index];
+            ended += self.ended[index];
+            found.push(Sample {
+                at_s: step_s * hw::real(index as u64),
+                waiting: count(waiting),
+                running: count(running),
+                ended: count(ended),
+                output_tokens_per_s: tokens / step_s,
+            });
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::Seconds;
+
+    use super::*;
+    use crate::fleet::serve;
+    use crate::replica::{Engine, Limits, Preemption, Spans};
+    use crate::request::Request;
+    use crate::step_cost::StepTable;
+    use crate::{batcher, router};
+
+    /// One replica with room for `n` sequences whose iterations take a second.
+    fn engine(n: u32) -> Engine {
+        let limits = Limits {
+            sequences_max: n,
+            tokens_max: 4096,
+            context_max: 100_000,
+            block_tokens: 16,
+            kv_blocks: 100_000,
+            watermark_blocks: 0,
+            preemption: Preemption::Recompute,
+            shares_prefixes: false,
+        };
+        let table = StepTable::constant(Seconds::new(1.0));
+        Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
+    }
+
+    #[test]
+    fn two_requests_one_after_the_other_are_counted_by_hand() {
+        // Place for one: the first is served from 0 to 4 s (a token at 1, 2, 3, 4), the second waits until 4 and ends at 6.
+        let list = vec![Request::new(Time::ZERO, 10, 4), Request::new(Time::ZERO, 10, 2)];
+        let requests = Requests::of(list);
+        let served = serve(&requests, &[&engine(1)], (router::ROUTERS[0].make)(0).as_mut());
+        let rows: Vec<RequestRow> = super::requests(&requests, &served).collect();
+        let second = rows[1].served.expect("served");
+        assert_eq!([second.queue_s, second.ttft_s, second.e2e_s], [4.0, 5.0, 6.0]);
+        assert_eq!(second.tpot_s, Some(1.0));
+        let samples = series(&requests, &served, 6);
+        let at = |second: usize| (samples[second].waiting, samples[second].running, samples[second].ended);
+        assert_eq!((at(0), at(3), at(4), at(6)), ((1, 1, 0), (1, 1, 0), (0, 1, 1), (0, 0, 2)));
+        let tokens: f64 = samples.iter().map(|sample| sample.output_tokens_per_s).sum();
+        assert!((tokens - 6.0).abs() < 1e-9, "six tokens in samples a second apart: {tokens}");
+    }
+}

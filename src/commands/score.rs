@@ -1,0 +1,78 @@
+//! `score`: measured serving runs through the request loop, predicted over measured.
+
+use std::io::IsTerminal;
+
+use engine::CostModel;
+use engine::cost::profile::Profile;
+use hw::Cluster;
+use indicatif::{ProgressBar, ProgressStyle};
+use score::run::Run;
+use score::select::Selection;
+use score::summary::{self, Score};
+use score::{run, text, written};
+
+use super::{Failure, print, threads};
+use crate::cli::{ScoreArgs, ScoreFormat};
+use crate::costs::cost_model;
+use crate::diagnostic::Code;
+
+/// Letters of a line where standard output is no terminal.
+const WIDTH: u16 = 100;
+/// Faults of a table that are printed; the rest is counted.
+const FAULTS_SHOWN: usize = 20;
+
+/// Runs the verb.
+pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
+    threads(args.jobs)?;
+    let only = Selection::parse(&args.only).map_err(|why| Failure::input(Code::UnknownName, why))?;
+    let runs = runs(args)?;
+    let n = runs.iter().filter(|run| only.takes(run)).count();
+    if n == 0 {
+        let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
+        return Err(Failure::input(Code::UnknownName, what));
+    }
+    let bar = progress(args, n);
+    let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&shown(&score, args.format))
+}
+
+fn shown(score: &Score, format: ScoreFormat) -> String {
+    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0);
+    match format {
+        ScoreFormat::Table => text::text(score, width.into()),
+        ScoreFormat::Json => written::json(score),
+        ScoreFormat::Csv => written::csv(score),
+        ScoreFormat::Markdown => text::markdown(score),
+    }
+}
+
+/// The runs of the table.
+fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
+    let path = args.table.display();
+    let text = std::fs::read_to_string(&args.table)
+        .map_err(|error| Failure::input(Code::WrongTables, format!("{path}: {error}")))?;
+    run::read(&text).map_err(|faults| {
+        let mut lines: Vec<String> =
+            faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
+        if faults.len() > FAULTS_SHOWN {
+            lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
+        }
+        Failure::input(Code::WrongTables, lines.join("\n  "))
+    })
+}
+
+/// Costs of a card: its shipped profile, or the datasheet's roofline.
+fn costs(cluster: &Cluster, _engine: &str) -> Box<dyn CostModel> {
+    let text = calibrate::profiles::of_gpu(&cluster.gpu.name).and_then(calibrate::profiles::embedded);
+    let profile = text.map(|text| Profile::parse(text).expect("shipped profiles are held by a test"));
+    cost_model(cluster, profile.as_ref(), 1.0)
+}
+
+fn progress(args: &ScoreArgs, n: usize) -> ProgressBar {
+    if args.no_progress || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs").expect("a fixed template");
+    ProgressBar::new(n as u64).with_style(style)
+}
