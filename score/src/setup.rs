@@ -122,8 +122,9 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let constants = EngineConstants::of(&run.engine);
     let mut setup = Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
     for index in 0..setup.parts.len() {
-        let kv_blocks = kv_blocks(&setup, &setup.parts[index], &asked)?;
-        setup.parts[index].limits.kv_blocks = kv_blocks;
+        let room = room(&setup, &setup.parts[index], &asked)?;
+        let limits = &mut setup.parts[index].limits;
+        (limits.kv_blocks, limits.blocks_per_sequence) = room;
     }
     Ok(setup)
 }
@@ -165,6 +166,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             tokens_max,
             context_max: longest,
             block_tokens: preset.block_tokens,
+            blocks_per_sequence: 0,
             kv_blocks: 0,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
@@ -198,8 +200,8 @@ fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
     }
 }
 
-/// Blocks that a worker's memory holds; a request has to fit.
-fn kv_blocks(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<u32, Reason> {
+/// Blocks that a worker's memory holds, and those that a sequence takes besides its tokens'; a request has to fit.
+fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Reason> {
     let config = setup.config(part);
     let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
@@ -212,10 +214,12 @@ fn kv_blocks(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<u32, Reaso
     };
     let found = found.map_err(|what| Reason::Memory { what })?;
     let blocks = found.blocks(part.limits.block_tokens);
-    let held = u64::from(blocks / found.n_ranks) * u64::from(part.limits.block_tokens);
+    let per_sequence = found.blocks_per_sequence(part.limits.block_tokens);
+    let tokens = (blocks / found.n_ranks).saturating_sub(per_sequence);
+    let held = u64::from(tokens) * u64::from(part.limits.block_tokens);
     if held < u64::from(part.limits.context_max) {
         let what = format!("room for {held} tokens, a request has {}", part.limits.context_max);
         return Err(Reason::Memory { what });
     }
-    Ok(blocks)
+    Ok((blocks, per_sequence))
 }

@@ -277,6 +277,7 @@ impl Serving {
         };
         engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
             kv_blocks: memory.kv_blocks,
+            blocks_per_sequence: memory.blocks_per_sequence,
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
             ..limits
@@ -389,7 +390,9 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
             Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
         };
         let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
-        let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
+        let room = |limits: &Limits| {
+            u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
+        };
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
         let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);

@@ -99,6 +99,7 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
         tokens_max: small(tokens_max),
         context_max,
         block_tokens,
+        blocks_per_sequence: 0,
         kv_blocks,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
@@ -123,6 +124,8 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
 pub struct Memory {
     /// Blocks of device memory.
     pub kv_blocks: u32,
+    /// Blocks that a sequence takes besides those of its tokens.
+    pub blocks_per_sequence: u32,
     /// Blocks that admissions of whole prompts leave free.
     pub watermark_blocks: u32,
     /// What happens when blocks run out.
@@ -148,7 +151,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     });
     let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
-    Ok(Memory { kv_blocks, watermark_blocks, preemption })
+    let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take
