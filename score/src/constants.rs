@@ -1,6 +1,7 @@
 //! What no table holds and may be fitted: four numbers per engine, for all models, cards and loads alike. Today nothing is fitted.
 
-use engine::cost::decode::DecodeLaw;
+use engine::cost::decode::{DecodeShape, ShapedDecode};
+use engine::cost::experts::FusedExperts;
 use engine::cost::{CostModel, Estimate, Source};
 use engine::task::Op;
 use hw::Seconds;
@@ -64,8 +65,12 @@ impl CostModel for Unmeasured<'_> {
         self.inner.least(op)
     }
 
-    fn decode(&self) -> Option<&DecodeLaw> {
-        self.inner.decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.inner.decode(shape)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.inner.experts(layer)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

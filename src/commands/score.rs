@@ -3,7 +3,6 @@
 use std::io::IsTerminal;
 
 use engine::CostModel;
-use engine::cost::profile::Profile;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
 use score::run::Run;
@@ -62,11 +61,9 @@ fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
     })
 }
 
-/// Costs of a card: its shipped profile, or the datasheet's roofline.
-fn costs(cluster: &Cluster, _engine: &str) -> Box<dyn CostModel> {
-    let text = calibrate::profiles::of_gpu(&cluster.gpu.name).and_then(calibrate::profiles::embedded);
-    let profile = text.map(|text| Profile::parse(text).expect("shipped profiles are held by a test"));
-    cost_model(cluster, profile.as_ref(), 1.0)
+/// Costs of an engine on a card: its shipped profile, or the card's, or the datasheet's roofline.
+fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
+    cost_model(cluster, calibrate::profiles::parsed(&cluster.gpu.name, engine), 1.0)
 }
 
 fn progress(args: &ScoreArgs, n: usize) -> ProgressBar {

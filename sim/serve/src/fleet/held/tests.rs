@@ -20,6 +20,7 @@ fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
         tokens_max: 4096,
         context_max: 100_000,
         block_tokens: 16,
+        blocks_per_sequence: 0,
         kv_blocks: 100_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
