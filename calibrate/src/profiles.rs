@@ -51,6 +51,12 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
+/// Shipped profile of a GPU: of the engine where one is named and was measured there, else the GPU's own.
+#[must_use]
+pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {
+    engine.and_then(|engine| of_engine(gpu, engine)).or_else(|| of_gpu(gpu))
+}
+
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.
 fn is_of(card: &str, gpu: &str) -> bool {
     gpu == card || gpu.strip_prefix(card).is_some_and(|rest| rest.starts_with('-'))
