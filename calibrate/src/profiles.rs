@@ -1,17 +1,6 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
-
-use engine::cost::profile::Profile;
-
 use crate::import::by_engine::ENGINES;
-
-/// Shipped profiles by name, read once.
-static PARSED: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
-    let parsed = |text: &str| Profile::parse(text).expect("shipped profiles are held by a test");
-    EMBEDDED.iter().map(|(name, text)| (*name, parsed(text))).collect()
-});
 
 static EMBEDDED: &[(&str, &str)] = &[
     ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),
@@ -62,10 +51,10 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
-/// Shipped profile of a serving engine on a GPU of the catalogue, or of the GPU, read.
+/// Shipped profile of a GPU: of the engine where one is named and was measured there, else the GPU's own.
 #[must_use]
-pub fn parsed(gpu: &str, engine: &str) -> Option<&'static Profile> {
-    PARSED.get(of_engine(gpu, engine).or_else(|| of_gpu(gpu))?)
+pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {
+    engine.and_then(|engine| of_engine(gpu, engine)).or_else(|| of_gpu(gpu))
 }
 
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.

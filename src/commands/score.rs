@@ -1,8 +1,13 @@
 //! `score`: measured serving runs through the request loop, predicted over measured.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::sync::LazyLock;
 
+use calibrate::profiles;
 use engine::CostModel;
+use engine::cost::profile::Profile;
+use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
 use score::run::Run;
@@ -61,9 +66,26 @@ fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
     })
 }
 
-/// Costs of an engine on a card: its shipped profile, or the card's, or the datasheet's roofline.
+/// Card whose curves stand for those of a card that nobody measured.
+const NEIGHBOUR: &str = "h200-sxm";
+
+/// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
 fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
-    cost_model(cluster, calibrate::profiles::parsed(&cluster.gpu.name, engine), 1.0)
+    let card = cluster.gpu.name.as_str();
+    match (parsed(profiles::of_engine(card, engine)), parsed(profiles::of_engine(NEIGHBOUR, engine))) {
+        (Some(profile), _) => cost_model(cluster, Some(profile), 1.0),
+        (None, Some(neighbour)) => Box::new(Profiled::borrowed(neighbour, cluster)),
+        (None, None) => cost_model(cluster, None, 1.0),
+    }
+}
+
+/// A shipped profile, read once.
+fn parsed(name: Option<&'static str>) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        let parse = |name| Profile::parse(profiles::embedded(name).expect("listed")).expect("held by a test");
+        profiles::names().into_iter().map(|name| (name, parse(name))).collect()
+    });
+    PROFILES.get(name?)
 }
 
 fn progress(args: &ScoreArgs, n: usize) -> ProgressBar {

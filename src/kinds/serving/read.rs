@@ -298,7 +298,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let asked = requests::trace(reader.section("trace"), folder, head.seed);
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
-    let costs = costs::costs(reader.section("cost"), folder, gpu);
+    let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
     let plain = policies.choices.iter().filter(|choice| choice.candidate.is_none());
     let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
