@@ -10,6 +10,7 @@ use engine::validation::{Execution, Validation, elementary};
 use engine::{CostModel, Op, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use planner::Decision;
+use planner::train::chosen;
 use planner::train::search::space::Candidate;
 use rayon::prelude::*;
 use train::Problem;
@@ -169,7 +170,7 @@ pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, String> {
     let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
         return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
     };
-    let (mut problem, _) = pipeline::problem(scenario, choice).map_err(|why| why.to_string())?;
+    let (mut problem, _) = chosen::problem(&scenario.problem, choice).map_err(|why| why.to_string())?;
     if let Some(space) = &scenario.search {
         let candidates = space.candidates(&problem);
         let is_planned = |one: &&Candidate| one.layout == plan.layout && one.schedule.name == plan.schedule;

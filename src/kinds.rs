@@ -14,15 +14,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::cost::Source as CostSource;
+use engine::cost::profile::Profile;
+use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
 use reports::frame::Frame;
-use reports::{Column, Picture, PolicyResult, RunResult};
+use reports::{Column, CostModelFacts, Picture, PlannerFacts, PolicyResult, RunResult};
+use serve::deployment::Deployment;
 use train::metrics::Played;
 
 use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::{Head, Overrides};
+
+/// Schema of `plan.json` where deployments are planned.
+const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
 
 /// A checked scenario that knows how to run.
 pub trait Kind: Send + Sync {
@@ -119,6 +125,14 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// The same with more keys in its file.
+    fn with(mut self, more: serde_json::Value) -> Self {
+        if let (Some(all), serde_json::Value::Object(more)) = (self.json.as_object_mut(), more) {
+            all.extend(more);
+        }
+        self
+    }
+
     /// What a row decided: its planner's facts and metrics, and the same in words.
     ///
     /// # Errors
@@ -132,6 +146,72 @@ impl Planned {
         let words = [row.why.clone(), facts.words(0.0)].into_iter().chain(facts.notes).collect::<Vec<_>>().join("\n");
         Ok(Self { json, words, ..Self::default() })
     }
+}
+
+/// Deployments that a planner made, as `plan.json` has them, and in words: one schema for every planner of serving.
+fn deployed<P>(head: &Head, policy: &str, placed: &[Deployment], decision: &Decision<P>, why: &str) -> Planned {
+    let facts = facts(decision);
+    let first = [why.to_owned(), facts.words(0.0)].into_iter().filter(|words| !words.is_empty());
+    let words: Vec<String> = first.chain(facts.notes.iter().cloned()).collect();
+    let json = serde_json::json!({
+        "schema": DEPLOYMENT_SCHEMA, "scenario": head.name, "version": env!("CARGO_PKG_VERSION"), "policy": policy,
+        "deployments": placed, "why": why, "plan": facts,
+    });
+    Planned { json, words: words.join("\n"), ..Planned::default() }
+}
+
+/// What a planner knows of its plan, as reports show it.
+fn facts<P>(decision: &Decision<P>) -> PlannerFacts {
+    PlannerFacts {
+        objective: decision.objective(),
+        aim: decision.aim().map_or(reports::Aim::Seconds, aim),
+        bound: decision.bound(),
+        gap_ratio: decision.gap(),
+        status: decision.status.name().to_owned(),
+        notes: decision.notes.clone(),
+        figures: decision.figures.clone(),
+    }
+}
+
+/// What an objective counts, for reports.
+const fn aim(aim: planner::Aim) -> reports::Aim {
+    match aim {
+        planner::Aim::Seconds => reports::Aim::Seconds,
+        planner::Aim::UsdPerHour => reports::Aim::UsdPerHour,
+        planner::Aim::Gpus => reports::Aim::Gpus,
+        planner::Aim::Bytes => reports::Aim::Bytes,
+        planner::Aim::RequestsPerS => reports::Aim::RequestsPerS,
+        planner::Aim::AttainmentRatio => reports::Aim::AttainmentRatio,
+        planner::Aim::TokensPerS => reports::Aim::TokensPerS,
+        planner::Aim::TokensPerSPerGpu => reports::Aim::TokensPerSPerGpu,
+        planner::Aim::Facts => reports::Aim::Facts,
+    }
+}
+
+/// The row of what has no plan.
+fn refused(name: &str, why: impl std::fmt::Display) -> PolicyResult {
+    PolicyResult {
+        policy: name.to_owned(),
+        status: "infeasible".to_owned(),
+        why: why.to_string(),
+        ..PolicyResult::default()
+    }
+}
+
+/// Where costs come from, in a kind that does not look at the hull.
+fn costs(profile: &str, source: &str, free_parameters: &[String]) -> CostModelFacts {
+    CostModelFacts {
+        profile: profile.to_owned(),
+        source: source.to_owned(),
+        free_parameters: free_parameters.to_vec(),
+        outside_hull_ratio: f64::NAN,
+        ..CostModelFacts::default()
+    }
+}
+
+/// Name of a profile; `roofline` where there is none.
+fn profile_name(profile: Option<&Profile>) -> &str {
+    profile.map_or("roofline", |profile| profile.name.as_str())
 }
 
 /// A result with nothing in it yet but whose it is.
@@ -183,6 +263,11 @@ fn gains(
 ) -> BTreeMap<String, f64> {
     let base = results.iter().find(|row| row.policy == baseline).and_then(&worth);
     results.iter().filter_map(|row| Some((row.policy.clone(), worth(row)? / base?))).collect()
+}
+
+/// The same for a metric of which more is better.
+fn gains_of(results: &[PolicyResult], baseline: &str, key: &str) -> BTreeMap<String, f64> {
+    gains(results, baseline, |row| row.metrics.get(key).copied())
 }
 
 /// Reads the sections of a kind; `None` when a part is so wrong that the rest cannot be built.
@@ -260,7 +345,8 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let deployment = deployment::run::policies();
     let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));
     let tasks = multi_task::run::policies().map(|(name, about)| ("multi-task policy", name, about));
-    let curricula = curriculum::read::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
+    let curricula =
+        ::planner::curriculum::policies::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
     serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
 }

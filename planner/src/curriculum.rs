@@ -5,7 +5,9 @@
 //! `T = Σ passes · t_classify + Σ epochs · (examples · t_train + t_evaluate)`. The aim is expected mastered facts at the end, within a time.
 //! Sets, shares of replay and numbers of stages are enumerated, so the answer is the best of what may be tried. Units: facts, seconds.
 
+pub mod asked;
 pub mod calibration;
+pub mod policies;
 
 use curriculum::{Class, Counts, Course, Effect, TrainingSet, Transition, course, retested};
 

@@ -12,16 +12,16 @@
 pub mod capacity;
 pub mod cost_efficiency;
 pub mod dynamo;
+pub mod goodput;
 pub mod helix;
 pub mod hindsight;
 pub mod inventory;
-pub mod long_prompt;
 pub mod melange;
 pub mod mixing;
 pub mod policies;
+pub mod rental;
 mod roofline;
 pub mod simulated;
-pub mod sparse_decode;
 pub mod throughput;
 pub mod thunderserve;
 pub mod tune;

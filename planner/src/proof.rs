@@ -240,12 +240,6 @@ impl<P> Decision<P> {
         self.bound.as_ref().map(|bound| bound.value)
     }
 
-    /// What sets the bound, in words; empty where nobody asked.
-    #[must_use]
-    pub fn bound_limit(&self) -> &str {
-        self.bound.as_ref().map_or("", |bound| &bound.limit)
-    }
-
     /// Distance to the bound over the objective; `None` where either is unknown or the objective is 0.
     #[must_use]
     pub fn gap(&self) -> Option<f64> {

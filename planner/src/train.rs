@@ -2,6 +2,7 @@
 //!
 //! Read `policy.rs` (the trait and the card), then `policies.rs` (the table), then any file under `policies/`: a paper is a file.
 
+pub mod chosen;
 pub mod compression;
 pub mod dacp;
 pub mod multi_task;

@@ -22,6 +22,12 @@ pub enum Aim {
     Bytes,
     /// Facts that a model has mastered; a bound is above.
     Facts,
+    /// Dollars per hour, to be few; a bound is below.
+    UsdPerHour,
+    /// GPUs, to be few; a bound is below.
+    Gpus,
+    /// Share of the requests that meet their limits; a bound is above.
+    AttainmentRatio,
 }
 
 impl Aim {
@@ -37,13 +43,16 @@ impl Aim {
             Self::TokensPerSPerGpu => format!("{} tokens/s/GPU", significant(value)),
             Self::Bytes => gib(value),
             Self::Facts => format!("{} facts", significant(value)),
+            Self::UsdPerHour => format!("{} $/h", significant(value)),
+            Self::Gpus => format!("{} GPUs", significant(value)),
+            Self::AttainmentRatio => percent(value),
         }
     }
 
     const fn limit(self) -> &'static str {
         match self {
-            Self::Seconds | Self::Bytes => "at least",
-            Self::RequestsPerS | Self::TokensPerS | Self::TokensPerSPerGpu | Self::Facts => "at most",
+            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::Gpus => "at least",
+            _ => "at most",
         }
     }
 }

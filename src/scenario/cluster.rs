@@ -3,8 +3,8 @@
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
 use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Seconds};
 
-use super::reader::{Section, unknown};
-use crate::diagnostic::{Code, Finding};
+use super::reader::{Section, small, unknown};
+use crate::diagnostic::Code;
 
 /// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
 pub(crate) const RESERVED_GIB: f64 = 2.0;
@@ -18,10 +18,10 @@ fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
         (Some((name, at)), gpu) => {
             if let Some((_, gpu_at)) = gpu {
                 let what = "`cluster.name` and `cluster.gpu` exclude each other";
-                section.find(Finding::error(Code::ExclusiveKeys, gpu_at, what));
+                section.wrong(Code::ExclusiveKeys, gpu_at, what);
             } else if let Some(per_node_at) = per_node_at {
                 let what = "`cluster.name` fixes `gpus_per_node`";
-                section.find(Finding::error(Code::ExclusiveKeys, Some(per_node_at), what));
+                section.wrong(Code::ExclusiveKeys, Some(per_node_at), what);
             }
             let cluster = hw::catalog::cluster_named(&name, nodes);
             if cluster.is_none() {
@@ -109,8 +109,7 @@ pub fn cluster(section: Section<'_>) -> Option<(Cluster, Bytes)> {
 
 /// The same, and what the section says whatever the GPU is.
 pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
-    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
-    let nodes = small(section.count("nodes", None, 1..=100_000).0);
+    let nodes = section.small("nodes", None, 1..=100_000);
     let machine = machine(&mut section, nodes);
     let per_node = machine.as_ref().map_or(8, |cluster| cluster.gpus_per_node);
     let nic_gb_per_s = section.number("nic_gb_per_s", 0.0, 0.001..=100_000.0);
@@ -125,13 +124,13 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
     let algorithms = [None, Some(Ring), Some(Tree), Some(Hierarchical)];
     let algorithm = algorithms[section.word("collectives", 0, &["fastest", "ring", "tree", "hierarchical"])];
     let is_fat_tree = section.word("fabric", 0, &["rail", "fat_tree"]) == 1;
-    let nodes_per_leaf = small(section.count("nodes_per_leaf", Some(4), 1..=100_000).0);
+    let nodes_per_leaf = section.small("nodes_per_leaf", Some(4), 1..=100_000);
     let fabric = if is_fat_tree { Fabric::FatTree { nodes_per_leaf } } else { Fabric::Rail };
     let (island, island_at) = section.count("nvlink_island", Some(per_node.into()), 1..=1024);
     let is_whole = u64::from(per_node).is_multiple_of(island);
     if !is_whole {
         let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
-        section.find(Finding::error(Code::WrongIsland, island_at, what));
+        section.wrong(Code::WrongIsland, island_at, what);
     }
     section.finish();
     let nvlink_island = Some(small(island)).filter(|island| *island != per_node);

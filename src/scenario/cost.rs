@@ -55,7 +55,7 @@ pub fn of_engine(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> 
 fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     let (value, at) = section.take("units")?;
     let ValueInner::Table(mut table) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`cost.units` is not a table"));
+        section.wrong(Code::WrongType, at, "`cost.units` is not a table");
         return None;
     };
     let mut ns = |key: &'static str| {
@@ -69,9 +69,11 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
         (Some(forward), Some(input), Some(weight)) if left.is_empty() => Some(UnitTimes { forward, input, weight }),
         _ => {
             let what = "`cost.units` needs exactly `forward_us`, `input_us` and `weight_us`, from 0 to 1e9";
-            section.find(
-                Finding::error(Code::WrongUnits, at, what)
-                    .help("durations of a pipeline rank's passes per token, in microseconds"),
+            section.refuse(
+                Code::WrongUnits,
+                at,
+                what,
+                "durations of a pipeline rank's passes per token, in microseconds",
             );
             None
         }
@@ -88,11 +90,7 @@ fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Opti
             None => match crate::text_file::read(&folder.join(&name)) {
                 Ok(text) => (Some(text), name, at),
                 Err(why) if folder.join(&name).exists() => {
-                    section.find(Finding::error(
-                        Code::UnknownProfile,
-                        at,
-                        format!("cannot read profile `{name}`: {why}"),
-                    ));
+                    section.wrong(Code::UnknownProfile, at, format!("cannot read profile `{name}`: {why}"));
                     (None, name, None)
                 }
                 Err(_) => {
@@ -116,11 +114,7 @@ fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Opti
     let profile = text.and_then(|text| {
         Profile::parse(&text)
             .map_err(|why| {
-                section.find(Finding::error(
-                    Code::WrongProfile,
-                    at.clone(),
-                    format!("profile `{name}` cannot be used: {why}"),
-                ))
+                section.wrong(Code::WrongProfile, at.clone(), format!("profile `{name}` cannot be used: {why}"))
             })
             .ok()
     });

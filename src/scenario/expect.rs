@@ -4,7 +4,7 @@ use reports::expect::{Expectation, Holds};
 use toml_span::value::ValueInner;
 
 use super::reader::{Section, place_of};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 
 /// Reads the section.
 pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
@@ -15,17 +15,12 @@ pub fn read(mut section: Section<'_>) -> Vec<Expectation> {
         let kinds = ["metrics.", "planner.", "speedup_ratio.", "status."];
         if name != "order" && !kinds.iter().any(|kind| name.starts_with(kind)) {
             let what = format!("expectation `{name}` is about nothing that a result has");
-            section.find(Finding::error(Code::WrongExpectation, at, what).help(
-                "keys are \"metrics.POLICY.METRIC\", \"planner.POLICY.FIGURE\", \"speedup_ratio.POLICY\", \"status.POLICY\" and order",
-            ));
+            section.refuse(Code::WrongExpectation, at, what, "keys are \"metrics.POLICY.METRIC\", \"planner.POLICY.FIGURE\", \"speedup_ratio.POLICY\", \"status.POLICY\" and order");
             continue;
         }
         match holds(&name, value.take()) {
             Some(holds) => expectations.push(Expectation { key: name, holds }),
-            None => section.find(
-                Finding::error(Code::WrongExpectation, at, format!("expectation `{name}` cannot be read"))
-                    .help("write { near = 1.4, within = 0.1 }, { exact = 4 }, { min = 1, max = 2 }, { status = \"oom\" } or order = [...]"),
-            ),
+            None => section.refuse(Code::WrongExpectation, at, format!("expectation `{name}` cannot be read"), "write { near = 1.4, within = 0.1 }, { exact = 4 }, { min = 1, max = 2 }, { status = \"oom\" } or order = [...]"),
         }
     }
     section.finish();
@@ -40,10 +35,12 @@ pub fn limits(mut section: Section<'_>) -> Vec<Expectation> {
         let name = key.name.into_owned();
         match holds(&name, value.take()) {
             Some(holds @ Holds::Between(..)) => limits.push(Expectation { key: name, holds }),
-            _ => section
-                .find(Finding::error(Code::WrongExpectation, at, format!("limit `{name}` cannot be read")).help(
+            _ => section.refuse(
+                Code::WrongExpectation,
+                at,
+                format!("limit `{name}` cannot be read"),
                 "write { max = 2 }, { min = 1 }, { min = 1, max = 2 }, { exact = 4 } or { near = 1.4, within = 0.1 }",
-            )),
+            ),
         }
     }
     section.finish();

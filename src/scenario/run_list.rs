@@ -3,7 +3,7 @@
 use toml_span::value::ValueInner;
 
 use super::reader::{Place, Section, place_of, unknown};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 
 /// What is compared, in order, each with its name; and the name of the baseline.
 pub struct RunList<T> {
@@ -19,9 +19,7 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
     for (index, (name, _)) in variants.iter().enumerate() {
         if variants[..index].iter().any(|(other, _)| other == name) {
             let what = format!("two variants are called `{name}`");
-            let at = section.at();
-            section
-                .find(Finding::error(Code::TwiceNamed, at, what).help("results go by name; give each variant its own"));
+            section.refuse_all(Code::TwiceNamed, what, "results go by name; give each variant its own");
         }
     }
     let mut choices: Vec<(String, T)> = Vec::new();
@@ -30,10 +28,7 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
         match variant.or_else(|| plain.iter().find(|(known, _)| *known == name).map(|(_, choice)| choice)) {
             Some(_) if choices.iter().any(|(other, _)| *other == name) => {
                 let what = format!("`policies.run` names `{name}` twice");
-                section.find(
-                    Finding::error(Code::TwiceNamed, at, what)
-                        .help("a variant runs the same policy under another name"),
-                );
+                section.refuse(Code::TwiceNamed, at, what, "a variant runs the same policy under another name");
             }
             Some(choice) => choices.push((name, choice.clone())),
             None => {
@@ -52,12 +47,12 @@ fn asked(section: &mut Section<'_>, known: &[&str]) -> Vec<(String, Place)> {
     let items = match section.take("run") {
         Some((ValueInner::Array(items), at)) => {
             if items.is_empty() {
-                section.find(Finding::error(Code::NothingRuns, at, "`policies.run` names no policy").help(help));
+                section.refuse(Code::NothingRuns, at, "`policies.run` names no policy", help);
             }
             items
         }
         Some((_, at)) => {
-            section.find(Finding::error(Code::WrongType, at, "`policies.run` is not a list of names").help(help));
+            section.refuse(Code::WrongType, at, "`policies.run` is not a list of names", help);
             Vec::new()
         }
         None => {
@@ -69,9 +64,11 @@ fn asked(section: &mut Section<'_>, known: &[&str]) -> Vec<(String, Place)> {
     for item in &items {
         match item.as_str() {
             Some(name) => names.push((name.to_owned(), place_of(item))),
-            None => section.find(
-                Finding::error(Code::WrongType, place_of(item), "`policies.run` holds something that is no name")
-                    .help("write names of policies, in quotation marks"),
+            None => section.refuse(
+                Code::WrongType,
+                place_of(item),
+                "`policies.run` holds something that is no name",
+                "write names of policies, in quotation marks",
             ),
         }
     }

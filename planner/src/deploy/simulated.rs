@@ -10,16 +10,14 @@ use std::collections::BTreeMap;
 
 use hw::{Seconds, Time};
 use serve::arrivals::{self, Arrivals};
-use serve::assignment::Assignment;
-use serve::fleet::dynamics::Failures;
-use serve::fleet::{Fleet, Group, Served, serve};
+use serve::fleet::{Fleet, Served, serve};
 use serve::metrics::{self, Slo};
 use serve::replica::Engine;
 use serve::request::{Request, Requests};
 use serve::router::{self, Router};
 
+use super::Problem;
 use super::throughput::Lengths;
-use super::{Plan, Problem};
 
 /// Requests over sequences of a batch that count as many enough for the slope.
 const BATCHES: u32 = 3;
@@ -126,12 +124,11 @@ pub struct Replay {
     pub n_refused: u64,
 }
 
-/// Serves all requests of a problem with the fleet of a plan: a group per configuration, requests by the shares of the plan, and inside a group
-/// to the least loaded replica. `lengths[w]` and `engines[c]` are those of the problem.
+/// Serves all requests of a problem with the fleet of a plan: requests by the shares of the plan, and inside a group to the least loaded replica.
 #[must_use]
-pub fn replay(problem: &Problem, plan: &Plan, lengths: &[Lengths], engines: &[Engine]) -> Replay {
+pub fn replay(problem: &Problem, lengths: &[Lengths], fleet: &Fleet) -> Replay {
     let (requests, kinds) = mixed(&work(problem, lengths));
-    let served = fleet(problem, plan, engines, kinds, None).serve(&requests, router("plan-weights").as_mut());
+    let served = typed(fleet, kinds).serve(&requests, router("plan-weights").as_mut());
     Replay { makespan_s: end_s(&served), n_refused: served.n_refused }
 }
 
@@ -146,18 +143,12 @@ pub struct Arriving {
     pub seed: u64,
 }
 
-/// What clients see when the same requests come one by one and replicas are lost as their offers say: metrics of serving by their keys.
+/// What clients see when the same requests come one by one: metrics of serving by their keys.
 #[must_use]
-pub fn arriving(
-    problem: &Problem,
-    plan: &Plan,
-    (lengths, engines): (&[Lengths], &[Engine]),
-    coming: Arriving,
-) -> BTreeMap<String, f64> {
+pub fn arriving(problem: &Problem, lengths: &[Lengths], fleet: &Fleet, coming: Arriving) -> BTreeMap<String, f64> {
     let (mut requests, kinds) = mixed(&work(problem, lengths));
     arrivals::lay(&mut requests, Arrivals::Poisson { per_s: coming.per_s }, coming.seed);
-    let fleet = fleet(problem, plan, engines, kinds, Some(coming.seed));
-    let served = fleet.serve(&requests, router("plan-weights").as_mut());
+    let served = typed(fleet, kinds).serve(&requests, router("plan-weights").as_mut());
     let mut values = metrics::of(&requests, &served, &coming.slo, Seconds::ZERO);
     values.insert("n_outages".to_owned(), hw::Tokens(served.changes.n_outages).as_f64());
     values
@@ -169,39 +160,24 @@ fn work(problem: &Problem, lengths: &[Lengths]) -> Vec<(Lengths, u64)> {
     lengths.iter().zip(&problem.demands).map(|(&lengths, demand)| (lengths, count(demand.requests))).collect()
 }
 
-/// A group for each configuration that a plan uses, with losses where a seed is given; `kinds` are the types of the requests.
-fn fleet(problem: &Problem, plan: &Plan, engines: &[Engine], kinds: Vec<usize>, losses: Option<u64>) -> Fleet {
-    let used: Vec<usize> = (0..plan.replicas.len()).filter(|&c| plan.replicas[c] > 0).collect();
-    let group = |&c: &usize| Group {
-        gpus_per_replica: problem.configurations[c].n_gpus.iter().sum(),
-        failures: losses.and_then(|seed| failures(problem, c, seed)),
-        ..Group::new(problem.configurations[c].name.clone(), engines[c].clone(), plan.replicas[c])
-    };
+/// The fleet for requests of these types.
+fn typed(fleet: &Fleet, kinds: Vec<usize>) -> Fleet {
     let small = |index: usize| u32::try_from(index).expect("few types");
-    let of_type = |w: usize| used.iter().map(|&c| plan.shares[c][w]).collect();
-    let assignment = Assignment {
-        types: kinds.into_iter().map(small).collect(),
-        shares: (0..problem.demands.len()).map(of_type).collect(),
-        onward: Vec::new(),
-    };
-    Fleet { groups: used.iter().map(group).collect(), assignment, ..Fleet::default() }
-}
-
-/// Losses of a configuration: those of the first of its offers that are taken back.
-fn failures(problem: &Problem, c: usize, seed: u64) -> Option<Failures> {
-    let taken = problem.configurations[c].n_gpus.iter().zip(&problem.inventory.offers).filter(|(n, _)| **n > 0);
-    let losses = taken.filter_map(|(_, offer)| offer.losses).next()?;
-    Some(Failures { mtbf: Seconds::new(losses.mtbf_s), mttr: Seconds::new(losses.mttr_s), seed })
+    let mut fleet = fleet.clone();
+    fleet.assignment.types = kinds.into_iter().map(small).collect();
+    fleet
 }
 
 #[cfg(test)]
 mod tests {
     use hw::{Seconds, Tokens};
+    use serve::assignment::Assignment;
+    use serve::fleet::Group;
     use serve::replica::{Limits, Preemption, Spans};
     use serve::step_cost::StepTable;
 
+    use super::super::Demand;
     use super::super::inventory::{Inventory, Offer};
-    use super::super::{Configuration, Demand};
     use super::*;
 
     /// One sequence at a time, every iteration a millisecond: a request of any prompt takes as many milliseconds as it has outputs.
@@ -253,27 +229,16 @@ mod tests {
         // Types of 10 and 20 ms; two replicas take half of the first type each, the second one all of the other: 0.5 s and 0.9 s.
         let engine = engine();
         let inventory = Inventory::of(vec![Offer::priced("g", 1.0, 2)]);
-        let configuration = |name: &str| Configuration {
-            name: name.to_owned(),
-            model: 0,
-            n_gpus: vec![1],
-            requests_per_s: vec![100.0, 50.0],
-        };
         let demand = |requests| Demand { name: String::new(), model: 0, requests };
         let problem = Problem {
             inventory,
-            configurations: vec![configuration("a"), configuration("b")],
+            configurations: Vec::new(),
             demands: vec![demand(100.0), demand(20.0)],
             budget_usd_per_hour: 2.0,
         };
-        let plan = Plan {
-            replicas: vec![1, 1],
-            n_gpus: vec![2],
-            usd_per_hour: 2.0,
-            shares: vec![vec![0.5, 0.0], vec![0.5, 1.0]],
-            makespan_s: 0.9,
-        };
-        let replay = replay(&problem, &plan, &[of(10), of(20)], &[engine.clone(), engine]);
+        let assignment = Assignment { shares: vec![vec![0.5, 0.5], vec![0.0, 1.0]], ..Assignment::default() };
+        let groups = ["a", "b"].map(|name| Group::new(name, engine.clone(), 1)).to_vec();
+        let replay = replay(&problem, &[of(10), of(20)], &Fleet { groups, assignment, ..Fleet::default() });
         assert!((replay.makespan_s - 0.9).abs() < 1e-9, "{replay:?}");
         assert_eq!(replay.n_refused, 0);
     }

@@ -3,6 +3,10 @@
 //! Every setting is served by the simulator and judged by one figure; so the answer is proved best among those that were tried, and among no
 //! others. Ties end at the first.
 
+use std::collections::BTreeMap;
+
+use crate::proof::{Aim, Bound, Decision, Status};
+
 /// What is sought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seeks {
@@ -44,6 +48,49 @@ pub fn best(figures: &[Option<f64>], seeks: Seeks) -> Option<Found> {
 #[must_use]
 pub fn worse_by(best: f64, other: f64) -> f64 {
     (other - best).abs() / best.abs().max(f64::MIN_POSITIVE)
+}
+
+/// A way that was tried.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// Values that were listed, as a label of the way.
+    pub label: String,
+    /// Listed values that are numbers, by key.
+    pub values: Vec<(String, f64)>,
+    /// Its figure, or why it has none.
+    pub figure: Result<f64, String>,
+}
+
+impl Tried {
+    fn words(&self) -> String {
+        self.label.replace('_', " ")
+    }
+}
+
+/// What was chosen among ways that were tried, what came next, and what every way gives of the metric that is sought. All were tried, so the bound
+/// is the answer.
+#[must_use]
+pub fn decided(found: Found, tried: &[Tried], metric: &str, aim: Aim) -> Decision<usize> {
+    let value = |at: usize| tried[at].figure.as_ref().copied().unwrap_or(f64::NAN);
+    let objective = value(found.best);
+    let n_refused = tried.len() - found.n_tried;
+    let mut notes = vec![format!(
+        "best of {} ways that can be served, {n_refused} cannot; all were tried, so the bound is the answer",
+        found.n_tried
+    )];
+    if let Some(at) = found.runner_up {
+        let worse = worse_by(objective, value(at)) * 100.0;
+        notes.push(format!("runner-up, {worse:.1} % worse: {}", tried[at].words()));
+    }
+    if let Some((way, why)) = tried.iter().find_map(|way| Some((way, way.figure.as_ref().err()?))) {
+        notes.push(format!("{} is out: {why}", way.words()));
+    }
+    let mut figures: BTreeMap<String, f64> = tried[found.best].values.iter().cloned().collect();
+    for way in tried {
+        figures.extend(way.figure.iter().map(|value| (format!("{metric}_{}", way.label), *value)));
+    }
+    let decision = Decision::new(found.best, aim, objective).bounded(Some(Bound::plain(objective)), Status::Optimal);
+    decision.said(notes, figures)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 pub mod bound;
 pub mod contract;
 pub mod distmm;
+pub mod judged;
 pub mod optimum;
 pub mod optimus;
 pub mod place;

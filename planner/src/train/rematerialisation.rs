@@ -9,6 +9,7 @@ pub mod batches;
 pub mod candidates;
 pub mod choice;
 pub mod order;
+pub mod words;
 
 #[cfg(test)]
 mod tests;

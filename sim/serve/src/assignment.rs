@@ -18,12 +18,6 @@ pub struct Assignment {
 }
 
 impl Assignment {
-    /// The same shares for every request.
-    #[must_use]
-    pub fn even_types(shares: Vec<f64>) -> Self {
-        Self { shares: vec![shares], ..Self::default() }
-    }
-
     /// Type of a request.
     #[must_use]
     pub fn type_of(&self, request: u32) -> u32 {

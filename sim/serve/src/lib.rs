@@ -17,11 +17,9 @@ pub mod fleet;
 pub mod host;
 pub mod kv;
 pub mod lengths;
-pub mod long_prompt;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
-pub mod partial_attention;
 pub mod pool;
 pub mod prefill;
 pub mod records;

@@ -9,6 +9,7 @@ pub mod lending;
 pub mod memory;
 pub mod rows;
 pub mod streams;
+pub mod words;
 
 use std::collections::BTreeMap;
 

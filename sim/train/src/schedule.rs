@@ -253,5 +253,16 @@ fn u32_of(n: usize) -> u32 {
     u32::try_from(n).expect("pipelines have fewer than 2^32 micro-batches")
 }
 
+/// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.
+#[must_use]
+pub const fn chunks_of(schedule: &Schedule, pp: u32, wanted: u32) -> u32 {
+    match schedule.placement {
+        _ if pp == 1 => 1,
+        Placement::Loop => wanted,
+        Placement::Linear => 1,
+        Placement::V | Placement::Bidirectional => 2,
+    }
+}
+
 #[cfg(test)]
 mod tests;

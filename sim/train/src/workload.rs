@@ -23,12 +23,6 @@ impl Workload {
         self.lengths.len() / self.batch_size
     }
 
-    /// The first step alone.
-    #[must_use]
-    pub fn first_step(&self) -> Self {
-        Self { lengths: self.lengths[..self.batch_size].to_vec(), ..self.clone() }
-    }
-
     /// Sequences of one step in arrival order: (id, length).
     pub fn step(&self, step_index: usize) -> impl Iterator<Item = (u32, u64)> + '_ {
         let first = step_index * self.batch_size;

@@ -5,16 +5,16 @@ mod transitions;
 use std::path::Path;
 
 use curriculum::generation::{Prompts, Sharing};
-use curriculum::{Class, Counts, Effect, TrainingSet, Transition};
-use engine::Model;
+use curriculum::{Class, Counts, TrainingSet};
 use engine::cost::profile::Profile;
-use hw::{Bytes, Cluster};
+use planner::curriculum::asked::{Answering, Asked, Training};
 use planner::curriculum::calibration::{calibrated, scaled};
-use planner::curriculum::{Choice, Costs, Question, Recipe, Stage};
+use planner::curriculum::policies::{POLICIES, Policy, Way};
+use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Reader, Section, place_of};
+use crate::diagnostic::{Code, Source};
+use crate::scenario::reader::{Reader, Section, place_of, small};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use transitions::Transitions;
@@ -35,168 +35,21 @@ const SECTIONS: [&str; 13] = [
     "expect",
 ];
 
-/// How facts are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// No training.
-    NoTraining,
-    /// One stage on all facts.
-    OneStageAll,
-    /// One stage on MaybeKnown facts.
-    OneStage,
-    /// A second stage on the same facts.
-    Again,
-    /// A second stage on what is still MaybeKnown, with replay.
-    Replay,
-    /// A second stage on what is still MaybeKnown and what was upgraded.
-    Upgraded,
-    /// A second stage with both.
-    Gradual,
-    /// Stages, sets and replay as is best within the budget.
-    Planned,
-}
-
-/// Policies with what they do.
-pub const POLICIES: [(&str, Policy, &str); 8] = [
-    ("no-training", Policy::NoTraining, "fine-tune on nothing: what is known at the start"),
-    ("one-stage-all", Policy::OneStageAll, "fine-tune once, on all facts; nothing is classified"),
-    ("one-stage", Policy::OneStage, "fine-tune once, on facts that are MaybeKnown"),
-    ("two-stage-again", Policy::Again, "fine-tune twice on the same MaybeKnown facts"),
-    ("two-stage-replay", Policy::Replay, "second stage on facts still MaybeKnown, with replay of HighlyKnown ones"),
-    ("two-stage-upgraded", Policy::Upgraded, "second stage on facts still or newly MaybeKnown, without replay"),
-    ("gradual", Policy::Gradual, "Gradual Learning: second stage on facts still or newly MaybeKnown, with replay"),
-    ("planned", Policy::Planned, "stages, sets and replay that master most facts within the budget"),
-];
-
-/// One way to fine-tune that a scenario compares.
-#[derive(Clone, Copy, Debug)]
-pub struct CurriculumChoice {
-    /// How facts are chosen.
-    pub policy: Policy,
-    /// Share of HighlyKnown facts that later stages replay.
-    pub replay_ratio: f64,
-    /// Share of facts that is held out to stop training.
-    pub held_out_ratio: f64,
-    /// How facts are classified.
-    pub prompts: Prompts,
-    /// Whether training does nothing, so that all that moves is noise.
-    pub is_noise: bool,
-}
-
-impl CurriculumChoice {
-    /// What the policy trains on; `None` where it is to be found.
-    #[must_use]
-    pub fn recipe(&self) -> Option<Recipe> {
-        let kept = |upgraded, replay_ratio| TrainingSet::Kept { upgraded, replay_ratio };
-        let recipe = |n_stages, later| Some(Recipe { n_stages, first: TrainingSet::MaybeKnown, later });
-        match self.policy {
-            Policy::NoTraining => recipe(0, TrainingSet::Again),
-            Policy::OneStageAll => {
-                Some(Recipe { n_stages: 1, first: TrainingSet::Everything, later: TrainingSet::Again })
-            }
-            Policy::OneStage => recipe(1, TrainingSet::Again),
-            Policy::Again => recipe(2, TrainingSet::Again),
-            Policy::Replay => recipe(2, kept(false, self.replay_ratio)),
-            Policy::Upgraded => recipe(2, kept(true, 0.0)),
-            Policy::Gradual => recipe(2, kept(true, self.replay_ratio)),
-            Policy::Planned => None,
-        }
-    }
-}
-
-/// The engine that answers.
-#[derive(Clone, Copy, Debug)]
-pub struct EngineSection {
-    /// GPUs that share a replica, in answering and in training.
-    pub tensor: u32,
-    /// Sequences of a batch.
-    pub sequences_max: u32,
-    /// Tokens of an iteration.
-    pub tokens_max: u32,
-    /// Share of a GPU's memory that it may use.
-    pub memory_ratio: f64,
-    /// Host time per iteration and per sequence of it, seconds: free parameters.
-    pub host_s: [f64; 2],
-}
-
-/// How adapters are trained.
-#[derive(Clone, Copy, Debug)]
-pub struct TrainingSection {
-    /// Rank of the adapters.
-    pub lora_rank: u64,
-    /// Tokens of an example.
-    pub example_tokens: u64,
-    /// Examples of an optimizer step.
-    pub batch_examples: u64,
-    /// Host time per layer and pass, seconds: a free parameter.
-    pub host_s: f64,
-    /// Epochs after the best one before training stops.
-    pub patience_epochs: u32,
-}
-
 /// A checked scenario.
 #[derive(Clone, Debug)]
 pub struct Curriculum {
     /// Whose it is.
     pub head: Head,
-    /// Architecture.
-    pub model: Model,
-    /// Machine.
-    pub cluster: Cluster,
-    /// Memory that is not the job's.
-    pub reserved: Bytes,
-    /// Facts by class.
-    pub facts: Counts,
-    /// The engine that answers.
-    pub engine: EngineSection,
-    /// How adapters are trained.
-    pub training: TrainingSection,
-    /// What a retest without training does.
-    pub retest: Transition,
-    /// Stages, calibrated where the scenario asks for it.
-    pub stages: Vec<Stage>,
-    /// Effect of a stage that trains on all classes.
-    pub everything: Option<Effect>,
-    /// What a planner may choose from, its time without a limit.
-    pub search: Choice,
-    /// Price, where dollars are asked for.
-    pub usd_per_gpu_hour: Option<f64>,
+    /// What every way is asked.
+    pub asked: Asked,
     /// Ways, in order.
-    pub choices: Vec<(String, CurriculumChoice)>,
+    pub choices: Vec<(String, Way)>,
     /// Measured profile; `None` for the datasheet roofline.
     pub profile: Option<Profile>,
     /// Share of the peak that matrix products hold under sustained load.
     pub sustained_flops_ratio: f64,
     /// What was fitted or assumed and not measured, as sentences.
     pub free_parameters: Vec<String>,
-}
-
-impl Curriculum {
-    /// What a choice asks, at some costs; `stages` are this scenario's, or those of `noise`.
-    #[must_use]
-    pub fn question<'s>(&self, choice: &CurriculumChoice, stages: &'s [Stage], costs: Costs) -> Question<'s> {
-        let everything = self.everything.map(|effect| if choice.is_noise { Effect::none(self.retest) } else { effect });
-        Question {
-            facts: self.facts,
-            retest: self.retest,
-            stages,
-            everything,
-            held_out_ratio: choice.held_out_ratio,
-            patience_epochs: self.training.patience_epochs,
-            costs,
-        }
-    }
-
-    /// Stages as a choice plays them.
-    #[must_use]
-    pub fn stages_of(&self, choice: &CurriculumChoice) -> Vec<Stage> {
-        let noise = |stage: &Stage| Stage { effect: Effect::none(self.retest), ..*stage };
-        if choice.is_noise { self.stages.iter().map(noise).collect() } else { self.stages.clone() }
-    }
-}
-
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -220,19 +73,24 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let free_parameters = free_parameters(&engine, &training, cost.sustained_flops_ratio);
     let (model, (cluster, reserved)) = model.zip(cluster)?;
     let Transitions { retest, stages, everything } = transitions;
-    let mut scenario = Curriculum {
-        head: Head { baseline: run.baseline, expectations, ..head },
+    let search = Choice { budget_s, ..search };
+    let retest = retest?;
+    let asked = Asked {
         model,
         cluster,
         reserved,
         facts,
         engine,
         training,
-        retest: retest?,
+        retest,
         stages,
         everything,
-        search: Choice { budget_s, ..search },
+        search,
         usd_per_gpu_hour,
+    };
+    let mut scenario = Curriculum {
+        head: Head { baseline: run.baseline, expectations, ..head },
+        asked,
         choices: run.choices,
         profile: cost.profile,
         sustained_flops_ratio: cost.sustained_flops_ratio,
@@ -249,16 +107,14 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 fn facts(mut section: Section<'_>) -> Counts {
     let found = Class::ALL.map(|class| hw::Tokens(section.count(class.key(), None, 0..=1_000_000_000).0).as_f64());
     if section.is_given() && found.iter().sum::<f64>() == 0.0 {
-        let at = section.at();
-        section
-            .find(Finding::error(Code::OutOfRange, at, "`facts` has no fact").help("one class at least is not empty"));
+        section.refuse_all(Code::OutOfRange, "`facts` has no fact", "one class at least is not empty");
     }
     section.finish();
     found
 }
 
 fn classification(mut section: Section<'_>) -> Prompts {
-    let mut count = |key, default, most| small(section.count(key, default, 1..=most).0);
+    let mut count = |key, default, most| section.small(key, default, 1..=most);
     let prompts = Prompts {
         n_prompts: count("prompts", Some(10), 1000),
         n_samples: 0,
@@ -268,19 +124,19 @@ fn classification(mut section: Section<'_>) -> Prompts {
         n_question_types: count("question_types", Some(1), 1_000_000),
         sharing: Sharing::Samples,
     };
-    let n_samples = small(section.count("samples", Some(16), 0..=1000).0);
+    let n_samples = section.small("samples", Some(16), 0..=1000);
     let sharing = Sharing::WORDS[section.word("sharing", 0, &Sharing::WORDS.map(|(word, _)| word))].1;
     section.finish();
     Prompts { n_samples, sharing, ..prompts }
 }
 
-fn engine(mut section: Section<'_>) -> EngineSection {
+fn engine(mut section: Section<'_>) -> Answering {
     let mut us = |key| section.number(key, 0.0, 0.0..=1e6) / 1e6;
     let host_s = [us("host_us_per_step"), us("host_us_per_sequence")];
-    let found = EngineSection {
-        tensor: small(section.count("tp", Some(1), 1..=64).0),
-        sequences_max: small(section.count("max_sequences", Some(256), 1..=65_536).0),
-        tokens_max: small(section.count("max_tokens", Some(8192), 1..=1_000_000).0),
+    let found = Answering {
+        tensor: section.small("tp", Some(1), 1..=64),
+        sequences_max: section.small("max_sequences", Some(256), 1..=65_536),
+        tokens_max: section.small("max_tokens", Some(8192), 1..=1_000_000),
         memory_ratio: section.number("memory_ratio", 0.9, 0.01..=1.0),
         host_s,
     };
@@ -289,15 +145,15 @@ fn engine(mut section: Section<'_>) -> EngineSection {
 }
 
 /// How adapters are trained, and the choice that every policy starts from.
-fn training(mut section: Section<'_>, prompts: Prompts) -> (TrainingSection, CurriculumChoice) {
-    let found = TrainingSection {
+fn training(mut section: Section<'_>, prompts: Prompts) -> (Training, Way) {
+    let found = Training {
         lora_rank: section.count("lora_rank", None, 1..=4096).0,
         example_tokens: section.count("example_tokens", None, 1..=100_000).0,
         batch_examples: section.count("batch_examples", None, 1..=1_000_000).0,
         host_s: section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6) / 1e6,
-        patience_epochs: small(section.count("patience_epochs", Some(1), 0..=1000).0),
+        patience_epochs: section.small("patience_epochs", Some(1), 0..=1000),
     };
-    let base = CurriculumChoice {
+    let base = Way {
         policy: Policy::Gradual,
         replay_ratio: section.number("replay_ratio", 1.0, 0.0..=1.0),
         held_out_ratio: section.number("held_out_ratio", 0.1, 0.0..=0.9),
@@ -330,7 +186,7 @@ fn ratios(section: &mut Section<'_>) -> Vec<f64> {
     let default = (0..=10).map(|tenth| f64::from(tenth) / 10.0).collect();
     let Some((value, at)) = section.take("replay_ratios") else { return default };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`search.replay_ratios` is not a list").help(ALLOWED));
+        section.refuse(Code::WrongType, at, "`search.replay_ratios` is not a list", ALLOWED);
         return default;
     };
     let mut found = Vec::with_capacity(items.len());
@@ -340,13 +196,13 @@ fn ratios(section: &mut Section<'_>) -> Vec<f64> {
             Some(number) => found.push(number),
             None => {
                 let what = "`search.replay_ratios` holds something that is no number from 0 to 1";
-                section.find(Finding::error(Code::OutOfRange, place_of(item), what).help(ALLOWED));
+                section.refuse(Code::OutOfRange, place_of(item), what, ALLOWED);
             }
         }
     }
     if items.is_empty() || items.len() > 1000 {
         let what = format!("`search.replay_ratios` has {} numbers", items.len());
-        section.find(Finding::error(Code::OutOfRange, at, what).help(ALLOWED));
+        section.refuse(Code::OutOfRange, at, what, ALLOWED);
     }
     found
 }
@@ -367,25 +223,25 @@ fn budget(mut section: Section<'_>, n_gpus: u32) -> (Option<f64>, f64) {
     (price, hours * 3600.0)
 }
 
-fn policies(mut section: Section<'_>, base: &CurriculumChoice) -> RunList<CurriculumChoice> {
+fn policies(mut section: Section<'_>, base: &Way) -> RunList<Way> {
     let mut variants = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, base)));
-    let plain = POLICIES.iter().map(|(name, policy, _)| (*name, CurriculumChoice { policy: *policy, ..*base }));
+    let plain = POLICIES.iter().map(|(name, policy, _)| (*name, Way { policy: *policy, ..*base }));
     let run = run_list(&mut section, plain.collect(), variants);
     section.finish();
     run
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own, with settings of its own.
-fn variant(mut section: Section<'_>, base: &CurriculumChoice) -> Option<(String, CurriculumChoice)> {
+fn variant(mut section: Section<'_>, base: &Way) -> Option<(String, Way)> {
     let name = section.name();
     let policy = POLICIES[section.word("policy", 0, &POLICIES.map(|(name, ..)| name))].1;
     let prompts = Prompts {
-        n_prompts: small(section.count("prompts", Some(base.prompts.n_prompts.into()), 1..=1000).0),
-        n_samples: small(section.count("samples", Some(base.prompts.n_samples.into()), 0..=1000).0),
+        n_prompts: section.small("prompts", Some(base.prompts.n_prompts), 1..=1000),
+        n_samples: section.small("samples", Some(base.prompts.n_samples), 0..=1000),
         ..base.prompts
     };
-    let choice = CurriculumChoice {
+    let choice = Way {
         policy,
         replay_ratio: section.number("replay_ratio", base.replay_ratio, 0.0..=1.0),
         held_out_ratio: section.number("held_out_ratio", base.held_out_ratio, 0.0..=0.9),
@@ -396,7 +252,7 @@ fn variant(mut section: Section<'_>, base: &CurriculumChoice) -> Option<(String,
     name.map(|name| (name, choice))
 }
 
-fn free_parameters(engine: &EngineSection, training: &TrainingSection, sustained_flops_ratio: f64) -> Vec<String> {
+fn free_parameters(engine: &Answering, training: &Training, sustained_flops_ratio: f64) -> Vec<String> {
     let given = [
         ("engine.host_us_per_step", engine.host_s[0] * 1e6),
         ("engine.host_us_per_sequence", engine.host_s[1] * 1e6),
@@ -413,56 +269,55 @@ fn free_parameters(engine: &EngineSection, training: &TrainingSection, sustained
 
 /// Degrees fit, the model is one that training and answering know, and every policy finds the stages that it needs.
 fn cross_checks(reader: &mut Reader<'_>, scenario: &Curriculum) {
-    let (model, tensor, n_gpus) = (&scenario.model, scenario.engine.tensor, scenario.cluster.n_gpus());
+    let (model, tensor, n_gpus) =
+        (&scenario.asked.model, scenario.asked.engine.tensor, scenario.asked.cluster.n_gpus());
     if model.experts.is_some() || model.latent.is_some() {
         let what = format!("`{}` has experts or latent attention", model.name);
-        reader.find(Finding::error(Code::UnsupportedModel, None, what).help("curricula know dense transformers only"));
+        reader.refuse(Code::UnsupportedModel, None, what, "curricula know dense transformers only");
     }
     if tensor > n_gpus || !n_gpus.is_multiple_of(tensor) {
         let what = format!("`engine.tp` {tensor} does not divide the {n_gpus} GPUs of the cluster");
-        reader.find(Finding::error(Code::WrongGpuCount, None, what));
+        reader.wrong(Code::WrongGpuCount, None, what);
     }
     if !model.n_heads.is_multiple_of(u64::from(tensor)) {
         let what = format!("`engine.tp` {tensor} does not divide the {} heads of `{}`", model.n_heads, model.name);
-        reader.find(Finding::error(Code::UnevenDegree, None, what));
+        reader.wrong(Code::UnevenDegree, None, what);
     }
     for (name, choice) in &scenario.choices {
         let Some(recipe) = choice.recipe() else { continue };
-        if recipe.n_stages > scenario.stages.len() {
-            let (needed, found) = (recipe.n_stages, scenario.stages.len());
+        if recipe.n_stages > scenario.asked.stages.len() {
+            let (needed, found) = (recipe.n_stages, scenario.asked.stages.len());
             let what = format!("`{name}` runs {needed} stages, `transitions.stage` has {found}");
-            reader.find(
-                Finding::error(Code::MissingKey, None, what).help("write `[[transitions.stage]]` for every stage"),
-            );
+            reader.refuse(Code::MissingKey, None, what, "write `[[transitions.stage]]` for every stage");
         }
-        if recipe.first == TrainingSet::Everything && scenario.everything.is_none() {
+        if recipe.first == TrainingSet::Everything && scenario.asked.everything.is_none() {
             let what = format!("`{name}` trains on all facts, and `transitions.everything` is missing");
             let help = "facts that are not known change what training does: give its matrices under `[transitions.everything]`";
-            reader.find(Finding::error(Code::MissingKey, None, what).help(help));
+            reader.refuse(Code::MissingKey, None, what, help);
         }
     }
 }
 
 /// Fits learning to the growth that the scenario asks for.
-fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &CurriculumChoice, target: Option<f64>) {
+fn fit(reader: &mut Reader<'_>, scenario: &mut Curriculum, base: &Way, target: Option<f64>) {
     let Some(target) = target else { return };
     let recipe = base.recipe().expect("gradual has a recipe");
     let what = "`calibrate.mastered_growth_ratio` cannot be met";
-    if scenario.stages.len() < recipe.n_stages || scenario.facts[Class::HighlyKnown.index()] == 0.0 {
+    if scenario.asked.stages.len() < recipe.n_stages || scenario.asked.facts[Class::HighlyKnown.index()] == 0.0 {
         let help = "a growth over two stages needs two `[[transitions.stage]]` and `facts.highly_known` above 0";
-        reader.find(Finding::error(Code::UnreachableGrowth, None, what).help(help));
+        reader.refuse(Code::UnreachableGrowth, None, what, help);
         return;
     }
-    match calibrated(&scenario.question(base, &scenario.stages, Costs::default()), recipe, target) {
+    match calibrated(&scenario.asked.question(base, &scenario.asked.stages, Costs::default()), recipe, target) {
         Ok(found) => {
             scenario.free_parameters.push(format!(
                 "learning of trained MaybeKnown facts × {:.4}: fitted so that `gradual` masters {:.1} % more facts, not predicted",
                 found.factor,
                 target * 100.0
             ));
-            scenario.everything = scenario.everything.map(|effect| scaled(&effect, found.factor));
-            scenario.stages = found.stages;
+            scenario.asked.everything = scenario.asked.everything.map(|effect| scaled(&effect, found.factor));
+            scenario.asked.stages = found.stages;
         }
-        Err(why) => reader.find(Finding::error(Code::UnreachableGrowth, None, format!("{what}: {why}"))),
+        Err(why) => reader.wrong(Code::UnreachableGrowth, None, format!("{what}: {why}")),
     }
 }

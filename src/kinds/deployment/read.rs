@@ -11,10 +11,12 @@ pub mod time;
 
 use std::path::Path;
 
-use crate::diagnostic::Source;
+use serve::lengths::{self, Lengths};
+
+use crate::diagnostic::{Code, Source};
 use crate::kinds::{Kind, boxed};
 use crate::scenario::Overrides;
-use crate::scenario::reader::Reader;
+use crate::scenario::reader::{Reader, Section};
 
 /// What is to be best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,10 +47,17 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
 }
 
 /// Takes `objective.is` out of its section.
-fn take_objective(section: &mut crate::scenario::reader::Section<'_>) {
+fn take_objective(section: &mut Section<'_>) {
     if section.has("is") {
         section.word("is", 0, &WORDS);
     } else {
         section.missing("is", "`time`, `goodput` or `throughput`");
     }
+}
+
+/// A table of request lengths by name; a finding where there is none.
+pub fn lengths_table(section: &mut Section<'_>) -> Option<&'static Lengths> {
+    let names: Vec<&str> = lengths::names().collect();
+    section.needs("lengths", &format!("name a table ({})", names.join(", ")));
+    section.known("lengths", (Code::UnknownLengths, "table of lengths"), lengths::names, lengths::named)
 }

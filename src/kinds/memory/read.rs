@@ -15,7 +15,7 @@ use train::tensor_graph::play::Eviction;
 use train::tensor_graph::symbolic::Symbol;
 use train::tensor_graph::transformer::training_step;
 
-use crate::diagnostic::{Code, Finding, Source};
+use crate::diagnostic::{Code, Source};
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
 use crate::scenario::reader::{Reader, Section, counts};
@@ -166,11 +166,11 @@ fn step_graph(
     let Some(model) = model else { return given };
     if given.is_some() {
         let what = "a step is either of `[model]` or of `[[operation]]`";
-        reader.find(Finding::error(Code::ExclusiveKeys, None, what).help("keep the one that is meant"));
+        reader.refuse(Code::ExclusiveKeys, None, what, "keep the one that is meant");
     }
     let [batch, sequence] = compiler.symbols.clone();
     training_step(model, step.attention, batch, sequence)
-        .map_err(|why| reader.find(Finding::error(Code::UnsupportedModel, None, why)))
+        .map_err(|why| reader.wrong(Code::UnsupportedModel, None, why))
         .ok()
 }
 
@@ -206,14 +206,11 @@ fn symbol(section: &mut Section<'_>, name: &str, keys: [&'static str; 3], most: 
     let (high, likely) = (known(high), known(likely));
     if high.is_some_and(|high| high < low) {
         let what = format!("`compiler.{}` is below `compiler.{}`", keys[1], keys[0]);
-        section.find(Finding::error(Code::WrongBounds, at, what).help("a largest size is not below the least"));
+        section.refuse(Code::WrongBounds, at, what, "a largest size is not below the least");
     }
     if likely.is_some_and(|likely| likely < low || high.is_some_and(|high| high < likely)) {
         let what = format!("`compiler.{}` lies outside of what the compiler knows", keys[2]);
-        section.find(
-            Finding::error(Code::WrongBounds, likely_at, what)
-                .help("a likely size lies between the least and the largest"),
-        );
+        section.refuse(Code::WrongBounds, likely_at, what, "a likely size lies between the least and the largest");
     }
     // Between two known ends the middle is as likely as anything.
     let likely = likely.or_else(|| high.map(|high| low.midpoint(high.max(low))));
@@ -277,8 +274,7 @@ fn cross_checks(reader: &mut Reader<'_>, compiler: &CompilerSection, step: &Step
     let longest = lengths.iter().max().copied().unwrap_or(1);
     if longest > SEQUENCE_MAX {
         let what = format!("the longest sequence has {longest} tokens, such a step knows {SEQUENCE_MAX}");
-        reader
-            .find(Finding::error(Code::OutOfRange, None, what).help(format!("`workload.max_tokens = {SEQUENCE_MAX}`")));
+        reader.refuse(Code::OutOfRange, None, what, format!("`workload.max_tokens = {SEQUENCE_MAX}`"));
     }
     // A batch is as long as its longest sequence.
     let longest_of = |size: u32| lengths.chunks(size as usize).filter_map(|batch| batch.iter().max().copied());
@@ -294,7 +290,7 @@ fn cross_checks(reader: &mut Reader<'_>, compiler: &CompilerSection, step: &Step
                 symbol.name, symbol.low
             );
             let help = format!("widen `compiler.{0}_min` and `compiler.{0}_max`, or leave them out", symbol.name);
-            reader.find(Finding::error(Code::WrongBounds, None, what).help(help));
+            reader.refuse(Code::WrongBounds, None, what, help);
         }
     }
 }

@@ -13,7 +13,7 @@ use planner::train::multi_task::{POLICIES, Policy};
 use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
 use train::problem::Recompute;
 
-use crate::diagnostic::{Code, Finding, Source};
+use crate::diagnostic::{Code, Source};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect};
@@ -139,14 +139,14 @@ fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
     let n = training.cluster.n_gpus();
     if n > GPUS_MAX {
         let what = format!("the cluster has {n} GPUs, plans of several tasks have at most {GPUS_MAX}");
-        reader.find(Finding::error(Code::WrongGpuCount, None, what).help("lower `cluster.nodes`"));
+        reader.refuse(Code::WrongGpuCount, None, what, "lower `cluster.nodes`");
         return;
     }
     for (index, call) in training.calls.iter().enumerate() {
         if elements(training, index) > ELEMENTS_MAX {
             let what = format!("`{}/{}` is larger than can be counted", training.tasks[call.task].name, call.name);
             let help = "lower the batch, `tokens`, or the operator's widths or `layers`";
-            reader.find(Finding::error(Code::OutOfRange, None, what).help(help));
+            reader.refuse(Code::OutOfRange, None, what, help);
             continue;
         }
         if (1..=n).any(|n| task_cost::can_be_had(training, index, n)) {
@@ -162,6 +162,6 @@ fn cross_checks(reader: &mut Reader<'_>, training: &MultiTask) {
             "a number of GPUs{measured} is a tensor degree of `{}` ({:?}, inside a node) times a divisor of the batch, {}",
             operator.name, operator.tensor_degrees, task.batch
         );
-        reader.find(Finding::error(Code::WrongGpuCount, None, what).help(help));
+        reader.refuse(Code::WrongGpuCount, None, what, help);
     }
 }

@@ -372,10 +372,7 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
 }
 
 fn slo(mut section: Section<'_>) -> (Slo, Seconds) {
-    let mut limit = |key| {
-        let value = section.number(key, 0.0, 1e-6..=1e6);
-        (value > 0.0).then(|| Seconds::new(value))
-    };
+    let mut limit = |key| section.some_number(key, 1e-6..=1e6).map(Seconds::new);
     let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
     let warm_up = Seconds::new(section.number("warm_up_s", 0.0, 0.0..=1e6));
     section.finish();
@@ -414,7 +411,7 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
         let help =
             "they are refused and meet no limit; more memory, a larger `engine.tp` or `engine.max_context` holds them";
         if n == requests.len() {
-            reader.find(Finding::error(Code::LongRequests, None, what).help("no request could run"));
+            reader.refuse(Code::LongRequests, None, what, "no request could run");
         } else {
             reader.find(Finding::warning(Code::LongRequests, None, what).help(help));
         }

@@ -17,7 +17,7 @@ use engine::play::Case;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
-use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::fleet::{Fleet, Group, Served};
 use serve::metrics;
@@ -42,8 +42,6 @@ const WITH_INTERVAL: [&str; 8] = [
     "slo_attainment_ratio",
     "cost_usd_per_mtok",
 ];
-/// Time after the last arrival, over the time of arrivals, from which on requests count as coming too fast.
-const BACKLOG: f64 = 0.1;
 
 impl Kind for Serving {
     fn head(&self) -> &Head {
@@ -96,14 +94,9 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         row.metrics.get(key).copied()
     };
     let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
+    let profile = published::profile(scenario).unwrap_or_else(|| profiles(scenario));
     RunResult {
-        cost_model: CostModelFacts {
-            profile: published::profile(scenario).unwrap_or_else(|| profiles(scenario)),
-            source: source.name().to_owned(),
-            free_parameters: scenario.free_parameters.clone(),
-            outside_hull_ratio: f64::NAN,
-            ..CostModelFacts::default()
-        },
+        cost_model: kinds::costs(&profile, source.name(), &scenario.free_parameters),
         columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { published::columns(scenario) },
         results,
         speedup_ratio,
@@ -192,6 +185,8 @@ struct Figures {
     values: BTreeMap<String, f64>,
     source: Source,
     planner: Option<PlannerFacts>,
+    /// What served, and what limits it.
+    why: String,
 }
 
 /// Serves what a choice takes with its fleet, and what a planner of the fleet decided on the way.
@@ -228,12 +223,13 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     }
     let decisions = planner.as_ref().map(|planner| planner.steps.as_slice());
     let planner = scaling::hold(scenario, &fleet, decisions, &mut values);
-    Figures { values, source, planner: best::chunks(&fleet, &requests, planner) }
+    let why = metrics::words::of(&fleet, choice.router.name, &requests, &values);
+    Figures { values, source, planner: best::chunks(&fleet, &requests, planner), why }
 }
 
 fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
     let begun = Instant::now();
-    let Figures { values, source, planner } = figures(scenario, choice, Case::Expected);
+    let Figures { values, source, planner, why } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
@@ -245,62 +241,13 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
     let row = PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
-        why: words(scenario, choice, &values),
+        why,
         metrics: values,
         interval,
         planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
     };
     (row, source)
-}
-
-/// What served, and what limits it, in a sentence.
-fn words(scenario: &Serving, choice: &ServingChoice, values: &BTreeMap<String, f64>) -> String {
-    let value = |key: &str| values.get(key).copied().unwrap_or(0.0);
-    let router = choice.router.name;
-    let sizes =
-        |group: &ServingGroup| (scenario.replicas_of(choice, group), scenario.deployment_of(choice, group).n_gpus());
-    let of_group = |group: &ServingGroup| match sizes(group) {
-        (n, 1) => format!("{n} × {}", group.name),
-        (n, tp) => format!("{n} × {} of {tp} GPUs", group.name),
-    };
-    let groups = scenario.groups_of(choice);
-    let replicas = match &groups[..] {
-        [group] => match sizes(group) {
-            (1, 1) => "one GPU".to_owned(),
-            (1, tp) => format!("one replica of {tp} GPUs"),
-            (n, 1) => format!("{n} replicas by {router}"),
-            (n, tp) => format!("{n} replicas of {tp} GPUs by {router}"),
-        },
-        groups => format!("{} by {router}", groups.iter().map(|group| of_group(group)).collect::<Vec<_>>().join(", ")),
-    };
-    let mut limits = Vec::new();
-    if value("n_refused") > 0.0 {
-        limits.push(format!("{} requests refused", value("n_refused")));
-    }
-    if value("n_retried") > 0.0 {
-        limits.push(format!("{} requests computed again as replicas were lost", value("n_retried")));
-    }
-    if value("n_preempted") > 0.0 {
-        limits.push(format!("{} preemptions as blocks ran out", value("n_preempted")));
-    }
-    let arrivals_s =
-        scenario.requests_of(choice).list.last().map_or(0.0, |last| (last.arrival - hw::Time::ZERO).to_seconds().get());
-    let after_s = value("makespan_s") - arrivals_s;
-    if after_s > BACKLOG * arrivals_s {
-        limits.push(format!(
-            "requests come faster than they are served: the last one ends {after_s:.0} s after its arrival"
-        ));
-    }
-    if let Some(usd) = values.get("cost_usd_per_mtok") {
-        limits.push(format!("{usd:.3} dollars per million output tokens"));
-    }
-    let limits = if limits.is_empty() { String::new() } else { format!("; {}", limits.join(", ")) };
-    format!(
-        "{replicas}, busy {:.0} % of the time, blocks at most {:.0} % in use{limits}",
-        value("busy_ratio") * 100.0,
-        value("kv_peak_ratio") * 100.0
-    )
 }
 
 /// Names that a serving scenario may use for policies, with what they do.

@@ -10,18 +10,14 @@ mod stragglers;
 pub mod training;
 pub mod workload;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::cost::profile::Profile;
 use hw::Dtype;
-use planner::Value;
-use planner::train::compression::Question;
+pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
 use train::Problem;
-use train::layout::ContextExchange;
-use train::problem::{Execution, Recompute};
-use train::schedule::Schedule;
+use train::problem::Execution;
 
 use crate::diagnostic::Source;
 use crate::scenario::cost::Cost;
@@ -29,56 +25,6 @@ use crate::scenario::reader::Reader;
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use checks::cross_checks;
 use training::Training;
-
-/// A policy that a scenario runs.
-#[derive(Clone, Debug, Default)]
-pub struct PolicyChoice {
-    /// Name in results: the policy's own, or the variant's.
-    pub name: String,
-    /// Name in the table of policies.
-    pub policy: String,
-    /// Parameters, checked against the card.
-    pub parameters: BTreeMap<String, Value>,
-    /// Pipeline schedule, where it is not the scenario's.
-    pub schedule: Option<&'static Schedule>,
-    /// Chunks per pipeline rank, where they are not the scenario's.
-    pub chunks: Option<u32>,
-    /// Context degree, where it is not the scenario's; the data-parallel degree takes what remains.
-    pub cp: Option<u32>,
-    /// Exchange inside context groups, where it is not the scenario's.
-    pub exchange: Option<ContextExchange>,
-    /// Activation recompute, where it is not the scenario's.
-    pub recompute: Option<Recompute>,
-    /// Merging of similar tokens before the all-to-all.
-    pub compression: Option<Question>,
-    /// Layers of every stage that recompute, where it is not the scenario's.
-    pub recompute_layers: Option<u32>,
-}
-
-impl PolicyChoice {
-    /// The problem that this policy is asked.
-    #[must_use]
-    pub fn problem(&self, problem: &Problem) -> Problem {
-        let mut problem = problem.clone();
-        problem.layout.exchange = self.exchange.unwrap_or(problem.layout.exchange);
-        let execution = &mut problem.execution;
-        execution.recompute = self.recompute.unwrap_or(execution.recompute);
-        execution.recompute_layers = self.recompute_layers.unwrap_or(execution.recompute_layers);
-        if let Some(cp) = self.cp {
-            let ranks = problem.layout.dp * problem.layout.cp;
-            problem.layout.cp = cp;
-            problem.layout.dp = ranks / cp.max(1);
-        }
-        let schedule = self.schedule.filter(|_| problem.layout.pp > 1);
-        problem.schedule = schedule.unwrap_or(problem.schedule);
-        let wanted = self.chunks.unwrap_or_else(|| match schedule {
-            Some(schedule) => u32::try_from(schedule.n_chunks).expect("few chunks"),
-            None => problem.layout.chunks,
-        });
-        problem.layout.chunks = parallel::chunks_of(problem.schedule, problem.layout.pp, wanted);
-        problem
-    }
-}
 
 /// A checked scenario.
 #[derive(Clone, Debug)]

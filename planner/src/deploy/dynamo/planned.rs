@@ -4,6 +4,8 @@
 //! planner's own model: replicas have the rate of their profile, which knows no queues and no differences between requests of an
 //! interval. Units: dollars, seconds, replicas.
 
+use std::collections::BTreeMap;
+
 use hw::{Seconds, Span, Time};
 use serve::fleet::Fleet;
 use serve::fleet::dynamics::Rule;
@@ -13,7 +15,7 @@ use serve::request::Requests;
 
 use super::colocated::Colocated;
 use super::forecast::Forecast;
-use super::online::{Deployed, SlaPlanner};
+use super::online::{Deployed, SlaPlanner, Step};
 use super::{Rules, Service, Traffic, profile};
 use crate::deploy::hindsight::{Demand, Interval};
 
@@ -214,4 +216,66 @@ pub fn bound(held: &Held<'_>, fleet: &Fleet, met: f64) -> Option<(f64, String)> 
         peaks.push(format!("{peak:.2} of {} replicas of {}", of.n_replicas, of.name));
     }
     Some((usd, format!("the busiest interval takes {}", peaks.join(" and "))))
+}
+
+/// What is known of a row: notes and figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    /// In words.
+    pub notes: Vec<String>,
+    /// As figures.
+    pub figures: BTreeMap<String, f64>,
+}
+
+/// Requests that a price is given for.
+const PER_REQUESTS: f64 = 1e6;
+
+/// Adds what a row of metrics is held against, with words for its planner; `decisions` are those of who planned while it served.
+#[must_use]
+pub fn hold(held: &Held<'_>, fleet: &Fleet, decisions: Option<&[Step]>, values: &mut BTreeMap<String, f64>) -> Said {
+    let mut said = Said::default();
+    if let Some(decisions) = decisions {
+        describe(decisions, &mut said);
+    }
+    let value = |key: &str| values.get(key).copied();
+    let paid = value("cost_usd").zip(value("slo_attainment_ratio"));
+    if let Some((usd, met)) = paid {
+        let served = met * hw::Tokens(held.requests.len() as u64).as_f64();
+        if served > 0.0 {
+            values.insert("cost_usd_per_mreq_met".to_owned(), usd / served * PER_REQUESTS);
+        }
+    }
+    let Some((usd, met, (least, peak))) = paid.and_then(|(usd, met)| Some((usd, met, bound(held, fleet, met)?))) else {
+        said.notes.push("no bound: prices, limits or a profile within them are missing".to_owned());
+        return said;
+    };
+    values.insert("cost_bound_usd".to_owned(), least);
+    values.insert("cost_gap_ratio".to_owned(), (usd - least) / usd);
+    if decisions.is_none() {
+        said.notes.push(format!("what holds it back: {peak}"));
+    }
+    said.notes.push(format!(
+        "with hindsight and the profile's rates, {:.1} % of the requests within the limits take {least:.2} $ at least; paid are {usd:.2} $",
+        met * 100.0
+    ));
+    said
+}
+
+/// What a planner decided, in words and figures.
+fn describe(decisions: &[Step], facts: &mut Said) {
+    let replicas = |decision: &Step| decision.replicas.iter().sum::<u32>();
+    let Some(most) =
+        decisions.iter().max_by_key(|decision| (replicas(decision), std::cmp::Reverse(decision.at_s.to_bits())))
+    else {
+        return facts.notes.push("what holds it back: no interval ended before the run did".to_owned());
+    };
+    let n = hw::Tokens(decisions.len() as u64).as_f64();
+    facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.limit));
+    facts.figures.insert("n_decisions".to_owned(), n);
+    facts.figures.insert("n_replicas_max".to_owned(), f64::from(replicas(most)));
+    let errors = decisions.windows(2).map(|pair| (pair[0].forecast - pair[1].requests).abs());
+    let arrived: f64 = decisions.iter().skip(1).map(|decision| decision.requests).sum();
+    if arrived > 0.0 {
+        facts.figures.insert("forecast_error_ratio".to_owned(), errors.sum::<f64>() / arrived);
+    }
 }

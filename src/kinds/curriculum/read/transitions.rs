@@ -5,8 +5,7 @@ use planner::curriculum::Stage;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use super::small;
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::Section;
 
 /// What the section says.
@@ -31,7 +30,7 @@ pub(super) fn transitions(mut section: Section<'_>) -> Transitions {
     let retest = matrix(&mut section, RETEST);
     let mut stages = Vec::new();
     section.each_table("stage", &mut |mut table| {
-        let epochs = small(table.count("epochs", None, 1..=10_000).0);
+        let epochs = table.small("epochs", None, 1..=10_000);
         stages.extend(effect(table).map(|effect| Stage { epochs, effect }));
     });
     let everything = section.table("everything").and_then(effect);
@@ -52,7 +51,7 @@ fn matrix(section: &mut Section<'_>, keys: Keys) -> Option<Transition> {
     let (given, is_counted, key) = match (probabilities, counts) {
         (Some(_), Some((_, at))) => {
             let what = format!("`{}` and `{}` exclude each other", section.full(keys[0]), section.full(keys[1]));
-            section.find(Finding::error(Code::ExclusiveKeys, at, what));
+            section.wrong(Code::ExclusiveKeys, at, what);
             return None;
         }
         (Some(given), None) => (given, false, keys[0]),
@@ -68,11 +67,11 @@ fn matrix(section: &mut Section<'_>, keys: Keys) -> Option<Transition> {
     let help = format!("rows are classes before, columns classes after, in the order {order}");
     let Some(rows) = rows(&value) else {
         let what = format!("`{name}` is not four rows of four numbers");
-        section.find(Finding::error(Code::WrongMatrix, at, what).help(help));
+        section.refuse(Code::WrongMatrix, at, what, help);
         return None;
     };
     let found = if is_counted { Transition::of_counts(rows) } else { Transition::of_probabilities(rows) };
-    found.map_err(|why| section.find(Finding::error(Code::WrongMatrix, at, format!("`{name}`: {why}")).help(help))).ok()
+    found.map_err(|why| section.refuse(Code::WrongMatrix, at, format!("`{name}`: {why}"), help)).ok()
 }
 
 fn rows(value: &ValueInner<'_>) -> Option<[[f64; 4]; 4]> {

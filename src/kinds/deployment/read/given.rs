@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use engine::Model;
 use planner::deploy::inventory::Offer;
+use planner::deploy::rental::GivenPlan;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::{Configuration, Demand};
 use toml_span::value::{Table, ValueInner};
 
-use super::time::required;
 use crate::diagnostic::{Code, Finding};
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
@@ -30,18 +30,19 @@ pub struct ConfigurationTable {
     at: Place,
 }
 
-/// A plan that is given: replicas by configuration, and shares where they are not to be decided.
-#[derive(Clone, Debug)]
-pub struct GivenPlan {
-    /// Name in results.
-    pub name: String,
-    /// Replicas of each configuration.
-    pub replicas: Vec<u32>,
-    /// `shares[c][w]`, where given.
-    pub shares: Option<Vec<Vec<f64>>>,
+/// A plan as it stands in the file.
+pub struct PlanTable {
+    name: String,
     counts: BTreeMap<String, f64>,
     rows: BTreeMap<String, Vec<f64>>,
     at: Place,
+}
+
+impl PlanTable {
+    /// Name in results.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 fn number(value: &toml_span::Value<'_>) -> Option<f64> {
@@ -68,7 +69,7 @@ fn map<T>(
         _ => None,
     };
     found.unwrap_or_else(|| {
-        section.find(Finding::error(Code::WrongType, at, format!("`{key}` cannot be read")).help(help));
+        section.refuse(Code::WrongType, at, format!("`{key}` cannot be read"), help);
         BTreeMap::new()
     })
 }
@@ -80,7 +81,7 @@ pub fn demand(mut section: Section<'_>) -> DemandTable {
     let is_given = section.has("input") || section.has("output");
     let input = section.count("input", Some(1), 1..=100_000_000).0;
     let output = section.count("output", Some(1), 1..=100_000_000).0;
-    let requests = required(&mut section, "requests", 0.0..=1e12, "how many requests of this type there are");
+    let requests = section.needed("requests", 0.0..=1e12, "how many requests of this type there are");
     let lengths = is_given.then_some(Lengths { input: hw::Tokens(input), output: hw::Tokens(output) });
     let at = section.at();
     section.finish();
@@ -98,7 +99,7 @@ pub fn configuration(mut section: Section<'_>) -> ConfigurationTable {
     let rates = match section.take("requests_per_s") {
         Some((ValueInner::Array(items), at)) => {
             items.iter().map(number).collect::<Option<Vec<f64>>>().unwrap_or_else(|| {
-                section.find(Finding::error(Code::WrongType, at, "`requests_per_s` holds something that is no number"));
+                section.wrong(Code::WrongType, at, "`requests_per_s` holds something that is no number");
                 Vec::new()
             })
         }
@@ -113,7 +114,7 @@ pub fn configuration(mut section: Section<'_>) -> ConfigurationTable {
 }
 
 /// `[[plans]]`.
-pub fn plan(mut section: Section<'_>) -> Option<GivenPlan> {
+pub fn plan(mut section: Section<'_>) -> Option<PlanTable> {
     let name = section.text("name").map(|(name, _)| name);
     if name.is_none() {
         section.missing("name", "the name that `policies.run` uses");
@@ -122,7 +123,7 @@ pub fn plan(mut section: Section<'_>) -> Option<GivenPlan> {
     let rows = map(&mut section, "shares", "write `shares = { c1 = [0.15, 1.0] }`, a number per request type", numbers);
     let at = section.at();
     section.finish();
-    Some(GivenPlan { name: name?, replicas: Vec::new(), shares: None, counts, rows, at })
+    Some(PlanTable { name: name?, counts, rows, at })
 }
 
 /// Index of a model by name: of `[[models]]`, or of the names that demands use.
@@ -167,7 +168,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
     let names = if is_given { used(&tables) } else { models.iter().map(|model| model.name.clone()).collect() };
     if !is_given && models.is_empty() {
         let help = "write `[[models]]` with a name, or `[[configurations]]` with their rates";
-        reader.find(Finding::error(Code::NothingToRent, None, "there is no model to serve").help(help));
+        reader.refuse(Code::NothingToRent, None, "there is no model to serve", help);
     }
     let (mut demands, mut lengths) = (Vec::new(), Vec::new());
     for (index, table) in tables.into_iter().enumerate() {
@@ -177,9 +178,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         });
         if !is_given && table.lengths.is_none() {
             let what = "a request type has no lengths, and rates are to be found";
-            reader.find(
-                Finding::error(Code::NoLengths, table.at.clone(), what).help("write `input` and `output`, in tokens"),
-            );
+            reader.refuse(Code::NoLengths, table.at.clone(), what, "write `input` and `output`, in tokens");
         }
         let of = names.get(model).filter(|_| names.len() > 1).map_or_else(String::new, |name| format!(" of {name}"));
         let words = table.lengths.map(|all| format!("{}+{}{of}", all.input.0, all.output.0));
@@ -188,7 +187,7 @@ pub fn demands(reader: &mut Reader<'_>, tables: Vec<DemandTable>, models: &[Mode
         lengths.push(table.lengths.unwrap_or(Lengths { input: hw::Tokens(1), output: hw::Tokens(1) }));
     }
     if !demands.is_empty() && demands.iter().all(|demand| demand.requests == 0.0) {
-        reader.find(Finding::error(Code::NothingToRent, None, "the demand is empty: every type has 0 requests"));
+        reader.wrong(Code::NothingToRent, None, "the demand is empty: every type has 0 requests");
     }
     Work { demands, lengths, models: names }
 }
@@ -209,10 +208,7 @@ pub fn configurations(
                 Some(offer) if (1.0..=1e6).contains(n) && n.fract() == 0.0 => n_gpus[offer] = whole(*n),
                 Some(_) => {
                     let what = format!("`{}` takes {n} of `{gpu}`", table.name);
-                    reader.find(
-                        Finding::error(Code::OutOfRange, table.at.clone(), what)
-                            .help("allowed are whole numbers from 1"),
-                    );
+                    reader.refuse(Code::OutOfRange, table.at.clone(), what, "allowed are whole numbers from 1");
                 }
                 None => reader.find(unknown(
                     Code::UnknownGpu,
@@ -224,13 +220,13 @@ pub fn configurations(
             }
         }
         if table.gpus.is_empty() {
-            reader.find(Finding::error(Code::NoGpus, table.at.clone(), format!("`{}` takes no GPU", table.name)));
+            reader.wrong(Code::NoGpus, table.at.clone(), format!("`{}` takes no GPU", table.name));
         }
         let (found, wanted) = (table.rates.len(), work.demands.len());
         if found != wanted || table.rates.iter().any(|rate| *rate < 0.0) {
             let what = format!("`{}` has {found} rates for {wanted} request types", table.name);
             let help = "one rate per `[[requests.types]]` in their order, not below 0; 0 where it cannot serve them";
-            reader.find(Finding::error(Code::WrongRates, table.at.clone(), what).help(help));
+            reader.refuse(Code::WrongRates, table.at.clone(), what, help);
         }
         let model = index_of(&work.models, table.model.as_ref(), &table.at).unwrap_or_else(|finding| {
             reader.find(finding);
@@ -246,32 +242,42 @@ fn whole(n: f64) -> u32 {
     u32::try_from(hw::Bytes::from_f64(n).0).expect("a range keeps it below 2^32")
 }
 
-/// Fills the plans in by configuration.
-pub fn plans(reader: &mut Reader<'_>, plans: &mut [GivenPlan], all: &[Configuration], n_demands: usize) {
-    for plan in plans {
+/// The plans by configuration.
+pub fn plans(
+    reader: &mut Reader<'_>,
+    tables: Vec<PlanTable>,
+    all: &[Configuration],
+    n_demands: usize,
+) -> Vec<GivenPlan> {
+    let mut plans = Vec::new();
+    for table in tables {
         let names = || all.iter().map(|configuration| configuration.name.as_str());
-        for name in plan.counts.keys().chain(plan.rows.keys()).filter(|name| !names().any(|known| known == *name)) {
-            let what = format!("plan `{}` names `{name}`", plan.name);
-            reader.find(unknown(Code::WrongPlan, what, name, names(), plan.at.clone()));
+        for name in table.counts.keys().chain(table.rows.keys()).filter(|name| !names().any(|known| known == *name)) {
+            let what = format!("plan `{}` names `{name}`", table.name);
+            reader.find(unknown(Code::WrongPlan, what, name, names(), table.at.clone()));
         }
-        let count = |c: &Configuration| plan.counts.get(&c.name).copied().unwrap_or(0.0);
-        if all.iter().map(count).any(|n| !(0.0..=1e6).contains(&n) || n.fract() != 0.0) {
-            let what = format!("plan `{}` has replicas that are no whole number from 0", plan.name);
-            reader.find(Finding::error(Code::WrongPlan, plan.at.clone(), what));
+        let counts: Vec<f64> = all.iter().map(|c| table.counts.get(&c.name).copied().unwrap_or(0.0)).collect();
+        if counts.iter().any(|n| !(0.0..=1e6).contains(n) || n.fract() != 0.0) {
+            let what = format!("plan `{}` has replicas that are no whole number from 0", table.name);
+            reader.wrong(Code::WrongPlan, table.at.clone(), what);
             continue;
         }
-        plan.replicas = all.iter().map(|c| whole(count(c))).collect();
-        if plan.rows.is_empty() {
-            continue;
-        }
-        let row = |c: &Configuration| plan.rows.get(&c.name).cloned().unwrap_or_else(|| vec![0.0; n_demands]);
-        let shares: Vec<Vec<f64>> = all.iter().map(row).collect();
-        let whole = |w: usize| (shares.iter().filter_map(|row| row.get(w)).sum::<f64>() - 1.0).abs() < 1e-6;
-        if shares.iter().any(|row| row.len() != n_demands) || !(0..n_demands).all(whole) {
-            let what = format!("shares of plan `{}` do not add up to 1 for every request type", plan.name);
-            let help = "one number per request type and configuration; those of a type add up to 1";
-            reader.find(Finding::error(Code::WrongPlan, plan.at.clone(), what).help(help));
-        }
-        plan.shares = Some(shares);
+        let replicas = counts.into_iter().map(whole).collect();
+        let shares = (!table.rows.is_empty()).then(|| shares(reader, &table, all, n_demands));
+        plans.push(GivenPlan { name: table.name, replicas, shares });
     }
+    plans
+}
+
+/// Shares of a plan: those of every request type add up to 1.
+fn shares(reader: &mut Reader<'_>, table: &PlanTable, all: &[Configuration], n_demands: usize) -> Vec<Vec<f64>> {
+    let row = |c: &Configuration| table.rows.get(&c.name).cloned().unwrap_or_else(|| vec![0.0; n_demands]);
+    let shares: Vec<Vec<f64>> = all.iter().map(row).collect();
+    let whole = |w: usize| (shares.iter().filter_map(|row| row.get(w)).sum::<f64>() - 1.0).abs() < 1e-6;
+    if shares.iter().any(|row| row.len() != n_demands) || !(0..n_demands).all(whole) {
+        let what = format!("shares of plan `{}` do not add up to 1 for every request type", table.name);
+        let help = "one number per request type and configuration; those of a type add up to 1";
+        reader.refuse(Code::WrongPlan, table.at.clone(), what, help);
+    }
+    shares
 }

@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use hw::Tokens;
+use planner::deploy::goodput::{Choice, Load, METHODS, Method, named};
 use planner::deploy::inventory::Network;
 use planner::deploy::throughput::Lengths;
 use planner::deploy::thunderserve::played::BLOCK_TOKENS;
@@ -11,77 +12,25 @@ use planner::deploy::thunderserve::{Tabu, Task, Working, alone_s};
 use serve::arrivals::{self, Arrivals};
 use serve::batcher;
 use serve::beginnings::Beginnings;
-use serve::lengths;
 use serve::replica::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
-use super::{Objective, take_objective};
-use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Reader, Section, unknown};
+use super::{Objective, lengths_table, take_objective};
+use crate::diagnostic::{Code, Source};
+use crate::scenario::reader::{Reader, Section, small};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
-
-/// How a model is put on a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
-    /// Equal replicas of both phases on every machine.
-    Colocated,
-    /// Replicas of both phases over any GPUs.
-    HexGen,
-    /// Phases on different groups of the same machine.
-    DistServe,
-    /// Phases on any groups.
-    ThunderServe,
-    /// Replicas of both phases by the program of renting.
-    CostEfficiency,
-    /// Replicas of both phases by Mélange.
-    Melange,
-    /// The plan for all GPUs when some are lost, with nothing changed.
-    Stale,
-    /// The same with flipped phases: no weight is loaded again.
-    Flip,
-}
-
-/// A method with its name and what it does.
-pub static METHODS: &[(&str, Method, &str)] = &[
-    ("colocated", Method::Colocated, "equal replicas on each machine, which read prompts and generate (as vLLM)"),
-    (
-        "hexgen",
-        Method::HexGen,
-        "replicas over any GPUs with stages of their own, which read and generate (arXiv:2311.11514)",
-    ),
-    ("distserve", Method::DistServe, "prefill and decode on different groups of the same machine (arXiv:2401.09670)"),
-    ("thunderserve", Method::ThunderServe, "prefill and decode on any groups, by tabu search (arXiv:2502.09334)"),
-    (
-        "cost-efficiency",
-        Method::CostEfficiency,
-        "replicas of one machine each and their shares by one mixed-integer program (arXiv:2502.00722)",
-    ),
-    ("melange", Method::Melange, "the smallest replica of every machine, requests in quarters (arXiv:2404.14527)"),
-    ("thunderserve-stale", Method::Stale, "what a loss leaves of ThunderServe's plan"),
-    (
-        "thunderserve-flip",
-        Method::Flip,
-        "what a loss leaves of ThunderServe's plan, with flipped phases and no weights loaded",
-    ),
-];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
 pub struct GoodputChoice {
     /// Name in results.
     pub name: String,
-    /// Method.
-    pub method: Method,
-    /// The problem, with the variant's links and bits on the wire.
-    pub task: Task,
-    /// GPUs of every machine that are lost after planning.
-    pub lost: Vec<u32>,
-    /// How the replicas work.
-    pub working: Working,
+    /// What it does.
+    pub way: Choice,
 }
 
 /// A checked scenario of most requests within limits.
@@ -99,6 +48,14 @@ pub struct Goodput {
     pub choices: Vec<GoodputChoice>,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
+}
+
+impl Goodput {
+    /// What plans are made for and played with.
+    #[must_use]
+    pub const fn load(&self) -> Load<'_> {
+        Load { requests: &self.requests, attainment_ratio: self.attainment_ratio, tabu: self.tabu }
+    }
 }
 
 /// Requests of a trace that stand for its lengths when a plan is made; more change plans little and cost time.
@@ -167,7 +124,7 @@ fn targets(mut section: Section<'_>) -> Targets {
     let targets = Targets {
         ttft_scale: section.number("ttft_scale", 5.0, 0.1..=1e4),
         tpot_scale: section.number("tpot_scale", 5.0, 0.1..=1e4),
-        reference: usize::try_from(section.count("reference_machine", Some(0), 0..=1000).0).expect("bounded"),
+        reference: section.size("reference_machine", 0, 0..=1000),
         attainment_ratio: section.number("attainment_ratio", 0.9, 0.01..=1.0),
         planned_per_s: section.number("planned_requests_per_s", 20.0, 1e-3..=1e6),
     };
@@ -184,7 +141,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
             targets.reference,
             n - 1
         );
-        reader.find(Finding::error(Code::UnknownPosition, None, what));
+        reader.wrong(Code::UnknownPosition, None, what);
         return None;
     }
     match alone_s(&task, targets.reference) {
@@ -195,7 +152,7 @@ fn with_targets(reader: &mut Reader<'_>, mut task: Task, targets: &Targets) -> O
         }
         Err(why) => {
             let help = "`objective.reference_machine` names the machine whose latencies the targets are multiples of";
-            reader.find(Finding::error(Code::NoReference, None, why.to_string()).help(help));
+            reader.refuse(Code::NoReference, None, why.to_string(), help);
             None
         }
     }
@@ -219,37 +176,23 @@ fn search(mut section: Section<'_>, seed: u64) -> Tabu {
 
 /// `[requests]`, arriving once per second.
 fn requests(mut section: Section<'_>, seed: u64) -> Requests {
-    let n = usize::try_from(section.count("requests", Some(2000), 1..=100_000).0).expect("bounded");
+    let n = section.size("requests", 2000, 1..=100_000);
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
     let shared = shared(&mut section);
-    let mut list = Vec::new();
-    match section.text("lengths") {
-        None => {
-            let names: Vec<&str> = lengths::names().collect();
-            section.missing("lengths", &format!("name a table ({})", names.join(", ")));
-        }
-        Some((name, at)) => match lengths::named(&name) {
-            Some(table) => list = table.sample(2 * n, seed).list,
-            None => {
-                section.find(unknown(
-                    Code::UnknownLengths,
-                    format!("unknown table of lengths `{name}`"),
-                    &name,
-                    lengths::names(),
-                    at,
-                ));
-                section.finish();
-                return Requests::default();
-            }
-        },
+    let is_given = section.has("lengths");
+    let table = lengths_table(&mut section);
+    if is_given && table.is_none() {
+        section.finish();
+        return Requests::default();
     }
+    let mut list = table.map_or_else(Vec::new, |table| table.sample(2 * n, seed).list);
     list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
     list.truncate(n);
     if list.is_empty() {
         let what = "no request is within `requests.prompt_max` and `requests.output_max`";
         let at = section.at();
-        section.find(Finding::error(Code::NoRequests, at, what));
+        section.wrong(Code::NoRequests, at, what);
     }
     section.finish();
     let mut requests = Requests::of(list);
@@ -265,14 +208,12 @@ fn shared(section: &mut Section<'_>) -> Beginnings {
     if !tokens.is_multiple_of(BLOCK_TOKENS.into()) {
         let what =
             format!("`requests.shared_prefix_tokens` is {tokens}, blocks of the cache have {BLOCK_TOKENS} tokens");
-        section.find(Finding::error(Code::OutOfRange, tokens_at, what).help("take a multiple"));
+        section.refuse(Code::OutOfRange, tokens_at, what, "take a multiple");
     }
     if (n > 0) != (tokens > 0) {
         let what = "`requests.shared_prefixes` and `requests.shared_prefix_tokens` go together";
-        section
-            .find(Finding::error(Code::NoEffect, at, what).help("how many beginnings there are, and how long each is"));
+        section.refuse(Code::NoEffect, at, what, "how many beginnings there are, and how long each is");
     }
-    let small = |n: u64| u32::try_from(n).expect("bounded");
     Beginnings { n: small(n), tokens: small(tokens) }
 }
 
@@ -293,18 +234,11 @@ fn working(section: &mut Section<'_>, before: Working) -> Working {
     let (tokens_max, place) = section.count("max_tokens", Some(0), 1..=1 << 20);
     if is_whole && tokens_max > 0 {
         let what = format!("`max_tokens` says how prompts are cut, and `{}` reads whole ones", names[at]);
-        section.find(
-            Finding::error(Code::NoEffect, place, what)
-                .help("name a batching policy that cuts prompts, for example `vllm-v1`"),
-        );
+        section.refuse(Code::NoEffect, place, what, "name a batching policy that cuts prompts, for example `vllm-v1`");
     }
     let given = u32::try_from(tokens_max).ok().filter(|tokens| *tokens > 0);
     let tokens_max = if is_whole { None } else { given.or(before.tokens_max) };
     Working { batcher: names[at], tokens_max, prefix_cache: section.flag("prefix_cache", before.prefix_cache) }
-}
-
-fn named(name: &str) -> Option<Method> {
-    METHODS.iter().find(|(known, ..)| *known == name).map(|(_, method, _)| *method)
 }
 
 /// `[policies]`: the choices in order, and the baseline; no choices without a task.
@@ -312,13 +246,9 @@ fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> 
     let mut variants: Vec<(String, Option<GoodputChoice>)> = Vec::new();
     section.each_table("variant", &mut |table| variants.extend(variant(table, task, working)));
     let plain = |name: &str, method: Method| {
-        task.map(|task| GoodputChoice {
-            name: name.to_owned(),
-            method,
-            task: task.clone(),
-            lost: vec![0; task.machines.offers.len()],
-            working,
-        })
+        let lost = |task: &Task| vec![0; task.machines.offers.len()];
+        let way = |task: &Task| Choice { method, task: task.clone(), lost: lost(task), working };
+        task.map(|task| GoodputChoice { name: name.to_owned(), way: way(task) })
     };
     let plain = METHODS.iter().map(|(name, method, _)| (*name, plain(name, *method))).collect();
     let RunList { choices, baseline } = run_list(&mut section, plain, variants);
@@ -329,20 +259,8 @@ fn policies(mut section: Section<'_>, task: Option<&Task>, working: Working) -> 
 /// `[[policies.variant]]`: a policy under a name of its own, with other links, other bits on the wire, or a loss.
 fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Option<(String, Option<GoodputChoice>)> {
     let name = section.name();
-    let method = match section.text("policy") {
-        None => {
-            section.missing("policy", "a policy, for example `thunderserve`");
-            None
-        }
-        Some((name, at)) => {
-            let found = named(&name);
-            if found.is_none() {
-                let names = METHODS.iter().map(|(name, ..)| *name);
-                section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
-            }
-            found
-        }
-    };
+    let names = || METHODS.iter().map(|(name, ..)| *name);
+    let method = section.named("policy", "a policy, for example `thunderserve`", names, named);
     let link = section.number("link_gb_per_s", 0.0, 1e-6..=1e6) * 1e9;
     let bits = section.count("wire_bits", Some(0), 1..=16).0;
     let working = working(&mut section, before);
@@ -360,7 +278,7 @@ fn variant(mut section: Section<'_>, task: Option<&Task>, before: Working) -> Op
             task.wire_bits = u32::try_from(bits).expect("at most 16");
         }
         let lost = (0..n as u64).map(|machine| u32::from(machine == lose)).collect();
-        GoodputChoice { name: name.clone(), method, task, lost, working }
+        GoodputChoice { name: name.clone(), way: Choice { method, task, lost, working } }
     });
     Some((name, choice))
 }

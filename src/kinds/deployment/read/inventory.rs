@@ -61,15 +61,13 @@ fn links(section: &mut Section<'_>, usual: (f64, f64)) -> Network {
 
 /// `[[inventory.gpus]]`.
 fn row(mut section: Section<'_>, objective: Objective) -> Option<(Offer, Place)> {
+    section.needs("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
     let named = section.text("gpu");
-    if named.is_none() {
-        section.missing("gpu", "a GPU type; `skrull-sim list gpus` shows the catalogue");
-    }
     let usual = (objective != Objective::Time).then_some(1);
-    let n_available = small(section.count("count", usual, 0..=1_000_000).0);
+    let n_available = section.small("count", usual, 0..=1_000_000);
     let is_single = objective == Objective::Throughput;
-    let n_gpus_per_machine = if is_single { 1 } else { small(section.count("gpus_per_machine", Some(8), 1..=1024).0) };
-    let region = if objective == Objective::Time { 0 } else { small(section.count("region", Some(0), 0..=1000).0) };
+    let n_gpus_per_machine = if is_single { 1 } else { section.small("gpus_per_machine", Some(8), 1..=1024) };
+    let region = if objective == Objective::Time { 0 } else { section.small("region", Some(0), 0..=1000) };
     let (usd_per_hour, quote) = if is_single { (0.0, String::new()) } else { price(&mut section, objective) };
     let losses = losses(&mut section);
     let gpu = match (&named, objective) {
@@ -108,10 +106,7 @@ fn price(section: &mut Section<'_>, objective: Objective) -> (f64, String) {
 
 /// A type of the catalogue, or of figures that the file gives.
 fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
-    let mut figure = |key| {
-        let value = section.number(key, f64::NAN, 1e-3..=1e7);
-        (!value.is_nan()).then_some(value)
-    };
+    let mut figure = |key| section.some_number(key, 1e-3..=1e7);
     let (memory, bandwidth) = (figure("memory_gb"), figure("memory_gb_per_s"));
     let (peak, intra) = (figure("peak_bf16_tflops"), figure("intra_gb_per_s"));
     let rate = |value: f64| BytesPerSecond::new(value * 1e9);
@@ -145,9 +140,4 @@ fn figures(section: &mut Section<'_>, name: &str, at: Place) -> Option<Gpu> {
             None
         }
     }
-}
-
-/// A count that a range keeps below 2^32.
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
 }

@@ -1,54 +1,17 @@
 //! `[load]`, and the same keys of a variant: offline, where requests wait for a place, or online, where they arrive.
 
-use hw::Time;
-use serve::pool::path::flow::Expected;
-use toml_span::value::ValueInner;
+use hw::{Seconds, Span, Time};
+use planner::deploy::helix::{Arriving, Load};
 
-use super::throughput::{moment, small};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::Section;
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Section, small};
 
-/// How requests come.
+/// What arrives, and for how long, with the values as they were written.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Arriving {
-    /// As many as there is room for: by the caches' expected level with admission, else a number of requests at a time.
-    Offline {
-        /// Requests at a time without admission, for each pipeline that is run by itself; empty for what fits.
-        in_flight: Vec<u64>,
-        /// Requests at the beginning with admission.
-        start: u32,
-        /// Share of the fullest layer's cache up to which requests are added.
-        level_ratio: f64,
-    },
-    /// As a Poisson process.
-    Online {
-        /// Prompt and output tokens per second that arrive, for each pipeline that is run by itself.
-        tokens_per_s: Vec<f64>,
-    },
-}
-
-/// What arrives, and for how long.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Load {
-    /// How requests come.
-    pub arriving: Arriving,
-    /// What ends before is not counted.
-    pub warm_up: Time,
-    /// When the run ends.
-    pub until: Time,
-    /// Mean output over which a request's cache is expected: a ratio of the planned output.
-    pub output_ratio: f64,
-    /// Share of a cache above which a node takes no request.
-    pub high_water_ratio: f64,
+pub struct Given {
+    /// What arrives.
+    pub load: Load,
     keys: Keys,
-}
-
-impl Load {
-    /// What is expected of a request's cache.
-    #[must_use]
-    pub fn expected(&self, output: f64) -> Expected {
-        Expected { output_tokens: self.output_ratio * output, high_water_ratio: self.high_water_ratio }
-    }
 }
 
 /// Values as they were written; a variant starts from those of `[load]`.
@@ -66,19 +29,19 @@ struct Keys {
 }
 
 /// Reads `[load]`.
-pub fn load(mut section: Section<'_>) -> Load {
+pub fn load(mut section: Section<'_>) -> Given {
     let load = keys(&mut section, &Keys::default());
     section.finish();
     load
 }
 
 /// Reads the keys of a variant over those of `[load]`.
-pub fn variant(section: &mut Section<'_>, base: &Load) -> Load {
+pub fn variant(section: &mut Section<'_>, base: &Given) -> Given {
     keys(section, &base.keys)
 }
 
 /// Values of the public artefact, offline and online.
-fn keys(section: &mut Section<'_>, base: &Keys) -> Load {
+fn keys(section: &mut Section<'_>, base: &Keys) -> Given {
     let mut keys = base.clone();
     keys.is_online = section.word("mode", usize::from(base.is_online), &["offline", "online"]) == 1;
     if keys.is_online != base.is_online {
@@ -93,10 +56,7 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Load {
     if !tokens_per_s.is_empty() {
         keys.tokens_per_s = tokens_per_s;
     }
-    let mut number = |key, known: Option<f64>, range| {
-        let value = section.number(key, f64::NAN, range);
-        if value.is_nan() { known } else { Some(value) }
-    };
+    let mut number = |key, known: Option<f64>, range| section.some_number(key, range).or(known);
     keys.level_ratio = number("level_ratio", keys.level_ratio, 0.0..=1.0);
     keys.warm_up_s = number("warm_up_s", keys.warm_up_s, 0.0..=1e6);
     keys.duration_s = number("duration_s", keys.duration_s, 1.0..=1e6);
@@ -119,33 +79,30 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Load {
             level_ratio: keys.level_ratio.unwrap_or(0.8),
         }
     };
-    Load {
+    let load = Load {
         arriving,
         warm_up: moment(warm_up_s),
         until: moment(warm_up_s + duration_s),
         output_ratio: keys.output_ratio.unwrap_or(if online { 0.6 } else { 1.0 }),
         high_water_ratio: keys.high_water_ratio.unwrap_or(if online { 0.9 } else { 0.85 }),
-        keys,
-    }
+    };
+    Given { load, keys }
 }
 
 /// A number or a list of numbers.
 fn numbers(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Vec<f64> {
-    let Some((value, at)) = section.take(key) else { return Vec::new() };
-    let items = match value {
-        ValueInner::Array(items) => {
-            items.iter().map(|item| item.as_float().or(item.as_integer().map(|n| n as f64))).collect()
-        }
-        ValueInner::Integer(n) => vec![Some(n as f64)],
-        ValueInner::Float(n) => vec![Some(n)],
-        _ => vec![None],
+    let at = match section.numbers(key, range.clone()) {
+        None => return Vec::new(),
+        Some(Ok(found)) => return found,
+        Some(Err(at)) => at,
     };
-    let good: Option<Vec<f64>> = items.into_iter().map(|item| item.filter(|n| range.contains(n))).collect();
-    if let Some(good) = good.filter(|good| !good.is_empty()) {
-        return good;
-    }
     let what = format!("`{key}` must be a number or a list of numbers, one for each pipeline that is run by itself");
     let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
-    section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
+    section.refuse(Code::OutOfRange, at, what, allowed);
     Vec::new()
+}
+
+/// Moment of so many seconds.
+fn moment(seconds: f64) -> Time {
+    Time::ZERO + Span::from_seconds(Seconds::new(seconds))
 }

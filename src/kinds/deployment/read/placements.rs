@@ -1,32 +1,35 @@
 //! `[policies]` of `throughput`: policies by name, and variants with a placement and a load of their own.
 
-use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range};
+use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range, Way};
 use toml_span::value::ValueInner;
 
-use super::load::{self, Load};
-use super::throughput::{ThroughputChoice, small};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Section, unknown};
+use super::load::{self, Given};
+use crate::diagnostic::Code;
+use crate::scenario::reader::Section;
 use crate::scenario::run_list::{RunList, run_list};
 
 fn named(name: &str) -> Option<&'static PoolPolicy> {
     POLICIES.iter().find(|policy| policy.name == name)
 }
 
-fn choice(policy: &PoolPolicy, load: &Load) -> ThroughputChoice {
-    ThroughputChoice {
-        name: policy.name.to_owned(),
-        placement: policy.placement.clone(),
-        scheduling: policy.scheduling,
-        load: load.clone(),
-        decodes_max: None,
-    }
+/// One way of serving that a scenario compares.
+#[derive(Clone, Debug)]
+pub struct ThroughputChoice {
+    /// Name in results.
+    pub name: String,
+    /// What it does.
+    pub way: Way,
+}
+
+fn choice(policy: &PoolPolicy, load: &Given) -> ThroughputChoice {
+    let (placement, scheduling, load) = (policy.placement.clone(), policy.scheduling, load.load.clone());
+    ThroughputChoice { name: policy.name.to_owned(), way: Way { placement, scheduling, load, decodes_max: None } }
 }
 
 /// Reads the section: the choices in order, and the baseline.
 pub fn policies(
     mut section: Section<'_>,
-    load: &Load,
+    load: &Given,
     n_nodes: usize,
     n_layers: u32,
 ) -> (Vec<ThroughputChoice>, String) {
@@ -39,7 +42,12 @@ pub fn policies(
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own.
-fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32) -> Option<(String, ThroughputChoice)> {
+fn variant(
+    mut section: Section<'_>,
+    load: &Given,
+    n_nodes: usize,
+    n_layers: u32,
+) -> Option<(String, ThroughputChoice)> {
     let name = section.name();
     let policy = of_key(&mut section, "policy");
     if policy.is_none() && section.at().is_some() {
@@ -48,26 +56,21 @@ fn variant(mut section: Section<'_>, load: &Load, n_nodes: usize, n_layers: u32)
     let placement = of_key(&mut section, "placement").map(|policy| policy.placement.clone());
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
     let ranges = ranges(&mut section, n_nodes, n_layers);
-    let load = load::variant(&mut section, load);
-    let decodes_max = small(section.count("decodes_max", Some(0), 1..=1_000_000).0);
-    let decodes_max = (decodes_max > 0).then_some(decodes_max);
+    let load = load::variant(&mut section, load).load;
+    let decodes_max = section.some_count("decodes_max", 1..=1_000_000);
     section.finish();
     let (name, policy) = (name?, policy?);
     let mut placement = ranges.map(Placement::Given).or(placement).unwrap_or_else(|| policy.placement.clone());
     if let Placement::Searched { solver_s: seconds } = &mut placement {
         *seconds = solver_s;
     }
-    Some((name.clone(), ThroughputChoice { name, placement, scheduling: policy.scheduling, load, decodes_max }))
+    let way = Way { placement, scheduling: policy.scheduling, load, decodes_max };
+    Some((name.clone(), ThroughputChoice { name, way }))
 }
 
 fn of_key(section: &mut Section<'_>, key: &'static str) -> Option<&'static PoolPolicy> {
-    let (name, at) = section.text(key)?;
-    let found = named(&name);
-    if found.is_none() {
-        let names = POLICIES.iter().map(|policy| policy.name);
-        section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
-    }
-    found
+    let names = || POLICIES.iter().map(|policy| policy.name);
+    section.known(key, (Code::UnknownPolicy, "policy"), names, named)
 }
 
 /// A layer range for every node, in the order of `[[inventory.gpus]]`, machine by machine; an empty list is no layers.
@@ -90,7 +93,7 @@ fn ranges(section: &mut Section<'_>, n_nodes: usize, n_layers: u32) -> Option<Ve
     if found.is_none() && n_nodes > 0 {
         let what = format!("`ranges` must be a list of {n_nodes} pairs, one for each node");
         let help = format!("a pair is [first layer, one beyond the last], from 0 to {n_layers}; [] holds none");
-        section.find(Finding::error(Code::WrongRanges, at, what).help(help));
+        section.refuse(Code::WrongRanges, at, what, help);
     }
     found
 }

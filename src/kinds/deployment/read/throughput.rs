@@ -5,67 +5,33 @@
 use std::path::Path;
 
 use engine::Model;
-use hw::{Seconds, Span, Time};
-use planner::deploy::helix::{HandOver, Machines, Placement, Scheduling, Typical, tables};
-use serve::lengths;
+use planner::deploy::helix::played::means;
+use planner::deploy::helix::{Asked, HandOver, Machines, Typical, tables};
 use serve::pool::NodeType;
 use serve::request::Request;
 
 use super::inventory::{Stock, inventory};
-pub use super::load::{Arriving, Load};
-use super::{Objective, load, placements, take_objective};
+pub use super::placements::ThroughputChoice;
+use super::{Objective, lengths_table, load, placements, take_objective};
 use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::scenario::reader::{Place, Reader, Section, small, unknown};
 use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "load", "policies", "expect"];
-
-/// One way of serving that a scenario compares.
-#[derive(Clone, Debug)]
-pub struct ThroughputChoice {
-    /// Name in results.
-    pub name: String,
-    /// Where layers lie.
-    pub placement: Placement,
-    /// How requests find their way.
-    pub scheduling: Scheduling,
-    /// What arrives, and for how long.
-    pub load: Load,
-    /// Decoding requests of a batch at most, beside the nodes' own limits.
-    pub decodes_max: Option<u32>,
-}
 
 /// A checked scenario of most tokens per second.
 #[derive(Clone, Debug)]
 pub struct Throughput {
     /// Whose it is.
     pub head: Head,
-    /// What is served.
-    pub model: Model,
-    /// Nodes, links and times.
-    pub machines: Machines,
+    /// What every way is asked.
+    pub asked: Asked,
     /// Where the times come from.
     pub times: String,
-    /// Requests without arrivals, in the order in which they are taken.
-    pub requests: Vec<Request>,
     /// Ways of serving, in order.
     pub choices: Vec<ThroughputChoice>,
     /// Parameters that were chosen and not measured, as sentences.
     pub free_parameters: Vec<String>,
-}
-
-impl Throughput {
-    /// Mean prompt and output tokens of the requests.
-    #[must_use]
-    pub fn means(&self) -> (f64, f64) {
-        means(&self.requests)
-    }
-}
-
-fn means(requests: &[Request]) -> (f64, f64) {
-    let n = hw::Tokens(requests.len().max(1) as u64).as_f64();
-    let sum = |of: fn(&Request) -> u32| requests.iter().map(|request| f64::from(of(request))).sum::<f64>() / n;
-    (sum(|request| request.prompt), sum(|request| request.output))
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -94,38 +60,21 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         "concurrency of policies without admission (`in_flight`) is set by hand, as in the publication".to_owned(),
     ];
     let head = Head { baseline, expectations, ..head };
-    Some(Throughput { head, model: model?, machines, times, requests, choices, free_parameters })
+    let asked = Asked { model: model?, machines, requests, seed: head.seed };
+    Some(Throughput { head, asked, times, choices, free_parameters })
 }
 
 /// `[requests]`: lengths, and what a typical batch is planned for.
 fn requests(mut section: Section<'_>, seed: u64) -> (Vec<Request>, Typical) {
-    let n = usize::try_from(section.count("requests", Some(20_000), 1..=10_000_000).0).expect("bounded");
+    let n = section.size("requests", 20_000, 1..=10_000_000);
     let prompt_max = section.count("prompt_max", Some(2048), 1..=10_000_000).0;
     let output_max = section.count("output_max", Some(1024), 1..=10_000_000).0;
-    let named = section.text("lengths");
-    let table = match &named {
-        None => {
-            let names: Vec<&str> = lengths::names().collect();
-            section.missing("lengths", &format!("name a table ({})", names.join(", ")));
-            None
-        }
-        Some((name, at)) => {
-            let found = lengths::named(name);
-            if found.is_none() {
-                let what = format!("unknown table of lengths `{name}`");
-                section.find(unknown(Code::UnknownLengths, what, name, lengths::names(), at.clone()));
-            }
-            found
-        }
-    };
+    let table = lengths_table(&mut section);
     let mut list = table.map_or_else(Vec::new, |table| table.sample(n, seed).list);
     list.retain(|request| u64::from(request.prompt) <= prompt_max && u64::from(request.output) <= output_max);
     if table.is_some() && list.is_empty() {
         let what = "no request is within `requests.prompt_max` and `requests.output_max`";
-        let at = section.at();
-        section.find(
-            Finding::error(Code::NoRequests, at, what).help("raise the limits, or draw more `requests.requests`"),
-        );
+        section.refuse_all(Code::NoRequests, what, "raise the limits, or draw more `requests.requests`");
     }
     let (prompt, output) = means(&list);
     let typical = Typical {
@@ -148,8 +97,8 @@ fn machines(
     let tables = section.text("layer_times");
     let hand_over = [HandOver::Strict, HandOver::Partial][section.word("hand_over", 0, &["strict", "partial"])];
     let copy = section.number("copy_gb_per_s", 20.0 / 9.0, 1e-3..=1e6) * 1e9;
-    let prompt_tokens_max = small(section.count("prompt_tokens_max", Some(2048), 1..=10_000_000).0);
-    let context_per_decode = small(section.count("context_per_decode", Some(1000), 1..=10_000_000).0);
+    let prompt_tokens_max = section.small("prompt_tokens_max", Some(2048), 1..=10_000_000);
+    let context_per_decode = section.small("context_per_decode", Some(1000), 1..=10_000_000);
     let (known, times) = types(&mut section, folder, model, tables, &stock, typical)?;
     let mut types: Vec<NodeType> = Vec::new();
     for (offer, at) in stock.inventory.offers.iter().zip(&stock.places) {
@@ -206,9 +155,7 @@ fn types(
     if let Some(table) = tables::published().iter().find(|table| table.name == name) {
         if table.model != model.name {
             let what = format!("`{name}` was measured with `{}`, the model is `{}`", table.model, model.name);
-            section.find(
-                Finding::error(Code::OtherModel, at, what).help("leave `engine.layer_times` out to use datasheets"),
-            );
+            section.refuse(Code::OtherModel, at, what, "leave `engine.layer_times` out to use datasheets");
             return None;
         }
         return Some((table.types.clone(), "published".to_owned()));
@@ -218,9 +165,7 @@ fn types(
         Err(error) => {
             let names: Vec<&str> = tables::published().iter().map(|table| table.name.as_str()).collect();
             let what = format!("`{name}` is no published table and cannot be read as a file: {error}");
-            section.find(
-                Finding::error(Code::UnreadableFile, at, what).help(format!("published are {}", names.join(", "))),
-            );
+            section.refuse(Code::UnreadableFile, at, what, format!("published are {}", names.join(", ")));
             return None;
         }
     };
@@ -229,12 +174,12 @@ fn types(
             Some(table) => Some((table.types, "measured".to_owned())),
             None => {
                 let what = format!("`{name}` has no table of the model `{}`", model.name);
-                section.find(Finding::error(Code::OtherModel, at, what));
+                section.wrong(Code::OtherModel, at, what);
                 None
             }
         },
         Err(why) => {
-            section.find(Finding::error(Code::WrongLayerTimes, at, format!("`{name}`: {why}")));
+            section.wrong(Code::WrongLayerTimes, at, format!("`{name}`: {why}"));
             None
         }
     }
@@ -247,14 +192,4 @@ fn no_datasheet(name: &str, at: Place, model: &Model) -> Finding {
     }
     let what = format!("unknown GPU `{name}`; nodes without `engine.layer_times` are GPUs of the catalogue");
     unknown(Code::UnknownGpu, what, name, hw::catalog::gpu_names(), at)
-}
-
-/// A count that a range keeps below 2^32.
-pub(super) fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
-/// Moment of so many seconds.
-pub(super) fn moment(seconds: f64) -> Time {
-    Time::ZERO + Span::from_seconds(Seconds::new(seconds))
 }

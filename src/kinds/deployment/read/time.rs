@@ -5,63 +5,28 @@
 
 use std::path::Path;
 
-use engine::Model;
 use planner::deploy::inventory::Inventory;
-use planner::deploy::policies::{POLICIES, RentalPolicy};
+use planner::deploy::policies::POLICIES;
+use planner::deploy::rental::{Choice, Configurations, Decider, Question, Rates};
 use planner::deploy::simulated::Arriving;
-use planner::deploy::throughput::{Lengths, Parallel};
-use planner::deploy::{Configuration, Demand};
 use serve::metrics::Slo;
-use toml_span::value::ValueInner;
 
-pub use super::given::GivenPlan;
+use super::given::PlanTable;
 use super::inventory::{USD, inventory};
-pub use super::replica::{Costs, Rates, ReplicaSection};
 use super::{Objective, given, replica, take_objective};
-use crate::diagnostic::{Code, Finding, Source};
+use crate::diagnostic::{Code, Source};
 use crate::scenario::reader::{Reader, Section};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
 
 const SECTIONS: [&str; 7] = ["inventory", "objective", "requests", "engine", "play", "policies", "expect"];
-/// How one replica of an enumerated configuration lies on its GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deployed {
-    /// GPU type.
-    pub offer: usize,
-    /// Model.
-    pub model: usize,
-    /// Degrees.
-    pub parallel: Parallel,
-}
-
-/// Where configurations come from.
-#[derive(Clone, Debug)]
-pub enum Configurations {
-    /// Given with their rates.
-    Given(Vec<Configuration>),
-    /// Every GPU type with every allowed degree that holds the model.
-    Enumerated(Vec<Deployed>),
-}
-
-/// What a row of the result is decided by.
-#[derive(Clone, Debug)]
-pub enum Decider {
-    /// A policy.
-    Policy(&'static RentalPolicy),
-    /// A plan of the scenario, an index of `Rental::plans`.
-    Given(usize),
-}
-
 /// One row of the result.
 #[derive(Clone, Debug)]
 pub struct RentalChoice {
     /// Name in results; with several budgets `policy@budget`.
     pub name: String,
-    /// Who decides.
-    pub decider: Decider,
-    /// Most dollars per hour.
-    pub budget_usd_per_hour: f64,
+    /// Who decides within which budget.
+    pub choice: Choice,
 }
 
 /// A checked scenario of work that is to end soonest.
@@ -69,38 +34,10 @@ pub struct RentalChoice {
 pub struct Rental {
     /// Whose it is.
     pub head: Head,
-    /// GPU types.
-    pub inventory: Inventory,
-    /// How requests come when a plan is played beyond its replay.
-    pub play: Option<Arriving>,
-    /// Models, where configurations are enumerated.
-    pub models: Vec<Model>,
-    /// Names of the models.
-    pub model_names: Vec<String>,
-    /// Work of each request type.
-    pub demands: Vec<Demand>,
-    /// Lengths of each request type; empty where configurations are given.
-    pub lengths: Vec<Lengths>,
-    /// What may be deployed.
-    pub configurations: Configurations,
-    /// Engine of every replica, and where rates come from.
-    pub replica: ReplicaSection,
-    /// Plans to be compared, from the scenario.
-    pub plans: Vec<GivenPlan>,
+    /// What every policy is asked.
+    pub asked: Question,
     /// Rows, in order.
     pub choices: Vec<RentalChoice>,
-    /// Relative gap at which a search may end.
-    pub gap: f64,
-}
-
-/// A number that has to be there.
-pub fn required(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
-    let before = section.has(key);
-    let number = section.number(key, *range.start(), range);
-    if !before {
-        section.missing(key, help);
-    }
-    number
 }
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
@@ -125,10 +62,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let before = reader.n_errors();
     let offers = &stock.inventory.offers;
     if demands.is_empty() {
-        reader.find(
-            Finding::error(Code::NothingToRent, None, "there is no work")
-                .help("write one `[[requests.types]]` per request type"),
-        );
+        reader.refuse(Code::NothingToRent, None, "there is no work", "write one `[[requests.types]]` per request type");
     }
     let work = given::demands(reader, demands, &models, !given.is_empty());
     let configurations = if given.is_empty() {
@@ -136,30 +70,23 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     } else {
         Configurations::Given(given::configurations(reader, given, offers, &work))
     };
-    if let Configurations::Given(all) = &configurations {
-        given::plans(reader, &mut plans, all, work.demands.len());
-    } else if !plans.is_empty() {
+    let n_plans = plans.len();
+    let plans = match &configurations {
+        Configurations::Given(all) => given::plans(reader, plans, all, work.demands.len()),
+        Configurations::Enumerated(_) => Vec::new(),
+    };
+    if n_plans > 0 && matches!(configurations, Configurations::Enumerated(_)) {
         let what = "`[[plans]]` name configurations, and the scenario gives none";
-        reader.find(Finding::error(Code::WrongPlan, None, what).help("write `[[configurations]]` with their rates"));
+        reader.refuse(Code::WrongPlan, None, what, "write `[[configurations]]` with their rates");
     }
     let rates = matches!(configurations, Configurations::Enumerated(_)).then_some(replica.rates);
     unplayed(reader, play.as_ref(), &stock.inventory, rates);
     (reader.n_errors() == before).then_some(())?;
     let given::Work { demands, lengths, models: model_names } = work;
-    Some(Rental {
-        head: Head { baseline, expectations, ..head },
-        inventory: stock.inventory,
-        play,
-        models,
-        model_names,
-        demands,
-        lengths,
-        configurations,
-        replica,
-        plans,
-        choices,
-        gap,
-    })
+    let inventory = stock.inventory;
+    let asked =
+        Question { inventory, play, models, model_names, demands, lengths, configurations, replica, plans, gap };
+    Some(Rental { head: Head { baseline, expectations, ..head }, asked, choices })
 }
 
 /// `[play]`: requests that come one by one, and what clients allow; `None` without the section.
@@ -167,11 +94,8 @@ fn play(mut section: Section<'_>, seed: u64) -> Option<Arriving> {
     if !section.is_given() {
         return None;
     }
-    let per_s = required(&mut section, "rate_per_s", 1e-6..=1e6, "requests of all types that arrive per second");
-    let mut limit = |key| {
-        let seconds = section.number(key, f64::NAN, 1e-6..=1e6);
-        (!seconds.is_nan()).then(|| hw::Seconds::new(seconds))
-    };
+    let per_s = section.needed("rate_per_s", 1e-6..=1e6, "requests of all types that arrive per second");
+    let mut limit = |key| section.some_number(key, 1e-6..=1e6).map(hw::Seconds::new);
     let slo = Slo { ttft: limit("ttft_s"), tpot: limit("tpot_s"), e2e: limit("e2e_s") };
     section.finish();
     Some(Arriving { per_s, slo, seed })
@@ -180,7 +104,7 @@ fn play(mut section: Section<'_>, seed: u64) -> Option<Arriving> {
 /// Finds what would be ignored: losses that nobody plays, and plays of given rates, which no engine stands behind.
 fn unplayed(reader: &mut Reader<'_>, play: Option<&Arriving>, inventory: &Inventory, rates: Option<Rates>) {
     let mut find = |what: &str, help: &str| {
-        reader.find(Finding::error(Code::MissingKey, None, what.to_owned()).help(help.to_owned()));
+        reader.refuse(Code::MissingKey, None, what.to_owned(), help.to_owned());
     };
     if play.is_none() && inventory.offers.iter().any(|offer| offer.losses.is_some()) {
         find(
@@ -201,38 +125,26 @@ fn budgets(mut section: Section<'_>) -> Vec<f64> {
     take_objective(&mut section);
     const KEY: &str = "usd_per_hour";
     let help = "dollars per hour, one number or a list";
-    let Some((value, at)) = section.take(KEY) else {
-        section.missing(KEY, help);
-        section.finish();
-        return Vec::new();
-    };
-    let number = |value: &toml_span::Value<'_>| value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
-    let found: Option<Vec<f64>> = match &value {
-        ValueInner::Array(items) => items.iter().map(number).collect(),
-        ValueInner::Integer(n) => Some(vec![*n as f64]),
-        ValueInner::Float(n) => Some(vec![*n]),
-        _ => None,
-    };
-    let found = found.filter(|all| !all.is_empty() && all.iter().all(|usd| USD.contains(usd)));
-    if found.is_none() {
+    section.needs(KEY, help);
+    let found = section.numbers(KEY, USD);
+    if let Some(Err(at)) = &found {
         let what = "`objective.usd_per_hour` is no number above 0, and no list of such numbers";
-        section.find(Finding::error(Code::WrongBudget, at, what).help(help));
+        section.refuse(Code::WrongBudget, at.clone(), what, help);
     }
     section.finish();
-    found.unwrap_or_default()
+    found.and_then(Result::ok).unwrap_or_default()
 }
 
 /// `[policies]`: rows for every policy and budget, the baseline, the gap.
-fn policies(mut section: Section<'_>, plans: &[GivenPlan], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
+fn policies(mut section: Section<'_>, plans: &[PlanTable], budgets: &[f64]) -> (Vec<RentalChoice>, String, f64) {
     let plain = POLICIES.iter().map(|policy| (policy.name, Decider::Policy(policy))).collect();
-    let given = plans.iter().enumerate().map(|(index, plan)| (plan.name.clone(), Decider::Given(index))).collect();
+    let given = plans.iter().enumerate().map(|(index, plan)| (plan.name().to_owned(), Decider::Given(index))).collect();
     let RunList { choices: deciders, baseline } = run_list(&mut section, plain, given);
     let gap = section.number("gap_ratio", 1e-6, 0.0..=0.5);
     section.finish();
     let row = |(name, decider): &(String, Decider), usd: f64| RentalChoice {
         name: if budgets.len() > 1 { format!("{name}@{usd}") } else { name.clone() },
-        decider: decider.clone(),
-        budget_usd_per_hour: usd,
+        choice: Choice { decider: decider.clone(), budget_usd_per_hour: usd },
     };
     let rows = budgets.iter().flat_map(|&usd| deciders.iter().map(move |decider| row(decider, usd))).collect();
     (rows, baseline, gap)

@@ -2,28 +2,21 @@
 //!
 //! Rows are decided in parallel and collected by index, so the number of threads changes nothing outside `measured`.
 
-mod rates;
-mod words;
-
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use planner::deploy::cost_efficiency::{self, Assignment, Form, Options};
-use planner::deploy::mixing::{self, Decide, Settled};
-use planner::deploy::simulated::{self, Replay};
-use planner::deploy::{Plan, Problem, RentalError};
-use planner::milp::Budget;
-use planner::{Aim, Bound, Decision, RunnerUp, Status};
-use reports::{Column, CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
+use engine::cost::profile::Profile;
+use planner::deploy::RentalError;
+use planner::deploy::policies::POLICIES;
+use planner::deploy::rental::{self, Configurations, Costs, Deployed, Rated};
+use rayon::prelude::*;
+use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
+use serde_json::json;
 
-use crate::kinds::deployment::read::time::{Decider, GivenPlan, Rental, RentalChoice};
+use crate::costs::cost_model;
+use crate::kinds::deployment::read::time::{Rental, RentalChoice};
 use crate::kinds::{self, Kind, Planned};
 use crate::scenario::Head;
-use rates::Asked;
-
-/// Nodes of a search at most, and seconds behind them: a search that the clock ends is not the same everywhere, so that it should not.
-const NODES: i32 = 50_000;
-const SECONDS: f64 = 120.0;
 
 impl Kind for Rental {
     fn head(&self) -> &Head {
@@ -35,254 +28,131 @@ impl Kind for Rental {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let asked = rates::ask(self);
-        let rows = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &asked));
-        result(self, &asked, rows)
+        let (rated, profiles) = rated(self);
+        let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &rated));
+        let columns = if self.asked.is_simulated() { kinds::columns(&REPLAYED) } else { kinds::columns(&PLANNED) };
+        RunResult {
+            cost_model: costs(self, &rated, &profiles),
+            speedup_ratio: gains(self, &results, &columns[0].key),
+            columns,
+            results,
+            ..kinds::blank(&self.head)
+        }
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
-        let asked = rates::ask(self);
-        let decided = decide(self, choice, &asked);
-        Some(decided.map(|decided| words::planned(self, choice, &decided)).map_err(|why| why.to_string()))
+        Some(written(self, choice).map_err(|why| why.to_string()))
     }
 }
 
-/// What was decided for a row.
-pub struct Decided {
-    /// The plan and what is known of it.
-    pub decision: Decision<Plan>,
-    /// The problem with the rates of the plan.
-    pub problem: Problem,
-    /// Corrected rate over the rate of types served alone, by configuration.
-    pub mixing: Vec<f64>,
-    /// Choices of replicas that were served while deciding; 0 where rates are given.
-    pub n_rounds: usize,
-}
+/// What the table shows where plans are replayed.
+const REPLAYED: [(&str, &str); 6] = [
+    ("replay_makespan_s", "replayed"),
+    ("makespan_s", "planned"),
+    ("cost_usd_per_hour", "per hour"),
+    ("cost_usd_per_mtok", "per Mtok"),
+    ("n_replicas", "replicas"),
+    ("n_gpus", "GPUs"),
+];
+/// What it shows where they are not.
+const PLANNED: [(&str, &str); 4] =
+    [("makespan_s", "makespan"), ("cost_usd_per_hour", "per hour"), ("n_replicas", "replicas"), ("n_gpus", "GPUs")];
 
-fn problem_of(scenario: &Rental, asked: &Asked, budget_usd_per_hour: f64) -> Problem {
-    Problem {
-        inventory: scenario.inventory.clone(),
-        configurations: asked.configurations.clone(),
-        demands: scenario.demands.clone(),
-        budget_usd_per_hour,
-    }
-}
-
-/// Decides a row.
-fn decide(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> Result<Decided, RentalError> {
-    let problem = problem_of(scenario, asked, choice.budget_usd_per_hour);
-    let options = Options { form: Form::Direct, budget: Budget { gap: scenario.gap, ..Budget::new(NODES, SECONDS) } };
-    let policy = match &choice.decider {
-        Decider::Given(index) => return given(problem, &scenario.plans[*index]),
-        Decider::Policy(policy) => policy,
+/// Configurations with their rates, each found by itself, and the profiles behind them.
+fn rated(scenario: &Rental) -> (Rated, Vec<Profile>) {
+    let asked = &scenario.asked;
+    let profiles: Vec<Option<Profile>> =
+        asked.inventory.offers.iter().map(|offered| profile(scenario, &offered.name)).collect();
+    let serve = |deployed: &Deployed| {
+        let cluster = asked.cluster(*deployed);
+        let cost = cost_model(&cluster, profiles[deployed.offer].as_ref(), 1.0);
+        asked.served(*deployed, &cluster, cost.as_ref())
     };
-    let second = |problem: &Problem, plan: &Plan| (policy.explain?.second)(problem, plan, options);
-    let mut decided = if asked.engines.is_empty() {
-        let decision = (policy.solve)(&problem, options)?;
-        let other = second(&problem, &decision.plan);
-        let decision = decision.beside(other.map(|plan| RunnerUp { objective: plan.makespan_s, plan }));
-        Decided { decision, mixing: vec![1.0; problem.configurations.len()], problem, n_rounds: 0 }
-    } else {
-        let solve = |problem: &Problem| (policy.solve)(problem, options);
-        let assign =
-            |problem: &Problem, replicas: &[u32]| cost_efficiency::assigned(problem, replicas, policy.assignment);
-        let serve = |c: usize, work: &[f64]| asked.serve_s(scenario, c, work);
-        let second: Option<&mixing::Second<'_>> = policy.explain.is_some().then_some(&second);
-        let settled =
-            mixing::settle(&problem, &asked.mixing, &Decide { solve: &solve, assign: &assign, second }, &serve)?;
-        let Settled { decision, problem, mixing, n_rounds } = settled;
-        Decided { decision, problem, mixing, n_rounds }
-    };
-    if let Some(explain) = policy.explain {
-        let limit = (explain.limit)(&decided.problem, &decided.decision.plan, options);
-        decided.decision = decided.decision.limited(limit);
-    }
-    Ok(decided)
+    let rated = asked.rated(&|all| all.par_iter().map(serve).collect());
+    (rated, profiles.into_iter().flatten().collect())
 }
 
-/// A plan of the scenario, with the shares that it has or the best ones.
-fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
-    let (usd_per_hour, n_gpus) = (problem.usd_per_hour(&plan.replicas), problem.n_gpus(&plan.replicas));
-    let budget = problem.budget_usd_per_hour;
-    if usd_per_hour > budget * (1.0 + 1e-9) {
-        return Err(RentalError::Infeasible(format!("costs {usd_per_hour} $/h, the budget is {budget} $/h")));
-    }
-    if let Some((n, offer)) = n_gpus.iter().zip(&problem.inventory.offers).find(|(n, offer)| **n > offer.n_available) {
-        let (name, available) = (&offer.name, offer.n_available);
-        return Err(RentalError::Infeasible(format!("takes {n} of `{name}`, {available} can be had")));
-    }
-    let unserved = || RentalError::Infeasible("a request type goes to a configuration that cannot serve it".to_owned());
-    let plan = match &plan.shares {
-        None => cost_efficiency::assigned(&problem, &plan.replicas, Assignment::Soonest).ok_or_else(unserved)?,
-        Some(shares) => {
-            let makespan_s = makespan_s(&problem, &plan.replicas, shares).ok_or_else(unserved)?;
-            Plan { replicas: plan.replicas.clone(), n_gpus, usd_per_hour, shares: shares.clone(), makespan_s }
-        }
-    };
-    let bound_s = cost_efficiency::bound_s(&problem)?.min(plan.makespan_s);
-    let makespan_s = plan.makespan_s;
-    let decision =
-        Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s)), Status::Heuristic);
-    let mixing = vec![1.0; problem.configurations.len()];
-    Ok(Decided { decision, problem, mixing, n_rounds: 0 })
+/// The shipped profile of a GPU type, where measured costs are asked for.
+fn profile(scenario: &Rental, gpu: &str) -> Option<Profile> {
+    let is_asked = scenario.asked.is_simulated() && scenario.asked.replica.costs == Costs::Measured;
+    let name = calibrate::profiles::of_gpu(gpu).filter(|_| is_asked)?;
+    Some(Profile::parse(calibrate::profiles::embedded(name)?).expect("shipped profiles are held by a test"))
 }
 
-/// When the slowest configuration ends; `None` where one is to serve what it cannot.
-fn makespan_s(problem: &Problem, replicas: &[u32], shares: &[Vec<f64>]) -> Option<f64> {
-    let mut slowest = 0.0_f64;
-    for (c, row) in shares.iter().enumerate() {
-        let mut busy_s = 0.0;
-        for (w, share) in row.iter().enumerate().filter(|(_, share)| **share > 0.0) {
-            if problem.demands[w].requests > 0.0 {
-                busy_s += share * problem.seconds(c, w).filter(|_| replicas[c] > 0)?;
-            }
-        }
-        if busy_s > 0.0 {
-            slowest = slowest.max(busy_s / f64::from(replicas[c]));
+fn costs(scenario: &Rental, rated: &Rated, profiles: &[Profile]) -> CostModelFacts {
+    let named: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
+    let source = rated.source.name();
+    match &scenario.asked.configurations {
+        Configurations::Given(_) => kinds::costs("rates of the scenario", source, &[]),
+        Configurations::Enumerated(_) => {
+            let profile = match (scenario.asked.is_simulated(), named.is_empty()) {
+                (false, _) => "roofline in closed form".to_owned(),
+                (true, true) => "roofline".to_owned(),
+                (true, false) => format!("{}, else roofline", named.join(", ")),
+            };
+            kinds::costs(&profile, source, &scenario.asked.replica.free_parameters())
         }
     }
-    Some(slowest)
 }
 
-fn row(scenario: &Rental, choice: &RentalChoice, asked: &Asked) -> PolicyResult {
-    let begun = Instant::now();
-    let decided = decide(scenario, choice, asked);
-    let planner_wall_s = begun.elapsed().as_secs_f64();
-    let empty = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
-    let decided = match decided {
-        Ok(decided) => decided,
+/// `plan.json` and its words.
+fn written(scenario: &Rental, choice: &RentalChoice) -> Result<Planned, RentalError> {
+    let asked = &scenario.asked;
+    let decided = asked.decide(&choice.choice, &rated(scenario).0)?;
+    let placed = rental::deployments(asked, &decided)?;
+    let why = format!("rent {}", rental::rented(&decided));
+    let more = json!({ "rented": rental::plan_json(asked, &decided) });
+    Ok(kinds::deployed(&scenario.head, &choice.name, &placed, &decided.decision, &why).with(more))
+}
+
+fn row(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> PolicyResult {
+    match served(scenario, choice, rated) {
+        Ok(row) => row,
         Err(why) => {
-            let status = if matches!(why, RentalError::Budget(_)) { "timeout" } else { "infeasible" };
-            return PolicyResult { status: status.to_owned(), why: why.to_string(), ..empty };
+            let is_late = matches!(why, RentalError::Budget(_));
+            let refused = kinds::refused(&choice.name, why);
+            if is_late { PolicyResult { status: "timeout".to_owned(), ..refused } } else { refused }
         }
-    };
+    }
+}
+
+fn served(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> Result<PolicyResult, RentalError> {
     let begun = Instant::now();
-    let is_simulated = !asked.engines.is_empty();
-    let replay = is_simulated
-        .then(|| simulated::replay(&decided.problem, &decided.decision.plan, &scenario.lengths, &asked.engines));
-    let pair = (scenario.lengths.as_slice(), asked.engines.as_slice());
-    let played = scenario.play.filter(|_| is_simulated);
-    let played = played.map(|coming| simulated::arriving(&decided.problem, &decided.decision.plan, pair, coming));
-    let simulate_wall_s = begun.elapsed().as_secs_f64();
-    PolicyResult {
+    let decided = scenario.asked.decide(&choice.choice, rated)?;
+    let planner_wall_s = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let metrics = scenario.asked.measured(&decided, rated)?;
+    Ok(PolicyResult {
+        policy: choice.name.clone(),
         status: "ok".to_owned(),
-        why: words::rented(&decided),
-        metrics: seen(played).chain(metrics(scenario, &decided, replay.as_ref())).collect(),
-        planner: Some(facts(&decided)),
-        measured: Measured { planner_wall_s, simulate_wall_s },
-        ..empty
-    }
+        why: rental::rented(&decided),
+        metrics,
+        planner: Some(kinds::facts(&decided.decision)),
+        measured: Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() },
+        ..PolicyResult::default()
+    })
 }
 
-/// What clients see of requests that come one by one.
-fn seen(played: Option<BTreeMap<String, f64>>) -> impl Iterator<Item = (String, f64)> {
-    const KEYS: [&str; 6] =
-        ["slo_attainment_ratio", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "requests_per_s", "n_outages"];
-    played.into_iter().flatten().filter(|(key, _)| KEYS.contains(&key.as_str()))
-}
-
-/// Figures by their keys.
-fn metrics(scenario: &Rental, decided: &Decided, replay: Option<&Replay>) -> BTreeMap<String, f64> {
-    let plan = &decided.decision.plan;
-    let sum = |all: &[u32]| all.iter().map(|&n| f64::from(n)).sum::<f64>();
-    let usd = plan.usd_per_hour * plan.makespan_s / 3600.0;
-    let mut all = BTreeMap::new();
-    let mut add = |key: &str, value: f64| {
-        if value.is_finite() {
-            all.insert(key.to_owned(), value);
-        }
-    };
-    add("makespan_s", plan.makespan_s);
-    add("cost_usd_per_hour", plan.usd_per_hour);
-    add("cost_usd", usd);
-    add("n_replicas", sum(&plan.replicas));
-    add("n_gpus", sum(&plan.n_gpus));
-    add("budget_used_ratio", plan.usd_per_hour / decided.problem.budget_usd_per_hour);
-    if let Some(replay) = replay {
-        add("replay_makespan_s", replay.makespan_s);
-        add("replay_over_planned_ratio", replay.makespan_s / plan.makespan_s);
-        add("n_refused", hw::Tokens(replay.n_refused).as_f64());
-        let outputs = scenario.demands.iter().zip(&scenario.lengths);
-        let tokens: f64 = outputs.map(|(demand, lengths)| demand.requests * lengths.output.as_f64()).sum();
-        add("cost_usd_per_mtok", plan.usd_per_hour * replay.makespan_s / 3600.0 / tokens * 1e6);
-        let least =
-            decided.problem.demands.iter().map(|d| d.requests).filter(|n| *n > 0.0).fold(f64::INFINITY, f64::min);
-        add("requests_per_replica_least", least / sum(&plan.replicas));
-    }
-    all
-}
-
-fn facts(decided: &Decided) -> PlannerFacts {
-    let decision = &decided.decision;
-    let plan = &decision.plan;
-    let mut figures = BTreeMap::new();
-    for (c, configuration) in decided.problem.configurations.iter().enumerate() {
-        figures.insert(format!("replicas_of_{}", configuration.name), f64::from(plan.replicas[c]));
-        if plan.replicas[c] > 0 && decided.n_rounds > 0 {
-            figures.insert(format!("mixing_ratio_of_{}", configuration.name), decided.mixing[c]);
-        }
-    }
-    PlannerFacts {
-        objective: Some(plan.makespan_s),
-        bound: decision.bound(),
-        gap_ratio: decision.gap(),
-        status: decision.status.name().to_owned(),
-        notes: words::notes(decided),
-        figures,
-        ..PlannerFacts::default()
-    }
-}
-
-/// Heading and key of every column.
-fn columns(is_simulated: bool) -> Vec<Column> {
-    let all: &[(&str, &str)] = if is_simulated {
-        &[
-            ("replay_makespan_s", "replayed"),
-            ("makespan_s", "planned"),
-            ("cost_usd_per_hour", "per hour"),
-            ("cost_usd_per_mtok", "per Mtok"),
-            ("n_replicas", "replicas"),
-            ("n_gpus", "GPUs"),
-        ]
-    } else {
-        &[("makespan_s", "makespan"), ("cost_usd_per_hour", "per hour"), ("n_replicas", "replicas"), ("n_gpus", "GPUs")]
-    };
-    kinds::columns(all)
-}
-
-fn result(scenario: &Rental, asked: &Asked, results: Vec<PolicyResult>) -> RunResult {
-    let columns = columns(!asked.engines.is_empty());
-    let worth = |row: &PolicyResult| row.metrics.get(&columns[0].key).copied();
-    // Gains are relative to the baseline with the same budget.
-    let of_policy = |name: &str| name.split('@').next().unwrap_or_default().to_owned();
-    let gain = |(row, choice): (&PolicyResult, &RentalChoice)| {
-        let same = |other: &&(&PolicyResult, &RentalChoice)| {
-            other.1.budget_usd_per_hour == choice.budget_usd_per_hour
-                && of_policy(&other.1.name) == scenario.head.baseline
+/// Gains relative to the baseline with the same budget.
+fn gains(scenario: &Rental, results: &[PolicyResult], key: &str) -> BTreeMap<String, f64> {
+    let worth = |row: &PolicyResult| row.metrics.get(key).copied();
+    let rows = || results.iter().zip(&scenario.choices);
+    let mut gains = BTreeMap::new();
+    for (row, choice) in rows() {
+        let budget = choice.choice.budget_usd_per_hour;
+        let same = |(_, other): &(&PolicyResult, &RentalChoice)| {
+            other.choice.budget_usd_per_hour == budget
+                && other.name.split('@').next() == Some(scenario.head.baseline.as_str())
         };
-        let pairs: Vec<(&PolicyResult, &RentalChoice)> = results.iter().zip(&scenario.choices).collect();
-        let base = pairs.iter().find(same).and_then(|(row, _)| worth(row))?;
-        Some((row.policy.clone(), base / worth(row)?))
-    };
-    let speedup_ratio = results.iter().zip(&scenario.choices).filter_map(gain).collect();
-    RunResult {
-        cost_model: CostModelFacts {
-            profile: asked.profile.clone(),
-            source: asked.source.clone(),
-            free_parameters: asked.free_parameters.clone(),
-            outside_hull_ratio: f64::NAN,
-            ..CostModelFacts::default()
-        },
-        columns,
-        results,
-        speedup_ratio,
-        ..kinds::blank(&scenario.head)
+        let base = rows().find(same).and_then(|(row, _)| worth(row));
+        gains.extend(base.zip(worth(row)).map(|(base, own)| (row.policy.clone(), base / own)));
     }
+    gains
 }
 
 /// Names that such a scenario may use for policies, with what they do.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str)> {
-    planner::deploy::policies::POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
+    POLICIES.iter().map(|policy| (policy.name, policy.about)).collect()
 }

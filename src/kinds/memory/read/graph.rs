@@ -5,7 +5,7 @@ use train::tensor_graph::parse::expression;
 use train::tensor_graph::symbolic::{Comparison, Expression, Symbol, Symbols};
 use train::tensor_graph::{Kind, Operation, TensorGraph, TensorId, Work};
 
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Section, place_of, unknown};
 
 /// Most operations: sums over a step stay small numbers.
@@ -26,7 +26,7 @@ pub fn read(top: &mut Section<'_>, known: &[Symbol; 2]) -> Option<TensorGraph> {
     top.each_table("operation", &mut |table| operation(table, &mut graph));
     if graph.operations.len() > OPERATIONS_MAX {
         let what = format!("{} operations, allowed are {OPERATIONS_MAX}", graph.operations.len());
-        top.find(Finding::error(Code::OutOfRange, None, what));
+        top.wrong(Code::OutOfRange, None, what);
     }
     is_given.then_some(graph)
 }
@@ -38,7 +38,7 @@ fn size(section: &mut Section<'_>, key: &'static str, symbols: &Symbols, most: i
         (ValueInner::Integer(number), at) => (number.to_string(), at),
         (_, at) => {
             let what = format!("`{}` is neither a number nor a size as text", section.full(key));
-            section.find(Finding::error(Code::WrongType, at, what));
+            section.wrong(Code::WrongType, at, what);
             return None;
         }
     };
@@ -47,7 +47,7 @@ fn size(section: &mut Section<'_>, key: &'static str, symbols: &Symbols, most: i
         Ok(found) => symbols.canonical(&found),
         Err(why) => {
             let what = format!("`{}` is `{text}`: {why}", section.full(key));
-            section.find(Finding::error(Code::WrongSize, at, what).help(help));
+            section.refuse(Code::WrongSize, at, what, help);
             return None;
         }
     };
@@ -57,14 +57,12 @@ fn size(section: &mut Section<'_>, key: &'static str, symbols: &Symbols, most: i
     let likely = found.value(&|id| symbols.get(id).high.unwrap_or(symbols.get(id).low));
     if !is_at_least(1) {
         let what = format!("`{}` is `{text}`, which may be below 1", section.full(key));
-        section.find(
-            Finding::error(Code::WrongSize, at, what).help("`compiler.sequence_min` says what the least size is"),
-        );
+        section.refuse(Code::WrongSize, at, what, "`compiler.sequence_min` says what the least size is");
         return None;
     }
     if likely > most {
         let what = format!("`{}` is `{text}`, which comes to {likely}", section.full(key));
-        section.find(Finding::error(Code::WrongSize, at, what).help(format!("allowed is up to {most}")));
+        section.refuse(Code::WrongSize, at, what, format!("allowed is up to {most}"));
         return None;
     }
     Some(found)
@@ -80,7 +78,7 @@ fn symbol(mut section: Section<'_>, symbols: &mut Symbols) {
     if let Some((name, equals)) = name.zip(equals) {
         if symbols.named(&name).is_some() {
             let at = section.at();
-            section.find(Finding::error(Code::TwiceNamed, at, format!("two symbols are called `{name}`")));
+            section.wrong(Code::TwiceNamed, at, format!("two symbols are called `{name}`"));
         } else {
             let id = symbols.add(Symbol::unbounded(&name));
             symbols.equate(id, &equals).expect("a new symbol is in no expression");
@@ -107,7 +105,7 @@ fn named_size(section: &mut Section<'_>, graph: &TensorGraph) -> Option<(String,
     let (name, bytes) = name.zip(bytes)?;
     if tensor(graph, &name).is_some() {
         let at = section.at();
-        section.find(Finding::error(Code::TwiceNamed, at, format!("two tensors are called `{name}`")));
+        section.wrong(Code::TwiceNamed, at, format!("two tensors are called `{name}`"));
         return None;
     }
     Some((name, bytes))
@@ -141,7 +139,7 @@ fn operation(mut section: Section<'_>, graph: &mut TensorGraph) {
         let id = found(&mut section, graph, &name, at.clone())?;
         if !graph.is_argument(id) {
             let what = format!("`{name}` is no argument");
-            section.find(Finding::error(Code::UnknownName, at, what).help("arguments alone are updated in place"));
+            section.refuse(Code::UnknownName, at, what, "arguments alone are updated in place");
             return None;
         }
         Some(id)
@@ -167,18 +165,16 @@ fn operation(mut section: Section<'_>, graph: &mut TensorGraph) {
 fn inputs(section: &mut Section<'_>, graph: &TensorGraph) -> Vec<TensorId> {
     let Some((value, at)) = section.take("inputs") else { return Vec::new() };
     let ValueInner::Array(items) = value else {
-        section.find(Finding::error(Code::WrongType, at, "`operation.inputs` is not a list of names"));
+        section.wrong(Code::WrongType, at, "`operation.inputs` is not a list of names");
         return Vec::new();
     };
     let mut inputs = Vec::with_capacity(items.len());
     for item in &items {
         match item.as_str() {
             Some(name) => inputs.extend(found(section, graph, name, place_of(item))),
-            None => section.find(Finding::error(
-                Code::WrongType,
-                place_of(item),
-                "`operation.inputs` holds something that is no name",
-            )),
+            None => {
+                section.wrong(Code::WrongType, place_of(item), "`operation.inputs` holds something that is no name")
+            }
         }
     }
     inputs
@@ -196,7 +192,7 @@ fn work(
         let keys: Vec<String> = given.iter().map(|key| format!("`{key}`")).collect();
         let what = format!("{} of an operation exclude each other", keys.join(" and "));
         let at = section.at();
-        section.find(Finding::error(Code::ExclusiveKeys, at, what));
+        section.wrong(Code::ExclusiveKeys, at, what);
     }
     let symbols = &graph.symbols;
     let gemm = section.table("gemm").and_then(|mut table| {

@@ -38,10 +38,6 @@ pub fn read(top: &mut Section<'_>) -> Option<WorkSection> {
     (!work.operators.is_empty() && !work.calls.is_empty()).then_some(work)
 }
 
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
 /// Two of a list with one name.
 fn twice(section: &mut Section<'_>, what: &str, name: &str) {
     let at = section.at();
@@ -52,7 +48,7 @@ fn twice(section: &mut Section<'_>, what: &str, name: &str) {
 /// `[[operator]]`: attention and feed-forward with `heads`, a feed-forward with `intermediate` alone, else measured times alone.
 fn operator(mut section: Section<'_>, known: &[Operator]) -> Option<Operator> {
     let name = section.name();
-    let n_layers = small(section.count("layers", None, 1..=10_000).0);
+    let n_layers = section.small("layers", None, 1..=10_000);
     let hidden = section.count("hidden", None, 1..=1_000_000).0;
     let body = body(&mut section, hidden);
     let parameters =
@@ -72,7 +68,7 @@ fn body(section: &mut Section<'_>, hidden: u64) -> Body {
             if section.has(key) {
                 let what = format!("`{}` is about attention, and the operator has no `heads`", section.full(key));
                 let at = section.take(key).and_then(|(_, at)| at);
-                section.find(Finding::error(Code::UnknownKey, at, what).help("write `heads`, or leave the key out"));
+                section.refuse(Code::UnknownKey, at, what, "write `heads`, or leave the key out");
             }
         }
         if !section.has("intermediate") {
@@ -85,11 +81,11 @@ fn body(section: &mut Section<'_>, hidden: u64) -> Body {
     let intermediate = section.count("intermediate", Some(4 * hidden), 1..=4_000_000).0;
     if !hidden.is_multiple_of(n_heads) {
         let what = format!("{n_heads} heads do not divide the width {hidden}");
-        section.find(Finding::error(Code::UnevenDegree, at, what));
+        section.wrong(Code::UnevenDegree, at, what);
     }
     if !n_heads.is_multiple_of(n_kv_heads) {
         let what = format!("{n_kv_heads} key-value heads do not divide the {n_heads} heads");
-        section.find(Finding::error(Code::UnevenDegree, kv_at, what));
+        section.wrong(Code::UnevenDegree, kv_at, what);
     }
     let (gated, causal) = (section.flag("gated", false), section.flag("causal", false));
     Body::Transformer { n_heads, n_kv_heads, intermediate, gated, causal }
@@ -105,7 +101,7 @@ fn tensor(section: &mut Section<'_>, body: &Body) -> Vec<u32> {
     };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is not a list", section.full("tensor"));
-        section.find(Finding::error(Code::WrongType, at, what).help(allowed));
+        section.refuse(Code::WrongType, at, what, allowed);
         return vec![1];
     };
     let mut found = Vec::with_capacity(items.len());
@@ -116,13 +112,13 @@ fn tensor(section: &mut Section<'_>, body: &Body) -> Vec<u32> {
             Some(degree) => found.push(degree),
             None => {
                 let what = format!("`{}` holds a degree that cannot be used", section.full("tensor"));
-                section.find(Finding::error(Code::UnevenDegree, place_of(item), what).help(allowed.clone()));
+                section.refuse(Code::UnevenDegree, place_of(item), what, allowed.clone());
             }
         }
     }
     if items.is_empty() {
         let what = format!("`{}` is empty", section.full("tensor"));
-        section.find(Finding::error(Code::OutOfRange, at, what).help(allowed));
+        section.refuse(Code::OutOfRange, at, what, allowed);
     }
     found.sort_unstable();
     found.dedup();
@@ -198,10 +194,7 @@ fn after(section: &mut Section<'_>, earlier: &[(usize, String)]) -> Vec<usize> {
     let Some((value, at)) = section.take("after") else { return Vec::new() };
     let ValueInner::Array(items) = value else {
         let what = format!("`{}` is not a list of names", section.full("after"));
-        section.find(
-            Finding::error(Code::WrongType, at, what)
-                .help("write names of earlier items of the flow, in quotation marks"),
-        );
+        section.refuse(Code::WrongType, at, what, "write names of earlier items of the flow, in quotation marks");
         return Vec::new();
     };
     let mut found = Vec::with_capacity(items.len());
@@ -236,7 +229,7 @@ fn times(section: &mut Section<'_>) -> Option<Vec<(u32, f64)>> {
 fn wrong_times(section: &mut Section<'_>, at: Place) {
     let what = format!("`{}` is no list of pairs of GPUs and milliseconds", section.full("times_ms"));
     let help = "write [[1, 8.0], [2, 4.5]]: GPUs rising, milliseconds of one layer forward and backward above 0";
-    section.find(Finding::error(Code::WrongType, at, what).help(help));
+    section.refuse(Code::WrongType, at, what, help);
 }
 
 fn pairs(value: &ValueInner<'_>) -> Option<Vec<(u32, f64)>> {

@@ -12,7 +12,7 @@ use super::kv::KvTerms;
 use super::policies;
 use crate::diagnostic::Code;
 use crate::scenario::expect;
-use crate::scenario::reader::{Listed, Section, unknown};
+use crate::scenario::reader::{self, Listed, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
 const LISTS: [&str; 10] = [
@@ -49,19 +49,19 @@ pub struct Aim {
     /// Of this metric.
     pub metric: String,
     /// What it counts.
-    pub counts: reports::Aim,
+    pub counts: planner::Aim,
 }
 
 /// Metrics that may be sought, without the part behind a dot, with what they count.
-const SOUGHT: [(&str, Seeks, reports::Aim); 8] = [
-    ("ttft_s", Seeks::Least, reports::Aim::Seconds),
-    ("tpot_s", Seeks::Least, reports::Aim::Seconds),
-    ("e2e_s", Seeks::Least, reports::Aim::Seconds),
-    ("makespan_s", Seeks::Least, reports::Aim::Seconds),
-    ("requests_per_s", Seeks::Most, reports::Aim::RequestsPerS),
-    ("goodput_requests_per_s", Seeks::Most, reports::Aim::RequestsPerS),
-    ("output_tokens_per_s", Seeks::Most, reports::Aim::TokensPerS),
-    ("output_tokens_per_s_per_gpu", Seeks::Most, reports::Aim::TokensPerSPerGpu),
+const SOUGHT: [(&str, Seeks, planner::Aim); 8] = [
+    ("ttft_s", Seeks::Least, planner::Aim::Seconds),
+    ("tpot_s", Seeks::Least, planner::Aim::Seconds),
+    ("e2e_s", Seeks::Least, planner::Aim::Seconds),
+    ("makespan_s", Seeks::Least, planner::Aim::Seconds),
+    ("requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
+    ("goodput_requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
+    ("output_tokens_per_s", Seeks::Most, planner::Aim::TokensPerS),
+    ("output_tokens_per_s_per_gpu", Seeks::Most, planner::Aim::TokensPerSPerGpu),
 ];
 
 /// `by`: the metric, which says itself whether it is to be small or large.
@@ -104,7 +104,7 @@ pub fn best(
     let mut ways = Vec::new();
     let n = section.each_combination(&LISTS, WAYS_MAX, &mut |way, listed| {
         let label: Vec<String> = listed.iter().map(|(key, value)| format!("{key}_{}", word(value.as_ref()))).collect();
-        let number = |(key, value): &Listed| Some(((*key).to_owned(), number(value.as_ref())?));
+        let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));
         let values = listed.iter().filter_map(number).collect();
         let Some((of, choice)) = policies::variant(way, engine, router) else { return };
         let candidate = Candidate { of: of.clone(), label: label.join("_"), values, refused: None };
@@ -113,14 +113,6 @@ pub fn best(
     });
     let name = ways.first()?.candidate.as_ref()?.of.clone();
     (n == ways.len()).then_some((Best { name, aim: aim?, within }, ways))
-}
-
-fn number(value: &ValueInner<'_>) -> Option<f64> {
-    match value {
-        ValueInner::Integer(number) => Some(*number as f64),
-        ValueInner::Float(number) => Some(*number),
-        _ => None,
-    }
 }
 
 /// A value in a word: of a table, what it is called.

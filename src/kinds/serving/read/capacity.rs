@@ -6,11 +6,11 @@
 use planner::deploy::capacity::{Peak, Question, Quoted, Varied, mixed, uniform};
 use serve::metrics::Slo;
 use serve::request::Requests;
-use toml_span::value::ValueInner;
+use toml_span::Value;
 
 use super::{Serving, ServingGroup};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Place, Reader, Section, items, unknown};
 
 /// What `skrull-sim capacity` is asked.
 #[derive(Clone, Debug)]
@@ -60,10 +60,7 @@ pub fn capacity(
     section.each_table("group", &mut |table| groups.extend(group(table)));
     if is_uniform && !groups.is_empty() {
         let what = "`capacity.group` varies groups of the fleet, and the section has keys of equal replicas too";
-        section.find(
-            Finding::error(Code::ExclusiveKeys, at.clone(), what)
-                .help("no `replicas`, `tp`, `gpus_per_node` or `gpu` then"),
-        );
+        section.refuse(Code::ExclusiveKeys, at.clone(), what, "no `replicas`, `tp`, `gpus_per_node` or `gpu` then");
     }
     let first = policies.first().map_or_else(String::new, |name| (*name).to_owned());
     let policy = section.text("policy").map_or(first, |(name, at)| {
@@ -78,7 +75,7 @@ pub fn capacity(
         given.into_iter().filter_map(|(key, limit)| Some((key, limit?.get()))).collect();
     if limits.is_empty() {
         let what = "`[capacity]` asks for attainment, and `[slo]` has no limit";
-        section.find(Finding::error(Code::NoLimit, at.clone(), what).help("write `ttft_s`, `tpot_s` or `e2e_s`"));
+        section.refuse(Code::NoLimit, at.clone(), what, "write `ttft_s`, `tpot_s` or `e2e_s`");
     }
     section.finish();
     let peak = Peak::busiest(requests, peak_s);
@@ -95,7 +92,7 @@ pub fn question(
 ) -> Option<Capacity> {
     let CapacitySection { at, policy, question, replicas, tensor_degrees, n_gpus_per_node, groups } = asked;
     let mut find = |code, what: String, at: &Place, help: &str| {
-        reader.find(Finding::error(code, at.clone(), what).help(help));
+        reader.refuse(code, at.clone(), what, help);
         None
     };
     let question = if groups.is_empty() {
@@ -119,7 +116,7 @@ pub fn question(
     let n = question.candidates.len();
     if n > FLEETS_MAX {
         let what = format!("`[capacity]` asks for {n} fleets, at most {FLEETS_MAX} are tried");
-        reader.find(Finding::error(Code::ManyFleets, at, what).help("fewer numbers of replicas"));
+        reader.refuse(Code::ManyFleets, at, what, "fewer numbers of replicas");
     }
     Some(Capacity { policy, question })
 }
@@ -147,9 +144,7 @@ fn of_groups(
         let numbers = asked.iter().find(|(name, ..)| *name == group.name);
         let Some(usd_per_gpu_hour) = group.usd_per_gpu_hour else {
             let what = format!("`[capacity]` compares dollars, and group `{}` has no price", group.name);
-            reader.find(
-                Finding::error(Code::NoPrice, None, what).help("write `usd_per_gpu_hour` in `[fleet]` or in the group"),
-            );
+            reader.refuse(Code::NoPrice, None, what, "write `usd_per_gpu_hour` in `[fleet]` or in the group");
             continue;
         };
         varied.push(Varied {
@@ -163,7 +158,7 @@ fn of_groups(
     let n = varied.iter().map(|group| group.replicas.len()).fold(1, usize::saturating_mul);
     if n > FLEETS_MAX {
         let what = format!("`[[capacity.group]]` asks for {n} combinations, at most {FLEETS_MAX} are tried");
-        reader.find(Finding::error(Code::ManyFleets, None, what).help("fewer groups or fewer numbers of replicas"));
+        reader.refuse(Code::ManyFleets, None, what, "fewer groups or fewer numbers of replicas");
         return None;
     }
     Some(Question { candidates: mixed(&varied), quoted, ..question })
@@ -171,13 +166,9 @@ fn of_groups(
 
 /// `[[capacity.group]]`.
 fn group(mut section: Section<'_>) -> Option<(String, Place, Vec<u64>)> {
+    section.needs("name", "the name of a `[[fleet.group]]`");
+    section.needs("replicas", "numbers of replicas to try, for example [0, 2, 4]; 0 leaves the group out");
     let name = section.text("name");
-    if name.is_none() {
-        section.missing("name", "the name of a `[[fleet.group]]`");
-    }
-    if !section.has("replicas") {
-        section.missing("replicas", "numbers of replicas to try, for example [0, 2, 4]; 0 leaves the group out");
-    }
     let replicas = counts(&mut section, "replicas", &[1], 0);
     section.finish();
     let (name, at) = name?;
@@ -187,41 +178,23 @@ fn group(mut section: Section<'_>) -> Option<(String, Place, Vec<u64>)> {
 /// A list of counts from `least` on.
 fn counts(section: &mut Section<'_>, key: &'static str, default: &[u64], least: u64) -> Vec<u64> {
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
-    let count =
-        |item: &toml_span::Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|n| (least..=10_000).contains(n));
-    let found: Option<Vec<u64>> = match &value {
-        ValueInner::Array(items) => items.iter().map(count).collect(),
-        _ => None,
-    };
-    found.filter(|all| !all.is_empty()).unwrap_or_else(|| {
+    let count = |item: &Value<'_>| u64::try_from(item.as_integer()?).ok().filter(|n| (least..=10_000).contains(n));
+    items(&value, count).filter(|all| !all.is_empty()).unwrap_or_else(|| {
         let what = format!("`{}` is no list of counts", section.full(key));
         let help = format!("allowed are whole numbers from {least} to 10000, at least one");
-        section.find(Finding::error(Code::OutOfRange, at, what).help(help));
+        section.refuse(Code::OutOfRange, at, what, help);
         default.to_vec()
     })
 }
 
 /// `[[capacity.gpu]]`.
 fn quoted(mut section: Section<'_>) -> Option<Quoted> {
-    let name = section.text("name");
-    if name.is_none() {
-        section.missing("name", "a GPU type; `skrull-sim list gpus` shows the catalogue");
-    }
-    if !section.has("usd_per_gpu_hour") {
-        section.missing("usd_per_gpu_hour", "dollars per GPU and hour, as quoted");
-    }
+    section.needs("name", "a GPU type; `skrull-sim list gpus` shows the catalogue");
+    section.needs("usd_per_gpu_hour", "dollars per GPU and hour, as quoted");
     let usd_per_gpu_hour = section.number("usd_per_gpu_hour", 1.0, 1e-6..=1e6);
     let mut word = |key| section.text(key).map(|(text, _)| text);
     let quote: Vec<String> = [word("provider"), word("date")].into_iter().flatten().collect();
-    if let Some((gpu, at)) = name.as_ref().filter(|(gpu, _)| hw::catalog::gpu(gpu).is_none()) {
-        section.find(unknown(
-            Code::UnknownGpu,
-            format!("unknown GPU `{gpu}`"),
-            gpu,
-            hw::catalog::gpu_names(),
-            at.clone(),
-        ));
-    }
+    let gpu = section.known("name", (Code::UnknownGpu, "GPU"), hw::catalog::gpu_names, hw::catalog::gpu);
     section.finish();
-    Some(Quoted { name: name?.0, usd_per_gpu_hour, quote: quote.join(", ") })
+    Some(Quoted { name: gpu?.name, usd_per_gpu_hour, quote: quote.join(", ") })
 }

@@ -8,7 +8,7 @@ use serve::fleet::dynamics::{Failures, Outage};
 use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Place, Reader, Section, unknown};
 
 /// Bytes of a number in keys and values.
@@ -36,24 +36,6 @@ pub struct ServingOutage {
     back_after_s: Option<f64>,
 }
 
-pub(super) fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
-pub(super) fn needed(
-    section: &mut Section<'_>,
-    key: &'static str,
-    range: std::ops::RangeInclusive<f64>,
-    help: &str,
-) -> f64 {
-    let least = *range.start();
-    let found = section.number(key, -1.0, range);
-    if found < 0.0 {
-        section.missing(key, help);
-    }
-    found.max(least)
-}
-
 fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
     const HELP: &str = "the name of a `[[fleet.group]]`";
     let Some((name, at)) = section.text(key) else {
@@ -61,7 +43,7 @@ fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
         return String::new();
     };
     if name.is_empty() {
-        section.find(Finding::error(Code::UnknownGroup, at, format!("`{key}` names no group")).help(HELP));
+        section.refuse(Code::UnknownGroup, at, format!("`{key}` names no group"), HELP);
     }
     name
 }
@@ -69,7 +51,7 @@ fn group_name(section: &mut Section<'_>, key: &'static str) -> String {
 /// `failures` of a group.
 pub fn failures(section: &mut Section<'_>) -> Option<Failures> {
     let mut table = section.table("failures")?;
-    let mut mean = |key, help| Seconds::new(needed(&mut table, key, 1e-3..=1e9, help));
+    let mut mean = |key, help| Seconds::new(table.needed(key, 1e-3..=1e9, help));
     let (mtbf, mttr) =
         (mean("mtbf_s", "mean seconds until a replica fails"), mean("mttr_s", "mean seconds until it is back"));
     table.finish();
@@ -82,7 +64,7 @@ pub fn link(mut section: Section<'_>) -> ServingLink {
         from: group_name(&mut section, "from"),
         to: group_name(&mut section, "to"),
         at: section.at(),
-        gb_per_s: Some(section.number("gb_per_s", 0.0, 1e-6..=1e6)).filter(|rate| *rate > 0.0),
+        gb_per_s: section.some_number("gb_per_s", 1e-6..=1e6),
         latency_s: section.number("latency_us", 0.0, 0.0..=1e9) / 1e6,
         wire_ratio: section.number("wire_ratio", 1.0, 0.01..=1.0),
     };
@@ -95,10 +77,10 @@ pub fn outage(mut section: Section<'_>) -> ServingOutage {
     let outage = ServingOutage {
         group: group_name(&mut section, "group"),
         at: section.at(),
-        replica: small(section.count("replica", Some(0), 0..=100_000).0),
-        at_s: needed(&mut section, "at_s", 0.0..=8e6, "seconds after the start"),
+        replica: section.small("replica", Some(0), 0..=100_000),
+        at_s: section.needed("at_s", 0.0..=8e6, "seconds after the start"),
         notice_s: section.number("notice_s", 0.0, 0.0..=1e6),
-        back_after_s: Some(section.number("back_after_s", -1.0, 0.0..=8e6)).filter(|after| *after >= 0.0),
+        back_after_s: section.some_number("back_after_s", 0.0..=8e6),
     };
     section.finish();
     outage
@@ -123,7 +105,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         if let Some(group) = group.filter(|group| group.n_replicas > 0 && outage.replica >= group.n_replicas) {
             let what =
                 format!("`fleet.outage.replica` = {}, group `{}` has {}", outage.replica, group.name, group.n_replicas);
-            reader.find(Finding::error(Code::UnknownPosition, outage.at.clone(), what).help("replicas count from 0"));
+            reader.refuse(Code::UnknownPosition, outage.at.clone(), what, "replicas count from 0");
         }
     }
     for choice in &serving.choices {
@@ -133,7 +115,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
             (false, true) => "decodes what no group prefills; add one with `role = \"prefill\"`",
             _ => continue,
         };
-        reader.find(Finding::error(Code::MissingRole, None, format!("`{}` {missing}", choice.name)));
+        reader.wrong(Code::MissingRole, None, format!("`{}` {missing}", choice.name));
     }
 }
 

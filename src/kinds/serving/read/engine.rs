@@ -7,8 +7,8 @@ use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Reader, Section};
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Reader, Section, small};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
 const HOST_LINK_REACHED: f64 = 0.75;
@@ -70,13 +70,12 @@ impl EngineSection {
 
 /// Reads the section.
 pub fn engine(mut section: Section<'_>) -> EngineSection {
-    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
-    let tensor_degree = small(section.count("tp", Some(1), 1..=1024).0);
-    let sequences_max = small(section.count("max_sequences", Some(256), 1..=65_536).0);
+    let tensor_degree = section.small("tp", Some(1), 1..=1024);
+    let sequences_max = section.small("max_sequences", Some(256), 1..=65_536);
     let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
-    let context_max = small(section.count("max_context", Some(0), 2..=100_000_000).0);
-    let block_tokens = small(section.count("block_tokens", Some(16), 1..=4096).0);
-    let kv_blocks = small(section.count("kv_blocks", Some(0), 1..=1_000_000_000).0);
+    let context_max = section.small("max_context", Some(0), 2..=100_000_000);
+    let block_tokens = section.small("block_tokens", Some(16), 1..=4096);
+    let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
     let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", true);
@@ -92,7 +91,7 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
         let what =
             format!("`engine.max_tokens` = {tokens_max} is below `engine.max_sequences` = {sequences_max}{each}");
         let help = "every decoding sequence has its token in each iteration; raise the one or lower the other";
-        section.find(Finding::error(Code::FewTokens, tokens_at, what).help(help));
+        section.refuse(Code::FewTokens, tokens_at, what, help);
     }
     section.finish();
     let limits = Limits {
@@ -186,7 +185,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
         candidate.refused = candidate.refused.take().or_else(|| wrong.into_iter().next());
     }
     for what in found {
-        reader.find(Finding::error(Code::NoRoomForCache, None, what));
+        reader.wrong(Code::NoRoomForCache, None, what);
     }
     let given = serving.engine.limits.context_max;
     let positions =

@@ -15,10 +15,10 @@ use toml_span::value::ValueInner;
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies, streams};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
-use crate::scenario::reader::{Place, Reader, Section, unknown};
+use crate::scenario::reader::{Place, Reader, Section, small, unknown};
 use crate::scenario::{self, cluster};
 
 /// Equal replicas of a checked scenario.
@@ -166,13 +166,8 @@ fn known_gpu(reader: &mut Reader<'_>, name: &str, at: &Place) -> Option<hw::Gpu>
     gpu
 }
 
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
 fn price(section: &mut Section<'_>) -> Option<f64> {
-    let usd = section.number("usd_per_gpu_hour", 0.0, 0.0..=1e6);
-    (usd > 0.0).then_some(usd)
+    section.some_number("usd_per_gpu_hour", 0.0..=1e6).filter(|usd| *usd > 0.0)
 }
 
 /// Reads the section.
@@ -198,7 +193,7 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
     section.each_table("outage", &mut |table| outages.push(dynamics::outage(table)));
     if !groups.is_empty() && n_replicas > 0 {
         let what = "`fleet.replicas` and `fleet.group` exclude each other";
-        section.find(Finding::error(Code::ExclusiveKeys, replicas_at, what).help("every group has its own `replicas`"));
+        section.refuse(Code::ExclusiveKeys, replicas_at, what, "every group has its own `replicas`");
     }
     named_once(&mut section, &groups);
     shares_fit(&mut section, &groups, types.len().max(1));
@@ -210,21 +205,18 @@ pub fn fleet(mut section: Section<'_>) -> FleetSection {
 fn group(mut section: Section<'_>) -> Read {
     let (at, name, gpu) = (section.at(), section.text("name").map(|(name, _)| name), section.text("gpu"));
     let model = section.text("model");
-    let mut limit = |key, most| {
-        let n = section.count(key, Some(0), 1..=most).0;
-        (n > 0).then(|| small(n))
-    };
-    let (tensor_degree, sequences_max) = (limit("tp", 1024), limit("max_sequences", 65_536));
-    let (tokens_max, kv_blocks) = (limit("max_tokens", 1 << 20), limit("kv_blocks", 1_000_000_000));
+    let (tensor_degree, sequences_max) =
+        (section.some_count("tp", 1..=1024), section.some_count("max_sequences", 1..=65_536));
+    let tokens_max = section.some_count("max_tokens", 1..=1 << 20);
+    let kv_blocks = section.some_count("kv_blocks", 1..=1_000_000_000);
     // 0 leaves the group out, so that fleets with and without it are one scenario.
-    let n_replicas = small(section.count("replicas", Some(1), 0..=100_000).0);
-    let role = section.word("role", 0, &Role::ALL.map(|(name, _)| name));
+    let n_replicas = section.small("replicas", Some(1), 0..=100_000);
     let read = Read {
         name,
         model,
         gpu,
         at,
-        gpus_per_node: small(section.count("gpus_per_node", Some(8), 1..=1024).0),
+        gpus_per_node: section.small("gpus_per_node", Some(8), 1..=1024),
         tensor_degree,
         n_replicas,
         usd_per_gpu_hour: price(&mut section),
@@ -232,9 +224,9 @@ fn group(mut section: Section<'_>) -> Read {
         tokens_max,
         kv_blocks: kv_blocks.unwrap_or(0),
         memory_gib: section.number("memory_gib", 0.0, 0.001..=100_000.0),
-        reserved: Some(section.number("reserved_gib", -1.0, 0.0..=10_000.0)).filter(|n| *n >= 0.0).map(Bytes::from_gib),
+        reserved: section.some_number("reserved_gib", 0.0..=10_000.0).map(Bytes::from_gib),
         shares: shares(&mut section),
-        role: Role::ALL[role].1,
+        role: section.one_of("role", Role::ALL[0].1, &Role::ALL),
         port_gb_per_s: section.number("port_gb_per_s", 0.0, 1e-6..=1e6),
         scaling: scaling::scaling(&mut section, n_replicas.max(1)),
         failures: dynamics::failures(&mut section),
@@ -261,7 +253,7 @@ fn shares(section: &mut Section<'_>) -> Option<Vec<f64>> {
     if found.is_none() {
         let what = "`fleet.group.share` is no share";
         let help = "write a number from 0 on, or a list with one per `[[fleet.type]]`";
-        section.find(Finding::error(Code::WrongType, at, what).help(help));
+        section.refuse(Code::WrongType, at, what, help);
     }
     found
 }
@@ -271,9 +263,7 @@ fn named_once(section: &mut Section<'_>, groups: &[Read]) {
         let name = name_of(group, index);
         if groups[..index].iter().enumerate().any(|(earlier, other)| name_of(other, earlier) == name) {
             let what = format!("two groups are named `{name}`");
-            section.find(
-                Finding::error(Code::TwiceNamed, group.at.clone(), what).help("give each group a `name` of its own"),
-            );
+            section.refuse(Code::TwiceNamed, group.at.clone(), what, "give each group a `name` of its own");
         }
     }
 }
@@ -283,10 +273,7 @@ fn shares_fit(section: &mut Section<'_>, groups: &[Read], n_types: usize) {
         let n = group.shares.as_ref().map_or(n_types, Vec::len);
         if n != n_types {
             let what = format!("{n} shares for {n_types} types of requests");
-            section.find(
-                Finding::error(Code::WrongShares, group.at.clone(), what)
-                    .help("one share per `[[fleet.type]]`, in order"),
-            );
+            section.refuse(Code::WrongShares, group.at.clone(), what, "one share per `[[fleet.type]]`, in order");
         }
     }
 }
@@ -310,9 +297,7 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
         // Names that are unknown are found below.
         if serving.groups_of(choice).is_empty() && choice.groups.iter().all(is_named) {
             let what = format!("no group of `{}` has a replica", choice.name);
-            reader.find(
-                Finding::error(Code::NoReplica, None, what).help("write `replicas` from 1 on in at least one group"),
-            );
+            reader.refuse(Code::NoReplica, None, what, "write `replicas` from 1 on in at least one group");
         }
     }
     streams::build(reader, serving);
@@ -357,7 +342,7 @@ fn several_groups(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetS
     let n_gpus = u64::from(serving.cluster.n_gpus());
     if taken > n_gpus {
         let what = format!("groups without a `gpu` of their own take {taken} GPUs, the cluster has {n_gpus}");
-        reader.find(Finding::error(Code::WrongGpuCount, None, what).help("more `cluster.nodes`, or fewer `replicas`"));
+        reader.refuse(Code::WrongGpuCount, None, what, "more `cluster.nodes`, or fewer `replicas`");
     }
     serving.assignment = assignment(serving, fleet);
 }
@@ -404,7 +389,7 @@ fn one_group(reader: &mut Reader<'_>, serving: &mut Serving, fleet: &FleetSectio
             0 => "take more nodes, or a lower `engine.tp`, `engine.pp` or `engine.ep`".to_owned(),
             _ => format!("`fleet.replicas = {n_fit}` would use them all"),
         };
-        reader.find(Finding::error(Code::WrongGpuCount, None, what).help(help));
+        reader.refuse(Code::WrongGpuCount, None, what, help);
     }
     serving.groups = vec![ServingGroup {
         name: serving.cluster.gpu.name.clone(),
@@ -433,7 +418,6 @@ fn divides(reader: &mut Reader<'_>, model: &Model, tp: u32) {
     let heads = model.n_heads;
     if !heads.is_multiple_of(u64::from(tp)) {
         let what = format!("`engine.tp` = {tp} does not divide the {heads} attention heads of `{}`", model.name);
-        reader
-            .find(Finding::error(Code::UnevenDegree, None, what).help("write a power of two up to the GPUs of a node"));
+        reader.refuse(Code::UnevenDegree, None, what, "write a power of two up to the GPUs of a node");
     }
 }

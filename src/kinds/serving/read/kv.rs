@@ -7,7 +7,7 @@ use serve::replica::Role;
 
 use super::dynamics::KV_ELEMENT_BYTES;
 use super::{CostLaw, Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Place, Reader, Section};
 
 /// Most replicas that share memory: the ledger has a debt for every pair.
@@ -46,9 +46,8 @@ pub fn kv(section: Section<'_>) -> KvTerms {
 
 /// Reads terms over those that hold without them.
 pub fn terms(mut section: Section<'_>, base: &KvTerms) -> KvTerms {
-    let rule = Borrow::ALL.iter().position(|(_, rule)| *rule == base.borrow).expect("every rule is listed");
     let terms = KvTerms {
-        borrow: Borrow::ALL[section.word("borrow", rule, &Borrow::ALL.map(|(name, _)| name))].1,
+        borrow: section.one_of("borrow", base.borrow, &Borrow::ALL),
         plans_moves: section.word("moves", usize::from(base.plans_moves), &["none", "planned"]) == 1,
         lend_ratio: section.number("lend_ratio", base.lend_ratio, 0.0..=1.0),
         heartbeat_s: section.number("heartbeat_s", base.heartbeat_s, 0.001..=1000.0),
@@ -118,18 +117,18 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         let help = "write `borrow = \"when-short\"` or `\"when-long\"` in `[kv]` or in the `kv` of a variant";
         if serving.kv.is_given {
             let what = "`[kv]` says how memory is lent, and no policy borrows";
-            reader.find(Finding::error(Code::WrongLending, serving.kv.at.clone(), what).help(help));
+            reader.refuse(Code::WrongLending, serving.kv.at.clone(), what, help);
         }
         if let Some(group) = serving.groups.iter().find(|group| is_apart(group)) {
             let what = format!("group `{}` neither lends nor borrows anyway: no policy borrows", group.name);
-            reader.find(Finding::error(Code::WrongLending, None, what).help(help));
+            reader.refuse(Code::WrongLending, None, what, help);
         }
     }
     for choice in &serving.choices {
         let what = if borrows(choice) { nobody(serving, choice) } else { unused(choice) };
         if let Some((what, help)) = what {
             let what = format!("`{}`: {what}", choice.name);
-            reader.find(Finding::error(Code::WrongLending, choice.kv.at.clone(), what).help(help));
+            reader.refuse(Code::WrongLending, choice.kv.at.clone(), what, help);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use serve::request::Requests;
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::Section;
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Section, small};
 
 /// Requests that are made long.
 pub struct Long {
@@ -13,19 +13,15 @@ pub struct Long {
     output: u32,
 }
 
-fn small(n: u64) -> u32 {
-    u32::try_from(n).expect("ranges keep counts below 2^32")
-}
-
 /// Reads the table.
 pub fn long(mut section: Section<'_>) -> Long {
     let share = section.number("share", 0.0, 0.0..=1.0);
     let (least, at) = section.count("tokens_min", Some(100_000), 1..=16_000_000);
     let most = section.count("tokens_max", Some(200_000), 1..=16_000_000).0;
-    let output = small(section.count("output_tokens", Some(256), 1..=1_000_000).0);
+    let output = section.small("output_tokens", Some(256), 1..=1_000_000);
     if least > most {
         let what = format!("`trace.long.tokens_min` = {least} is above `trace.long.tokens_max` = {most}");
-        section.find(Finding::error(Code::OutOfRange, at, what));
+        section.wrong(Code::OutOfRange, at, what);
     }
     section.finish();
     Long { share, tokens: [small(least), small(most.max(least))], output }

@@ -11,8 +11,8 @@ use serve::step_cost::ReplicaConfig;
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Reader, Section, unknown};
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Reader, Section, small};
 
 /// How an engine works.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,13 +73,12 @@ impl Operation {
 pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
     let mut degree = |key, found: u32| {
         let n = section.count(key, Some(found.into()), 1..=4096).0;
-        u32::try_from(n).expect("a degree")
+        small(n)
     };
     let pipeline_degree = degree("pp", base.pipeline_degree);
     let expert_degree = degree("ep", base.expert_degree);
-    let loops = [EngineLoop::Serial, EngineLoop::Asynchronous];
-    let default = loops.iter().position(|found| *found == base.engine_loop).expect("both are listed");
-    let engine_loop = loops[section.word("loop", default, &["serial", "async"])];
+    let loops = [("serial", EngineLoop::Serial), ("async", EngineLoop::Asynchronous)];
+    let engine_loop = section.one_of("loop", base.engine_loop, &loops);
     let drafts = section.table("speculation").map_or_else(|| base.drafts.clone(), drafts);
     let kernels = kernels::kernels(section, &base.kernels);
     let framework = section.text("framework").map_or_else(|| base.framework.clone(), |(name, _)| Some(name));
@@ -91,14 +90,8 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
 fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
-    let model = section.text("draft_model").and_then(|(name, at)| {
-        let found = engine::model::embedded(&name);
-        if found.is_none() {
-            let what = format!("unknown model `{name}`");
-            section.find(unknown(Code::UnknownModel, what, &name, engine::model::embedded_names(), at));
-        }
-        found
-    });
+    let names = engine::model::embedded_names;
+    let model = section.known("draft_model", (Code::UnknownModel, "model"), names, engine::model::embedded);
     let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
     if acceptance < 0.0 && n_drafts > 0 {
         section.missing(
@@ -131,7 +124,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
     found.sort_by(|a, b| a.0.cmp(&b.0));
     found.dedup();
     for (what, code, help) in found {
-        reader.find(Finding::error(code, None, what).help(help));
+        reader.refuse(code, None, what, help);
     }
 }
 

@@ -9,19 +9,14 @@ use super::best::{self, Best};
 use super::engine::EngineSection;
 use super::kv::{self, KvTerms};
 use super::operation::operation;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Section, unknown};
+use crate::diagnostic::Code;
+use crate::scenario::reader::Section;
 use crate::scenario::run_list::{RunList, run_list};
 
 /// A router by a key of a section.
 pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static RouterKind> {
-    let (name, at) = section.text(key)?;
-    let found = router::named(&name);
-    if found.is_none() {
-        let names = ROUTERS.iter().map(|router| router.name);
-        section.find(unknown(Code::UnknownRouter, format!("unknown router `{name}`"), &name, names, at));
-    }
-    found
+    let names = || ROUTERS.iter().map(|router| router.name);
+    section.known(key, (Code::UnknownRouter, "router"), names, router::named)
 }
 
 /// What the section says.
@@ -97,7 +92,7 @@ fn some_of(section: &mut Section<'_>, key: &'static str, of: &str) -> Vec<String
     };
     if names.as_ref().is_none_or(Vec::is_empty) {
         let what = format!("`{}` is no list of names", section.full(key));
-        section.find(Finding::error(Code::WrongType, at, what).help(format!("write names of `{of}`, as a list")));
+        section.refuse(Code::WrongType, at, what, format!("write names of `{of}`, as a list"));
     }
     names.unwrap_or_default()
 }
@@ -108,41 +103,27 @@ pub fn variant(
     (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
-    let small = |n: u64| u32::try_from(n).expect("ranges keep counts below 2^32");
     let name = section.name();
-    let batcher = match section.text("policy") {
+    let names = || BATCHERS.iter().map(|batcher| batcher.name());
+    let batcher = if section.has("policy") || !section.has("framework") {
+        section.named("policy", "a batching policy, for example `vllm-v1`", names, batcher::named)
+    } else {
         // Published runs say whose engine it was, and batch as that does.
-        None if section.has("framework") => batcher::named("vllm-v1"),
-        None => {
-            section.missing("policy", "a batching policy, for example `vllm-v1`");
-            None
-        }
-        Some((name, at)) => {
-            let found = batcher::named(&name);
-            if found.is_none() {
-                let names = BATCHERS.iter().map(|batcher| batcher.name());
-                section.find(unknown(Code::UnknownPolicy, format!("unknown policy `{name}`"), &name, names, at));
-            }
-            found
-        }
+        batcher::named("vllm-v1")
     };
     let own_router = self::router(&mut section, "router");
     let mut limits = engine.limits;
-    limits.sequences_max = small(section.count("max_sequences", Some(limits.sequences_max.into()), 1..=65_536).0);
-    limits.tokens_max = small(section.count("max_tokens", Some(limits.tokens_max.into()), 1..=1 << 20).0);
+    limits.sequences_max = section.small("max_sequences", Some(limits.sequences_max), 1..=65_536);
+    limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
     let mut operation = operation(&mut section, &engine.operation);
-    let tensor_degree = section.count("tp", Some(0), 1..=1024).0;
-    operation.tensor_degree = (tensor_degree > 0).then(|| small(tensor_degree));
+    operation.tensor_degree = section.some_count("tp", 1..=1024);
     let per_sequence = operation.tokens_per_sequence();
     if limits.tokens_max < limits.sequences_max * per_sequence {
         let (tokens, sequences) = (limits.tokens_max, limits.sequences_max);
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
         let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}");
-        let at = section.at();
-        section.find(
-            Finding::error(Code::FewTokens, at, what).help("every decoding sequence has its token in each iteration"),
-        );
+        section.refuse_all(Code::FewTokens, what, "every decoding sequence has its token in each iteration");
     }
     let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
     let groups = some_of(&mut section, "groups", "[[fleet.group]]");

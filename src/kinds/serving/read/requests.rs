@@ -12,7 +12,7 @@ use serve::trace::{self, Format};
 
 use super::long;
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Section, unknown};
+use crate::scenario::reader::{Place, Section, small, unknown};
 
 /// Faults of a trace that are shown one by one.
 const FAULTS_SHOWN: usize = 5;
@@ -97,7 +97,7 @@ fn named_once(section: &mut Section<'_>, names: &[(Option<String>, Place)]) {
     for (index, (name, at)) in names.iter().enumerate() {
         if name.is_some() && names[..index].iter().any(|(other, _)| other == name) {
             let what = format!("two streams are named `{}`", name.as_deref().unwrap_or_default());
-            section.find(Finding::error(Code::TwiceNamed, at.clone(), what).help("results go by name"));
+            section.refuse(Code::TwiceNamed, at.clone(), what, "results go by name");
         }
     }
 }
@@ -114,7 +114,7 @@ fn stream(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<(Reques
 
 /// Requests before arrivals: drawn, from a file, or all alike.
 fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
-    let n = usize::try_from(section.count("requests", Some(0), 1..=100_000_000).0).expect("bounded");
+    let n = section.size("requests", 0, 1..=100_000_000);
     section.alternatives(&["lengths", "file", "prompt_tokens"]);
     let (named, file, alike) = (section.text("lengths"), section.text("file"), alike(section));
     let names = Format::ALL.map(|(name, _)| name);
@@ -147,7 +147,7 @@ fn taken(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<Taken> {
         }
         (_, Some((_, at)), _) | (_, _, Some((_, at))) => {
             let what = "`trace.lengths`, `trace.file` and `trace.prompt_tokens` exclude each other";
-            section.find(Finding::error(Code::ExclusiveKeys, at, what));
+            section.wrong(Code::ExclusiveKeys, at, what);
             None
         }
     }
@@ -161,7 +161,6 @@ fn alike(section: &mut Section<'_>) -> Option<((u32, u32), Place)> {
     }
     let mut tokens = |key| section.count(key, None, 1..=TOKENS_MAX.into());
     let ((prompt, at), (output, _)) = (tokens("prompt_tokens"), tokens("output_tokens"));
-    let small = |n: u64| u32::try_from(n).expect("the range keeps it below 2^32");
     Some(((small(prompt), small(output)), at))
 }
 
@@ -201,7 +200,7 @@ fn from_file(
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) => {
-            section.find(Finding::error(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}")));
+            section.wrong(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}"));
             return None;
         }
     };
@@ -210,11 +209,11 @@ fn from_file(
         Err(faults) => {
             for fault in faults.found.iter().take(FAULTS_SHOWN) {
                 let what = format!("`{shown}` line {} column {}: {}", fault.line, fault.column, fault.reason);
-                section.find(Finding::error(Code::WrongTrace, at.clone(), what));
+                section.wrong(Code::WrongTrace, at.clone(), what);
             }
             let more = (faults.found.len().saturating_sub(FAULTS_SHOWN)) as u64 + faults.n_more;
             if more > 0 {
-                section.find(Finding::error(Code::WrongTrace, at, format!("`{shown}` has {more} more faults")));
+                section.wrong(Code::WrongTrace, at, format!("`{shown}` has {more} more faults"));
             }
             return None;
         }
@@ -285,7 +284,7 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
         wrong = Some((section.at(), "the last rate of `trace.schedule` is above 0, or some rate where it repeats"));
     }
     if let Some((at, what)) = wrong {
-        section.find(Finding::error(Code::WrongSchedule, at, what));
+        section.wrong(Code::WrongSchedule, at, what);
         return None;
     }
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
@@ -341,9 +340,7 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
     if kind == 2 && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";
-        section.find(
-            Finding::error(Code::NoArrivals, section.at(), what).help("give `rate_per_s` with `poisson` or `gamma`"),
-        );
+        section.refuse(Code::NoArrivals, section.at(), what, "give `rate_per_s` with `poisson` or `gamma`");
         return None;
     }
     let schedule = asked.schedule.clone().filter(|_| kind < 2);
@@ -369,11 +366,7 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
     let at = |seconds: f64| Time::ZERO + Span::from_seconds(Seconds::new(seconds));
     let requests = if from > 0.0 || to < WINDOW_S_MAX { requests.window(at(from), at(to)) } else { requests };
     if requests.is_empty() {
-        section.find(Finding::error(
-            Code::NoRequests,
-            section.at(),
-            format!("no request arrives from {from} s to {to} s"),
-        ));
+        section.wrong(Code::NoRequests, section.at(), format!("no request arrives from {from} s to {to} s"));
         return None;
     }
     let mut requests = requests;

@@ -6,9 +6,8 @@ use planner::deploy::dynamo::planned::{NO_LIMIT_S, Planned, Planner, phases};
 use serve::fleet::dynamics::{Concurrency, Rule, Scaling};
 use serve::replica::Role;
 
-use super::dynamics::{needed, small};
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Place, Reader, Section};
 
 /// How many replicas of a group run as time goes on.
@@ -24,14 +23,14 @@ pub struct ServingScaling {
 /// Seconds between decisions where a scenario says nothing (`adjustment_interval` there).
 const INTERVAL_S: f64 = 180.0;
 /// Replicas that a decision changes at most where a scenario says nothing.
-const CHANGE_MAX: u64 = 8;
+const CHANGE_MAX: u32 = 8;
 
 /// Reads `scaling` of a group with at most so many replicas.
 pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<ServingScaling> {
     let mut table = section.table("scaling")?;
     let at = table.at();
     let rule = table.word("rule", 0, &["concurrency", "sla", "hindsight"]);
-    let replicas_min = small(table.count("min", Some(1), 1..=u64::from(most)).0);
+    let replicas_min = table.small("min", Some(1), 1..=u64::from(most));
     let (rule, planned) = match rule {
         0 => (Rule::Concurrency(concurrency(&mut table)), None),
         1 => {
@@ -42,9 +41,9 @@ pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<ServingScaling> {
     };
     // Who knows what comes knows how many are first.
     let is_hindsight = planned.is_some_and(|planned| planned.planner == Planner::Hindsight);
-    let mut first = || small(table.count("first", Some(replicas_min.into()), 1..=u64::from(most)).0);
+    let mut first = || table.small("first", Some(replicas_min), 1..=u64::from(most));
     let replicas_first = if is_hindsight { replicas_min } else { first() };
-    let start_up = Seconds::new(needed(&mut table, "start_up_s", 0.0..=1e6, "seconds until a new replica serves"));
+    let start_up = Seconds::new(table.needed("start_up_s", 0.0..=1e6, "seconds until a new replica serves"));
     table.finish();
     let scaling = Scaling { replicas_min, replicas_first, start_up, rule };
     Some(ServingScaling { scaling, planned, at })
@@ -52,15 +51,14 @@ pub fn scaling(section: &mut Section<'_>, most: u32) -> Option<ServingScaling> {
 
 fn concurrency(table: &mut Section<'_>) -> Concurrency {
     Concurrency {
-        target: needed(table, "target", 1e-3..=1e6, "requests in the system per replica"),
+        target: table.needed("target", 1e-3..=1e6, "requests in the system per replica"),
         interval: Seconds::new(table.number("interval_s", 15.0, 1e-3..=1e6)),
-        window: small(table.count("window", Some(20), 1..=100_000).0),
+        window: table.small("window", Some(20), 1..=100_000),
     }
 }
 
 fn planned(table: &mut Section<'_>, planner: Planner) -> Planned {
-    let mut target = |key| Some(table.number(key, 0.0, 1e-6..=1e6)).filter(|seconds| *seconds > 0.0);
-    let (ttft_s, tpot_s) = (target("ttft_s"), target("tpot_s"));
+    let (ttft_s, tpot_s) = (table.some_number("ttft_s", 1e-6..=1e6), table.some_number("tpot_s", 1e-6..=1e6));
     let interval_s = table.number("interval_s", INTERVAL_S, 1.0..=1e6);
     let mut planned = Planned {
         planner,
@@ -73,8 +71,8 @@ fn planned(table: &mut Section<'_>, planner: Planner) -> Planned {
     };
     if planner == Planner::Sla {
         planned.forecast = forecast(table);
-        planned.change_max = small(table.count("change_max", Some(CHANGE_MAX), 1..=100_000).0);
-        planned.gpus_max = Some(small(table.count("gpus_max", Some(0), 1..=1_000_000).0)).filter(|n| *n > 0);
+        planned.change_max = table.small("change_max", Some(CHANGE_MAX), 1..=100_000);
+        planned.gpus_max = table.some_count("gpus_max", 1..=1_000_000);
     }
     planned
 }
@@ -105,7 +103,7 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
         found.extend(wrong.map(|(what, help)| (first.at.clone(), format!("`{}`: {what}", choice.name), help)));
     }
     for (at, what, help) in found {
-        reader.find(Finding::error(Code::WrongScaling, at, what).help(help));
+        reader.refuse(Code::WrongScaling, at, what, help);
     }
 }
 

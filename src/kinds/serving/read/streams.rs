@@ -3,7 +3,7 @@
 use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::{Code, Finding};
+use crate::diagnostic::Code;
 use crate::scenario::reader::{Reader, unknown};
 
 /// Fills in which model every stream asks for and every group serves, and finds what does not fit.
@@ -21,9 +21,7 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving) {
         let Some((name, at)) = &stream.model else {
             if models.len() > 1 && !is_alone(serving) {
                 let what = format!("groups serve {}, and a stream says not which it asks for", models.join(" and "));
-                reader.find(
-                    Finding::error(Code::MissingKey, None, what).help("write `model` in each `[[trace.stream]]`"),
-                );
+                reader.refuse(Code::MissingKey, None, what, "write `model` in each `[[trace.stream]]`");
             }
             asked.push(0);
             continue;
@@ -40,7 +38,7 @@ pub fn build(reader: &mut Reader<'_>, serving: &mut Serving) {
     }
     for choice in &serving.choices {
         if let Some((code, what, help)) = misfit(serving, choice) {
-            reader.find(Finding::error(code, None, format!("`{}`: {what}", choice.name)).help(help));
+            reader.refuse(code, None, format!("`{}`: {what}", choice.name), help);
         }
     }
 }

@@ -1,11 +1,10 @@
 //! One choice among several ways of serving, and how prompts are cut: what was decided, as facts of a planner.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
 use engine::play::Case;
-use planner::deploy::tune::{self, Found};
+use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
 use reports::expect;
 use reports::{PlannerFacts, PolicyResult};
@@ -16,34 +15,33 @@ use serve::request::Requests;
 
 use super::{Figures, figures, policy};
 use crate::costs::cost_model;
+use crate::kinds;
 use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
 
-/// A way that was tried: its figure, or why it has none.
-type Tried<'s> = (&'s ServingChoice, Result<f64, String>);
-
 /// Serves with every way and takes the best one.
 pub fn row(scenario: &Serving, best: &Best) -> (PolicyResult, Source) {
     let begun = Instant::now();
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
-    let tried: Vec<Tried<'_>> = ways.par_iter().map(|way| (*way, figure(scenario, best, way))).collect();
-    let of_ways: Vec<Option<f64>> = tried.iter().map(|(_, figure)| figure.as_ref().ok().copied()).collect();
+    let tried: Vec<Tried> = ways.par_iter().map(|way| tried(scenario, best, way)).collect();
+    let of_ways: Vec<Option<f64>> = tried.iter().map(|way| way.figure.as_ref().ok().copied()).collect();
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let Some(found) = tune::best(&of_ways, best.aim.seeks) else {
-        let first = tried.into_iter().find_map(|(_, figure)| figure.err()).unwrap_or_default();
+        let first = tried.into_iter().find_map(|way| way.figure.err()).unwrap_or_default();
         let why = format!("none of {} ways can be served within the limits; the first one: {first}", ways.len());
-        let row =
-            PolicyResult { policy: best.name.clone(), status: "infeasible".to_owned(), why, ..PolicyResult::default() };
-        return (row, Source::Measured);
+        return (kinds::refused(&best.name, why), Source::Measured);
     };
     let way = ways[found.best];
     let (mut row, source) = policy(scenario, way);
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
-    let mut facts = facts(best, found, &tried, row.planner.take());
+    let mut facts = kinds::facts(&tune::decided(found, &tried, &best.aim.metric, best.aim.counts));
+    let cut = row.planner.take().unwrap_or_default();
+    facts.figures.extend(cut.figures);
+    facts.notes.extend(cut.notes);
     if let Some((bound, objective)) = bound(scenario, best, &ways).zip(facts.objective) {
         facts
             .notes
@@ -79,6 +77,11 @@ fn asked<'s>(scenario: &'s Serving, way: &'s ServingChoice, group: &'s ServingGr
     Asked { config: scenario.deployment_of(way, group), cost, table: &served.engine.table }
 }
 
+fn tried(scenario: &Serving, best: &Best, way: &ServingChoice) -> Tried {
+    let Candidate { label, values, .. } = candidate(way).clone();
+    Tried { label, values, figure: figure(scenario, best, way) }
+}
+
 fn candidate(way: &ServingChoice) -> &Candidate {
     way.candidate.as_ref().expect("a way is a candidate")
 }
@@ -96,42 +99,6 @@ fn figure(scenario: &Serving, best: &Best, way: &ServingChoice) -> Result<f64, S
         return Err(broken);
     }
     values.get(&best.aim.metric).copied().ok_or_else(|| format!("there is no `{}`", best.aim.metric))
-}
-
-/// What was chosen, what came next, and what every way gives.
-fn facts(best: &Best, found: Found, tried: &[Tried<'_>], cut: Option<PlannerFacts>) -> PlannerFacts {
-    let value = |at: usize| tried[at].1.as_ref().copied().unwrap_or(f64::NAN);
-    let objective = value(found.best);
-    let n_refused = tried.len() - found.n_tried;
-    let mut notes = vec![format!(
-        "best of {} ways that can be served, {n_refused} cannot; all were tried, so the bound is the answer",
-        found.n_tried
-    )];
-    if let Some(at) = found.runner_up {
-        let worse = tune::worse_by(objective, value(at)) * 100.0;
-        notes.push(format!("runner-up, {worse:.1} % worse: {}", candidate(tried[at].0).label.replace('_', " ")));
-    }
-    if let Some((way, Err(why))) = tried.iter().find(|(_, figure)| figure.is_err()) {
-        notes.push(format!("{} is out: {why}", candidate(way).label.replace('_', " ")));
-    }
-    let mut figures: BTreeMap<String, f64> = candidate(tried[found.best].0).values.iter().cloned().collect();
-    for (way, figure) in tried {
-        if let Ok(value) = figure {
-            figures.insert(format!("{}_{}", best.aim.metric, candidate(way).label), *value);
-        }
-    }
-    let cut = cut.unwrap_or_default();
-    figures.extend(cut.figures);
-    notes.extend(cut.notes);
-    PlannerFacts {
-        objective: Some(objective),
-        aim: best.aim.counts,
-        bound: Some(objective),
-        gap_ratio: Some(0.0),
-        status: "optimal".to_owned(),
-        notes,
-        figures,
-    }
 }
 
 /// How the longest prompt is cut when it is alone, where an engine seeks chunks of equal time, beside what is known.

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 
 use planner::Status;
 use planner::deploy::dynamo::online::Step;
-use planner::deploy::dynamo::planned::{Held, Planned, bound};
+use planner::deploy::dynamo::planned::{self, Held, Planned, Said};
 use reports::{PlannerFacts, PolicyResult};
 use serve::fleet::Fleet;
 
 use crate::kinds::serving::read::scaling;
 use crate::kinds::serving::read::{Serving, ServingChoice};
-
-/// Requests that a price is given for.
-const PER_REQUESTS: f64 = 1e6;
 
 /// Metrics that the table of a planned scenario shows.
 pub const COLUMNS: [(&str, &str); 6] = [
@@ -36,56 +33,10 @@ pub fn hold(
     decisions: Option<&[Step]>,
     values: &mut BTreeMap<String, f64>,
 ) -> Option<PlannerFacts> {
-    let (planned, start_up_s) = scaling::first(scenario)?;
-    let Planned { interval_s, .. } = planned;
+    let (Planned { interval_s, .. }, start_up_s) = scaling::first(scenario)?;
     let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, start_up_s };
-    let (usd, met) = (values.get("cost_usd").copied(), values.get("slo_attainment_ratio").copied());
-    let mut facts = PlannerFacts { status: Status::Heuristic.name().to_owned(), ..PlannerFacts::default() };
-    if let Some((usd, met)) = usd.zip(met) {
-        let served = met * hw::Tokens(scenario.requests.len() as u64).as_f64();
-        if served > 0.0 {
-            values.insert("cost_usd_per_mreq_met".to_owned(), usd / served * PER_REQUESTS);
-        }
-    }
-    if let Some(decisions) = decisions {
-        describe(decisions, &mut facts);
-    }
-    let bound = usd.zip(met).and_then(|(usd, met)| Some((usd, met, bound(&held, fleet, met)?)));
-    match bound {
-        Some((usd, met, (least, peak))) => {
-            let gap = (usd - least) / usd;
-            values.insert("cost_bound_usd".to_owned(), least);
-            values.insert("cost_gap_ratio".to_owned(), gap);
-            if decisions.is_none() {
-                facts.notes.push(format!("what holds it back: {peak}"));
-            }
-            facts.notes.push(format!(
-                "with hindsight and the profile's rates, {:.1} % of the requests within the limits take {least:.2} $ at least; paid are {usd:.2} $",
-                met * 100.0
-            ));
-        }
-        None => facts.notes.push("no bound: prices, limits or a profile within them are missing".to_owned()),
-    }
-    Some(facts)
-}
-
-/// What a planner decided, in words and figures.
-fn describe(decisions: &[Step], facts: &mut PlannerFacts) {
-    let replicas = |decision: &Step| decision.replicas.iter().sum::<u32>();
-    let Some(most) =
-        decisions.iter().max_by_key(|decision| (replicas(decision), std::cmp::Reverse(decision.at_s.to_bits())))
-    else {
-        return facts.notes.push("what holds it back: no interval ended before the run did".to_owned());
-    };
-    let n = hw::Tokens(decisions.len() as u64).as_f64();
-    facts.notes.push(format!("what holds it back: at its most, from {:.0} s on, {}", most.at_s, most.limit));
-    facts.figures.insert("n_decisions".to_owned(), n);
-    facts.figures.insert("n_replicas_max".to_owned(), f64::from(replicas(most)));
-    let errors = decisions.windows(2).map(|pair| (pair[0].forecast - pair[1].requests).abs());
-    let arrived: f64 = decisions.iter().skip(1).map(|decision| decision.requests).sum();
-    if arrived > 0.0 {
-        facts.figures.insert("forecast_error_ratio".to_owned(), errors.sum::<f64>() / arrived);
-    }
+    let Said { notes, figures } = planned::hold(&held, fleet, decisions, values);
+    Some(PlannerFacts { status: Status::Heuristic.name().to_owned(), notes, figures, ..PlannerFacts::default() })
 }
 
 /// Names each row's runner-up: the cheapest other way that keeps the limits for as many requests, or else the one that keeps them for most.

@@ -2,10 +2,10 @@
 
 use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::schedule::{Placement, Schedule};
+use train::schedule::{Schedule, chunks_of};
 
 use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Section, place_of, unknown};
+use crate::scenario::reader::{Place, Section, place_of, small, unknown};
 
 /// Words for the exchange inside a context group.
 pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];
@@ -42,14 +42,13 @@ pub struct Places {
 /// Reads the section.
 pub fn parallel(mut section: Section<'_>) -> Parallel {
     let is_searched = layout_word(&mut section);
-    let small = |n: u64| u32::try_from(n).expect("ranges keep degrees below 2^32");
     let mut degree = |key, default| section.count(key, Some(default), 1..=100_000);
     let ((cp, cp_at), (tp, tp_at), (pp, pp_at)) = (degree("cp", 1), degree("tp", 1), degree("pp", 1));
     let ((ep, ep_at), (expert_tp, expert_tp_at)) = (degree("ep", 1), degree("expert_tp", 1));
     let dp = section.count("dp", Some(0), 1..=100_000).0;
     let zero_default = if pp > 1 { 1 } else { 2 };
     let zero = [Zero::Off, Zero::OptimizerStates, Zero::Gradients, Zero::Parameters]
-        [usize::try_from(section.count("zero", Some(zero_default), 0..=3).0).expect("at most 3")];
+        [section.size("zero", zero_default, 0..=3)];
     let exchange = [ContextExchange::Gather, ContextExchange::Ring, ContextExchange::Ulysses]
         [section.word("exchange", 0, &EXCHANGES)];
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
@@ -108,17 +107,6 @@ pub fn schedule(section: &mut Section<'_>, name: &str, at: Place) -> Option<&'st
         section.find(unknown(Code::UnknownSchedule, format!("unknown pipeline schedule `{name}`"), name, names, at));
     }
     found
-}
-
-/// Chunks per rank: free for interleaved stages, else what the placement says; one without a pipeline.
-#[must_use]
-pub const fn chunks_of(schedule: &Schedule, pp: u32, wanted: u32) -> u32 {
-    match schedule.placement {
-        _ if pp == 1 => 1,
-        Placement::Loop => wanted,
-        Placement::Linear => 1,
-        Placement::V | Placement::Bidirectional => 2,
-    }
 }
 
 /// `order = "tp-cp-dp-pp"`, fastest axis first.

@@ -1,0 +1,282 @@
+//! Work that is to end soonest within a budget: find rates, decide what to rent, replay the plan.
+//!
+//! Configurations are given with their rates, or every GPU type is tried with the degrees that are allowed and its rates come from the serving
+//! simulator or from a roofline (`rental/rates.rs`). `rental/lay.rs` lays a plan on machines as the deployments that the request loop plays,
+//! `rental/words.rs` says it. Units: dollars per hour, seconds, requests.
+
+mod lay;
+mod rates;
+mod words;
+
+use std::collections::BTreeMap;
+
+use engine::model::Model;
+
+use super::cost_efficiency::{self, Assignment, Form, Options};
+use super::inventory::Inventory;
+use super::mixing::{self, Settled};
+use super::policies::RentalPolicy;
+use super::simulated::{self, Arriving, Replay};
+use super::throughput::{Lengths, Parallel};
+use super::{Configuration, Demand, Plan, Problem, RentalError};
+use crate::milp::Budget;
+use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
+
+pub use lay::deployments;
+pub use rates::{Costs, Rated, Rates, ReplicaOptions, Unheld};
+pub use words::{plan_json, rented};
+
+/// Nodes of a search at most, and seconds behind them: a search that the clock ends is not the same everywhere, so that it should not.
+const NODES: i32 = 50_000;
+const SECONDS: f64 = 120.0;
+
+/// How one replica of an enumerated configuration lies on its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deployed {
+    /// GPU type.
+    pub offer: usize,
+    /// Model.
+    pub model: usize,
+    /// Degrees.
+    pub parallel: Parallel,
+}
+
+/// Where configurations come from.
+#[derive(Clone, Debug)]
+pub enum Configurations {
+    /// Given with their rates.
+    Given(Vec<Configuration>),
+    /// Every GPU type with every allowed degree that holds the model.
+    Enumerated(Vec<Deployed>),
+}
+
+/// A plan that is given: replicas by configuration, and shares where they are not to be decided.
+#[derive(Clone, Debug)]
+pub struct GivenPlan {
+    /// Name in results.
+    pub name: String,
+    /// Replicas of each configuration.
+    pub replicas: Vec<u32>,
+    /// `shares[c][w]`, where given.
+    pub shares: Option<Vec<Vec<f64>>>,
+}
+
+/// Who decides.
+#[derive(Clone, Debug)]
+pub enum Decider {
+    /// A policy.
+    Policy(&'static RentalPolicy),
+    /// A plan that is given, an index of `Question::plans`.
+    Given(usize),
+}
+
+/// Who decides within which budget.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Who decides.
+    pub decider: Decider,
+    /// Most dollars per hour.
+    pub budget_usd_per_hour: f64,
+}
+
+/// What every policy is asked.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// GPU types.
+    pub inventory: Inventory,
+    /// How requests come when a plan is played beyond its replay.
+    pub play: Option<Arriving>,
+    /// Models, where configurations are enumerated.
+    pub models: Vec<Model>,
+    /// Names of the models.
+    pub model_names: Vec<String>,
+    /// Work of each request type.
+    pub demands: Vec<Demand>,
+    /// Lengths of each request type; a token each where configurations are given.
+    pub lengths: Vec<Lengths>,
+    /// What may be deployed.
+    pub configurations: Configurations,
+    /// Engine of every replica, and where rates come from.
+    pub replica: ReplicaOptions,
+    /// Plans to be compared.
+    pub plans: Vec<GivenPlan>,
+    /// Relative gap at which a search may end.
+    pub gap: f64,
+}
+
+/// What was decided.
+#[derive(Clone, Debug)]
+pub struct Decided {
+    /// The plan and what is known of it.
+    pub decision: Decision<Plan>,
+    /// The problem with the rates of the plan.
+    pub problem: Problem,
+    /// Corrected rate over the rate of types served alone, by configuration.
+    pub mixing: Vec<f64>,
+    /// Choices of replicas that were served while deciding; 0 where rates are given.
+    pub n_rounds: usize,
+}
+
+impl Question {
+    fn problem(&self, rated: &Rated, budget_usd_per_hour: f64) -> Problem {
+        Problem {
+            inventory: self.inventory.clone(),
+            configurations: rated.configurations.clone(),
+            demands: self.demands.clone(),
+            budget_usd_per_hour,
+        }
+    }
+
+    /// Seconds that one replica of c takes for so many requests of every type.
+    fn serve_s(&self, rated: &Rated, c: usize, work: &[f64]) -> f64 {
+        let count = |n: f64| hw::Bytes::from_f64(n.round()).0;
+        let work: Vec<_> = self.lengths.iter().zip(work).map(|(&lengths, &n)| (lengths, count(n))).collect();
+        simulated::alone_s(&rated.engines[c], &work)
+    }
+
+    /// Decides.
+    ///
+    /// # Errors
+    /// As the policy's, and where a given plan cannot be carried out.
+    pub fn decide(&self, choice: &Choice, rated: &Rated) -> Result<Decided, RentalError> {
+        let problem = self.problem(rated, choice.budget_usd_per_hour);
+        let decided = match &choice.decider {
+            Decider::Given(index) => given(problem, &self.plans[*index])?,
+            Decider::Policy(policy) if rated.engines.is_empty() => self.by_rates(policy, problem)?,
+            Decider::Policy(policy) => self.by_serving(policy, &problem, rated)?,
+        };
+        Ok(words::said(decided))
+    }
+
+    fn options(&self) -> Options {
+        Options { form: Form::Direct, budget: Budget { gap: self.gap, ..Budget::new(NODES, SECONDS) } }
+    }
+
+    /// By a policy at rates that are known.
+    fn by_rates(&self, policy: &RentalPolicy, problem: Problem) -> Result<Decided, RentalError> {
+        let options = self.options();
+        let decision = (policy.solve)(&problem, options)?;
+        let other = policy.explain.and_then(|explain| (explain.second)(&problem, &decision.plan, options));
+        let decision = decision.beside(other.map(|plan| RunnerUp { objective: plan.makespan_s, plan }));
+        let mixing = vec![1.0; problem.configurations.len()];
+        Ok(limited(policy, options, Decided { decision, mixing, problem, n_rounds: 0 }))
+    }
+
+    /// By a policy at rates that are corrected by serving the plan's own mix.
+    fn by_serving(&self, policy: &RentalPolicy, problem: &Problem, rated: &Rated) -> Result<Decided, RentalError> {
+        let options = self.options();
+        let second = |problem: &Problem, plan: &Plan| (policy.explain?.second)(problem, plan, options);
+        let decide = mixing::Decide {
+            solve: &|problem| (policy.solve)(problem, options),
+            assign: &|problem, replicas| cost_efficiency::assigned(problem, replicas, policy.assignment),
+            second: policy.explain.is_some().then_some(&second),
+        };
+        let serve = |c: usize, work: &[f64]| self.serve_s(rated, c, work);
+        let Settled { decision, problem, mixing, n_rounds } = mixing::settle(problem, &rated.mixing, &decide, &serve)?;
+        Ok(limited(policy, options, Decided { decision, problem, mixing, n_rounds }))
+    }
+
+    /// Serves all requests with the plan's replicas, and as they come where that is asked; figures by their keys.
+    ///
+    /// # Errors
+    /// When the checker refuses the plan as deployments.
+    pub fn measured(&self, decided: &Decided, rated: &Rated) -> Result<BTreeMap<String, f64>, RentalError> {
+        if rated.engines.is_empty() {
+            return Ok(metrics(self, decided, None));
+        }
+        let fleet = lay::fleet(self, decided, rated)?;
+        let replay = simulated::replay(&decided.problem, &self.lengths, &fleet);
+        let mut values = metrics(self, decided, Some(&replay));
+        if let Some(coming) = self.play {
+            let fleet = lay::losing(fleet, self, decided, coming.seed)?;
+            let seen = simulated::arriving(&decided.problem, &self.lengths, &fleet, coming);
+            values.extend(seen.into_iter().filter(|(key, _)| SEEN.contains(&key.as_str())));
+        }
+        Ok(values)
+    }
+}
+
+/// What clients see of requests that come one by one.
+const SEEN: [&str; 6] =
+    ["slo_attainment_ratio", "ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "requests_per_s", "n_outages"];
+
+/// The same with what holds the plan back.
+fn limited(policy: &RentalPolicy, options: Options, mut decided: Decided) -> Decided {
+    if let Some(explain) = policy.explain {
+        let limit = (explain.limit)(&decided.problem, &decided.decision.plan, options);
+        decided.decision = decided.decision.limited(limit);
+    }
+    decided
+}
+
+/// A plan that is given, with the shares that it has or the best ones.
+fn given(problem: Problem, plan: &GivenPlan) -> Result<Decided, RentalError> {
+    let (usd_per_hour, n_gpus) = (problem.usd_per_hour(&plan.replicas), problem.n_gpus(&plan.replicas));
+    let budget = problem.budget_usd_per_hour;
+    if usd_per_hour > budget * (1.0 + 1e-9) {
+        return Err(RentalError::Infeasible(format!("costs {usd_per_hour} $/h, the budget is {budget} $/h")));
+    }
+    if let Some((n, offer)) = n_gpus.iter().zip(&problem.inventory.offers).find(|(n, offer)| **n > offer.n_available) {
+        let (name, available) = (&offer.name, offer.n_available);
+        return Err(RentalError::Infeasible(format!("takes {n} of `{name}`, {available} can be had")));
+    }
+    let unserved = || RentalError::Infeasible("a request type goes to a configuration that cannot serve it".to_owned());
+    let plan = match &plan.shares {
+        None => cost_efficiency::assigned(&problem, &plan.replicas, Assignment::Soonest).ok_or_else(unserved)?,
+        Some(shares) => {
+            let makespan_s = makespan_s(&problem, &plan.replicas, shares).ok_or_else(unserved)?;
+            Plan { replicas: plan.replicas.clone(), n_gpus, usd_per_hour, shares: shares.clone(), makespan_s }
+        }
+    };
+    let bound_s = cost_efficiency::bound_s(&problem)?.min(plan.makespan_s);
+    let makespan_s = plan.makespan_s;
+    let decision =
+        Decision::new(plan, Aim::Seconds, makespan_s).bounded(Some(Bound::plain(bound_s)), Status::Heuristic);
+    let mixing = vec![1.0; problem.configurations.len()];
+    Ok(Decided { decision, problem, mixing, n_rounds: 0 })
+}
+
+/// When the slowest configuration ends; `None` where one is to serve what it cannot.
+fn makespan_s(problem: &Problem, replicas: &[u32], shares: &[Vec<f64>]) -> Option<f64> {
+    let mut slowest = 0.0_f64;
+    for (c, row) in shares.iter().enumerate() {
+        let mut busy_s = 0.0;
+        for (w, share) in row.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            if problem.demands[w].requests > 0.0 {
+                busy_s += share * problem.seconds(c, w).filter(|_| replicas[c] > 0)?;
+            }
+        }
+        if busy_s > 0.0 {
+            slowest = slowest.max(busy_s / f64::from(replicas[c]));
+        }
+    }
+    Some(slowest)
+}
+
+/// Figures of a plan, and of its replay where it was served.
+fn metrics(question: &Question, decided: &Decided, replay: Option<&Replay>) -> BTreeMap<String, f64> {
+    let plan = &decided.decision.plan;
+    let sum = |all: &[u32]| all.iter().map(|&n| f64::from(n)).sum::<f64>();
+    let mut all = vec![
+        ("makespan_s", plan.makespan_s),
+        ("cost_usd_per_hour", plan.usd_per_hour),
+        ("cost_usd", plan.usd_per_hour * plan.makespan_s / 3600.0),
+        ("n_replicas", sum(&plan.replicas)),
+        ("n_gpus", sum(&plan.n_gpus)),
+        ("budget_used_ratio", plan.usd_per_hour / decided.problem.budget_usd_per_hour),
+    ];
+    if let Some(replay) = replay {
+        let outputs = question.demands.iter().zip(&question.lengths);
+        let tokens: f64 = outputs.map(|(demand, lengths)| demand.requests * lengths.output.as_f64()).sum();
+        let asked = question.demands.iter().map(|demand| demand.requests).filter(|n| *n > 0.0);
+        all.extend([
+            ("replay_makespan_s", replay.makespan_s),
+            ("replay_over_planned_ratio", replay.makespan_s / plan.makespan_s),
+            ("n_refused", hw::Tokens(replay.n_refused).as_f64()),
+            ("cost_usd_per_mtok", plan.usd_per_hour * replay.makespan_s / 3600.0 / tokens * 1e6),
+            ("requests_per_replica_least", asked.fold(f64::INFINITY, f64::min) / sum(&plan.replicas)),
+        ]);
+    }
+    let finite = all.into_iter().filter(|(_, value)| value.is_finite());
+    finite.map(|(key, value)| (key.to_owned(), value)).collect()
+}

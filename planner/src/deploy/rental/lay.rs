@@ -1,0 +1,166 @@
+//! A plan of renting as deployments: a deployment for each model, replicas of one GPU type each on the next GPUs of their offer, and the shares of its
+//! request types as routes. Larger replicas are laid first, so that tensor groups lie in nodes.
+
+use hw::Seconds;
+use serve::assignment::Assignment;
+use serve::check::{Site, check};
+use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Route, Stage};
+use serve::fleet::Fleet;
+use serve::fleet::dynamics::Failures;
+use serve::replica::Role;
+
+use super::rates::BATCHER;
+use super::{Configurations, Decided, Deployed, Question, Rated};
+use crate::deploy::inventory::Offer;
+use crate::deploy::{Problem, RentalError};
+
+/// A deployment, and the configuration of each of its replicas.
+struct Laid {
+    deployment: Deployment,
+    configurations: Vec<usize>,
+}
+
+/// The deployments of a plan, each held by the checker; none where configurations are given with their rates, which say nothing of stages.
+///
+/// # Errors
+/// When the checker refuses one.
+pub fn deployments(question: &Question, decided: &Decided) -> Result<Vec<Deployment>, RentalError> {
+    Ok(laid(question, decided)?.into_iter().map(|laid| laid.deployment).collect())
+}
+
+fn laid(question: &Question, decided: &Decided) -> Result<Vec<Laid>, RentalError> {
+    let Configurations::Enumerated(all) = &question.configurations else { return Ok(Vec::new()) };
+    let gpus = gpus(question, decided, all);
+    let machines: Vec<Machine> = question.inventory.offers.iter().map(machine).collect();
+    let mut found = Vec::new();
+    for (m, model) in question.models.iter().enumerate() {
+        let counts = decided.decision.plan.replicas.iter().enumerate();
+        let used: Vec<usize> = counts.filter(|(c, n)| **n > 0 && all[*c].model == m).map(|(c, _)| c).collect();
+        if used.is_empty() {
+            continue;
+        }
+        let n_layers = u32::try_from(model.n_layers).expect("fewer than 2^32 layers");
+        let mut deployment = Deployment::new(&model.name, n_layers, machines.clone());
+        for &c in &used {
+            deployment.replicas.push(replica(question, decided, (c, all[c]), gpus[c])?);
+        }
+        deployment.routes = routes(decided, m, &used);
+        let site = Site { model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+        check(&deployment, &site).map_err(RentalError::refused)?;
+        found.push(Laid { deployment, configurations: used });
+    }
+    Ok(found)
+}
+
+/// An offer as equal GPUs in nodes.
+fn machine(offer: &Offer) -> Machine {
+    Machine {
+        name: offer.name.clone(),
+        gpu: offer.gpu.as_ref().map_or_else(|| offer.name.clone(), |gpu| gpu.name.clone()),
+        n_gpus: offer.n_available,
+        gpus_per_node: offer.n_gpus_per_machine,
+        memory: offer.gpu.as_ref().map(|gpu| gpu.memory),
+        usd_per_gpu_hour: Some(offer.usd_per_hour).filter(|usd| *usd > 0.0),
+    }
+}
+
+/// The first GPU of every configuration on its offer: the largest replicas first, of equals the first.
+fn gpus(question: &Question, decided: &Decided, all: &[Deployed]) -> Vec<u32> {
+    let mut order: Vec<usize> = (0..all.len()).collect();
+    order.sort_by_key(|&c| std::cmp::Reverse(all[c].parallel.tp * all[c].parallel.pp));
+    let mut taken = vec![0_u32; question.inventory.offers.len()];
+    let mut first = vec![0; all.len()];
+    for c in order.into_iter().filter(|&c| decided.decision.plan.replicas[c] > 0) {
+        let Deployed { offer, parallel, .. } = all[c];
+        first[c] = taken[offer].next_multiple_of(parallel.tp);
+        taken[offer] = first[c] + decided.decision.plan.replicas[c] * parallel.tp * parallel.pp;
+    }
+    first
+}
+
+/// The replicas of a configuration, from a GPU on.
+fn replica(
+    question: &Question,
+    decided: &Decided,
+    (c, deployed): (usize, Deployed),
+    first: u32,
+) -> Result<Replica, RentalError> {
+    let cluster = question.cluster(deployed);
+    let config = question.replica.config(&question.models[deployed.model], &cluster, deployed.parallel);
+    let limits = question.replica.limits(&config).map_err(RentalError::Infeasible)?;
+    let (tensor, machine) = (deployed.parallel.tp, u32::try_from(deployed.offer).expect("few offers"));
+    let (mut stages, mut layer) = (Vec::new(), 0);
+    for (at, stage) in (0_u32..).zip(config.stages()) {
+        let layers = Range::new(layer, stage.n_layers());
+        layer = layers.end;
+        stages.push(Stage { machine, gpus: Range::new(first + at * tensor, tensor), tensor, layers });
+    }
+    let engine = EngineOptions {
+        batcher: BATCHER.to_owned(),
+        sequences_max: limits.sequences_max,
+        tokens_max: limits.tokens_max,
+        context_max: Some(limits.context_max),
+        prompts_max: None,
+        batch_context_max: None,
+        block_tokens: limits.block_tokens,
+        kv_tokens: u64::from(limits.kv_blocks) * u64::from(limits.block_tokens),
+        watermark_blocks: limits.watermark_blocks,
+        prefix_cache: limits.shares_prefixes,
+    };
+    let name = decided.problem.configurations[c].name.clone();
+    Ok(Replica { name, copies: decided.decision.plan.replicas[c], role: Role::Both, stages, engine })
+}
+
+/// Shares of the request types of a model, whose classes count those that have requests.
+fn routes(decided: &Decided, model: usize, used: &[usize]) -> Vec<Route> {
+    let demands = decided.problem.demands.iter().enumerate();
+    let asked = demands.filter(|(_, demand)| demand.model == model && demand.requests > 0.0);
+    let mut routes = Vec::new();
+    for (class, (w, _)) in (0..).zip(asked) {
+        let shares: Vec<f64> = used.iter().map(|&c| decided.decision.plan.shares[c][w].max(0.0)).collect();
+        let total: f64 = shares.iter().sum();
+        let taken = (0..).zip(&shares).filter(|(_, share)| **share > 0.0);
+        routes.extend(taken.map(|(at, share)| Route { class, replicas: vec![at], share_ratio: share / total }));
+    }
+    routes
+}
+
+/// The deployments of a plan side by side as one fleet, a group for each configuration; requests go by the shares of their type.
+///
+/// # Errors
+/// When the checker refuses one.
+pub(super) fn fleet(question: &Question, decided: &Decided, rated: &Rated) -> Result<Fleet, RentalError> {
+    let (mut fleet, mut used) = (Fleet::default(), Vec::new());
+    for laid in laid(question, decided)? {
+        let tables = laid.configurations.iter().map(|&c| rated.engines[c].table.clone()).collect();
+        let played = serve::deployment::fleet(&laid.deployment, tables, 0.0);
+        fleet.groups.extend(played.map_err(|why| RentalError::Refused(why.to_string()))?.groups);
+        used.extend(laid.configurations);
+    }
+    let shares = &decided.decision.plan.shares;
+    let of_type = |w: usize| used.iter().map(|&c| shares[c][w]).collect();
+    fleet.assignment =
+        Assignment { shares: (0..question.demands.len()).map(of_type).collect(), ..Assignment::default() };
+    Ok(fleet)
+}
+
+/// The same fleet, whose replicas are lost as their offers say.
+pub(super) fn losing(
+    mut fleet: Fleet,
+    question: &Question,
+    decided: &Decided,
+    seed: u64,
+) -> Result<Fleet, RentalError> {
+    let used = laid(question, decided)?.into_iter().flat_map(|laid| laid.configurations);
+    for (group, c) in fleet.groups.iter_mut().zip(used) {
+        group.failures = failures(&decided.problem, c, seed);
+    }
+    Ok(fleet)
+}
+
+/// Losses of a configuration: those of the first of its offers that are taken back.
+fn failures(problem: &Problem, c: usize, seed: u64) -> Option<Failures> {
+    let taken = problem.configurations[c].n_gpus.iter().zip(&problem.inventory.offers).filter(|(n, _)| **n > 0);
+    let losses = taken.filter_map(|(_, offer)| offer.losses).next()?;
+    Some(Failures { mtbf: Seconds::new(losses.mtbf_s), mttr: Seconds::new(losses.mttr_s), seed })
+}

@@ -1,0 +1,168 @@
+//! Several tasks as a row: what no schedule passes, the plan checked and played, figures and words. Units: seconds, bytes.
+
+use std::collections::BTreeMap;
+
+use engine::CostModel;
+use engine::play::Case;
+use serde_json::Value;
+use train::multi_task::play::{Played, play};
+use train::multi_task::schedule::{Schedule, check};
+use train::multi_task::{MultiTask, Work};
+
+use super::bound::bound;
+use super::contract::contract;
+use super::place::Placement;
+use super::{Policy, plan, spindle};
+use crate::proof::{Bound, Decision};
+
+/// What all policies are asked, and what none of them passes.
+pub struct Asked {
+    cost: Box<dyn CostModel>,
+    /// Operators cut into pieces with their times; why where there are none.
+    pub work: Result<Work, String>,
+    bound: Result<Bound, String>,
+}
+
+/// A plan that was played, or why it was not.
+pub struct Judged {
+    /// What the planner knows of it.
+    pub known: Known,
+    /// What came of it: why, figures and their intervals; why where memory is too small.
+    pub played: Result<Row, String>,
+}
+
+/// What came of a plan.
+pub struct Row {
+    /// Where its time goes, in words.
+    pub why: String,
+    /// Figures.
+    pub metrics: BTreeMap<String, f64>,
+    /// Low and high end of an iteration, seconds.
+    pub interval_s: [f64; 2],
+}
+
+/// What a planner knows of a schedule. The objective is the planned time of forward and backward; no schedule's is below the bound.
+pub struct Known {
+    /// Planned seconds.
+    pub objective_s: f64,
+    /// What no schedule is below.
+    pub bound_s: Option<f64>,
+    /// Distance to it over the objective.
+    pub gap_ratio: Option<f64>,
+    /// What was chosen, in words.
+    pub notes: Vec<String>,
+    /// The same as figures.
+    pub figures: BTreeMap<String, f64>,
+}
+
+impl Asked {
+    /// Contracts the tasks and finds the bound.
+    #[must_use]
+    pub fn new(training: &MultiTask, cost: Box<dyn CostModel>) -> Self {
+        let work = Work::new(training.clone(), contract(training), cost.as_ref(), Case::Expected);
+        let bound = work.as_ref().map_err(Clone::clone).and_then(bound);
+        Self { cost, work, bound }
+    }
+
+    /// Plays a schedule.
+    #[must_use]
+    pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Judged {
+        let row = |played: Played| Row {
+            why: why(self, &played),
+            metrics: metrics(self, work, planned, &played),
+            interval_s: played.interval_s,
+        };
+        let played = play(work, &planned.plan, self.cost.as_ref());
+        Judged { known: known(self, work, planned), played: played.map(row) }
+    }
+}
+
+/// A policy's schedule.
+///
+/// # Errors
+/// When the checker refuses it.
+pub fn checked(work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, String> {
+    let planned = plan(work, policy, placement);
+    check(work, &planned.plan).map_err(|broken| format!("the plan is no schedule: {broken}"))?;
+    Ok(planned)
+}
+
+fn why(asked: &Asked, played: &Played) -> String {
+    let percent = |seconds: f64| seconds / played.iteration_s * 100.0;
+    let limit = asked.bound.as_ref().map_or("", |bound| &bound.limit);
+    format!(
+        "forward and backward {:.1} %, gradients and optimizer {:.1} %, messages {:.1} %; {limit}",
+        percent(played.computation_s),
+        percent(played.sync_s),
+        percent(played.messages_s)
+    )
+}
+
+fn metrics(asked: &Asked, work: &Work, planned: &Decision<Schedule>, played: &Played) -> BTreeMap<String, f64> {
+    let count = |n: usize| f64::from(u32::try_from(n).unwrap_or(u32::MAX));
+    let theory_s = spindle::theory_s(work);
+    let mut all = vec![
+        ("iteration_time_s", played.iteration_s),
+        ("planned_s", seconds(planned)),
+        ("theory_s", theory_s),
+        ("theory_gap_ratio", seconds(planned) / theory_s - 1.0),
+        ("forward_backward_ratio", played.computation_s / played.iteration_s),
+        ("messages_ratio", played.messages_s / played.iteration_s),
+        ("sync_ratio", played.sync_s / played.iteration_s),
+        ("busy_ratio", played.busy_ratio),
+        ("message_bytes", hw::Bytes(played.message_bytes).as_f64()),
+        ("peak_memory_bytes", played.peak_memory.as_f64()),
+        ("least_memory_bytes", played.least_memory.as_f64()),
+        ("n_waves", count(planned.plan.n_waves())),
+        ("n_meta_ops", count(work.meta_ops.len())),
+    ];
+    if let Ok(bound) = &asked.bound {
+        let gap = 1.0 - bound.value / played.iteration_s;
+        all.extend([("iteration_time_bound_s", bound.value), ("bound_gap_ratio", gap)]);
+    }
+    all.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// Planned seconds of forward and backward.
+fn seconds(planned: &Decision<Schedule>) -> f64 {
+    planned.objective().expect("every schedule has a time")
+}
+
+fn known(asked: &Asked, work: &Work, planned: &Decision<Schedule>) -> Known {
+    let mut notes = planned.notes.clone();
+    let bound_s = asked.bound.as_ref().ok().map(|bound| bound.value);
+    match &asked.bound {
+        Ok(bound) => notes.push(bound.limit.clone()),
+        Err(why) => notes.push(format!("no bound: {why}")),
+    }
+    let parameters: u64 = work.training.operators.iter().map(|of| of.parameters * u64::from(of.n_layers)).sum();
+    let mut figures = BTreeMap::from([
+        ("theory_s".to_owned(), spindle::theory_s(work)),
+        ("parameters".to_owned(), hw::Tokens(parameters).as_f64()),
+    ]);
+    for (number, level) in spindle::levels(work).iter().enumerate() {
+        figures.insert(format!("optimum_of_level_{number}_s"), spindle::of_level(work, level).seconds);
+    }
+    let objective_s = seconds(planned);
+    let gap_ratio = bound_s.map(|bound| ((objective_s - bound) / objective_s).max(0.0));
+    Known { objective_s, bound_s, gap_ratio, notes, figures }
+}
+
+/// Tuples of a plan, each with its devices.
+#[must_use]
+pub fn pieces(work: &Work, planned: &Decision<Schedule>) -> Value {
+    let pieces = planned.plan.pieces.iter().map(|piece| {
+        let size = work.sizes[piece.meta_op][piece.size];
+        serde_json::json!({
+            "meta_op": work.meta_ops[piece.meta_op].name,
+            "wave": piece.wave,
+            "first_layer": piece.first,
+            "layers": piece.n_layers,
+            "start_s": piece.start_s,
+            "end_s": piece.end_s(work),
+            "tensor": size.tensor,
+            "devices": piece.devices.iter().map(|rank| rank.0).collect::<Vec<u32>>(),
+        })
+    });
+    pieces.collect()
+}
