@@ -5,10 +5,10 @@
 
 use hw::Format;
 
-use crate::mixing::State;
 use crate::model::{Index, Layer, Mixer, Model};
 use crate::shard::{AttentionKernel, Recompute, Shard};
 use crate::stage::Stage;
+use crate::state::State;
 
 /// Bytes per token and vocabulary row: logits in the model's format (2) and their 32-bit copy for the loss (4).
 const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;

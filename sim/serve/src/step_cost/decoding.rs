@@ -5,8 +5,8 @@
 //! write it. So a span of iterations stays linear in cached tokens.
 
 use engine::memory::{index_key_bytes, kv_elements_per_layer};
-use engine::mixing::State;
 use engine::model::Mixer;
+use engine::state::State;
 
 use crate::step_cost::ReplicaConfig;
 
