@@ -9,8 +9,8 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype};
 use serve::batcher;
-use serve::capacity::{self, Capacity};
-use serve::engine_preset::{self, EnginePreset, MemoryRule, Version};
+use serve::capacity;
+use serve::engine_preset::{self, EnginePreset, Version};
 use serve::host::EngineLoop;
 use serve::replica::{Cut, Limits, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
@@ -205,14 +205,8 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let config = setup.config(part);
     let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
-    let found = match asked.recipe.memory.unwrap_or(asked.preset.memory) {
-        MemoryRule::OfDevice(share) => capacity::of(&config, share, beside),
-        MemoryRule::Static(share) => capacity::of(&config, share, Bytes(0)),
-        MemoryRule::Reserve => capacity::of(&config, 1.0, reserve),
-        MemoryRule::OfFree(share) => capacity::of(&config, 1.0, beside)
-            .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
-    };
-    let found = found.map_err(|what| Reason::Memory { what })?;
+    let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
+    let found = capacity::by_rule(&config, rule, [beside, reserve]).map_err(|what| Reason::Memory { what })?;
     let blocks = found.blocks(part.limits.block_tokens);
     let per_sequence = found.blocks_per_sequence(part.limits.block_tokens);
     let tokens = (blocks / found.n_ranks).saturating_sub(per_sequence);

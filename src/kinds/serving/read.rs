@@ -240,6 +240,7 @@ impl Serving {
             host_per_sequence: us(self.engine.host_us_per_sequence),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
+            graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
             formats: operation.kernels.formats(group.model.formats),
             sparse_weights: operation.kernels.sparse_weights(),
@@ -288,11 +289,11 @@ impl Serving {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let engine = engine::engine(reader.section("engine"));
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
+    let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
     let asked = requests::trace(reader.section("trace"), folder, head.seed);
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
