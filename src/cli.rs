@@ -333,6 +333,9 @@ pub struct ImportArgs {
     /// Whose format the tables have
     #[arg(long, value_enum, default_value_t = ImportFormat::Aiconfigurator)]
     pub format: ImportFormat,
+    /// Serving engine whose tables are fitted, for a profile of that engine (aiconfigurator)
+    #[arg(long, value_parser = calibrate::import::by_engine::ENGINES, conflicts_with = "network")]
+    pub engine: Option<String>,
     /// Name of the profile; the file is profiles/NAME.toml
     #[arg(long)]
     pub name: String,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 9] = [
+const CRATES: [&str; 10] = [
     "hw/src",
     "sim/engine/src",
     "sim/train/src",
@@ -12,6 +12,7 @@ const CRATES: [&str; 9] = [
     "sim/curriculum/src",
     "planner/src",
     "calibrate/src",
+    "score/src",
     "reports/src",
     "src",
 ];

@@ -338,6 +338,8 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
         collectives: Vec::new(),
         links: Vec::new(),
         decode_attention: None,
+        decode: BTreeMap::new(),
+        experts: BTreeMap::new(),
     };
     for (family, samples) in families {
         let steady: Vec<&Sample> = samples.iter().copied().filter(|sample| sample.slowdown <= SLOW).collect();

@@ -9,6 +9,7 @@ pub mod curve;
 pub mod decode;
 pub mod law;
 pub mod non_negative;
+pub mod surfaces;
 
 use engine::cost::profile::Residuals;
 use engine::cost::surface::{Axis, Corner, Surface};
@@ -27,6 +28,13 @@ pub struct Row {
     pub shape: u64,
 }
 
+impl Row {
+    /// Logarithm of what a start leaves over the base; a row of mere start says little of the rest.
+    fn log_ratio(&self, start_s: f64) -> f64 {
+        ((self.measured_s - start_s).max(self.measured_s * 0.05) / self.base_s).ln()
+    }
+}
+
 /// Every fifth shape is held out.
 const HELD_OUT_EVERY: u64 = 5;
 /// Weight of the pull between neighbouring knots, in units of a row.
@@ -37,7 +45,7 @@ const ROUNDS: usize = 3;
 const ITERATIONS_MAX: usize = 400;
 
 /// Whether a shape is held out: a fixed hash, so that the split does not depend on row order.
-fn held_out(shape: u64) -> bool {
+pub(crate) fn held_out(shape: u64) -> bool {
     let mixed = (shape ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (mixed >> 32).is_multiple_of(HELD_OUT_EVERY)
 }
@@ -45,6 +53,7 @@ fn held_out(shape: u64) -> bool {
 struct Equation {
     corners: Vec<Corner>,
     log_ratio: f64,
+    weight: f64,
 }
 
 /// Fits a surface on the rows that are not held out; `start_s` is subtracted from every measurement.
@@ -55,10 +64,7 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
     let equations: Vec<Equation> = rows
         .iter()
         .filter(|row| !held_out(row.shape))
-        .map(|row| Equation {
-            corners: surface.corners(&row.point).0,
-            log_ratio: (((row.measured_s - start_s).max(row.measured_s * 0.05)) / row.base_s).ln(),
-        })
+        .map(|row| Equation { corners: surface.corners(&row.point).0, log_ratio: row.log_ratio(start_s), weight: 1.0 })
         .collect();
     let mean = equations.iter().map(|equation| equation.log_ratio).sum::<f64>() / float(equations.len());
     surface.values.fill(mean);
@@ -77,12 +83,12 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
 
 /// Knots by weighted least squares in rounds: rows far from the fit lose weight.
 fn robust(values: &mut [f64], equations: &[Equation], neighbours: &[(usize, usize)], ridge: f64) {
-    let mut weights = vec![1.0; equations.len()];
+    let mut weights: Vec<f64> = equations.iter().map(|equation| equation.weight).collect();
     for _ in 0..ROUNDS {
         solve(values, equations, &weights, neighbours, ridge);
         for (weight, equation) in weights.iter_mut().zip(equations) {
             let residual = (value(values, &equation.corners) - equation.log_ratio).abs();
-            *weight = if residual <= HUBER { 1.0 } else { HUBER / residual };
+            *weight = equation.weight * if residual <= HUBER { 1.0 } else { HUBER / residual };
         }
     }
 }

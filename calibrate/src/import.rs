@@ -5,6 +5,8 @@
 //! size of the others, which is how `engine::task::Collective` defines bytes: at 8 H100 and 512 MiB the all-gather moves
 //! 7/8 of that in 1.40 ms, 335 GB/s per GPU, below the 450 GB/s of the links; any other reading exceeds them.
 
+pub mod by_engine;
+pub mod report;
 mod serving;
 mod table;
 
@@ -70,6 +72,8 @@ impl Provenance {
             collectives: Vec::new(),
             links: Vec::new(),
             decode_attention: None,
+            decode: BTreeMap::new(),
+            experts: BTreeMap::new(),
         }
     }
 }
@@ -147,7 +151,7 @@ fn gemm(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>, ImportError> 
     }
     let axes = vec![axis("m", &M_KNOTS), axis("n", &NK_KNOTS), axis("k", &NK_KNOTS)];
     let (surface, residuals) = fit::surface(&rows, axes, GEMM_START_S);
-    Ok(Some(Operator { residuals, start_s: GEMM_START_S, law: None, surface }))
+    Ok(Some(Operator { residuals, kernel: None, start_s: GEMM_START_S, law: None, surface }))
 }
 
 const LENGTH_KNOTS: [f64; 14] =
@@ -196,12 +200,16 @@ fn attention(dir: &Path, cluster: &Cluster, head_dim: u64) -> Result<Option<Oper
         axis("heads per key-value head", &GROUP_KNOTS),
     ];
     let (surface, residuals) = fit::surface(&rows, axes, ATTENTION_START_S);
-    Ok(Some(Operator { residuals, start_s: ATTENTION_START_S, law: None, surface }))
+    Ok(Some(Operator { residuals, kernel: None, start_s: ATTENTION_START_S, law: None, surface }))
 }
 
-/// Curves of every collective and rank count; every second inner size is held out for the error and then put back.
+/// Curves of every collective and rank count.
 fn collectives(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError> {
-    let table = Table::read(find(dir, "comm/nccl", "nccl_perf.csv.gz")?)?;
+    library_curves(&Table::read(find(dir, "comm/nccl", "nccl_perf.csv.gz")?)?)
+}
+
+/// The same of a table.
+fn library_curves(table: &Table) -> Result<Vec<CollectiveCurve>, ImportError> {
     let (kind, dtype) = (table.words("op_name")?, table.words("nccl_dtype")?);
     let (ranks, size, latency) =
         (table.numbers("num_gpus")?, table.numbers("message_size")?, table.numbers("latency")?);
@@ -211,21 +219,20 @@ fn collectives(dir: &Path) -> Result<Vec<CollectiveCurve>, ImportError> {
         let curve = points.entry((name, whole(ranks[row]))).or_default();
         curve.insert(whole(size[row] * 2.0), latency[row] / 1e3);
     }
-    let curve = |((kind, n_ranks), points): ((String, u64), BTreeMap<u64, f64>)| {
-        let (bytes, seconds): (Vec<f64>, Vec<f64>) =
-            points.into_iter().map(|(bytes, seconds)| (hw::Bytes(bytes).as_f64(), seconds)).unzip();
-        let ratios: Vec<f64> = (1..bytes.len().saturating_sub(1))
-            .step_by(2)
-            .map(|index| seconds[index] / (seconds[index - 1] * seconds[index + 1]).sqrt())
-            .collect();
-        let n_fit = bytes.len() - ratios.len();
-        let residuals = fit::residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, n_fit);
-        // A larger message never takes less time: slow outliers at small sizes are brought down to what follows them.
-        let mut seconds = seconds;
-        for index in (1..seconds.len()).rev() {
-            seconds[index - 1] = seconds[index - 1].min(seconds[index]);
-        }
-        CollectiveCurve { kind, n_ranks: u32::try_from(n_ranks).expect("few ranks"), residuals, bytes, seconds }
-    };
-    Ok(points.into_iter().map(curve).collect())
+    Ok(points.into_iter().map(|((kind, n_ranks), points)| curve_through(kind, n_ranks, points)).collect())
+}
+
+/// A curve through sizes that were measured once each; every second inner size is held out for the error and then put back.
+fn curve_through(kind: String, n_ranks: u64, points: BTreeMap<u64, f64>) -> CollectiveCurve {
+    let (bytes, mut seconds): (Vec<f64>, Vec<f64>) =
+        points.into_iter().map(|(bytes, seconds)| (hw::real(bytes), fit::surfaces::rounded(seconds))).unzip();
+    // A larger message never takes less time: slow outliers at small sizes are brought down to what follows them.
+    for index in (1..seconds.len()).rev() {
+        seconds[index - 1] = seconds[index - 1].min(seconds[index]);
+    }
+    let inner = (1..bytes.len().saturating_sub(1)).step_by(2);
+    let ratios: Vec<f64> =
+        inner.map(|index| seconds[index] / (seconds[index - 1] * seconds[index + 1]).sqrt()).collect();
+    let residuals = fit::residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, bytes.len() - ratios.len());
+    CollectiveCurve { kind, n_ranks: u32::try_from(n_ranks).expect("few ranks"), residuals, bytes, seconds }
 }

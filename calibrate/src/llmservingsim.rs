@@ -143,7 +143,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
 fn surface(rows: &[Row], names: [&str; 3], start_s: f64) -> Operator {
     let axes = (0..3).map(|axis| Axis { name: names[axis].to_owned(), knots: knots(rows, axis) }).collect();
     let (surface, residuals) = fit::surface(rows, axes, start_s);
-    Operator { residuals, start_s, law: None, surface }
+    Operator { residuals, kernel: None, start_s, law: None, surface }
 }
 
 /// Ratio of neighbouring knots where there are many values.

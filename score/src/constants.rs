@@ -1,6 +1,7 @@
 //! What no table holds and may be fitted: four numbers per engine, for all models, cards and loads alike. Today nothing is fitted.
 
-use engine::cost::decode::DecodeLaw;
+use engine::cost::decode::{DecodeShape, ShapedDecode};
+use engine::cost::experts::FusedExperts;
 use engine::cost::{CostModel, Estimate, Source};
 use engine::task::Op;
 use hw::Seconds;
@@ -12,7 +13,7 @@ pub struct EngineConstants {
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration.
     pub host_per_sequence: Seconds,
-    /// From the client's sending to the engine's queue.
+    /// Mean time from the client's sending to the engine's queue, per prompt token.
     pub request_start: Seconds,
     /// Share of the datasheet's roofline that kernels reach for which there is no table.
     pub unmeasured_efficiency: f64,
@@ -64,8 +65,12 @@ impl CostModel for Unmeasured<'_> {
         self.inner.least(op)
     }
 
-    fn decode(&self) -> Option<&DecodeLaw> {
-        self.inner.decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.inner.decode(shape)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.inner.experts(layer)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

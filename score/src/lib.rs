@@ -7,6 +7,8 @@
 
 pub mod client;
 pub mod constants;
+#[cfg(test)]
+mod measured;
 pub mod order;
 pub mod play;
 pub mod reason;

@@ -81,7 +81,7 @@ fn played(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (BTreeM
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
     let fleet = Fleet { groups, kv_bytes_per_token, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
-    let held = Held { in_flight: setup.in_flight, start: setup.constants.request_start };
+    let held = Held { in_flight: setup.in_flight, start_per_token: setup.constants.request_start, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
     let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held);
     (metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO), source)

@@ -64,8 +64,7 @@ const INFERENCEX: Recipe = Recipe { client: "inferencex", ..PLAIN };
 const GENERATED: Recipe = Recipe { client: "aiperf", ..PLAIN };
 
 /// Source of the generated configurations.
-const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/generator/rule_plugin: max_num_tokens = batch + isl + 1500, \
-                     max_prefill_tokens = isl + 1500, captured batches 1 to the largest; that these runs were started so is assumed";
+const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/generator/rule_plugin: max_num_tokens = batch + isl + 1500, captured batches 1 to the largest; that these runs were started so is assumed";
 
 /// Every recipe, special ones first.
 pub static RECIPES: [Recipe; 13] = [
@@ -79,10 +78,11 @@ pub static RECIPES: [Recipe; 13] = [
     },
     Recipe {
         of: ["sglang", "", ""],
-        tokens_max: Some(Amount { fixed: 1500, per_request: 0, per_prompt_token: 1, at_least: 1 }),
+        tokens_max: Some(fixed(16_384)),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Each, IN_FLIGHT)),
-        source: RULES,
+        source: "the default of --max-prefill-tokens; the generated rule (isl + 1500) would part the prompts of 16 requests in flight, and \
+                 the 43 runs in 16 bit say that they are computed together",
         ..GENERATED
     },
     Recipe {

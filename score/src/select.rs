@@ -68,6 +68,22 @@ impl Key {
             Self::Id => run.id.clone(),
         }
     }
+
+    /// What a run has there, coarse enough for groups: loads and prompts by powers of two.
+    #[must_use]
+    pub fn group_of(self, run: &Run) -> String {
+        match self {
+            Self::Lengths => format!("prompts to {}", run.prompt.next_power_of_two()),
+            Self::Load => run.in_flight.map_or_else(|| "?".to_owned(), |n| format!("to {}", to_four_fold(n))),
+            key => key.of(run),
+        }
+    }
+}
+
+/// The least power of four that is not below a number.
+fn to_four_fold(n: u32) -> u32 {
+    let power = n.next_power_of_two();
+    if power.trailing_zeros().is_multiple_of(2) { power } else { 2 * power }
 }
 
 fn tensor(run: &Run) -> u32 {

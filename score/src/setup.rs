@@ -9,8 +9,8 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype};
 use serve::batcher;
-use serve::capacity::{self, Capacity};
-use serve::engine_preset::{self, EnginePreset, MemoryRule, Version};
+use serve::capacity;
+use serve::engine_preset::{self, EnginePreset, Version};
 use serve::host::EngineLoop;
 use serve::replica::{Cut, Limits, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
@@ -122,8 +122,9 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let constants = EngineConstants::of(&run.engine);
     let mut setup = Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
     for index in 0..setup.parts.len() {
-        let kv_blocks = kv_blocks(&setup, &setup.parts[index], recipe.memory.unwrap_or(preset.memory))?;
-        setup.parts[index].limits.kv_blocks = kv_blocks;
+        let room = room(&setup, &setup.parts[index], &asked)?;
+        let limits = &mut setup.parts[index].limits;
+        (limits.kv_blocks, limits.blocks_per_sequence) = room;
     }
     Ok(setup)
 }
@@ -165,6 +166,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             tokens_max,
             context_max: longest,
             block_tokens: preset.block_tokens,
+            blocks_per_sequence: 0,
             kv_blocks: 0,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
@@ -198,22 +200,20 @@ fn check_degrees(model: &Model, shape: &Shape) -> Result<(), Reason> {
     }
 }
 
-/// Blocks that a worker's memory holds; a request has to fit.
-fn kv_blocks(setup: &Setup, part: &Part, rule: MemoryRule) -> Result<u32, Reason> {
+/// Blocks that a worker's memory holds, and those that a sequence takes besides its tokens'; a request has to fit.
+fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Reason> {
     let config = setup.config(part);
+    let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
-    let found = match rule {
-        MemoryRule::OfDevice(share) => capacity::of(&config, share, beside),
-        MemoryRule::Static(share) => capacity::of(&config, share, Bytes(0)),
-        MemoryRule::OfFree(share) => capacity::of(&config, 1.0, beside)
-            .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
-    };
-    let found = found.map_err(|what| Reason::Memory { what })?;
+    let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
+    let found = capacity::by_rule(&config, rule, [beside, reserve]).map_err(|what| Reason::Memory { what })?;
     let blocks = found.blocks(part.limits.block_tokens);
-    let held = u64::from(blocks / found.n_ranks) * u64::from(part.limits.block_tokens);
+    let per_sequence = found.blocks_per_sequence(part.limits.block_tokens);
+    let tokens = (blocks / found.n_ranks).saturating_sub(per_sequence);
+    let held = u64::from(tokens) * u64::from(part.limits.block_tokens);
     if held < u64::from(part.limits.context_max) {
         let what = format!("room for {held} tokens, a request has {}", part.limits.context_max);
         return Err(Reason::Memory { what });
     }
-    Ok(blocks)
+    Ok((blocks, per_sequence))
 }

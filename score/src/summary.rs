@@ -109,7 +109,7 @@ fn outcome(run: &Run, first_of: &BTreeMap<String, u64>, costs: &Costs<'_>) -> Re
 fn groups(key: Key, runs: &[Scored]) -> Vec<GroupErrors> {
     let mut members: BTreeMap<String, Vec<&Scored>> = BTreeMap::new();
     for scored in runs {
-        members.entry(key.of(&scored.run)).or_default().push(scored);
+        members.entry(key.group_of(&scored.run)).or_default().push(scored);
     }
     let mut groups: Vec<GroupErrors> = members.iter().map(|(value, runs)| errors(value, runs)).collect();
     if matches!(key, Key::Load | Key::Tensor | Key::Lengths) {

@@ -65,11 +65,11 @@ fn figures(errors: Option<Errors>) -> String {
 }
 
 fn percent(share: f64) -> String {
-    format!("{:.0}%", share * 100.0)
+    if share < 9.995 { format!("{:.0}%", share * 100.0) } else { ">999%".to_owned() }
 }
 
 fn signed(share: f64) -> String {
-    format!("{:+.0}%", share * 100.0)
+    if share < 9.995 { format!("{:+.0}%", share * 100.0) } else { ">999%".to_owned() }
 }
 
 /// Runs without prediction.

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use calibrate::import::{ImportError, Provenance};
+use calibrate::import::{ImportError, Provenance, by_engine, report};
 use calibrate::network::links;
 use calibrate::{endpoints, import, llmservingsim};
-use engine::cost::profile::Residuals;
 
 use super::{Failure, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
@@ -29,26 +28,17 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         ImportFormat::Aiconfigurator => import::operator_tables,
         ImportFormat::Llmservingsim => llmservingsim::operator_tables,
     };
+    if let (Some(engine), ImportFormat::Aiconfigurator) = (&args.engine, args.format) {
+        let imported = by_engine::tables(&args.dir, engine, &provenance).map_err(failure)?;
+        write(&path, &imported.profile.to_toml())?;
+        return print(&format!("{}\n{}", path.display(), report::of_engine(&imported)));
+    }
     let mut profile = tables(&args.dir, &provenance).map_err(failure)?;
     if let Some(dir) = &args.network {
         profile.links = links(dir, args.port_gb_per_s).map_err(failure)?;
     }
     write(&path, &profile.to_toml())?;
-    let mut text = format!("{}\noperator        fitted  unseen  median error  90 % error\n", path.display());
-    for (name, operator) in &profile.operators {
-        text += &row(name, &operator.residuals);
-    }
-    for (name, curve) in &profile.memory {
-        text += &row(name, &curve.residuals);
-    }
-    if let Some(law) = &profile.decode_attention {
-        text += &row("decode", &law.residuals);
-        text += &law.mixed.as_ref().map_or_else(String::new, |mixed| row("decode, mixed", &mixed.residuals));
-    }
-    for link in &profile.links {
-        text += &row(if link.crosses_nodes { "message across" } else { "message inside" }, &link.residuals);
-    }
-    print(&text)
+    print(&format!("{}\n{}", path.display(), report::of_profile(&profile)))
 }
 
 /// Measured endpoints → coefficients of every framework and kind of model.
@@ -59,24 +49,14 @@ fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<Resul
     }
     let found = endpoints::read(&args.dir, &gpus)?;
     let laws = endpoints::fit(&found.runs, provenance);
-    let mut text = format!("{}\nlatency         fitted  unseen  median error  90 % error\n", path.display());
+    let mut text = format!("{}\n{}", path.display(), report::HEAD);
     for law in &laws.law {
         let kind = if law.experts { "experts" } else { "dense" };
-        text += &row(&format!("{} {kind}", law.framework), &law.ttft);
-        text += &row("", &law.tpot);
+        text += &report::row(&format!("{} {kind}", law.framework), &law.ttft);
+        text += &report::row("", &law.tpot);
     }
     for (why, n) in &found.left_out {
         text += &format!("left out: {n} rows: {why}\n");
     }
     Ok(write(path, &toml::to_string(&laws).expect("coefficients have a TOML form")).and_then(|()| print(&text)))
-}
-
-fn row(name: &str, residuals: &Residuals) -> String {
-    format!(
-        "{name:14} {:>7} {:>7} {:>11.1} % {:>9.1} %\n",
-        residuals.n_fit,
-        residuals.n_held_out,
-        residuals.median_error * 100.0,
-        residuals.p90_error * 100.0
-    )
 }

@@ -1,9 +1,13 @@
 //! `score`: measured serving runs through the request loop, predicted over measured.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal;
+use std::sync::LazyLock;
 
+use calibrate::profiles;
 use engine::CostModel;
 use engine::cost::profile::Profile;
+use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
 use score::run::Run;
@@ -62,11 +66,26 @@ fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
     })
 }
 
-/// Costs of a card: its shipped profile, or the datasheet's roofline.
-fn costs(cluster: &Cluster, _engine: &str) -> Box<dyn CostModel> {
-    let text = calibrate::profiles::of_gpu(&cluster.gpu.name).and_then(calibrate::profiles::embedded);
-    let profile = text.map(|text| Profile::parse(text).expect("shipped profiles are held by a test"));
-    cost_model(cluster, profile.as_ref(), 1.0)
+/// Card whose curves stand for those of a card that nobody measured.
+const NEIGHBOUR: &str = "h200-sxm";
+
+/// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
+fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
+    let card = cluster.gpu.name.as_str();
+    match (parsed(profiles::of_engine(card, engine)), parsed(profiles::of_engine(NEIGHBOUR, engine))) {
+        (Some(profile), _) => cost_model(cluster, Some(profile), 1.0),
+        (None, Some(neighbour)) => Box::new(Profiled::borrowed(neighbour, cluster)),
+        (None, None) => cost_model(cluster, None, 1.0),
+    }
+}
+
+/// A shipped profile, read once.
+fn parsed(name: Option<&'static str>) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        let parse = |name| Profile::parse(profiles::embedded(name).expect("listed")).expect("held by a test");
+        profiles::names().into_iter().map(|name| (name, parse(name))).collect()
+    });
+    PROFILES.get(name?)
 }
 
 fn progress(args: &ScoreArgs, n: usize) -> ProgressBar {

@@ -16,6 +16,8 @@ pub struct Cost {
     pub profile: Option<Profile>,
     /// Whether the section asks for the roofline by name.
     pub is_roofline: bool,
+    /// Serving engine whose curves are taken where they were measured.
+    pub engine: Option<&'static str>,
     /// Whether a query outside the measured hull is an error.
     pub strict_hull: bool,
     /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
@@ -31,7 +33,7 @@ impl Cost {
         if gpu == main_gpu || self.is_roofline {
             return self.profile.clone();
         }
-        let text = calibrate::profiles::of_gpu(gpu).and_then(calibrate::profiles::embedded)?;
+        let text = calibrate::profiles::shipped(gpu, self.engine).and_then(calibrate::profiles::embedded)?;
         Profile::parse(text).ok()
     }
 }
@@ -40,15 +42,15 @@ impl Cost {
 pub fn cost(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
     let units = units(&mut section);
     let strict_hull = section.flag("strict_hull", false);
-    Cost { units, strict_hull, ..of_engine(section, folder, gpu) }
+    Cost { units, strict_hull, ..of_engine(section, folder, gpu, None) }
 }
 
 /// Reads the section of a scenario in which engines serve: no passes of a pipeline, and no share outside the hull.
-pub fn of_engine(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> Cost {
+pub fn of_engine(mut section: Section<'_>, folder: &Path, gpu: Option<&str>, engine: Option<&'static str>) -> Cost {
     let sustained_flops_ratio = section.number("sustained_flops_ratio", 1.0, 0.01..=1.0);
-    let (profile, is_roofline) = profile(&mut section, folder, gpu);
+    let (profile, is_roofline) = profile(&mut section, folder, gpu, engine);
     section.finish();
-    Cost { profile, is_roofline, strict_hull: false, sustained_flops_ratio, units: None }
+    Cost { profile, is_roofline, engine, strict_hull: false, sustained_flops_ratio, units: None }
 }
 
 /// Durations per token and pipeline rank, in microseconds, kept in whole nanoseconds.
@@ -80,7 +82,12 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
-fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Option<Profile>, bool) {
+fn profile(
+    section: &mut Section<'_>,
+    folder: &Path,
+    gpu: Option<&str>,
+    engine: Option<&str>,
+) -> (Option<Profile>, bool) {
     let named = section.text("profile");
     let is_named = named.is_some();
     let (text, name, at) = match named {
@@ -106,7 +113,7 @@ fn profile(section: &mut Section<'_>, folder: &Path, gpu: Option<&str>) -> (Opti
                 }
             },
         },
-        None => match gpu.and_then(calibrate::profiles::of_gpu) {
+        None => match gpu.and_then(|gpu| calibrate::profiles::shipped(gpu, engine)) {
             Some(name) => (calibrate::profiles::embedded(name).map(str::to_owned), name.to_owned(), None),
             None => (None, String::new(), None),
         },

@@ -1,5 +1,6 @@
 //! `[model]`: an architecture by name or from a Hugging Face `config.json`.
 
+use std::ops::Range;
 use std::path::Path;
 
 use engine::Model;
@@ -10,11 +11,51 @@ use super::reader::{Section, unknown};
 use crate::diagnostic::{Code, Finding};
 use crate::text_file;
 
-/// Reads the section.
+/// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
 pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     let found = named(&mut section, folder);
+    if let Some(model) = &found {
+        unlike(&mut section, model);
+    }
     section.finish();
     found
+}
+
+/// Layers that do not attend to all tokens: those without keys are refused, windows are taken for whole.
+fn unlike(section: &mut Section<'_>, model: &Model) {
+    let (n, at) = (model.n_layers, section.at());
+    let n_other = model.count(n, |layer| !layer.is_whole());
+    let n_windows = model.count(n, |layer| layer.mixer.attends() && !layer.is_whole());
+    if n_other > n_windows {
+        let what = format!(
+            "{} of {n} layers of `{}` have a state, an index or one half only",
+            n_other - n_windows,
+            model.name
+        );
+        section.find(
+            Finding::error(Code::UnsupportedModel, at, what)
+                .help("scenarios of `kind = \"serving\"` have times for them"),
+        );
+    } else if n_windows > 0 {
+        let what = format!(
+            "{n_windows} of {n} layers of `{}` see a part of the tokens and are timed as if they saw all",
+            model.name
+        );
+        let help = "times are too long for sequences beyond the window; `kind = \"serving\"` has times for them";
+        section.find(Finding::warning(Code::LeftOut, at, what).help(help));
+    }
+}
+
+/// Parts of a configuration that have neither time nor memory.
+fn left_out(section: &mut Section<'_>, model: &Model, at: &Option<Range<usize>>) {
+    for (what, share) in model.not_priced() {
+        let share = match share {
+            0.0 => "its share is not known".to_owned(),
+            share => format!("{:.1} % of the parameters", 100.0 * share),
+        };
+        let what = format!("`{}`: {what} is left out of time and memory, {share}", model.name);
+        section.find(Finding::warning(Code::LeftOut, at.clone(), what));
+    }
 }
 
 /// Reads the section of a model that is served, which also says in which formats.
@@ -52,6 +93,7 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
                         section.find(Finding::error(Code::WrongModel, at.clone(), format!("`{path}`: {why}")))
                     });
                 })
+                .inspect(|model| left_out(section, model, &at))
                 .ok(),
         },
         (Some((name, at)), None) => {

@@ -81,9 +81,99 @@ pub fn law(alone: &[Launch], mixed: &[Launch]) -> Option<DecodeLaw> {
     })
 }
 
+/// A launch whose time should be a start and a multiple of a term.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Affine {
+    /// Seconds of what the slope multiplies.
+    pub term_s: f64,
+    /// Seconds of what was measured beside it.
+    pub beside_s: f64,
+    /// Measured seconds of all.
+    pub seconds: f64,
+}
+
+/// A start and a slope, and how much each is told by the launches: the sum of the squares of its share of their times, at most `TOLD_MAX`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Line {
+    /// Seconds.
+    pub start_s: f64,
+    /// Ratio.
+    pub slope: f64,
+    /// Of the start.
+    pub start_weight: f64,
+    /// Of the slope.
+    pub slope_weight: f64,
+}
+
+/// Most that the launches of one shape count for.
+const TOLD_MAX: f64 = 6.0;
+/// Slopes that are taken for real: nothing reads faster than nine tenths of the datasheet's time, nor fifty times slower.
+const SLOPE: [f64; 2] = [0.9, 50.0];
+/// Least start, seconds.
+const START_MIN_S: f64 = 1e-6;
+
+/// The line through launches of one shape, in relative error; launches far off lose weight.
+#[must_use]
+pub fn affine(rows: &[Affine]) -> Line {
+    let mut weights = vec![1.0; rows.len()];
+    let (mut start_s, mut slope) = (START_MIN_S, 1.0);
+    for _ in 0..ROBUST.rounds {
+        let mut normal = [[0.0_f64; 3]; 2];
+        for (row, weight) in rows.iter().zip(&weights) {
+            let (one, term) = (1.0 / row.seconds, row.term_s / row.seconds);
+            let wanted = 1.0 - row.beside_s / row.seconds;
+            normal[0] = [
+                normal[0][0] + weight * one * one,
+                normal[0][1] + weight * one * term,
+                normal[0][2] + weight * one * wanted,
+            ];
+            normal[1] = [normal[0][1], normal[1][1] + weight * term * term, normal[1][2] + weight * term * wanted];
+        }
+        slope = slope_of(&normal);
+        start_s = ((normal[0][2] - slope * normal[0][1]) / normal[0][0]).max(START_MIN_S);
+        for (row, weight) in rows.iter().zip(&mut weights) {
+            let off = ((row.beside_s + start_s + slope * row.term_s) / row.seconds - 1.0).abs();
+            *weight = if off <= ROBUST.off { 1.0 } else { ROBUST.off / off };
+        }
+    }
+    let told = |share: fn(&Affine, f64) -> f64, by: f64| {
+        rows.iter().map(|row| share(row, by).powi(2)).sum::<f64>().min(TOLD_MAX)
+    };
+    let start_weight = told(|row, start_s| start_s / row.seconds, start_s);
+    Line { start_s, slope, start_weight, slope_weight: told(|row, slope| slope * row.term_s / row.seconds, slope) }
+}
+
+/// Slope of the normal equations, within what is taken for real; its least where launches do not tell it.
+fn slope_of(normal: &[[f64; 3]; 2]) -> f64 {
+    let determinant = normal[0][0] * normal[1][1] - normal[0][1] * normal[0][1];
+    if determinant <= 1e-9 * normal[0][0] * normal[1][1] {
+        return 1.0;
+    }
+    ((normal[0][0] * normal[1][2] - normal[0][1] * normal[0][2]) / determinant).clamp(SLOPE[0], SLOPE[1])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_and_a_slope_are_found_beside_something_else_despite_a_slow_launch() {
+        let row = |index: u32| {
+            let term_s = 1e-6 * f64::from(1 << index);
+            let slow = if index == 3 { 2.0 } else { 1.0 };
+            Affine { term_s, beside_s: 5e-6, seconds: (5e-6 + 12e-6 + 1.25 * term_s) * slow }
+        };
+        let found = affine(&(0..9).map(row).collect::<Vec<Affine>>());
+        assert!((found.start_s / 12e-6 - 1.0).abs() < 0.03 && (found.slope / 1.25 - 1.0).abs() < 0.02, "{found:?}");
+        assert!(found.start_weight > 0.5 && found.slope_weight > 0.5);
+    }
+
+    #[test]
+    fn launches_of_mere_start_tell_no_slope() {
+        let row = |index: u32| Affine { term_s: 1e-9 * f64::from(index), beside_s: 0.0, seconds: 1e-5 };
+        let found = affine(&(0..9).map(row).collect::<Vec<Affine>>());
+        assert!(found.slope_weight < 0.01 && (found.start_s / 1e-5 - 1.0).abs() < 0.01, "{found:?}");
+    }
 
     #[test]
     fn a_law_is_found_again_alone_and_beside_a_chunk() {

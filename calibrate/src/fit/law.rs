@@ -48,7 +48,7 @@ pub fn operator(rows: &[Row], shapes: &[Law], names: [&str; 3]) -> Option<Operat
     let (residuals, shape) = judged.min_by(|a, b| a.0.p90_error.total_cmp(&b.0.p90_error))?;
     let all: Vec<&Row> = rows.iter().collect();
     let (law, surface) = fit(&all, shape, names);
-    Some(Operator { residuals, start_s: law.coefficients()[0], law: Some(law), surface })
+    Some(Operator { residuals, kernel: None, start_s: law.coefficients()[0], law: Some(law), surface })
 }
 
 /// Measured over predicted, each row by a fit without its fold.
@@ -87,6 +87,7 @@ fn fit(rows: &[&Row], shape: &Law, names: [&str; 3]) -> (Law, Surface) {
                 Equation {
                     corners: surface.corners(&row.point).0,
                     log_ratio: (left / rest.max(1e-12)).ln().clamp(-1.5, 1.5),
+                    weight: 1.0,
                 }
             })
             .collect();

@@ -108,5 +108,5 @@ pub(super) fn grouped(dir: &Path, cluster: &Cluster) -> Result<Option<Operator>,
         axis("elements of an expert", &powers(18, 28, 2)),
     ];
     let (surface, residuals) = fit::surface(&rows, axes, 2.0 * GROUPED_START_S);
-    Ok(Some(Operator { residuals, start_s: GROUPED_START_S, law: None, surface }))
+    Ok(Some(Operator { residuals, kernel: None, start_s: GROUPED_START_S, law: None, surface }))
 }

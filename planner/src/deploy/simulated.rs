@@ -187,6 +187,7 @@ mod tests {
             tokens_max: 1 << 16,
             context_max: 1 << 16,
             block_tokens: 16,
+            blocks_per_sequence: 0,
             kv_blocks: 1 << 12,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,

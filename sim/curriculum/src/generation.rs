@@ -308,6 +308,7 @@ mod tests {
                 tokens_max: limits.tokens_max,
                 context_max: 10_000,
                 block_tokens: 16,
+                blocks_per_sequence: 0,
                 kv_blocks: 10_000,
                 watermark_blocks: 0,
                 preemption: Preemption::Recompute,

@@ -3,6 +3,7 @@
 pub mod collective;
 pub mod curve;
 pub mod decode;
+pub mod experts;
 pub mod fixed;
 pub mod law;
 pub mod profile;
@@ -16,13 +17,21 @@ pub mod sustained;
 
 use hw::Seconds;
 
+use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::experts::FusedExperts;
 use crate::task::Op;
+
+/// Factor by which an interval widens on each side where a neighbour stands in: what one shipped card's curves miss of another's tables
+/// (`docs/profiles.md`).
+const BORROWED_WIDENING: f64 = 1.3;
 
 /// Where an estimate comes from, weakest last: a sum of parts takes the weakest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// Fitted to measurements on this device type.
     Measured,
+    /// Fitted to measurements of a neighbour (another format, another card) and scaled by the ratio of datasheet figures.
+    Borrowed,
     /// Fitted to figures that a paper or vendor published.
     Published,
     /// Datasheet roofline.
@@ -35,6 +44,7 @@ impl Source {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Measured => "measured",
+            Self::Borrowed => "borrowed",
             Self::Published => "published",
             Self::Datasheet => "datasheet",
         }
@@ -78,6 +88,19 @@ impl Estimate {
         }
     }
 
+    /// The same from a neighbour: all of it counts as outside of what was measured, and the interval is wider by `BORROWED_WIDENING`.
+    #[must_use]
+    pub fn borrowed(self, dimension: &'static str) -> Self {
+        Self {
+            low: self.low * (1.0 / BORROWED_WIDENING),
+            high: self.high * BORROWED_WIDENING,
+            source: self.source.max(Source::Borrowed),
+            outside: self.time,
+            dimension: self.dimension.or(Some(dimension)),
+            ..self
+        }
+    }
+
     /// The same with this least time; the interval keeps its shape around a time that is raised.
     #[must_use]
     pub fn at_least(self, least: Seconds) -> Self {
@@ -106,12 +129,16 @@ impl<M: CostModel + ?Sized + Send> CostModel for Box<M> {
         (**self).least(op)
     }
 
-    fn decode(&self) -> Option<&decode::DecodeLaw> {
-        (**self).decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        (**self).decode(shape)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {
         (**self).engine(op)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        (**self).experts(layer)
     }
 }
 
@@ -125,12 +152,16 @@ impl CostModel for &dyn CostModel {
         (**self).least(op)
     }
 
-    fn decode(&self) -> Option<&decode::DecodeLaw> {
-        (**self).decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        (**self).decode(shape)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {
         (**self).engine(op)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        (**self).experts(layer)
     }
 }
 
@@ -145,13 +176,19 @@ pub trait CostModel: Sync {
         Seconds::ZERO
     }
 
-    /// Attention of decoding sequences, where it was fitted.
-    fn decode(&self) -> Option<&decode::DecodeLaw> {
+    /// Attention of decoding sequences of a shape, where it was fitted.
+    fn decode(&self, _shape: &DecodeShape) -> Option<ShapedDecode> {
         None
     }
 
     /// An operation by a serving engine's own kernel (all-reduce inside a node, experts in one launch), where that was fitted.
     fn engine(&self, _op: &Op) -> Option<Estimate> {
+        None
+    }
+
+    /// The whole layer of routed experts as a serving engine fuses it, where that was fitted. It is one question and not a sum of
+    /// operations, because what was measured is the layer: both products, the activation between them, and the permutation around them.
+    fn experts(&self, _layer: &FusedExperts) -> Option<Estimate> {
         None
     }
 

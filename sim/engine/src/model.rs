@@ -232,8 +232,7 @@ impl Model {
     /// Whether every layer attends to all tokens before and has a feed-forward.
     #[must_use]
     pub fn is_plain(&self) -> bool {
-        let plain = |layer: &Layer| layer.mixer == Mixer::Full && layer.feed_forward != FeedForward::Off;
-        self.layers.kinds().iter().all(plain)
+        self.layers.kinds().into_iter().all(Layer::is_whole)
     }
 }
 

@@ -22,6 +22,7 @@ fn engine(sequences_max: u32, tokens_max: u32) -> Engine {
         tokens_max,
         context_max: 131_072,
         block_tokens: 16,
+        blocks_per_sequence: 0,
         kv_blocks: 26_000,
         watermark_blocks: 260,
         preemption: Preemption::Recompute,

@@ -7,6 +7,7 @@
 use hw::Bytes;
 
 use crate::decode_attention::kv_bytes_per_token;
+use crate::engine_preset::MemoryRule;
 use crate::replica::Limits;
 use crate::step_cost::ReplicaConfig;
 use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
@@ -98,6 +99,25 @@ pub fn peak(deployment: &ReplicaConfig<'_>, limits: &Limits, blocks: u32) -> Byt
     let found = of_room(deployment, deployment.cluster.gpu.memory.0);
     let of_rank = u64::from(blocks.div_ceil(found.n_ranks)) * u64::from(limits.block_tokens) * found.bytes_per_token;
     found.weights + Bytes(of_rank) + activations(deployment, u64::from(limits.tokens_max))
+}
+
+/// Memory of a deployment by an engine's rule: `beside` is what the process and the activations take, `reserve` what an engine with a reserve
+/// of its own leaves.
+///
+/// # Errors
+/// As `of`.
+pub fn by_rule(
+    deployment: &ReplicaConfig<'_>,
+    rule: MemoryRule,
+    [beside, reserve]: [Bytes; 2],
+) -> Result<Capacity, String> {
+    match rule {
+        MemoryRule::OfDevice(share) => of(deployment, share, beside),
+        MemoryRule::Static(share) => of(deployment, share, Bytes(0)),
+        MemoryRule::Reserve => of(deployment, 1.0, reserve),
+        MemoryRule::OfFree(share) => of(deployment, 1.0, beside)
+            .map(|found| Capacity { kv: Bytes::from_f64(found.kv.as_f64() * share), ..found }),
+    }
 }
 
 /// Memory of a deployment that may use `usable` of the device.

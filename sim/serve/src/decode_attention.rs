@@ -1,57 +1,162 @@
 //! Attention of decoding sequences in all layers of a deployment, from the device's law (`cost/decode.rs`).
+//!
+//! For a number of sequences the time is linear in cached tokens, which closed-form spans rest on; both coefficients may depend on that
+//! number. They are tabulated at ever sparser numbers and interpolated between them; beyond the table the last sequence's cost goes on.
 
-use hw::{Bytes, Seconds};
+use hw::Seconds;
 
 use crate::step_cost::decoding::Decoding;
 use crate::step_cost::{ReplicaConfig, ticks_of};
-use engine::cost::decode::{DecodeLaw, HEADS};
+use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, ShapedDecode};
 use engine::cost::{CostModel, Source};
+use engine::memory;
 pub use engine::memory::kv_bytes_per_token;
-use engine::memory::kv_elements_per_layer;
 use engine::play::Case;
 
 /// Ticks of decode attention in all layers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeTicks {
-    /// Per iteration that decodes, per sequence, per cached token.
-    pub alone: [u64; 3],
-    /// The same in an iteration that also computes chunks of prompts.
-    pub mixed: [u64; 3],
+    alone: Coefficients,
+    mixed: Coefficients,
     /// Where the law comes from.
     pub source: Source,
 }
 
-impl DecodeTicks {
-    /// Ticks in an iteration with so many chunks.
-    #[must_use]
-    pub const fn beside(&self, n_chunks: u32) -> [u64; 3] {
-        if n_chunks == 0 { self.alone } else { self.mixed }
+/// Ticks by the number of sequences, from none on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Coefficients {
+    /// Per iteration.
+    fixed: Vec<u64>,
+    /// Per cached token.
+    per_key: Vec<u64>,
+}
+
+impl Coefficients {
+    fn tabulated(n_max: u32, times: impl Fn(u64) -> DecodeTime, layers: &Decoding, factor: f64) -> Self {
+        let knots = numbers(n_max);
+        let of_all = |n: &u32| {
+            let time = times(u64::from(*n));
+            layers.seconds(time.fixed_s, time.per_key_s, u64::from(*n))
+        };
+        let ticks = |seconds: f64| ticks_of(Seconds::new(seconds * factor));
+        let (fixed, per_key): (Vec<u64>, Vec<u64>) =
+            knots.iter().map(of_all).map(|[fixed, per_key]| (ticks(fixed), ticks(per_key).max(1))).unzip();
+        Self { fixed: filled(&knots, &fixed), per_key: filled(&knots, &per_key) }
     }
 
-    /// Decode attention of a deployment, fitted or assumed.
+    fn fixed(&self, n: u32) -> u64 {
+        let last = self.fixed.len() - 1;
+        // Beyond the table sequences cost what they cost at its end.
+        match self.fixed.get(n as usize) {
+            Some(ticks) => *ticks,
+            None => self.fixed[last] * u64::from(n) / (last.max(1) as u64),
+        }
+    }
+
+    fn per_key(&self, n: u32) -> u64 {
+        self.per_key[(n as usize).min(self.per_key.len() - 1)]
+    }
+}
+
+/// Numbers of sequences from 1 on, each a sixteenth larger than the one before.
+fn numbers(n_max: u32) -> Vec<u32> {
+    let mut numbers = vec![1];
+    while let Some(last) = numbers.last().copied().filter(|last| *last < n_max) {
+        numbers.push((last + (last / 16).max(1)).min(n_max));
+    }
+    numbers
+}
+
+/// Values of every number up to the last knot, on lines between the knots; nothing has what one has.
+fn filled(knots: &[u32], values: &[u64]) -> Vec<u64> {
+    let mut all = vec![values[0]; 2];
+    for (ends, values) in knots.windows(2).zip(values.windows(2)) {
+        let whole = u64::from(ends[1] - ends[0]);
+        all.extend((1..=whole).map(|part| (values[0] * (whole - part) + values[1] * part) / whole));
+    }
+    all
+}
+
+impl DecodeTicks {
+    /// Nothing but a time per cached token.
     #[must_use]
-    pub fn new(deployment: &ReplicaConfig<'_>, cost: &dyn CostModel, case: Case) -> Self {
-        let law = cost.decode().cloned().unwrap_or_else(DecodeLaw::assumed);
-        let (model, layers) = (deployment.model, Decoding::new(deployment));
-        let heads = hw::Tokens(model.n_heads.div_ceil(u64::from(deployment.tensor_degree))).as_f64();
-        let bytes = kv_elements_per_layer(model, deployment.tensor_degree) * deployment.formats.kv.bytes();
-        let ticks = |start_s: f64, per_sequence_s: f64, reached: f64, interval: [f64; 2]| {
-            let factor = match case {
-                Case::Low => interval[0],
-                Case::Expected => 1.0,
-                Case::High => interval[1],
-            };
-            let bandwidth = deployment.cluster.gpu.memory_bandwidth * reached;
-            let key_s = (Bytes(bytes) / bandwidth).get();
-            let [start, key] = layers.seconds(start_s, key_s, 0);
-            let [sequence, _] = layers.seconds(per_sequence_s * heads / HEADS, key_s, 1);
-            let ticks = |seconds: f64| ticks_of(Seconds::new(seconds * factor));
-            [ticks(start), ticks(sequence), ticks(key).max(1)]
+    pub fn linear(per_key: u64) -> Self {
+        let only = Coefficients { fixed: vec![0], per_key: vec![per_key] };
+        Self { alone: only.clone(), mixed: only, source: Source::Measured }
+    }
+
+    const fn beside(&self, n_chunks: u32) -> &Coefficients {
+        if n_chunks == 0 { &self.alone } else { &self.mixed }
+    }
+
+    /// Ticks of an iteration with so many decoding sequences and chunks, but for cached tokens; none without sequences.
+    #[must_use]
+    pub fn fixed(&self, n_decode: u32, n_chunks: u32) -> u64 {
+        if n_decode == 0 { 0 } else { self.beside(n_chunks).fixed(n_decode) }
+    }
+
+    /// Ticks per cached token in an iteration with so many decoding sequences and chunks.
+    #[must_use]
+    pub fn per_key(&self, n_decode: u32, n_chunks: u32) -> u64 {
+        self.beside(n_chunks).per_key(n_decode)
+    }
+
+    /// Decode attention of a deployment with at most so many sequences, fitted or assumed.
+    #[must_use]
+    pub fn new(deployment: &ReplicaConfig<'_>, n_max: u32, cost: &dyn CostModel, case: Case) -> Self {
+        let shape = shape(deployment);
+        let assumed = || ShapedDecode::of_law(&DecodeLaw::assumed(), shape, deployment.cluster.gpu.memory_bandwidth);
+        let law = cost.decode(&shape).unwrap_or_else(assumed);
+        let layers = Decoding::new(deployment, |window| law.keys_in_window(u64::MAX, window));
+        let end = |[low, high]: [f64; 2]| match case {
+            Case::Low => low,
+            Case::Expected => 1.0,
+            Case::High => high,
         };
-        let alone = ticks(law.start_s, law.per_sequence_s, law.reached, [law.residuals.low, law.residuals.high]);
-        let mixed = law.mixed.as_ref().map_or(alone, |mixed| {
-            ticks(0.0, mixed.per_sequence_s, mixed.reached, [mixed.residuals.low, mixed.residuals.high])
-        });
+        let alone = Coefficients::tabulated(n_max, |n| law.alone(n), &layers, end(law.interval()));
+        let beside = end(law.interval_beside_chunk());
+        let mixed = Coefficients::tabulated(n_max, |n| law.beside_chunk(n), &layers, beside);
         Self { alone, mixed, source: law.source() }
+    }
+}
+
+/// What a layer's decode attention is on one GPU of a deployment.
+#[must_use]
+pub fn shape(deployment: &ReplicaConfig<'_>) -> DecodeShape {
+    let (model, tp, kv) = (deployment.model, deployment.tensor_degree, deployment.formats.kv);
+    let n_heads = model.n_heads.div_ceil(u64::from(tp));
+    let per_layer = memory::kv_elements_per_layer(model, tp);
+    match model.latent {
+        Some(_) => DecodeShape { n_heads, n_kv_heads: 1, head_dim: per_layer, kv, latent: true },
+        None => {
+            let n_kv_heads = model.n_kv_heads.div_ceil(u64::from(tp));
+            DecodeShape { n_heads, n_kv_heads, head_dim: model.head_dim, kv, latent: false }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_knots_the_time_is_on_the_line_and_beyond_them_it_goes_on() {
+        let times = |n: u64| DecodeTime { fixed_s: 1e-6 * hw::real(n), per_key_s: 1e-9 };
+        let model = engine::model::embedded("llama-3-8b").expect("embedded");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        let layers = Decoding::new(&ReplicaConfig::new(&model, &cluster, 1), |window| window);
+        let found = Coefficients::tabulated(100, times, &layers, 1.0);
+        for n in [1, 7, 33, 64, 99, 100, 1000] {
+            // 32 layers.
+            let wanted = ticks_of(Seconds::new(32e-6 * f64::from(n)));
+            assert!(found.fixed(n).abs_diff(wanted) <= 1 + wanted / 1000, "{n}: {} of {wanted}", found.fixed(n));
+            assert_eq!(found.per_key(n), ticks_of(Seconds::new(32e-9)));
+        }
+    }
+
+    #[test]
+    fn without_decoding_sequences_there_is_no_launch() {
+        let ticks = DecodeTicks::linear(5);
+        assert_eq!((ticks.fixed(0, 0), ticks.fixed(3, 1), ticks.per_key(3, 0)), (0, 0, 5));
     }
 }

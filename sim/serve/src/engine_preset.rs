@@ -65,6 +65,8 @@ pub enum MemoryRule {
     OfDevice(f64),
     /// A share of the device for weights, keys and values; activations lie outside.
     Static(f64),
+    /// All but a reserve that follows from the chunk, the largest captured batch and the GPUs, as SGLang makes its static share.
+    Reserve,
     /// A share of what weights and activations leave free.
     OfFree(f64),
 }
@@ -141,9 +143,9 @@ pub static PRESETS: [EnginePreset; 4] = [
         shares_prefixes: true,
         sizes: &SGLANG_SIZES,
         graphs: GraphRule::Sglang,
-        memory: MemoryRule::Static(0.87),
-        source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); the \
-                 static share leaves 10 GiB of 80; the overlap scheduler is on by default",
+        memory: MemoryRule::Reserve,
+        source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
+                 the overlap scheduler is on by default",
     },
     EnginePreset {
         name: "trtllm",
@@ -184,6 +186,19 @@ impl EnginePreset {
         let gib = if is_small { Bytes::from_gib(0.0) } else { gpu.memory };
         let holds = |sizes: &&Sizes| gib <= Bytes::from_gib(f64::from(sizes.memory_gib_max));
         *self.sizes.iter().find(holds).or(self.sizes.last()).expect("a preset has sizes")
+    }
+}
+
+impl Sizes {
+    /// Memory that SGLang keeps beside weights, keys and values on so many GPUs: 512 MiB, 1.5 MiB per token of a chunk, 2 MiB per sequence of
+    /// the largest captured batch, 128 MiB per GPU of the worker (`server_args.py`; 10 GiB at least on devices above 60 GiB).
+    #[must_use]
+    pub fn reserve(&self, gpu: &Gpu, tensor_degree: u32, n_gpus: u32) -> Bytes {
+        let graph_max = self.graph_max[usize::from(tensor_degree >= 4)];
+        let mib =
+            512.0 + 1.5 * f64::from(self.tokens_max.max(2048)) + 2.0 * f64::from(graph_max) + 128.0 * f64::from(n_gpus);
+        let least = if gpu.memory > Bytes::from_gib(60.0) { 10.0 } else { 0.0 };
+        Bytes::from_gib(f64::max(mib / 1024.0, least))
     }
 }
 
@@ -246,6 +261,14 @@ mod tests {
         assert_eq!(GraphRule::Sglang.sizes(256).len(), 36);
         assert_eq!(GraphRule::Trtllm.sizes(4), [1, 2, 4]);
         assert_eq!(GraphRule::Trtllm.sizes(300).last(), Some(&300));
+    }
+
+    #[test]
+    fn sglang_reserves_what_its_arguments_say() {
+        // H100, tp 8, chunk of 8192, graphs up to 512: 512 + 12288 + 1024 + 1024 = 14848 MiB.
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let sizes = named("sglang", Version::NEWEST).expect("listed").sizes_on(&gpu);
+        assert_eq!(sizes.reserve(&gpu, 8, 8), Bytes(14_848 << 20));
     }
 
     #[test]

@@ -92,6 +92,7 @@ impl Run {
             tokens_max: 2048,
             context_max: 32_768,
             block_tokens: 16,
+            blocks_per_sequence: 0,
             kv_blocks: self.kv_blocks,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,

@@ -57,6 +57,8 @@ pub struct Limits {
     pub context_max: u32,
     /// Tokens of a block.
     pub block_tokens: u32,
+    /// Blocks that a sequence takes besides those of its tokens: full windows of its layers, and states.
+    pub blocks_per_sequence: u32,
     /// Blocks of device memory.
     pub kv_blocks: u32,
     /// Blocks that admissions of whole prompts leave free.
@@ -440,7 +442,7 @@ impl<'a> Replica<'a> {
         let limits = self.limits();
         let tokens = u64::from(request.prompt) + u64::from(request.output);
         // The last output token is never cached.
-        let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens));
+        let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
         let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
         tokens <= u64::from(limits.context_max)
             && blocks <= u64::from(limits.kv_blocks / self.engine.table.lanes().ranks) + u64::from(borrowed)
@@ -448,7 +450,8 @@ impl<'a> Replica<'a> {
     }
 
     const fn blocks_of(&self, tokens: u32) -> u32 {
-        tokens.div_ceil(self.engine.limits.block_tokens)
+        let limits = &self.engine.limits;
+        if tokens == 0 { 0 } else { tokens.div_ceil(limits.block_tokens) + limits.blocks_per_sequence }
     }
 
     /// Blocks that a slot owns or holds.

@@ -166,7 +166,7 @@ impl StepTable {
         let is_whole = deployment.prompt_attention.sparse.is_none() && deployment.model.is_plain();
         let rates = if is_whole { Rates::PerPair } else { Rates::PerToken };
         let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
-        let decode = DecodeTicks::new(deployment, cost, case);
+        let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
         let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);
         let host = Host::new(deployment.engine_loop, per_step, per_sequence, deployment.detokenize_per_sequence);
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
@@ -230,11 +230,10 @@ impl StepTable {
     #[must_use]
     pub fn linear(step: Seconds, per_token: Seconds, per_cached_token: Seconds) -> Self {
         let (step, per_token) = (ticks_of(step), ticks_of(per_token));
-        let decode = [0, 0, ticks_of(per_cached_token)];
         Self {
             tokens: (0..=1 << 16).map(|m| step + m * per_token).collect(),
             head: vec![0; 2],
-            decode: DecodeTicks { alone: decode, mixed: decode, source: Source::Measured },
+            decode: DecodeTicks::linear(ticks_of(per_cached_token)),
             prefill: Prefill::NONE,
             host: Host::default(),
             lanes: Lanes::ONE,
@@ -378,8 +377,9 @@ impl StepTable {
 
     /// The same in an iteration with so many chunks.
     fn rate_in(&self, n_decode: u32, n_chunks: u32) -> u64 {
-        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.alone[2] * self.n_drafts());
-        let alike = self.decode.beside(n_chunks)[2];
+        let n_lane = self.lanes.largest(n_decode);
+        let drafts = self.draft.as_ref().map_or(0, |draft| draft.decode.per_key(n_lane, 0) * self.n_drafts());
+        let alike = self.decode.per_key(n_lane, n_chunks);
         let whole = drafts + self.stages.as_ref().map_or(alike, |stages| stages.per_key(n_decode + n_chunks));
         if self.lanes == Lanes::ONE || n_decode == 0 {
             return whole;
@@ -453,8 +453,7 @@ impl StepTable {
     }
 
     fn decode_fixed(&self, n_decode: u32, n_chunks: u32) -> u64 {
-        let [start, per_sequence, _] = self.decode.beside(n_chunks);
-        if n_decode == 0 { 0 } else { start + per_sequence * u64::from(n_decode) }
+        self.decode.fixed(n_decode, n_chunks)
     }
 
     fn tokens_at(&self, m: u64) -> u64 {

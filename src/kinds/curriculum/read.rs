@@ -68,7 +68,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let (usd_per_gpu_hour, budget_s) = budget(reader.section("budget"), gpus);
     let run = policies(reader.section("policies"), &base);
     let gpu = cluster.as_ref().map(|(cluster, _)| cluster.gpu.name.as_str());
-    let cost = cost::of_engine(reader.section("cost"), folder, gpu);
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu, None);
     let expectations = expect::read(reader.section("expect"));
     let free_parameters = free_parameters(&engine, &training, cost.sustained_flops_ratio);
     let (model, (cluster, reserved)) = model.zip(cluster)?;

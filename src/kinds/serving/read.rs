@@ -240,6 +240,7 @@ impl Serving {
             host_per_sequence: us(self.engine.host_us_per_sequence),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
+            graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
             formats: operation.kernels.formats(group.model.formats),
             sparse_weights: operation.kernels.sparse_weights(),
@@ -277,6 +278,7 @@ impl Serving {
         };
         engine::memory_of(self, choice, group).map_or(limits, |memory| Limits {
             kv_blocks: memory.kv_blocks,
+            blocks_per_sequence: memory.blocks_per_sequence,
             watermark_blocks: memory.watermark_blocks,
             preemption: memory.preemption,
             ..limits
@@ -287,16 +289,16 @@ impl Serving {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
-    let engine = engine::engine(reader.section("engine"));
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
     let cluster = fleet::machine(reader, &fleet);
+    let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
     let asked = requests::trace(reader.section("trace"), folder, head.seed);
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
-    let costs = costs::costs(reader.section("cost"), folder, gpu);
+    let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
     let plain = policies.choices.iter().filter(|choice| choice.candidate.is_none());
     let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
@@ -389,7 +391,9 @@ fn holds(reader: &mut Reader<'_>, serving: &Serving) {
             Limits { kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX), ..limits }
         };
         let limits: Vec<Limits> = serving.groups_of(choice).into_iter().map(of_rank).collect();
-        let room = |limits: &Limits| u64::from(limits.kv_blocks) * u64::from(limits.block_tokens);
+        let room = |limits: &Limits| {
+            u64::from(limits.kv_blocks.saturating_sub(limits.blocks_per_sequence)) * u64::from(limits.block_tokens)
+        };
         let most = |limits: &Limits| u64::from(limits.context_max).min(room(limits) + 1);
         let Some(largest) = limits.iter().max_by_key(|limits| most(limits)) else { continue };
         let tokens = |request: &Request| u64::from(request.prompt) + u64::from(request.output);

@@ -206,6 +206,7 @@ pub(super) mod tests {
             tokens_max: 512,
             context_max: 1 << 16,
             block_tokens: 16,
+            blocks_per_sequence: 0,
             kv_blocks: 1 << 14,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,

@@ -85,7 +85,9 @@ impl ReplicaOptions {
     pub fn limits(&self, config: &ReplicaConfig<'_>) -> Result<Limits, String> {
         let capacity = capacity::of(config, self.memory_ratio, self.reserved)?;
         let context_max = u32::try_from(config.model.max_positions).unwrap_or(u32::MAX);
-        Ok(Limits { kv_blocks: capacity.blocks(self.limits.block_tokens), context_max, ..self.limits })
+        let block_tokens = self.limits.block_tokens;
+        let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
+        Ok(Limits { kv_blocks: capacity.blocks(block_tokens), blocks_per_sequence, context_max, ..self.limits })
     }
 
     /// Parameters that are no measurement, as sentences.

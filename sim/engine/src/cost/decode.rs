@@ -1,15 +1,219 @@
 //! Attention of decoding sequences: one query each over all cached keys and values, bound by memory.
 //!
-//! Per layer `start + 32-head sequences · per_sequence + bytes / (reached · bandwidth)`, linear in cached tokens, so that iterations
-//! with an unchanged batch add up in closed form. Kernels that take a prompt's chunk and decoding sequences in one launch tile for the
-//! chunk and serve the decoding sequences worse: what each of those then costs beside the chunk is `mixed`.
+//! Every law is linear in cached tokens for a given number of sequences, so that iterations with an unchanged batch add up in closed
+//! form: a `fixed` time and a time per key. Two laws have that form.
+//! - `DecodeLaw`, per layer `start + 32-head sequences · per_sequence + bytes / (reached · bandwidth)`. Kernels that take a prompt's chunk and
+//!   decoding sequences in one launch tile for the chunk and serve the decoding sequences worse: what each of those then costs beside the
+//!   chunk is `mixed`.
+//! - `DecodeSurfaces`, of an engine's own tables: start and share of the bandwidth each depend on how many key-value heads there are to hand
+//!   out over the device, how many query heads share one, and how many a sequence has.
+//!
+//! A window is no law of its own: a layer with one attends to fewer keys.
 //! Units: seconds; `reached` is a share of the datasheet's memory bandwidth.
 
+use hw::{BytesPerSecond, Dtype};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::Source;
 use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::profile::Residuals;
+use crate::cost::surface::Surface;
+
+/// What one layer's decoding sequences are on one GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DecodeShape {
+    /// Query heads on this GPU.
+    pub n_heads: u64,
+    /// Key-value heads on this GPU; 1 where attention is latent.
+    pub n_kv_heads: u64,
+    /// Elements of a key; of the shared latent vector with its rotary part where attention is latent.
+    pub head_dim: u64,
+    /// Format of keys and values.
+    pub kv: Dtype,
+    /// Whether keys and values are one vector that all heads share.
+    pub latent: bool,
+}
+
+impl DecodeShape {
+    /// Bytes that a cached token takes in a layer.
+    #[must_use]
+    pub const fn token_bytes(&self) -> u64 {
+        let vectors = if self.latent { 1 } else { 2 };
+        vectors * self.n_kv_heads * self.head_dim * self.kv.bytes()
+    }
+
+    /// Place of a number of sequences on the axes of the surfaces.
+    #[must_use]
+    pub fn point(&self, n_sequences: u64) -> [f64; 3] {
+        let [n, heads, kv_heads] = [n_sequences.max(1), self.n_heads, self.n_kv_heads.max(1)].map(hw::real);
+        [n * kv_heads, (heads / kv_heads).max(1.0), kv_heads]
+    }
+}
+
+/// Names of the axes of the surfaces.
+pub const AXES: [&str; 3] = ["key-value heads of all sequences", "query heads per key-value head", "key-value heads"];
+
+/// Fitted decode attention of one head width and format of keys and values.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DecodeSurfaces {
+    /// Error on unseen shapes.
+    pub residuals: Residuals,
+    /// What was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Keys that the kernel reads beyond a window, of sequences that have more than it.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub window_edge: f64,
+    /// Logarithm of the seconds that no key adds to.
+    pub start: Surface,
+    /// Logarithm of the time per byte over that of the datasheet's bandwidth.
+    pub read: Surface,
+}
+
+/// Whether there are none.
+fn is_none(edge: &f64) -> bool {
+    *edge <= 0.0
+}
+
+impl DecodeSurfaces {
+    /// What is wrong with it, if anything.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check(&self) -> Result<(), String> {
+        for surface in [&self.start, &self.read] {
+            if surface.axes.len() != AXES.len() {
+                return Err(format!("it has {} axes, expected {}", surface.axes.len(), AXES.len()));
+            }
+            surface.check()?;
+        }
+        if !(0.0..=EDGE_MAX).contains(&self.window_edge) {
+            return Err(format!("`window_edge` is {}, must be from 0 to {EDGE_MAX}", self.window_edge));
+        }
+        Ok(())
+    }
+}
+
+/// Most keys beyond a window that are taken for real.
+const EDGE_MAX: f64 = 65_536.0;
+
+/// A law of one shape on one device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShapedDecode {
+    shape: DecodeShape,
+    bandwidth: BytesPerSecond,
+    law: Form,
+    interval: [f64; 2],
+    source: Source,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Form {
+    Law(DecodeLaw),
+    Surfaces(DecodeSurfaces),
+}
+
+/// Seconds of one layer: what is there without keys, and what each key adds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DecodeTime {
+    /// Without keys.
+    pub fixed_s: f64,
+    /// Per key that a sequence attends to.
+    pub per_key_s: f64,
+}
+
+impl ShapedDecode {
+    /// A device's simple law, for a shape of that device.
+    #[must_use]
+    pub fn of_law(law: &DecodeLaw, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
+        let interval = [law.residuals.low, law.residuals.high];
+        Self { shape, bandwidth, source: law.source(), interval, law: Form::Law(law.clone()) }
+    }
+
+    /// Surfaces, for a shape.
+    #[must_use]
+    pub fn of_surfaces(surfaces: &DecodeSurfaces, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
+        let interval = [surfaces.residuals.low, surfaces.residuals.high];
+        Self { shape, bandwidth, source: Source::Measured, interval, law: Form::Surfaces(surfaces.clone()) }
+    }
+
+    /// The same from another shape, format or card: a weaker source and an interval that is wider on each side.
+    #[must_use]
+    pub fn borrowed(self, widening: f64) -> Self {
+        let [low, high] = self.interval;
+        Self { source: self.source.max(Source::Borrowed), interval: [low / widening, high * widening], ..self }
+    }
+
+    /// Interval of every time, as factors.
+    #[must_use]
+    pub const fn interval(&self) -> [f64; 2] {
+        self.interval
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Keys that a sequence of so many attends to in a layer with a window, with those that the kernel reads beyond it.
+    #[must_use]
+    pub fn keys_in_window(&self, keys: u64, window: u64) -> u64 {
+        let edge = match &self.law {
+            Form::Law(_) => 0,
+            Form::Surfaces(surfaces) => hw::whole(surfaces.window_edge),
+        };
+        if keys > window { keys.min(window + edge) } else { keys }
+    }
+
+    /// Seconds to read a cached token at the datasheet's bandwidth.
+    fn token_s(&self) -> f64 {
+        hw::real(self.shape.token_bytes()) / self.bandwidth.get()
+    }
+
+    /// A launch over so many sequences.
+    #[must_use]
+    pub fn alone(&self, n_sequences: u64) -> DecodeTime {
+        match &self.law {
+            Form::Law(law) => DecodeTime {
+                fixed_s: law.start_s + law.per_sequence_s * self.sequences(n_sequences),
+                per_key_s: self.token_s() / law.reached,
+            },
+            Form::Surfaces(surfaces) => {
+                let point = self.shape.point(n_sequences);
+                let (fixed_s, _) = surfaces.start.factor(&point);
+                DecodeTime { fixed_s, per_key_s: self.token_s() * surfaces.read.factor(&point).0 }
+            }
+        }
+    }
+
+    /// What so many sequences add to a launch over a prompt's chunk.
+    #[must_use]
+    pub fn beside_chunk(&self, n_sequences: u64) -> DecodeTime {
+        match &self.law {
+            Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => DecodeTime {
+                fixed_s: mixed.per_sequence_s * self.sequences(n_sequences),
+                per_key_s: self.token_s() / mixed.reached,
+            },
+            _ => self.alone(n_sequences),
+        }
+    }
+
+    /// Interval of what sequences take beside a chunk.
+    #[must_use]
+    pub const fn interval_beside_chunk(&self) -> [f64; 2] {
+        match &self.law {
+            Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => [mixed.residuals.low, mixed.residuals.high],
+            _ => self.interval,
+        }
+    }
+
+    /// Sequences of 32 query heads.
+    fn sequences(&self, n_sequences: u64) -> f64 {
+        hw::real(n_sequences) * hw::real(self.shape.n_heads) / HEADS
+    }
+}
 
 /// Query heads of the sequence that `per_sequence_s` stands for.
 pub const HEADS: f64 = 32.0;
@@ -81,5 +285,61 @@ impl DecodeLaw {
             return Err(format!("`reached` must be from {:e} to {:e}", REACHED.start(), REACHED.end()));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cost::surface::Axis;
+
+    fn shape(kv: Dtype) -> DecodeShape {
+        DecodeShape { n_heads: 32, n_kv_heads: 8, head_dim: 128, kv, latent: false }
+    }
+
+    fn surfaces() -> DecodeSurfaces {
+        let axis = |name: &str, knots: &[f64]| Axis { name: name.to_owned(), knots: knots.to_vec() };
+        let axes = vec![axis(AXES[0], &[8.0, 512.0]), axis(AXES[1], &[4.0]), axis(AXES[2], &[8.0])];
+        let of = |values: [f64; 2]| Surface { axes: axes.clone(), values: values.map(f64::ln).to_vec() };
+        let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.03, p90_error: 0.1, low: 0.9, high: 1.2 };
+        DecodeSurfaces { residuals, kernel: None, window_edge: 64.0, start: of([10e-6, 40e-6]), read: of([1.25, 1.0]) }
+    }
+
+    #[test]
+    fn a_cached_token_is_read_once_and_narrow_formats_read_half() {
+        // 2 · 8 heads · 128 elements of two bytes; a latent vector of 512 + 64 has no values of its own.
+        assert_eq!(shape(Dtype::Bf16).token_bytes(), 4096);
+        assert_eq!(shape(Dtype::Fp8).token_bytes(), 2048);
+        let latent = DecodeShape { n_heads: 128, n_kv_heads: 1, head_dim: 576, kv: Dtype::Bf16, latent: true };
+        assert_eq!(latent.token_bytes(), 1152);
+    }
+
+    #[test]
+    fn start_and_share_of_the_bandwidth_follow_the_heads_that_there_are_to_hand_out() {
+        let shaped = ShapedDecode::of_surfaces(&surfaces(), shape(Dtype::Bf16), BytesPerSecond::new(4096e9));
+        let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-9, "{found} of {wanted}");
+        let (one, many) = (shaped.alone(1), shaped.alone(64));
+        near(one.fixed_s, 10e-6);
+        near(one.per_key_s, 1.25e-9);
+        near(many.fixed_s, 40e-6);
+        near(many.per_key_s, 1e-9);
+        // The middle in logarithms: 64 heads, eight sequences.
+        near(shaped.alone(8).fixed_s, 20e-6);
+        assert_eq!(shaped.beside_chunk(8), shaped.alone(8), "nothing was measured beside a chunk");
+    }
+
+    #[test]
+    fn a_window_is_read_with_its_edge_and_never_more_than_there_is() {
+        let shaped = ShapedDecode::of_surfaces(&surfaces(), shape(Dtype::Bf16), BytesPerSecond::new(1e12));
+        assert_eq!([100, 128, 150, 5000].map(|keys| shaped.keys_in_window(keys, 128)), [100, 128, 150, 192]);
+    }
+
+    #[test]
+    fn what_is_borrowed_is_less_sure() {
+        let shaped = ShapedDecode::of_surfaces(&surfaces(), shape(Dtype::Bf16), BytesPerSecond::new(1e12));
+        let borrowed = shaped.clone().borrowed(1.5);
+        assert_eq!((shaped.source(), borrowed.source()), (Source::Measured, Source::Borrowed));
+        assert!((borrowed.interval()[0] - 0.6).abs() < 1e-9 && (borrowed.interval()[1] - 1.8).abs() < 1e-9);
+        assert_eq!(borrowed.alone(3), shaped.alone(3));
     }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::cost::curve::{self, Curve};
-use crate::cost::decode::DecodeLaw;
+use crate::cost::decode::{DecodeLaw, DecodeSurfaces};
+use crate::cost::experts::ExpertsCurve;
 use crate::cost::law::{COEFFICIENT_S_MAX, Law};
-use crate::cost::profiled::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
+use crate::cost::profiled::names;
 use crate::cost::surface::Surface;
 use crate::task::{Collective, CopyKind, Op};
 
@@ -44,6 +45,12 @@ pub struct Profile {
     /// Attention of decoding sequences.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decode_attention: Option<DecodeLaw>,
+    /// Attention of decoding sequences by head width and format of keys and values: `decode-128`, `decode-128-fp8`, `decode-mla`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub decode: BTreeMap<String, DecodeSurfaces>,
+    /// Fused layers of experts by format: `experts`, `experts-fp8-block`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub experts: BTreeMap<String, ExpertsCurve>,
 }
 
 /// The device that a profile was measured on.
@@ -107,6 +114,9 @@ pub struct Residuals {
 pub struct Operator {
     /// Error on unseen rows.
     pub residuals: Residuals,
+    /// What was measured, where a table says so, for example `DeepGemmFp8BlockScaledMMKernel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// Start-up, seconds.
     pub start_s: f64,
     /// Fitted shape that the surface corrects; without it, the datasheet roofline.
@@ -132,19 +142,6 @@ pub struct CollectiveCurve {
     pub seconds: Vec<f64>,
 }
 
-/// Names of collectives in profile files.
-const COLLECTIVES: [&str; 7] =
-    ["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "send_recv", "ring_shift", CUSTOM_ALL_REDUCE];
-/// Names of fitted kernels in profile files, each with whether it is attention.
-const OPERATORS: [(&str, bool); 7] = [
-    ("gemm", false),
-    ("gemm-fp8", false),
-    (GROUPED_GEMM, false),
-    ("attention-64", true),
-    ("attention-128", true),
-    ("attention-backward-64", true),
-    ("attention-backward-128", true),
-];
 /// Names of memory-bound kernels and copies in profile files.
 const MEMORY: [&str; 5] = ["elementwise", "embedding", "host_to_device", "device_to_host", "device_to_device"];
 
@@ -200,8 +197,8 @@ impl Profile {
             check_operator(name, operator).map_err(|why| format!("operator `{name}`: {why}"))?;
         }
         for curve in &profile.collectives {
-            if !COLLECTIVES.contains(&curve.kind.as_str()) || curve.n_ranks < 2 {
-                let allowed = COLLECTIVES.join(", ");
+            if !names::COLLECTIVES.contains(&curve.kind.as_str()) || curve.n_ranks < 2 {
+                let allowed = names::COLLECTIVES.join(", ");
                 return Err(format!(
                     "collective `{}` of {} ranks: allowed are {allowed} of 2 or more",
                     curve.kind, curve.n_ranks
@@ -223,6 +220,7 @@ impl Profile {
             let checked = law.check().and_then(|()| check_residuals(&law.residuals)).and(mixed);
             checked.map_err(|why| format!("decode attention: {why}"))?;
         }
+        profile.check_engine()?;
         Ok(profile)
     }
 
@@ -236,14 +234,30 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// What is wrong with the kernels that serving engines alone have, if anything.
+    fn check_engine(&self) -> Result<(), String> {
+        for (name, surfaces) in &self.decode {
+            let checked = names::known(&names::decode(), name)
+                .and_then(|()| surfaces.check())
+                .and_then(|()| check_residuals(&surfaces.residuals));
+            checked.map_err(|why| format!("decode attention `{name}`: {why}"))?;
+        }
+        for (name, curve) in &self.experts {
+            let checked = names::known(&names::experts(), name)
+                .and_then(|()| curve.check())
+                .and_then(|()| check_residuals(&curve.residuals));
+            checked.map_err(|why| format!("experts `{name}`: {why}"))?;
+        }
+        Ok(())
+    }
+}
+
 fn check_operator(name: &str, operator: &Operator) -> Result<(), String> {
-    let Some((_, is_attention)) = OPERATORS.iter().find(|(known, _)| *known == name) else {
-        let names: Vec<&str> = OPERATORS.iter().map(|(known, _)| *known).collect();
-        return Err(format!("no kernel has that name; allowed are {}", names.join(", ")));
-    };
+    names::known(&names::operators(), name)?;
     if let Some(law) = &operator.law {
         law.check()?;
-        if matches!(law, Law::Attention(_)) != *is_attention {
+        if matches!(law, Law::Attention(_)) != name.starts_with("attention") {
             return Err("its law is that of another kind of kernel".to_owned());
         }
     }

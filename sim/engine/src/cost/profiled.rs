@@ -6,10 +6,15 @@
 //! key-value head. Collectives and memory-bound kernels are curves over bytes. The interval is the 5 % and 95 % quantile of the
 //! residuals of rows that the fit did not see.
 
-use hw::{Cluster, Format, GroupShape, InsideLink, Seconds};
+pub mod borrowed;
+mod engine;
+pub mod names;
+
+use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 
 use crate::cost::curve;
-use crate::cost::decode::DecodeLaw;
+use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
 use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
@@ -18,12 +23,14 @@ use crate::task::{Collective, Document, Op, Pass};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
-/// Name in profile files of the all-reduce that serving engines bring along for small messages.
-pub const CUSTOM_ALL_REDUCE: &str = "custom_all_reduce";
-/// Name in profile files of experts in one launch; axes are rows per expert, experts with rows, and elements of an expert's matrix.
-pub const GROUPED_GEMM: &str = "grouped-gemm";
+pub use names::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
+
+/// Keys per query that a window's second edge computes in vain: half a tile, as the diagonal does.
+const WINDOW_EDGE: u64 = ATTENTION_TILE / 2;
 /// Factor by which an interval widens outside the hull, on each side.
 const OUTSIDE_WIDENING: f64 = 1.3;
+/// Dimension of estimates from another card's profile.
+const ANOTHER_CARD: &str = "another card's profile";
 /// Spread of attention backward around its factor, where only forward was measured.
 const BACKWARD_SPREAD: f64 = 1.2;
 
@@ -32,6 +39,8 @@ const BACKWARD_SPREAD: f64 = 1.2;
 pub struct Profiled {
     profile: Profile,
     roofline: Roofline,
+    /// Whether the profile is of another card.
+    is_borrowed: bool,
 }
 
 impl Profiled {
@@ -49,7 +58,7 @@ impl Profiled {
                 _ => network.inside_alpha_s = link.alpha_s,
             }
         }
-        Self { profile: profile.clone(), roofline: roofline.with_network(network) }
+        Self { profile: profile.clone(), roofline: roofline.with_network(network), is_borrowed: false }
     }
 
     /// A message between two GPUs.
@@ -101,10 +110,16 @@ impl Profiled {
         )
     }
 
+    /// A product by the curve of its format, or by that of the nearest format that was fitted.
     fn gemm(&self, m: u64, n: u64, k: u64, format: Format) -> Option<Estimate> {
-        let point = [m, n, k].map(|size| hw::Tokens(size).as_f64()).to_vec();
+        let found = |near: &Format| self.gemm_as(m, n, k, format, gemm_name(*near)?).map(|found| (*near, found));
+        let (near, found) = names::neighbours(format).iter().find_map(found)?;
+        Some(if gemm_name(near) == gemm_name(format) { found } else { found.borrowed("format of a product") })
+    }
+
+    fn gemm_as(&self, m: u64, n: u64, k: u64, format: Format, name: &str) -> Option<Estimate> {
+        let point = [m, n, k].map(hw::real).to_vec();
         let axes = ["gemm m", "gemm n", "gemm k"];
-        let name = gemm_name(format)?;
         if let Some(fitted) = self.by_law(name, &Op::Gemm { m, n, k, format }, &point) {
             return Some(fitted.estimate(axes));
         }
@@ -119,27 +134,6 @@ impl Profiled {
         shape.n_nodes == 1
             && cluster.inside_link(shape.n_ranks) == InsideLink::Own
             && catalogued.is_none_or(|bandwidth| bandwidth == cluster.gpu.intra_node_bandwidth)
-    }
-
-    /// The all-reduce that serving engines bring along.
-    fn custom_all_reduce(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
-        let is_custom = |curve: &&CollectiveCurve| curve.kind == CUSTOM_ALL_REDUCE && curve.n_ranks == shape.n_ranks;
-        let curve = self.profile.collectives.iter().find(is_custom).filter(|_| self.is_over_measured_link(shape))?;
-        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::Bytes(bytes).as_f64());
-        let outside = outside.then_some(0);
-        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
-        Some(fitted.estimate(["collective bytes or ranks", "", ""]))
-    }
-
-    /// Experts in one launch of a serving engine, where that was fitted.
-    fn fused_experts(&self, rows: &[u64], n: u64, k: u64) -> Option<Estimate> {
-        let with_rows = rows.iter().filter(|&&m| m > 0);
-        let (n_active, routed) = (with_rows.clone().count() as u64, with_rows.clone().sum::<u64>());
-        let active = hw::Tokens(n_active.max(1)).as_f64();
-        let base: Seconds = with_rows.map(|&m| self.roofline.gemm_base(m, n, k, Format::Bf16)).sum();
-        let point = vec![hw::Tokens(routed).as_f64() / active, active, hw::Tokens(n * k).as_f64()];
-        let fitted = self.fitted(GROUPED_GEMM, std::iter::once((base, point)))?;
-        Some(fitted.estimate(["rows per expert", "experts with rows", "elements of an expert"]))
     }
 
     /// Experts one after another at each one's own efficiency with one start-up. What training runs was not fitted, so the estimate
@@ -169,22 +163,27 @@ impl Profiled {
             .map(|fitted| backward(fitted.estimate(ATTENTION_AXES)))
     }
 
-    /// Fitted attention of a head width; widths between the measured ones take the nearest below that is measured.
-    fn attention_name(&self, head_dim: u64) -> Option<&'static str> {
-        let measured = |name: &&str| self.profile.operators.contains_key(*name);
-        attention_names(head_dim, Pass::Forward).into_iter().find(measured)
+    /// Fitted attention of a head width and a format of keys and values, and whether it is of another format.
+    fn attention_name(&self, op: &Attention<'_>) -> Option<(String, bool)> {
+        let latent = op.head_dim == LATENT_DIM && op.n_kv_heads == op.n_heads;
+        let latent_names = [op.kv, Dtype::Bf16].map(|kv| names::of_width("attention", None, kv));
+        let names = latent_names.into_iter().filter(|_| latent);
+        let mut names = names.chain(names::nearest("attention", op.head_dim, op.kv));
+        let name = names.find(|name| self.profile.operators.contains_key(name))?;
+        let is_other = op.kv.bytes() == 1 && !name.ends_with("8");
+        Some((name, is_other))
     }
 
     fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
-        let name = self.attention_name(op.head_dim)?;
+        let (name, is_other) = self.attention_name(op)?;
         let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
-        let group = hw::Tokens(op.n_heads).as_f64() / hw::Tokens(op.n_kv_heads).as_f64();
-        let parts = op.documents.iter().map(|document| {
-            let base = self.roofline.attention_base(document, op.n_heads, op.n_kv_heads, op.head_dim);
-            (base, vec![document_length(document), hw::Tokens(tiles).as_f64(), group])
+        let group = hw::real(op.n_heads) / hw::real(op.n_kv_heads);
+        let parts = op.documents.iter().map(computed).map(|document| {
+            let base = self.roofline.attention_base(&document, op.n_heads, op.n_kv_heads, op.head_dim);
+            (base, vec![document_length(&document), hw::real(tiles), group])
         });
-        let fitted = self.fitted(name, parts)?;
-        Some(fitted.estimate(ATTENTION_AXES))
+        let found = self.fitted(&name, parts)?.estimate(ATTENTION_AXES);
+        Some(if is_other { found.borrowed("format of keys and values") } else { found })
     }
 
     fn collective(&self, op: &Op) -> Option<Estimate> {
@@ -219,7 +218,18 @@ impl Profiled {
 const ATTENTION_AXES: [&str; 3] =
     ["attention document length", "attention query tiles", "attention heads per key-value head"];
 
-/// Fitted attention of a head width, nearest first.
+/// Width of a head of latent attention in prompts: 128 elements and 64 that rotate, as in the models whose tables there are.
+const LATENT_DIM: u64 = 192;
+
+/// What a kernel computes of a document: with a window that leaves most keys out, whole tiles on both of its edges.
+#[must_use]
+pub const fn computed(document: &Document) -> Document {
+    let is_windowed = 4 * document.pairs < document.queries * document.keys;
+    let in_vain = if is_windowed { WINDOW_EDGE * document.queries } else { 0 };
+    Document { pairs: document.pairs + in_vain, ..*document }
+}
+
+/// Fitted attention of a head width in sixteen bits by this project's own measurements, nearest first.
 #[must_use]
 pub const fn attention_names(head_dim: u64, pass: Pass) -> [&'static str; 2] {
     match (pass, head_dim >= 128) {
@@ -268,6 +278,7 @@ struct Attention<'a> {
     n_heads: u64,
     n_kv_heads: u64,
     head_dim: u64,
+    kv: Dtype,
 }
 
 struct Fitted<'a> {
@@ -296,9 +307,9 @@ impl CostModel for Profiled {
         let fitted = match op {
             Op::Gemm { m, n, k, format } => self.gemm(*m, *n, *k, *format),
             Op::GroupedGemm { rows, n, k, format } => self.grouped_gemm(rows, *n, *k, *format),
-            Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {
-                let attention =
-                    Attention { documents, n_heads: *n_heads, n_kv_heads: *n_kv_heads, head_dim: *head_dim };
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } => {
+                let (n_heads, n_kv_heads, head_dim, kv) = (*n_heads, *n_kv_heads, *head_dim, *kv);
+                let attention = Attention { documents, n_heads, n_kv_heads, head_dim, kv };
                 let by_surface = || {
                     let forward = self.attention(&attention)?;
                     Some(if *pass == Pass::Forward { forward } else { backward(forward) })
@@ -308,23 +319,20 @@ impl CostModel for Profiled {
             Op::Collective { .. } => self.collective(op),
             memory => self.memory(memory),
         };
+        let fitted = fitted.map(|found| if self.is_borrowed { found.borrowed(ANOTHER_CARD) } else { found });
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
     }
 
-    fn decode(&self) -> Option<&DecodeLaw> {
-        self.profile.decode_attention.as_ref()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.shaped_decode(shape)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {
-        match op {
-            Op::Collective { kind: Collective::AllReduce, bytes, shape } => {
-                // Engines go over to the library where that is faster.
-                let (own, library) = (self.custom_all_reduce(*bytes, *shape)?, self.estimate(op));
-                Some(if own.time <= library.time { own } else { library })
-            }
-            Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16 } => self.fused_experts(rows, *n, *k),
-            _ => None,
-        }
+        self.own_kernel(op)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.fused_layer(layer)
     }
 
     fn least(&self, op: &Op) -> Seconds {
@@ -401,7 +409,7 @@ mod tests {
         let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.03, p90_error: 0.1, low: 0.9, high: 1.2 };
         let axes = vec![axis("m", &[1.0, 1024.0]), axis("n", &[1.0, 1024.0]), axis("k", &[1.0, 1024.0])];
         let surface = Surface { axes, values: vec![0.5; 8] };
-        let gemm = Operator { residuals: residuals.clone(), start_s: 2e-6, law: None, surface };
+        let gemm = Operator { residuals: residuals.clone(), kernel: None, start_s: 2e-6, law: None, surface };
         let curve = CollectiveCurve {
             kind: "all_gather".to_owned(),
             n_ranks: 8,
@@ -421,6 +429,8 @@ mod tests {
             collectives: vec![curve],
             links: Vec::new(),
             decode_attention: None,
+            decode: std::collections::BTreeMap::new(),
+            experts: std::collections::BTreeMap::new(),
         }
     }
 

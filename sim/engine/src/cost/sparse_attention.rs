@@ -18,7 +18,8 @@ use std::sync::LazyLock;
 use hw::{Flops, FlopsPerSecond, Gpu, Seconds};
 use serde::Deserialize;
 
-use crate::cost::decode::DecodeLaw;
+use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::experts::FusedExperts;
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Document, Op, Pass};
 
@@ -231,8 +232,12 @@ impl<M: CostModel> CostModel for PromptAttention<M> {
             .map_or_else(|| self.inner.least(op) * (computed / dense.max(1.0)), |ratio| flops / (self.peak * ratio))
     }
 
-    fn decode(&self) -> Option<&DecodeLaw> {
-        self.inner.decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.inner.decode(shape)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.inner.experts(layer)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

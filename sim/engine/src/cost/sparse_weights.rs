@@ -13,7 +13,8 @@ pub mod tiled_csl;
 
 use hw::{Bytes, Format, Gpu, Seconds};
 
-use crate::cost::decode::DecodeLaw;
+use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::experts::FusedExperts;
 use crate::cost::{CostModel, Estimate, Source};
 use crate::model::Model;
 use crate::task::Op;
@@ -235,8 +236,12 @@ impl<M: CostModel> CostModel for SparseWeights<M> {
         self.inner.least(op)
     }
 
-    fn decode(&self) -> Option<&DecodeLaw> {
-        self.inner.decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.inner.decode(shape)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.inner.experts(layer)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

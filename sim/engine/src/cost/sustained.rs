@@ -6,7 +6,8 @@
 
 use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 
-use crate::cost::decode::DecodeLaw;
+use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::experts::FusedExperts;
 use crate::cost::{CostModel, Estimate};
 use crate::task::Op;
 
@@ -48,8 +49,12 @@ impl<M: CostModel> CostModel for Sustained<M> {
         self.held(op, self.inner.elementary(op))
     }
 
-    fn decode(&self) -> Option<&DecodeLaw> {
-        self.inner.decode()
+    fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        self.inner.decode(shape)
+    }
+
+    fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
+        self.inner.experts(layer)
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {

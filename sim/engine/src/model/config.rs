@@ -104,10 +104,12 @@ impl Model {
             findings.extend(contradictions(&model));
         }
         match quantization {
-            Some(Value::Object(keys)) if findings.is_empty() => {
-                findings.extend(quantization::apply(&mut model, keys).err().into_iter().flatten());
-            }
-            None | Some(Value::Object(_)) => {}
+            Some(Value::Object(keys)) => match quantization::scheme(keys) {
+                Ok(scheme) if findings.is_empty() => scheme.apply(&mut model),
+                Ok(_) => {}
+                Err(finding) => findings.push(finding),
+            },
+            None => {}
             Some(other) => findings.push(format!("`quantization_config` is {other}, allowed are objects")),
         }
         if findings.is_empty() { Ok(model) } else { Err(findings) }

@@ -81,6 +81,12 @@ impl Layer {
     /// Full attention and experts.
     pub const EXPERTS: Self = Self { mixer: Mixer::Full, feed_forward: FeedForward::Experts };
 
+    /// Whether it attends to all tokens before and has a feed-forward.
+    #[must_use]
+    pub fn is_whole(self) -> bool {
+        self.mixer == Mixer::Full && self.feed_forward != FeedForward::Off
+    }
+
     /// Whether it has experts.
     #[must_use]
     pub fn has_experts(self) -> bool {

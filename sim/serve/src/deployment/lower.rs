@@ -96,6 +96,7 @@ fn limits(options: &EngineOptions) -> Limits {
         tokens_max: options.tokens_max,
         context_max: options.context_max.unwrap_or(u32::MAX),
         block_tokens: options.block_tokens,
+        blocks_per_sequence: 0,
         kv_blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
         watermark_blocks: options.watermark_blocks,
         preemption: Preemption::Recompute,

@@ -1,11 +1,14 @@
 //! A held number of requests in flight, as benchmark clients keep it: so many are sent together, and the next one when one has ended.
 //!
-//! A client counts from the moment at which it sends; the engine sees the request `start` later (connection, checks, text to tokens). A
-//! request that follows another one therefore misses the iteration that begins as the other ends, as it does in life. Arrivals are
-//! an outcome here, so the requests come back as they were sent. Units: ticks inside, `Time` outside.
+//! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it (connection, checks, text
+//! to tokens), which takes longer for a longer prompt and varies: an exponential draw for every request. That spread parts requests that
+//! ended together. A request that follows another one misses the iteration that begins as the other ends, as it does in life.
+//! Arrivals are an outcome here, so the requests come back as they were sent. Units: ticks inside, `Time` outside.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
+use engine::random::{self, Stream};
 use hw::Seconds;
 
 use super::ends::IDLE;
@@ -21,48 +24,65 @@ use crate::step_cost::{ticks_of, time_of};
 pub struct Held {
     /// Requests in flight; at least one.
     pub in_flight: u32,
-    /// From the client's sending to the engine's queue.
-    pub start: Seconds,
+    /// Mean time from the client's sending to the engine's queue, per prompt token.
+    pub start_per_token: Seconds,
+    /// Seed of its draws.
+    pub seed: u64,
 }
 
 /// Who sends the next request when one has ended.
-struct Client {
+struct Client<'r> {
+    requests: &'r Requests,
     in_flight: u64,
-    start: u64,
+    start_per_token: f64,
+    draws: Stream,
     /// Ticks at which requests were sent, in their order.
     sent: Vec<u64>,
-    /// Requests that the engine has not seen, with the tick at which it does.
-    on_the_way: VecDeque<(u64, u32)>,
+    /// Requests that the engine has not seen, by the tick at which it does.
+    on_the_way: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-impl Client {
-    /// Sends as many as are missing; `n` are there in all, `n_ended` have ended.
-    fn send(&mut self, n: u64, n_ended: u64, now: u64) {
-        while (self.sent.len() as u64) < n.min(n_ended + self.in_flight) {
+impl Client<'_> {
+    /// Sends as many as are missing where `n_ended` have ended.
+    fn send(&mut self, n_ended: u64, now: u64) {
+        let most = n_ended + self.in_flight;
+        while self.sent.len() < self.requests.len() && (self.sent.len() as u64) < most {
             let request = u32::try_from(self.sent.len()).expect("fewer than 2^32 requests");
-            self.on_the_way.push_back((now + self.start, request));
+            let prompt = self.requests.list[request as usize].prompt;
+            let mean_s = self.start_per_token * f64::from(prompt);
+            let start = ticks_of(Seconds::new(mean_s * self.draws.exponential()));
+            self.on_the_way.push(Reverse((now + start, request)));
             self.sent.push(now);
         }
+    }
+
+    /// Tick at which the engine sees the next request.
+    fn next(&self) -> u64 {
+        self.on_the_way.peek().map_or(IDLE, |Reverse((tick, _))| *tick)
     }
 }
 
 impl Run<'_, '_> {
     /// Serves everything with so many requests in flight; when each was sent.
     fn play_held(mut self, held: Held) -> (Vec<u64>, Served) {
-        let n = self.requests.len() as u64;
-        let (in_flight, start) = (u64::from(held.in_flight.max(1)), ticks_of(held.start));
-        let mut client = Client { in_flight, start, sent: Vec::new(), on_the_way: VecDeque::new() };
-        client.send(n, 0, 0);
+        let mut client = Client {
+            requests: self.requests,
+            in_flight: u64::from(held.in_flight.max(1)),
+            start_per_token: held.start_per_token.get(),
+            draws: random::stream(held.seed, "starts of requests"),
+            sent: Vec::new(),
+            on_the_way: BinaryHeap::new(),
+        };
+        client.send(0, 0);
         loop {
-            let arrival = client.on_the_way.front().map_or(IDLE, |(tick, _)| *tick);
-            let event = self.next_tick();
+            let (event, arrival) = (self.next_tick(), client.next());
             if event < arrival {
                 self.next_event(arrival);
-                client.send(n, self.n_ended(), event);
-            } else if let Some((now, request)) = client.on_the_way.pop_front() {
+                client.send(self.n_ended(), event);
+            } else if let Some(Reverse((now, request))) = client.on_the_way.pop() {
                 self.dispatch(Waiter { request, again: None }, now);
                 // A request that nobody can hold is answered at once.
-                client.send(n, self.n_ended(), now);
+                client.send(self.n_ended(), now);
             } else {
                 return (client.sent, self.end());
             }

@@ -28,6 +28,7 @@ fn engine(sequences_max: u32) -> Engine {
         tokens_max: 512,
         context_max: 100_000,
         block_tokens: 16,
+        blocks_per_sequence: 0,
         kv_blocks: 100_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,

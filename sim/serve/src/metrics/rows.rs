@@ -201,6 +201,7 @@ mod tests {
             tokens_max: 4096,
             context_max: 100_000,
             block_tokens: 16,
+            blocks_per_sequence: 0,
             kv_blocks: 100_000,
             watermark_blocks: 0,
             preemption: Preemption::Recompute,

@@ -29,6 +29,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         tokens_max: if ["vllm-v0", "trtllm"].contains(&batcher) { 128 } else { 64 },
         context_max: 10_000,
         block_tokens: 8,
+        blocks_per_sequence: 0,
         kv_blocks,
         watermark_blocks: 1,
         preemption,
@@ -69,8 +70,15 @@ fn closed_spans_give_what_single_steps_give() {
         for (kv_blocks, preemption) in [(1000, Preemption::Recompute), (30, Preemption::Recompute), (30, SWAP)] {
             for seed in 0..6 {
                 let requests = requests(400, [20.0, 60.0, 200.0][seed as usize % 3], seed, seed % 2 == 1);
-                let closed = run(&requests, &engine(batcher, kv_blocks, preemption, Spans::Closed));
-                let mut single = run(&requests, &engine(batcher, kv_blocks, preemption, Spans::Stepwise));
+                // A sequence may keep two blocks more than its tokens need; then there are as many more for twelve of them.
+                let more = u32::try_from(seed).expect("small") % 2 * 2;
+                let engine = |spans| {
+                    let mut engine = engine(batcher, kv_blocks + 12 * more, preemption, spans);
+                    engine.limits.blocks_per_sequence = more;
+                    engine
+                };
+                let closed = run(&requests, &engine(Spans::Closed));
+                let mut single = run(&requests, &engine(Spans::Stepwise));
                 let at = format!("{batcher}, {kv_blocks} blocks, {preemption:?}, seed {seed}");
                 assert!(single.counts[0].n_spans > closed.counts[0].n_spans, "{at}");
                 single.counts[0].n_spans = closed.counts[0].n_spans;
@@ -136,7 +144,10 @@ struct Sequence {
 
 /// Tokens of every running sequence in the next iteration, and how many sequences lose their blocks.
 fn brute_force_step(limits: &Limits, waiting: &mut VecDeque<Sequence>, running: &mut Vec<Sequence>) -> (Vec<u32>, u64) {
-    let blocks = |tokens: u32| tokens.div_ceil(limits.block_tokens);
+    let blocks = |tokens: u32| match tokens {
+        0 => 0,
+        _ => limits.blocks_per_sequence + tokens.div_ceil(limits.block_tokens),
+    };
     // Tokens of every running sequence in this iteration, in order of admission: decodes, then chunks.
     let mut tokens: Vec<u32> = Vec::new();
     let mut lost = 0;
@@ -236,10 +247,11 @@ fn step_ticks(engine: &Engine, running: &[Sequence], tokens: &[u32]) -> u64 {
 #[test]
 fn the_engine_does_what_a_brute_force_engine_does() {
     let mut preemptions = 0;
-    for kv_blocks in [1000, 40, 20] {
+    for (kv_blocks, blocks_per_sequence) in [(1000, 0), (40, 0), (20, 0), (60, 7)] {
         for seed in 0..8 {
             let requests = requests(300, [15.0, 50.0, 150.0, 1000.0][seed as usize % 4], 100 + seed, false);
-            let engine = engine("vllm-v1", kv_blocks, Preemption::Recompute, Spans::Closed);
+            let mut engine = engine("vllm-v1", kv_blocks, Preemption::Recompute, Spans::Closed);
+            engine.limits.blocks_per_sequence = blocks_per_sequence;
             let served = run(&requests, &engine);
             let (times, n_preempted) = brute_force(&requests, &engine);
             for (index, (record, (first, last))) in served.records.list.iter().zip(&times).enumerate() {
@@ -280,6 +292,23 @@ fn a_request_that_no_replica_can_hold_is_refused_and_the_rest_is_served() {
     assert_eq!(served.n_refused, 1);
     assert_eq!(served.records.list[0].finished(), None);
     assert!(served.records.list[1..].iter().all(|record| record.finished().is_some()));
+}
+
+#[test]
+fn what_a_sequence_keeps_besides_its_tokens_bounds_how_many_run() {
+    // 60 blocks; a sequence of 8 to 16 tokens takes 2, and 13 besides: four run at once, and a fifth waits.
+    let requests = Requests::of((0..5).map(|_| Request::new(Time::ZERO, 8, 8)).collect());
+    let mut engine = engine("vllm-v1", 60, Preemption::Recompute, Spans::Closed);
+    let waits = |engine: &Engine| {
+        let records = run(&requests, engine).records.list;
+        let ends = records.iter().filter_map(|record| record.finished());
+        records[4].scheduled() >= ends.min()
+    };
+    assert!(!waits(&engine), "ten blocks are enough for five");
+    engine.limits.blocks_per_sequence = 13;
+    assert!(waits(&engine), "75 blocks are not there");
+    engine.limits.kv_blocks = 75;
+    assert!(!waits(&engine));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What the layers of a model make of decode attention: how many run a kernel, how many read all keys, and what the others read.
 //!
-//! A layer with a window of W tokens reads W keys of every sequence. That is right once contexts are longer than the window; a shorter
+//! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are longer than the window; a shorter
 //! context is charged the whole window. A chunk counts half of its length, where a sequence is on average. Layers with a state read and
 //! write it. So a span of iterations stays linear in cached tokens.
 
@@ -22,9 +22,9 @@ pub struct Decoding {
 }
 
 impl Decoding {
-    /// Layers of a deployment.
+    /// Layers of a deployment, with a kernel that reads so many keys of a layer with a window.
     #[must_use]
-    pub fn new(deployment: &ReplicaConfig<'_>) -> Self {
+    pub fn new(deployment: &ReplicaConfig<'_>, read_of: impl Fn(u64) -> u64) -> Self {
         let (model, shard) = (deployment.model, deployment.shard());
         let key_bytes = kv_elements_per_layer(model, deployment.tensor_degree) * deployment.formats.kv.bytes();
         let in_keys = |bytes: u64| hw::real(bytes) / hw::real(key_bytes);
@@ -37,7 +37,8 @@ impl Decoding {
                 (_, _, Some(state)) => found.per_sequence += n * in_keys(2 * state.bytes()),
                 (_, None, None) => found.keys += n,
                 (mixer, Some(tokens), None) => {
-                    found.per_sequence += n * hw::real(tokens);
+                    let is_window = matches!(mixer, Mixer::Window(_));
+                    found.per_sequence += n * hw::real(if is_window { read_of(tokens) } else { tokens });
                     found.keys += if matches!(mixer, Mixer::Selected(_)) { n * index } else { 0.0 };
                 }
             }
@@ -60,7 +61,7 @@ mod tests {
     fn of(name: &str, tensor_degree: u32) -> Decoding {
         let model = engine::model::embedded(name).expect("embedded");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
-        Decoding::new(&ReplicaConfig::new(&model, &cluster, tensor_degree))
+        Decoding::new(&ReplicaConfig::new(&model, &cluster, tensor_degree), |window| window)
     }
 
     #[test]

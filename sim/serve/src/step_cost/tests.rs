@@ -65,8 +65,7 @@ fn an_iteration_is_the_sum_of_its_parts() {
         let chunk = Chunk { past: 512, new: 512 };
         let load = StepLoad { n_decode: 8, context: 10_000, n_chunk_tokens: 512, n_chunks: 1, n_sampled: 9 };
         let parts = ticks_of(writer.layers(520)) + ticks_of(writer.head(9)) + ticks_of(writer.prefill(chunk));
-        let [start, per_sequence, per_key] = table.decode.alone;
-        let attention = start + 8 * per_sequence + 10_000 * per_key;
+        let attention = table.decode.fixed(8, 1) + 10_000 * table.decode.per_key(8, 1);
         let found = table.step(&load, std::iter::once(chunk));
         assert!(found.abs_diff(parts + attention) * 200 <= found, "{found} of {}", parts + attention);
     });

@@ -5,6 +5,7 @@ use std::cell::Cell;
 use hw::{GroupShape, Seconds};
 
 use crate::step_cost::{Chunk, ReplicaConfig};
+use engine::cost::experts::FusedExperts;
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
@@ -73,6 +74,33 @@ impl<'a> Writer<'a> {
         own
     }
 
+    /// Takes out the routed experts that an engine runs as one layer, with the permutation before and the sum behind them; their time.
+    fn fused(&self, ops: &mut Ops, m: u64) -> Seconds {
+        let is_product = |(op, _): &(Op, u32)| matches!(op, Op::GroupedGemm { .. });
+        let ends = ops.iter().position(is_product).zip(ops.iter().rposition(is_product));
+        let Some((first, last)) = ends.filter(|(first, last)| *first > 0 && last + 1 < ops.len()) else {
+            return Seconds::ZERO;
+        };
+        let layer = self.fused_layer(&ops[first].0, m);
+        let Some(found) = layer.and_then(|layer| self.cost.experts(&layer)) else { return Seconds::ZERO };
+        ops.drain(first - 1..=last + 1);
+        self.end(&found)
+    }
+
+    /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
+    fn fused_layer(&self, product: &Op, m: u64) -> Option<FusedExperts> {
+        let (Op::GroupedGemm { rows, .. }, Some(experts)) = (product, self.shard.model.experts) else { return None };
+        Some(FusedExperts {
+            rows: rows.clone(),
+            tokens: m * u64::from(self.deployment.lanes().ranks),
+            top_k: experts.top_k,
+            hidden: self.shard.model.hidden,
+            width: experts.intermediate.div_ceil(u64::from(self.shard.expert_tp)),
+            gated: self.shard.model.gated,
+            format: self.shard.formats.experts,
+        })
+    }
+
     /// Embedding, GEMMs, norms and exchanges of all layers.
     pub(super) fn layers(&self, m: u64) -> Seconds {
         let forward = PassKind::Forward;
@@ -86,7 +114,7 @@ impl<'a> Writer<'a> {
             let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
             if kind.has_experts() {
                 after.iter_mut().for_each(|(op, _)| self.visit(op, m));
-                own = own + self.taken(&mut after) * f64::from(n);
+                own = own + (self.fused(&mut after, m) + self.taken(&mut after)) * f64::from(n);
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));

@@ -34,6 +34,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         tokens_max: small(tokens_max),
         context_max: u32::MAX,
         block_tokens,
+        blocks_per_sequence: 0,
         kv_blocks: 0,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,

@@ -32,18 +32,24 @@ pub struct ServingCost {
 }
 
 /// Reads the section.
-pub fn costs(mut section: Section<'_>, folder: &Path, gpu: Option<&str>) -> ServingCost {
+pub fn costs(mut section: Section<'_>, folder: &Path, gpu: Option<&str>, engine: Option<&'static str>) -> ServingCost {
     if section.word("law", 0, &["operations", "published-runs"]) == 1 {
         section.finish();
         let laws = Laws::parse(calibrate::profiles::serving()).expect("the shipped coefficients are held by a test");
-        let cost =
-            Cost { profile: None, is_roofline: true, strict_hull: false, sustained_flops_ratio: 1.0, units: None };
+        let cost = Cost {
+            profile: None,
+            is_roofline: true,
+            engine: None,
+            strict_hull: false,
+            sustained_flops_ratio: 1.0,
+            units: None,
+        };
         return ServingCost { cost, law: CostLaw::PublishedRuns(laws), attention_flops_ratio: None };
     }
     let ratio = section.number("attention_flops_ratio", 0.0, 0.01..=1.0);
     let law = stages(&mut section).map_or(CostLaw::Operations, CostLaw::Stages);
     ServingCost {
-        cost: cost::of_engine(section, folder, gpu),
+        cost: cost::of_engine(section, folder, gpu, engine),
         law,
         attention_flops_ratio: (ratio > 0.0).then_some(ratio),
     }

@@ -1,7 +1,8 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
-use hw::Bytes;
+use hw::{Bytes, Gpu};
 use serve::capacity;
+use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::replica::{Cut, Limits, Preemption};
 use serve::step_cost::ticks_of;
 
@@ -20,8 +21,12 @@ pub struct EngineSection {
     pub tensor_degree: u32,
     /// Limits, with `kv_blocks` and `context_max` at 0 where they follow from the rest.
     pub limits: Limits,
-    /// Share of the device's memory that the engine may use.
-    memory_ratio: f64,
+    /// What the engine takes of the device's memory.
+    memory: MemoryRule,
+    /// The engine whose defaults hold, where one is named.
+    pub preset: Option<&'static EnginePreset>,
+    /// Largest batch that is captured as a graph, where it is not the preset's; 0 captures none.
+    graph_max: Option<u32>,
     /// Share of blocks that admissions of whole prompts leave free.
     watermark_ratio: f64,
     /// Host memory for swapped sequences; `None` recomputes.
@@ -60,6 +65,15 @@ impl EngineSection {
         all
     }
 
+    /// Batches that a tensor group has captured; none where nobody says so.
+    #[must_use]
+    pub fn graph_sizes(&self, gpu: &Gpu, tensor_degree: u32) -> Vec<u32> {
+        let rule = self.preset.map_or(GraphRule::Vllm, |preset| preset.graphs);
+        let of_preset = |preset: &EnginePreset| preset.sizes_on(gpu).graph_max[usize::from(tensor_degree >= 4)];
+        let largest = self.graph_max.or_else(|| self.preset.map(of_preset)).unwrap_or(0);
+        rule.sizes(largest.min(self.limits.sequences_max))
+    }
+
     /// GPUs of a replica with so many in a tensor group.
     #[must_use]
     pub fn n_gpus(&self, tensor_degree: u32) -> u32 {
@@ -68,23 +82,49 @@ impl EngineSection {
     }
 }
 
-/// Reads the section.
-pub fn engine(mut section: Section<'_>) -> EngineSection {
+/// The engine that a section names: `name = "vllm"`, `version = "0.19.0"`.
+fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
+    let (version, is_named) = (section.text("version"), section.has("name"));
+    let newest = |name: &str| engine_preset::named(name, Version::NEWEST);
+    let found = section.known("name", (Code::UnknownWord, "engine"), engine_preset::names, newest);
+    match (found, version) {
+        (Some(preset), Some((version, _))) => engine_preset::named(preset.name, Version::parse(&version)),
+        (None, Some((_, at))) if !is_named => {
+            section.refuse(Code::ExclusiveKeys, at, "`version` of no engine", "write `name`, for example \"vllm\"");
+            None
+        }
+        (found, _) => found,
+    }
+}
+
+/// Reads the section; defaults of a named engine are those on the scenario's GPU.
+pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
+    let preset = preset(&mut section);
+    let sizes = preset.zip(gpu).map(|(preset, gpu)| preset.sizes_on(gpu));
+    let of_preset = |of: fn(&EnginePreset) -> u32, plain: u32| Some(preset.map_or(plain, of));
+    let of_sizes = |of: fn(&Sizes) -> u32, plain: u32| sizes.as_ref().map_or(plain, of);
     let tensor_degree = section.small("tp", Some(1), 1..=1024);
-    let sequences_max = section.small("max_sequences", Some(256), 1..=65_536);
-    let (tokens_max, tokens_at) = section.count("max_tokens", Some(2048), 1..=1 << 20);
+    let sequences_max = section.small("max_sequences", Some(of_sizes(|sizes| sizes.sequences_max, 256)), 1..=65_536);
+    let (tokens_max, tokens_at) =
+        section.count("max_tokens", Some(of_sizes(|sizes| sizes.tokens_max, 2048).into()), 1..=1 << 20);
     let context_max = section.small("max_context", Some(0), 2..=100_000_000);
-    let block_tokens = section.small("block_tokens", Some(16), 1..=4096);
+    let block_tokens = section.small("block_tokens", of_preset(|preset| preset.block_tokens, 16), 1..=4096);
     let kv_blocks = section.small("kv_blocks", Some(0), 1..=1_000_000_000);
-    let memory_ratio = section.number("memory_ratio", 0.9, 0.01..=1.0);
+    let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
+    let plain_memory = preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory);
+    let memory = memory_ratio.map_or(plain_memory, MemoryRule::OfDevice);
+    let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
-    let shares_prefixes = section.flag("prefix_cache", true);
+    let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
     let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
     let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", 0.0, 0.0..=1e6);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
-    let operation = operation::operation(&mut section, &Operation::PLAIN);
+    let operation = {
+        let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
+        operation::operation(&mut section, &Operation { engine_loop, ..Operation::PLAIN })
+    };
     let per_sequence = operation.tokens_per_sequence();
     if tokens_max < u64::from(sequences_max) * u64::from(per_sequence) {
         let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
@@ -99,6 +139,7 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
         tokens_max: small(tokens_max),
         context_max,
         block_tokens,
+        blocks_per_sequence: 0,
         kv_blocks,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
@@ -108,7 +149,9 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
     EngineSection {
         tensor_degree,
         limits,
-        memory_ratio,
+        memory,
+        preset,
+        graph_max,
         watermark_ratio,
         swap,
         host_us_per_step,
@@ -123,6 +166,8 @@ pub fn engine(mut section: Section<'_>) -> EngineSection {
 pub struct Memory {
     /// Blocks of device memory.
     pub kv_blocks: u32,
+    /// Blocks that a sequence takes besides those of its tokens.
+    pub blocks_per_sequence: u32,
     /// Blocks that admissions of whole prompts leave free.
     pub watermark_blocks: u32,
     /// What happens when blocks run out.
@@ -135,7 +180,11 @@ pub struct Memory {
 /// A sentence when the weights leave no room.
 pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, String> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
-    let capacity = capacity::of(&deployment, engine.memory_ratio, reserved_of(serving, choice, group))?;
+    let gpu = &group.cluster.gpu;
+    let reserve =
+        |preset: &EnginePreset| preset.sizes_on(gpu).reserve(gpu, deployment.tensor_degree, deployment.n_gpus());
+    let of_process = [reserved_of(serving, choice, group), engine.preset.map_or(Bytes(0), reserve)];
+    let capacity = capacity::by_rule(&deployment, engine.memory, of_process)?;
     let block_tokens = engine.limits.block_tokens;
     let bytes_per_block = capacity.bytes_per_token * u64::from(block_tokens);
     let (n_gpus, host_bandwidth) = (u64::from(deployment.n_gpus()), group.cluster.gpu.host_bandwidth);
@@ -148,7 +197,8 @@ pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup
     });
     let watermark = Bytes::from_f64(f64::from(kv_blocks) * engine.watermark_ratio).0;
     let watermark_blocks = u32::try_from(watermark).expect("a share of the blocks");
-    Ok(Memory { kv_blocks, watermark_blocks, preemption })
+    let blocks_per_sequence = capacity.blocks_per_sequence(block_tokens);
+    Ok(Memory { kv_blocks, blocks_per_sequence, watermark_blocks, preemption })
 }
 
 /// Memory that is not the engine's. What is reserved holds the activations of an iteration too; where those of a chunk need more, they take

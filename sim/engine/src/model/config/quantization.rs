@@ -31,7 +31,7 @@ const ALGORITHMS: [(&str, Format); 9] = [
 ];
 
 /// What a file says.
-struct Scheme {
+pub(super) struct Scheme {
     /// Format of modules that are not named; `None` where they stay whole.
     rest: Option<Format>,
     /// Formats of modules by name.
@@ -41,34 +41,30 @@ struct Scheme {
     kv: Dtype,
 }
 
-/// Puts the formats of a file into a model.
-///
-/// # Errors
-/// Findings with key, what was found and what is allowed.
-pub(super) fn apply(model: &mut Model, keys: &Map<String, Value>) -> Result<(), Vec<String>> {
-    let scheme = scheme(keys).map_err(|finding| vec![finding])?;
-    let mut formats = Formats { kv: scheme.kv, ..Formats::of(Dtype::Bf16) };
-    let weights = scheme.weights(model);
-    for part in [Part::Attention, Part::Dense, Part::Experts] {
-        let of_part = weights.iter().filter(|((known, _), _)| *known == part);
-        let most = of_part.clone().max_by_key(|(_, n)| **n);
-        // A part that the model lacks has the format of the last one that it has.
-        let most = most.map_or(formats.dense, |((_, format), _)| *format);
-        match part {
-            Part::Attention => (formats.attention, formats.dense) = (most, most),
-            Part::Dense => formats.dense = most,
-            Part::Experts => formats.experts = most,
-        }
-        for ((_, format), n) in of_part.filter(|((_, format), _)| *format != most) {
-            let what = format!("`quantization_config`: {} of {} taken as {}", part.words(), format.word(), most.word());
-            model.unpriced.push(Unpriced { what, parameters: *n });
-        }
-    }
-    model.formats = formats;
-    Ok(())
-}
-
 impl Scheme {
+    /// Puts the formats into a model.
+    pub(super) fn apply(&self, model: &mut Model) {
+        let mut formats = Formats { kv: self.kv, ..Formats::of(Dtype::Bf16) };
+        let weights = self.weights(model);
+        for part in [Part::Attention, Part::Dense, Part::Experts] {
+            let of_part = weights.iter().filter(|((known, _), _)| *known == part);
+            let most = of_part.clone().max_by_key(|(_, n)| **n);
+            // A part that the model lacks has the format of the last one that it has.
+            let most = most.map_or(formats.dense, |((_, format), _)| *format);
+            match part {
+                Part::Attention => (formats.attention, formats.dense) = (most, most),
+                Part::Dense => formats.dense = most,
+                Part::Experts => formats.experts = most,
+            }
+            for ((_, format), n) in of_part.filter(|((_, format), _)| *format != most) {
+                let what =
+                    format!("`quantization_config`: {} in {}, taken as {},", part.words(), format.word(), most.word());
+                model.unpriced.push(Unpriced { what, parameters: *n });
+            }
+        }
+        model.formats = formats;
+    }
+
     /// Weights of every part in every format.
     fn weights(&self, model: &Model) -> BTreeMap<(Part, Format), u64> {
         let mut weights = BTreeMap::new();
@@ -90,7 +86,10 @@ impl Scheme {
 }
 
 /// What the keys say.
-fn scheme(keys: &Map<String, Value>) -> Result<Scheme, String> {
+///
+/// # Errors
+/// A finding with key, what was found and what is allowed.
+pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, String> {
     let lists = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"];
     let mut whole = Vec::new();
     for list in lists {

@@ -28,6 +28,7 @@ fn engine(table: StepTable) -> Engine {
         tokens_max: 1000,
         context_max: 1000,
         block_tokens: 16,
+        blocks_per_sequence: 0,
         kv_blocks: 10_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,

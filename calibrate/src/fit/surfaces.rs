@@ -1,0 +1,136 @@
+//! Surfaces through weighted points, and operators whose error is that of a fit without whole shapes while the shipped fit has seen all rows.
+//!
+//! Knots are asked for once for every card and engine; those beyond what was measured are dropped, so that the hull is what was measured.
+
+use engine::cost::profile::{Operator, Residuals};
+use engine::cost::surface::{Axis, Surface};
+
+use super::{Equation, Row, held_out, neighbours, residuals, robust};
+
+/// A point that a surface should go through.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Where on the axes.
+    pub at: Vec<f64>,
+    /// Wanted logarithm.
+    pub log: f64,
+    /// How much it counts.
+    pub weight: f64,
+}
+
+/// Axes of these names with the knots that the points span.
+pub fn axes<'p>(names: &[&str], knots: &[&[f64]], points: impl Iterator<Item = &'p [f64]> + Clone) -> Vec<Axis> {
+    let spanned = |(index, (name, knots)): (usize, (&&str, &&[f64]))| {
+        let (low, high) = points
+            .clone()
+            .map(|at| at[index])
+            .fold((f64::INFINITY, 0.0_f64), |(low, high), at| (low.min(at), high.max(at)));
+        Axis { name: (*name).to_owned(), knots: within(knots, low, high) }
+    };
+    names.iter().zip(knots).enumerate().map(spanned).collect()
+}
+
+/// Knots from the last at or below `low` to the first at or above `high`.
+fn within(knots: &[f64], low: f64, high: f64) -> Vec<f64> {
+    let first = knots.iter().rposition(|knot| *knot <= low).unwrap_or(0);
+    let last = knots.iter().position(|knot| *knot >= high).unwrap_or(knots.len() - 1);
+    knots[first..=last.max(first)].to_vec()
+}
+
+/// A surface through points.
+///
+/// # Panics
+/// Without points.
+#[must_use]
+pub fn through(points: &[Point], axes: Vec<Axis>) -> Surface {
+    assert!(!points.is_empty(), "a surface needs points");
+    let n = axes.iter().map(|axis| axis.knots.len()).product();
+    let weight: f64 = points.iter().map(|point| point.weight).sum();
+    let mean = points.iter().map(|point| point.log * point.weight).sum::<f64>() / weight;
+    let mut surface = Surface { axes, values: vec![mean; n] };
+    let equations: Vec<Equation> = points
+        .iter()
+        .map(|point| Equation { corners: surface.corners(&point.at).0, log_ratio: point.log, weight: point.weight })
+        .collect();
+    let neighbours = neighbours(&surface);
+    robust(&mut surface.values, &equations, &neighbours, 0.0);
+    // A thousandth is far below the residuals and keeps the file readable.
+    surface.values.iter_mut().for_each(|value| *value = (*value * 1e3).round() / 1e3);
+    surface
+}
+
+/// A number with four significant digits.
+///
+/// # Panics
+/// Never: what was just written is a number.
+#[must_use]
+pub fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().expect("a number that was just written")
+}
+
+/// Splits rows by whether their shape is held out: those that a fit may see, and those that judge it. Without enough shapes, every
+/// fifth row is held out instead.
+pub(crate) fn split<T>(rows: &[T], shape: impl Fn(&T) -> u64) -> (Vec<&T>, Vec<&T>) {
+    let (held, seen): (Vec<&T>, Vec<&T>) = rows.iter().partition(|row| held_out(shape(row)));
+    if held.is_empty() || seen.len() < held.len() {
+        let (held, seen): (Vec<_>, Vec<_>) = rows.iter().enumerate().partition(|(index, _)| index % 5 == 4);
+        return (seen.into_iter().map(|(_, row)| row).collect(), held.into_iter().map(|(_, row)| row).collect());
+    }
+    (seen, held)
+}
+
+fn points(rows: &[&Row], start_s: f64) -> Vec<Point> {
+    rows.iter().map(|row| Point { at: row.point.clone(), log: row.log_ratio(start_s), weight: 1.0 }).collect()
+}
+
+/// A kernel over the datasheet roofline; `None` without rows.
+#[must_use]
+pub fn operator(rows: &[Row], names: [&str; 3], knots: [&[f64]; 3], start_s: f64) -> Option<Operator> {
+    if rows.len() < 2 {
+        return None;
+    }
+    let axes = axes(&names, &knots, rows.iter().map(|row| row.point.as_slice()));
+    let (seen, held) = split(rows, |row| row.shape);
+    let judged = through(&points(&seen, start_s), axes.clone());
+    let residuals =
+        errors(&held, seen.len(), |row| row.measured_s / (start_s + row.base_s * judged.factor(&row.point).0));
+    let all: Vec<&Row> = rows.iter().collect();
+    let surface = through(&points(&all, start_s), axes);
+    Some(Operator { residuals, kernel: None, start_s, law: None, surface })
+}
+
+/// Quantiles of a ratio over held-out rows.
+pub(crate) fn errors<T>(held: &[&T], n_fit: usize, ratio: impl Fn(&T) -> f64) -> Residuals {
+    let ratios: Vec<f64> = held.iter().map(|row| ratio(row)).collect();
+    residuals(if ratios.is_empty() { &[1.0] } else { &ratios }, n_fit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn knots_beyond_what_was_measured_are_dropped() {
+        let knots = [1.0, 4.0, 16.0, 64.0];
+        assert_eq!(within(&knots, 4.0, 15.0), [4.0, 16.0]);
+        assert_eq!(within(&knots, 5.0, 5.0), [4.0, 16.0]);
+        assert_eq!(within(&knots, 0.5, 1e9), knots);
+    }
+
+    #[test]
+    fn a_kernel_over_the_roofline_is_found_again_with_its_start() {
+        // 2 µs and three times the base, ten times slower at one in fifty.
+        let rows: Vec<Row> = (0..500_u32)
+            .map(|index| {
+                let (at, slow) = (f64::from(1 + index), if index % 50 == 3 { 10.0 } else { 1.0 });
+                let base_s = at * 1e-6;
+                Row { point: vec![at; 3], base_s, measured_s: (2e-6 + 3.0 * base_s) * slow, shape: u64::from(index) }
+            })
+            .collect();
+        let knots: &[f64] = &[1.0, 10.0, 100.0, 1000.0];
+        let found = operator(&rows, ["a", "b", "c"], [knots; 3], 2e-6).expect("rows");
+        assert!((found.surface.factor(&[50.0; 3]).0 / 3.0 - 1.0).abs() < 0.02);
+        assert!(found.residuals.median_error < 0.02, "{:?}", found.residuals);
+        assert!(found.residuals.n_held_out > 50 && found.residuals.n_fit > 350);
+    }
+}

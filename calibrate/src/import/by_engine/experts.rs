@@ -1,0 +1,246 @@
+//! Fused layers of experts by format: a law of physical terms, and a surface over it where that predicts unseen shapes better.
+//!
+//! What the tables do not say is which rows each expert has; `Routing` makes them as the tables' own generator does. An engine may have more
+//! than one kernel for a format: one where no gate is, one where a part of the experts is on other GPUs; each is a curve of its own.
+//!
+//! Some launches of TensorRT-LLM ran with a tactic that was not tuned, four to ten times slower than the same launch with another draw of
+//! rows. Rows beyond twice what the fastest of its siblings says (the same sizes, another distribution) are left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use engine::cost::experts::{AXES, ExpertsCurve, ExpertsLaw, FusedExperts, Routing};
+use engine::cost::profiled::names;
+use engine::cost::surface::Surface;
+use hw::Format;
+
+use super::{Line, Part, Source};
+use crate::fit::non_negative::{Robust, non_negative};
+use crate::fit::surfaces::{self, Point};
+use crate::import::{ImportError, Table, whole};
+
+/// Formats of the tables and ours.
+const FORMATS: [(&str, Format); 5] = [
+    ("bfloat16", Format::Bf16),
+    ("fp8", Format::Fp8),
+    ("fp8_block", Format::Fp8Block),
+    ("int4_wo", Format::Int4),
+    ("w4a16_mxfp4", Format::Mxfp4),
+];
+/// End of the names of kernels that stand in for a model's own, with another activation.
+const APPROXIMATION: &str = "_situ_as_silu";
+/// Experts of the models without a gate: top 22 of 512, and these widths (Nemotron-H in collector/cases/models of the tables' repository).
+const PLAIN_TOP_K: u64 = 22;
+const PLAIN_WIDTHS: (u64, u64) = (2688, 1856);
+const ROW_KNOTS: [f64; 7] = [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 8192.0];
+const VISITED_KNOTS: [f64; 6] = [1.0, 4.0, 16.0, 64.0, 256.0, 512.0];
+const ELEMENT_KNOTS: [f64; 5] = [262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0, 67_108_864.0];
+/// Rounds in which rows far off the law lose weight.
+const ROBUST: Robust = Robust { rounds: 8, off: 0.1 };
+/// How much slower than its fastest sibling a row may be, each over the law.
+const SIBLINGS: f64 = 2.0;
+
+/// A measured layer.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    terms: [f64; 6],
+    point: [f64; 3],
+    seconds: f64,
+    /// Matrices and how many experts are here: whole ones are held out.
+    shape: u64,
+    /// All sizes but the distribution.
+    siblings: [u64; 7],
+    kernel: String,
+    gated: bool,
+    elsewhere: bool,
+}
+
+/// All fused layers of an engine.
+pub(super) fn all(source: &Source<'_>) -> Result<Part, ImportError> {
+    let mut part = Part::default();
+    let Some((table, path)) = source.table("moe", source.engine, "moe_perf.csv.gz")? else { return Ok(part) };
+    for (word, format) in FORMATS {
+        let rows = rows(source, &table, (word, format))?;
+        for (kernel, variant) in variants(&rows) {
+            let of_kernel: Vec<Row> = rows.iter().filter(|row| row.kernel == kernel).cloned().collect();
+            let Some((mut curve, n_left_out)) = fitted(&of_kernel) else { continue };
+            curve.kernel = Some(kernel.clone());
+            let name = names::of_format("experts", format).expect("a format of products") + variant;
+            let left_out =
+                if n_left_out > 0 { format!("{n_left_out} rows ran with an untuned tactic") } else { String::new() };
+            let residuals = curve.residuals.clone();
+            part.lines.push(Line { table: path.clone(), name: name.clone(), kernel, left_out, residuals });
+            part.profile.experts.push((name, curve));
+        }
+    }
+    Ok(part)
+}
+
+fn rows(source: &Source<'_>, table: &Table, (word, format): (&str, Format)) -> Result<Vec<Row>, ImportError> {
+    let (formats, spread) = (table.words("moe_dtype")?, table.words("distribution")?);
+    let kernels = table.words("kernel_source")?;
+    let columns =
+        ["num_tokens", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "latency"];
+    let columns: Result<Vec<Vec<f64>>, ImportError> = columns.map(|name| table.numbers(name)).into_iter().collect();
+    let columns = columns?;
+    let mut found = Vec::new();
+    let mut drawn: BTreeMap<([u64; 4], &str), Vec<u64>> = BTreeMap::new();
+    for row in (0..formats.len()).filter(|&row| formats[row] == word && columns[7][row] > 0.0) {
+        let sizes = [0, 1, 2, 3, 4, 5, 6].map(|column: usize| whole(columns[column][row]));
+        let [tokens, hidden, inter, top_k, n_experts, tp, ep] = sizes;
+        let Some(routing) = routing(&spread[row]).filter(|_| !kernels[row].ends_with(APPROXIMATION)) else { continue };
+        let rows = drawn
+            .entry(([tokens, top_k, n_experts, ep], spread[row].as_str()))
+            .or_insert_with(|| routing.rows(tokens, top_k, n_experts, ep))
+            .clone();
+        let gated = top_k != PLAIN_TOP_K && (hidden, inter) != PLAIN_WIDTHS;
+        let width = inter / tp;
+        let layer = FusedExperts { rows, tokens, top_k, hidden, width, gated, format };
+        found.push(Row {
+            terms: layer.terms(&source.cluster().gpu),
+            point: layer.point(),
+            seconds: columns[7][row] / 1e3,
+            shape: hidden * 1_000_003 + width * 1009 + (n_experts / ep) * 31,
+            siblings: sizes,
+            kernel: kernels[row].clone(),
+            gated,
+            elsewhere: ep > 1,
+        });
+    }
+    Ok(found)
+}
+
+/// Distribution of a table; `None` for one that is not known.
+fn routing(word: &str) -> Option<Routing> {
+    match word {
+        "balanced" => Some(Routing::Even),
+        other => other.strip_prefix("power_law_")?.parse().ok().map(Routing::PowerLaw),
+    }
+}
+
+/// Kernels of a format with the end of their name: what tells a kernel from that which serves the plain case.
+fn variants(rows: &[Row]) -> Vec<(String, &'static str)> {
+    let kernels: BTreeSet<&str> = rows.iter().map(|row| row.kernel.as_str()).collect();
+    let always = |kernel: &str, is: fn(&Row) -> bool| rows.iter().filter(|row| row.kernel == kernel).all(is);
+    let of = |kernel: &&str| {
+        let (plain, elsewhere) = (always(kernel, |row| !row.gated), always(kernel, |row| row.elsewhere));
+        let variant = match (kernels.len() > 1 && plain, kernels.len() > 1 && elsewhere) {
+            (false, false) => names::EXPERT_VARIANTS[0],
+            (true, false) => names::EXPERT_VARIANTS[1],
+            (false, true) => names::EXPERT_VARIANTS[2],
+            (true, true) => names::EXPERT_VARIANTS[3],
+        };
+        ((*kernel).to_owned(), variant)
+    };
+    kernels.iter().map(of).collect()
+}
+
+/// The curve of a kernel, and how many rows were left out; `None` with fewer rows than a law can be told from.
+fn fitted(rows: &[Row]) -> Option<(ExpertsCurve, usize)> {
+    if rows.len() < 50 {
+        return None;
+    }
+    let tuned = tuned(rows);
+    let (seen, held) = surfaces::split(&tuned, |row| row.shape);
+    let alone = law(&seen);
+    let both = (alone, Some(surface(&seen, &alone)));
+    let judge = |(law, surface): &(ExpertsLaw, Option<Surface>)| {
+        surfaces::errors(&held, seen.len(), |row| row.seconds / seconds(law, surface.as_ref(), row))
+    };
+    let (without, with) = (judge(&(alone, None)), judge(&both));
+    let is_better = with.median_error + with.p90_error < without.median_error + without.p90_error;
+    let all: Vec<&Row> = tuned.iter().collect();
+    let law = law(&all);
+    let surface = is_better.then(|| surface(&all, &law));
+    let residuals = if is_better { with } else { without };
+    Some((ExpertsCurve { residuals, kernel: None, law, surface }, rows.len() - tuned.len()))
+}
+
+/// Rows without those whose siblings say that they ran with an untuned tactic.
+fn tuned(rows: &[Row]) -> Vec<Row> {
+    let law = law(&rows.iter().collect::<Vec<&Row>>());
+    let ratio = |row: &Row| row.seconds / seconds(&law, None, row);
+    let mut fastest: BTreeMap<[u64; 7], f64> = BTreeMap::new();
+    for row in rows {
+        let least = fastest.entry(row.siblings).or_insert(f64::INFINITY);
+        *least = least.min(ratio(row));
+    }
+    rows.iter().filter(|row| ratio(row) <= SIBLINGS * fastest[&row.siblings]).cloned().collect()
+}
+
+fn seconds(law: &ExpertsLaw, surface: Option<&Surface>, row: &Row) -> f64 {
+    let (start, rest) = law.seconds(row.terms);
+    start + rest * surface.map_or(1.0, |surface| surface.factor(&row.point).0)
+}
+
+/// Coefficients that are never negative, in relative error.
+fn law(rows: &[&Row]) -> ExpertsLaw {
+    // Microseconds for the start, so that all coefficients are of one size.
+    let scale = |row: &&Row| {
+        let mut terms = row.terms;
+        terms[0] = 1e-6;
+        terms.map(|term| term / row.seconds).to_vec()
+    };
+    let scaled: Vec<Vec<f64>> = rows.iter().map(scale).collect();
+    let found = non_negative(&scaled, &vec![1.0; scaled.len()], ROBUST);
+    let [start, rest @ ..] = found.as_slice() else { return ExpertsLaw::default() };
+    let mut coefficients = [surfaces::rounded(start * 1e-6), 0.0, 0.0, 0.0, 0.0, 0.0];
+    for (coefficient, found) in coefficients[1..].iter_mut().zip(rest) {
+        *coefficient = surfaces::rounded(*found);
+    }
+    ExpertsLaw::of(coefficients)
+}
+
+/// What the law leaves.
+fn surface(rows: &[&Row], law: &ExpertsLaw) -> Surface {
+    let point = |row: &&Row| {
+        let (start, rest) = law.seconds(row.terms);
+        let left = (row.seconds - start).max(row.seconds * 0.05);
+        Point { at: row.point.to_vec(), log: (left / rest.max(1e-9)).ln(), weight: 1.0 }
+    };
+    let points: Vec<Point> = rows.iter().map(point).collect();
+    let knots: [&[f64]; 3] = [&ROW_KNOTS, &VISITED_KNOTS, &ELEMENT_KNOTS];
+    let axes = surfaces::axes(&AXES, &knots, points.iter().map(|point| point.at.as_slice()));
+    surfaces::through(&points, axes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_law_is_found_again_from_layers_that_follow_it() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let truth =
+            ExpertsLaw { start_s: 30e-6, weights: 1.1, products: 1.4, here: 0.8, everywhere: 1.5, padding: 0.5 };
+        let mut rows = Vec::new();
+        for (index, tokens) in [1_u64, 4, 16, 64, 256, 1024, 4096, 16_384].into_iter().enumerate() {
+            for (hidden, width, ep) in
+                [(2048, 768, 1), (4096, 1536, 1), (4096, 1536, 4), (7168, 2048, 8), (7168, 256, 1)]
+            {
+                for exponent in [1.01, 1.2] {
+                    let loads = Routing::PowerLaw(exponent).rows(tokens, 8, 128, ep);
+                    let format = Format::Bf16;
+                    let layer = FusedExperts { rows: loads, tokens, top_k: 8, hidden, width, gated: true, format };
+                    let terms = layer.terms(&gpu);
+                    let (start, rest) = truth.seconds(terms);
+                    let slow = if rows.len() % 17 == 5 { 5.0 } else { 1.0 };
+                    rows.push(Row {
+                        terms,
+                        point: layer.point(),
+                        seconds: (start + rest) * slow,
+                        shape: hidden + width * 31 + ep,
+                        siblings: [index as u64, hidden, width, 8, 128, 1, ep],
+                        kernel: "one".to_owned(),
+                        gated: true,
+                        elsewhere: ep > 1,
+                    });
+                }
+            }
+        }
+        let (curve, n_left_out) = fitted(&rows).expect("enough rows");
+        assert_eq!(n_left_out, 5, "every seventeenth of eighty");
+        assert!(curve.residuals.p90_error < 0.03, "{:?}", curve.residuals);
+        assert!((curve.law.weights / 1.1 - 1.0).abs() < 0.05, "{:?}", curve.law);
+        assert_eq!(variants(&rows), [("one".to_owned(), "")]);
+    }
+}

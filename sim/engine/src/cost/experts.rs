@@ -1,0 +1,228 @@
+//! The layer of routed experts as serving engines fuse it: routing, permutation, both products, activation and the sum over experts.
+//!
+//! Seconds = start + Σ coefficient · term, with terms in seconds of the datasheet's peaks, so that a coefficient is how far the kernel is from
+//! them and another card's time follows from its datasheet. The terms:
+//! - `weights`: the matrices of visited experts over the bandwidth; with few tokens this is all there is;
+//! - `products`: operations of the rows that arrive here, over the peak of their format;
+//! - `padding`: operations that tiles of 64 rows do in vain, because every visited expert fills its last tile;
+//! - `here`: activations of rows that are computed here, in and out of memory;
+//! - `everywhere`: the same of all rows that the tokens have, also of those whose experts are on another GPU. Kernels that write zeros for
+//!   them and add them up afterwards pay this however few experts a GPU holds.
+//!
+//! A `Surface` corrects what the terms leave. The rows of each expert are part of the question, because the skew of a router decides how many
+//! experts are visited and how many rows the busiest GPU has.
+
+use hw::{Format, Gpu};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::law::COEFFICIENT_S_MAX;
+use crate::cost::profile::Residuals;
+use crate::cost::surface::Surface;
+
+mod routing;
+
+pub use routing::Routing;
+
+/// Rows of a tile of a grouped product.
+const TILE: u64 = 64;
+/// Bytes of an activation.
+const WIDE: f64 = 2.0;
+/// Largest coefficient that is taken for real.
+const COEFFICIENT_MAX: f64 = 1e4;
+/// Names of the axes of the surface.
+pub const AXES: [&str; 3] = ["rows per visited expert", "visited experts", "elements of an expert's matrix"];
+
+/// The routed experts of one layer on one GPU, for one batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FusedExperts {
+    /// Rows of each expert on this GPU; those without rows may be left out.
+    pub rows: Vec<u64>,
+    /// Tokens that this GPU's kernel is given.
+    pub tokens: u64,
+    /// Experts of a token, here and elsewhere.
+    pub top_k: u64,
+    /// Width of the model.
+    pub hidden: u64,
+    /// Inner width of an expert on this GPU.
+    pub width: u64,
+    /// Whether the activation is gated, which needs three matrices instead of two.
+    pub gated: bool,
+    /// Format of the products.
+    pub format: Format,
+}
+
+/// Coefficients of the terms; none is negative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertsLaw {
+    /// Launches, seconds.
+    pub start_s: f64,
+    /// Of the weights of visited experts.
+    pub weights: f64,
+    /// Of the products of rows.
+    pub products: f64,
+    /// Of the products of padding.
+    pub padding: f64,
+    /// Of the traffic of rows that are computed here.
+    pub here: f64,
+    /// Of the traffic of all rows.
+    pub everywhere: f64,
+}
+
+/// Fitted experts of one format.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertsCurve {
+    /// Error on unseen shapes.
+    pub residuals: Residuals,
+    /// What was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Law.
+    pub law: ExpertsLaw,
+    /// Correction of all but the start, where it predicts unseen shapes better than the law alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub surface: Option<Surface>,
+}
+
+impl FusedExperts {
+    /// Matrices of an expert.
+    #[must_use]
+    pub const fn n_matrices(&self) -> u64 {
+        if self.gated { 3 } else { 2 }
+    }
+
+    /// Whether some of the tokens' experts are on other GPUs.
+    #[must_use]
+    pub fn has_experts_elsewhere(&self) -> bool {
+        self.rows.iter().sum::<u64>() < self.tokens * self.top_k
+    }
+
+    /// Terms of the law in the order of its coefficients, the start being 1.
+    #[must_use]
+    pub fn terms(&self, gpu: &Gpu) -> [f64; 6] {
+        let (mut visited, mut routed, mut padded) = (0, 0, 0);
+        for &rows in self.rows.iter().filter(|rows| **rows > 0) {
+            visited += 1;
+            routed += rows;
+            padded += rows.next_multiple_of(TILE) - rows;
+        }
+        let matrices = self.n_matrices();
+        let elements = hw::real(matrices * self.hidden * self.width);
+        let bandwidth = gpu.memory_bandwidth.get();
+        let per_operation = 2.0 * elements / gpu.peak(self.format).get();
+        // In, out, and between the products as much as each of their results and what the activation makes of them.
+        let traffic = hw::real(2 * self.hidden + (2 * matrices - 1) * self.width) * WIDE / bandwidth;
+        [
+            1.0,
+            self.format.weight_bytes(hw::real(visited) * elements) / bandwidth,
+            hw::real(routed) * per_operation,
+            hw::real(padded) * per_operation,
+            hw::real(routed) * traffic,
+            hw::real(self.tokens * self.top_k) * traffic,
+        ]
+    }
+
+    /// Place on the axes of the surface.
+    #[must_use]
+    pub fn point(&self) -> [f64; 3] {
+        let visited = hw::real(self.rows.iter().filter(|rows| **rows > 0).count() as u64).max(1.0);
+        let routed = hw::real(self.rows.iter().sum());
+        [(routed / visited).max(1.0), visited, hw::real(self.hidden * self.width)]
+    }
+}
+
+impl ExpertsLaw {
+    /// Coefficients in the order of the terms.
+    #[must_use]
+    pub const fn coefficients(&self) -> [f64; 6] {
+        [self.start_s, self.weights, self.products, self.padding, self.here, self.everywhere]
+    }
+
+    /// The law of these coefficients.
+    #[must_use]
+    pub const fn of(coefficients: [f64; 6]) -> Self {
+        let [start_s, weights, products, padding, here, everywhere] = coefficients;
+        Self { start_s, weights, products, padding, here, everywhere }
+    }
+
+    /// Start, and the rest in seconds.
+    #[must_use]
+    pub fn seconds(&self, terms: [f64; 6]) -> (f64, f64) {
+        let rest = terms.iter().zip(self.coefficients()).skip(1).map(|(term, coefficient)| term * coefficient).sum();
+        (self.start_s, rest)
+    }
+}
+
+impl ExpertsCurve {
+    /// Seconds of a layer on a GPU, and the axis outside of which it lies.
+    #[must_use]
+    pub fn seconds(&self, layer: &FusedExperts, gpu: &Gpu) -> (f64, Option<usize>) {
+        let (start, rest) = self.law.seconds(layer.terms(gpu));
+        let (factor, outside) = self.surface.as_ref().map_or((1.0, None), |surface| surface.factor(&layer.point()));
+        (start + rest * factor, outside)
+    }
+
+    /// What is wrong with it, if anything.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check(&self) -> Result<(), String> {
+        if !(0.0..=COEFFICIENT_S_MAX).contains(&self.law.start_s) {
+            return Err(format!("`start_s` is {}, must be from 0 to {COEFFICIENT_S_MAX:e}", self.law.start_s));
+        }
+        if !self.law.coefficients()[1..].iter().all(|value| (0.0..=COEFFICIENT_MAX).contains(value)) {
+            return Err(format!("every coefficient must be from 0 to {COEFFICIENT_MAX:e}"));
+        }
+        let Some(surface) = &self.surface else { return Ok(()) };
+        if surface.axes.len() != AXES.len() {
+            return Err(format!("it has {} axes, expected {}", surface.axes.len(), AXES.len()));
+        }
+        surface.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(rows: Vec<u64>) -> FusedExperts {
+        FusedExperts { rows, tokens: 4, top_k: 2, hidden: 1000, width: 100, gated: true, format: Format::Bf16 }
+    }
+
+    #[test]
+    fn only_visited_experts_are_read_and_each_fills_its_last_tile() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let (bandwidth, peak) = (gpu.memory_bandwidth.get(), gpu.peak(Format::Bf16).get());
+        let near = |found: f64, wanted: f64| assert!((found / wanted - 1.0).abs() < 1e-12, "{found} of {wanted}");
+        let [one, weights, products, padding, here, everywhere] = layer(vec![1, 0, 65]).terms(&gpu);
+        near(one, 1.0);
+        // Two experts of 3 · 1000 · 100 elements of two bytes; 66 rows of 6e5 operations; 63 and 63 rows in vain.
+        near(weights, 2.0 * 3e5 * 2.0 / bandwidth);
+        near(products, 66.0 * 6e5 / peak);
+        near(padding, 126.0 * 6e5 / peak);
+        // A row moves 2 · 1000 + 5 · 100 elements; four tokens have eight rows, wherever they are computed.
+        near(here, 66.0 * 2500.0 * 2.0 / bandwidth);
+        near(everywhere, 8.0 * 2500.0 * 2.0 / bandwidth);
+    }
+
+    #[test]
+    fn rows_that_are_missing_are_elsewhere() {
+        assert!(layer(vec![1, 2]).has_experts_elsewhere());
+        assert!(!layer(vec![4, 4]).has_experts_elsewhere());
+    }
+
+    #[test]
+    fn a_curve_is_its_law_times_its_surface_but_for_the_start() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let axis = |name: &str| crate::cost::surface::Axis { name: name.to_owned(), knots: vec![1e9] };
+        let surface = Surface { axes: AXES.map(axis).to_vec(), values: vec![2.0_f64.ln()] };
+        let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.0, p90_error: 0.0, low: 1.0, high: 1.0 };
+        let law = ExpertsLaw { start_s: 1e-5, weights: 1.5, ..ExpertsLaw::default() };
+        let curve = ExpertsCurve { residuals, kernel: None, law, surface: Some(surface) };
+        assert_eq!(curve.check(), Ok(()));
+        let weights = layer(vec![4, 4]).terms(&gpu)[1];
+        let (found, _) = curve.seconds(&layer(vec![4, 4]), &gpu);
+        assert!((found - (1e-5 + 3.0 * weights)).abs() < 1e-15);
+    }
+}

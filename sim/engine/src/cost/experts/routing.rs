@@ -1,0 +1,167 @@
+//! How tokens spread over experts, for measured tables that name a distribution and for layers that are asked like them.
+//!
+//! Source of the shapes: ai-dynamo/aiconfigurator @ 095f58a51c4c, collector/helper.py (`balanced_logits`, `power_law_logits_v3`; Apache-2.0).
+//! There a power law draws the load of every expert from x^−exponent between 1 and 0.8 · tokens (0.01 and 2 with few tokens), scales the
+//! loads to the rows that there are, and looks at the group of experts with the most rows. Draws are averaged here in sorted order,
+//! from a stream of their own, so that the same question always has the same answer.
+
+/// A distribution of rows over experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Routing {
+    /// Neighbouring tokens take neighbouring experts in turn.
+    Even,
+    /// Loads are drawn from a power law with this exponent; the busiest group of experts is looked at.
+    PowerLaw(f64),
+}
+
+/// Draws that are averaged, as in the tables.
+const DRAWS: u32 = 5;
+
+/// A batch and the experts that share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Batch {
+    tokens: u64,
+    top_k: u64,
+    n_experts: u64,
+    n_groups: u64,
+}
+
+impl Routing {
+    /// Rows of each expert of one group out of `n_groups` equal ones: of the first, or of the busiest where loads are drawn.
+    ///
+    /// # Panics
+    /// Without tokens, experts or groups.
+    #[must_use]
+    pub fn rows(self, tokens: u64, top_k: u64, n_experts: u64, n_groups: u64) -> Vec<u64> {
+        assert!(tokens > 0 && n_experts >= n_groups && n_groups > 0, "{tokens} tokens, {n_experts} experts");
+        let batch = Batch { tokens, top_k, n_experts, n_groups };
+        match self {
+            Self::Even => batch.even(),
+            Self::PowerLaw(exponent) => batch.power_law(exponent),
+        }
+    }
+}
+
+impl Batch {
+    const fn group(&self) -> u64 {
+        self.n_experts / self.n_groups
+    }
+
+    fn even(&self) -> Vec<u64> {
+        let stride = self.n_experts.div_ceil(self.top_k);
+        let mut rows = vec![0; index(self.group())];
+        for token in 0..self.tokens {
+            let first = if self.tokens >= stride { token } else { token * stride / self.tokens };
+            for choice in 0..self.top_k {
+                let expert = (first + choice * stride) % self.n_experts;
+                if expert < self.group() {
+                    rows[index(expert)] += 1;
+                }
+            }
+        }
+        rows
+    }
+
+    fn power_law(&self, exponent: f64) -> Vec<u64> {
+        let mut stream = Stream(0x9e37_79b9_7f4a_7c15 ^ (self.tokens * 7919 + self.n_experts * 31 + self.top_k));
+        let mut sums = vec![0.0; index(self.group())];
+        for _ in 0..DRAWS {
+            let mut busiest = self.busiest(self.drawn(exponent, &mut stream));
+            busiest.sort_unstable_by(|a, b| b.cmp(a));
+            sums.iter_mut().zip(busiest).for_each(|(sum, rows)| *sum += hw::real(rows));
+        }
+        sums.iter().map(|sum| hw::whole(sum / f64::from(DRAWS))).collect()
+    }
+
+    /// Rows of every expert in one draw.
+    fn drawn(&self, exponent: f64, stream: &mut Stream) -> Vec<u64> {
+        let routed = self.tokens * self.top_k;
+        let (low, high) = if routed > self.n_experts { (1.0, 0.8 * hw::real(self.tokens)) } else { (0.01, 2.0) };
+        let power = 1.0 - exponent;
+        let (first, last) = (libm::pow(low, power), libm::pow(high, power));
+        let loads: Vec<f64> =
+            (0..self.n_experts).map(|_| libm::pow((last - first) * stream.next() + first, 1.0 / power)).collect();
+        let scale = hw::real(routed) / loads.iter().sum::<f64>();
+        loads.iter().map(|load| hw::whole(load * scale).min(self.tokens)).collect()
+    }
+
+    /// The group with the most rows, when those that rounding and the limit of one row per token and expert cost are handed out again.
+    fn busiest(&self, mut rows: Vec<u64>) -> Vec<u64> {
+        let (routed, group) = (self.tokens * self.top_k, index(self.group()));
+        let mut found: u64 = rows.iter().sum();
+        let (mut at, mut idle) = (0, 0);
+        while found != routed && idle < self.n_groups {
+            let part = &mut rows[at * group..(at + 1) * group];
+            let changed = if found < routed { lift(part, self.tokens) } else { lower(part) };
+            idle = if changed { 0 } else { idle + 1 };
+            match (changed, found < routed) {
+                (true, true) => found += 1,
+                (true, false) => found -= 1,
+                _ => {}
+            }
+            at = (at + 1) % index(self.n_groups);
+        }
+        let parts = rows.chunks_exact(group.max(1));
+        parts.max_by_key(|part| part.iter().sum::<u64>()).map(<[u64]>::to_vec).unwrap_or_default()
+    }
+}
+
+fn index(n: u64) -> usize {
+    usize::try_from(n).expect("experts are few")
+}
+
+/// One row more for the expert with the fewest; false where all have as many as there are tokens.
+fn lift(part: &mut [u64], tokens: u64) -> bool {
+    let Some(least) = part.iter_mut().min().filter(|rows| **rows < tokens) else { return false };
+    *least += 1;
+    true
+}
+
+/// One row less for the expert with the most; false where none has any.
+fn lower(part: &mut [u64]) -> bool {
+    let Some(most) = part.iter_mut().max().filter(|rows| **rows > 0) else { return false };
+    *most -= 1;
+    true
+}
+
+/// xorshift (Marsaglia, Journal of Statistical Software 8(14), 2003): numbers from 0 to 1.
+struct Stream(u64);
+
+impl Stream {
+    fn next(&mut self) -> f64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        hw::real(self.0 >> 11) / hw::real(1 << 53)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_even_router_visits_every_expert_in_turn() {
+        // Four tokens with two of eight experts each: expert 0 and 4, 1 and 5, 2 and 6, 3 and 7.
+        assert_eq!(Routing::Even.rows(4, 2, 8, 1), [1; 8]);
+        assert_eq!(Routing::Even.rows(4, 2, 8, 2), [1; 4]);
+        assert_eq!(Routing::Even.rows(1, 2, 8, 1), [1, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(Routing::Even.rows(400, 2, 8, 1), [100; 8]);
+    }
+
+    #[test]
+    fn a_power_law_hands_out_all_rows_and_the_busiest_group_has_more_than_its_share() {
+        let all = Routing::PowerLaw(1.2).rows(1000, 8, 64, 1);
+        let sum: u64 = all.iter().sum();
+        assert!(sum.abs_diff(8000) < 40, "rounding of the mean draw: {sum}");
+        assert!(all.windows(2).all(|pair| pair[0] >= pair[1]) && all[0] <= 1000);
+        let busiest: u64 = Routing::PowerLaw(1.2).rows(1000, 8, 64, 8).iter().sum();
+        assert!(busiest > 1200, "an eighth would be 1000, found {busiest}");
+        assert_eq!(Routing::PowerLaw(1.2).rows(1000, 8, 64, 8), Routing::PowerLaw(1.2).rows(1000, 8, 64, 8));
+    }
+
+    #[test]
+    fn no_expert_has_more_rows_than_there_are_tokens() {
+        assert!(Routing::PowerLaw(1.2).rows(3, 2, 4, 1).iter().all(|rows| *rows <= 3));
+    }
+}

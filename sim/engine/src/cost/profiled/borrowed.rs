@@ -1,0 +1,88 @@
+//! A profile of one card on another: surfaces correct a roofline, so they stand as they are over the other card's; what is in seconds is
+//! scaled by the ratio of datasheet figures, and starts are kept.
+
+use hw::{Cluster, Gpu};
+
+use super::Profiled;
+use crate::cost::law::{AttentionLaw, GemmLaw, Law};
+use crate::cost::profile::Profile;
+
+/// Ratios of one card's datasheet figures to another's: how much longer the other takes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Slower {
+    compute: f64,
+    memory: f64,
+    link: f64,
+    host: f64,
+}
+
+impl Slower {
+    fn of(from: &Gpu, to: &Gpu) -> Self {
+        Self {
+            compute: from.peak_bf16.get() / to.peak_bf16.get(),
+            memory: from.memory_bandwidth.get() / to.memory_bandwidth.get(),
+            link: from.intra_node_bandwidth.get() / to.intra_node_bandwidth.get(),
+            host: from.host_bandwidth.get() / to.host_bandwidth.get(),
+        }
+    }
+
+    fn law(&self, law: &Law) -> Law {
+        match law {
+            Law::Gemm(law) => Law::Gemm(GemmLaw {
+                multiply_s: law.multiply_s * self.compute,
+                left_s: law.left_s * self.memory,
+                right_s: law.right_s * self.memory,
+                out_s: law.out_s * self.memory,
+                byte_s: law.byte_s * self.memory,
+                ..*law
+            }),
+            Law::Attention(law) => Law::Attention(AttentionLaw {
+                pair_s: law.pair_s * self.compute,
+                score_s: law.score_s * self.compute,
+                query_s: law.query_s * self.memory,
+                key_s: law.key_s * self.memory,
+                ..*law
+            }),
+        }
+    }
+}
+
+/// Seconds whose start, the least of them, is kept.
+fn scaled(seconds: &mut [f64], ratio: f64) {
+    let start = seconds.iter().copied().fold(f64::INFINITY, f64::min);
+    seconds.iter_mut().for_each(|seconds| *seconds = start + (*seconds - start) * ratio);
+}
+
+/// A profile as it would be on another card.
+fn on(profile: &Profile, slower: Slower, to: &Gpu) -> Profile {
+    let mut profile = Profile { gpu: to.name.clone(), ..profile.clone() };
+    for operator in profile.operators.values_mut() {
+        operator.law = operator.law.as_ref().map(|law| slower.law(law));
+    }
+    for (name, curve) in &mut profile.memory {
+        let ratio = if name.contains("host") { slower.host } else { slower.memory };
+        scaled(&mut curve.seconds, ratio);
+    }
+    for curve in &mut profile.collectives {
+        scaled(&mut curve.seconds, slower.link);
+    }
+    for link in profile.links.iter_mut().filter(|link| !link.crosses_nodes) {
+        link.gb_per_s /= slower.link;
+    }
+    profile
+}
+
+impl Profiled {
+    /// Cost model of a cluster from a profile of another card. Every estimate says that it is borrowed, and its interval is wider. A profile
+    /// of a card that is not in the catalogue is taken as it is.
+    #[must_use]
+    pub fn borrowed(profile_of_another_card: &Profile, cluster: &Cluster) -> Self {
+        let from = hw::catalog::gpu(&profile_of_another_card.gpu);
+        let slower = from.map(|from| Slower::of(&from, &cluster.gpu));
+        let profile = slower.map_or_else(
+            || profile_of_another_card.clone(),
+            |slower| on(profile_of_another_card, slower, &cluster.gpu),
+        );
+        Self { is_borrowed: true, ..Self::new(&profile, cluster) }
+    }
+}

@@ -1,0 +1,118 @@
+//! What serving engines alone ask a profile: their own exchanges, decode attention of a shape, and the fused layer of experts.
+
+use hw::{Dtype, Format, GroupShape, Seconds};
+
+use super::{Fitted, Profiled, names};
+use crate::cost::decode::{DecodeShape, ShapedDecode};
+use crate::cost::experts::{ExpertsCurve, FusedExperts};
+use crate::cost::profile::CollectiveCurve;
+use crate::cost::{CostModel, Estimate, curve};
+use crate::task::{Collective, Op};
+
+/// Names of the axes of experts in estimates.
+const EXPERT_AXES: [&str; 3] = ["rows per expert", "experts with rows", "elements of an expert"];
+
+impl Profiled {
+    /// An operation by an engine's own kernel.
+    pub(super) fn own_kernel(&self, op: &Op) -> Option<Estimate> {
+        match op {
+            Op::Collective { kind: Collective::AllReduce, bytes, shape } => {
+                // Engines go over to the library where that is faster.
+                Some(faster(self.exchange(names::CUSTOM_ALL_REDUCE, *bytes, *shape)?, self.estimate(op)))
+            }
+            Op::Collective { kind: Collective::AllToAll, bytes, shape } => self.deep_ep(*bytes, *shape),
+            Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16 } => self.grouped_kernel(rows, *n, *k),
+            _ => None,
+        }
+    }
+
+    /// An exchange by an engine's own kernel inside a node.
+    fn exchange(&self, kind: &str, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let is_measured = |curve: &&CollectiveCurve| curve.kind == kind && curve.n_ranks == shape.n_ranks;
+        let curve = self.profile.collectives.iter().find(is_measured).filter(|_| self.is_over_measured_link(shape))?;
+        let (seconds, outside) = curve::at(&curve.bytes, &curve.seconds, hw::real(bytes));
+        let outside = outside.then_some(0);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
+        Some(self.own(fitted.estimate(["collective bytes or ranks", "", ""])))
+    }
+
+    /// Tokens to experts or back by `DeepEP`: half of both ways, in the faster of its two modes among those whose sizes were measured.
+    fn deep_ep(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
+        let mode = |ways: [&str; 2]| {
+            let [there, back] = ways.map(|kind| self.exchange(kind, bytes, shape));
+            Some(halved(there?.then(back?)))
+        };
+        let [throughput, latency] = names::DEEP_EP.map(mode);
+        match (throughput, latency.filter(|latency| latency.outside == Seconds::ZERO)) {
+            (Some(throughput), Some(latency)) => Some(faster(latency, throughput)),
+            (either, other) => either.or(other),
+        }
+    }
+
+    /// One grouped product of experts in one launch, where that was fitted by itself.
+    fn grouped_kernel(&self, rows: &[u64], n: u64, k: u64) -> Option<Estimate> {
+        let with_rows = rows.iter().filter(|&&m| m > 0);
+        let (n_active, routed) = (with_rows.clone().count() as u64, with_rows.clone().sum::<u64>());
+        let active = hw::real(n_active.max(1));
+        let base: Seconds = with_rows.map(|&m| self.roofline.gemm_base(m, n, k, Format::Bf16)).sum();
+        let point = vec![hw::real(routed) / active, active, hw::real(n * k)];
+        let fitted = self.fitted(names::GROUPED_GEMM, std::iter::once((base, point)))?;
+        Some(self.own(fitted.estimate(EXPERT_AXES)))
+    }
+
+    /// Decode attention of a shape: its own format and width, then a neighbouring width, then sixteen bits, then the simple law.
+    pub(super) fn shaped_decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
+        let bandwidth = self.roofline.cluster().gpu.memory_bandwidth;
+        let exact = names::of_width("decode", (!shape.latent).then_some(shape.head_dim), shape.kv);
+        let others = if shape.latent {
+            [Dtype::Bf16, Dtype::Fp8].map(|kv| names::of_width("decode", None, kv)).to_vec()
+        } else {
+            names::nearest("decode", shape.head_dim, shape.kv)
+        };
+        let fitted = |name: &String| self.profile.decode.get(name).map(|surfaces| (*name == exact, surfaces));
+        let found = std::iter::once(&exact).chain(&others).find_map(fitted);
+        let simple =
+            || self.profile.decode_attention.as_ref().filter(|_| !shape.latent || self.profile.decode.is_empty());
+        let (is_exact, law) = match found {
+            Some((is_exact, surfaces)) => (is_exact, ShapedDecode::of_surfaces(surfaces, *shape, bandwidth)),
+            None => (true, ShapedDecode::of_law(simple()?, *shape, bandwidth)),
+        };
+        Some(if self.is_borrowed || !is_exact { law.borrowed(super::OUTSIDE_WIDENING) } else { law })
+    }
+
+    /// The fused layer of experts by the curve of its format, or by that of the nearest format that was fitted.
+    pub(super) fn fused_layer(&self, layer: &FusedExperts) -> Option<Estimate> {
+        if layer.tokens == 0 {
+            return None;
+        }
+        let near = names::neighbours(layer.format).iter();
+        let (format, curve) = near.filter_map(|near| Some((*near, self.experts_curve(layer, *near)?))).next()?;
+        let (seconds, outside) = curve.seconds(layer, &self.roofline.cluster().gpu);
+        let fitted = Fitted { seconds: Seconds::new(seconds), residuals: &curve.residuals, outside };
+        let found = fitted.estimate(EXPERT_AXES);
+        let same = names::of_format("experts", format) == names::of_format("experts", layer.format);
+        Some(self.own(if same { found } else { found.borrowed("format of experts") }))
+    }
+
+    /// The curve of a format for the variant that a layer is, or for the plainest one.
+    fn experts_curve(&self, layer: &FusedExperts, format: Format) -> Option<&ExpertsCurve> {
+        let name = names::of_format("experts", format)?;
+        let plain = if layer.gated { "" } else { "-plain" };
+        let elsewhere = if layer.has_experts_elsewhere() { "-elsewhere" } else { "" };
+        let variants = [format!("{plain}{elsewhere}"), plain.to_owned(), elsewhere.to_owned(), String::new()];
+        variants.iter().find_map(|variant| self.profile.experts.get(&format!("{name}{variant}")))
+    }
+
+    /// An estimate of this card, or one that is borrowed.
+    fn own(&self, found: Estimate) -> Estimate {
+        if self.is_borrowed { found.borrowed(super::ANOTHER_CARD) } else { found }
+    }
+}
+
+fn faster(a: Estimate, b: Estimate) -> Estimate {
+    if a.time <= b.time { a } else { b }
+}
+
+fn halved(both: Estimate) -> Estimate {
+    Estimate { time: both.time * 0.5, low: both.low * 0.5, high: both.high * 0.5, outside: both.outside * 0.5, ..both }
+}
