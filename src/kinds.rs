@@ -150,7 +150,11 @@ impl Planned {
 
 /// Deployments that a planner made, as `plan.json` has them, and in words: one schema for every planner of serving.
 fn deployed<P>(head: &Head, policy: &str, placed: &[Deployment], decision: &Decision<P>, why: &str) -> Planned {
-    let facts = facts(decision);
+    deployed_as(head, policy, placed, facts(decision), why)
+}
+
+/// The same with facts that are known already.
+fn deployed_as(head: &Head, policy: &str, placed: &[Deployment], facts: PlannerFacts, why: &str) -> Planned {
     let first = [why.to_owned(), facts.words(0.0)].into_iter().filter(|words| !words.is_empty());
     let words: Vec<String> = first.chain(facts.notes.iter().cloned()).collect();
     let json = serde_json::json!({

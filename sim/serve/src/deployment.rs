@@ -10,9 +10,11 @@
 use hw::Bytes;
 use serde::{Deserialize, Serialize};
 
+mod lifted;
 mod lower;
 mod stations;
 
+pub use lifted::{Lifted, of_engines};
 pub use lower::{Unplayable, fleet};
 pub use stations::{LayerTimes, Messages, STATION_BATCHER, stations};
 

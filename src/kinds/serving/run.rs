@@ -15,6 +15,7 @@ use std::time::Instant;
 use engine::cost::Source;
 use engine::play::Case;
 use planner::deploy::dynamo::online::SlaPlanner;
+use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
 use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
@@ -57,11 +58,13 @@ impl Kind for Serving {
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
-        let decides = self.best.iter().any(|best| best.name == choice)
-            || self
-                .plain()
-                .any(|plain| plain.name == choice && plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
-        decides.then(|| Planned::of_row(&row(self, choice).0))
+        let plain = self.plain().find(|plain| plain.name == choice);
+        if let Some(planned) = plain.filter(|plain| scaling::asked(self, plain).is_some()) {
+            return Some(scaling::written(self, planned));
+        }
+        let is_cut = plain.is_some_and(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
+        let is_best = self.best.iter().any(|best| best.name == choice);
+        (is_best || is_cut).then(|| Planned::of_row(&row(self, choice).0))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {
@@ -187,6 +190,8 @@ struct Figures {
     planner: Option<PlannerFacts>,
     /// What served, and what limits it.
     why: String,
+    /// What a planner decided while it served.
+    steps: Vec<Step>,
 }
 
 /// Serves what a choice takes with its fleet, and what a planner of the fleet decided on the way.
@@ -221,15 +226,16 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
         let names: Vec<&str> = scenario.streams.iter().map(|stream| stream.name.as_str()).collect();
         metrics::streams::add(&mut values, &names, &requests, &served, &scenario.slo, scenario.warm_up);
     }
-    let decisions = planner.as_ref().map(|planner| planner.steps.as_slice());
-    let planner = scaling::hold(scenario, &fleet, decisions, &mut values);
+    let steps = planner.map(|planner| planner.steps);
+    let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
+    let steps = steps.unwrap_or_default();
     let why = metrics::words::of(&fleet, choice.router.name, &requests, &values);
-    Figures { values, source, planner: best::chunks(&fleet, &requests, planner), why }
+    Figures { values, source, planner: best::chunks(&fleet, &requests, planner), why, steps }
 }
 
 fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
     let begun = Instant::now();
-    let Figures { values, source, planner, why } = figures(scenario, choice, Case::Expected);
+    let Figures { values, source, planner, why, .. } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use hw::{Seconds, Span, Time};
-use serve::fleet::Fleet;
 use serve::fleet::dynamics::Rule;
+use serve::fleet::{Fleet, Group};
 use serve::metrics::Slo;
 use serve::replica::Role;
 use serve::request::Requests;
@@ -278,4 +278,38 @@ fn describe(decisions: &[Step], facts: &mut Said) {
     if arrived > 0.0 {
         facts.figures.insert("forecast_error_ratio".to_owned(), errors.sum::<f64>() / arrived);
     }
+}
+
+/// Replicas of every group from each moment on, seconds after the start: by the decisions of who planned, or by the timetables of who knew.
+#[must_use]
+pub fn schedule(fleet: &Fleet, steps: &[Step]) -> Vec<(f64, Vec<u32>)> {
+    let roles: Vec<Role> = fleet.groups.iter().map(|group| group.role).collect();
+    let phases = phases(&roles).unwrap_or_default();
+    let mut now: Vec<u32> = fleet.groups.iter().map(first).collect();
+    let mut changes: Vec<(f64, usize, u32)> = Vec::new();
+    for step in steps {
+        changes.extend(phases.iter().zip(&step.replicas).map(|(&group, &n)| (step.at_s, group, n)));
+    }
+    for (group, of) in fleet.groups.iter().enumerate() {
+        let Some(Rule::Timetable(table)) = of.scaling.as_ref().map(|scaling| &scaling.rule) else { continue };
+        changes.extend(table.iter().map(|(at, n)| ((*at - Time::ZERO).to_seconds().get(), group, *n)));
+    }
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut schedule: Vec<(f64, Vec<u32>)> = vec![(0.0, now.clone())];
+    for (at_s, group, n) in changes {
+        if now[group] == n {
+            continue;
+        }
+        now[group] = n;
+        match schedule.last_mut() {
+            Some(last) if last.0.total_cmp(&at_s).is_eq() => last.1.clone_from(&now),
+            _ => schedule.push((at_s, now.clone())),
+        }
+    }
+    schedule
+}
+
+/// Replicas of a group at the start.
+fn first(group: &Group) -> u32 {
+    group.scaling.as_ref().map_or(group.n_replicas, |scaling| scaling.replicas_first)
 }

@@ -4,7 +4,7 @@
 use hw::Seconds;
 use serve::assignment::Assignment;
 use serve::check::{Site, check};
-use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Route, Stage};
+use serve::deployment::{Deployment, Lifted, Machine, Replica, Route};
 use serve::fleet::Fleet;
 use serve::fleet::dynamics::Failures;
 use serve::replica::Role;
@@ -88,27 +88,11 @@ fn replica(
     let cluster = question.cluster(deployed);
     let config = question.replica.config(&question.models[deployed.model], &cluster, deployed.parallel);
     let limits = question.replica.limits(&config).map_err(RentalError::Infeasible)?;
-    let (tensor, machine) = (deployed.parallel.tp, u32::try_from(deployed.offer).expect("few offers"));
-    let (mut stages, mut layer) = (Vec::new(), 0);
-    for (at, stage) in (0_u32..).zip(config.stages()) {
-        let layers = Range::new(layer, stage.n_layers());
-        layer = layers.end;
-        stages.push(Stage { machine, gpus: Range::new(first + at * tensor, tensor), tensor, layers });
-    }
-    let engine = EngineOptions {
-        batcher: BATCHER.to_owned(),
-        sequences_max: limits.sequences_max,
-        tokens_max: limits.tokens_max,
-        context_max: Some(limits.context_max),
-        prompts_max: None,
-        batch_context_max: None,
-        block_tokens: limits.block_tokens,
-        kv_tokens: u64::from(limits.kv_blocks) * u64::from(limits.block_tokens),
-        watermark_blocks: limits.watermark_blocks,
-        prefix_cache: limits.shares_prefixes,
-    };
-    let name = decided.problem.configurations[c].name.clone();
-    Ok(Replica { name, copies: decided.decision.plan.replicas[c], role: Role::Both, stages, engine })
+    let copies = decided.decision.plan.replicas[c];
+    let name = &decided.problem.configurations[c].name;
+    let machine = u32::try_from(deployed.offer).expect("few offers");
+    let lifted = Lifted { name, copies, role: Role::Both, config, limits, batcher: BATCHER, usd_per_gpu_hour: None };
+    Ok(lifted.on(machine, first))
 }
 
 /// Shares of the request types of a model, whose classes count those that have requests.

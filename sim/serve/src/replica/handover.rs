@@ -2,9 +2,10 @@
 //!
 //! A prefill replica computes the prompt and gives the first token; then its blocks are held until the transfer has ended. A decode
 //! replica takes the blocks of a sequence before its transfer starts, as engines do that read into place (vLLM's connectors, Mooncake), in
-//! order of request, leaving the watermark free, and never before a sequence that was preempted here; when everything is there, the
-//! sequence joins the batch at the next iteration. Blocks on both sides cannot be preempted. Units: tokens, blocks, ticks. Invariant: a
-//! request counts as outstanding at one replica at a time, at the decode replica from the moment it is sent there.
+//! order of request, leaving the watermark free, and never before a sequence that was preempted here. Free blocks are taken at once, others when
+//! an iteration ends that frees them; when everything is there, the sequence joins the batch at the next iteration. Blocks on both sides
+//! cannot be preempted. Units: tokens, blocks, ticks. Invariant: a request counts as outstanding at one replica at a time, at the decode
+//! replica from the moment it is sent there.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -114,7 +115,12 @@ impl Replica<'_> {
     pub fn expect(&mut self, moving: Moving, now: u64, records: &mut Records) -> Option<u64> {
         self.count_in(moving.request, now);
         self.handover.expected.push_back(moving);
-        self.interrupt(now, records)
+        let end = self.interrupt(now, records);
+        // Blocks are bookkeeping of the host: whoever finds them free needs not wait for the end of an iteration.
+        if self.going.is_some() {
+            self.reserve();
+        }
+        end
     }
 
     /// Requests that got their blocks since the last call: their transfers may start.
@@ -129,7 +135,7 @@ impl Replica<'_> {
         self.interrupt(now, records)
     }
 
-    /// Between iterations: what is here joins the batch, and who waits for blocks gets them.
+    /// Between iterations: what is here joins the batch, and who waits gets the blocks that came free.
     pub(super) fn receive(&mut self) {
         while self.n_running() < self.sequences_max() {
             let Some(id) = self.handover.ready.pop_front() else { break };
@@ -137,12 +143,19 @@ impl Replica<'_> {
             self.join(id, tokens);
             self.remember(id);
         }
+        self.reserve();
+    }
+
+    /// Gives blocks to who waits for them, in order. During a span those count as taken that its iterations take up to the one under way.
+    fn reserve(&mut self) {
+        let going = self.going.as_ref().filter(|_| self.composed.decodes);
+        let grown = going.map_or(0, |going| self.grown(going.n_steps));
         // Sequences that were preempted here come first.
         while self.waiting.is_empty() {
             let Some(&Moving { request, tokens, generated, .. }) = self.handover.expected.front() else { break };
             let blocks = self.blocks_of(tokens);
             let spare = if self.holds_nobody() { 0 } else { self.limits().watermark_blocks };
-            if self.pool.available() < blocks + spare || !self.pool.take(blocks) {
+            if self.pool.available() < blocks + spare + grown || !self.pool.take(blocks) {
                 break;
             }
             self.handover.expected.pop_front();

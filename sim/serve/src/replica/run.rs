@@ -15,7 +15,7 @@ use crate::step_cost::{Chunk, StepLoad};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Going {
     start: u64,
-    n_steps: u64,
+    pub(super) n_steps: u64,
     /// Ticks of every iteration but for its cached tokens.
     fixed: u64,
     /// Ticks per cached token.

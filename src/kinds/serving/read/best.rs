@@ -15,7 +15,7 @@ use crate::scenario::expect;
 use crate::scenario::reader::{self, Listed, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 10] = [
+const LISTS: [&str; 11] = [
     "policy",
     "router",
     "tp",
@@ -26,6 +26,7 @@ const LISTS: [&str; 10] = [
     "chunk_sizes",
     "weights",
     "prefill_attention",
+    "kv",
 ];
 /// Ways that are tried at most.
 const WAYS_MAX: usize = 4096;
@@ -122,7 +123,7 @@ fn word(value: &ValueInner<'_>) -> String {
         ValueInner::Integer(number) => number.to_string(),
         ValueInner::Float(number) => number.to_string(),
         ValueInner::Table(table) => {
-            let words = ["format", "kernel", "name"].iter().find_map(|key| table.get(*key)?.as_str());
+            let words = ["format", "kernel", "borrow", "name"].iter().find_map(|key| table.get(*key)?.as_str());
             let products = table.get("products").and_then(|list| list.as_array());
             let part = products.map_or_else(String::new, |list| format!("-{}-products", list.len()));
             format!("{}{part}", words.unwrap_or("table"))

@@ -2,14 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use engine::play::Case;
 use planner::Status;
 use planner::deploy::dynamo::online::Step;
-use planner::deploy::dynamo::planned::{self, Held, Planned, Said};
+use planner::deploy::dynamo::planned::{self, Held, Planned as Question, Said};
 use reports::{PlannerFacts, PolicyResult};
+use serde_json::json;
+use serve::check::{Site, check};
+use serve::deployment::{Deployment, Lifted, of_engines};
 use serve::fleet::Fleet;
 
 use crate::kinds::serving::read::scaling;
 use crate::kinds::serving::read::{Serving, ServingChoice};
+use crate::kinds::{self, Planned};
 
 /// Metrics that the table of a planned scenario shows.
 pub const COLUMNS: [(&str, &str); 6] = [
@@ -22,7 +27,7 @@ pub const COLUMNS: [(&str, &str); 6] = [
 ];
 
 /// What a choice's planner is asked, where it has one.
-pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Planned> {
+pub fn asked(scenario: &Serving, choice: &ServingChoice) -> Option<Question> {
     scenario.groups_of(choice).into_iter().find_map(|group| group.scaling.as_ref()?.planned)
 }
 
@@ -33,10 +38,50 @@ pub fn hold(
     decisions: Option<&[Step]>,
     values: &mut BTreeMap<String, f64>,
 ) -> Option<PlannerFacts> {
-    let (Planned { interval_s, .. }, start_up_s) = scaling::first(scenario)?;
+    let (Question { interval_s, .. }, start_up_s) = scaling::first(scenario)?;
     let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, start_up_s };
     let Said { notes, figures } = planned::hold(&held, fleet, decisions, values);
     Some(PlannerFacts { status: Status::Heuristic.name().to_owned(), notes, figures, ..PlannerFacts::default() })
+}
+
+/// `plan.json` of a choice that is planned: the deployment with as many replicas as there may be, checked, and how many run from when on.
+///
+/// # Errors
+/// Why the checker refuses the deployment.
+pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, String> {
+    let deployment = deployment(scenario, choice)?;
+    let (fleet, _) = super::fleet(scenario, choice, Case::Expected);
+    let super::Figures { planner, why, values, steps, .. } = super::figures(scenario, choice, Case::Expected);
+    let names: Vec<&str> = fleet.groups.iter().map(|group| group.name.as_str()).collect();
+    let schedule = planned::schedule(&fleet, &steps).into_iter().map(|(from_s, replicas)| {
+        let replicas: BTreeMap<&str, u32> = names.iter().copied().zip(replicas).collect();
+        json!({ "from_s": from_s, "replicas": replicas })
+    });
+    let more = json!({ "schedule": schedule.collect::<Vec<_>>(), "predicted": values });
+    let facts = planner.unwrap_or_default();
+    Ok(kinds::deployed_as(&scenario.head, &choice.name, &[deployment], facts, &why).with(more))
+}
+
+/// The fleet of a choice as a deployment that the checker holds.
+fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, String> {
+    let groups = scenario.groups_of(choice);
+    let mut engines = Vec::new();
+    for &group in &groups {
+        engines.push(Lifted {
+            name: &group.name,
+            copies: scenario.replicas_of(choice, group),
+            role: group.role,
+            config: scenario.deployment_of(choice, group),
+            limits: scenario.limits(choice, group),
+            batcher: choice.batcher.name(),
+            usd_per_gpu_hour: group.usd_per_gpu_hour,
+        });
+    }
+    let model = &groups.first().ok_or("no group serves")?.model;
+    let deployment = of_engines(model, &engines);
+    let site = Site { model, machines: &deployment.machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
+    check(&deployment, &site).map_err(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    Ok(deployment)
 }
 
 /// Names each row's runner-up: the cheapest other way that keeps the limits for as many requests, or else the one that keeps them for most.
