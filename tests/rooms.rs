@@ -18,15 +18,13 @@ const CRATES: [&str; 10] = [
 ];
 
 /// Circles that stand today, each with its folder; this list may only shrink.
-const CIRCLES_TODAY: [(&str, &[&str]); 9] = [
+const CIRCLES_TODAY: [(&str, &[&str]); 7] = [
     ("sim/engine/src/cost", &["curve", "decode", "profile", "profiled"]),
     ("sim/serve/src", &["batcher", "capacity", "fleet", "metrics", "replica", "router"]),
     ("sim/serve/src", &["decode_attention", "host", "prefill", "step_cost"]),
     ("sim/serve/src/fleet", &["control", "lending", "run", "split", "stations"]),
     ("calibrate/src", &["cpu", "cuda", "device", "sample"]),
     ("calibrate/src/cuda", &["clock", "driver"]),
-    ("src/kinds/deployment/read", &["given", "replica", "time"]),
-    ("src/kinds/deployment/read", &["load", "placements", "throughput"]),
     (
         "src/kinds/serving/read",
         &["best", "dynamics", "engine", "fleet", "kv", "operation", "policies", "scaling", "streams"],
