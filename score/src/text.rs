@@ -1,9 +1,9 @@
 //! A score as text: what is off by how much, in which group, and what has no prediction. Lines keep to the width that is given.
 
-use crate::constants::EngineConstants;
 use crate::order::Order;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score};
+use serve::engine_constants::{self, EngineConstants};
 
 /// Letters of the columns of figures.
 const FIGURES: usize = 49;
@@ -39,15 +39,20 @@ fn head(score: &Score) -> Vec<String> {
         score.all.n_predicted,
         score.n_models()
     )];
-    let fitted: Vec<&str> = EngineConstants::all()
-        .filter(|(_, constants, _)| *constants != EngineConstants::NONE)
-        .map(|(name, ..)| name)
-        .collect();
-    lines.push(match fitted.as_slice() {
-        [] => "no constant is fitted to any run".to_owned(),
-        names => format!("fitted constants: {}", names.join(", ")),
-    });
+    lines.extend(engine_constants::fitted().iter().map(fitted));
     lines
+}
+
+/// Constants of an engine and the runs that they were fitted on, in a line.
+fn fitted(constants: &EngineConstants) -> String {
+    let [step_ms, frontend_ms, start_ms] =
+        [constants.host_per_step, constants.frontend, constants.start].map(|time| time.get() * 1e3);
+    format!(
+        "{}: host {step_ms} ms an iteration and {:.0} us a sequence, frontend {frontend_ms:.0} ms, start {start_ms:.0} ms, fitted on {}",
+        constants.engine,
+        constants.host_per_sequence.get() * 1e6,
+        constants.fitted_on
+    )
 }
 
 fn row(group: &GroupErrors, name: usize) -> String {

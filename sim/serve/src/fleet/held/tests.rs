@@ -33,7 +33,9 @@ fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
 
 fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s_per_token: f64) -> (Requests, Served) {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); n]);
-    let held = Held { in_flight, start_per_token: Seconds::new(start_s_per_token), seed: 3 };
+    // Prompts have 100 tokens.
+    let start = Seconds::new(100.0 * start_s_per_token);
+    let held = Held { in_flight, frontend: Seconds::ZERO, start, seed: 3 };
     fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held)
 }
 
@@ -102,4 +104,15 @@ fn spans_and_single_steps_agree_to_the_tick() {
         assert_eq!(closed.0, stepwise.0);
         assert_eq!(closed.1.records, stepwise.1.records);
     }
+}
+
+#[test]
+fn a_frontend_takes_requests_that_are_sent_together_one_after_another() {
+    // Four are sent at once to a frontend that takes 50 ms for each, longer than any iteration of 10 ms: the engine sees them at 50, 100, 150 and
+    // 200 ms, and each first token is an iteration later (the last three miss the iteration that began before them by nothing: they fall on its end).
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 1); 4]);
+    let held = Held { in_flight: 4, frontend: Seconds::new(0.05), start: Seconds::ZERO, seed: 3 };
+    let run = fleet(8, Spans::Closed).serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held);
+    let mean = (0.06 + 0.11 + 0.16 + 0.21) / 4.0;
+    assert!((figure(&run, "ttft_s.mean") - mean).abs() < 1e-9, "{}", figure(&run, "ttft_s.mean"));
 }
