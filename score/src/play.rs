@@ -87,8 +87,8 @@ fn played(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (BTreeM
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
     let fleet = Fleet { groups, kv_bytes_per_token, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
-    let EngineConstants { frontend, start, .. } = setup.constants;
-    let held = Held { in_flight: setup.in_flight, frontend, start, seed: 0 };
+    let EngineConstants { start, start_per_token, .. } = setup.constants;
+    let held = Held { in_flight: setup.in_flight, start, start_per_token, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
     let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held);
     (metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO), source)

@@ -45,12 +45,14 @@ fn head(score: &Score) -> Vec<String> {
 
 /// Constants of an engine and the runs that they were fitted on, in a line.
 fn fitted(constants: &EngineConstants) -> String {
-    let [step_ms, frontend_ms, start_ms] =
-        [constants.host_per_step, constants.frontend, constants.start].map(|time| time.get() * 1e3);
+    let us = |time: hw::Seconds| time.get() * 1e6;
     format!(
-        "{}: host {step_ms} ms an iteration and {:.0} us a sequence, frontend {frontend_ms:.0} ms, start {start_ms:.0} ms, fitted on {}",
+        "{}: host {:.0} us an iteration and {:.0} us a sequence, start {:.0} us a request and {:.0} us a prompt token, fitted on {}",
         constants.engine,
-        constants.host_per_sequence.get() * 1e6,
+        us(constants.host_per_step),
+        us(constants.host_per_sequence),
+        us(constants.start),
+        us(constants.start_per_token),
         constants.fitted_on
     )
 }

@@ -33,9 +33,7 @@ fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
 
 fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s_per_token: f64) -> (Requests, Served) {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); n]);
-    // Prompts have 100 tokens.
-    let start = Seconds::new(100.0 * start_s_per_token);
-    let held = Held { in_flight, frontend: Seconds::ZERO, start, seed: 3 };
+    let held = Held { in_flight, start: Seconds::ZERO, start_per_token: Seconds::new(start_s_per_token), seed: 3 };
     fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held)
 }
 
@@ -107,12 +105,13 @@ fn spans_and_single_steps_agree_to_the_tick() {
 }
 
 #[test]
-fn a_frontend_takes_requests_that_are_sent_together_one_after_another() {
-    // Four are sent at once to a frontend that takes 50 ms for each, longer than any iteration of 10 ms: the engine sees them at 50, 100, 150 and
-    // 200 ms, and each first token is an iteration later (the last three miss the iteration that began before them by nothing: they fall on its end).
-    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 1); 4]);
-    let held = Held { in_flight: 4, frontend: Seconds::new(0.05), start: Seconds::ZERO, seed: 3 };
-    let run = fleet(8, Spans::Closed).serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held);
-    let mean = (0.06 + 0.11 + 0.16 + 0.21) / 4.0;
-    assert!((figure(&run, "ttft_s.mean") - mean).abs() < 1e-9, "{}", figure(&run, "ttft_s.mean"));
+fn a_start_without_a_part_for_the_prompt_is_one_for_every_length() {
+    // Prompts of 100 tokens: 30 ms for each request are 0.3 ms for each token, and draws are the same.
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 50]);
+    let ends = [(0.03, 0.0), (0.0, 3e-4)].map(|(start, per_token)| {
+        let [start, start_per_token] = [start, per_token].map(Seconds::new);
+        let held = Held { in_flight: 4, start, start_per_token, seed: 3 };
+        fleet(8, Spans::Closed).serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held).0
+    });
+    assert_eq!(ends[0], ends[1]);
 }
