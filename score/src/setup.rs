@@ -80,6 +80,7 @@ impl Setup {
             host_per_sequence: self.constants.host_per_sequence,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
+            routing: engine_preset::ROUTING,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
     }

@@ -3,9 +3,14 @@
 //! A preset is what a version does by itself; who starts an engine with other options lays them over it (`Settings`). Sizes depend on the
 //! memory of the device, as the engines ask it. Units: tokens, sequences, GiB, shares of memory.
 
+use engine::cost::experts::Routing;
 use hw::{Bytes, Gpu};
 
 use crate::host::EngineLoop;
+
+/// How tokens spread over experts in a named engine: a power law with the exponent that the makers of the tables assume of real routers
+/// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.
+pub const ROUTING: Routing = Routing::PowerLaw(1.2);
 
 /// An engine from a version on.
 #[derive(Clone, Copy, Debug, PartialEq)]

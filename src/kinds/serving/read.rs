@@ -240,6 +240,7 @@ impl Serving {
             host_per_sequence: us(self.engine.host_us_per_sequence),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
+            routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
             formats: operation.kernels.formats(group.model.formats),

@@ -8,6 +8,7 @@ use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 use crate::host::EngineLoop;
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
+use engine::cost::experts::Routing;
 use engine::cost::sparse_attention::{PromptAttention, SparseAttention};
 use engine::cost::sparse_weights::{SparseLayers, SparseWeights};
 use engine::model::Model;
@@ -44,6 +45,8 @@ pub struct ReplicaConfig<'a> {
     pub sparse_weights: Option<SparseLayers>,
     /// Attention of prompts.
     pub prompt_attention: PromptKernel,
+    /// How tokens spread over experts.
+    pub routing: Routing,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
     pub graph_sizes: Vec<u32>,
 }
@@ -81,6 +84,7 @@ impl<'a> ReplicaConfig<'a> {
             draft: None,
             sparse_weights: None,
             prompt_attention: PromptKernel::PLAIN,
+            routing: Routing::Even,
             graph_sizes: Vec::new(),
         }
     }

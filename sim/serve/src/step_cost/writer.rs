@@ -5,7 +5,7 @@ use std::cell::Cell;
 use hw::{GroupShape, Seconds};
 
 use crate::step_cost::{Chunk, ReplicaConfig};
-use engine::cost::experts::FusedExperts;
+use engine::cost::experts::{FusedExperts, Routing};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
@@ -17,6 +17,9 @@ use engine::task::{Collective, Op, Ops, PassKind};
 
 /// Bytes read and written per logit by the sampler: 16-bit read, 32-bit write and read.
 const SAMPLER_BYTES_PER_LOGIT: u64 = 10;
+
+/// Tokens from which on the rows of skewed experts grow in proportion: their shares hardly change any more, and draws take time.
+const DRAWN_TOKENS_MAX: u64 = 512;
 
 /// Asks the cost model for parts of an iteration.
 pub(super) struct Writer<'a> {
@@ -149,10 +152,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Leaves out experts that no token visits: with few tokens their weights are not read. A token's experts are taken as drawn evenly,
-    /// so that an expert is left alone with probability `(1 − top_k / n_routed)^tokens`.
+    /// so that an expert is left alone with probability `(1 − top_k / n_routed)^tokens`, or from a skewed distribution.
     fn visit(&self, op: &mut Op, m: u64) {
         let (Op::GroupedGemm { rows, .. }, Some(experts)) = (op, self.shard.model.experts) else { return };
         let tokens = m * u64::from(self.deployment.lanes().ranks);
+        if self.deployment.routing != Routing::Even {
+            let groups = u64::from(self.shard.ep);
+            let drawn = tokens.clamp(1, DRAWN_TOKENS_MAX);
+            *rows = self.deployment.routing.rows(drawn, experts.top_k, experts.n_routed, groups);
+            rows.iter_mut().for_each(|rows| *rows = *rows * tokens / drawn);
+            return;
+        }
         let f = |n: u64| hw::Tokens(n).as_f64();
         let visited = 1.0 - libm::pow(1.0 - f(experts.top_k) / f(experts.n_routed), f(tokens));
         let total: u64 = rows.iter().sum();

@@ -1,5 +1,6 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
+use engine::cost::experts::Routing;
 use hw::{Bytes, Gpu, Seconds};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
@@ -26,6 +27,8 @@ pub struct EngineSection {
     memory: MemoryRule,
     /// The engine whose defaults hold, where one is named.
     pub preset: Option<&'static EnginePreset>,
+    /// How tokens spread over experts.
+    pub routing: Routing,
     /// Largest batch that is captured as a graph, where it is not the preset's; 0 captures none.
     graph_max: Option<u32>,
     /// Share of blocks that admissions of whole prompts leave free.
@@ -114,6 +117,9 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let plain_memory = preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory);
     let memory = memory_ratio.map_or(plain_memory, MemoryRule::OfDevice);
+    let skew = section.some_number("expert_skew", 0.01..=4.0);
+    let plain_routing = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
+    let routing = skew.map_or(plain_routing, Routing::PowerLaw);
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
@@ -154,6 +160,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         limits,
         memory,
         preset,
+        routing,
         graph_max,
         watermark_ratio,
         swap,

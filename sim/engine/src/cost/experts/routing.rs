@@ -77,7 +77,8 @@ impl Batch {
     fn drawn(&self, exponent: f64, stream: &mut Stream) -> Vec<u64> {
         let routed = self.tokens * self.top_k;
         let (low, high) = if routed > self.n_experts { (1.0, 0.8 * hw::real(self.tokens)) } else { (0.01, 2.0) };
-        let power = 1.0 - exponent;
+        // At an exponent of 1 the inverse is a limit; a hair beside it is as good.
+        let power = if (1.0 - exponent).abs() < 1e-6 { 1e-6 } else { 1.0 - exponent };
         let (first, last) = (libm::pow(low, power), libm::pow(high, power));
         let loads: Vec<f64> =
             (0..self.n_experts).map(|_| libm::pow((last - first) * stream.next() + first, 1.0 / power)).collect();
