@@ -1,6 +1,7 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
-use crate::import::by_engine::ENGINES;
+/// Serving engines whose profiles may be shipped.
+pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
 
 static EMBEDDED: &[(&str, &str)] = &[
     ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),

@@ -6,7 +6,6 @@
 //! that may be are named in `constants.rs`. Units: milliseconds in tables, seconds inside.
 
 pub mod client;
-pub mod constants;
 #[cfg(test)]
 mod measured;
 pub mod order;

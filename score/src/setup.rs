@@ -10,13 +10,13 @@ use engine::formats::Formats;
 use hw::{Bytes, Cluster, Dtype};
 use serve::batcher;
 use serve::capacity;
+use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset, Version};
 use serve::host::EngineLoop;
 use serve::replica::{Cut, Limits, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
 
 use crate::client::{self, Client};
-use crate::constants::EngineConstants;
 use crate::reason::Reason;
 use crate::recipe::{self, Recipe};
 use crate::run::{Run, Shape, Worker, Workers};

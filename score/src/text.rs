@@ -1,9 +1,9 @@
 //! A score as text: what is off by how much, in which group, and what has no prediction. Lines keep to the width that is given.
 
-use crate::constants::EngineConstants;
 use crate::order::Order;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score};
+use serve::engine_constants::{self, EngineConstants};
 
 /// Letters of the columns of figures.
 const FIGURES: usize = 49;
@@ -39,15 +39,22 @@ fn head(score: &Score) -> Vec<String> {
         score.all.n_predicted,
         score.n_models()
     )];
-    let fitted: Vec<&str> = EngineConstants::all()
-        .filter(|(_, constants, _)| *constants != EngineConstants::NONE)
-        .map(|(name, ..)| name)
-        .collect();
-    lines.push(match fitted.as_slice() {
-        [] => "no constant is fitted to any run".to_owned(),
-        names => format!("fitted constants: {}", names.join(", ")),
-    });
+    lines.extend(engine_constants::fitted().iter().map(fitted));
     lines
+}
+
+/// Constants of an engine and the runs that they were fitted on, in a line.
+fn fitted(constants: &EngineConstants) -> String {
+    let us = |time: hw::Seconds| time.get() * 1e6;
+    format!(
+        "{}: host {:.0} us an iteration and {:.0} us a sequence, start {:.0} us a request and {:.0} us a prompt token, fitted on {}",
+        constants.engine,
+        us(constants.host_per_step),
+        us(constants.host_per_sequence),
+        us(constants.start),
+        us(constants.start_per_token),
+        constants.fitted_on
+    )
 }
 
 fn row(group: &GroupErrors, name: usize) -> String {

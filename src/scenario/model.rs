@@ -1,6 +1,5 @@
 //! `[model]`: an architecture by name or from a Hugging Face `config.json`.
 
-use std::ops::Range;
 use std::path::Path;
 
 use engine::Model;
@@ -23,39 +22,12 @@ pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {
 
 /// Layers that do not attend to all tokens: those without keys are refused, windows are taken for whole.
 fn unlike(section: &mut Section<'_>, model: &Model) {
-    let (n, at) = (model.n_layers, section.at());
-    let n_other = model.count(n, |layer| !layer.is_whole());
-    let n_windows = model.count(n, |layer| layer.mixer.attends() && !layer.is_whole());
-    if n_other > n_windows {
-        let what = format!(
-            "{} of {n} layers of `{}` have a state, an index or one half only",
-            n_other - n_windows,
-            model.name
-        );
-        section.find(
-            Finding::error(Code::UnsupportedModel, at, what)
-                .help("scenarios of `kind = \"serving\"` have times for them"),
-        );
-    } else if n_windows > 0 {
-        let what = format!(
-            "{n_windows} of {n} layers of `{}` see a part of the tokens and are timed as if they saw all",
-            model.name
-        );
-        let help = "times are too long for sequences beyond the window; `kind = \"serving\"` has times for them";
-        section.find(Finding::warning(Code::LeftOut, at, what).help(help));
-    }
-}
-
-/// Parts of a configuration that have neither time nor memory.
-fn left_out(section: &mut Section<'_>, model: &Model, at: &Option<Range<usize>>) {
-    for (what, share) in model.not_priced() {
-        let share = match share {
-            0.0 => "its share is not known".to_owned(),
-            share => format!("{:.1} % of the parameters", 100.0 * share),
-        };
-        let what = format!("`{}`: {what} is left out of time and memory, {share}", model.name);
-        section.find(Finding::warning(Code::LeftOut, at.clone(), what));
-    }
+    let found = match model.beyond_training() {
+        None => return,
+        Some((true, what)) => Finding::error(Code::UnsupportedModel, section.at(), what),
+        Some((false, what)) => Finding::warning(Code::LeftOut, section.at(), what),
+    };
+    section.find(found.help("scenarios of `kind = \"serving\"` have times for such layers"));
 }
 
 /// Reads the section of a model that is served, which also says in which formats.
@@ -93,7 +65,12 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
                         section.find(Finding::error(Code::WrongModel, at.clone(), format!("`{path}`: {why}")))
                     });
                 })
-                .inspect(|model| left_out(section, model, &at))
+                .inspect(|model| {
+                    model
+                        .left_out()
+                        .into_iter()
+                        .for_each(|what| section.find(Finding::warning(Code::LeftOut, at.clone(), what)));
+                })
                 .ok(),
         },
         (Some((name, at)), None) => {

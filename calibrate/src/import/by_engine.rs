@@ -45,8 +45,7 @@ pub struct Line {
     pub residuals: Residuals,
 }
 
-/// Engines that tables are known of.
-pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
+pub use crate::profiles::ENGINES;
 
 /// Where the tables are and what they are of.
 struct Source<'a> {

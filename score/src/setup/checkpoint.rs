@@ -8,7 +8,7 @@ use crate::reason::Reason;
 use crate::run::Run;
 
 /// Architectures by a part of the checkpoint's path.
-const MODELS: [(&str, &str); 9] = [
+const MODELS: [(&str, &str); 11] = [
     ("Llama-3.1-8B", "llama-3-8b"),
     ("Llama-3.1-70B", "llama-3-70b"),
     ("Qwen3-32B", "qwen3-32b"),
@@ -17,17 +17,16 @@ const MODELS: [(&str, &str); 9] = [
     ("MiniMax-M2.5", "minimax-m2.5"),
     ("DeepSeek-R1", "deepseek-v3"),
     ("DeepSeek-V3", "deepseek-v3"),
-    ("Kimi-K2.5", "kimi-k2"),
+    ("Kimi-K2.5", "kimi-k2.5"),
+    ("Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
+    ("GLM-5", "glm-5"),
 ];
-
-/// Models that have layers for which there is no operation.
-const OTHERS: [(&str, &str); 2] = [("Qwen3.5", "gated linear attention"), ("GLM-5", "sparse attention by an indexer")];
 
 /// Formats of the parts of a checkpoint: attention, dense feed-forward and shared experts, routed experts.
 type Parts = [Format; 3];
 
 /// Checkpoints whose parts differ, by a part of the path and the format's word; all others are in the table's formats throughout.
-const MIXED: [(&str, &str, Parts, &str); 6] = [
+const MIXED: [(&str, &str, Parts, &str); 9] = [
     ("gpt-oss", "fp4", [Format::Bf16, Format::Bf16, Format::Mxfp4], "openai/gpt-oss-120b: experts alone are MXFP4"),
     (
         "Kimi-K2.5",
@@ -48,14 +47,14 @@ const MIXED: [(&str, &str, Parts, &str); 6] = [
         "nvidia/DeepSeek-R1-0528-FP4: attention is not quantised",
     ),
     ("DeepSeek", "fp8", [Format::Fp8Block; 3], "deepseek-ai/DeepSeek-R1: blocks of 128 by 128"),
+    ("Qwen3-235B-A22B-FP8", "fp8", [Format::Fp8Block; 3], "Qwen/Qwen3-235B-A22B-FP8: blocks of 128 by 128"),
+    ("Qwen3.5-397B-A17B", "fp8", [Format::Fp8Block; 3], "Qwen/Qwen3.5-397B-A17B-FP8: blocks of 128 by 128"),
+    ("GLM-5", "fp8", [Format::Fp8Block; 3], "zai-org/GLM-5-FP8: blocks of 128 by 128"),
     ("MiniMax-M2.5", "fp8", [Format::Fp8Block; 3], "MiniMaxAI/MiniMax-M2.5: blocks of 128 by 128"),
 ];
 
 /// Architecture of a checkpoint.
 pub(super) fn model(path: &str) -> Result<Model, Reason> {
-    if let Some((_, what)) = OTHERS.iter().find(|(part, _)| path.contains(part)) {
-        return Err(Reason::Architecture { what });
-    }
     let known = MODELS.iter().find(|(part, _)| path.contains(part));
     known.and_then(|(_, name)| engine::model::embedded(name)).ok_or(Reason::Model)
 }

@@ -44,14 +44,10 @@ impl<'a> Writer<'a> {
         Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp), format: shard.dtype.into() }
     }
 
-    /// Products of a part of the model from here on. Where the format wants narrow activations, a kernel makes them from `width` elements per
-    /// token: it reads them whole and writes them narrow.
-    fn enter(&mut self, format: Format, width: u64) {
+    /// Products of a part of the model from here on. What makes activations narrow is fused with the norm or the activation function in front,
+    /// as engines compile it, and costs no pass of its own.
+    const fn enter(&mut self, format: Format) {
         self.format = format;
-        if format.quantises_activations() && self.kind == PassKind::Forward {
-            let bits = hw::real(8 * self.shard.dtype.bytes()) + format.activation_bits();
-            self.push(Op::Elementwise { bytes: hw::whole(hw::real(self.tokens * width) * bits / 8.0) });
-        }
     }
 
     fn push(&mut self, op: Op) {
@@ -130,7 +126,7 @@ pub fn before_mixing(shard: &Shard<'_>, mixer: Mixer, tokens: u64, kind: PassKin
     };
     let mut writer = Writer::new(shard, tokens, kind);
     writer.residual(2 * shard.model.hidden);
-    writer.enter(shard.formats.attention, shard.model.hidden);
+    writer.enter(shard.formats.attention);
     writer.column(projected[0], shard.model.hidden);
     // The convolution reads and writes its channels.
     writer.elementwise(2 * projected[1]);
@@ -143,7 +139,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     let model = shard.model;
     let mut writer = Writer::new(shard, tokens, kind);
     writer.residual(2 * model.hidden);
-    writer.enter(shard.formats.attention, model.hidden);
+    writer.enter(shard.formats.attention);
     if let Some(latent) = model.latent {
         let query_width = model.n_heads * (latent.nope_dim + latent.rope_dim);
         match latent.q_rank {
@@ -187,7 +183,7 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
     let mut writer = Writer::new(shard, tokens, kind);
     if layer.mixer != Mixer::Off {
         let width = mixed_width(shard, layer.mixer);
-        writer.enter(shard.formats.attention, width.div_ceil(writer.cut));
+        writer.enter(shard.formats.attention);
         writer.row(model.hidden, width);
     }
     writer.residual(match (layer.mixer, layer.feed_forward) {
@@ -221,10 +217,10 @@ fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let hidden = writer.shard.model.hidden;
     let projections = if writer.shard.model.gated { 2 } else { 1 };
-    writer.enter(writer.shard.formats.dense, hidden);
+    writer.enter(writer.shard.formats.dense);
     writer.column(projections * intermediate, hidden);
     writer.elementwise((projections + 1) * intermediate);
-    writer.enter(writer.shard.formats.dense, intermediate.div_ceil(writer.cut));
+    writer.enter(writer.shard.formats.dense);
     writer.row(hidden, intermediate);
 }
 
@@ -244,11 +240,11 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let n_experts = experts.n_routed / u64::from(shard.ep);
     let sent = dispatched(shard, experts, writer.tokens);
     let mut routed = (sent * load.permille).div_ceil(1000);
-    writer.enter(shard.dtype.into(), hidden);
+    writer.enter(shard.dtype.into());
     writer.gemm(experts.n_routed, hidden);
     let wide = experts.latent.unwrap_or(hidden);
     if wide < hidden {
-        writer.enter(shard.formats.dense, hidden);
+        writer.enter(shard.formats.dense);
         writer.gemm(wide, hidden);
         writer.gemm(hidden, wide);
     }
@@ -340,7 +336,7 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     let mut writer = Writer::new(shard, tokens, kind);
     let vocab = shard.model.vocab.div_ceil(writer.cut);
     writer.residual(2 * shard.model.hidden);
-    writer.enter(shard.formats.head, shard.model.hidden);
+    writer.enter(shard.formats.head);
     writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {

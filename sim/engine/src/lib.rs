@@ -17,6 +17,7 @@ pub mod random;
 pub mod shard;
 pub mod share;
 pub mod stage;
+pub mod state;
 pub mod task;
 pub mod timeline;
 pub mod validation;

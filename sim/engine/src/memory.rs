@@ -5,10 +5,10 @@
 
 use hw::Format;
 
-use crate::mixing::State;
 use crate::model::{Index, Layer, Mixer, Model};
 use crate::shard::{AttentionKernel, Recompute, Shard};
 use crate::stage::Stage;
+use crate::state::State;
 
 /// Bytes per token and vocabulary row: logits in the model's format (2) and their 32-bit copy for the loss (4).
 const LOGIT_BYTES_PER_TOKEN_AND_ROW: u64 = 6;
@@ -245,8 +245,8 @@ mod tests {
         };
         // gpt-oss-120b: a key and a value of 8 heads of 64 in 16 bits are 2 KiB a layer; 18 layers keep all, 18 the last 128.
         assert_eq!(kept("gpt-oss-120b", 1), (18 * 2048, 18 * 128 * 2048));
-        // Gemma 3 27B: 16 heads of 128, 8 KiB for keys and for values; 10 of 62 layers keep all, 52 the last 1024.
-        assert_eq!(kept("gemma-3-27b", 2), (10 * 8192, 52 * 1024 * 8192));
+        // Gemma 3 27B: 16 heads of 128 are 8 KiB, half on each of two GPUs; 10 of 62 layers keep all, 52 the last 1024.
+        assert_eq!(kept("gemma-3-27b", 2), (10 * 4096, 52 * 1024 * 4096));
         // Qwen3.5-397B: 15 layers with 2 heads of 256, 45 states.
         let state = 4 * 1024 * 1024 + 3 * 12_288 * 2;
         assert_eq!(kept("qwen3.5-397b-a17b", 1), (15 * 2 * 2 * 256 * 2, 45 * state));

@@ -156,7 +156,7 @@ impl Document {
             return whole;
         }
         // Tokens that have not yet as many keys as the window: the first `window - past` of them.
-        let short = if past >= window { 0 } else { window - past };
+        let short = window.saturating_sub(past);
         let short = if short < tokens { short } else { tokens };
         let pairs = past * short + short * (short + 1) / 2 + (tokens - short) * window;
         Self { pairs, ..whole }

@@ -12,6 +12,7 @@ pub mod capacity;
 pub mod check;
 pub mod decode_attention;
 pub mod deployment;
+pub mod engine_constants;
 pub mod engine_preset;
 pub mod fleet;
 pub mod host;

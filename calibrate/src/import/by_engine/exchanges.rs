@@ -95,8 +95,11 @@ fn deep_ep(source: &Source<'_>) -> Result<Part, ImportError> {
     Ok(all)
 }
 
-/// Ranks, bytes and seconds of one way.
-fn exchanged(table: &Table, column: &str) -> Result<Vec<(u64, (f64, f64))>, ImportError> {
+/// Ranks, and bytes and seconds.
+type Exchange = (u64, (f64, f64));
+
+/// All exchanges of one way.
+fn exchanged(table: &Table, column: &str) -> Result<Vec<Exchange>, ImportError> {
     let [nodes, hidden, tokens, top_k, microseconds] =
         ["node_num", "hidden_size", "num_token", "num_topk", column].map(|name| table.numbers(name));
     let (nodes, hidden, tokens, top_k, microseconds) = (nodes?, hidden?, tokens?, top_k?, microseconds?);

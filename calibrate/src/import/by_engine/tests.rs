@@ -252,3 +252,25 @@ fn an_engine_exchanges_tokens_with_experts_in_the_faster_mode() {
     let none = Profiled::new(&shipped("h200-sxm", "vllm"), &cluster("h200-sxm"));
     assert!(none.engine(&Op::Collective { kind: Collective::AllToAll, bytes: 1 << 20, shape }).is_none());
 }
+
+#[test]
+fn no_shape_is_faster_than_what_its_kernel_can_at_best() {
+    for (card, engine) in [("h100-sxm", "vllm"), ("h200-sxm", "sglang"), ("a100-sxm", "trtllm")] {
+        let model = Profiled::new(&shipped(card, engine), &cluster(card));
+        for format in Format::ALL {
+            for m in [1, 100, 4096, 32_768] {
+                let op = Op::Gemm { m, n: 8192, k: 8192, format };
+                assert!(model.least(&op) <= model.estimate(&op).time, "{card} {engine} {op:?}");
+            }
+        }
+        for head_dim in [64, 128, 192, 256, 512] {
+            for (n_kv_heads, kv) in [(1, Dtype::Bf16), (8, Dtype::Fp8)] {
+                for tokens in [1, 500, 20_000] {
+                    let documents = vec![Document::causal(tokens), Document::windowed(0, tokens, 128)];
+                    let op = Op::Attention { documents, n_heads: 8, n_kv_heads, head_dim, kv, pass: Pass::Forward };
+                    assert!(model.least(&op) <= model.estimate(&op).time, "{card} {engine} {op:?}");
+                }
+            }
+        }
+    }
+}

@@ -16,7 +16,7 @@ use crate::cost::curve;
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
-use crate::cost::profile::{CollectiveCurve, Profile, Residuals, collective_name, memory_bound};
+use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
 use crate::task::{Collective, Document, Op, Pass};
@@ -338,16 +338,14 @@ impl CostModel for Profiled {
     fn least(&self, op: &Op) -> Seconds {
         let known = match op {
             Op::Attention { .. } => self.least_attention(op),
-            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => {
-                gemm_name(*format).and_then(|name| self.profile.operators.get(name)).map(|operator| {
-                    let peak = self.roofline.cluster().gpu.peak(*format);
-                    let base = match &operator.law {
-                        Some(Law::Gemm(law)) => Seconds::new(op.flops() / 2.0 * law.multiply_s),
-                        _ => hw::Flops::new(op.flops()) / peak,
-                    };
-                    base * operator.surface.least(&[(1.0, f64::MAX); 3])
-                })
-            }
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => self.products(*format).map(|operator| {
+                let peak = self.roofline.cluster().gpu.peak(*format);
+                let base = match &operator.law {
+                    Some(Law::Gemm(law)) => Seconds::new(op.flops() / 2.0 * law.multiply_s),
+                    _ => hw::Flops::new(op.flops()) / peak,
+                };
+                base * operator.surface.least(&[(1.0, f64::MAX); 3])
+            }),
             Op::Elementwise { bytes } => {
                 let curve = self.profile.memory.get("elementwise");
                 curve.map(|curve| Seconds::new(hw::Bytes(*bytes).as_f64() * curve.least_per_byte()))
@@ -359,16 +357,34 @@ impl CostModel for Profiled {
 }
 
 impl Profiled {
+    /// The curve that products of a format are priced by.
+    fn products(&self, format: Format) -> Option<&Operator> {
+        let of = |near: &Format| self.profile.operators.get(gemm_name(*near)?);
+        names::neighbours(format).iter().find_map(of)
+    }
+
+    /// The curve that forward attention is priced by.
+    fn forward(&self, op: &Attention<'_>) -> Option<&Operator> {
+        let own =
+            attention_names(op.head_dim, Pass::Forward).into_iter().find_map(|name| self.profile.operators.get(name));
+        let by_surface = || self.profile.operators.get(&self.attention_name(op)?.0);
+        own.filter(|operator| operator.law.is_some()).or_else(by_surface)
+    }
+
     fn least_attention(&self, op: &Op) -> Option<Seconds> {
-        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } = op else { return None };
-        let operator =
-            |pass| attention_names(*head_dim, pass).into_iter().find_map(|name| self.profile.operators.get(name));
-        let (operator, passes) = match (operator(*pass), pass) {
-            (Some(operator), _) => (operator, 1.0),
-            (None, Pass::Forward) => return None,
-            (None, Pass::Backward) => (operator(Pass::Forward)?, ATTENTION_BACKWARD),
+        let Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } = op else { return None };
+        let (n_kv_heads, kv) = (*n_kv_heads, *kv);
+        let forward = Attention { documents, n_heads: *n_heads, n_kv_heads, head_dim: *head_dim, kv };
+        let backward =
+            || attention_names(*head_dim, *pass).into_iter().find_map(|name| self.profile.operators.get(name));
+        let (operator, passes) = match pass {
+            Pass::Forward => (self.forward(&forward)?, 1.0),
+            Pass::Backward => match backward() {
+                Some(operator) => (operator, 1.0),
+                None => (self.forward(&forward)?, ATTENTION_BACKWARD),
+            },
         };
-        let group = hw::Tokens(*n_heads).as_f64() / hw::Tokens(*n_kv_heads).as_f64();
+        let group = hw::real(*n_heads) / hw::real(n_kv_heads);
         let longest = documents.iter().map(|document| document.keys).max().unwrap_or(1);
         // A late chunk of a document sees at most all keys for each query, as the middle of one twice as long.
         let lengths = (1.0, 2.0 * hw::Tokens(longest).as_f64());

@@ -71,7 +71,6 @@ const TYPES: [(&str, Family); 32] = [
 ];
 
 /// Words of `model_type`.
-#[must_use]
 pub fn model_types() -> impl Iterator<Item = &'static str> {
     TYPES.into_iter().map(|(word, _)| word)
 }
@@ -336,10 +335,8 @@ fn contradictions(model: &Model) -> Vec<String> {
     if too_large(model) {
         findings.push(format!("the widths make more than {PARAMETERS_MAX:.0e} parameters"));
     }
-    if let Some(experts) = model.experts {
-        if experts.top_k > experts.n_routed {
-            findings.push(format!("`num_experts_per_tok` {} exceeds {} experts", experts.top_k, experts.n_routed));
-        }
+    if let Some(experts) = model.experts.filter(|experts| experts.top_k > experts.n_routed) {
+        findings.push(format!("`num_experts_per_tok` {} exceeds {} experts", experts.top_k, experts.n_routed));
     }
     findings
 }

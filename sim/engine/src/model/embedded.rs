@@ -108,9 +108,12 @@ const ROWS: &[Row] = &[
     some_layers("roberta-moe", [12, 768, 12, 12, 64, 3072, 50_257, 514], Experts::plain(16, 2, 3072), 3),
 ];
 
+/// Makes a model.
+type Made = fn() -> Model;
+
 /// Models that a row does not describe. Unless a function names another source, shapes are those of the public `config.json` in
 /// ai-dynamo/aiconfigurator @ 095f58a51c4c, aic-core/src/aiconfigurator_core/model_configs.
-const OTHERS: [(&str, fn() -> Model); 17] = [
+const OTHERS: [(&str, Made); 17] = [
     ("deepseek-v3", deepseek_v3),
     ("deepseek-r1", deepseek_v3),
     ("deepseek-v3.2", deepseek_v32),

@@ -1,6 +1,6 @@
 //! Parts of a public configuration that neither time nor memory is given for here, so that a report can say what it leaves out.
 
-use super::Model;
+use super::{FeedForward, Layer, Mixer, Model};
 
 /// A part that is left out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,5 +20,65 @@ impl Model {
         let whole = hw::Tokens(self.n_parameters() + left_out).as_f64();
         let share = |part: &Unpriced| hw::Tokens(part.parameters).as_f64() / whole;
         self.unpriced.iter().map(|part| (part.what.as_str(), share(part))).collect()
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn left_out(&self) -> Vec<String> {
+        let words = |(what, share): (&str, f64)| {
+            let share = match share {
+                0.0 => "its share is not known".to_owned(),
+                share => format!("{:.1} % of the parameters", 100.0 * share),
+            };
+            format!("`{}`: {what} is left out of time and memory, {share}", self.name)
+        };
+        self.not_priced().into_iter().map(words).collect()
+    }
+
+    /// What training does not know of the layers, in words, and whether it cannot do without: it takes each for attention to all tokens with a
+    /// feed-forward behind it.
+    #[must_use]
+    pub fn beyond_training(&self) -> Option<(bool, String)> {
+        let n_other = self.count(self.n_layers, |layer| !layer.is_whole());
+        let sees_a_part = |layer: Layer| matches!(layer.mixer, Mixer::Window(_) | Mixer::Chunked(_));
+        let n_windows = self.count(self.n_layers, |layer| sees_a_part(layer) && layer.feed_forward != FeedForward::Off);
+        let of = |n: u64, what: &str| format!("{n} of {} layers of `{}` {what}", self.n_layers, self.name);
+        match n_other {
+            0 => None,
+            _ if n_other > n_windows => {
+                Some((true, of(n_other - n_windows, "have a state, an index or one half only")))
+            }
+            _ => Some((false, of(n_windows, "see a part of the tokens and are timed as if they saw all"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::model::{embedded, embedded_names};
+
+    #[test]
+    fn training_knows_plain_models_and_says_what_it_does_with_others() {
+        for (name, expected) in [
+            ("llama-3-8b", None),
+            ("deepseek-v3", None),
+            ("mixtral-8x7b", None),
+            ("gpt-oss-120b", Some((false, "18 of 36"))),
+            ("gemma-3-27b", Some((false, "52 of 62"))),
+            ("qwen3.5-397b-a17b", Some((true, "45 of 60"))),
+            ("glm-5", Some((true, "78 of 78"))),
+            ("nemotron-h-56b", Some((true, "118 of 118"))),
+        ] {
+            let found = embedded(name).expect(name).beyond_training();
+            let found = found.as_ref().map(|(refused, what)| (*refused, what.as_str()));
+            match (found, expected) {
+                (None, None) => {}
+                (Some((refused, what)), Some((expected, start))) => {
+                    assert!(refused == expected && what.starts_with(start), "{what}")
+                }
+                other => panic!("{name}: {other:?}"),
+            }
+        }
+        assert!(embedded_names().iter().all(|name| embedded(name).expect(name).left_out().is_empty()));
     }
 }

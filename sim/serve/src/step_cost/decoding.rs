@@ -1,12 +1,12 @@
 //! What the layers of a model make of decode attention: how many run a kernel, how many read all keys, and what the others read.
 //!
-//! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are longer than the window; a shorter
-//! context is charged the whole window. A chunk counts half of its length, where a sequence is on average. Layers with a state read and
-//! write it. So a span of iterations stays linear in cached tokens.
+//! A layer with a window of W tokens reads W keys of every sequence, and what the kernel reads beyond them. That is right once contexts are
+//! longer than the window; a shorter context is charged the whole window. A chunk counts half of its length, where a sequence is on average.
+//! Layers with a state read and write it. So a span of iterations stays linear in cached tokens.
 
 use engine::memory::{index_key_bytes, kv_elements_per_layer};
-use engine::mixing::State;
 use engine::model::Mixer;
+use engine::state::State;
 
 use crate::step_cost::ReplicaConfig;
 

@@ -1,7 +1,8 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
-use hw::{Bytes, Gpu};
+use hw::{Bytes, Gpu, Seconds};
 use serve::capacity;
+use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::replica::{Cut, Limits, Preemption};
 use serve::step_cost::ticks_of;
@@ -118,8 +119,10 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
     let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
-    let host_us_per_step = section.number("host_us_per_step", 0.0, 0.0..=1e6);
-    let host_us_per_sequence = section.number("host_us_per_sequence", 0.0, 0.0..=1e6);
+    let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
+    let us = |time: Seconds| time.get() * 1e6;
+    let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
+    let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
     let operation = {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);

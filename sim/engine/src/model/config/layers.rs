@@ -78,7 +78,7 @@ fn blocks(reader: &mut Reader<'_>) -> Vec<Layer> {
 fn mixers(family: Family, reader: &mut Reader<'_>, n: u64, positions: u64) -> Vec<Mixer> {
     let rest = rest(family, reader, positions);
     let attention_every =
-        |period: u64| (0..n).map(|index| if (index + 1) % period == 0 { Mixer::Full } else { rest }).collect();
+        |period: u64| (0..n).map(|index| if (index + 1).is_multiple_of(period) { Mixer::Full } else { rest }).collect();
     if let Some(words) = reader.words("layer_types") {
         return listed(reader, &words, n, rest);
     }
@@ -187,8 +187,13 @@ fn feed_forwards(family: Family, reader: &mut Reader<'_>, n: u64) -> Vec<FeedFor
     }
     let has_experts = |index: u64| {
         let is_named = named.as_ref().is_none_or(|named| named.contains(&index));
-        let is_turn = named.is_some() || (index + 1) % step == 0;
-        index >= n_dense && !dense.contains(&index) && is_turn && is_named && index % every == 0 && at(&each, index) > 0
+        let is_turn = named.is_some() || (index + 1).is_multiple_of(step);
+        index >= n_dense
+            && !dense.contains(&index)
+            && is_turn
+            && is_named
+            && index.is_multiple_of(every)
+            && at(&each, index) > 0
     };
     (0..n).map(|index| if has_experts(index) { FeedForward::Experts } else { FeedForward::Dense }).collect()
 }

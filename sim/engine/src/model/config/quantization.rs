@@ -80,7 +80,7 @@ impl Scheme {
             return Format::Bf16;
         }
         let ends = name.match_indices('.').map(|(at, _)| at).chain([name.len()]);
-        let named = ends.filter_map(|end| self.named.get(&name[..end])).last();
+        let named = ends.filter_map(|end| self.named.get(&name[..end])).next_back();
         named.copied().or(self.rest).unwrap_or(Format::Bf16)
     }
 }

@@ -33,7 +33,7 @@ fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
 
 fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s_per_token: f64) -> (Requests, Served) {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); n]);
-    let held = Held { in_flight, start_per_token: Seconds::new(start_s_per_token), seed: 3 };
+    let held = Held { in_flight, start: Seconds::ZERO, start_per_token: Seconds::new(start_s_per_token), seed: 3 };
     fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held)
 }
 
@@ -102,4 +102,16 @@ fn spans_and_single_steps_agree_to_the_tick() {
         assert_eq!(closed.0, stepwise.0);
         assert_eq!(closed.1.records, stepwise.1.records);
     }
+}
+
+#[test]
+fn a_start_without_a_part_for_the_prompt_is_one_for_every_length() {
+    // Prompts of 100 tokens: 30 ms for each request are 0.3 ms for each token, and draws are the same.
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 50]);
+    let ends = [(0.03, 0.0), (0.0, 3e-4)].map(|(start, per_token)| {
+        let [start, start_per_token] = [start, per_token].map(Seconds::new);
+        let held = Held { in_flight: 4, start, start_per_token, seed: 3 };
+        fleet(8, Spans::Closed).serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held).0
+    });
+    assert_eq!(ends[0], ends[1]);
 }

@@ -1,0 +1,83 @@
+//! What no table holds of a serving engine and is fitted: four numbers per engine, for all models, cards and loads alike.
+//!
+//! Each engine's numbers are fitted on the runs that stand beside them, and on no others; `skrull-sim score` shows what they do to all
+//! runs (docs/accuracy.md). Source of the runs: ai-dynamo/aiconfigurator @ 095f58a51c4c, silicon_sample.csv, Apache-2.0. Units: seconds.
+
+use hw::Seconds;
+
+/// Constants of an engine on its host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EngineConstants {
+    /// Engine, as presets name it.
+    pub engine: &'static str,
+    /// Host time of an iteration.
+    pub host_per_step: Seconds,
+    /// Host time per sequence of an iteration.
+    pub host_per_sequence: Seconds,
+    /// Mean time from the client's sending to the engine's queue, without the prompt's part.
+    pub start: Seconds,
+    /// Mean of the same per prompt token.
+    pub start_per_token: Seconds,
+    /// Runs that they were fitted on.
+    pub fitted_on: &'static str,
+}
+
+/// No engine: no host time.
+pub const NONE: EngineConstants = EngineConstants {
+    engine: "",
+    host_per_step: Seconds::ZERO,
+    host_per_sequence: Seconds::ZERO,
+    start: Seconds::ZERO,
+    start_per_token: Seconds::ZERO,
+    fitted_on: "",
+};
+
+/// Every engine that was fitted.
+#[must_use]
+pub fn fitted() -> [EngineConstants; 3] {
+    [
+        EngineConstants {
+            engine: "vllm",
+            host_per_step: Seconds::new(0.6e-3),
+            host_per_sequence: Seconds::new(45e-6),
+            start: Seconds::new(10e-3),
+            start_per_token: Seconds::new(4e-6),
+            fitted_on: "44 runs of Qwen3-32B in 16 bit on H100",
+        },
+        EngineConstants {
+            engine: "sglang",
+            start: Seconds::new(100e-3),
+            start_per_token: Seconds::new(20e-6),
+            fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200",
+            ..NONE
+        },
+        EngineConstants {
+            engine: "trtllm",
+            host_per_sequence: Seconds::new(75e-6),
+            start: Seconds::new(60e-3),
+            fitted_on: "86 runs of Qwen3-32B in fp8 on H100",
+            ..NONE
+        },
+    ]
+}
+
+impl EngineConstants {
+    /// Constants of an engine; none where it was not fitted.
+    #[must_use]
+    pub fn of(engine: &str) -> Self {
+        fitted().into_iter().find(|constants| constants.engine == engine).unwrap_or(NONE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_preset_has_constants_and_an_unknown_engine_has_none() {
+        for engine in crate::engine_preset::names() {
+            assert_ne!(EngineConstants::of(engine), NONE, "{engine}");
+        }
+        assert_eq!(EngineConstants::of("other"), NONE);
+    }
+}
