@@ -1,5 +1,6 @@
 //! Reads keys of TOML sections, remembers which were asked for, and turns what is wrong into findings.
 
+mod asked;
 mod laid;
 
 use std::ops::Range;
@@ -8,6 +9,7 @@ use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
 use crate::diagnostic::{Code, Finding, nearest};
+pub use asked::{items, number};
 use laid::{forget_places, insert};
 
 /// Position that `--set` values carry; no file is that long.
@@ -358,34 +360,6 @@ impl Section<'_> {
         default
     }
 
-    /// A number that has to be there; the least one allowed where it is not.
-    pub fn needed(&mut self, key: &'static str, range: std::ops::RangeInclusive<f64>, help: &str) -> f64 {
-        let number = self.number(key, *range.start(), range);
-        self.missing(key, help);
-        number
-    }
-
-    /// A number above 0 within a range, where there is one.
-    pub fn some_number(&mut self, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Option<f64> {
-        Some(self.number(key, f64::NAN, range)).filter(|number| !number.is_nan())
-    }
-
-    /// A whole number within a range, where there is one.
-    pub fn some_count(&mut self, key: &'static str, range: std::ops::RangeInclusive<u64>) -> Option<u32> {
-        let n = self.count(key, Some(u64::MAX), range).0;
-        (n < u64::MAX).then(|| small(n))
-    }
-
-    /// A whole number below 2^32 within a range.
-    pub fn small(&mut self, key: &'static str, default: Option<u32>, range: std::ops::RangeInclusive<u64>) -> u32 {
-        small(self.count(key, default.map(u64::from), range).0)
-    }
-
-    /// A whole number that counts things in memory.
-    pub fn size(&mut self, key: &'static str, default: usize, range: std::ops::RangeInclusive<u64>) -> usize {
-        usize::try_from(self.count(key, Some(default as u64), range).0).expect("ranges keep sizes small")
-    }
-
     /// A string.
     pub fn text(&mut self, key: &'static str) -> Option<(String, Place)> {
         let (value, at) = self.take(key)?;
@@ -441,63 +415,6 @@ impl Section<'_> {
         let what = format!("`{}` is `{found}`", self.full(key));
         self.find(unknown(Code::UnknownWord, what, &found, words.iter().copied(), at));
         default
-    }
-
-    /// One of a table's rows by its word.
-    pub fn one_of<T: Copy + PartialEq>(&mut self, key: &'static str, default: T, rows: &[(&str, T)]) -> T {
-        let words: Vec<&str> = rows.iter().map(|(word, _)| *word).collect();
-        let at = rows.iter().position(|(_, row)| *row == default).unwrap_or(0);
-        rows[self.word(key, at, &words)].1
-    }
-
-    /// What a name stands for; a finding where it stands for nothing. `what` is the kind of thing that is named.
-    pub fn known<'n, T, N: IntoIterator<Item = &'n str>>(
-        &mut self,
-        key: &'static str,
-        (code, what): (Code, &str),
-        names: impl FnOnce() -> N,
-        find: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<T> {
-        let (name, at) = self.text(key)?;
-        let found = find(&name);
-        if found.is_none() {
-            self.find(unknown(code, format!("unknown {what} `{name}`"), &name, names(), at));
-        }
-        found
-    }
-
-    /// A policy by name, which has to be there.
-    pub fn named<'n, T, N: IntoIterator<Item = &'n str>>(
-        &mut self,
-        key: &'static str,
-        help: &str,
-        names: impl FnOnce() -> N,
-        find: impl FnOnce(&str) -> Option<T>,
-    ) -> Option<T> {
-        self.needs(key, help);
-        self.known(key, (Code::UnknownPolicy, "policy"), names, find)
-    }
-
-    /// Says that a key is needed where it is not there.
-    pub fn needs(&mut self, key: &str, help: &str) {
-        if !self.has(key) {
-            self.missing(key, help);
-        }
-    }
-
-    /// A list of numbers, or one number, within a range; `Err` has the place of what is neither.
-    pub fn numbers(
-        &mut self,
-        key: &'static str,
-        range: std::ops::RangeInclusive<f64>,
-    ) -> Option<Result<Vec<f64>, Place>> {
-        let (value, at) = self.take(key)?;
-        let found: Option<Vec<f64>> = match &value {
-            ValueInner::Array(items) => items.iter().map(|item| number(item.as_ref())).collect(),
-            other => number(other).map(|found| vec![found]),
-        };
-        let good = found.filter(|all| !all.is_empty() && all.iter().all(|one| range.contains(one)));
-        Some(good.ok_or(at))
     }
 
     fn absent<T: Default>(&mut self, key: &str, shown: Option<String>, default: Option<T>) -> T {
@@ -612,25 +529,6 @@ impl Section<'_> {
             let finding = unknown(Code::UnknownKey, what, &key.name, asked, place(key.span));
             self.find(finding);
         }
-    }
-}
-
-/// A value as a number, where it is a finite one.
-#[must_use]
-pub fn number(value: &ValueInner<'_>) -> Option<f64> {
-    match value {
-        ValueInner::Integer(number) => Some(*number as f64),
-        ValueInner::Float(number) => Some(*number).filter(|number| number.is_finite()),
-        _ => None,
-    }
-}
-
-/// Items of a list as they are read; `None` where it is no list or one item is none of those.
-#[must_use]
-pub fn items<T>(value: &ValueInner<'_>, read: impl Fn(&Value<'_>) -> Option<T>) -> Option<Vec<T>> {
-    match value {
-        ValueInner::Array(items) => items.iter().map(read).collect(),
-        _ => None,
     }
 }
 
