@@ -89,18 +89,12 @@ impl Batch {
     /// The group with the most rows, when those that rounding and the limit of one row per token and expert cost are handed out again.
     fn busiest(&self, mut rows: Vec<u64>) -> Vec<u64> {
         let (routed, group) = (self.tokens * self.top_k, index(self.group()));
-        let mut found: u64 = rows.iter().sum();
-        let (mut at, mut idle) = (0, 0);
-        while found != routed && idle < self.n_groups {
-            let part = &mut rows[at * group..(at + 1) * group];
-            let changed = if found < routed { lift(part, self.tokens) } else { lower(part) };
-            idle = if changed { 0 } else { idle + 1 };
-            match (changed, found < routed) {
-                (true, true) => found += 1,
-                (true, false) => found -= 1,
-                _ => {}
-            }
-            at = (at + 1) % index(self.n_groups);
+        let found: u64 = rows.iter().sum();
+        let (more, fewer) = (routed.saturating_sub(found), found.saturating_sub(routed));
+        for (at, part) in (0..).zip(rows.chunks_exact_mut(group.max(1))) {
+            let share = |n: u64| n / self.n_groups + u64::from(at < n % self.n_groups);
+            fill(part, share(more), self.tokens);
+            (0..share(fewer)).for_each(|_| lower(part));
         }
         let parts = rows.chunks_exact(group.max(1));
         parts.max_by_key(|part| part.iter().sum::<u64>()).map(<[u64]>::to_vec).unwrap_or_default()
@@ -111,18 +105,28 @@ fn index(n: u64) -> usize {
     usize::try_from(n).expect("experts are few")
 }
 
-/// One row more for the expert with the fewest; false where all have as many as there are tokens.
-fn lift(part: &mut [u64], tokens: u64) -> bool {
-    let Some(least) = part.iter_mut().min().filter(|rows| **rows < tokens) else { return false };
-    *least += 1;
-    true
+/// So many rows more, each for the expert that has the fewest then, none above the limit: as water fills a vessel.
+fn fill(part: &mut [u64], mut more: u64, limit: u64) {
+    part.sort_unstable();
+    for i in 0..part.len() {
+        let (level, width) = (part[i], i as u64 + 1);
+        let next = part.get(i + 1).map_or(limit, |next| *next).min(limit).max(level);
+        let rise = (more / width).min(next - level);
+        part[..=i].iter_mut().for_each(|rows| *rows += rise);
+        more -= rise * width;
+        if rise < next - level {
+            let rest = index(more);
+            part[..rest].iter_mut().for_each(|rows| *rows += 1);
+            return;
+        }
+    }
 }
 
-/// One row less for the expert with the most; false where none has any.
-fn lower(part: &mut [u64]) -> bool {
-    let Some(most) = part.iter_mut().max().filter(|rows| **rows > 0) else { return false };
-    *most -= 1;
-    true
+/// One row less for the expert with the most, where one has any.
+fn lower(part: &mut [u64]) {
+    if let Some(most) = part.iter_mut().max().filter(|rows| **rows > 0) {
+        *most -= 1;
+    }
 }
 
 /// xorshift (Marsaglia, Journal of Statistical Software 8(14), 2003): numbers from 0 to 1.
