@@ -208,6 +208,16 @@ impl Serving {
         Cow::Owned(self.requests.of_streams(&|stream| choice.takes(&self.streams[stream as usize])))
     }
 
+    /// Requests in flight that the only stream of a choice holds; `None` where requests arrive by themselves.
+    #[must_use]
+    pub fn held_of(&self, choice: &ServingChoice) -> Option<u64> {
+        let mut taken = self.streams.iter().filter(|stream| choice.takes(stream));
+        match (taken.next(), taken.next()) {
+            (Some(stream), None) => stream.held,
+            _ => None,
+        }
+    }
+
     /// Ways that are compared by themselves.
     pub fn plain(&self) -> impl Iterator<Item = &ServingChoice> {
         self.choices.iter().filter(|choice| choice.candidate.is_none())

@@ -9,6 +9,7 @@ mod frames;
 mod published;
 mod scaling;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -20,10 +21,13 @@ use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
 use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
+use serve::engine_constants::{self, EngineConstants};
+use serve::fleet::held::Held;
 use serve::fleet::{Fleet, Group, Served};
 use serve::metrics;
 use serve::prefill::chunks::Sizes;
 use serve::replica::{Engine, Spans};
+use serve::request::Requests;
 use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
 
@@ -194,24 +198,37 @@ struct Figures {
     steps: Vec<Step>,
 }
 
-/// Serves what a choice takes with its fleet, and what a planner of the fleet decided on the way.
-fn serve_choice<'f>(scenario: &Serving, choice: &ServingChoice, fleet: &'f Fleet) -> (Served, Option<SlaPlanner<'f>>) {
+/// What a choice takes with the moments at which it came, what became of it with a fleet, and what a planner of the fleet decided on the way.
+type Outcome<'s, 'f> = (Cow<'s, Requests>, Served, Option<SlaPlanner<'f>>);
+
+/// Serves what a choice takes with its fleet.
+fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'f Fleet) -> Outcome<'s, 'f> {
     let requests = scenario.requests_of(choice);
     let mut router = (choice.router.make)(scenario.head.seed);
+    if let Some(in_flight) = scenario.held_of(choice) {
+        let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held(scenario, in_flight));
+        return (Cow::Owned(requests), served, None);
+    }
     let planned = scaling::asked(scenario, choice);
     let mut planner = planned.and_then(|planned| planned::planner(&planned, &scenario.slo, fleet));
     let served = match &mut planner {
         Some(planner) => fleet.serve_planned(&requests, router.as_mut(), planner),
         None => fleet.serve(&requests, router.as_mut()),
     };
-    (served, planner)
+    (requests, served, planner)
+}
+
+/// A client that holds so many requests in flight; a named engine has its time until a request is in the queue.
+fn held(scenario: &Serving, in_flight: u64) -> Held {
+    let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
+    let EngineConstants { start, start_per_token, .. } = constants;
+    Held { in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX), start, start_per_token, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.
 fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
-    let requests = scenario.requests_of(choice);
     let (fleet, source) = fleet(scenario, choice, case);
-    let (served, planner) = serve_choice(scenario, choice, &fleet);
+    let (requests, served, planner) = serve_choice(scenario, choice, &fleet);
     let mut values = metrics::of(&requests, &served, &scenario.slo, scenario.warm_up);
     metrics::fleet::add(&mut values, &fleet, &served);
     let groups = scenario.groups_of(choice).into_iter();

@@ -94,15 +94,26 @@ pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<Asked<'
     asked(serving, choice).ok()
 }
 
-/// Every choice can be asked where costs are of published runs, and no trace holds requests in flight where they are not.
+/// A held number of requests in flight is a load of its own: nothing else arrives beside it, and nobody plans for what arrives.
+fn check_held(reader: &mut Reader<'_>, serving: &Serving) {
+    if serving.streams.iter().all(|stream| stream.held.is_none()) {
+        return;
+    }
+    let is_planned = serving.groups.iter().any(|group| group.scaling.is_some()) || serving.capacity.is_some();
+    let is_mixed = serving.choices.iter().any(|choice| serving.held_of(choice).is_none());
+    let what = match (is_planned, is_mixed) {
+        (true, _) => "`arrivals = \"held\"` beside `scaling` or `[capacity]`",
+        (_, true) => "a variant that serves a held stream beside others",
+        _ => return,
+    };
+    let help = "a client that holds requests in flight sends when one ends, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that stream alone";
+    reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
+}
+
+/// Every choice can be asked where costs are of published runs; elsewhere a held number of requests in flight stands alone.
 pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let CostLaw::PublishedRuns(laws) = &serving.law else {
-        if serving.streams.iter().any(|stream| stream.held.is_some()) {
-            let what = "`arrivals = \"held\"` without `law = \"published-runs\"` in `[cost]`";
-            let help = "iterations are played for requests that arrive: write `arrivals = \"together\"` or a rate";
-            reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
-        }
-        return;
+        return check_held(reader, serving);
     };
     for choice in &serving.choices {
         match asked(serving, choice) {

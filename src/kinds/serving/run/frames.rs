@@ -31,9 +31,8 @@ const SERIES: [&str; 5] = ["at_s", "waiting_requests", "running_requests", "ende
 
 /// Serves a choice with the expected costs and keeps both tables.
 pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
-    let requests = scenario.requests_of(choice);
     let (fleet, _) = fleet(scenario, choice, Case::Expected);
-    let (served, _) = serve_choice(scenario, choice, &fleet);
+    let (requests, served, _) = serve_choice(scenario, choice, &fleet);
     let lines = rows::requests(&requests, &served).map(|row| request(&row)).collect();
     let samples = rows::series(&requests, &served, SAMPLES).iter().map(sample).collect();
     Frames { requests: Frame { columns: &REQUESTS, rows: lines }, series: Frame { columns: &SERIES, rows: samples } }
