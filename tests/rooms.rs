@@ -18,8 +18,7 @@ const CRATES: [&str; 10] = [
 ];
 
 /// Circles that stand today, each with its folder; this list may only shrink.
-const CIRCLES_TODAY: [(&str, &[&str]); 7] = [
-    ("sim/engine/src/cost", &["curve", "decode", "profile", "profiled"]),
+const CIRCLES_TODAY: [(&str, &[&str]); 6] = [
     ("sim/serve/src", &["batcher", "capacity", "fleet", "metrics", "replica", "router"]),
     ("sim/serve/src", &["decode_attention", "host", "prefill", "step_cost"]),
     ("sim/serve/src/fleet", &["control", "lending", "run", "split", "stations"]),

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use engine::cost::decode::{AXES, DecodeShape, DecodeSurfaces, ShapedDecode};
-use engine::cost::profiled::names;
+use engine::cost::names;
 use hw::{BytesPerSecond, Dtype};
 
 use super::products::most;

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use engine::cost::names;
 use engine::cost::profile::CollectiveCurve;
-use engine::cost::profiled::names;
 
 use super::{Line, Part, Source};
 use crate::fit::curve;

@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::cost::experts::{AXES, ExpertsCurve, ExpertsLaw, FusedExperts, Routing};
-use engine::cost::profiled::names;
+use engine::cost::names;
 use engine::cost::surface::Surface;
 use hw::Format;
 

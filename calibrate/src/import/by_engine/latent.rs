@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use engine::CostModel;
 use engine::cost::decode::DecodeShape;
+use engine::cost::names;
 use engine::cost::profile::{Operator, Profile};
-use engine::cost::profiled::{ATTENTION_TILE, Profiled, document_length, names};
+use engine::cost::profiled::{ATTENTION_TILE, Profiled, document_length};
 use engine::task::{Document, Op};
 use hw::{Dtype, Format};
 

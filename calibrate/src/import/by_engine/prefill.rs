@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use engine::cost::profiled::{ATTENTION_TILE, computed, document_length, names};
+use engine::cost::names;
+use engine::cost::profiled::{ATTENTION_TILE, computed, document_length};
 use engine::task::Document;
 use hw::Dtype;
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use engine::cost::profiled::names;
+use engine::cost::names;
 use hw::Format;
 
 use super::{Line, Part, Source};

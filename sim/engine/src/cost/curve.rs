@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::law::COEFFICIENT_S_MAX;
-use super::profile::Residuals;
+use super::residuals::Residuals;
 
 /// A fitted kernel or copy whose time depends on its bytes alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::Source;
 use crate::cost::law::COEFFICIENT_S_MAX;
-use crate::cost::profile::Residuals;
+use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 
 /// What one layer's decoding sequences are on one GPU.

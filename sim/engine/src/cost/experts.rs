@@ -16,7 +16,7 @@ use hw::{Format, Gpu};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::law::COEFFICIENT_S_MAX;
-use crate::cost::profile::Residuals;
+use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 
 mod routing;

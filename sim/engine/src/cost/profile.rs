@@ -8,7 +8,8 @@ use crate::cost::curve::{self, Curve};
 use crate::cost::decode::{DecodeLaw, DecodeSurfaces};
 use crate::cost::experts::ExpertsCurve;
 use crate::cost::law::{COEFFICIENT_S_MAX, Law};
-use crate::cost::profiled::names;
+use crate::cost::names;
+pub use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
 use crate::task::{Collective, CopyKind, Op};
 
@@ -88,24 +89,6 @@ pub struct Link {
     pub bytes_max: f64,
     /// Error on unseen sizes.
     pub residuals: Residuals,
-}
-
-/// How well a fit does on rows that it did not see.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Residuals {
-    /// Rows that were fitted.
-    pub n_fit: usize,
-    /// Rows that were held out.
-    pub n_held_out: usize,
-    /// Median of |predicted / measured − 1| over held-out rows.
-    pub median_error: f64,
-    /// 90 % quantile of the same.
-    pub p90_error: f64,
-    /// 5 % quantile of measured / predicted.
-    pub low: f64,
-    /// 95 % quantile of measured / predicted.
-    pub high: f64,
 }
 
 /// A fitted kernel.
@@ -190,7 +173,7 @@ impl Profile {
             if !MEMORY.contains(&name.as_str()) {
                 return Err(format!("memory-bound kernel `{name}`: allowed are {}", MEMORY.join(", ")));
             }
-            let checked = curve::check(&curve.bytes, &curve.seconds).and_then(|()| check_residuals(&curve.residuals));
+            let checked = curve::check(&curve.bytes, &curve.seconds).and_then(|()| curve.residuals.check());
             checked.map_err(|why| format!("memory-bound kernel `{name}`: {why}"))?;
         }
         for (name, operator) in &profile.operators {
@@ -204,7 +187,7 @@ impl Profile {
                     curve.kind, curve.n_ranks
                 ));
             }
-            let checked = curve::check(&curve.bytes, &curve.seconds).and_then(|()| check_residuals(&curve.residuals));
+            let checked = curve::check(&curve.bytes, &curve.seconds).and_then(|()| curve.residuals.check());
             checked.map_err(|why| format!("collective `{}` of {} ranks: {why}", curve.kind, curve.n_ranks))?;
         }
         for link in &profile.links {
@@ -213,11 +196,11 @@ impl Profile {
             if !((0.0..=COEFFICIENT_S_MAX).contains(&link.alpha_s) && has_bandwidths && positive(link.bytes_max)) {
                 return Err("a link needs `alpha_s` of at least 0, and positive bandwidths and `bytes_max`".to_owned());
             }
-            check_residuals(&link.residuals).map_err(|why| format!("link: {why}"))?;
+            link.residuals.check().map_err(|why| format!("link: {why}"))?;
         }
         if let Some(law) = &profile.decode_attention {
-            let mixed = law.mixed.as_ref().map_or(Ok(()), |mixed| check_residuals(&mixed.residuals));
-            let checked = law.check().and_then(|()| check_residuals(&law.residuals)).and(mixed);
+            let mixed = law.mixed.as_ref().map_or(Ok(()), |mixed| mixed.residuals.check());
+            let checked = law.check().and_then(|()| law.residuals.check()).and(mixed);
             checked.map_err(|why| format!("decode attention: {why}"))?;
         }
         profile.check_engine()?;
@@ -240,13 +223,13 @@ impl Profile {
         for (name, surfaces) in &self.decode {
             let checked = names::known(&names::decode(), name)
                 .and_then(|()| surfaces.check())
-                .and_then(|()| check_residuals(&surfaces.residuals));
+                .and_then(|()| surfaces.residuals.check());
             checked.map_err(|why| format!("decode attention `{name}`: {why}"))?;
         }
         for (name, curve) in &self.experts {
             let checked = names::known(&names::experts(), name)
                 .and_then(|()| curve.check())
-                .and_then(|()| check_residuals(&curve.residuals));
+                .and_then(|()| curve.residuals.check());
             checked.map_err(|why| format!("experts `{name}`: {why}"))?;
         }
         Ok(())
@@ -266,17 +249,9 @@ fn check_operator(name: &str, operator: &Operator) -> Result<(), String> {
         return Err(format!("it has {n_axes} axes, expected 3"));
     }
     operator.surface.check()?;
-    check_residuals(&operator.residuals)?;
+    operator.residuals.check()?;
     if !(0.0..=COEFFICIENT_S_MAX).contains(&operator.start_s) {
         return Err(format!("`start_s` is {}, must be from 0 to {COEFFICIENT_S_MAX:e}", operator.start_s));
     }
     Ok(())
-}
-
-fn check_residuals(residuals: &Residuals) -> Result<(), String> {
-    let (low, high) = (residuals.low, residuals.high);
-    if (1e-6..=1.0).contains(&low) && (1.0..=1e6).contains(&high) {
-        return Ok(());
-    }
-    Err(format!("residual quantiles must lie around 1, from 1e-6 to 1e6, found {low} and {high}"))
 }

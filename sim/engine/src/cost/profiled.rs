@@ -8,7 +8,6 @@
 
 pub mod borrowed;
 mod engine;
-pub mod names;
 
 use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 
@@ -16,6 +15,7 @@ use crate::cost::curve;
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
+use crate::cost::names;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
@@ -23,7 +23,7 @@ use crate::task::{Collective, Document, Op, Pass};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
-pub use names::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
+pub use crate::cost::names::{CUSTOM_ALL_REDUCE, GROUPED_GEMM};
 
 /// Keys per query that a window's second edge computes in vain: half a tile, as the diagonal does.
 const WINDOW_EDGE: u64 = ATTENTION_TILE / 2;

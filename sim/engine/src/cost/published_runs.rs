@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use hw::{Dtype, Flops, Gpu};
 use serde::{Deserialize, Serialize};
 
-use crate::cost::profile::Residuals;
+use crate::cost::residuals::Residuals;
 use crate::memory::kv_elements_per_layer;
 use crate::model::Model;
 

@@ -2,11 +2,11 @@
 
 use hw::{Dtype, Format, GroupShape, Seconds};
 
-use super::{Fitted, Profiled, names};
+use super::{Fitted, Profiled};
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::{ExpertsCurve, FusedExperts};
 use crate::cost::profile::CollectiveCurve;
-use crate::cost::{CostModel, Estimate, curve};
+use crate::cost::{CostModel, Estimate, curve, names};
 use crate::task::{Collective, Op};
 
 /// Names of the axes of experts in estimates.
