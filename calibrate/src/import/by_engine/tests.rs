@@ -118,8 +118,9 @@ fn sampled(table: &Table, every: usize, columns: &[&str]) -> Vec<Vec<f64>> {
 #[test]
 fn a_cost_model_prices_products_of_every_format_as_the_tables_measured_them() {
     let Some(dir) = folder("h200-sxm") else { return };
-    let model = Profiled::new(&shipped("h200-sxm", "trtllm"), &cluster("h200-sxm"));
-    let table = Table::read(find(&dir, "gemm/trtllm", "gemm_perf.csv.gz").expect("a table")).expect("a table");
+    // SGLang's rows of all formats are its own.
+    let model = Profiled::new(&shipped("h200-sxm", "sglang"), &cluster("h200-sxm"));
+    let table = Table::read(find(&dir, "gemm/sglang", "gemm_perf.csv.gz").expect("a table")).expect("a table");
     let words = table.words("gemm_dtype").expect("a column");
     for (word, format) in [("bfloat16", Format::Bf16), ("fp8", Format::Fp8), ("fp8_block", Format::Fp8Block)] {
         let rows = sampled(&table, 97, &["m", "n", "k", "latency"]).into_iter().zip(words.iter().step_by(97));
