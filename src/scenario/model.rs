@@ -42,7 +42,7 @@ pub fn served(mut section: Section<'_>, folder: &Path) -> Option<Model> {
 fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     section.alternatives(&["name", "config"]);
     let (name, config) = (section.text("name"), section.text("config"));
-    let model = match (name, config) {
+    match (name, config) {
         (None, None) => {
             section.missing(
                 "name",
@@ -86,8 +86,7 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
             }
             model
         }
-    };
-    model
+    }
 }
 
 /// Formats of the checkpoint: `weights` of all or of parts, and `kv`, over what the model has.
