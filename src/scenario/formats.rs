@@ -31,10 +31,7 @@ pub fn parts(section: &mut Section<'_>, all: Formats) -> Formats {
     };
     let (attention, dense) = (part("attention", all.attention), part("dense", all.dense));
     let (experts, head) = (part("experts", all.experts), part("head", all.head));
-    let kept = [all.kv, Dtype::Bf16, Dtype::Fp8, Dtype::Int8];
-    let kv = match section.has("kv") {
-        true => kept[1 + section.word("kv", 0, &["bf16", "fp8", "int8"])],
-        false => all.kv,
-    };
+    let kept = [("bf16", Dtype::Bf16), ("fp8", Dtype::Fp8), ("int8", Dtype::Int8)];
+    let kv = section.one_of("kv", all.kv, &kept);
     Formats { attention, dense, experts, head, kv }
 }

@@ -300,6 +300,7 @@ impl Serving {
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Serving> {
     let head = Head::read(reader, &SECTIONS, source, overrides);
+    let skew = reader.peek_in("engine", "expert_skew");
     let kv = kv::kv(reader.section("kv"));
     let fleet = fleet::fleet(reader.section("fleet"));
     let model = fleet::model(reader, &fleet, folder);
@@ -350,6 +351,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     };
     let before = reader.n_errors();
     build(reader, &mut serving);
+    if let Some((_, at)) = skew.filter(|_| serving.groups.iter().all(|group| group.model.experts.is_none())) {
+        let what = "`engine.expert_skew` changes nothing";
+        reader.find(Finding::warning(Code::NoEffect, at, what).help("it needs a model with experts"));
+    }
     let has_groups = serving.given.fleet.has_groups();
     serving.capacity = capacity.and_then(|asked| capacity::question(reader, asked, &serving, has_groups));
     check(reader, &mut serving, before);
