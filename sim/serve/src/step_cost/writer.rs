@@ -116,7 +116,7 @@ impl<'a> Writer<'a> {
             let load = kind.has_experts().then_some(&ExpertLoad::EVEN);
             let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
             if kind.has_experts() {
-                after.iter_mut().for_each(|(op, _)| self.visit(op, m));
+                self.visit(&mut after, m);
                 own = own + (self.fused(&mut after, m) + self.taken(&mut after)) * f64::from(n);
             }
             ops.extend(layer::repeated(&after, n));
@@ -151,24 +151,31 @@ impl<'a> Writer<'a> {
         ops
     }
 
-    /// Leaves out experts that no token visits: with few tokens their weights are not read. A token's experts are taken as drawn evenly,
-    /// so that an expert is left alone with probability `(1 − top_k / n_routed)^tokens`, or from a skewed distribution.
-    fn visit(&self, op: &mut Op, m: u64) {
-        let (Op::GroupedGemm { rows, .. }, Some(experts)) = (op, self.shard.model.experts) else { return };
+    /// Leaves out experts that no token visits: with few tokens their weights are not read. Both products of a layer have the same rows.
+    fn visit(&self, ops: &mut Ops, m: u64) {
+        let mut visited: Option<Vec<u64>> = None;
+        for (op, _) in ops {
+            if let Op::GroupedGemm { rows, .. } = op {
+                rows.clone_from(visited.get_or_insert_with(|| self.visited(rows, m)));
+            }
+        }
+    }
+
+    /// Rows of the experts that tokens visit, of rows that are even. A token's experts are taken as drawn evenly, so that an expert is left alone
+    /// with probability `(1 − top_k / n_routed)^tokens`, or from a skewed distribution.
+    fn visited(&self, even: &[u64], m: u64) -> Vec<u64> {
+        let Some(experts) = self.shard.model.experts else { return even.to_vec() };
         let tokens = m * u64::from(self.deployment.lanes().ranks);
         if self.deployment.routing != Routing::Even {
-            let groups = u64::from(self.shard.ep);
             let drawn = tokens.clamp(1, DRAWN_TOKENS_MAX);
-            *rows = self.deployment.routing.rows(drawn, experts.top_k, experts.n_routed, groups);
-            rows.iter_mut().for_each(|rows| *rows = *rows * tokens / drawn);
-            return;
+            let groups = u64::from(self.shard.ep);
+            let rows = self.deployment.routing.rows(drawn, experts.top_k, experts.n_routed, groups);
+            return rows.into_iter().map(|rows| rows * tokens / drawn).collect();
         }
-        let f = |n: u64| hw::Tokens(n).as_f64();
-        let visited = 1.0 - libm::pow(1.0 - f(experts.top_k) / f(experts.n_routed), f(tokens));
-        let total: u64 = rows.iter().sum();
-        let n = hw::Tokens(rows.len() as u64).0;
-        let n_visited = hw::Bytes::from_f64(visited * f(n)).0.clamp(1, n.min(total.max(1)));
-        *rows = (0..n_visited).map(|index| total / n_visited + u64::from(index < total % n_visited)).collect();
+        let alone = libm::pow(1.0 - hw::real(experts.top_k) / hw::real(experts.n_routed), hw::real(tokens));
+        let (total, n) = (even.iter().sum::<u64>(), even.len() as u64);
+        let n_visited = hw::whole((1.0 - alone) * hw::real(n)).clamp(1, n.min(total.max(1)));
+        (0..n_visited).map(|index| total / n_visited + u64::from(index < total % n_visited)).collect()
     }
 
     /// Final norm, head, gathered logits and sampler.
