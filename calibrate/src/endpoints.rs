@@ -29,19 +29,6 @@ const MOMENT_S: f64 = 1e-4;
 /// Share of held-out settings outside the interval on each side.
 const TAIL: f64 = 0.05;
 
-/// Models of the table by their embedded names, with a part of the table's.
-const MODELS: [(&str, &str); 9] = [
-    ("Llama-3.1-8B", "llama-3-8b"),
-    ("Llama-3.1-70B", "llama-3-70b"),
-    ("Qwen3-32B", "qwen3-32b"),
-    ("Qwen3-235B-A22B", "qwen3-235b-a22b"),
-    ("gpt-oss-120b", "gpt-oss-120b"),
-    ("MiniMax-M2.5", "minimax-m2.5"),
-    ("DeepSeek-R1", "deepseek-v3"),
-    ("DeepSeek-V3", "deepseek-v3"),
-    ("Kimi-K2.5", "kimi-k2"),
-];
-
 /// A published run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
@@ -155,8 +142,9 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, String> {
     if words[2] != "agg" {
         return Err("prefill and decode on different GPUs".to_owned());
     }
-    let known = MODELS.iter().find(|(part, _)| words[3].contains(part));
-    let (_, name) = known.ok_or("linear or sparse attention, which no term stands for")?;
+    let has_terms = |model: &Model| !matches!(model.beyond_training(), Some((true, _)));
+    let model = engine::model::of_checkpoint(words[3]).filter(has_terms);
+    let model = model.ok_or("linear or sparse attention, which no term stands for")?;
     let whole = |value: f64| hw::Bytes::from_f64(value).0;
     let given = |value: f64| if value >= 1.0 { value } else { 1.0 };
     let [prompt, output, batch, tp, groups, moe_tp, moe_ep, ttft, tpot] =
@@ -173,7 +161,7 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, String> {
     let small = |value: f64| u32::try_from(whole(value)).map_err(|_| "many GPUs".to_owned());
     let run = Run {
         framework: words[1].to_owned(),
-        model: engine::model::embedded(name).expect("the table names embedded models"),
+        model,
         gpu: hw::catalog::gpu(gpu).ok_or("a GPU that is not in the catalogue")?,
         format: match words[4] {
             "fp8" => Format::Fp8,

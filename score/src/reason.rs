@@ -8,11 +8,6 @@ pub enum Reason {
         /// The line.
         line: u64,
     },
-    /// The model has parts that no operation stands for.
-    Architecture {
-        /// Which.
-        what: &'static str,
-    },
     /// The model is not known.
     Model,
     /// The card is not in the catalogue.
@@ -46,7 +41,6 @@ impl Reason {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Repeats { .. } => "repeats",
-            Self::Architecture { .. } => "architecture",
             Self::Model => "model",
             Self::Card => "card",
             Self::Engine => "engine",
@@ -63,7 +57,6 @@ impl Reason {
     pub const fn about(&self) -> &'static str {
         match self {
             Self::Repeats { .. } => "a measurement that an earlier line has already",
-            Self::Architecture { .. } => "layers that no operation stands for",
             Self::Model => "a model that is not known",
             Self::Card => "a card that is not in the catalogue",
             Self::Engine => "an engine without a preset",
@@ -80,7 +73,6 @@ impl Reason {
     pub fn detail(&self) -> String {
         match self {
             Self::Repeats { line } => format!("line {line}"),
-            Self::Architecture { what } => (*what).to_owned(),
             Self::Format { word } => word.clone(),
             Self::Degrees { what } | Self::Memory { what } => what.clone(),
             Self::Model | Self::Card | Self::Engine | Self::InFlight | Self::WorkersNotStated => String::new(),

@@ -100,7 +100,7 @@ struct Asked<'r> {
 /// # Errors
 /// Why it cannot be played.
 pub fn of(run: &Run) -> Result<Setup, Reason> {
-    let model = checkpoint::model(&run.model)?;
+    let model = engine::model::of_checkpoint(&run.model).ok_or(Reason::Model)?;
     let gpu = hw::catalog::gpu(&run.card).ok_or(Reason::Card)?;
     let preset = engine_preset::named(&run.engine, Version::parse(&run.version)).ok_or(Reason::Engine)?;
     let client = client::of(&run.source);

@@ -1,26 +1,10 @@
-//! Checkpoints of the runs: which architecture a path names, and in which formats its parts are published.
+//! Checkpoints of the runs: in which formats their parts are published.
 
-use engine::Model;
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 
 use crate::reason::Reason;
 use crate::run::Run;
-
-/// Architectures by a part of the checkpoint's path.
-const MODELS: [(&str, &str); 11] = [
-    ("Llama-3.1-8B", "llama-3-8b"),
-    ("Llama-3.1-70B", "llama-3-70b"),
-    ("Qwen3-32B", "qwen3-32b"),
-    ("Qwen3-235B-A22B", "qwen3-235b-a22b"),
-    ("gpt-oss-120b", "gpt-oss-120b"),
-    ("MiniMax-M2.5", "minimax-m2.5"),
-    ("DeepSeek-R1", "deepseek-v3"),
-    ("DeepSeek-V3", "deepseek-v3"),
-    ("Kimi-K2.5", "kimi-k2.5"),
-    ("Qwen3.5-397B-A17B", "qwen3.5-397b-a17b"),
-    ("GLM-5", "glm-5"),
-];
 
 /// Formats of the parts of a checkpoint: attention, dense feed-forward and shared experts, routed experts.
 type Parts = [Format; 3];
@@ -52,12 +36,6 @@ const MIXED: [(&str, &str, Parts, &str); 9] = [
     ("GLM-5", "fp8", [Format::Fp8Block; 3], "zai-org/GLM-5-FP8: blocks of 128 by 128"),
     ("MiniMax-M2.5", "fp8", [Format::Fp8Block; 3], "MiniMaxAI/MiniMax-M2.5: blocks of 128 by 128"),
 ];
-
-/// Architecture of a checkpoint.
-pub(super) fn model(path: &str) -> Result<Model, Reason> {
-    let known = MODELS.iter().find(|(part, _)| path.contains(part));
-    known.and_then(|(_, name)| engine::model::embedded(name)).ok_or(Reason::Model)
-}
 
 /// Formats of a run's checkpoint, with keys and values in `kv`.
 pub(super) fn formats(run: &Run, kv: Dtype) -> Result<Formats, Reason> {

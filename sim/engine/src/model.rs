@@ -3,12 +3,14 @@
 //! Units: counts and elements. Read from a Hugging Face `config.json` (`model/config.rs`) or embedded by name
 //! (`model/embedded.rs`). Invariant: widths and counts are positive and heads divide evenly.
 
+mod checkpoints;
 mod config;
 mod embedded;
 mod layers;
 mod parameters;
 mod unpriced;
 
+pub use checkpoints::of_checkpoint;
 pub use config::model_types;
 pub use embedded::{embedded, embedded_names};
 pub use layers::{FeedForward, Layer, Mixer, Pattern};
@@ -207,12 +209,6 @@ impl Model {
     #[must_use]
     pub fn n_expert_layers(&self) -> u64 {
         self.n_expert_layers_of(self.n_layers)
-    }
-
-    /// Layers that attend to keys.
-    #[must_use]
-    pub fn n_attending_layers(&self) -> u64 {
-        self.count(self.n_layers, |layer| layer.mixer.attends())
     }
 
     /// Whether a layer keeps keys and values of all tokens. Where no layer attends to all, windows are taken as kept whole: there is nothing
