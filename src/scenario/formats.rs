@@ -22,6 +22,25 @@ pub fn words() -> Vec<&'static str> {
     Format::ALL.into_iter().map(Format::word).chain([FOUR_BIT_EXPERTS]).collect()
 }
 
+/// One format for all layers under a key; `base` where the key is not there.
+pub fn all(section: &mut Section<'_>, key: &'static str, base: Formats) -> Formats {
+    let (is_there, words) = (section.has(key), words());
+    let word = words[section.word(key, 0, &words)];
+    of_word(word).filter(|_| is_there).unwrap_or(base)
+}
+
+/// `weights` as a word or a table, over what holds for all.
+pub fn weights(section: &mut Section<'_>, base: Formats) -> Formats {
+    if section.is_text("weights") {
+        return all(section, "weights", base);
+    }
+    let Some(mut table) = section.table("weights") else { return base };
+    let all = all(&mut table, "format", base);
+    let found = parts(&mut table, all);
+    table.finish();
+    found
+}
+
 /// Reads `attention`, `dense`, `experts`, `head` and `kv` of a table over what holds for all.
 pub fn parts(section: &mut Section<'_>, all: Formats) -> Formats {
     let words: Vec<&str> = Format::ALL.into_iter().map(Format::word).collect();

@@ -34,7 +34,7 @@ fn unlike(section: &mut Section<'_>, model: &Model) {
 pub fn served(mut section: Section<'_>, folder: &Path) -> Option<Model> {
     let found = named(&mut section, folder);
     let checkpoint = found.as_ref().map_or(Formats::of(hw::Dtype::Bf16), |model| model.formats);
-    let formats = formats(&mut section, checkpoint);
+    let formats = formats::weights(&mut section, checkpoint);
     section.finish();
     found.map(|model| Model { formats, ..model })
 }
@@ -87,22 +87,4 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
             model
         }
     }
-}
-
-/// Formats of the checkpoint: `weights` of all or of parts, and `kv`, over what the model has.
-fn formats(section: &mut Section<'_>, checkpoint: Formats) -> Formats {
-    let words = formats::words();
-    let mut all = checkpoint;
-    if section.is_text("weights") {
-        let word = words[section.word("weights", 0, &words)];
-        all = formats::of_word(word).unwrap_or(checkpoint);
-    } else if let Some(mut table) = section.table("weights") {
-        if table.has("format") {
-            let word = words[table.word("format", 0, &words)];
-            all = formats::of_word(word).unwrap_or(checkpoint);
-        }
-        all = formats::parts(&mut table, all);
-        table.finish();
-    }
-    all
 }

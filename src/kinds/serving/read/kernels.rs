@@ -166,12 +166,14 @@ pub fn kernels(section: &mut Section<'_>, base: &Kernels) -> Kernels {
 /// `weights = "fp8"`, `weights = { format = "fp8", experts = "mxfp4", kv = "fp8" }`, or
 /// `weights = { format = "tiled-csl", sparsity = 0.8, products = ["output"] }`.
 fn weights(section: &mut Section<'_>) -> Option<Weights> {
-    let words: Vec<&str> = formats::words().into_iter().chain([TILED_CSL]).collect();
     if section.is_text("weights") {
-        let word = words[section.word("weights", 0, &words)];
-        return formats::of_word(word).map(Weights::Dense);
+        return Some(Weights::Dense(formats::all(section, "weights", Formats::of(hw::Dtype::Bf16))));
     }
+    let words: Vec<&str> = formats::words().into_iter().chain([TILED_CSL]).collect();
     let mut section = section.table("weights")?;
+    if !section.has("format") {
+        section.missing("format", "the format of all parts that are not named");
+    }
     let word = words[section.word("format", 0, &words)];
     let found = match formats::of_word(word) {
         Some(all) => Weights::Dense(formats::parts(&mut section, all)),
