@@ -137,12 +137,6 @@ impl Format {
         matches!(self, Self::Fp32 | Self::Bf16 | Self::Fp16)
     }
 
-    /// Whether activations are made narrow before the product, which costs a pass over them.
-    #[must_use]
-    pub const fn quantises_activations(self) -> bool {
-        self.activation_bits() < 16.0
-    }
-
     /// Bytes of an `m × k` by `k × n` product's operands and result.
     #[must_use]
     pub fn product_bytes(self, m: u64, n: u64, k: u64) -> f64 {

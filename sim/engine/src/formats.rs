@@ -21,7 +21,7 @@ impl Formats {
     /// Everything as the activations are.
     #[must_use]
     pub fn of(dtype: Dtype) -> Self {
-        Self { kv: dtype, ..Self::weights(dtype.into(), dtype) }
+        Self::weights(dtype.into(), dtype)
     }
 
     /// Layers in one format, the head and what is kept as the activations are: what engines make of a checkpoint unless it says more.

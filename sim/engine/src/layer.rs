@@ -220,7 +220,6 @@ fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     writer.enter(writer.shard.formats.dense);
     writer.column(projections * intermediate, hidden);
     writer.elementwise((projections + 1) * intermediate);
-    writer.enter(writer.shard.formats.dense);
     writer.row(hidden, intermediate);
 }
 
@@ -256,8 +255,7 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     let rows: Vec<u64> =
         (0..n_experts).map(|expert| routed / n_experts + u64::from(expert < routed % n_experts)).collect();
     let width = experts.intermediate.div_ceil(expert_cut);
-    // The fused kernels of experts make their activations narrow themselves.
-    writer.format = shard.formats.experts;
+    writer.enter(shard.formats.experts);
     writer.grouped(&rows, projections * width, wide);
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, wide, width);

@@ -177,7 +177,7 @@ pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 #[must_use]
 pub fn state_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let model = shard.model;
-    let width = model.latent.map_or(2 * model.kv_width(), |latent| latent.kv_rank + latent.rope_dim);
+    let width = model.kept_width();
     let cut = if model.latent.is_some() { 1 } else { u64::from(shard.tp).min(model.n_kv_heads) };
     u64::from(stage.n_layers()) * (width * shard.formats.kv.bytes()).div_ceil(cut)
 }
