@@ -69,6 +69,22 @@ pub struct Limits {
     pub shares_prefixes: bool,
 }
 
+#[cfg(test)]
+impl Limits {
+    /// Room for all, in blocks of 16 tokens, without shared prefixes: what tests change in part.
+    pub(crate) const ROOMY: Self = Self {
+        sequences_max: 256,
+        tokens_max: 4096,
+        context_max: 100_000,
+        block_tokens: 16,
+        blocks_per_sequence: 0,
+        kv_blocks: 100_000,
+        watermark_blocks: 0,
+        preemption: Preemption::Recompute,
+        shares_prefixes: false,
+    };
+}
+
 /// An engine: its limits, its speed and how it batches.
 #[derive(Clone, Debug)]
 pub struct Engine {

@@ -13,7 +13,7 @@ use super::*;
 use crate::arrivals::{Arrivals, lay};
 use crate::batcher;
 use crate::metrics::{self, latencies};
-use crate::replica::{Limits, Preemption, Spans};
+use crate::replica::{Limits, Spans};
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::{StepTable, TICKS_PER_NS};
@@ -23,17 +23,7 @@ use engine::random;
 const STEP_S: f64 = 0.01;
 
 fn engine(sequences_max: u32) -> Engine {
-    let limits = Limits {
-        sequences_max,
-        tokens_max: 512,
-        context_max: 100_000,
-        block_tokens: 16,
-        blocks_per_sequence: 0,
-        kv_blocks: 100_000,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
-        shares_prefixes: false,
-    };
+    let limits = Limits { sequences_max, tokens_max: 512, ..Limits::ROOMY };
     let table = StepTable::constant(Seconds::new(STEP_S));
     Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
 }

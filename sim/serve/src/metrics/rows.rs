@@ -189,24 +189,14 @@ mod tests {
 
     use super::*;
     use crate::fleet::serve;
-    use crate::replica::{Engine, Limits, Preemption, Spans};
+    use crate::replica::{Engine, Limits, Spans};
     use crate::request::Request;
     use crate::step_cost::StepTable;
     use crate::{batcher, router};
 
     /// One replica with room for `n` sequences whose iterations take a second.
     fn engine(n: u32) -> Engine {
-        let limits = Limits {
-            sequences_max: n,
-            tokens_max: 4096,
-            context_max: 100_000,
-            block_tokens: 16,
-            blocks_per_sequence: 0,
-            kv_blocks: 100_000,
-            watermark_blocks: 0,
-            preemption: Preemption::Recompute,
-            shares_prefixes: false,
-        };
+        let limits = Limits { sequences_max: n, ..Limits::ROOMY };
         let table = StepTable::constant(Seconds::new(1.0));
         Engine { limits, table, batcher: batcher::named("vllm-v1").expect("listed"), spans: Spans::Closed }
     }

@@ -6,7 +6,7 @@ use super::*;
 use crate::batcher;
 use crate::fleet::Group;
 use crate::metrics::{self, Slo};
-use crate::replica::{Limits, Preemption, Spans};
+use crate::replica::{Limits, Spans};
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::StepTable;
@@ -15,17 +15,7 @@ use crate::step_cost::StepTable;
 const STEP_S: f64 = 0.01;
 
 fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
-    let limits = Limits {
-        sequences_max,
-        tokens_max: 4096,
-        context_max: 100_000,
-        block_tokens: 16,
-        blocks_per_sequence: 0,
-        kv_blocks: 100_000,
-        watermark_blocks: 0,
-        preemption: Preemption::Recompute,
-        shares_prefixes: false,
-    };
+    let limits = Limits { sequences_max, ..Limits::ROOMY };
     let table = StepTable::constant(Seconds::new(STEP_S));
     let batcher = batcher::named("vllm-v1").expect("listed");
     Fleet::of(Group::new("all", Engine { limits, table, batcher, spans }, 1))
