@@ -106,6 +106,7 @@ pub fn gpu_names() -> Vec<&'static str> {
 pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
     // A device that is not in the catalogue gets 100 Gb/s per GPU.
     let nic_gb_per_s = ENTRIES.get(&gpu.name).map_or(12.5, |entry| entry.nic_gb_per_s);
+    let [intra_node_latency, inter_node_latency] = usual_latencies();
     Cluster {
         name: format!("{n_nodes} × {gpus_per_node} {}", gpu.name),
         gpu: gpu.clone(),
@@ -113,12 +114,18 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
         gpus_per_node,
         nvlink_island: gpus_per_node,
         nic_bandwidth: BytesPerSecond::new(nic_gb_per_s * 1e9),
-        intra_node_latency: Seconds::new(INTRA_NODE_LATENCY_S),
-        inter_node_latency: Seconds::new(INTER_NODE_LATENCY_S),
+        intra_node_latency,
+        inter_node_latency,
         oversubscription: 1.0,
         fabric: Fabric::Rail,
         collective_algorithm: None,
     }
+}
+
+/// Start-up times of messages that a cluster has where nobody says otherwise: inside a node, and between nodes.
+#[must_use]
+pub fn usual_latencies() -> [Seconds; 2] {
+    [INTRA_NODE_LATENCY_S, INTER_NODE_LATENCY_S].map(Seconds::new)
 }
 
 /// Names of all clusters.

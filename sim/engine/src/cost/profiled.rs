@@ -49,13 +49,17 @@ impl Profiled {
     pub fn new(profile: &Profile, cluster: &Cluster) -> Self {
         let roofline = Roofline::new(cluster);
         let mut network = roofline.network();
+        let [usual_inside, usual_across] = starts_are_usual(cluster);
         for link in &profile.links {
             match link.port_gb_per_s {
                 Some(port) if link.crosses_nodes => {
-                    network.across_alpha_s = link.alpha_s;
                     network.across_share = link.gb_per_s / port;
+                    if usual_across {
+                        network.across_alpha_s = link.alpha_s;
+                    }
                 }
-                _ => network.inside_alpha_s = link.alpha_s,
+                _ if usual_inside => network.inside_alpha_s = link.alpha_s,
+                _ => {}
             }
         }
         Self { profile: profile.clone(), roofline: roofline.with_network(network), is_borrowed: false }
@@ -64,10 +68,9 @@ impl Profiled {
     /// A message between two GPUs.
     fn message(&self, bytes: u64, shape: GroupShape) -> Option<Estimate> {
         let crosses = shape.n_nodes > 1;
-        if !crosses && !self.is_over_measured_link(shape) {
-            return None;
-        }
-        let link = self.profile.links.iter().find(|link| link.crosses_nodes == crosses)?;
+        let [_, usual_across] = starts_are_usual(self.roofline.cluster());
+        let is_measured = if crosses { usual_across } else { self.is_over_measured_link(shape) };
+        let link = self.profile.links.iter().find(|link| is_measured && link.crosses_nodes == crosses)?;
         let scale = match link.port_gb_per_s {
             Some(port) if crosses => self.roofline.cluster().nic_bandwidth.get() / (port * 1e9),
             _ => 1.0,
@@ -131,7 +134,9 @@ impl Profiled {
     fn is_over_measured_link(&self, shape: GroupShape) -> bool {
         let cluster = self.roofline.cluster();
         let catalogued = hw::catalog::gpu(&self.profile.gpu).map(|gpu| gpu.intra_node_bandwidth);
+        let [usual_inside, _] = starts_are_usual(cluster);
         shape.n_nodes == 1
+            && usual_inside
             && cluster.inside_link(shape.n_ranks) == InsideLink::Own
             && catalogued.is_none_or(|bandwidth| bandwidth == cluster.gpu.intra_node_bandwidth)
     }
@@ -213,6 +218,13 @@ impl Profiled {
         let fitted = Fitted { seconds: Seconds::new(seconds * factor * scale), residuals: &curve.residuals, outside };
         Some(fitted.estimate(["collective bytes or ranks", "", ""]))
     }
+}
+
+/// Whether messages of a cluster start as they usually do, inside a node and between nodes. Who says another time means it, whatever was
+/// measured elsewhere.
+fn starts_are_usual(cluster: &Cluster) -> [bool; 2] {
+    let [inside, across] = hw::catalog::usual_latencies();
+    [cluster.intra_node_latency == inside, cluster.inter_node_latency == across]
 }
 
 const ATTENTION_AXES: [&str; 3] =
