@@ -8,6 +8,7 @@ mod completions;
 mod compression;
 mod curriculum;
 mod determinism;
+mod engine_options;
 mod errors;
 mod hostile;
 mod long_context;
