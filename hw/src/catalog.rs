@@ -113,6 +113,7 @@ pub fn cluster(gpu: &Gpu, n_nodes: u32, gpus_per_node: u32) -> Cluster {
         n_nodes,
         gpus_per_node,
         nvlink_island: gpus_per_node,
+        gpus_per_switch: 1,
         nic_bandwidth: BytesPerSecond::new(nic_gb_per_s * 1e9),
         intra_node_latency,
         inter_node_latency,
@@ -160,7 +161,7 @@ mod tests {
             if name == "cpu" {
                 continue;
             }
-            assert!((2e10..3e11).contains(&gpu.memory.as_f64()), "{name}: memory");
+            assert!((1.6e10..3e11).contains(&gpu.memory.as_f64()), "{name}: memory");
             assert!((2e11..1e13).contains(&gpu.memory_bandwidth.get()), "{name}: bandwidth");
             assert!((3e13..3e15).contains(&gpu.peak_bf16.get()), "{name}: peak");
         }

@@ -1,6 +1,6 @@
 //! Nodes, devices and the links between them; ranks are dense from 0, node by node.
 //!
-//! Invariant: `n_nodes`, `gpus_per_node`, `nvlink_island` are at least 1 and the island divides the node;
+//! Invariant: `n_nodes`, `gpus_per_node`, `nvlink_island`, `gpus_per_switch` are at least 1, island and switch divide the node;
 //! the catalogue and the scenario reader check this before a `Cluster` exists.
 
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,8 @@ pub struct Cluster {
     pub gpus_per_node: u32,
     /// GPUs that reach each other by NVLink inside a node; `gpus_per_node` when all do.
     pub nvlink_island: u32,
+    /// Consecutive GPUs of a node that share one PCIe link to the host; 1 where each has its own.
+    pub gpus_per_switch: u32,
     /// Network bandwidth per GPU and direction between nodes.
     pub nic_bandwidth: BytesPerSecond,
     /// Start-up time of a message inside a node.

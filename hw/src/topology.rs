@@ -2,9 +2,9 @@
 //!
 //! Capacities in bytes per second. Each GPU has a port up to and down from its NVLink island's switch, a network port to
 //! a leaf (of its rail: GPU `i` of every node shares leaf `i`; or of its node and the next ones), and a link from and to its
-//! host. Leaves meet in a spine
+//! host. GPUs of one PCIe switch share the switch's link to the host. Leaves meet in a spine
 //! whose links carry a node count's worth of ports over the oversubscription. Islands of one node meet over the host.
-//! Invariant: `LinkId` is the edge index of the petgraph graph: six links per GPU, then two per leaf.
+//! Invariant: `LinkId` is the edge index of the petgraph graph: six links per GPU, then two per leaf, then two per PCIe switch.
 
 use petgraph::graph::{DiGraph, EdgeIndex, NodeIndex};
 
@@ -24,6 +24,8 @@ pub enum Vertex {
     Island(u32),
     /// Host of a node.
     Host(u32),
+    /// PCIe switch between a host and some of its GPUs.
+    Switch(u32),
     /// Leaf switch of a rail.
     Leaf(u32),
     /// Spine.
@@ -45,6 +47,8 @@ pub struct Topology {
     n_gpus: u32,
     gpus_per_node: u32,
     nvlink_island: u32,
+    gpus_per_switch: u32,
+    n_leaves: u32,
     fabric: Fabric,
     intra_node_latency: Seconds,
     inter_node_latency: Seconds,
@@ -61,18 +65,20 @@ impl Topology {
         let islands: Vec<NodeIndex> = (0..n_islands).map(|island| graph.add_node(Vertex::Island(island))).collect();
         let hosts: Vec<NodeIndex> = (0..cluster.n_nodes).map(|node| graph.add_node(Vertex::Host(node))).collect();
         let leaves: Vec<NodeIndex> = (0..n_leaves(cluster)).map(|leaf| graph.add_node(Vertex::Leaf(leaf))).collect();
+        let n_switches = n_gpus / cluster.gpus_per_switch;
+        let switches: Vec<NodeIndex> = (0..n_switches).map(|switch| graph.add_node(Vertex::Switch(switch))).collect();
         let spine = graph.add_node(Vertex::Spine);
         for rank in 0..n_gpus {
             let gpu = gpus[rank as usize];
             let island = islands[(rank / cluster.nvlink_island) as usize];
             let leaf = leaves[leaf_of(cluster.fabric, cluster.gpus_per_node, rank) as usize];
-            let host = hosts[(rank / cluster.gpus_per_node) as usize];
+            let switch = switches[(rank / cluster.gpus_per_switch) as usize];
             graph.add_edge(gpu, island, cluster.gpu.intra_node_bandwidth);
             graph.add_edge(island, gpu, cluster.gpu.intra_node_bandwidth);
             graph.add_edge(gpu, leaf, cluster.nic_bandwidth);
             graph.add_edge(leaf, gpu, cluster.nic_bandwidth);
-            graph.add_edge(host, gpu, cluster.gpu.host_bandwidth);
-            graph.add_edge(gpu, host, cluster.gpu.host_bandwidth);
+            graph.add_edge(switch, gpu, cluster.gpu.host_bandwidth);
+            graph.add_edge(gpu, switch, cluster.gpu.host_bandwidth);
         }
         let ports = f64::from(n_gpus) / f64::from(n_leaves(cluster));
         let uplink = cluster.nic_bandwidth * (ports / cluster.oversubscription);
@@ -80,11 +86,18 @@ impl Topology {
             graph.add_edge(leaf, spine, uplink);
             graph.add_edge(spine, leaf, uplink);
         }
+        for (index, switch) in switches.into_iter().enumerate() {
+            let host = hosts[index * cluster.gpus_per_switch as usize / cluster.gpus_per_node as usize];
+            graph.add_edge(host, switch, cluster.gpu.host_bandwidth);
+            graph.add_edge(switch, host, cluster.gpu.host_bandwidth);
+        }
         Self {
             graph,
             n_gpus,
             gpus_per_node: cluster.gpus_per_node,
             nvlink_island: cluster.nvlink_island,
+            gpus_per_switch: cluster.gpus_per_switch,
+            n_leaves: n_leaves(cluster),
             fabric: cluster.fabric,
             intra_node_latency: cluster.intra_node_latency,
             inter_node_latency: cluster.inter_node_latency,
@@ -142,7 +155,11 @@ impl Topology {
         if from.0 / self.nvlink_island == to.0 / self.nvlink_island {
             vec![Self::port(from, ISLAND_UP), Self::port(to, ISLAND_DOWN)]
         } else {
-            vec![Self::port(from, DEVICE_TO_HOST), Self::port(to, HOST_TO_DEVICE)]
+            let (switch_from, switch_to) = (from.0 / self.gpus_per_switch, to.0 / self.gpus_per_switch);
+            if switch_from == switch_to {
+                return vec![Self::port(from, DEVICE_TO_HOST), Self::port(to, HOST_TO_DEVICE)];
+            }
+            [self.to_host(from), self.from_host(to)].concat()
         }
     }
 
@@ -158,10 +175,20 @@ impl Topology {
         (Self::port(rank, NIC_UP), Self::port(rank, NIC_DOWN))
     }
 
-    /// Links between a rank and its host: (host to device, device to host).
+    /// Links from a host to its rank: that of the PCIe switch, which its GPUs share, and the rank's own.
     #[must_use]
-    pub const fn host_links(&self, rank: Rank) -> (LinkId, LinkId) {
-        (Self::port(rank, HOST_TO_DEVICE), Self::port(rank, DEVICE_TO_HOST))
+    pub fn from_host(&self, rank: Rank) -> Vec<LinkId> {
+        vec![self.switch_link(rank, 0), Self::port(rank, HOST_TO_DEVICE)]
+    }
+
+    /// Links from a rank to its host.
+    #[must_use]
+    pub fn to_host(&self, rank: Rank) -> Vec<LinkId> {
+        vec![Self::port(rank, DEVICE_TO_HOST), self.switch_link(rank, 1)]
+    }
+
+    const fn switch_link(&self, rank: Rank, up: u32) -> LinkId {
+        LinkId(self.n_gpus * LINKS_PER_GPU + 2 * self.n_leaves + 2 * (rank.0 / self.gpus_per_switch) + up)
     }
 
     /// Start-up time of a message between two ranks.
@@ -217,6 +244,7 @@ mod tests {
             n_nodes,
             gpus_per_node: 8,
             nvlink_island,
+            gpus_per_switch: 1,
             nic_bandwidth: BytesPerSecond::new(25e9),
             intra_node_latency: Seconds::new(1e-6),
             inter_node_latency: Seconds::new(5e-6),
@@ -229,7 +257,7 @@ mod tests {
     #[test]
     fn routes_walk_connected_links_from_source_to_target() {
         let topology = Topology::of(&cluster(4, 4));
-        for (from, to, n_links) in [(0, 3, 2), (0, 5, 2), (0, 8, 2), (0, 9, 4), (7, 7, 0)] {
+        for (from, to, n_links) in [(0, 3, 2), (0, 5, 4), (0, 8, 2), (0, 9, 4), (7, 7, 0)] {
             let route = topology.route(Rank(from), Rank(to));
             assert_eq!(route.len(), n_links, "{from} to {to}");
             let ends: Vec<_> = route
@@ -264,6 +292,16 @@ mod tests {
         let across = topology.route(Rank(0), Rank(9));
         assert_eq!(topology.capacity(across[1]).get(), 50e9);
         assert_eq!(topology.capacity(across[0]).get(), 25e9);
-        assert_eq!(topology.n_links(), 32 * 6 + 8 * 2);
+        // Six links per GPU, two per leaf, two per PCIe switch of one GPU.
+        assert_eq!(topology.n_links(), 32 * 6 + 8 * 2 + 32 * 2);
+    }
+
+    #[test]
+    fn gpus_of_one_switch_share_its_link_to_the_host() {
+        let topology = Topology::of(&Cluster { gpus_per_switch: 2, ..cluster(1, 8) });
+        let shared = |a: u32, b: u32| topology.from_host(Rank(a))[0] == topology.from_host(Rank(b))[0];
+        assert!(shared(0, 1) && !shared(1, 2) && shared(6, 7));
+        assert_eq!(topology.capacity(topology.from_host(Rank(3))[0]).get(), 32e9);
+        assert_eq!(topology.n_links(), 8 * 6 + 8 * 2 + 4 * 2);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) const fn colour(role: Role) -> &'static str {
         Role::Optimizer => "#009E73",
         Role::Offload => "#8C8C8C",
         Role::Replan => "#332288",
+        Role::Sampling => "#117733",
+        Role::Gather => "#DDCC77",
     }
 }
 

@@ -69,6 +69,7 @@ pub struct Tuning {
     fabric: Fabric,
     /// GPUs of an NVLink island, where they are not those of a node.
     nvlink_island: Option<u32>,
+    gpus_per_switch: u32,
 }
 
 impl Tuning {
@@ -82,6 +83,7 @@ impl Tuning {
         cluster.collective_algorithm = self.algorithm;
         cluster.fabric = self.fabric;
         cluster.nvlink_island = self.nvlink_island.unwrap_or(cluster.gpus_per_node);
+        cluster.gpus_per_switch = self.gpus_per_switch;
         if self.nic_gb_per_s > 0.0 {
             cluster.nic_bandwidth = BytesPerSecond::new(self.nic_gb_per_s * 1e9);
         }
@@ -132,6 +134,12 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
         let what = format!("NVLink islands of {island} do not divide the {per_node} GPUs of a node");
         section.wrong(Code::WrongIsland, island_at, what);
     }
+    let (gpus_per_switch, switch_at) = section.count("gpus_per_switch", Some(1), 1..=1024);
+    let is_even = u64::from(per_node).is_multiple_of(gpus_per_switch);
+    if !is_even {
+        let what = format!("PCIe switches of {gpus_per_switch} GPUs do not divide the {per_node} GPUs of a node");
+        section.wrong(Code::WrongIsland, switch_at, what);
+    }
     section.finish();
     let nvlink_island = Some(small(island)).filter(|island| *island != per_node);
     let tuning = Tuning {
@@ -146,6 +154,7 @@ pub fn tuned(mut section: Section<'_>) -> Option<(Cluster, Bytes, Tuning)> {
         algorithm,
         fabric,
         nvlink_island,
+        gpus_per_switch: small(gpus_per_switch),
     };
-    machine.filter(|_| is_whole).map(|cluster| (tuning.of(cluster), Bytes::from_gib(reserved), tuning))
+    machine.filter(|_| is_whole && is_even).map(|cluster| (tuning.of(cluster), Bytes::from_gib(reserved), tuning))
 }

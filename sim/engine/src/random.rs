@@ -33,6 +33,12 @@ pub const fn at(state: u64, index: u64) -> u64 {
 }
 
 impl Stream {
+    /// The stream number `index` below this one, for draws of many owners in any order; this one does not move.
+    #[must_use]
+    pub const fn branch(&self, index: u64) -> Self {
+        Self { state: at(self.state, index) }
+    }
+
     /// 64 uniform bits.
     pub const fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);

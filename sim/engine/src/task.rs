@@ -348,11 +348,15 @@ pub enum Role {
     Offload,
     /// Change from one plan to another.
     Replan,
+    /// Sampling of a graph.
+    Sampling,
+    /// Gathering of what was sampled.
+    Gather,
 }
 
 impl Role {
     /// Every role in index order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Forward,
         Self::Backward,
         Self::WeightGradient,
@@ -366,6 +370,8 @@ impl Role {
         Self::Optimizer,
         Self::Offload,
         Self::Replan,
+        Self::Sampling,
+        Self::Gather,
     ];
 
     /// Name for people.
@@ -385,6 +391,8 @@ impl Role {
             Self::Optimizer => "optimizer",
             Self::Offload => "offload",
             Self::Replan => "change of plan",
+            Self::Sampling => "sampling",
+            Self::Gather => "gather",
         }
     }
 }

@@ -28,13 +28,14 @@ fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut B
             parts.iter().for_each(|(part, n)| add(part, times * f64::from(*n), members, topology, loads));
         }
         Op::Copy { kind, bytes } => {
-            let (down, up) = topology.host_links(members[0]);
-            let link = match kind {
-                CopyKind::HostToDevice => down,
-                CopyKind::DeviceToHost => up,
+            let links = match kind {
+                CopyKind::HostToDevice => topology.from_host(members[0]),
+                CopyKind::DeviceToHost => topology.to_host(members[0]),
                 CopyKind::DeviceToDevice => return,
             };
-            *loads.entry(link).or_default() += Bytes(*bytes).as_f64() * times;
+            for link in links {
+                *loads.entry(link).or_default() += Bytes(*bytes).as_f64() * times;
+            }
         }
         Op::Collective { kind, bytes, shape } => {
             let bytes = Bytes(*bytes).as_f64() * times;

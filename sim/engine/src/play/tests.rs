@@ -34,6 +34,7 @@ fn cluster(n_gpus: u32) -> Cluster {
         nic_bandwidth: BytesPerSecond::new(1e9),
         intra_node_latency: Seconds::ZERO,
         inter_node_latency: Seconds::ZERO,
+        gpus_per_switch: 1,
         oversubscription: 1.0,
         fabric: hw::Fabric::Rail,
         collective_algorithm: None,
