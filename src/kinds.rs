@@ -189,6 +189,7 @@ const fn aim(aim: planner::Aim) -> reports::Aim {
         planner::Aim::TokensPerS => reports::Aim::TokensPerS,
         planner::Aim::TokensPerSPerGpu => reports::Aim::TokensPerSPerGpu,
         planner::Aim::Facts => reports::Aim::Facts,
+        planner::Aim::Transactions => reports::Aim::Transactions,
     }
 }
 

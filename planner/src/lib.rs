@@ -4,6 +4,7 @@
 
 pub mod curriculum;
 pub mod deploy;
+pub mod graph;
 pub mod milp;
 pub mod proof;
 mod published;

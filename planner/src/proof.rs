@@ -31,13 +31,15 @@ pub enum Aim {
     TokensPerSPerGpu,
     /// Facts that a model has mastered.
     Facts,
+    /// Transactions over a link, to be few.
+    Transactions,
 }
 
 impl Aim {
     /// Whether less is better.
     #[must_use]
     pub const fn is_least(self) -> bool {
-        matches!(self, Self::Seconds | Self::UsdPerHour | Self::Gpus | Self::Bytes)
+        matches!(self, Self::Seconds | Self::UsdPerHour | Self::Gpus | Self::Bytes | Self::Transactions)
     }
 
     /// The better one first.

@@ -28,6 +28,8 @@ pub enum Aim {
     Gpus,
     /// Share of the requests that meet their limits; a bound is above.
     AttainmentRatio,
+    /// Transactions over a link, to be few; a bound is below.
+    Transactions,
 }
 
 impl Aim {
@@ -46,12 +48,13 @@ impl Aim {
             Self::UsdPerHour => format!("{} $/h", significant(value)),
             Self::Gpus => format!("{} GPUs", significant(value)),
             Self::AttainmentRatio => percent(value),
+            Self::Transactions => format!("{} transactions", significant(value)),
         }
     }
 
     const fn limit(self) -> &'static str {
         match self {
-            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::Gpus => "at least",
+            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::Gpus | Self::Transactions => "at least",
             _ => "at most",
         }
     }

@@ -11,6 +11,7 @@ pub mod distribution;
 pub mod generate;
 pub mod legion;
 pub mod partition;
+pub mod pipeline;
 pub mod published;
 pub mod read;
 pub mod sample;

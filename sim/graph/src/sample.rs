@@ -173,7 +173,9 @@ pub fn visits(graph: &Csr, batches: &[Vec<u32>], sampling: &Sampling, stream: &S
     let counts: Vec<Vec<AtomicU32>> = (0..=n_hops).map(|_| counters()).collect();
     let sizes = each_batch(graph, batches, sampling, stream, |_, hops| {
         for (frontier, counts) in hops.frontiers.iter().zip(&counts) {
-            frontier.iter().for_each(|&vertex| drop(counts[vertex as usize].fetch_add(1, Ordering::Relaxed)));
+            for &vertex in frontier {
+                counts[vertex as usize].fetch_add(1, Ordering::Relaxed);
+            }
         }
         let sizes: Vec<u64> = hops.frontiers.iter().map(|frontier| frontier.len() as u64).collect();
         (sizes, hops.n_picks.clone())

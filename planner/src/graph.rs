@@ -1,0 +1,78 @@
+//! Training of graph neural networks: where to cache what (`legion`), how to extract subgraphs (`seg`), how to sample the past (`tf_tgn`).
+//!
+//! Every planner enumerates its space, plays each choice on the engine, and answers with a `Decision` and what else a report shows.
+
+pub mod judged;
+pub mod legion;
+pub mod seg;
+pub mod tf_tgn;
+
+use graph::Csr;
+use graph::distribution::Degrees;
+use hw::Cluster;
+
+/// What is known of a graph.
+#[derive(Clone, Debug)]
+pub enum Known {
+    /// All of it, and the vertices that are trained on.
+    Whole {
+        /// Rows.
+        graph: Csr,
+        /// Training vertices.
+        train: Vec<u32>,
+    },
+    /// How many vertices have which degree.
+    Degrees {
+        /// Degrees.
+        degrees: Degrees,
+        /// Training vertices.
+        n_train: f64,
+    },
+}
+
+impl Known {
+    /// Vertices that are trained on.
+    #[must_use]
+    pub fn n_train(&self) -> f64 {
+        match self {
+            Self::Whole { train, .. } => hw::real(train.len() as u64),
+            Self::Degrees { n_train, .. } => *n_train,
+        }
+    }
+
+    /// Degrees of the vertices.
+    #[must_use]
+    pub fn degrees(&self) -> Degrees {
+        match self {
+            Self::Whole { graph, .. } => Degrees::of(graph),
+            Self::Degrees { degrees, .. } => degrees.clone(),
+        }
+    }
+
+    /// What the graph is, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Whole { graph, .. } => {
+                format!("graph of {} vertices and {} slots in memory, sampled", graph.n_vertices(), graph.n_slots())
+            }
+            Self::Degrees { degrees, .. } => format!(
+                "graph of {:.0} vertices and {:.3e} slots by its degrees: expectation, ± {:.0} % on transactions",
+                degrees.n_vertices(),
+                degrees.n_slots(),
+                graph::distribution::INTERVAL_RATIO * 100.0
+            ),
+        }
+    }
+}
+
+/// What everything runs on.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// GPUs and links.
+    pub cluster: Cluster,
+    /// Bytes of a GPU that the job may use.
+    pub memory_bytes: u64,
+    /// Dollars of a GPU and hour.
+    pub usd_per_gpu_hour: Option<f64>,
+}
