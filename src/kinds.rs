@@ -5,6 +5,7 @@
 pub mod curriculum;
 pub mod deployment;
 mod elsewhere;
+pub mod graph;
 pub mod memory;
 pub mod multi_task;
 pub mod serving;
@@ -294,8 +295,15 @@ fn boxed(scenario: Option<impl Kind + 'static>) -> Option<Box<dyn Kind>> {
 }
 
 /// Every kind; the first is that of a file without the word.
-pub static KINDS: &[&Card] =
-    &[&training::CARD, &serving::CARD, &deployment::CARD, &multi_task::CARD, &curriculum::CARD, &memory::CARD];
+pub static KINDS: &[&Card] = &[
+    &training::CARD,
+    &serving::CARD,
+    &deployment::CARD,
+    &multi_task::CARD,
+    &curriculum::CARD,
+    &memory::CARD,
+    &graph::CARD,
+];
 
 /// A read scenario with its warnings, or everything that is wrong with it.
 pub struct Checked {
@@ -353,5 +361,6 @@ pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
     let curricula =
         ::planner::curriculum::policies::POLICIES.map(|(name, _, about)| ("curriculum policy", name, about));
     let serving = serving::run::policies().into_iter().map(of_serving);
-    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).collect()
+    let graphs = graph::run::policies().into_iter().map(|(name, about)| ("graph policy", name, about));
+    serving.chain(deployment).chain(tasks).chain(curricula).chain(memory).chain(graphs).collect()
 }

@@ -138,6 +138,7 @@ codes! {
     UnreachableGrowth = 160, "Mastered facts cannot grow by as much, or as little, as they are calibrated to.";
     WrongMatrix = 161, "A matrix of transitions is none.";
     AskedElsewhere = 170, "Another kind has what this one asks.";
+    WrongGraph = 180, "A graph cannot be read, made or trained on as it is asked.";
 }
 
 impl fmt::Display for Code {

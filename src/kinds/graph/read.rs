@@ -1,0 +1,298 @@
+//! Scenarios of `kind = "graph"`: the objective decides which sections there are besides graph, network and machine.
+
+mod given;
+
+use std::path::Path;
+
+use ::graph::sample::{Replacement, Sampling};
+use ::graph::step::{Layer, Network};
+use ::graph::subgraph::{Paths, Rule};
+use ::graph::tcsr::{HostCosts, Reverse, Take};
+use ::planner::graph::tf_tgn::{self, past};
+use ::planner::graph::{Machine, legion, seg};
+use engine::cost::profile::Profile;
+use hw::Bytes;
+
+use crate::diagnostic::{Code, Source};
+use crate::scenario::reader::{Reader, Section, counts};
+use crate::scenario::run_list::run_list;
+use crate::scenario::{Head, Overrides, cluster, cost, expect};
+use given::Given;
+
+/// Words of `objective.is` with the section that each has of its own.
+const OBJECTIVES: [(&str, &[&str]); 3] =
+    [("caching", &["sampling", "cache"]), ("subgraphs", &["subgraphs", "host"]), ("sequences", &["sequences", "host"])];
+/// Sections of every objective.
+const SECTIONS: [&str; 8] = ["objective", "graph", "network", "cluster", "budget", "policies", "cost", "expect"];
+/// Reads of memory that a thread has under way at once hide most of a miss of some 90 ns: an assumption, `docs/graphs.md` has measurements.
+const READ_NS: f64 = 25.0;
+/// Handling an item that is at hand: an assumption of the same kind.
+const ITEM_NS: f64 = 2.0;
+const TAKES: [(&str, Take); 2] = [("recent", Take::Recent), ("random", Take::Random)];
+const LAYERS: [(&str, Layer); 2] = [("graphsage", Layer::GraphSage), ("gcn", Layer::Gcn)];
+const PATHS: [(&str, Paths); 2] = [("edge", Paths::WithoutEdge), ("end", Paths::WithoutEnd)];
+
+/// What is asked, with the policies that answer.
+pub enum Question {
+    /// What to cache.
+    Caching(Box<legion::Asked>, Vec<(String, legion::Policy)>),
+    /// How to extract.
+    Subgraphs(Box<seg::Asked>, Vec<(String, seg::Method)>),
+    /// How to sample the past.
+    Sequences(Box<tf_tgn::Asked>, Vec<(String, tf_tgn::Policy)>),
+}
+
+/// A checked scenario.
+pub struct GraphScenario {
+    /// Whose it is.
+    pub head: Head,
+    /// What is asked.
+    pub question: Question,
+    /// What was found of the input, in words: edges that were removed.
+    pub input: Vec<String>,
+    /// Machine.
+    pub machine: Machine,
+    /// Measured profile; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// Share of the peak that matrix products hold under sustained load.
+    pub sustained_flops_ratio: f64,
+    /// What was assumed and not measured, as sentences.
+    pub free_parameters: Vec<String>,
+}
+
+/// What every objective reads.
+struct Shared {
+    given: Option<Given>,
+    network: NetworkSection,
+    machine: Option<Machine>,
+    epoch_s_max: f64,
+    seed: u64,
+}
+
+struct NetworkSection {
+    layer: Layer,
+    hidden: u64,
+    n_layers: u32,
+    n_heads: u64,
+}
+
+/// Reads every section; `None` when a part is so wrong that the rest cannot be built.
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<GraphScenario> {
+    let word = reader.peek_in("objective", "is").map_or_else(String::new, |(word, _)| word);
+    let objective = OBJECTIVES.iter().position(|(known, _)| word.trim_matches('"') == *known).unwrap_or(0);
+    let sections: Vec<&'static str> = SECTIONS.iter().chain(OBJECTIVES[objective].1).copied().collect();
+    let head = Head::read(reader, &sections, source, overrides);
+    objective_word(reader.section("objective"));
+    let given = given::given(reader.section("graph"), folder, head.seed, objective == 2);
+    let network = network(reader.section("network"), objective);
+    let machine = cluster::cluster(reader.section("cluster"));
+    let (usd_per_gpu_hour, epoch_s_max) = budget(reader.section("budget"), objective);
+    let machine = machine.map(|(cluster, reserved)| Machine {
+        memory_bytes: cluster.gpu.memory.0.saturating_sub(reserved.0),
+        cluster,
+        usd_per_gpu_hour,
+    });
+    let gpu = machine.as_ref().map(|machine| machine.cluster.gpu.name.clone());
+    let n_gpus = machine.as_ref().map_or(1, |machine| machine.cluster.n_gpus());
+    let shared = Shared { given, network, machine: machine.clone(), epoch_s_max, seed: head.seed };
+    let mut free_parameters = shared.given.as_ref().map(|given| given.assumed.clone()).unwrap_or_default();
+    let input = shared.given.as_ref().map(|given| given.input.clone()).unwrap_or_default();
+    let question = match objective {
+        0 => caching(reader, shared),
+        1 => subgraphs(reader, shared, &mut free_parameters),
+        _ => sequences(reader, shared, &mut free_parameters),
+    };
+    let cost = cost::of_engine(reader.section("cost"), folder, gpu.as_deref(), None);
+    let expectations = expect::read(reader.section("expect"));
+    let (question, baseline) = question?;
+    let machine = machine?;
+    if machine.cluster.n_nodes > 1 {
+        let what = format!("`cluster.nodes` is {}, caches and links are those of one machine", machine.cluster.n_nodes);
+        reader.refuse(Code::WrongGraph, None, what, format!("write `nodes = 1`; {n_gpus} GPUs of one node may share"));
+    }
+    Some(GraphScenario {
+        head: Head { baseline, expectations, ..head },
+        question,
+        input,
+        machine,
+        profile: cost.profile,
+        sustained_flops_ratio: cost.sustained_flops_ratio,
+        free_parameters,
+    })
+}
+
+fn objective_word(mut section: Section<'_>) {
+    section.needs("is", "`caching`, `subgraphs` or `sequences`");
+    section.word("is", 0, &OBJECTIVES.map(|(word, _)| word));
+    section.finish();
+}
+
+fn network(mut section: Section<'_>, objective: usize) -> NetworkSection {
+    let hidden = section.count("hidden", Some(256), 1..=65_536).0;
+    let mut found = NetworkSection { layer: Layer::GraphSage, hidden, n_layers: 2, n_heads: 1 };
+    match objective {
+        // A layer for every hop.
+        0 => found.layer = section.one_of("layer", Layer::GraphSage, &LAYERS),
+        1 => found.n_layers = section.small("layers", Some(3), 1..=100),
+        _ => {
+            found.n_layers = section.small("layers", Some(2), 1..=100);
+            let (n_heads, at) = section.count("heads", Some(2), 1..=1024);
+            if !hidden.is_multiple_of(n_heads) {
+                let what = format!("`network.heads` {n_heads} does not divide `network.hidden` {hidden}");
+                section.wrong(Code::UnevenDegree, at, what);
+            }
+            found.n_heads = n_heads;
+        }
+    }
+    section.finish();
+    found
+}
+
+/// Price of a GPU and hour, and the longest epoch that is accepted.
+fn budget(mut section: Section<'_>, objective: usize) -> (Option<f64>, f64) {
+    let price = section.some_number("usd_per_gpu_hour", 1e-9..=1e9);
+    // A split of caches has no larger or smaller answer to choose from.
+    let epoch_s = if objective == 0 { None } else { section.some_number("epoch_s", 1e-9..=1e12) };
+    section.finish();
+    (price, epoch_s.unwrap_or(f64::INFINITY))
+}
+
+type Asked = Option<(Question, String)>;
+
+fn caching(reader: &mut Reader<'_>, shared: Shared) -> Asked {
+    let mut section = reader.section("sampling");
+    let replacement = if section.flag("replacement", false) { Replacement::With } else { Replacement::Without };
+    let sampling = Sampling {
+        fan_out: counts(&mut section, "fan_out", &[25, 10], 10_000),
+        replacement,
+        batch: section.small("batch", Some(8000), 1..=10_000_000),
+        seed: shared.seed,
+    };
+    section.finish();
+    let mut section = reader.section("cache");
+    let gib = section.needed("gib", 0.0..=10_000.0, "GiB of each GPU for caches");
+    let replay = section.flag("replay", true);
+    section.finish();
+    let mut section = reader.section("policies");
+    let plain = legion::POLICIES.iter().map(|policy| (policy.name, *policy)).collect();
+    let run = run_list(&mut section, plain, Vec::new());
+    section.finish();
+    let (given, machine) = shared.given.zip(shared.machine)?;
+    if Bytes::from_gib(gib).0 > machine.memory_bytes {
+        let room = hw::real(machine.memory_bytes) / hw::GIB;
+        let what = format!("`cache.gib` is {gib}, a GPU has {room:.2} GiB for the job");
+        reader.refuse(Code::OutOfRange, None, what, "leave room for a batch beside the cache");
+    }
+    let network = Network { layer: shared.network.layer, width: given.width, hidden: shared.network.hidden };
+    let cache_bytes = gib * hw::GIB;
+    let asked = legion::Asked { known: given.known?, network, sampling, machine, cache_bytes, replay };
+    Some((Question::Caching(Box::new(asked), run.choices), run.baseline))
+}
+
+fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>) -> Asked {
+    let host = host(reader.section("host"), assumed);
+    let mut section = reader.section("subgraphs");
+    let ratios = section.numbers("neighbour_ratio", 1e-6..=1.0);
+    let ratios = ratios.unwrap_or(Ok(vec![1.0])).unwrap_or_else(|at| {
+        let what = "`subgraphs.neighbour_ratio` is no list of shares";
+        section.refuse(Code::OutOfRange, at, what, "allowed are numbers above 0 up to 1");
+        vec![1.0]
+    });
+    let rule = Rule {
+        hops: section.small("hops", Some(1), 1..=4),
+        ratio: 1.0,
+        neighbours_max: section.count("neighbours_max", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0,
+        paths: section.one_of("paths_without", Paths::WithoutEdge, &PATHS),
+    };
+    let n_pairs = section.count("pairs", None, 1..=1_000_000_000_000).0;
+    let batch = section.small("batch", Some(32), 1..=1_000_000);
+    let n_epochs = section.small("epochs", Some(10), 1..=1_000_000);
+    let n_drawn = section.count("drawn_pairs", Some(400), 10..=100_000).0;
+    section.finish();
+    let mut section = reader.section("policies");
+    let run = run_list(&mut section, seg::POLICIES.map(|(name, method, _)| (name, method)).to_vec(), Vec::new());
+    section.finish();
+    let (given, machine) = shared.given.zip(shared.machine)?;
+    let asked = seg::Asked {
+        known: given.known?,
+        width: given.width,
+        hidden: shared.network.hidden,
+        n_layers: shared.network.n_layers,
+        n_pairs: hw::real(n_pairs),
+        batch,
+        n_epochs,
+        ratios,
+        rule,
+        workers_max: host.threads.div_ceil(machine.cluster.n_gpus()),
+        costs: host.costs,
+        host_bytes: host.memory_bytes,
+        hot_bytes: host.hot_bytes,
+        epoch_s_max: shared.epoch_s_max,
+        machine,
+        n_drawn,
+        seed: shared.seed,
+    };
+    Some((Question::Subgraphs(Box::new(asked), run.choices), run.baseline))
+}
+
+fn sequences(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>) -> Asked {
+    let host = host(reader.section("host"), assumed);
+    let mut section = reader.section("sequences");
+    let neighbours = counts(&mut section, "neighbours", &[64], 100_000);
+    let batches = counts(&mut section, "batch", &[512], 10_000_000);
+    let take = section.one_of("take", Take::Recent, &TAKES);
+    let reverse = if section.flag("reverse_edges", true) { Reverse::With } else { Reverse::Without };
+    let n_epochs = section.small("epochs", Some(10), 1..=1_000_000);
+    let train_ratio = section.number("train_ratio", 0.7, 1e-6..=1.0);
+    section.finish();
+    let mut section = reader.section("policies");
+    let plain = tf_tgn::POLICIES.iter().map(|policy| (policy.name, *policy)).collect();
+    let run = run_list(&mut section, plain, Vec::new());
+    section.finish();
+    let (given, machine) = shared.given.zip(shared.machine)?;
+    let of_degrees = |degrees: &_| past::of_degrees(degrees, &neighbours, &batches);
+    let (past, n_events) = match (&given.events, &given.known) {
+        (Some((n_vertices, events)), _) => {
+            let past = past::of_events(*n_vertices, events, reverse, (&neighbours, &batches), take);
+            (past.map_err(|why| reader.wrong(Code::WrongGraph, None, why.to_string())).ok()?, events.len() as u64)
+        }
+        (None, known) => (of_degrees(&known.as_ref()?.degrees()), given.n_edges),
+    };
+    let asked = tf_tgn::Asked {
+        past,
+        n_events: hw::real(n_events) * train_ratio,
+        n_epochs,
+        width: given.width,
+        hidden: shared.network.hidden,
+        n_heads: shared.network.n_heads,
+        n_layers: shared.network.n_layers,
+        neighbours,
+        batches,
+        threads_max: host.threads,
+        costs: host.costs,
+        epoch_s_max: shared.epoch_s_max,
+        machine,
+    };
+    Some((Question::Sequences(Box::new(asked), run.choices), run.baseline))
+}
+
+struct Host {
+    threads: u32,
+    costs: HostCosts,
+    memory_bytes: f64,
+    hot_bytes: f64,
+}
+
+fn host(mut section: Section<'_>, assumed: &mut Vec<String>) -> Host {
+    let threads = section.small("threads", None, 1..=4096);
+    let [read_ns, item_ns] = [("read_ns", READ_NS), ("item_ns", ITEM_NS)].map(|(key, usual)| {
+        let found = section.number(key, usual, 0.01..=1e6);
+        assumed
+            .push(format!("`host.{key}` = {found}: fitted or assumed, not measured on the host that is asked about"));
+        found
+    });
+    let memory_bytes = section.number("memory_gib", 0.0, 0.0..=1e6) * hw::GIB;
+    let hot_bytes = section.number("hot_rows_gib", 0.0, 0.0..=1e6) * hw::GIB;
+    section.finish();
+    Host { threads, costs: HostCosts { read_s: read_ns * 1e-9, item_s: item_ns * 1e-9 }, memory_bytes, hot_bytes }
+}

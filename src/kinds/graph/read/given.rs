@@ -1,0 +1,294 @@
+//! `[graph]`: a graph from a file, from a seed, or by the counts of a published one.
+
+use std::path::{Path, PathBuf};
+
+use ::graph::Csr;
+use ::graph::csr::Direction;
+use ::graph::distribution::Degrees;
+use ::graph::generate::{self, Bursts, Quadrants};
+use ::graph::published::{SHAPES, Shape};
+use ::graph::read::{self, Columns, Edges, ReadError};
+use ::graph::tcsr::Event;
+use ::planner::graph::Known;
+
+use crate::diagnostic::Code;
+use crate::scenario::reader::{Place, Section};
+
+/// Exponent of degrees where nothing is said: an assumption, social and web graphs lie between 2 and 2.5.
+const EXPONENT: f64 = 2.2;
+/// Most edges of a graph that is made or read into memory.
+const EDGES_MAX: u64 = 200_000_000;
+const GENERATORS: [&str; 5] = ["degrees", "rmat", "barabasi-albert", "configuration", "bursts"];
+const DIRECTIONS: [(&str, Direction); 2] = [("undirected", Direction::Undirected), ("directed", Direction::Directed)];
+
+/// A graph as far as it is known.
+pub struct Given {
+    /// Rows or degrees; `None` where events are there.
+    pub known: Option<Known>,
+    /// Events with the number of vertices, for sequences.
+    pub events: Option<(u32, Vec<Event>)>,
+    /// Edges.
+    pub n_edges: u64,
+    /// Numbers of a feature.
+    pub width: u64,
+    /// What was found of the input, in words.
+    pub input: Vec<String>,
+    /// What was assumed.
+    pub assumed: Vec<String>,
+}
+
+/// Reads the section; `is_temporal` where events are asked for.
+pub fn given(mut section: Section<'_>, folder: &Path, seed: u64, is_temporal: bool) -> Option<Given> {
+    let sources = section.alternatives(&["published", "generator", "file"]);
+    let source = match sources[..] {
+        [one] => one,
+        [] => {
+            section.missing("generator", "give one of `published`, `generator` and `file`");
+            return None;
+        }
+        _ => {
+            let what = format!("`graph` has {} together", sources.join(" and "));
+            section.refuse_all(Code::ExclusiveKeys, what, "keep the one that is meant");
+            return None;
+        }
+    };
+    let found = match source {
+        "published" => published(&mut section, is_temporal),
+        "file" => file(&mut section, folder, is_temporal),
+        _ => generated(&mut section, seed, is_temporal),
+    };
+    section.finish();
+    found
+}
+
+fn published(section: &mut Section<'_>, is_temporal: bool) -> Option<Given> {
+    let names = || SHAPES.iter().map(|shape| shape.name);
+    let shape = section.known("published", (Code::UnknownName, "graph"), names, Shape::named)?;
+    let n_train = section.count("train_vertices", Some(shape.n_train.min(shape.n_vertices)), 1..=shape.n_vertices).0;
+    let width = section.count("features", Some(shape.width), 1..=65_536).0;
+    // Pages and papers are read along their links, and so are pairs of people.
+    let found = by_degrees(section, (shape.n_vertices, shape.n_edges), n_train, width);
+    if is_temporal {
+        section.refuse_all(Code::WrongGraph, format!("`{}` has no times", shape.name), "give `generator` or a `file`");
+    }
+    Some(Given { input: vec![format!("{}: {}", shape.name, shape.source)], ..found })
+}
+
+/// A graph of which degrees are assumed.
+fn by_degrees(section: &mut Section<'_>, (n_vertices, n_edges): (u64, u64), n_train: u64, width: u64) -> Given {
+    let exponent = section.number("exponent", EXPONENT, 1.5..=5.0);
+    let ends = match section.one_of("direction", Direction::Undirected, &DIRECTIONS) {
+        Direction::Directed => 1,
+        Direction::Undirected => 2,
+    };
+    let degrees = Degrees::power_law(hw::real(n_vertices), hw::real(ends * n_edges), exponent);
+    Given {
+        known: Some(Known::Degrees { degrees, n_train: hw::real(n_train) }),
+        events: None,
+        n_edges,
+        width,
+        input: Vec::new(),
+        assumed: vec![format!(
+            "`graph.exponent` = {exponent}: degrees are assumed to fall so, only their mean is known"
+        )],
+    }
+}
+
+fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<Given> {
+    let at = section.place("generator").flatten();
+    let name = GENERATORS[section.word("generator", 0, &GENERATORS)];
+    let degrees_only = name == "degrees";
+    let most = if degrees_only { 1 << 40 } else { 1 << 31 };
+    let n_vertices = section.count("vertices", None, 2..=most).0;
+    let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0;
+    let width = section.count("features", None, 1..=65_536).0;
+    if degrees_only {
+        let n_train = if is_temporal { n_vertices } else { trained(section, n_vertices) };
+        return Some(by_degrees(section, (n_vertices, n_edges), n_train, width));
+    }
+    if is_temporal != (name == "bursts") {
+        let help = "sequences take `bursts` or `degrees`, the others every generator but `bursts`";
+        section.refuse(Code::WrongGraph, at, format!("`{name}` makes no graph for this objective"), help);
+        return None;
+    }
+    let small = u32::try_from(n_vertices).expect("below 2^32");
+    if name == "bursts" {
+        let length = section.number("burst_events", 8.0, 1.0..=1e6);
+        let skew = section.number("skew", 2.0, 1.0..=20.0);
+        let events =
+            generate::bursts(&Bursts { n_vertices: small, n_events: n_edges, length, skew, span: 1 << 40 }, seed);
+        return Some(temporal(small, events, width));
+    }
+    let edges = match name {
+        "rmat" => {
+            let scale = u64::from(64 - (n_vertices - 1).leading_zeros());
+            if 1_u64 << scale != n_vertices {
+                let what = format!("`graph.vertices` is {n_vertices}, R-MAT has a power of two");
+                section.refuse(Code::WrongGraph, None, what, format!("write `vertices = {}`", 1_u64 << scale));
+                return None;
+            }
+            let skew = section.number("skew", Quadrants::GRAPH500.a, 0.25..=0.9);
+            generate::rmat(u32::try_from(scale).expect("small"), n_edges, Quadrants::skewed(skew), seed)
+        }
+        "barabasi-albert" => {
+            let per_vertex = n_edges.div_ceil(n_vertices);
+            generate::barabasi_albert(small, u32::try_from(per_vertex).unwrap_or(u32::MAX), seed)
+        }
+        _ => {
+            let exponent = section.number("exponent", EXPONENT, 1.5..=5.0);
+            let classes = Degrees::power_law(hw::real(n_vertices), hw::real(2 * n_edges), exponent).classes;
+            let rounded: Vec<(u64, u64)> =
+                classes.iter().map(|class| (hw::whole(class.degree), hw::whole(class.count))).collect();
+            generate::configuration(&rounded, seed)
+        }
+    };
+    let largest = edges.iter().map(|edge| edge.0.max(edge.1)).max().unwrap_or(0);
+    let direction = section.one_of("direction", Direction::Undirected, &DIRECTIONS);
+    whole(section, (small.max(largest + 1), &edges), direction, (width, at))
+}
+
+/// Vertices that are trained on, as a share.
+fn trained(section: &mut Section<'_>, n_vertices: u64) -> u64 {
+    let ratio = section.number("train_ratio", 0.1, 1e-9..=1.0);
+    hw::whole(hw::real(n_vertices) * ratio).max(1)
+}
+
+fn temporal(n_vertices: u32, events: Vec<Event>, width: u64) -> Given {
+    let n_edges = events.len() as u64;
+    Given { known: None, events: Some((n_vertices, events)), n_edges, width, input: Vec::new(), assumed: Vec::new() }
+}
+
+/// A graph in memory; training vertices are spread over it.
+fn whole(
+    section: &mut Section<'_>,
+    (n_vertices, edges): (u32, &[(u32, u32)]),
+    direction: Direction,
+    (width, at): (u64, Place),
+) -> Option<Given> {
+    match Csr::from_edges(n_vertices, edges, direction) {
+        Ok((graph, removed)) => {
+            let words = format!(
+                "{} edges read: {} self-loops and {} duplicates removed",
+                edges.len(),
+                removed.self_loops,
+                removed.duplicates
+            );
+            of_rows(section, graph, width, vec![words])
+        }
+        Err(why) => {
+            section.wrong(Code::WrongGraph, at, why.to_string());
+            None
+        }
+    }
+}
+
+fn of_rows(section: &mut Section<'_>, graph: Csr, width: u64, input: Vec<String>) -> Option<Given> {
+    let n_vertices = u64::from(graph.n_vertices());
+    let every = n_vertices / trained(section, n_vertices).max(1);
+    let train: Vec<u32> =
+        (0..graph.n_vertices()).filter(|vertex| u64::from(*vertex).is_multiple_of(every.max(1))).collect();
+    if graph.n_slots() == 0 {
+        let what = "no edge is left, so every frontier is empty".to_owned();
+        section.refuse_all(Code::WrongGraph, what, "the graph has self-loops alone");
+        return None;
+    }
+    let n_edges = graph.n_slots();
+    Some(Given { known: Some(Known::Whole { graph, train }), events: None, n_edges, width, input, assumed: Vec::new() })
+}
+
+fn file(section: &mut Section<'_>, folder: &Path, is_temporal: bool) -> Option<Given> {
+    let (name, at) = section.text("file")?;
+    let n_vertices = section.has("vertices").then(|| section.count("vertices", None, 1..=1 << 31).0);
+    let direction = section.one_of("direction", Direction::Undirected, &DIRECTIONS);
+    let width = section.has("features").then(|| section.count("features", None, 1..=65_536).0);
+    let features = section.text("features_file");
+    let path = edges_of(&folder.join(&name));
+    let bytes = match read_bytes(&path) {
+        Ok(bytes) => bytes,
+        Err(why) => {
+            section.wrong(Code::UnreadableFile, at, format!("cannot read `{name}`: {why}"));
+            return None;
+        }
+    };
+    let columns = if is_temporal { Columns::Event } else { Columns::Edge };
+    let mut found = match made(section, (&name, &at), (bytes, columns, n_vertices), direction)? {
+        Made::Rows(graph) => of_rows(section, graph, 0, Vec::new())?,
+        Made::Listed(edges) if is_temporal => temporal(edges.n_vertices, edges.events(), 0),
+        Made::Listed(edges) => whole(section, (edges.n_vertices, &edges.edges), direction, (0, at.clone()))?,
+    };
+    let n_vertices = match (&found.known, &found.events) {
+        (Some(Known::Whole { graph, .. }), _) => u64::from(graph.n_vertices()),
+        (_, Some((n_vertices, _))) => u64::from(*n_vertices),
+        _ => 0,
+    };
+    found.width = match (width, features) {
+        (Some(width), None) => width,
+        (given, Some((name, at))) => features_of(section, folder, (&name, at), n_vertices, given)?,
+        (None, None) => {
+            section.missing("features", "numbers of a feature, or `features_file`");
+            return None;
+        }
+    };
+    Some(found)
+}
+
+enum Made {
+    Rows(Csr),
+    Listed(Edges),
+}
+
+/// A graph of a file's bytes; a finding where there is none.
+fn made(
+    section: &mut Section<'_>,
+    (name, at): (&str, &Place),
+    (bytes, columns, n_vertices): (Vec<u8>, Columns, Option<u64>),
+    direction: Direction,
+) -> Option<Made> {
+    let read = || -> Result<Made, ReadError> {
+        if bytes.starts_with(b"PK") {
+            return Ok(Made::Rows(read::rows(&bytes)?));
+        }
+        Ok(Made::Listed(read::edges(&read::plain(bytes)?, columns, n_vertices)?))
+    };
+    let made = read().map_err(|why| section.wrong(Code::WrongGraph, at.clone(), format!("`{name}`: {why}"))).ok()?;
+    if matches!(made, Made::Rows(_)) && (direction == Direction::Directed || n_vertices.is_some()) {
+        let what = format!("`{name}` has rows; `direction` and `vertices` are for lists of edges");
+        section.refuse(Code::NoEffect, at.clone(), what, "leave both out");
+    }
+    Some(made)
+}
+
+/// The list of edges of a folder as OGB lays it out, or the file itself.
+fn edges_of(path: &Path) -> PathBuf {
+    let places = ["raw/edge.csv.gz", "raw/edge.csv", "edge.csv.gz", "edge.csv"];
+    let found = places.iter().map(|place| path.join(place)).find(|place| place.is_file());
+    found.unwrap_or_else(|| path.to_path_buf())
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|why| why.to_string())
+}
+
+/// Width of the features in a file.
+fn features_of(
+    section: &mut Section<'_>,
+    folder: &Path,
+    (name, at): (&str, Place),
+    n_vertices: u64,
+    given: Option<u64>,
+) -> Option<u64> {
+    let width = read_bytes(&folder.join(name))
+        .and_then(|bytes| read::width(name, &bytes, n_vertices).map_err(|why| why.to_string()));
+    match (width, given) {
+        (Ok(width), Some(given)) if width != given => {
+            let what = format!("`graph.features` is {given}, `{name}` has {width} numbers for each vertex");
+            section.refuse(Code::WrongGraph, at, what, format!("write `features = {width}`"));
+            None
+        }
+        (Ok(width), _) => Some(width),
+        (Err(why), _) => {
+            section.wrong(Code::WrongGraph, at, why);
+            None
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! From a checked graph scenario to a result: every policy on the same graph and machine.
+
+use std::time::Instant;
+
+use ::planner::graph::judged::Judged;
+use ::planner::graph::{legion, seg, tf_tgn};
+use engine::CostModel;
+use engine::cost::Source;
+use reports::{Measured, PolicyResult, RunResult};
+use train::metrics::Played;
+
+use crate::costs::cost_model;
+use crate::kinds::graph::read::{GraphScenario, Question};
+use crate::kinds::{self, Kind, Planned, Run};
+use crate::scenario::Head;
+
+/// Names of policies with what they do.
+pub fn policies() -> Vec<(&'static str, &'static str)> {
+    let caching = legion::POLICIES.iter().map(|policy| (policy.name, policy.about));
+    let subgraphs = seg::POLICIES.iter().map(|(name, _, about)| (*name, *about));
+    let sequences = tf_tgn::POLICIES.iter().map(|policy| (policy.name, policy.about));
+    caching.chain(subgraphs).chain(sequences).collect()
+}
+
+/// A row, the source of its costs, and its steps.
+type Row = (PolicyResult, Source, Option<Played>);
+
+impl Kind for GraphScenario {
+    fn head(&self) -> &Head {
+        &self.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        match &self.question {
+            Question::Caching(_, choices) => choices.iter().map(|(name, _)| name.as_str()).collect(),
+            Question::Subgraphs(_, choices) => choices.iter().map(|(name, _)| name.as_str()).collect(),
+            Question::Sequences(_, choices) => choices.iter().map(|(name, _)| name.as_str()).collect(),
+        }
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.draw(done).result
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        let names = self.choices();
+        let rows = kinds::rows(&names, |name| name, done, |name| self.row(name));
+        let (mut pictures, mut of_rows) = (Vec::new(), Vec::new());
+        for (row, source, played) in rows {
+            pictures.extend(played.map(|played| (row.policy.clone(), played)));
+            of_rows.push((row, source));
+        }
+        let (results, source) = kinds::weakest(of_rows);
+        let device_memory_bytes = self.machine.cluster.gpu.memory.0;
+        Run { result: self.result(results, source), pictures, lengths: Vec::new(), device_memory_bytes }
+    }
+
+    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+        let name = self.choices().into_iter().find(|name| *name == choice)?;
+        Some(Planned::of_row(&self.row(name).0))
+    }
+}
+
+impl GraphScenario {
+    fn row(&self, name: &str) -> Row {
+        let begun = Instant::now();
+        let cost = cost_model(&self.machine.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
+        let cost = cost.as_ref();
+        match &self.question {
+            Question::Caching(asked, choices) => {
+                self.told(name, begun, legion::judged(asked, chosen(choices, name), cost))
+            }
+            Question::Subgraphs(asked, choices) => {
+                self.told(name, begun, seg::judged(asked, *chosen(choices, name), cost))
+            }
+            Question::Sequences(asked, choices) => {
+                self.told(name, begun, tf_tgn::judged(asked, chosen(choices, name), cost as &dyn CostModel))
+            }
+        }
+    }
+
+    fn told<P>(&self, name: &str, begun: Instant, judged: Judged<P>) -> Row {
+        let mut planner = judged.decision.as_ref().map(kinds::facts);
+        if let Some(facts) = &mut planner {
+            facts.notes.splice(0..0, self.input.iter().cloned());
+        }
+        let row = PolicyResult {
+            policy: name.to_owned(),
+            status: judged.status.name().to_owned(),
+            why: judged.why,
+            metrics: judged.metrics,
+            interval: judged.interval,
+            planner,
+            measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
+        };
+        (row, judged.source, judged.played.map(|(graph, timeline)| Played { graph, timeline }))
+    }
+
+    fn result(&self, results: Vec<PolicyResult>, source: Source) -> RunResult {
+        let columns: &[(&str, &str)] = match &self.question {
+            Question::Caching(..) => &[
+                ("epoch_time_s", "epoch"),
+                ("hit_ratio", "hits"),
+                ("transactions_per_epoch", "transactions"),
+                ("alpha_ratio", "rows' share"),
+                ("gather_per_epoch_s", "gather"),
+                ("training_per_epoch_s", "training"),
+            ],
+            Question::Subgraphs(..) => &[
+                ("epoch_time_s", "epoch"),
+                ("n_workers", "workers"),
+                ("crossing_workers", "GPU busy from"),
+                ("neighbour_ratio", "neighbours"),
+                ("sampling_per_epoch_s", "extraction"),
+                ("training_per_epoch_s", "training"),
+            ],
+            Question::Sequences(..) => &[
+                ("epoch_time_s", "epoch"),
+                ("n_neighbours", "neighbours"),
+                ("batch_events", "batch"),
+                ("sampling_per_epoch_s", "sampling"),
+                ("training_per_epoch_s", "training"),
+                ("conversion_s", "conversion"),
+            ],
+        };
+        let shorter = |row: &PolicyResult| row.metrics.get("epoch_time_s").map(|seconds| seconds.recip());
+        RunResult {
+            cost_model: kinds::costs(kinds::profile_name(self.profile.as_ref()), source.name(), &self.free_parameters),
+            columns: kinds::columns(columns),
+            speedup_ratio: kinds::gains(&results, &self.head.baseline, shorter),
+            results,
+            ..kinds::blank(&self.head)
+        }
+    }
+}
+
+/// The choice of that name.
+fn chosen<'a, C>(choices: &'a [(String, C)], name: &str) -> &'a C {
+    &choices.iter().find(|(known, _)| known == name).expect("choices are asked by their own names").1
+}
