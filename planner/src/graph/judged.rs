@@ -194,6 +194,11 @@ const fn limit(stream: Stream, role: Role) -> &'static str {
     }
 }
 
+/// An amount of memory, for people.
+pub(super) fn size(bytes: f64) -> String {
+    if bytes < hw::GIB { format!("{:.1} MiB", bytes / hw::GIB * 1024.0) } else { format!("{:.1} GiB", bytes / hw::GIB) }
+}
+
 /// Figures by their keys.
 pub(super) fn keyed(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect()

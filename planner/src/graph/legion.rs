@@ -13,7 +13,7 @@ use graph::legion::{Point, best, bound, point, sweep};
 use graph::sample::Sampling;
 use graph::step::{self, GpuStep, Network, Split};
 
-use super::judged::{Judged, N_STEPS, Status as Ended, Times, play};
+use super::judged::{Judged, N_STEPS, Status as Ended, Times, play, size};
 use super::{Known, Machine};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 use groups::Group;
@@ -181,11 +181,8 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Ca
     let groups = groups::of(asked, policy, asked.machine.cluster.nvlink_island);
     let rows_bytes = groups[0].demand.rows.bytes();
     if policy.memory == Memory::Apart && rows_bytes > asked.cache_bytes {
-        let why = format!(
-            "all rows take {:.1} GiB, a GPU that samples has {:.1} GiB for them",
-            rows_bytes / hw::GIB,
-            asked.cache_bytes / hw::GIB
-        );
+        let why =
+            format!("all rows take {}, a GPU that samples has {} for them", size(rows_bytes), size(asked.cache_bytes));
         return Judged::refused(Ended::OutOfMemory, why);
     }
     if policy.memory == Memory::Apart && asked.machine.cluster.n_gpus() < 2 {
@@ -196,9 +193,9 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Ca
     let free = hw::real(asked.machine.memory_bytes) - asked.cache_bytes;
     if batch > free {
         let why = format!(
-            "a batch takes {:.2} GiB, {:.2} GiB are left beside the cache; lower `sampling.batch` or `cache.gib`",
-            batch / hw::GIB,
-            free.max(0.0) / hw::GIB
+            "a batch takes {}, {} are left beside the cache; lower `sampling.batch` or `cache.gib`",
+            size(batch),
+            size(free.max(0.0))
         );
         return Judged::refused(Ended::OutOfMemory, why);
     }

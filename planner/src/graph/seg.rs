@@ -234,7 +234,10 @@ fn way(asked: &Asked, method: Method, work: Work, plan: Plan, cost: &dyn CostMod
     let kept_s = 2.0 * (work.n_vertices + work.n_edges) * asked.costs.item_s;
     let prepared_s = if plan.storage == Storage::Ahead { kept_s } else { pair_s };
     let batch = f64::from(asked.batch);
-    let copied = batch * (work.n_vertices * (4.0 * hw::real(asked.width) + 2.0) + 8.0 * work.n_edges);
+    let trains = !matches!(method, Method::EncodeOnce | Method::CommonNeighbours);
+    let copied = f64::from(u8::from(trains))
+        * batch
+        * (work.n_vertices * (4.0 * hw::real(asked.width) + 2.0) + 8.0 * work.n_edges);
     let trained = ops(asked, method, &work);
     let batch = Batch {
         n_workers: plan.n_workers,
@@ -336,14 +339,16 @@ fn row(asked: &Asked, method: Method, ways: &[Way], cost: &dyn CostModel) -> Jud
             ways.iter().find(|way| way.plan.storage != best.plan.storage || way.plan.n_workers != best.plan.n_workers);
         decision = decision.beside(other.map(|way| RunnerUp { plan: way.plan, objective: way.epoch_s[1] }));
     }
-    let why = format!(
-        "bound by {}; a pair takes {:.1} us of a worker, a batch {:.2} ms of the GPU: {:.1} workers keep it busy, {} do",
-        best.times.binding,
-        best.pair_s * 1e6,
-        best.gpu_s * 1e3,
-        metrics["crossing_workers"],
-        best.plan.n_workers
-    );
+    let why = if matches!(method, Method::EncodeOnce | Method::CommonNeighbours) {
+        format!(
+            "bound by {}; {:.2} ms of the GPU for a batch, {:.1} us of a worker for a pair",
+            best.times.binding,
+            best.gpu_s * 1e3,
+            best.pair_s * 1e6
+        )
+    } else {
+        extraction(best, &metrics)
+    };
     let decision = decision.limited(best.times.binding.to_owned()).said(notes(asked, method, ways), by_workers(ways));
     Judged {
         decision: Some(decision),
@@ -354,6 +359,18 @@ fn row(asked: &Asked, method: Method, ways: &[Way], cost: &dyn CostModel) -> Jud
         source: best.times.source,
         played: Some(best.times.played.clone()),
     }
+}
+
+/// Who waits for whom, in words.
+fn extraction(best: &Way, metrics: &BTreeMap<String, f64>) -> String {
+    format!(
+        "bound by {}; a pair takes {:.1} us of a worker, a batch {:.2} ms of the GPU: {:.1} workers keep it busy, {} do",
+        best.times.binding,
+        best.pair_s * 1e6,
+        best.gpu_s * 1e3,
+        metrics["crossing_workers"],
+        best.plan.n_workers
+    )
 }
 
 /// Seconds that the GPU's own operations take at the least.
@@ -417,6 +434,15 @@ fn notes(asked: &Asked, method: Method, ways: &[Way]) -> Vec<String> {
         }
         false => "extracted on the fly: no slower than reading what was extracted ahead".to_owned(),
     });
+    if let Some(other) = ways.get(1) {
+        notes.push(format!(
+            "runner-up of {} ways: {} workers, {}: {:+.2} % of the epoch's time",
+            ways.len(),
+            other.plan.n_workers,
+            if other.plan.storage == Storage::Ahead { "ahead" } else { "on the fly" },
+            100.0 * (other.epoch_s[1] / best.epoch_s[1] - 1.0)
+        ));
+    }
     notes
 }
 

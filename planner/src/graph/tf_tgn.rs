@@ -36,6 +36,8 @@ pub struct Policy {
     pub overlap: Overlap,
     /// Whether features that a batch has twice are moved once.
     pub moves_once: bool,
+    /// Whether the queries of a node in a batch are one sequence, in which its own slot closes each prefix.
+    pub shares_sequences: bool,
     /// How neighbours are aggregated.
     pub aggregation: Aggregation,
 }
@@ -43,9 +45,9 @@ pub struct Policy {
 /// How neighbours are aggregated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aggregation {
-    /// A causal decoder over the sequence in 16 bits with fused attention: every position is computed.
+    /// A causal decoder over the sequence in 16 bits with fused attention: every position is computed in every layer.
     Decoder,
-    /// Attention of the node to its neighbours in 32 bits, scores in memory: the last position alone.
+    /// Attention of the node to its neighbours in 32 bits, scores in memory: a row alone, but every layer below asks for its neighbours'.
     Query,
 }
 
@@ -56,6 +58,7 @@ const TGL: Policy = Policy {
     copies_past: false,
     overlap: Overlap::None,
     moves_once: false,
+    shares_sequences: false,
     aggregation: Aggregation::Query,
 };
 const TF_TGN: Policy = Policy {
@@ -65,12 +68,14 @@ const TF_TGN: Policy = Policy {
     copies_past: false,
     overlap: Overlap::Ahead,
     moves_once: false,
+    shares_sequences: true,
     aggregation: Aggregation::Decoder,
 };
 
 /// Every policy.
-pub const POLICIES: [Policy; 5] = [
+pub const POLICIES: [Policy; 7] = [
     TGL,
+    Policy { name: "tgl-ahead", about: "TGL with batches prepared ahead of training", overlap: Overlap::Ahead, ..TGL },
     Policy {
         name: "etc",
         about: "ETC: TGL with redundant accesses of a batch removed and batches prepared ahead",
@@ -83,6 +88,12 @@ pub const POLICIES: [Policy; 5] = [
         name: "tf-tgn-release",
         about: "TF-TGN as its sampler was released: a query copies its whole past",
         copies_past: true,
+        ..TF_TGN
+    },
+    Policy {
+        name: "tf-tgn-apart",
+        about: "TF-TGN with a sequence for every query, also of the same node",
+        shares_sequences: false,
         ..TF_TGN
     },
     Policy {
@@ -105,6 +116,8 @@ pub struct Past {
     /// For every k of the question: mean neighbours that a query finds, and share of a batch's neighbours that are distinct, for
     /// every batch of the question.
     pub found: Vec<(f64, Vec<f64>)>,
+    /// Share of a batch's queried nodes that are distinct, for every batch of the question.
+    pub roots: Vec<f64>,
     /// What the graph is, in words.
     pub words: String,
 }
@@ -175,7 +188,7 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Pl
     for k in order {
         let mut ways = Vec::new();
         for batch in 0..asked.batches.len() {
-            let fits = fits(asked, policy, asked.neighbours[k], asked.batches[batch]);
+            let fits = fits(asked, policy, (k, batch));
             if fits.is_ok() {
                 ways.extend(
                     threads(asked.threads_max).into_iter().map(|threads| way(asked, policy, (k, batch), threads, cost)),
@@ -206,21 +219,64 @@ fn threads(most: u32) -> Vec<u32> {
     found
 }
 
+/// Rows of neighbours that a batch asks for.
+#[derive(Clone, Debug, PartialEq)]
+struct Rows {
+    /// Queries of each layer, the last layer first.
+    queries: Vec<f64>,
+    /// Neighbours of a query with itself.
+    length: f64,
+}
+
+impl Rows {
+    fn of(asked: &Asked, policy: &Policy, (k, batch): (usize, usize)) -> Self {
+        let found = asked.past.found[k].0;
+        let sequences = hw::real(SEQUENCES_PER_EVENT) * f64::from(asked.batches[batch]);
+        if policy.aggregation == Aggregation::Query {
+            // A layer needs the layer below for every neighbour.
+            let mut queries = vec![sequences];
+            for layer in 1..asked.n_layers as usize {
+                queries.push(queries[layer - 1] * found.max(1.0));
+            }
+            return Self { queries, length: found + 1.0 };
+        }
+        let share = if policy.shares_sequences { asked.past.roots[batch] } else { 1.0 };
+        // A node with m queries: k neighbours, one more for each query after the first, and its own slot for each.
+        Self { queries: vec![sequences * share], length: found + 2.0 / share - 1.0 }
+    }
+
+    /// Queries of the host's sampler.
+    fn n_queries(&self) -> f64 {
+        self.queries.iter().sum()
+    }
+
+    /// Vertices whose features are moved.
+    fn n_moved(&self) -> f64 {
+        self.n_queries() * self.length
+    }
+
+    /// Sequences and their length as the GPU has them.
+    fn whole(&self) -> [u64; 2] {
+        [hw::whole(self.queries[0]).max(1), hw::whole(self.length).max(1)]
+    }
+}
+
 /// Bytes of a batch on a GPU: features twice for the queue, and what backward needs of every layer.
-fn batch_bytes(asked: &Asked, policy: &Policy, k: u32, batch: u32) -> f64 {
-    let sequences = hw::real(SEQUENCES_PER_EVENT) * f64::from(batch);
-    let tokens = sequences * f64::from(k + 1);
+fn batch_bytes(asked: &Asked, policy: &Policy, rows: &Rows) -> f64 {
+    let tokens = rows.n_moved();
     let (hidden, width) = (hw::real(asked.hidden), hw::real(asked.width));
     let kept = match policy.aggregation {
         // Input, keys, queries and values, attention's result, and four widths between the products of the block: 9 of 2 bytes.
-        Aggregation::Decoder => 18.0 * tokens * hidden,
+        Aggregation::Decoder => f64::from(asked.n_layers) * 18.0 * tokens * hidden,
         Aggregation::Query => 4.0 * (3.0 * tokens * hidden + 2.0 * tokens * hw::real(asked.n_heads)),
     };
-    2.0 * tokens * (4.0 * width + 16.0) + f64::from(asked.n_layers) * kept
+    2.0 * tokens * (4.0 * width + 16.0) + kept
 }
 
-fn fits(asked: &Asked, policy: &Policy, k: u32, batch: u32) -> Result<(), String> {
-    let (needed, room) = (batch_bytes(asked, policy, k, batch), hw::real(asked.machine.memory_bytes));
+fn fits(asked: &Asked, policy: &Policy, at: (usize, usize)) -> Result<(), String> {
+    let needed = batch_bytes(asked, policy, &Rows::of(asked, policy, at));
+    let room = hw::real(asked.machine.memory_bytes);
+    let (k, batch) = (asked.neighbours[at.0], asked.batches[at.1]);
     if needed <= room {
         return Ok(());
     }
@@ -230,27 +286,26 @@ fn fits(asked: &Asked, policy: &Policy, k: u32, batch: u32) -> Result<(), String
 
 fn way(asked: &Asked, policy: &Policy, (k, batch): (usize, usize), threads: u32, cost: &dyn CostModel) -> Way {
     let plan = Plan { neighbours: asked.neighbours[k], batch: asked.batches[batch], threads };
-    let (found, distinct) = (asked.past.found[k].0, asked.past.found[k].1[batch]);
+    let (rows, distinct) = (Rows::of(asked, policy, (k, batch)), asked.past.found[k].1[batch]);
     let n_gpus = f64::from(asked.machine.cluster.n_gpus());
-    let sequences = hw::real(SEQUENCES_PER_EVENT) * f64::from(plan.batch);
     let costs = asked.costs;
     // Threads are shared by the GPUs; with fewer threads than GPUs a thread works for several.
     let threads_of_gpu = f64::from(threads) / n_gpus;
     // Binary search misses at every halving; a neighbour is three numbers of adjacent slots.
     let copied = if policy.copies_past { 3.0 * asked.past.before * costs.item_s } else { 0.0 };
-    let query_s = asked.past.log2_length * costs.read_s + 3.0 * found * costs.item_s + copied;
-    let moved = sequences * (found + 1.0) * if policy.moves_once { distinct } else { 1.0 };
+    let query_s = asked.past.log2_length * costs.read_s + 3.0 * rows.length * costs.item_s + copied;
+    let moved = rows.n_moved() * if policy.moves_once { distinct } else { 1.0 };
     let lines = hw::real((4 * asked.width).div_ceil(graph::cache::LINE_BYTES));
     let gather_s = moved * (costs.read_s + lines * costs.item_s);
-    let host_s = [sequences * query_s / threads_of_gpu, gather_s / threads_of_gpu];
-    let forward = ops(asked, policy, plan, Pass::Forward);
+    let host_s = [rows.n_queries() * query_s / threads_of_gpu, gather_s / threads_of_gpu];
+    let forward = ops(asked, policy, &rows, Pass::Forward);
     let least_s: f64 = forward.iter().map(|(op, n)| f64::from(*n) * cost.least(op).get()).sum();
     let step = Batch {
         n_workers: 1,
         preparing: Span::from_seconds(Seconds::new(host_s[0] + host_s[1])),
         copied_bytes: hw::whole(moved * (4.0 * hw::real(asked.width) + 16.0)),
         forward,
-        backward: ops(asked, policy, plan, Pass::Backward),
+        backward: ops(asked, policy, &rows, Pass::Backward),
         reduced_bytes: 4 * n_weights(asked),
         overlap: policy.overlap,
     };
@@ -271,15 +326,22 @@ fn n_weights(asked: &Asked) -> u64 {
 }
 
 /// Operations of a pass over a batch.
-fn ops(asked: &Asked, policy: &Policy, plan: Plan, pass: Pass) -> Ops {
-    let sequences = SEQUENCES_PER_EVENT * u64::from(plan.batch);
-    let mut layer = match policy.aggregation {
-        Aggregation::Decoder => decoder(asked, sequences, u64::from(plan.neighbours) + 1, pass),
-        Aggregation::Query => query(asked, sequences, u64::from(plan.neighbours) + 1),
+fn ops(asked: &Asked, policy: &Policy, rows: &Rows, pass: Pass) -> Ops {
+    let [sequences, length] = rows.whole();
+    let mut layer = Ops::new();
+    let format = match policy.aggregation {
+        Aggregation::Decoder => {
+            layer = decoder(asked, sequences, length, pass);
+            layer.iter_mut().for_each(|(_, n)| *n *= asked.n_layers);
+            Format::Bf16
+        }
+        Aggregation::Query => {
+            rows.queries.iter().for_each(|queries| layer.extend(query(asked, hw::whole(*queries).max(1), length)));
+            Format::Fp32
+        }
     };
-    let format = if policy.aggregation == Aggregation::Decoder { Format::Bf16 } else { Format::Fp32 };
-    let tokens = sequences * (u64::from(plan.neighbours) + 1);
-    layer.iter_mut().for_each(|(_, n)| *n *= asked.n_layers);
+    // Features and times of the deepest neighbours become tokens.
+    let tokens = hw::whole(rows.queries[rows.queries.len() - 1] * rows.length).max(1);
     layer.push((Op::Gemm { m: tokens, n: asked.hidden, k: asked.width + asked.hidden, format }, 1));
     if pass == Pass::Backward {
         // Twice the products and traffic; attention has a pass of its own.

@@ -195,17 +195,26 @@ pub enum Hotness {
     Degree,
 }
 
+/// Two epochs of a GPU: one ranks vertices, the other says what caching them saves. One alone would flatter the vertices that it happened to visit.
+#[derive(Clone, Debug)]
+pub struct Epochs {
+    /// The epoch that ranks.
+    pub ranking: Visits,
+    /// The epoch that counts.
+    pub counting: Visits,
+}
+
 /// Items of a graph's rows: visits of the GPUs that share a cache, summed.
 #[must_use]
-pub fn row_items(graph: &Csr, visits: &[&Visits], sampling: &Sampling, hotness: Hotness) -> Vec<Item> {
+pub fn row_items(graph: &Csr, gpus: &[&Epochs], sampling: &Sampling, hotness: Hotness) -> Vec<Item> {
     (0..graph.n_vertices())
         .map(|vertex| {
             let degree = graph.degree(vertex);
             let (mut n_visits, mut saved) = (0.0, 0.0);
             for (hop, &fan_out) in sampling.fan_out.iter().enumerate() {
-                let n: u64 = visits.iter().map(|gpu| u64::from(gpu.rows[hop][vertex as usize])).sum();
-                n_visits += hw::real(n);
-                saved += hw::real(n) * row_lines(hw::real(degree), fan_out, sampling.replacement);
+                n_visits += sum(gpus, |gpu| gpu.ranking.rows[hop][vertex as usize]);
+                let lines = row_lines(hw::real(degree), fan_out, sampling.replacement);
+                saved += lines * sum(gpus, |gpu| gpu.counting.rows[hop][vertex as usize]);
             }
             let hotness = if hotness == Hotness::Degree { hw::real(degree) } else { n_visits };
             Item { hotness, saved, bytes: hw::real(row_bytes(degree)), count: 1.0 }
@@ -213,20 +222,25 @@ pub fn row_items(graph: &Csr, visits: &[&Visits], sampling: &Sampling, hotness: 
         .collect()
 }
 
+fn sum(gpus: &[&Epochs], count: impl Fn(&Epochs) -> u32) -> f64 {
+    hw::real(gpus.iter().map(|gpu| u64::from(count(gpu))).sum())
+}
+
 /// Items of a graph's features.
 #[must_use]
-pub fn feature_items(graph: &Csr, visits: &[&Visits], width: u64, hotness: Hotness) -> Vec<Item> {
+pub fn feature_items(graph: &Csr, gpus: &[&Epochs], width: u64, hotness: Hotness) -> Vec<Item> {
     let (bytes, lines) = (hw::real(feature_bytes(width)), feature_lines(width));
     (0..graph.n_vertices())
         .map(|vertex| {
-            let n = hw::real(visits.iter().map(|gpu| u64::from(gpu.gathers[vertex as usize])).sum());
-            let hotness = if hotness == Hotness::Degree { hw::real(graph.degree(vertex)) } else { n };
-            Item { hotness, saved: n * lines, bytes, count: 1.0 }
+            let n_visits = sum(gpus, |gpu| gpu.ranking.gathers[vertex as usize]);
+            let hotness = if hotness == Hotness::Degree { hw::real(graph.degree(vertex)) } else { n_visits };
+            let saved = lines * sum(gpus, |gpu| gpu.counting.gathers[vertex as usize]);
+            Item { hotness, saved, bytes, count: 1.0 }
         })
         .collect()
 }
 
-/// Which vertices are held, as flags.
+/// Vertices that are held, hottest first.
 #[must_use]
 pub fn held_vertices(ranked: &Ranked, held: &Held) -> Vec<u32> {
     ranked.order[..held.n_items + index(hw::whole(held.n_more)).min(1)].to_vec()

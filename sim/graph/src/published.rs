@@ -18,6 +18,8 @@ pub struct Shape {
     pub width: u64,
     /// Training vertices, or pairs.
     pub n_train: u64,
+    /// Adjacency slots of an edge: 1 where edges are counted as rows hold them, 2 where each is counted once and read from both ends.
+    pub slots_per_edge: u64,
     /// Where the counts come from.
     pub source: &'static str,
 }
@@ -40,7 +42,8 @@ pub const SHAPES: [Shape; 9] = [
 
 const fn shape(name: &'static str, short: &'static str, counts: [u64; 4], source: &'static str) -> Shape {
     let [n_vertices, n_edges, width, n_train] = counts;
-    Shape { name, short, n_vertices, n_edges, width, n_train, source }
+    let slots_per_edge = if n_train > n_vertices { 2 } else { 1 };
+    Shape { name, short, n_vertices, n_edges, width, n_train, slots_per_edge, source }
 }
 
 impl Shape {

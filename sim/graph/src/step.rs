@@ -85,8 +85,12 @@ pub fn steps(cluster: &Cluster, network: Network, split: Split, gpus: &[GpuStep]
     let graph = TaskGraph::with_lanes((0..cluster.n_gpus()).map(lane).collect());
     let mut builder =
         Builder { graph, cluster, network, split, ready: vec![Vec::new(); n], trained: vec![Vec::new(); n] };
+    builder.read(gpus, 0);
     for step in 0..n_steps {
-        builder.read(gpus, step);
+        // In the order of the streams the next batch is read before this one's gradients are reduced.
+        if step + 1 < n_steps {
+            builder.read(gpus, step + 1);
+        }
         builder.train(gpus, step);
     }
     builder.graph

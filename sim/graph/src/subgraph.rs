@@ -261,7 +261,12 @@ fn drawn(ends: [f64; 2], rule: &Rule, by_slots: &Ladder, n_slots: f64, draws: &m
             inner_slots += degree;
         }
     }
-    work.n_edges += inner_slots * inner_slots / n_slots / 2.0;
+    // Every two neighbours have an edge with a chance that never passes 1.
+    let n_inner = work.n_vertices - 2.0;
+    let n_twos = n_inner * (n_inner - 1.0) / 2.0;
+    if n_twos >= 0.5 {
+        work.n_edges += n_twos * -libm::expm1(-inner_slots * inner_slots / n_slots / 2.0 / n_twos);
+    }
     work.plus(Work::labelling(work.n_vertices, work.n_edges))
 }
 

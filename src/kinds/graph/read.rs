@@ -14,7 +14,7 @@ use engine::cost::profile::Profile;
 use hw::Bytes;
 
 use crate::diagnostic::{Code, Source};
-use crate::scenario::reader::{Reader, Section, counts};
+use crate::scenario::reader::{Reader, Section, counts, small};
 use crate::scenario::run_list::run_list;
 use crate::scenario::{Head, Overrides, cluster, cost, expect};
 use given::Given;
@@ -163,7 +163,7 @@ fn caching(reader: &mut Reader<'_>, shared: Shared) -> Asked {
     let mut section = reader.section("sampling");
     let replacement = if section.flag("replacement", false) { Replacement::With } else { Replacement::Without };
     let sampling = Sampling {
-        fan_out: counts(&mut section, "fan_out", &[25, 10], 10_000),
+        fan_out: fan_out(&mut section),
         replacement,
         batch: section.small("batch", Some(8000), 1..=10_000_000),
         seed: shared.seed,
@@ -187,6 +187,21 @@ fn caching(reader: &mut Reader<'_>, shared: Shared) -> Asked {
     let cache_bytes = gib * hw::GIB;
     let asked = legion::Asked { known: given.known?, network, sampling, machine, cache_bytes, replay };
     Some((Question::Caching(Box::new(asked), run.choices), run.baseline))
+}
+
+/// Picks of a vertex at each hop, first hop first.
+fn fan_out(section: &mut Section<'_>) -> Vec<u32> {
+    match section.numbers("fan_out", 1.0..=10_000.0) {
+        None => vec![25, 10],
+        Some(Ok(found)) if found.iter().all(|n| n.fract() == 0.0) && found.len() <= 8 => {
+            found.into_iter().map(|n| small(hw::whole(n))).collect()
+        }
+        Some(found) => {
+            let what = "`sampling.fan_out` is no list of one to eight whole numbers";
+            section.refuse(Code::OutOfRange, found.err().flatten(), what, "allowed are whole numbers from 1 to 10000");
+            vec![25, 10]
+        }
+    }
 }
 
 fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>) -> Asked {

@@ -1,7 +1,7 @@
 //! GPUs that share a cache and what they read of the graph in an epoch, sampled or expected.
 
 use graph::Csr;
-use graph::cache::{self, Hotness, LINE_BYTES, Ranked, feature_bytes, feature_lines, held_vertices, row_bytes};
+use graph::cache::{self, Epochs, Hotness, LINE_BYTES, Ranked, feature_bytes, feature_lines, held_vertices, row_bytes};
 use graph::distribution;
 use graph::legion::{Demand, Point, place};
 use graph::partition;
@@ -11,6 +11,11 @@ use graph::traffic::{Counted, Owner, Owners, replay};
 
 use super::{Asked, Cut, Policy, Share};
 use crate::graph::Known;
+
+/// Numbers of the epochs that rank vertices, that count what they save, and that is replayed.
+const RANKING: u32 = 0;
+const COUNTING: u32 = 1;
+const REPLAYED: u32 = 2;
 
 /// GPUs that share a cache.
 pub(super) struct Group {
@@ -25,7 +30,7 @@ pub(super) struct Group {
     n_vertices: Vec<f64>,
     n_picks: Vec<f64>,
     /// What each GPU visits, and its training vertices, where the graph is there.
-    own: Vec<(Visits, Vec<u32>)>,
+    own: Vec<(Epochs, Vec<u32>)>,
 }
 
 /// Groups of a policy on a machine with cliques of this size, each with its demand.
@@ -73,12 +78,17 @@ fn sampled(asked: &Asked, policy: &Policy, graph: &Csr, seeds: &[Vec<u32>], gpus
     let mut own = Vec::with_capacity(gpus.len());
     for &gpu in &gpus {
         let train = seeds[gpu as usize].clone();
-        let found = visits(graph, &batches(&train, sampling, 0, gpu), sampling, &epoch_stream(sampling, 0, gpu));
-        own.push((found, train));
+        let epoch = |number: u32| {
+            visits(graph, &batches(&train, sampling, number, gpu), sampling, &epoch_stream(sampling, number, gpu))
+        };
+        let counting = epoch(COUNTING);
+        let ranking = if policy.hotness == Hotness::Sampled { epoch(RANKING) } else { counting.clone() };
+        own.push((Epochs { ranking, counting }, train));
     }
-    let all: Vec<&Visits> = own.iter().map(|(visits, _)| visits).collect();
-    let rows = Ranked::new(&cache::row_items(graph, &all, sampling, policy.hotness));
-    let features = Ranked::new(&cache::feature_items(graph, &all, asked.network.width, policy.hotness));
+    let gpus_epochs: Vec<&Epochs> = own.iter().map(|(epochs, _)| epochs).collect();
+    let rows = Ranked::new(&cache::row_items(graph, &gpus_epochs, sampling, policy.hotness));
+    let features = Ranked::new(&cache::feature_items(graph, &gpus_epochs, asked.network.width, policy.hotness));
+    let all: Vec<&Visits> = gpus_epochs.iter().map(|epochs| &epochs.counting).collect();
     let n_hops = sampling.fan_out.len();
     let n_all_batches = hw::real(all.iter().map(|visits| visits.n_batches).sum::<u64>().max(1));
     let n_vertices = (0..=n_hops).map(|hop| total(&all, |own| own.n_vertices[hop]) / n_all_batches).collect();
@@ -132,7 +142,8 @@ pub(super) fn counted(asked: &Asked, policy: &Policy, group: &Group, point: &Poi
     let owners = owners(asked, policy, graph, group, point);
     let mut all = Counted::default();
     for (at, (gpu, (_, train))) in (0..).zip(group.gpus.iter().zip(&group.own)) {
-        let (batches, stream) = (batches(train, &asked.sampling, 1, *gpu), epoch_stream(&asked.sampling, 1, *gpu));
+        let (batches, stream) =
+            (batches(train, &asked.sampling, REPLAYED, *gpu), epoch_stream(&asked.sampling, REPLAYED, *gpu));
         all = all.plus(&replay(graph, &batches, &asked.sampling, &stream, (&owners, at, asked.network.width)));
     }
     Some(all)
@@ -148,9 +159,9 @@ fn owners(asked: &Asked, policy: &Policy, graph: &Csr, group: &Group, point: &Po
         features.iter().for_each(|vertex| owners.features[*vertex as usize] = Owner::Every);
         return owners;
     }
-    let visited: Vec<Vec<u32>> = group.own.iter().map(|(visits, _)| row_visits(visits)).collect();
+    let visited: Vec<Vec<u32>> = group.own.iter().map(|(epochs, _)| row_visits(&epochs.ranking)).collect();
     let row_reads: Vec<&[u32]> = visited.iter().map(Vec::as_slice).collect();
-    let gathers: Vec<&[u32]> = group.own.iter().map(|(visits, _)| visits.gathers.as_slice()).collect();
+    let gathers: Vec<&[u32]> = group.own.iter().map(|(epochs, _)| epochs.ranking.gathers.as_slice()).collect();
     let width = asked.network.width;
     let room = [point.alpha * asked.cache_bytes, (1.0 - point.alpha) * asked.cache_bytes];
     let of_rows = place(&rows, &|vertex| row_bytes(graph.degree(vertex)), &row_reads, room[0]);

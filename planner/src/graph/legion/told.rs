@@ -8,7 +8,7 @@ use graph::legion::{Point, sweep};
 
 use super::groups::{self, Group};
 use super::{Asked, Caches, Known, Memory, Policy, Share, Timed, budget, timed};
-use crate::graph::judged::{Judged, Status, add_times, keyed};
+use crate::graph::judged::{Judged, Status, add_times, keyed, size};
 use crate::proof::Decision;
 
 /// The row of a policy.
@@ -23,7 +23,16 @@ pub(super) fn row(
     let metrics = metrics(asked, policy, groups, &found);
     let interval = interval(asked, &found, &metrics);
     let why = why(&found, &metrics);
-    let notes = notes(asked, policy, groups, &found, cost);
+    let mut notes = notes(asked, policy, groups, &found, cost);
+    if let Some(other) = decision.runner_up() {
+        let alphas: Vec<String> = other.plan.groups.iter().map(|(_, point)| format!("{:.2}", point.alpha)).collect();
+        let more = 100.0 * (other.objective / decision.objective().unwrap_or(other.objective).max(1.0) - 1.0);
+        notes.push(format!("runner-up of the grid: rows' share {}, {more:+.2} % transactions", alphas.join(" and ")));
+    }
+    if let Some(error) = metrics.get("replay_error_ratio") {
+        let counted = metrics["replayed_transactions_per_epoch"];
+        notes.push(format!("another epoch, counted: {counted:.0} transactions; planned {:+.1} %", 100.0 * error));
+    }
     let figures = figures(policy, groups, asked.cache_bytes);
     Judged {
         decision: Some(decision.said(notes, figures)),
@@ -151,13 +160,13 @@ fn notes(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed, cost: 
 fn cache_map(asked: &Asked, group: &Group, gpus: &[u32], point: &Point) -> String {
     let demand = &group.demand;
     format!(
-        "GPUs {}: rows of {:.0} vertices ({:.2} GiB), features of {:.0} ({:.2} GiB); {:.2} GiB on each GPU",
+        "GPUs {}: rows of {:.0} vertices ({}), features of {:.0} ({}); {} on each GPU",
         gpus.iter().map(u32::to_string).collect::<Vec<_>>().join(" "),
         demand.rows.n_held(&point.rows),
-        point.rows.bytes / hw::GIB,
+        size(point.rows.bytes),
         demand.features.n_held(&point.features),
-        point.features.bytes / hw::GIB,
-        asked.cache_bytes / hw::GIB
+        size(point.features.bytes),
+        size(asked.cache_bytes)
     )
 }
 

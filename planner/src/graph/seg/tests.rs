@@ -1,1 +1,116 @@
-//! Placeholder.
+//! Extraction against training: where workers stop to help, what is kept, and what limits allow.
+
+use engine::cost::roofline::Roofline;
+use graph::csr::Direction;
+use graph::generate::configuration;
+use graph::subgraph::Paths;
+
+use super::*;
+
+fn asked(workers_max: u32) -> Asked {
+    let edges = configuration(&[(4, 4000), (20, 1000), (100, 100)], 1);
+    let (graph, _) = graph::Csr::from_edges(5100, &edges, Direction::Undirected).expect("a graph");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-40g").expect("listed"), 1, 1);
+    Asked {
+        known: Known::Whole { graph, train: Vec::new() },
+        width: 64,
+        hidden: 64,
+        n_layers: 2,
+        n_pairs: 100_000.0,
+        batch: 64,
+        n_epochs: 10,
+        ratios: vec![1.0],
+        rule: Rule { hops: 1, ratio: 1.0, neighbours_max: u64::MAX, paths: Paths::WithoutEdge },
+        workers_max,
+        costs: HostCosts { read_s: 25e-9, item_s: 8e-9 },
+        host_bytes: 0.0,
+        hot_bytes: 0.0,
+        epoch_s_max: f64::INFINITY,
+        machine: Machine { memory_bytes: cluster.gpu.memory.0, cluster, usd_per_gpu_hour: Some(3.0) },
+        n_drawn: 200,
+        seed: 0,
+    }
+}
+
+fn cost(asked: &Asked) -> Roofline {
+    Roofline::new(&asked.machine.cluster)
+}
+
+/// workers* = t_x · batch / t_gpu, with t_gpu from the cost model and the crossing from the played steps.
+#[test]
+fn the_gpu_is_the_limit_from_the_analytic_number_of_workers_on() {
+    for item_ns in [8.0, 30.0] {
+        let mut asked = asked(24);
+        asked.costs.item_s = item_ns * 1e-9;
+        let work = work(&asked, Method::PathLabels, 1.0);
+        let mut crossing = None;
+        let mut analytic = 0.0;
+        for n_workers in 1..=24 {
+            let plan = Plan { ratio: 1.0, n_workers, storage: Storage::OnTheFly };
+            let way = way(&asked, Method::PathLabels, work, plan, &cost(&asked));
+            analytic = way.pair_s * f64::from(asked.batch) / way.gpu_s;
+            let per_step = way.times.further_s[1];
+            // Below the crossing a step takes what the workers take, above what the GPU takes.
+            let expected = (way.pair_s * f64::from(asked.batch) / f64::from(n_workers)).max(way.gpu_s);
+            assert!((per_step / expected - 1.0).abs() < 0.1, "{n_workers}: {per_step} {expected}");
+            if crossing.is_none() && per_step <= 1.02 * way.gpu_s {
+                crossing = Some(f64::from(n_workers));
+            }
+        }
+        let crossing = crossing.expect("the GPU becomes the limit");
+        assert!(analytic > 1.5, "the question is trivial: {analytic}");
+        assert!((crossing - analytic).abs() <= 1.0, "{crossing} {analytic}");
+    }
+}
+
+#[test]
+fn more_workers_never_take_longer_and_the_answer_is_the_best() {
+    let asked = asked(16);
+    let found = judged(&asked, Method::PathLabels, &cost(&asked)).decision.expect("a plan");
+    let ways = ways(&asked, Method::PathLabels, 1.0, &cost(&asked));
+    let best = ways.iter().map(|way| way.epoch_s[1]).fold(f64::INFINITY, f64::min);
+    assert_eq!(found.objective(), Some(best));
+    assert!(found.bound().expect("bounded") <= best);
+    for pair in ways.windows(2) {
+        assert!(pair[1].epoch_s[1] <= pair[0].epoch_s[1] * 1.01, "{:?}", pair[1].plan);
+    }
+}
+
+#[test]
+fn subgraphs_are_kept_where_memory_allows_and_it_helps() {
+    let mut asked = asked(1);
+    asked.costs.item_s = 50e-9;
+    let plan = |asked: &Asked| judged(asked, Method::PathLabels, &cost(asked)).decision.expect("a plan").plan;
+    assert_eq!(plan(&asked).storage, Storage::OnTheFly);
+    asked.host_bytes = 1e12;
+    assert_eq!(plan(&asked).storage, Storage::Ahead);
+    // For one epoch nothing is gained.
+    asked.n_epochs = 1;
+    assert_eq!(plan(&asked).storage, Storage::OnTheFly);
+}
+
+#[test]
+fn the_largest_share_within_the_limit_is_taken() {
+    let mut asked = asked(2);
+    asked.costs.item_s = 50e-9;
+    asked.ratios = vec![0.1, 1.0, 0.5];
+    let found = |asked: &Asked| judged(asked, Method::PathLabels, &cost(asked));
+    let whole = found(&asked).metrics["epoch_time_s"];
+    assert_eq!(found(&asked).metrics["neighbour_ratio"], 1.0);
+    asked.epoch_s_max = whole * 0.9;
+    assert!(found(&asked).metrics["neighbour_ratio"] < 1.0);
+    asked.epoch_s_max = 1e-9;
+    assert_eq!(found(&asked).status, Ended::Infeasible);
+}
+
+#[test]
+fn hot_rows_save_reads_and_a_graph_that_is_too_large_is_not_encoded() {
+    let mut asked = asked(1);
+    let before = work(&asked, Method::PathLabels, 1.0).reads;
+    // Half of the slots belong to the 1100 vertices of 20 and 100 neighbours and more: their rows are 113 kB.
+    asked.hot_bytes = 120_000.0;
+    let after = work(&asked, Method::PathLabels, 1.0).reads;
+    assert!((0.2..0.6).contains(&(after / before)), "{after} {before}");
+    asked.machine.memory_bytes = 1000;
+    assert_eq!(judged(&asked, Method::EncodeOnce, &cost(&asked)).status, Ended::OutOfMemory);
+}

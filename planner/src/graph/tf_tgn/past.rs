@@ -39,11 +39,32 @@ pub fn of_events(
         .map(|&k| (found(&graph, events, k, step), distinct(&graph, events, k, batches, take)))
         .collect();
     let words = format!("{} events of {n_vertices} vertices, converted and sampled", events.len());
-    Ok(Past { rows, before: before / n, log2_length: log2_length / n, found, words })
+    let roots = batches.iter().map(|batch| roots(n_vertices, middle(events, *batch))).collect();
+    Ok(Past { rows, before: before / n, log2_length: log2_length / n, found, roots, words })
 }
 
 fn log2(length: f64) -> f64 {
     length.max(2.0).log2()
+}
+
+/// A batch in the middle of the events.
+fn middle(events: &[Event], batch: u32) -> &[Event] {
+    let middle = events.len() / 2;
+    &events[middle..(middle + batch as usize).min(events.len())]
+}
+
+/// Share of the queried nodes of a batch that are distinct; the third of an event is drawn from all vertices.
+fn roots(n_vertices: u32, batch: &[Event]) -> f64 {
+    let n = hw::real(batch.len() as u64);
+    let mut ends: Vec<u32> = batch.iter().flat_map(|event| [event.source, event.target]).collect();
+    ends.sort_unstable();
+    ends.dedup();
+    (hw::real(ends.len() as u64) + drawn(n, f64::from(n_vertices))) / (hw::real(SEQUENCES_PER_EVENT) * n)
+}
+
+/// Distinct vertices of so many draws.
+fn drawn(n: f64, n_vertices: f64) -> f64 {
+    -n_vertices * (-n / n_vertices).exp_m1()
 }
 
 /// Mean neighbours that queries find.
@@ -62,8 +83,7 @@ fn found(graph: &TCsr, events: &[Event], k: u32, step: usize) -> f64 {
 fn distinct(graph: &TCsr, events: &[Event], k: u32, batches: &[u32], take: Take) -> Vec<f64> {
     let mut shares = Vec::with_capacity(batches.len());
     for &batch in batches {
-        let middle = events.len() / 2;
-        let batch = &events[middle..(middle + batch as usize).min(events.len())];
+        let batch = middle(events, batch);
         let queries: Vec<(u32, u64)> =
             batch.iter().flat_map(|event| [(event.source, event.time), (event.target, event.time)]).collect();
         let sampled = graph.sample_all(&queries, k as usize, take, &random::stream(0, "past"));
@@ -92,7 +112,12 @@ pub fn of_degrees(degrees: &Degrees, neighbours: &[u32], batches: &[u32]) -> Pas
         };
         found.push((mean, batches.iter().map(share).collect()));
     }
+    let share = |&batch: &u32| {
+        let n = f64::from(batch);
+        (met(&degrees.classes, 2.0 * n, n_slots) + drawn(n, degrees.n_vertices())) / (hw::real(SEQUENCES_PER_EVENT) * n)
+    };
     Past {
+        roots: batches.iter().map(share).collect(),
         rows: degrees.classes.iter().map(|class| (class.degree, class.count)).collect(),
         before: by_slots(&|degree| degree / 2.0),
         log2_length: by_slots(&log2),

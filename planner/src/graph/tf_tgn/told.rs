@@ -17,7 +17,7 @@ pub(super) fn row(asked: &Asked, policy: &Policy, ways: &[Way]) -> Judged<Plan> 
         .bounded(Some(Bound { value: least, limit: words }), Status::Optimal)
         .limited(best.times.binding.to_owned())
         .beside(other)
-        .said(notes(asked, policy, best), BTreeMap::new());
+        .said(notes(asked, policy, ways), BTreeMap::new());
     Judged {
         decision: Some(decision),
         status: Ended::Ok,
@@ -70,9 +70,10 @@ fn why(way: &Way) -> String {
     )
 }
 
-fn notes(asked: &Asked, policy: &Policy, way: &Way) -> Vec<String> {
+fn notes(asked: &Asked, policy: &Policy, ways: &[Way]) -> Vec<String> {
+    let way = &ways[0];
     let threads = if policy.is_parallel_conversion { way.plan.threads } else { 1 };
-    vec![
+    let mut notes = vec![
         asked.past.words.clone(),
         format!(
             "conversion to T-CSR on {threads} threads takes {:.3} s, its longest row alone {:.3} s; {} epochs share it",
@@ -83,5 +84,15 @@ fn notes(asked: &Asked, policy: &Policy, way: &Way) -> Vec<String> {
             100.0 * hidden_s(way) / way.times.causes.values().sum::<f64>(),
             1000.0 * way.times.causes.values().sum::<f64>()
         ),
-    ]
+    ];
+    if let Some(other) = ways.get(1) {
+        notes.push(format!(
+            "runner-up of {} choices: batches of {} events, {} threads: {:+.2} % of the epoch's time",
+            ways.len(),
+            other.plan.batch,
+            other.plan.threads,
+            100.0 * (other.epoch_s[1] / way.epoch_s[1] - 1.0)
+        ));
+    }
+    notes
 }

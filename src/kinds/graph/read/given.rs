@@ -66,8 +66,7 @@ fn published(section: &mut Section<'_>, is_temporal: bool) -> Option<Given> {
     let shape = section.known("published", (Code::UnknownName, "graph"), names, Shape::named)?;
     let n_train = section.count("train_vertices", Some(shape.n_train.min(shape.n_vertices)), 1..=shape.n_vertices).0;
     let width = section.count("features", Some(shape.width), 1..=65_536).0;
-    // Pages and papers are read along their links, and so are pairs of people.
-    let found = by_degrees(section, (shape.n_vertices, shape.n_edges), n_train, width);
+    let found = by_degrees(section, (shape.n_vertices, shape.n_edges), shape.slots_per_edge, n_train, width);
     if is_temporal {
         section.refuse_all(Code::WrongGraph, format!("`{}` has no times", shape.name), "give `generator` or a `file`");
     }
@@ -75,13 +74,15 @@ fn published(section: &mut Section<'_>, is_temporal: bool) -> Option<Given> {
 }
 
 /// A graph of which degrees are assumed.
-fn by_degrees(section: &mut Section<'_>, (n_vertices, n_edges): (u64, u64), n_train: u64, width: u64) -> Given {
+fn by_degrees(
+    section: &mut Section<'_>,
+    (n_vertices, n_edges): (u64, u64),
+    slots_per_edge: u64,
+    n_train: u64,
+    width: u64,
+) -> Given {
     let exponent = section.number("exponent", EXPONENT, 1.5..=5.0);
-    let ends = match section.one_of("direction", Direction::Undirected, &DIRECTIONS) {
-        Direction::Directed => 1,
-        Direction::Undirected => 2,
-    };
-    let degrees = Degrees::power_law(hw::real(n_vertices), hw::real(ends * n_edges), exponent);
+    let degrees = Degrees::power_law(hw::real(n_vertices), hw::real(slots_per_edge * n_edges), exponent);
     Given {
         known: Some(Known::Degrees { degrees, n_train: hw::real(n_train) }),
         events: None,
@@ -104,7 +105,11 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
     let width = section.count("features", None, 1..=65_536).0;
     if degrees_only {
         let n_train = if is_temporal { n_vertices } else { trained(section, n_vertices) };
-        return Some(by_degrees(section, (n_vertices, n_edges), n_train, width));
+        let slots_per_edge = match section.one_of("direction", Direction::Undirected, &DIRECTIONS) {
+            Direction::Directed => 1,
+            Direction::Undirected => 2,
+        };
+        return Some(by_degrees(section, (n_vertices, n_edges), slots_per_edge, n_train, width));
     }
     if is_temporal != (name == "bursts") {
         let help = "sequences take `bursts` or `degrees`, the others every generator but `bursts`";
