@@ -10,6 +10,7 @@ mod curriculum;
 mod determinism;
 mod engine_options;
 mod errors;
+mod graph;
 mod hostile;
 mod long_context;
 mod long_serving;

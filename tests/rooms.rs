@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "hw/src",
     "sim/engine/src",
     "sim/train/src",
     "sim/serve/src",
     "sim/curriculum/src",
+    "sim/graph/src",
     "planner/src",
     "calibrate/src",
     "score/src",

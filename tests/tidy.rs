@@ -34,13 +34,14 @@ fn crates_depend_only_downwards() {
         ("train", &["hw", "engine"][..]),
         ("serve", &["hw", "engine"][..]),
         ("curriculum", &["hw", "engine", "train", "serve"][..]),
-        ("planner", &["hw", "engine", "train", "serve", "curriculum"][..]),
+        ("graph", &["hw", "engine"][..]),
+        ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph"][..]),
         ("calibrate", &["hw", "engine"][..]),
         ("score", &["hw", "engine", "serve"][..]),
         ("reports", &["hw", "engine"][..]),
         (
             "skrull-sim",
-            &["hw", "engine", "train", "serve", "curriculum", "planner", "calibrate", "score", "reports"][..],
+            &["hw", "engine", "train", "serve", "curriculum", "graph", "planner", "calibrate", "score", "reports"][..],
         ),
     ]
     .into();

@@ -1,0 +1,120 @@
+//! Graph scenarios through the shell: files as people have them, what was removed of them, plan files, and the catalogue's machines.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use reports::RunResult;
+use skrull_sim::diagnostic::{self, Source};
+use skrull_sim::kinds::{self, Checked};
+use skrull_sim::scenario::{self, Overrides};
+
+/// A folder that is removed with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("skrull-sim-graph-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a temporary folder");
+        Self(path)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.0.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("a temporary folder");
+        std::fs::File::create(path).and_then(|mut file| file.write_all(bytes)).expect("a temporary file");
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+fn of_text(text: String, folder: &Path) -> Checked {
+    kinds::check(Source { path: "graph.toml".to_owned(), text }, folder, &Overrides::default())
+}
+
+/// A small scenario of caches with these lines under `[graph]`.
+fn caching(graph: &str) -> String {
+    format!(
+        "kind = \"graph\"\n[objective]\nis = \"caching\"\n[graph]\n{graph}\ntrain_ratio = 1.0\n[network]\nhidden = 8\n[sampling]\nfan_out = \
+         [4, 2]\nbatch = 2\n[cache]\ngib = 0.0\n[cluster]\ngpu = \"a100-sxm-40g\"\nnodes = 1\ngpus_per_node = 2\n[policies]\nrun = \
+         [\"dgl-uva\", \"legion\"]\n"
+    )
+}
+
+fn run(text: String, folder: &Path) -> RunResult {
+    let checked = of_text(text, folder);
+    let messages = diagnostic::render(&checked.source, &checked.findings);
+    checked.scenario.unwrap_or_else(|| panic!("{messages}")).run(&|_| {})
+}
+
+fn messages(text: String, folder: &Path) -> String {
+    let checked = of_text(text, folder);
+    assert!(checked.scenario.is_none());
+    diagnostic::render(&checked.source, &checked.findings)
+}
+
+/// A ring of six with a loop, an edge twice and one in both directions, in the folders of OGB: what is removed is counted in the report.
+#[test]
+fn edges_of_a_folder_are_read_and_what_is_removed_is_said() {
+    let folder = Folder::new("ogb");
+    let text = b"0,1\n1,2\n2,3\n3,4\n4,5\n5,0\n3,3\n0,1\n1,0\n";
+    folder.write("ring/raw/edge.csv", text);
+    let run = run(caching("file = \"ring\"\nfeatures = 16"), &folder.0);
+    let row = &run.results[0];
+    assert_eq!(row.status, "ok", "{}", row.why);
+    let notes = row.planner.as_ref().expect("a plan").notes.join("\n");
+    assert!(notes.contains("9 edges read: 1 self-loops and 2 duplicates removed"), "{notes}");
+    // Every vertex of a ring has two neighbours, within the fan-out of four: 6 seeds in batches of 2, rows and features at hand.
+    assert_eq!(row.metrics["n_steps"] * 2.0, 4.0);
+    assert!(row.metrics["replay_error_ratio"].abs() < 0.3, "{:?}", row.metrics);
+}
+
+#[test]
+fn features_of_another_width_or_graph_are_refused() {
+    let folder = Folder::new("features");
+    folder.write("edges.csv", b"0,1\n1,2\n");
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 100), }\n";
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend(u16::try_from(header.len()).expect("short").to_le_bytes());
+    bytes.extend(header.as_bytes());
+    folder.write("features.npy", &bytes);
+    let file = "file = \"edges.csv\"\nfeatures_file = \"features.npy\"";
+    assert_eq!(run(caching(file), &folder.0).results.len(), 2);
+    let wrong = messages(caching(&format!("{file}\nfeatures = 64")), &folder.0);
+    assert!(wrong.contains("error[S180]: `graph.features` is 64, `features.npy` has 100"), "{wrong}");
+    assert!(wrong.contains("write `features = 100`"), "{wrong}");
+    let wrong = messages(caching(&format!("{file}\nvertices = 9")), &folder.0);
+    assert!(wrong.contains("has features of 3 vertices, the graph has 9"), "{wrong}");
+    folder.write("edges.csv", b"PAR1");
+    let wrong = messages(caching(file), &folder.0);
+    assert!(wrong.contains("this is a Parquet file") && wrong.contains("write it as CSV"), "{wrong}");
+    let wrong = messages(caching("file = \"none.csv\"\nfeatures = 4"), &folder.0);
+    assert!(wrong.contains("cannot read `none.csv`"), "{wrong}");
+}
+
+#[test]
+fn a_plan_names_its_split_and_the_second_best() {
+    let (source, folder) = scenario::find("graph/legion-dgx-v100").expect("shipped");
+    let scenario = kinds::check(source, &folder, &Overrides::default()).scenario.expect("a good scenario");
+    let plan = scenario.plan("legion").expect("it decides").expect("a plan");
+    assert!(plan.words.contains("runner-up of the grid"), "{}", plan.words);
+    assert!(plan.json["plan"]["figures"]["hit_ratio_at_alpha_050_percent"].is_number(), "{}", plan.json);
+    assert!(plan.json["predicted"]["epoch_time_s"].is_number());
+}
+
+#[test]
+fn threads_change_nothing_in_a_graph_scenario() {
+    let bytes = |n: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(n).build().expect("threads");
+        let graph = "generator = \"rmat\"\nvertices = 1024\nedges = 9000\nfeatures = 16";
+        let mut found = pool.install(|| run(caching(graph), Path::new("")));
+        found.results.iter_mut().for_each(|row| row.measured = reports::Measured::default());
+        reports::json::render(&found).expect("finite figures")
+    };
+    let one = bytes(1);
+    assert_eq!(one, bytes(2));
+    assert_eq!(one, bytes(8));
+}
