@@ -7,10 +7,14 @@ use engine::cost::Source;
 use engine::play::{Case, Machine as Play, Outcome, simulate_cases};
 use engine::task::{LaneId, Role, Stream, Task, TaskGraph};
 use engine::timeline::Timeline;
+use hw::Cluster;
 use hw::topology::Topology;
 
 use super::Machine;
 use crate::proof::Decision;
+
+/// The cost model of a machine, also of one that is only imagined.
+pub type Costs<'a> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'a;
 
 /// Steps that are played; the second half stands for all later ones.
 pub const N_STEPS: usize = 8;

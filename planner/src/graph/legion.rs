@@ -13,7 +13,7 @@ use graph::legion::{Point, best, bound, point, sweep};
 use graph::sample::Sampling;
 use graph::step::{self, GpuStep, Network, Split};
 
-use super::judged::{Judged, N_STEPS, Status as Ended, Times, play, size};
+use super::judged::{Costs, Judged, N_STEPS, Status as Ended, Times, play, size};
 use super::{Known, Machine};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 use groups::Group;
@@ -177,7 +177,8 @@ impl Timed {
 
 /// Decides and plays a policy.
 #[must_use]
-pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Caches> {
+pub fn judged(asked: &Asked, policy: &Policy, costs: &Costs<'_>) -> Judged<Caches> {
+    let cost = costs(&asked.machine.cluster);
     let groups = groups::of(asked, policy, asked.machine.cluster.nvlink_island);
     let rows_bytes = groups[0].demand.rows.bytes();
     if policy.memory == Memory::Apart && rows_bytes > asked.cache_bytes {
@@ -188,7 +189,7 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Ca
     if policy.memory == Memory::Apart && asked.machine.cluster.n_gpus() < 2 {
         return Judged::refused(Ended::Infeasible, "one GPU cannot sample for others".to_owned());
     }
-    let timed = timed(asked, policy, &groups, cost);
+    let timed = timed(asked, policy, &groups, cost.as_ref());
     let batch = timed.steps.iter().map(|own| step::batch_bytes(&asked.network, own)).fold(0.0, f64::max);
     let free = hw::real(asked.machine.memory_bytes) - asked.cache_bytes;
     if batch > free {
@@ -200,7 +201,7 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Ca
         return Judged::refused(Ended::OutOfMemory, why);
     }
     let decision = decided(asked, policy, &groups, &timed);
-    told::row(asked, policy, &groups, timed, decision, cost)
+    told::row(asked, policy, &groups, timed, decision, costs)
 }
 
 /// The policy's caches, timed; of several numbers of GPUs that sample, those with the shortest epoch.

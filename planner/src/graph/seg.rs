@@ -63,6 +63,8 @@ pub struct Asked {
     pub n_pairs: f64,
     /// Pairs of a batch on a GPU.
     pub batch: u32,
+    /// Pairs that are scored for one pass over the whole graph, where it is encoded once.
+    pub encode_batch: u32,
     /// Epochs that share what is extracted ahead.
     pub n_epochs: u32,
     /// Shares of the neighbours that may be taken at a hop.
@@ -171,12 +173,24 @@ fn ways(asked: &Asked, method: Method, ratio: f64, cost: &dyn CostModel) -> Vec<
     let searched = method == Method::PathLabels;
     let first = if searched { 1 } else { asked.workers_max };
     for n_workers in first..=asked.workers_max {
-        found.push(way(asked, method, work, Plan { ratio, n_workers, storage: Storage::OnTheFly }, cost));
+        let plan = Plan { ratio, n_workers, storage: Storage::OnTheFly };
+        let way = way(asked, method, work, plan, cost);
+        // From one worker above the crossing on nothing is gained.
+        let crossing = way.pair_s * f64::from(batch_of(asked, method)) / way.gpu_s;
+        found.push(way);
         if searched && stored_bytes(asked, &work) <= asked.host_bytes {
-            found.push(way(asked, method, work, Plan { ratio, n_workers, storage: Storage::Ahead }, cost));
+            found.push(self::way(asked, method, work, Plan { storage: Storage::Ahead, ..plan }, cost));
+        }
+        if f64::from(n_workers) >= crossing + 1.0 {
+            break;
         }
     }
     found
+}
+
+/// Pairs of a method's batch on a GPU.
+const fn batch_of(asked: &Asked, method: Method) -> u32 {
+    if matches!(method, Method::EncodeOnce) { asked.encode_batch } else { asked.batch }
 }
 
 /// Bytes of all pairs extracted ahead.
@@ -233,7 +247,7 @@ fn way(asked: &Asked, method: Method, work: Work, plan: Plan, cost: &dyn CostMod
     // What lies ready is copied out: two numbers of a vertex or edge.
     let kept_s = 2.0 * (work.n_vertices + work.n_edges) * asked.costs.item_s;
     let prepared_s = if plan.storage == Storage::Ahead { kept_s } else { pair_s };
-    let batch = f64::from(asked.batch);
+    let batch = f64::from(batch_of(asked, method));
     let trains = !matches!(method, Method::EncodeOnce | Method::CommonNeighbours);
     let copied = f64::from(u8::from(trains))
         * batch
@@ -259,7 +273,11 @@ fn way(asked: &Asked, method: Method, work: Work, plan: Plan, cost: &dyn CostMod
             asked.n_pairs * pair_s / workers / f64::from(asked.n_epochs)
         }
     };
-    let epoch_s = times.epoch_s(n_batches(asked)).map(|seconds| seconds + once);
+    let mut epoch_s = times.epoch_s(n_batches(asked, method)).map(|seconds| seconds + once);
+    if method == Method::CommonNeighbours {
+        // No step is trained: workers compare rows, and that is all.
+        epoch_s = [asked.n_pairs * pair_s / f64::from(plan.n_workers * cluster.n_gpus()); 3];
+    }
     Way { plan, work, pair_s, gpu_s, times, epoch_s }
 }
 
@@ -299,7 +317,7 @@ fn ops(asked: &Asked, method: Method, work: &Work) -> Ops {
     if method == Method::CommonNeighbours {
         return found;
     }
-    let batch = f64::from(asked.batch);
+    let batch = f64::from(batch_of(asked, method));
     let (width, hidden) = (asked.width, asked.hidden);
     let (rows, edges) = if method == Method::EncodeOnce {
         let degrees = asked.known.degrees();
@@ -318,7 +336,7 @@ fn ops(asked: &Asked, method: Method, work: &Work) -> Ops {
             layer(&mut found, rows, edges, hidden, hidden, hidden);
         }
     }
-    let pairs = u64::from(asked.batch);
+    let pairs = u64::from(batch_of(asked, method));
     found.push((Op::Gemm { m: pairs, n: hidden, k: 2 * hidden, format: Format::Fp32 }, 1));
     found.push((Op::Gemm { m: pairs, n: 1, k: hidden, format: Format::Fp32 }, 1));
     found
@@ -327,7 +345,7 @@ fn ops(asked: &Asked, method: Method, work: &Work) -> Ops {
 /// The row of the best way.
 fn row(asked: &Asked, method: Method, ways: &[Way], cost: &dyn CostModel) -> Judged<Plan> {
     let best = &ways[0];
-    let metrics = metrics(asked, best);
+    let metrics = metrics(asked, method, best);
     // The GPU takes its kernels and copies whatever the host does; extraction by all workers takes its time whatever the GPU does.
     let least = least_s(asked, method, best, cost);
     let mut decision = Decision::new(best.plan, Aim::Seconds, best.epoch_s[1]);
@@ -340,12 +358,7 @@ fn row(asked: &Asked, method: Method, ways: &[Way], cost: &dyn CostModel) -> Jud
         decision = decision.beside(other.map(|way| RunnerUp { plan: way.plan, objective: way.epoch_s[1] }));
     }
     let why = if matches!(method, Method::EncodeOnce | Method::CommonNeighbours) {
-        format!(
-            "bound by {}; {:.2} ms of the GPU for a batch, {:.1} us of a worker for a pair",
-            best.times.binding,
-            best.gpu_s * 1e3,
-            best.pair_s * 1e6
-        )
+        plainly(method, best)
     } else {
         extraction(best, &metrics)
     };
@@ -358,6 +371,16 @@ fn row(asked: &Asked, method: Method, ways: &[Way], cost: &dyn CostModel) -> Jud
         metrics,
         source: best.times.source,
         played: Some(best.times.played.clone()),
+    }
+}
+
+/// What a method takes that extracts nothing.
+fn plainly(method: Method, best: &Way) -> String {
+    match method {
+        Method::CommonNeighbours => {
+            format!("bound by rows on the host: {:.1} us of a worker for a pair", best.pair_s * 1e6)
+        }
+        _ => format!("bound by {}; {:.2} ms of the GPU for a batch", best.times.binding, best.gpu_s * 1e3),
     }
 }
 
@@ -380,21 +403,21 @@ fn least_s(asked: &Asked, method: Method, way: &Way, cost: &dyn CostModel) -> f6
         // Forward and twice that backward.
         least += 3.0 * f64::from(n) * cost.least(&op).get();
     }
-    least * n_batches(asked)
+    least * n_batches(asked, method)
 }
 
-fn metrics(asked: &Asked, way: &Way) -> BTreeMap<String, f64> {
-    let n_batches = n_batches(asked);
+fn metrics(asked: &Asked, method: Method, way: &Way) -> BTreeMap<String, f64> {
+    let n_batches = n_batches(asked, method);
     let epoch_s = way.epoch_s[1];
     let stored = if way.plan.storage == Storage::Ahead { stored_bytes(asked, &way.work) } else { 0.0 };
     let mut found = keyed(&[
         ("epoch_time_s", epoch_s),
         ("n_steps", n_batches),
-        ("step_time_s", way.times.further_s[1]),
+        ("iteration_time_s", way.times.further_s[1]),
         ("pairs_per_s", asked.n_pairs / epoch_s),
         ("extraction_per_pair_s", way.pair_s),
         ("gpu_per_step_s", way.gpu_s),
-        ("crossing_workers", way.pair_s * f64::from(asked.batch) / way.gpu_s),
+        ("crossing_workers", way.pair_s * f64::from(batch_of(asked, method)) / way.gpu_s),
         ("n_workers", f64::from(way.plan.n_workers)),
         ("neighbour_ratio", way.plan.ratio),
         ("subgraph_vertices", way.work.n_vertices),
@@ -406,8 +429,8 @@ fn metrics(asked: &Asked, way: &Way) -> BTreeMap<String, f64> {
 }
 
 /// Batches of a GPU in an epoch.
-fn n_batches(asked: &Asked) -> f64 {
-    let per_step = f64::from(asked.batch) * f64::from(asked.machine.cluster.n_gpus());
+fn n_batches(asked: &Asked, method: Method) -> f64 {
+    let per_step = f64::from(batch_of(asked, method)) * f64::from(asked.machine.cluster.n_gpus());
     (asked.n_pairs / per_step).ceil()
 }
 

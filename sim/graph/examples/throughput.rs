@@ -43,7 +43,8 @@ fn gathered(features: &[f32], width: usize, vertices: &[u32]) -> f32 {
 }
 
 fn main() {
-    let millions: u64 = std::env::args().nth(1).map_or(100, |word| word.parse().expect("a number of millions of edges"));
+    let millions: u64 =
+        std::env::args().nth(1).map_or(100, |word| word.parse().expect("a number of millions of edges"));
     let n_edges = millions * 1_000_000;
     let scale = 63 - (n_edges / 16).leading_zeros();
     let n_cores = hw::real(rayon::current_num_threads() as u64);
@@ -53,7 +54,8 @@ fn main() {
     let (_, (graph, _)) = timed("rows", || Csr::from_edges(1 << scale, &edges, Direction::Directed).expect("a graph"));
     drop(edges);
     let sampling = Sampling { fan_out: vec![25, 10], replacement: Replacement::Without, batch: 8000, seed: 1 };
-    let train: Vec<u32> = (0..graph.n_vertices()).step_by(((1_usize << scale) / 1_000_000).max(1)).take(1_000_000).collect();
+    let train: Vec<u32> =
+        (0..graph.n_vertices()).step_by(((1_usize << scale) / 1_000_000).max(1)).take(1_000_000).collect();
     let batches = batches(&train, &sampling, 0, 0);
     let stream = epoch_stream(&sampling, 0, 0);
     let count = |hops: &graph::sample::Hops| (hops.n_picks.iter().sum::<u64>(), hops.frontiers[2].len() as u64);
@@ -76,7 +78,8 @@ fn main() {
     for n_threads in [1, rayon::current_num_threads()] {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(n_threads).build().expect("threads");
         let convert = || TCsr::convert(shape.n_vertices, &events, Reverse::With).expect("a graph").offsets().len();
-        let (_, n) = timed(&format!("T-CSR of {} events on {n_threads} threads", events.len()), || pool.install(convert));
+        let (_, n) =
+            timed(&format!("T-CSR of {} events on {n_threads} threads", events.len()), || pool.install(convert));
         assert_eq!(n, shape.n_vertices as usize + 1);
     }
 }

@@ -221,6 +221,7 @@ fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
     };
     let n_pairs = section.count("pairs", None, 1..=1_000_000_000_000).0;
     let batch = section.small("batch", Some(32), 1..=1_000_000);
+    let encode_batch = section.small("encode_batch", Some(65_536), 1..=100_000_000);
     let n_epochs = section.small("epochs", Some(10), 1..=1_000_000);
     let n_drawn = section.count("drawn_pairs", Some(400), 10..=100_000).0;
     section.finish();
@@ -235,6 +236,7 @@ fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
         n_layers: shared.network.n_layers,
         n_pairs: hw::real(n_pairs),
         batch,
+        encode_batch,
         n_epochs,
         ratios,
         rule,

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use ::planner::graph::judged::Judged;
 use ::planner::graph::{legion, seg, tf_tgn};
-use engine::CostModel;
 use engine::cost::Source;
+use hw::Cluster;
 use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -64,17 +64,18 @@ impl Kind for GraphScenario {
 impl GraphScenario {
     fn row(&self, name: &str) -> Row {
         let begun = Instant::now();
-        let cost = cost_model(&self.machine.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
+        let costs = |cluster: &Cluster| cost_model(cluster, self.profile.as_ref(), self.sustained_flops_ratio);
+        let cost = costs(&self.machine.cluster);
         let cost = cost.as_ref();
         match &self.question {
             Question::Caching(asked, choices) => {
-                self.told(name, begun, legion::judged(asked, chosen(choices, name), cost))
+                self.told(name, begun, legion::judged(asked, chosen(choices, name), &costs))
             }
             Question::Subgraphs(asked, choices) => {
                 self.told(name, begun, seg::judged(asked, *chosen(choices, name), cost))
             }
             Question::Sequences(asked, choices) => {
-                self.told(name, begun, tf_tgn::judged(asked, chosen(choices, name), cost as &dyn CostModel))
+                self.told(name, begun, tf_tgn::judged(asked, chosen(choices, name), cost))
             }
         }
     }

@@ -56,21 +56,37 @@ pub(super) fn of(asked: &Asked, policy: &Policy, clique: u32) -> Vec<Group> {
 
 /// Training vertices of every GPU.
 fn cut(graph: &Csr, train: &[u32], cut: Cut, n_gpus: u32, clique: u32) -> Vec<Vec<u32>> {
-    let parts = match cut {
-        Cut::Hash => Vec::new(),
-        Cut::Cliques => partition::streamed(graph, n_gpus / clique),
-        Cut::Gpus => partition::streamed(graph, n_gpus),
+    let n_parts = match cut {
+        Cut::Hash => 1,
+        Cut::Cliques => n_gpus / clique,
+        Cut::Gpus => n_gpus,
     };
+    let parts = if n_parts == 1 { vec![0; graph.n_vertices() as usize] } else { partition::streamed(graph, n_parts) };
     let mut seeds = vec![Vec::new(); n_gpus as usize];
-    for &vertex in train {
-        let gpu = match cut {
-            Cut::Hash => partition::hash(vertex, n_gpus),
-            Cut::Cliques => parts[vertex as usize] * clique + partition::hash(vertex, clique),
-            Cut::Gpus => parts[vertex as usize],
-        };
-        seeds[gpu as usize].push(vertex);
+    let in_part = n_gpus / n_parts;
+    for (part, vertices) in (0..).zip(evened(train, &parts, n_parts)) {
+        for vertex in vertices {
+            seeds[(part * in_part + partition::hash(vertex, in_part)) as usize].push(vertex);
+        }
     }
     seeds
+}
+
+/// Training vertices of every part. All parts take as many steps, so those that one has too many of go to those with too few.
+fn evened(train: &[u32], parts: &[u32], n_parts: u32) -> Vec<Vec<u32>> {
+    let mut found = vec![Vec::new(); n_parts as usize];
+    train.iter().for_each(|vertex| found[parts[*vertex as usize] as usize].push(*vertex));
+    let share = train.len().div_ceil(n_parts as usize);
+    let mut spare = Vec::new();
+    for vertices in &mut found {
+        spare.extend(vertices.drain(share.min(vertices.len())..));
+    }
+    for vertices in &mut found {
+        let n = spare.len().min(share - vertices.len());
+        vertices.extend(spare.drain(spare.len() - n..));
+    }
+    assert!(spare.is_empty(), "every training vertex has a part");
+    found
 }
 
 fn sampled(asked: &Asked, policy: &Policy, graph: &Csr, seeds: &[Vec<u32>], gpus: Vec<u32>) -> Group {

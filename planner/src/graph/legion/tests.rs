@@ -37,9 +37,13 @@ fn asked(scale: u32, n_edges: u64, skew: f64, platform: (&str, u32, u32, f64), c
     Asked { known, network, sampling, machine: machine(platform), cache_bytes, replay: true }
 }
 
+fn costs(cluster: &hw::Cluster) -> Box<dyn CostModel> {
+    Box::new(Roofline::new(cluster))
+}
+
 fn run(asked: &Asked, name: &str) -> Judged<Caches> {
     let policy = POLICIES.iter().find(|policy| policy.name == name).expect("a policy");
-    judged(asked, policy, &Roofline::new(&asked.machine.cluster))
+    judged(asked, policy, &costs)
 }
 
 #[test]
@@ -80,12 +84,12 @@ fn larger_cliques_and_more_memory_never_read_more() {
     for clique in [1, 2, 4, 8] {
         let mut asked = asked(13, 60_000, 0.5, PLATFORMS[0], 0.3);
         asked.machine.cluster.nvlink_island = clique;
-        let found = judged(&asked, &policy, &Roofline::new(&asked.machine.cluster)).decision.expect("a plan");
+        let found = judged(&asked, &policy, &costs).decision.expect("a plan");
         let left = found.objective().expect("counted");
         assert!(left <= before * 1.001, "{clique}: {left} after {before}");
         before = left;
         asked.cache_bytes *= 2.0;
-        let more = judged(&asked, &policy, &Roofline::new(&asked.machine.cluster)).decision.expect("a plan");
+        let more = judged(&asked, &policy, &costs).decision.expect("a plan");
         assert!(more.objective().expect("counted") <= left);
     }
 }
@@ -101,7 +105,8 @@ fn a_hierarchical_cache_hits_no_less_than_a_replicated_one_of_equal_bytes() {
     // With a GPU in each clique and vertices cut by hash, sharing is no difference but for what each GPU happens to visit.
     let mut alone = asked(13, 60_000, 0.57, PLATFORMS[0], 0.3);
     alone.machine.cluster.nvlink_island = 1;
-    let (own, same) = (run(&alone, "legion-hashed").metrics["hit_ratio"], run(&alone, "legion-replicated").metrics["hit_ratio"]);
+    let (own, same) =
+        (run(&alone, "legion-hashed").metrics["hit_ratio"], run(&alone, "legion-replicated").metrics["hit_ratio"]);
     assert!((own - same).abs() < 0.05, "{own} {same}");
 }
 
@@ -116,7 +121,8 @@ fn the_order_on_published_graphs_is_the_papers() {
         let sampling = Sampling { fan_out: vec![25, 10], replacement: Replacement::Without, batch: 8000, seed: 0 };
         let network = Network { layer: Layer::GraphSage, width: shape.width, hidden: 256 };
         let machine = machine(platform);
-        let asked = Asked { known: known.clone(), network, sampling, machine, cache_bytes: gib * hw::GIB, replay: false };
+        let asked =
+            Asked { known: known.clone(), network, sampling, machine, cache_bytes: gib * hw::GIB, replay: false };
         let found = |name: &str| run(&asked, name).metrics;
         let [legion, quiver, pagraph, dgl] = ["legion", "quiver", "pagraph", "dgl-uva"].map(found);
         let left = |row: &std::collections::BTreeMap<String, f64>| row["transactions_per_epoch"];

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use engine::CostModel;
 use graph::distribution::INTERVAL_RATIO;
 use graph::legion::{Point, sweep};
 
 use super::groups::{self, Group};
 use super::{Asked, Caches, Known, Memory, Policy, Share, Timed, budget, timed};
-use crate::graph::judged::{Judged, Status, add_times, keyed, size};
+use crate::graph::judged::{Costs, Judged, Status, add_times, keyed, size};
 use crate::proof::Decision;
 
 /// The row of a policy.
@@ -18,12 +17,12 @@ pub(super) fn row(
     groups: &[Group],
     found: Timed,
     decision: Decision<Caches>,
-    cost: &dyn CostModel,
+    costs: &Costs<'_>,
 ) -> Judged<Caches> {
     let metrics = metrics(asked, policy, groups, &found);
     let interval = interval(asked, &found, &metrics);
     let why = why(&found, &metrics);
-    let mut notes = notes(asked, policy, groups, &found, cost);
+    let mut notes = notes(asked, policy, groups, &found, costs);
     if let Some(other) = decision.runner_up() {
         let alphas: Vec<String> = other.plan.groups.iter().map(|(_, point)| format!("{:.2}", point.alpha)).collect();
         let more = 100.0 * (other.objective / decision.objective().unwrap_or(other.objective).max(1.0) - 1.0);
@@ -72,7 +71,7 @@ fn metrics(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed) -> B
     let mut found = keyed(&[
         ("epoch_time_s", epoch_s),
         ("n_steps", timed.n_steps),
-        ("step_time_s", timed.times.further_s[1]),
+        ("iteration_time_s", timed.times.further_s[1]),
         ("transactions_per_epoch", rows + features),
         ("row_transactions_per_epoch", rows),
         ("feature_transactions_per_epoch", features),
@@ -131,7 +130,7 @@ fn why(timed: &Timed, metrics: &BTreeMap<String, f64>) -> String {
     )
 }
 
-fn notes(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed, cost: &dyn CostModel) -> Vec<String> {
+fn notes(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed, costs: &Costs<'_>) -> Vec<String> {
     let last = &timed.steps[timed.steps.len() - 1];
     let mut notes = vec![asked.known.words()];
     notes.push(format!(
@@ -151,7 +150,7 @@ fn notes(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed, cost: 
         notes.push(cache_map(asked, group, gpus, point));
     }
     if policy.memory == Memory::Swept && policy.share == Share::Clique {
-        notes.extend(what_if(asked, policy, groups, timed, cost));
+        notes.extend(what_if(asked, policy, groups, timed, costs));
     }
     notes
 }
@@ -171,16 +170,17 @@ fn cache_map(asked: &Asked, group: &Group, gpus: &[u32], point: &Point) -> Strin
 }
 
 /// The same with twice the memory, and with NVLink between all GPUs.
-fn what_if(asked: &Asked, policy: &Policy, groups: &[Group], now: &Timed, cost: &dyn CostModel) -> Vec<String> {
+fn what_if(asked: &Asked, policy: &Policy, groups: &[Group], now: &Timed, costs: &Costs<'_>) -> Vec<String> {
     let twice = Asked { cache_bytes: 2.0 * asked.cache_bytes, ..asked.clone() };
-    let twice = timed(&twice, policy, groups, cost);
+    let twice = timed(&twice, policy, groups, costs(&asked.machine.cluster).as_ref());
     let mut notes = vec![against("with twice the memory for caches", now, &twice)];
     let n_gpus = asked.machine.cluster.n_gpus();
     if asked.machine.cluster.nvlink_island < n_gpus {
         let mut wider = asked.clone();
         wider.machine.cluster.nvlink_island = n_gpus;
         let groups = groups::of(asked, policy, n_gpus);
-        notes.push(against("with NVLink between all GPUs", now, &timed(&wider, policy, &groups, cost)));
+        let cost = costs(&wider.machine.cluster);
+        notes.push(against("with NVLink between all GPUs", now, &timed(&wider, policy, &groups, cost.as_ref())));
     }
     notes
 }

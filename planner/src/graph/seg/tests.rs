@@ -18,6 +18,7 @@ fn asked(workers_max: u32) -> Asked {
         n_layers: 2,
         n_pairs: 100_000.0,
         batch: 64,
+        encode_batch: 1024,
         n_epochs: 10,
         ratios: vec![1.0],
         rule: Rule { hops: 1, ratio: 1.0, neighbours_max: u64::MAX, paths: Paths::WithoutEdge },

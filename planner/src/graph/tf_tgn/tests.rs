@@ -38,10 +38,11 @@ fn overlap_hides_the_shorter_part() {
     let asked = asked(&[32], &[256], 2);
     let [serial, ahead] = ["tf-tgn-serial", "tf-tgn"].map(|name| run(&asked, name).metrics);
     let parts: f64 = ["sampling", "gather", "training"].iter().map(|key| serial[&format!("{key}_per_epoch_s")]).sum();
-    let steps = serial["step_time_s"] * serial["n_steps"];
+    let steps = serial["iteration_time_s"] * serial["n_steps"];
     assert!((steps / parts - 1.0).abs() < 0.02, "one after the other: {steps} {parts}");
-    let longest = ["sampling", "gather", "training"].iter().map(|key| ahead[&format!("{key}_per_epoch_s")]).fold(0.0, f64::max);
-    let steps = ahead["step_time_s"] * ahead["n_steps"];
+    let longest =
+        ["sampling", "gather", "training"].iter().map(|key| ahead[&format!("{key}_per_epoch_s")]).fold(0.0, f64::max);
+    let steps = ahead["iteration_time_s"] * ahead["n_steps"];
     assert!((steps / longest - 1.0).abs() < 0.05, "the longest alone: {steps} {longest}");
     assert!(ahead["hidden_per_epoch_s"] > 0.0 && serial["hidden_per_epoch_s"] < 0.02 * parts);
 }
@@ -49,7 +50,8 @@ fn overlap_hides_the_shorter_part() {
 #[test]
 fn slicing_saves_the_copy_of_the_past_and_moving_once_saves_bytes() {
     let asked = asked(&[8], &[256], 1);
-    let [slices, copies] = ["tf-tgn", "tf-tgn-release"].map(|name| run(&asked, name).metrics["host_sampling_per_step_s"]);
+    let [slices, copies] =
+        ["tf-tgn", "tf-tgn-release"].map(|name| run(&asked, name).metrics["host_sampling_per_step_s"]);
     // By hand: a query more takes 3 numbers of every slot before it.
     let sequences = 3.0 * 256.0 * asked.past.roots[0];
     let more = sequences * 3.0 * asked.past.before * 10e-9 / 4.0;

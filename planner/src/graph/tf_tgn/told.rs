@@ -40,7 +40,7 @@ fn metrics(asked: &Asked, way: &Way) -> BTreeMap<String, f64> {
     let mut found = keyed(&[
         ("epoch_time_s", epoch_s),
         ("n_steps", way.n_batches),
-        ("step_time_s", way.times.further_s[1]),
+        ("iteration_time_s", way.times.further_s[1]),
         ("events_per_s", asked.n_events / epoch_s),
         ("host_sampling_per_step_s", way.host_s[0]),
         ("host_gather_per_step_s", way.host_s[1]),

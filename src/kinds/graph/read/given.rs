@@ -12,7 +12,7 @@ use ::graph::tcsr::Event;
 use ::planner::graph::Known;
 
 use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Section};
+use crate::scenario::reader::{Place, Section, small};
 
 /// Exponent of degrees where nothing is said: an assumption, social and web graphs lie between 2 and 2.5.
 const EXPONENT: f64 = 2.2;
@@ -116,13 +116,13 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
         section.refuse(Code::WrongGraph, at, format!("`{name}` makes no graph for this objective"), help);
         return None;
     }
-    let small = u32::try_from(n_vertices).expect("below 2^32");
+    let n_small = small(n_vertices);
     if name == "bursts" {
         let length = section.number("burst_events", 8.0, 1.0..=1e6);
         let skew = section.number("skew", 2.0, 1.0..=20.0);
         let events =
-            generate::bursts(&Bursts { n_vertices: small, n_events: n_edges, length, skew, span: 1 << 40 }, seed);
-        return Some(temporal(small, events, width));
+            generate::bursts(&Bursts { n_vertices: n_small, n_events: n_edges, length, skew, span: 1 << 40 }, seed);
+        return Some(temporal(n_small, events, width));
     }
     let edges = match name {
         "rmat" => {
@@ -137,7 +137,7 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
         }
         "barabasi-albert" => {
             let per_vertex = n_edges.div_ceil(n_vertices);
-            generate::barabasi_albert(small, u32::try_from(per_vertex).unwrap_or(u32::MAX), seed)
+            generate::barabasi_albert(n_small, u32::try_from(per_vertex).unwrap_or(u32::MAX), seed)
         }
         _ => {
             let exponent = section.number("exponent", EXPONENT, 1.5..=5.0);
@@ -149,7 +149,7 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
     };
     let largest = edges.iter().map(|edge| edge.0.max(edge.1)).max().unwrap_or(0);
     let direction = section.one_of("direction", Direction::Undirected, &DIRECTIONS);
-    whole(section, (small.max(largest + 1), &edges), direction, (width, at))
+    whole(section, (n_small.max(largest + 1), &edges), direction, (width, at))
 }
 
 /// Vertices that are trained on, as a share.
@@ -188,10 +188,12 @@ fn whole(
 }
 
 fn of_rows(section: &mut Section<'_>, graph: Csr, width: u64, input: Vec<String>) -> Option<Given> {
-    let n_vertices = u64::from(graph.n_vertices());
-    let every = n_vertices / trained(section, n_vertices).max(1);
-    let train: Vec<u32> =
-        (0..graph.n_vertices()).filter(|vertex| u64::from(*vertex).is_multiple_of(every.max(1))).collect();
+    let n_of_million = small(trained(section, 1_000_000));
+    let is_trained = |vertex: &u32| ::graph::partition::hash(*vertex, 1_000_000) < n_of_million;
+    let mut train: Vec<u32> = (0..graph.n_vertices()).filter(is_trained).collect();
+    if train.is_empty() {
+        train.push(0);
+    }
     if graph.n_slots() == 0 {
         let what = "no edge is left, so every frontier is empty".to_owned();
         section.refuse_all(Code::WrongGraph, what, "the graph has self-loops alone");
