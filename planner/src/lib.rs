@@ -1,4 +1,4 @@
-//! Planners: of training (`train`), of what serves (`deploy`), of fine-tuning in stages (`curriculum`).
+//! Planners: of training (`train`), of what serves (`deploy`), of fine-tuning in stages (`curriculum`), of training on graphs (`graph`).
 //!
 //! A paper is a file. Every planner answers with the `Decision` of `proof.rs`. The solver lives behind `milp.rs` alone.
 

@@ -74,6 +74,19 @@ impl Degrees {
     pub fn n_slots(&self) -> f64 {
         self.classes.iter().map(|class| class.count * class.degree).sum()
     }
+
+    /// Distinct vertices that so many picks by slots meet, in expectation.
+    #[must_use]
+    pub fn met(&self, n_picks: f64) -> f64 {
+        let n_slots = self.n_slots();
+        self.classes.iter().map(|class| class.count * -libm::expm1(-n_picks * class.degree / n_slots)).sum()
+    }
+}
+
+/// Distinct vertices that so many draws of all vertices alike meet, in expectation.
+#[must_use]
+pub fn drawn(n_draws: f64, n_vertices: f64) -> f64 {
+    -n_vertices * libm::expm1(-n_draws / n_vertices)
 }
 
 /// Classes of growing degree with their share of the vertices.

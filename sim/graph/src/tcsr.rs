@@ -308,7 +308,9 @@ pub fn conversion(row_lengths: &[(f64, f64)], threads: u32, costs: HostCosts) ->
     Conversion { seconds, hub_s: 2.0 * longest * costs.item_s + longest * log2(longest) * costs.item_s }
 }
 
-fn log2(length: f64) -> f64 {
+/// Steps of a binary search in a row of this length, at least one.
+#[must_use]
+pub fn log2(length: f64) -> f64 {
     libm::log2(length.max(2.0))
 }
 

@@ -1,8 +1,8 @@
 //! What queries find before them: from events that are there, or from degrees alone.
 
 use engine::random;
-use graph::distribution::{Class, Degrees};
-use graph::tcsr::{Event, EventError, Reverse, TCsr, Take};
+use graph::distribution::{Degrees, drawn};
+use graph::tcsr::{Event, EventError, Reverse, TCsr, Take, log2};
 
 use super::{Past, SEQUENCES_PER_EVENT};
 
@@ -43,10 +43,6 @@ pub fn of_events(
     Ok(Past { rows, before: before / n, log2_length: log2_length / n, found, roots, words })
 }
 
-fn log2(length: f64) -> f64 {
-    length.max(2.0).log2()
-}
-
 /// A batch in the middle of the events.
 fn middle(events: &[Event], batch: u32) -> &[Event] {
     let middle = events.len() / 2;
@@ -60,11 +56,6 @@ fn roots(n_vertices: u32, batch: &[Event]) -> f64 {
     ends.sort_unstable();
     ends.dedup();
     (hw::real(ends.len() as u64) + drawn(n, f64::from(n_vertices))) / (hw::real(SEQUENCES_PER_EVENT) * n)
-}
-
-/// Distinct vertices of so many draws.
-fn drawn(n: f64, n_vertices: f64) -> f64 {
-    -n_vertices * (-n / n_vertices).exp_m1()
 }
 
 /// Mean neighbours that queries find.
@@ -108,13 +99,13 @@ pub fn of_degrees(degrees: &Degrees, neighbours: &[u32], batches: &[u32]) -> Pas
         let mean = by_slots(&|degree| (degree / 2.0).min(f64::from(k)));
         let share = |&batch: &u32| {
             let n = mean * f64::from(batch) * hw::real(SEQUENCES_PER_EVENT);
-            met(&degrees.classes, n, n_slots) / n
+            degrees.met(n) / n
         };
         found.push((mean, batches.iter().map(share).collect()));
     }
     let share = |&batch: &u32| {
         let n = f64::from(batch);
-        (met(&degrees.classes, 2.0 * n, n_slots) + drawn(n, degrees.n_vertices())) / (hw::real(SEQUENCES_PER_EVENT) * n)
+        (degrees.met(2.0 * n) + drawn(n, degrees.n_vertices())) / (hw::real(SEQUENCES_PER_EVENT) * n)
     };
     Past {
         roots: batches.iter().map(share).collect(),
@@ -124,9 +115,4 @@ pub fn of_degrees(degrees: &Degrees, neighbours: &[u32], batches: &[u32]) -> Pas
         found,
         words: format!("{:.3e} slots of {:.3e} vertices by their degrees", n_slots, degrees.n_vertices()),
     }
-}
-
-/// Vertices that so many picks meet.
-fn met(classes: &[Class], n: f64, n_slots: f64) -> f64 {
-    classes.iter().map(|class| class.count * -(-n * class.degree / n_slots).exp_m1()).sum()
 }
