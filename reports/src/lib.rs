@@ -16,11 +16,13 @@ mod lost;
 pub mod markdown;
 mod nested;
 mod quantity;
+mod rows;
 mod serving;
 mod shown;
 pub mod svg;
 pub mod table;
 pub mod trace;
+pub mod tuned;
 pub mod validation;
 mod view;
 
