@@ -19,13 +19,14 @@ use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
 use reports::frame::Frame;
+use reports::tuned::Tuned;
 use reports::{Column, CostModelFacts, Picture, PlannerFacts, PolicyResult, RunResult};
 use serve::deployment::Deployment;
 use train::metrics::Played;
 
-use crate::diagnostic::{Code, Finding, Severity, Source};
-use crate::scenario::reader::{Reader, Section};
 use crate::scenario::{Head, Overrides};
+use input::diagnostic::{Code, Finding, Severity, Source};
+use input::reader::{Reader, Section};
 
 /// Schema of `plan.json` where deployments are planned.
 const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
@@ -53,6 +54,11 @@ pub trait Kind: Send + Sync {
 
     /// The answer to what it asks about capacity; `None` where it asks nothing.
     fn capacity(&self) -> Option<Capacity> {
+        None
+    }
+
+    /// The best of the settings that it lists; `None` where it lists none.
+    fn tuned(&self) -> Option<Tuned> {
         None
     }
 
@@ -178,10 +184,11 @@ fn facts<P>(decision: &Decision<P>) -> PlannerFacts {
 }
 
 /// What an objective counts, for reports.
-const fn aim(aim: planner::Aim) -> reports::Aim {
+pub(crate) const fn aim(aim: planner::Aim) -> reports::Aim {
     match aim {
         planner::Aim::Seconds => reports::Aim::Seconds,
         planner::Aim::UsdPerHour => reports::Aim::UsdPerHour,
+        planner::Aim::UsdPerMtok => reports::Aim::UsdPerMtok,
         planner::Aim::Gpus => reports::Aim::Gpus,
         planner::Aim::Bytes => reports::Aim::Bytes,
         planner::Aim::RequestsPerS => reports::Aim::RequestsPerS,

@@ -9,8 +9,8 @@ use reports::{RunResult, frame};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
-use crate::diagnostic::Code;
 use crate::kinds::{Frames, Kind, Run};
+use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {

@@ -8,6 +8,7 @@ mod capacity;
 mod frames;
 mod published;
 mod scaling;
+mod tune;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
+use reports::tuned::Tuned;
 use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::engine_constants::{self, EngineConstants};
@@ -78,6 +80,10 @@ impl Kind for Serving {
 
     fn capacity(&self) -> Option<Capacity> {
         capacity::capacity(self)
+    }
+
+    fn tuned(&self) -> Option<Tuned> {
+        tune::tuned(self)
     }
 }
 
