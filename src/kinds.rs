@@ -18,6 +18,7 @@ use engine::cost::profile::Profile;
 use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
+use reports::curves::Curves;
 use reports::frame::Frame;
 use reports::tuned::Tuned;
 use reports::{Column, CostModelFacts, Picture, PlannerFacts, PolicyResult, RunResult};
@@ -85,6 +86,8 @@ pub struct Run {
     pub result: RunResult,
     /// First simulated step of each choice that has one, with its name.
     pub pictures: Vec<(String, Played)>,
+    /// What is drawn of each choice that serves requests.
+    pub curves: Vec<Curves>,
     /// Lengths of the sequences in those steps.
     pub lengths: Vec<u64>,
     /// Memory of a device that runs them.

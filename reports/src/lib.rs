@@ -6,6 +6,7 @@ mod aim;
 pub mod capacity;
 pub mod compared;
 pub mod comparison;
+pub mod curves;
 pub mod expect;
 pub mod frame;
 pub mod gate;
