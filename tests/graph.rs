@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use input::diagnostic::{self, Source};
 use reports::RunResult;
-use skrull_sim::diagnostic::{self, Source};
 use skrull_sim::kinds::{self, Checked};
 use skrull_sim::scenario::{self, Overrides};
 

@@ -6,6 +6,7 @@ use std::path::Path;
 /// Folders with the sources of a crate.
 const CRATES: [&str; 11] = [
     "hw/src",
+    "input/src",
     "sim/engine/src",
     "sim/train/src",
     "sim/serve/src",

@@ -11,8 +11,8 @@ use ::graph::read::{self, Columns, Edges, ReadError};
 use ::graph::tcsr::Event;
 use ::planner::graph::Known;
 
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Section, small};
+use input::diagnostic::Code;
+use input::reader::{Place, Section, small};
 
 /// Exponent of degrees where nothing is said: an assumption, social and web graphs lie between 2 and 2.5.
 const EXPONENT: f64 = 2.2;
