@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "hw/src",
     "input/src",
     "sim/engine/src",

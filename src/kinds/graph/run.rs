@@ -52,7 +52,7 @@ impl Kind for GraphScenario {
         }
         let (results, source) = kinds::weakest(of_rows);
         let device_memory_bytes = self.machine.cluster.gpu.memory.0;
-        Run { result: self.result(results, source), pictures, lengths: Vec::new(), device_memory_bytes }
+        Run { result: self.result(results, source), pictures, device_memory_bytes, ..Run::default() }
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
