@@ -280,6 +280,14 @@ pub struct HostCosts {
     pub item_s: f64,
 }
 
+impl HostCosts {
+    /// From nanoseconds of a read and of an item.
+    #[must_use]
+    pub fn of_ns(read_ns: f64, item_ns: f64) -> Self {
+        Self { read_s: read_ns * 1e-9, item_s: item_ns * 1e-9 }
+    }
+}
+
 /// Seconds to convert a graph of these row lengths on so many threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conversion {

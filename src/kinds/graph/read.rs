@@ -184,7 +184,7 @@ fn caching(reader: &mut Reader<'_>, shared: Shared) -> Asked {
         reader.refuse(Code::OutOfRange, None, what, "leave room for a batch beside the cache");
     }
     let network = Network { layer: shared.network.layer, width: given.width, hidden: shared.network.hidden };
-    let cache_bytes = gib * hw::GIB;
+    let cache_bytes = Bytes::from_gib(gib).as_f64();
     let asked = legion::Asked { known: given.known?, network, sampling, machine, cache_bytes, replay };
     Some((Question::Caching(Box::new(asked), run.choices), run.baseline))
 }
@@ -308,8 +308,8 @@ fn host(mut section: Section<'_>, assumed: &mut Vec<String>) -> Host {
             .push(format!("`host.{key}` = {found}: fitted or assumed, not measured on the host that is asked about"));
         found
     });
-    let memory_bytes = section.number("memory_gib", 0.0, 0.0..=1e6) * hw::GIB;
-    let hot_bytes = section.number("hot_rows_gib", 0.0, 0.0..=1e6) * hw::GIB;
+    let memory_bytes = Bytes::from_gib(section.number("memory_gib", 0.0, 0.0..=1e6)).as_f64();
+    let hot_bytes = Bytes::from_gib(section.number("hot_rows_gib", 0.0, 0.0..=1e6)).as_f64();
     section.finish();
-    Host { threads, costs: HostCosts { read_s: read_ns * 1e-9, item_s: item_ns * 1e-9 }, memory_bytes, hot_bytes }
+    Host { threads, costs: HostCosts::of_ns(read_ns, item_ns), memory_bytes, hot_bytes }
 }
