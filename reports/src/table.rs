@@ -83,8 +83,9 @@ fn sources(shares: &[CostShare]) -> String {
             continue;
         }
         let largest: Vec<String> = of_source.iter().take(3).map(|share| plain(&share.what)).collect();
-        let what = if source == "measured" { String::new() } else { format!(": {}", largest.join(", ")) };
-        parts.push(format!("{} of the time {source}{what}", percent(ratio)));
+        let what = if source == "measured" { String::new() } else { format!(" – {}", largest.join(", ")) };
+        let of = if parts.is_empty() { " of the time" } else { "" };
+        parts.push(format!("{}{of} {source}{what}", percent(ratio)));
     }
     parts.join("; ")
 }
