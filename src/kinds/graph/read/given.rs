@@ -100,9 +100,10 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
     let name = GENERATORS[section.word("generator", 0, &GENERATORS)];
     let degrees_only = name == "degrees";
     let most = if degrees_only { 1 << 40 } else { 1 << 31 };
-    let n_vertices = section.count("vertices", None, 2..=most).0;
-    let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0;
-    let width = section.count("features", None, 1..=65_536).0;
+    // What is missing is said and stands at its least here.
+    let n_vertices = section.count("vertices", None, 2..=most).0.max(2);
+    let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0.max(1);
+    let width = section.count("features", None, 1..=65_536).0.max(1);
     if degrees_only {
         let n_train = if is_temporal { n_vertices } else { trained(section, n_vertices) };
         let slots_per_edge = match section.one_of("direction", Direction::Undirected, &DIRECTIONS) {
