@@ -75,6 +75,12 @@ impl Degrees {
         self.classes.iter().map(|class| class.count * class.degree).sum()
     }
 
+    /// Whole degrees and counts, for a generator.
+    #[must_use]
+    pub fn rounded(&self) -> Vec<(u64, u64)> {
+        self.classes.iter().map(|class| (hw::whole(class.degree), hw::whole(class.count))).collect()
+    }
+
     /// Distinct vertices that so many picks by slots meet, in expectation.
     #[must_use]
     pub fn met(&self, n_picks: f64) -> f64 {
