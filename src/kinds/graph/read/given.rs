@@ -145,6 +145,12 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
     let n_vertices = section.count("vertices", None, 2..=most).0.max(2);
     let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0.max(1);
     let width = section.count("features", None, 1..=65_536).0.max(1);
+    // A missing count was said already.
+    if n_edges / n_vertices > n_vertices {
+        let what = format!("{n_edges} edges are more than {n_vertices} vertices can have");
+        section.refuse_all(Code::WrongGraph, what, "`vertices` and `edges` count the whole graph");
+        return None;
+    }
     if degrees_only {
         let ratio = if is_temporal { 1.0 } else { train_ratio(section) };
         let n_train = hw::whole(hw::real(n_vertices) * ratio).max(1);
