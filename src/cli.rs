@@ -50,7 +50,7 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
-    /// Play measured serving runs and print what is predicted over what was measured
+    /// Play measured serving runs or training steps and print what is predicted over what was measured
     Score(ScoreArgs),
     /// What a code of an error or warning means, with examples; all codes without one
     Explain(ExplainArgs),
@@ -296,9 +296,9 @@ pub struct CompareArgs {
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 pub struct ScoreArgs {
-    /// Table of measured runs (silicon_sample.csv of ai-dynamo/aiconfigurator)
+    /// Table of measured runs, plain or gzipped; what it is of is read off its header (docs/accuracy.md)
     pub table: PathBuf,
-    /// Runs that are scored: mode, card, engine, version, model, format, tp, lengths, load, id; `*` ends a beginning
+    /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training by set, card, model, format, layout, variant, row; `*` ends a beginning
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
     /// What to print

@@ -52,6 +52,17 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
+/// Shipped profile whose kernels are nearest to those of training on a GPU, and whether it is of that GPU: Blackwell cards take the B200's, others
+/// that nobody measured the H100's.
+#[must_use]
+pub fn of_training(gpu: &str) -> (&'static str, bool) {
+    if let Some(own) = of_gpu(gpu) {
+        return (own, true);
+    }
+    let is_blackwell = ["b200", "b300", "gb200", "gb300"].contains(&gpu);
+    (of_gpu(if is_blackwell { "b200" } else { "h100-sxm" }).unwrap_or("h100-sxm"), false)
+}
+
 /// Shipped profile of a GPU: of the engine where one is named and was measured there, else the GPU's own.
 #[must_use]
 pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {

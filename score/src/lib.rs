@@ -18,4 +18,5 @@ pub mod setup;
 pub mod summary;
 pub mod table;
 pub mod text;
+pub mod training;
 pub mod written;

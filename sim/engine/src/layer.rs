@@ -8,7 +8,7 @@ use hw::{Bytes, Format, GroupShape, Seconds};
 use crate::compression;
 use crate::memory;
 use crate::model::{Experts, FeedForward, Layer, Mixer};
-use crate::shard::{AttentionKernel, ExpertLoad, Recompute, Shard};
+use crate::shard::{AttentionKernel, ExpertLoad, Framework, Recompute, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
@@ -17,6 +17,11 @@ const LOSS_BYTES_PER_LOGIT: u64 = 10;
 /// Bytes moved per parameter by an Adam step: gradient 2, master and two moments read and written 24, parameter 2,
 /// and the 32-bit copy of the gradient for the norm 2.
 const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
+/// Bytes moved per element that is cast with one scale per tensor: read for the largest value, read again, written in rows and in columns
+/// (Transformer Engine, `Float8CurrentScaling`: an amax kernel, then `cast_transpose`).
+const CAST_BYTES_PER_TENSOR: u64 = 6;
+/// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`, `NVFP4Quantizer`).
+const CAST_BYTES_PER_BLOCK: u64 = 4;
 /// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
 /// writes 2 and its mask 1; backward reads one operand more in each.
 const SCORE_TRAFFIC: [u64; 2] = [9, 11];
@@ -44,8 +49,8 @@ impl<'a> Writer<'a> {
         Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp), format: shard.dtype.into() }
     }
 
-    /// Products of a part of the model from here on. What makes activations narrow is fused with the norm or the activation function in front,
-    /// as engines compile it, and costs no pass of its own.
+    /// Products of a part of the model from here on. Engines of serving fuse what makes activations narrow with the norm or the activation
+    /// function in front, so it costs no pass of its own; frameworks of training cast (`cast`).
     const fn enter(&mut self, format: Format) {
         self.format = format;
     }
@@ -54,9 +59,24 @@ impl<'a> Writer<'a> {
         self.ops.push((op, 1));
     }
 
+    /// Makes so many elements narrow, along rows for one product and along columns for its gradient.
+    fn cast(&mut self, elements: u64) {
+        let is_narrow = hw::Bytes::from_f64(self.format.weight_bytes(8.0)).0 < 8 * self.shard.dtype.bytes();
+        if !is_narrow || self.shard.framework == Framework::Formulas {
+            return;
+        }
+        let passes = if self.format == Format::Fp8 { CAST_BYTES_PER_TENSOR } else { CAST_BYTES_PER_BLOCK };
+        self.push(Op::Elementwise { bytes: elements * passes });
+    }
+
     /// A GEMM with these dimensions on this rank, and in backward its gradients.
     fn gemm(&mut self, n: u64, k: u64) {
         let (m, format) = (self.tokens, self.format);
+        match self.kind {
+            PassKind::Forward => self.cast(m * k),
+            PassKind::Backward | PassKind::Input => self.cast(m * n),
+            PassKind::Weight => {}
+        }
         if self.kind == PassKind::Forward {
             self.push(Op::Gemm { m, n, k, format });
         }
@@ -80,6 +100,12 @@ impl<'a> Writer<'a> {
 
     fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
         let format = self.format;
+        let n_rows: u64 = rows.iter().sum();
+        match self.kind {
+            PassKind::Forward => self.cast(n_rows * k),
+            PassKind::Backward | PassKind::Input => self.cast(n_rows * n),
+            PassKind::Weight => {}
+        }
         let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format };
         match self.kind {
             PassKind::Forward => self.push(op(n, k)),

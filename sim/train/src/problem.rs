@@ -9,7 +9,7 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 use engine::compression::Compression;
 use engine::formats::Formats;
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Recompute};
+pub use engine::shard::{AttentionKernel, Framework, Recompute};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;
@@ -104,6 +104,10 @@ pub struct Execution {
     pub gradient_dtype: Dtype,
     /// Attention kernel.
     pub attention: AttentionKernel,
+    /// Whose kernels compute the layers.
+    pub framework: Framework,
+    /// Formats of products, where they are not that of the activations.
+    pub formats: Option<Formats>,
     /// Communication behind computation.
     pub overlap: Overlap,
     /// Tokens and experts.
@@ -133,6 +137,8 @@ impl Default for Execution {
             gradient_sync: GradientSync::Overlapped,
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
+            framework: Framework::Formulas,
+            formats: None,
             overlap: Overlap::NONE,
             experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
             offload: 0.0,
@@ -179,7 +185,7 @@ impl Problem {
         Shard {
             model: &self.model,
             dtype: self.dtype,
-            formats: Formats::of(self.dtype),
+            formats: self.execution.formats.unwrap_or_else(|| Formats::of(self.dtype)),
             tp: layout.tp,
             sequence_parallel: layout.sequence_parallel,
             ep: layout.ep,
@@ -187,6 +193,7 @@ impl Problem {
             attention: self.execution.attention,
             recompute: self.execution.recompute,
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
+            framework: self.execution.framework,
         }
     }
 

@@ -14,8 +14,7 @@ use crate::task::Op;
 /// A cost model under a power limit.
 pub struct Sustained<M> {
     inner: M,
-    bf16: FlopsPerSecond,
-    fp8: FlopsPerSecond,
+    gpu: Gpu,
     ratio: f64,
 }
 
@@ -23,15 +22,14 @@ impl<M: CostModel> Sustained<M> {
     /// `inner` on a device that holds `ratio` of its peak.
     #[must_use]
     pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
-        Self { inner, bf16: gpu.peak(Format::Bf16), fp8: gpu.peak(Format::Fp8), ratio }
+        Self { inner, gpu: gpu.clone(), ratio }
     }
 
     /// Datasheet peak of a product.
-    const fn peak(&self, op: &Op) -> Option<FlopsPerSecond> {
+    fn peak(&self, op: &Op) -> Option<FlopsPerSecond> {
         match op {
-            Op::Gemm { format: Format::Fp8 | Format::Fp8Block | Format::Mxfp8, .. }
-            | Op::GroupedGemm { format: Format::Fp8 | Format::Fp8Block | Format::Mxfp8, .. } => Some(self.fp8),
-            Op::Gemm { .. } | Op::GroupedGemm { .. } | Op::Attention { .. } => Some(self.bf16),
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => Some(self.gpu.peak(*format)),
+            Op::Attention { .. } => Some(self.gpu.peak(Format::Bf16)),
             _ => None,
         }
     }

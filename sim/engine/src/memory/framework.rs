@@ -1,0 +1,212 @@
+//! What modules of a training framework keep from forward to backward, tensor by tensor. Units: bytes, bytes per token.
+//!
+//! Megatron-Core on Transformer Engine (NVIDIA/Megatron-LM `megatron/core`, NVIDIA/TransformerEngine `transformer_engine/pytorch`):
+//!
+//! - a norm keeps its input, and the product behind it keeps the norm's output (`LayerNormLinear`, `RMSNorm`);
+//! - attention keeps query, key, value, its output and one 32-bit number per query and head (`FusedAttention`, FlashAttention);
+//! - the activation function keeps what it reads, the product behind it what it writes (`bias_swiglu`, `Linear`);
+//! - the loss holds 32-bit logits (`fused_cross_entropy.py`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
+//!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
+//! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
+//!   (`get_dummy_wgrad`), kept for the whole run;
+//! - two libraries have a workspace for products of 32 MiB each on Hopper and later, 4 and 8 MiB before
+//!   (`get_cublas_workspace_size_bytes`; `CUBLAS_WORKSPACE_CONFIG` of PyTorch).
+//!
+//! torchtitan's modules are plain PyTorch: the gate's function keeps both of its factors and their product.
+
+use hw::Bytes;
+
+use super::LayerActivation;
+use crate::model::{Experts, LatentAttention};
+use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
+use crate::stage::Stage;
+
+/// Bytes of the number per query and head that attention keeps of its softmax.
+const SOFTMAX_BYTES: u64 = 4;
+/// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
+const LOSS_BYTES_PER_LOGIT: u64 = 6;
+/// Bytes of a 16-bit number.
+const HALF: u64 = 2;
+/// Workspace of one library of products, Hopper and later, bytes.
+const WORKSPACE: u64 = 32 << 20;
+/// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
+/// the last product's gradient.
+const ROUTED_COPIES: u64 = 3;
+
+/// Parts of a layer's kept tensors, bytes per token on one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    /// Inputs of both norms.
+    residuals: u64,
+    /// Outputs of both norms.
+    norms: u64,
+    /// Query, key and value as attention reads them, its output and its softmax.
+    attention: u64,
+    /// What latent attention is projected from.
+    compressed: u64,
+    /// Inputs of the feed-forward's products behind routing, where tokens are copied for it.
+    routed: u64,
+    /// What the first product of the feed-forward writes.
+    projected: u64,
+    /// What the activation function writes.
+    activated: u64,
+}
+
+impl Kept {
+    const fn all(self) -> u64 {
+        self.residuals
+            + self.norms
+            + self.attention
+            + self.compressed
+            + self.routed
+            + self.projected
+            + self.activated
+    }
+}
+
+fn cut(shard: &Shard<'_>, bytes: u64) -> u64 {
+    bytes.div_ceil(u64::from(shard.tp))
+}
+
+/// Cut over the tensor group by sequence parallelism alone.
+fn serial(shard: &Shard<'_>, bytes: u64) -> u64 {
+    if shard.sequence_parallel { cut(shard, bytes) } else { bytes }
+}
+
+/// Of one layer, and what its backward holds besides while it runs.
+pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool) -> LayerActivation {
+    let kept = kept(shard, with_experts);
+    let (input, all) = (serial(shard, HALF * shard.model.hidden), kept.all());
+    let dropped = match recompute {
+        Recompute::Off => 0,
+        Recompute::Selective if shard.attention == AttentionKernel::Unfused => 0,
+        Recompute::Selective => kept.norms + kept.activated,
+        Recompute::FeedForward => kept.projected + kept.activated,
+        Recompute::Full => all - input,
+    };
+    LayerActivation { kept: all - dropped, working: dropped + backward(shard, with_experts) }
+}
+
+fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
+    let model = shard.model;
+    let norms = serial(shard, 2 * HALF * model.hidden);
+    let (attention, compressed) = model.latent.map_or_else(|| (attention(shard), 0), |latent| latent_attention(shard, latent));
+    let feed_forward = match model.experts {
+        Some(experts) if with_experts => of_experts(shard, experts),
+        _ => dense(shard, model.intermediate),
+    };
+    Kept { residuals: norms, norms, attention, compressed, ..feed_forward }
+}
+
+/// Grouped-query attention. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
+fn attention(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let width = (2 * model.n_heads + 2 * model.n_kv_heads) * model.head_dim;
+    cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads)
+}
+
+/// Latent attention: whole queries, keys and values, and the compressed ones around their norms.
+fn latent_attention(shard: &Shard<'_>, latent: LatentAttention) -> (u64, u64) {
+    let n_heads = shard.model.n_heads;
+    let (key, value) = (n_heads * (latent.nope_dim + latent.rope_dim), n_heads * latent.value_dim);
+    let compressed = 2 * HALF * (latent.q_rank.unwrap_or(0) + latent.kv_rank);
+    (cut(shard, HALF * (2 * key + 2 * value) + SOFTMAX_BYTES * n_heads), serial(shard, compressed))
+}
+
+/// A dense feed-forward: what the first product writes, and what the second reads.
+fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
+    let factors: u64 = match (shard.model.gated, shard.framework) {
+        (false, _) => 1,
+        (true, Framework::Fsdp2) => 3,
+        (true, _) => 2,
+    };
+    let wide = cut(shard, HALF * intermediate);
+    Kept { projected: factors * wide, activated: wide, ..Kept::default() }
+}
+
+/// Routed experts: each token's copies as the first product reads them, and the same as of a dense feed-forward for every copy.
+fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
+    let shared = dense(shard, experts.shared_intermediate);
+    let copies = |bytes: u64| (experts.top_k * bytes).div_ceil(u64::from(shard.tp));
+    let projections = if shard.model.gated { 2 } else { 1 };
+    Kept {
+        routed: copies(HALF * experts.latent.unwrap_or(shard.model.hidden)),
+        projected: shared.projected + copies(projections * HALF * experts.intermediate),
+        activated: shared.activated + copies(HALF * experts.intermediate),
+        ..Kept::default()
+    }
+}
+
+/// Bytes per token that backward of one layer holds besides: the gradient of the residual, and the gradient of what the first product of the
+/// feed-forward wrote, whose values are still there.
+fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
+    let model = shard.model;
+    let residual = serial(shard, HALF * model.hidden);
+    let projections = if model.gated { 2 } else { 1 };
+    let dense = residual + cut(shard, projections * HALF * model.intermediate);
+    match model.experts {
+        Some(experts) if with_experts => {
+            let wide = (projections + 1) * experts.intermediate;
+            let row = HALF * (ROUTED_COPIES * experts.latent.unwrap_or(model.hidden) + wide);
+            residual + cut(shard, experts.top_k * row)
+        }
+        _ => dense,
+    }
+}
+
+/// Logits, loss and head of so many tokens at their highest, bytes: while the loss is computed, or while the head's gradients are.
+#[must_use]
+pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
+    let model = shard.model;
+    let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
+    let (logits, norm) = (tokens * vocab, tokens * serial(shard, 2 * hidden));
+    let loss = LOSS_BYTES_PER_LOGIT * logits;
+    let weight_gradient = HALF * vocab * model.hidden;
+    let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
+    norm + loss.max(HALF * logits + weight_gradient + input_gradient)
+}
+
+/// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
+#[must_use]
+pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
+    let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
+    let mut elements = attention_weights(shard);
+    if has(|stage| stage.n_dense > 0) {
+        elements += feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
+    }
+    if let Some(experts) = shard.model.experts.filter(|_| has(|stage| stage.n_expert > 0)) {
+        elements += feed_forward_weights(shard, experts.intermediate, u64::from(shard.expert_tp));
+        elements += feed_forward_weights(shard, experts.shared_intermediate, u64::from(shard.tp));
+    }
+    let n_workspaces = if has(|stage| stage.last) { 2 } else { 1 };
+    Bytes(HALF * elements + n_workspaces * WORKSPACE)
+}
+
+/// Elements of the different weights around attention on one rank.
+fn attention_weights(shard: &Shard<'_>) -> u64 {
+    let (model, tp) = (shard.model, u64::from(shard.tp));
+    let Some(latent) = model.latent else {
+        let width = model.n_heads * model.head_dim;
+        return (model.hidden * (2 * width + 2 * model.kv_width())).div_ceil(tp);
+    };
+    let query = model.n_heads * (latent.nope_dim + latent.rope_dim);
+    let (down, up) = latent.q_rank.map_or((0, model.hidden), |rank| (model.hidden * rank, rank));
+    let kept = model.hidden * (latent.kv_rank + latent.rope_dim);
+    let wide = latent.kv_rank * model.n_heads * (latent.nope_dim + latent.value_dim);
+    let output = model.n_heads * latent.value_dim * model.hidden;
+    down + kept + (up * query + wide + output).div_ceil(tp)
+}
+
+/// Elements of both products of a feed-forward on one rank.
+fn feed_forward_weights(shard: &Shard<'_>, intermediate: u64, cut: u64) -> u64 {
+    let projections = if shard.model.gated { 3 } else { 2 };
+    (projections * shard.model.hidden * intermediate).div_ceil(cut)
+}
+
+/// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.
+#[must_use]
+pub(super) fn exchanged_heads(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let width = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
+    cut(shard, HALF * model.n_heads * width)
+}
