@@ -328,7 +328,7 @@ pub enum ScoreFormat {
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Folder with the tables of one device; for serving-runs the table itself
+    /// Folder with the tables of one device; for serving-runs and simumax the table itself
     pub dir: PathBuf,
     /// Whose format the tables have
     #[arg(long, value_enum, default_value_t = ImportFormat::Aiconfigurator)]
@@ -366,6 +366,8 @@ pub enum ImportFormat {
     Aiconfigurator,
     /// ORGANISATION/MODEL/bf16/tpN/ with CSV of operators.
     Llmservingsim,
+    /// One CSV of kernels of training, forward and backward.
+    Simumax,
     /// One CSV of measured serving endpoints, a setting a row.
     ServingRuns,
 }

@@ -4,10 +4,12 @@
 pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
 
 static EMBEDDED: &[(&str, &str)] = &[
+    ("a100-pcie-80g", include_str!("../../profiles/a100-pcie-80g.toml")),
     ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),
     ("a100-sxm-sglang", include_str!("../../profiles/a100-sxm-sglang.toml")),
     ("a100-sxm-trtllm", include_str!("../../profiles/a100-sxm-trtllm.toml")),
     ("a100-sxm-vllm", include_str!("../../profiles/a100-sxm-vllm.toml")),
+    ("b200", include_str!("../../profiles/b200.toml")),
     ("h100-sxm", include_str!("../../profiles/h100-sxm.toml")),
     ("h100-sxm-sglang", include_str!("../../profiles/h100-sxm-sglang.toml")),
     ("h100-sxm-trtllm", include_str!("../../profiles/h100-sxm-trtllm.toml")),

@@ -106,12 +106,15 @@ impl<'a> Writer<'a> {
             PassKind::Backward | PassKind::Input => self.cast(n_rows * n),
             PassKind::Weight => {}
         }
-        let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format };
-        match self.kind {
-            PassKind::Forward => self.push(op(n, k)),
-            PassKind::Backward => self.ops.extend([(op(k, n), 1), (op(n, k), 1)]),
-            PassKind::Input => self.push(op(k, n)),
-            PassKind::Weight => self.push(op(n, k)),
+        let op = |kind, n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
+        if self.kind == PassKind::Forward {
+            self.push(op(PassKind::Forward, n, k));
+        }
+        if matches!(self.kind, PassKind::Backward | PassKind::Input) {
+            self.push(op(PassKind::Input, k, n));
+        }
+        if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
+            self.push(op(PassKind::Weight, n, k));
         }
     }
 
