@@ -5,6 +5,7 @@
 //! sets them beside the measurement, `text.rs` and `written.rs` write them. Units: seconds, bytes.
 
 pub mod bridge;
+pub mod constants;
 pub mod megatron;
 pub mod models;
 pub mod play;

@@ -83,11 +83,10 @@ fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
     }
 }
 
-/// Costs of training on a card: its profile of kernels, or that of the nearest card.
+/// Costs of training on a card.
 fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
-    let (name, is_own) = profiles::of_training(&cluster.gpu.name);
-    let profile = parsed(Some(name)).expect("shipped");
-    if is_own { cost_model(cluster, Some(profile), 1.0) } else { Box::new(Profiled::borrowed(profile, cluster)) }
+    let (profile, is_own) = profiles::training(&cluster.gpu.name);
+    training::constants::costs(cluster, profile, is_own)
 }
 
 /// A shipped profile, read once.

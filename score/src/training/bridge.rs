@@ -74,6 +74,10 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         execution.layers = Vec::new();
     }
     let mut problem = machine.problem(model, degrees, execution)?;
+    // What a graph replays was launched once.
+    if !matches!(cells.word("cuda_graph_impl"), "" | "none") {
+        problem.execution.host_overhead_per_layer = hw::Seconds::ZERO;
+    }
     if cells.flag("fsdp") {
         problem.layout.zero = Zero::Parameters;
     }
@@ -92,6 +96,7 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
         recompute: recompute(cells),
         framework: Framework::MegatronCore,
         formats: Some(formats(&label.format)?),
+        gathers_narrow: cells.flag("fp8_param_gather") || cells.flag("fp4_param_gather"),
         gradient_sync: if is_hidden { GradientSync::Overlapped } else { GradientSync::AtEnd },
         gradient_dtype: gradients,
         overlap: Overlap {

@@ -4,10 +4,11 @@ use engine::cost::{CostModel, Source};
 use engine::play::{Case, Machine, Outcome};
 use hw::Cluster;
 use hw::topology::Topology;
-use train::lower::training::{lower, pipelines};
+use train::lower::training::lower;
 use train::metrics::Played;
 use train::plan::{MicroBatch, Place, Placement, Plan, Step};
 use train::problem::Problem;
+use train::schedule::Pipeline;
 
 use super::row::Asked;
 
@@ -41,7 +42,7 @@ pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
     let problem = problem(asked);
     let cost = costs(&problem.cluster);
     let topology = Topology::of(&problem.cluster);
-    let plan = plan(asked, &problem, cost.as_ref());
+    let plan = plan(asked, &problem);
     let graph = lower(&problem, &plan, 0);
     // What does not fit is a finding of memory, not of time.
     let machine = Machine {
@@ -78,7 +79,7 @@ fn problem(asked: &Asked) -> Problem {
 }
 
 /// Equal micro-batches in every group, cut over the context ranks.
-fn plan(asked: &Asked, problem: &Problem, cost: &dyn CostModel) -> Plan {
+fn plan(asked: &Asked, problem: &Problem) -> Plan {
     let place = if problem.layout.cp > 1 { Place::Sharded } else { Place::Local(0) };
     let mut sequence = 0;
     let mut next = || {
@@ -96,10 +97,12 @@ fn plan(asked: &Asked, problem: &Problem, cost: &dyn CostModel) -> Plan {
     }
     let mut plan = Plan::new("measured", problem, vec![Step::of_groups(groups)]);
     if problem.layout.pp > 1 {
-        let (pipelines, order_of) = pipelines(problem, &plan, 0, cost);
+        // The frameworks' orders are fixed before anything is timed, as if all passes took as long as their kind.
+        let [pp, chunks] = [problem.layout.pp, problem.layout.chunks].map(|degree| degree as usize);
+        let pipeline = Pipeline::of_schedule(problem.schedule, pp, chunks, asked.n_micro_batches as usize);
         let step = &mut plan.steps[0];
-        step.orders = pipelines.iter().map(|pipeline| (problem.schedule.order)(pipeline)).collect();
-        step.order_of = order_of;
+        step.orders = vec![(problem.schedule.order)(&pipeline)];
+        step.order_of = vec![0; problem.layout.dp as usize];
     }
     plan
 }

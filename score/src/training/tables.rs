@@ -3,11 +3,12 @@
 use std::io::Read;
 
 use engine::Model;
-use hw::{Bytes, Cluster, Dtype};
+use hw::{Bytes, Cluster, Dtype, Seconds};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::problem::{Execution, Problem};
 use train::workload::Workload;
 
+use super::constants::Constants;
 use super::reason::Reason;
 use super::row::{Label, Row};
 use super::{bridge, megatron, simumax, torchtitan};
@@ -156,6 +157,8 @@ impl Machine {
             return Err(Reason::Layers { what: not_timed });
         }
         let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
+        let constants = Constants::of(&self.cluster.gpu.name);
+        let execution = Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
         let layout = Layout {
             tp: degrees.tp,
             pp: degrees.pp,

@@ -54,6 +54,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         recompute: recompute(cells.word("activation_checkpointing"))?,
         framework: Framework::Fsdp2,
         formats: Some(formats(&label.format)?),
+        gathers_narrow: label.format == "float8 tensorwise",
         gradient_sync: GradientSync::Overlapped,
         gradient_dtype: hw::Dtype::Fp32,
         overlap: Overlap {

@@ -7,7 +7,7 @@ use hw::{Bytes, Format, GroupShape, Seconds};
 
 use crate::compression;
 use crate::memory;
-use crate::model::{Experts, FeedForward, Layer, Mixer};
+use crate::model::{Experts, FeedForward, LatentAttention, Layer, Mixer};
 use crate::shard::{AttentionKernel, ExpertLoad, Framework, Recompute, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
@@ -22,6 +22,14 @@ const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
 const CAST_BYTES_PER_TENSOR: u64 = 6;
 /// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`, `NVFP4Quantizer`).
 const CAST_BYTES_PER_BLOCK: u64 = 4;
+/// Bytes moved per parameter of a rank before an Adam step of Megatron-Core with 32-bit gradients: the buffer is zeroed 4 and scaled 8
+/// (`DistributedDataParallel`, `gradient_scaling_factor`).
+const MEGATRON_BUFFER_BYTES: f64 = 12.0;
+/// The same per parameter that the rank's optimizer holds: norm 4, clipping 8, gradient, master and moments read 16, written 12, and the
+/// copy into the 16-bit parameter 6.
+const MEGATRON_STEP_BYTES: f64 = 46.0;
+/// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, four read 16, three written 12.
+const FSDP_STEP_BYTES: f64 = 40.0;
 /// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
 /// writes 2 and its mask 1; backward reads one operand more in each.
 const SCORE_TRAFFIC: [u64; 2] = [9, 11];
@@ -182,7 +190,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
         // way a token is multiplied by the same matrix.
         writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
-        writer.elementwise(2 * model.n_heads * latent.rope_dim);
+        writer.elementwise(latent_copies(shard, latent));
         if let Some(index) = latent.index {
             writer.gemm(index.n_heads * index.head_dim, latent.q_rank.unwrap_or(model.hidden));
             writer.gemm(index.head_dim + index.n_heads, model.hidden);
@@ -196,6 +204,17 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         }
     }
     writer.done()
+}
+
+/// Elements per token that go through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core
+/// queries and keys are joined from both of their parts and values are made contiguous, each read and written
+/// (`multi_latent_attention.py`).
+fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
+    let width = match shard.framework {
+        Framework::Formulas => latent.rope_dim,
+        Framework::MegatronCore | Framework::Fsdp2 => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
+    };
+    2 * shard.model.n_heads * width
 }
 
 /// Output projection, residual, norm and feed-forward, dense or of experts, behind attention.
@@ -276,7 +295,9 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
         writer.gemm(wide, hidden);
         writer.gemm(hidden, wide);
     }
-    writer.traffic(2 * sent * wide);
+    // Tokens of several ranks come in the order of ranks and are sorted by expert, and back (`sort_chunks_by_idxs`).
+    let sorts = if shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 { 2 } else { 1 };
+    writer.traffic(2 * sorts * sent * wide);
     if let Some(compression) = shard.compression {
         writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
         routed = compression.rows_computed(routed);
@@ -288,7 +309,7 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     writer.grouped(&rows, projections * width, wide);
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, wide, width);
-    writer.traffic(2 * sent * wide);
+    writer.traffic(2 * sorts * sent * wide);
     if experts.shared_intermediate > 0 {
         feed_forward(writer, experts.shared_intermediate);
     }
@@ -430,5 +451,16 @@ pub fn host(per_layer: Seconds, n: u32) -> Ops {
 /// Adam over `parameters` parameters of a rank.
 #[must_use]
 pub fn optimizer(parameters: f64) -> Ops {
-    vec![(Op::Elementwise { bytes: Bytes::from_f64(parameters * ADAM_BYTES_PER_PARAMETER).0 }, 1)]
+    optimizer_step(Framework::Formulas, parameters, parameters)
+}
+
+/// Adam over `stepped` parameters of a rank that holds `held` gradients.
+#[must_use]
+pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
+    let bytes = match framework {
+        Framework::Formulas => stepped * ADAM_BYTES_PER_PARAMETER,
+        Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * MEGATRON_STEP_BYTES,
+        Framework::Fsdp2 => stepped * FSDP_STEP_BYTES,
+    };
+    vec![(Op::Elementwise { bytes: Bytes::from_f64(bytes).0 }, 1)]
 }

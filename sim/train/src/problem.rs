@@ -108,6 +108,8 @@ pub struct Execution {
     pub framework: Framework,
     /// Formats of products, where they are not that of the activations.
     pub formats: Option<Formats>,
+    /// Whether parameters are gathered in the format of the products, not in that of the activations.
+    pub gathers_narrow: bool,
     /// Communication behind computation.
     pub overlap: Overlap,
     /// Tokens and experts.
@@ -139,6 +141,7 @@ impl Default for Execution {
             attention: AttentionKernel::Flash,
             framework: Framework::Formulas,
             formats: None,
+            gathers_narrow: false,
             overlap: Overlap::NONE,
             experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
             offload: 0.0,
@@ -195,6 +198,14 @@ impl Problem {
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
         }
+    }
+
+    /// Bytes of a parameter as it is gathered.
+    #[must_use]
+    pub fn gathered_bytes(&self) -> f64 {
+        let format = self.shard().formats.dense;
+        let whole = Bytes(self.dtype.bytes()).as_f64();
+        if self.execution.gathers_narrow { format.weight_bytes(1.0).min(whole) } else { whole }
     }
 
     /// Rates of all devices in a step.

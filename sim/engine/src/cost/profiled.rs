@@ -11,7 +11,7 @@ mod engine;
 
 use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 
-use crate::cost::curve;
+use crate::cost::{collective, curve};
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
@@ -63,6 +63,13 @@ impl Profiled {
             }
         }
         Self { profile: profile.clone(), roofline: roofline.with_network(network), is_borrowed: false }
+    }
+
+    /// The same where large exchanges reach such shares of the links inside a node and of the ports between nodes.
+    #[must_use]
+    pub fn with_link_shares(self, [inside_share, across_share]: [f64; 2]) -> Self {
+        let network = collective::Network { inside_share, across_share, ..self.roofline.network() };
+        Self { roofline: self.roofline.with_network(network), ..self }
     }
 
     /// A message between two GPUs.

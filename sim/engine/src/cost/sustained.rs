@@ -15,30 +15,38 @@ use crate::task::Op;
 pub struct Sustained<M> {
     inner: M,
     gpu: Gpu,
-    ratio: f64,
+    /// Shares of the peak that products in 16 bits and more hold, and narrower ones.
+    ratios: [f64; 2],
 }
 
 impl<M: CostModel> Sustained<M> {
     /// `inner` on a device that holds `ratio` of its peak.
     #[must_use]
     pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
-        Self { inner, gpu: gpu.clone(), ratio }
+        Self::by_width(inner, gpu, [ratio; 2])
     }
 
-    /// Datasheet peak of a product.
-    fn peak(&self, op: &Op) -> Option<FlopsPerSecond> {
-        match op {
-            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => Some(self.gpu.peak(*format)),
-            Op::Attention { .. } => Some(self.gpu.peak(Format::Bf16)),
-            _ => None,
-        }
+    /// The same where products in 16 bits and more hold another share than narrower ones.
+    #[must_use]
+    pub fn by_width(inner: M, gpu: &Gpu, ratios: [f64; 2]) -> Self {
+        Self { inner, gpu: gpu.clone(), ratios }
+    }
+
+    /// Most that a product holds.
+    fn held_peak(&self, op: &Op) -> Option<FlopsPerSecond> {
+        let format = match op {
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => *format,
+            Op::Attention { .. } => Format::Bf16,
+            _ => return None,
+        };
+        let [wide, narrow] = self.ratios;
+        Some(self.gpu.peak(format) * if format.is_whole() { wide } else { narrow })
     }
 
     /// An estimate under the limit.
     fn held(&self, op: &Op, found: Estimate) -> Estimate {
-        let Some(peak) = self.peak(op) else { return found };
-        let floor = Flops::new(op.flops()) / (peak * self.ratio);
-        found.at_least(floor)
+        let Some(peak) = self.held_peak(op) else { return found };
+        found.at_least(Flops::new(op.flops()) / peak)
     }
 }
 
@@ -61,8 +69,8 @@ impl<M: CostModel> CostModel for Sustained<M> {
 
     fn least(&self, op: &Op) -> Seconds {
         let found = self.inner.least(op);
-        match self.peak(op) {
-            Some(peak) if found > Seconds::ZERO => found.max(Flops::new(op.flops()) / (peak * self.ratio)),
+        match self.held_peak(op) {
+            Some(peak) if found > Seconds::ZERO => found.max(Flops::new(op.flops()) / peak),
             _ => found,
         }
     }
