@@ -26,7 +26,7 @@ pub struct Constants {
 }
 
 /// Every type; the last one is of every card that has no other.
-pub static CONSTANTS: [Constants; 5] = [
+pub static CONSTANTS: [Constants; 8] = [
     Constants {
         cards: &["b200", "b300"],
         sustained: 0.46,
@@ -52,12 +52,36 @@ pub static CONSTANTS: [Constants; 5] = [
         fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; clock and host are the B200's",
     },
     Constants {
+        cards: &["a100-pcie-80g"],
+        sustained: 1.0,
+        narrow_speed: 1.0,
+        host_per_layer_us: 0.0,
+        link_share: 0.5,
+        fitted_on: "SimuMax A100: rows 10 and 25",
+    },
+    Constants {
+        cards: &["a100-sxm-80g"],
+        sustained: 0.72,
+        narrow_speed: 1.0,
+        host_per_layer_us: 0.0,
+        link_share: 0.75,
+        fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
+    },
+    Constants {
         cards: &["h100-sxm"],
         sustained: 1.0,
         narrow_speed: 1.0,
         host_per_layer_us: 0.0,
         link_share: 0.75,
         fitted_on: "nothing",
+    },
+    Constants {
+        cards: &["h100-sxm-96g"],
+        sustained: 0.45,
+        narrow_speed: 0.8,
+        host_per_layer_us: 0.0,
+        link_share: 0.75,
+        fitted_on: "torchtitan: rows 5 and 19, 6 and 21",
     },
     Constants {
         cards: &[],

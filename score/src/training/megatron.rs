@@ -33,6 +33,9 @@ pub(super) const NEEDED: [&str; 10] = [
 /// A line of the table.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees::read(cells);
+    // Experts are cut as everything else is unless a flag says otherwise (`--expert-tensor-parallel-size`).
+    let expert_tp = if cells.word("etp_gpus").is_empty() { degrees.tp } else { degrees.expert_tp };
+    let degrees = Degrees { expert_tp, ..degrees };
     let label = Label {
         set: "Megatron-LM",
         model: cells.word("setting").to_owned(),
@@ -117,8 +120,13 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         "mxfp8" => Formats::weights(Format::Mxfp8, Dtype::Bf16),
         word => return Err(Reason::Format { word: word.to_owned() }),
     };
+    let other = cells.word("other_flags").to_owned();
+    if other.contains("defer-embedding-wgrad-compute=true") {
+        return Err(Reason::Option { what: "--defer-embedding-wgrad-compute".to_owned() });
+    }
     let is_unfused = cells.word("attention_backend") == "unfused" || cells.word("transformer_impl") == "local";
     Ok(Execution {
+        layers: uneven_layers(cells, &other),
         recompute: match cells.word("recompute_granularity") {
             "full" => Recompute::Full,
             _ => Recompute::Off,
@@ -135,4 +143,21 @@ fn execution(cells: &Cells<'_>) -> Result<Execution, Reason> {
         },
         ..Execution::default()
     })
+}
+
+/// Layers of each stage where the first and the last have another number (`--decoder-first-pipeline-num-layers`); empty for an even split.
+fn uneven_layers(cells: &Cells<'_>, other: &str) -> Vec<u32> {
+    let number = |name: &str| cells.word(name).parse::<u32>().unwrap_or(1);
+    let flag = |name: &str| -> Option<u32> {
+        let value = other.split(';').find_map(|flag| flag.strip_prefix(name)?.strip_prefix('='))?;
+        value.parse().ok()
+    };
+    let ends = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"].map(flag);
+    let (pp, n_layers) = (number("pp_stages"), number("layers"));
+    let ([Some(first), Some(last)], true) = (ends, pp > 2 && number("vp_chunks") == 1) else { return Vec::new() };
+    let inner = n_layers.saturating_sub(first + last);
+    let mut layers = vec![inner / (pp - 2); pp as usize];
+    layers[0] = first;
+    layers[pp as usize - 1] = last;
+    if layers.iter().sum::<u32>() == n_layers { layers } else { Vec::new() }
 }

@@ -366,7 +366,21 @@ pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], w
     let mut writer = Writer::new(shard, tokens, PassKind::Forward);
     writer.residual(4 * model.hidden);
     writer.elementwise((projections + 1) * wide);
+    if shard.framework == Framework::Fsdp2 {
+        every_second_product(&mut writer, wide);
+    }
     writer.done()
+}
+
+/// Selective checkpointing by operation computes every second product of a layer again: of query, key, value, output, gate, up and down the
+/// key's, the output's and the up-projection's (torchtitan, `_get_custom_policy`).
+fn every_second_product(writer: &mut Writer<'_>, wide: u64) {
+    let model = writer.shard.model;
+    writer.enter(writer.shard.formats.attention);
+    writer.column(model.kv_width(), model.hidden);
+    writer.row(model.hidden, model.n_heads * model.head_dim);
+    writer.enter(writer.shard.formats.dense);
+    writer.column(wide, model.hidden);
 }
 
 /// Embedding look-up, or its gradient.

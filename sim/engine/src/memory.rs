@@ -5,7 +5,7 @@
 
 mod framework;
 
-use hw::{Bytes, Format};
+use hw::{Bytes, Format, Gpu};
 
 use crate::model::{Index, Layer, Mixer, Model};
 use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
@@ -217,10 +217,10 @@ pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
 
 /// What a rank that holds these stages keeps for the whole run beside model states.
 #[must_use]
-pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
+pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
     match shard.framework {
         Framework::Formulas => Bytes::ZERO,
-        Framework::MegatronCore | Framework::Fsdp2 => framework::resident(shard, stages),
+        Framework::MegatronCore | Framework::Fsdp2 => framework::resident(shard, stages, gpu),
     }
 }
 

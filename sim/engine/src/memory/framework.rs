@@ -14,7 +14,7 @@
 //!
 //! torchtitan's modules are plain PyTorch: the gate's function keeps both of its factors and their product.
 
-use hw::Bytes;
+use hw::{Bytes, Gpu};
 
 use super::LayerActivation;
 use crate::model::{Experts, LatentAttention};
@@ -25,10 +25,18 @@ use crate::stage::Stage;
 const SOFTMAX_BYTES: u64 = 4;
 /// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
 const LOSS_BYTES_PER_LOGIT: u64 = 6;
+/// The same in plain PyTorch, where the loss keeps 32-bit logarithms and makes two gradients of them (`log_softmax`, `nll_loss`).
+const PLAIN_LOSS_BYTES_PER_LOGIT: u64 = 12;
+/// Layers whose whole parameters a sharded module holds at once: one is computed, one is gathered.
+const GATHERED_LAYERS: u64 = 2;
+/// Bytes of a gathered parameter and its whole gradient.
+const GATHERED_BYTES: u64 = 4;
+/// Bytes of a parameter that stays gathered and of its gradient that adds up.
+const KEPT_BYTES: u64 = 6;
 /// Bytes of a 16-bit number.
 const HALF: u64 = 2;
-/// Workspace of one library of products, Hopper and later, bytes.
-const WORKSPACE: u64 = 32 << 20;
+/// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
+const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
 /// the last product's gradient.
 const ROUTED_COPIES: u64 = 3;
@@ -80,11 +88,22 @@ pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     let dropped = match recompute {
         Recompute::Off => 0,
         Recompute::Selective if shard.attention == AttentionKernel::Unfused => 0,
+        Recompute::Selective if shard.framework == Framework::Fsdp2 => every_second_product(shard, kept),
         Recompute::Selective => kept.norms + kept.activated,
         Recompute::FeedForward => kept.projected + kept.activated,
         Recompute::Full => all - input,
     };
     LayerActivation { kept: all - dropped, working: dropped + backward(shard, with_experts) }
+}
+
+/// What selective checkpointing by operation drops: norms, what the activation function reads and writes but for the gate's product, and the
+/// key; every other product's result stays, the last one's too (torchtitan, `_get_custom_policy`).
+fn every_second_product(shard: &Shard<'_>, kept: Kept) -> u64 {
+    let model = shard.model;
+    let stays = cut(shard, HALF * model.intermediate) + serial(shard, HALF * model.hidden);
+    let key = cut(shard, HALF * model.kv_width());
+    let residual = serial(shard, HALF * model.hidden);
+    (kept.norms + kept.projected + kept.activated + key + residual).saturating_sub(stays)
 }
 
 fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
@@ -95,7 +114,11 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
         Some(experts) if with_experts => of_experts(shard, experts),
         _ => dense(shard, model.intermediate),
     };
-    Kept { residuals: norms, norms, attention, compressed, ..feed_forward }
+    // Two masks of a byte per element where residuals have dropout.
+    let masks = if model.learned_positions { serial(shard, 2 * model.hidden) } else { 0 };
+    // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
+    let gathered = if shard.framework == Framework::Fsdp2 { 2 * HALF * model.hidden } else { norms };
+    Kept { residuals: norms + masks, norms: gathered, attention, compressed, ..feed_forward }
 }
 
 /// Grouped-query attention. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
@@ -159,8 +182,9 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
 pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let model = shard.model;
     let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
-    let (logits, norm) = (tokens * vocab, tokens * serial(shard, 2 * hidden));
-    let loss = LOSS_BYTES_PER_LOGIT * logits;
+    let is_plain = shard.framework == Framework::Fsdp2;
+    let (logits, norm) = (tokens * vocab, tokens * if is_plain { 3 * hidden } else { serial(shard, 2 * hidden) });
+    let loss = logits * if is_plain { PLAIN_LOSS_BYTES_PER_LOGIT } else { LOSS_BYTES_PER_LOGIT };
     let weight_gradient = HALF * vocab * model.hidden;
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
     norm + loss.max(HALF * logits + weight_gradient + input_gradient)
@@ -168,7 +192,11 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
 
 /// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
 #[must_use]
-pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
+pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
+    let [library, torch] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
+    if shard.framework == Framework::Fsdp2 {
+        return Bytes(torch) + gathered(shard, stages);
+    }
     let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let mut elements = attention_weights(shard);
     if has(|stage| stage.n_dense > 0) {
@@ -178,8 +206,23 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
         elements += feed_forward_weights(shard, experts.intermediate, u64::from(shard.expert_tp));
         elements += feed_forward_weights(shard, experts.shared_intermediate, u64::from(shard.tp));
     }
-    let n_workspaces = if has(|stage| stage.last) { 2 } else { 1 };
-    Bytes(HALF * elements + n_workspaces * WORKSPACE)
+    // The head is the one product that PyTorch runs itself.
+    let torch = if has(|stage| stage.last) { torch } else { 0 };
+    Bytes(HALF * elements + library + torch)
+}
+
+/// Sharded modules: whole parameters of two layers with their gradients, embedding and head as long as the step lasts. In a pipeline
+/// whole parameters stay from the first micro-batch to the last, and 32-bit gradients add up (torchtitan, `reshard_after_forward`).
+fn gathered(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
+    let layer = attention_weights(shard) + feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
+    let is_whole = stages.iter().any(|stage| stage.first) && stages.iter().any(|stage| stage.last);
+    if !is_whole {
+        let n_layers: u32 = stages.iter().map(Stage::n_layers).sum();
+        return Bytes(KEPT_BYTES * u64::from(n_layers) * layer);
+    }
+    let tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
+    let table = cut(shard, shard.model.vocab * shard.model.hidden);
+    Bytes(GATHERED_BYTES * (GATHERED_LAYERS * layer + tables * table))
 }
 
 /// Elements of the different weights around attention on one rank.
