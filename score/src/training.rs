@@ -6,6 +6,8 @@
 
 pub mod bridge;
 pub mod constants;
+#[cfg(test)]
+mod measured;
 pub mod megatron;
 pub mod models;
 pub mod play;

@@ -69,7 +69,8 @@ pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, 
         profile.operators.extend(operator.map(|operator| (name, operator)));
     };
     put("gemm".to_owned(), products(&columns, &roofline));
-    let stages = [(PassKind::Forward, "forward"), (PassKind::Input, "data gradient"), (PassKind::Weight, "weight gradient")];
+    let stages =
+        [(PassKind::Forward, "forward"), (PassKind::Input, "data gradient"), (PassKind::Weight, "weight gradient")];
     for (kind, stage) in stages {
         put(names::grouped_training(kind).to_owned(), grouped(&columns, &roofline, stage));
     }
@@ -132,4 +133,63 @@ fn attention(columns: &Columns, roofline: &Roofline, op: &str, width: Option<u64
     let rows: Vec<Row> = rows.map(row).collect();
     let names = ["document length", "query tiles", "heads per key-value head"];
     surfaces::operator(&rows, names, [&LENGTHS, &TILES, &GROUPS], START_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "gpu,op,stage,batch,groups,m,k,n,seq_tokens,heads,kv_heads,qk_head_dim,time_ms";
+
+    /// A table in which every kernel runs at half of the datasheet's speed and backward of attention at three times forward.
+    fn table() -> String {
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+        let mut lines = vec![HEAD.to_owned()];
+        for (m, n, k) in [(4096, 8192, 8192), (8192, 8192, 4096), (4096, 28_672, 8192), (16_384, 8192, 28_672)] {
+            let ms = roofline.gemm_base(m, n, k, Format::Bf16).get() * 2e3 + 2e-3;
+            lines.push(format!("B200,matmul,forward,1,,{m},{k},{n},,,,,{ms}"));
+            let grouped = roofline.gemm_base(m, n, k, Format::Bf16).get() * 8.0 * 2e3 + 2e-3;
+            lines.push(format!("B200,group_matmul,forward,,8,{m},{k},{n},,,,,{grouped}"));
+        }
+        for tokens in [4096, 8192, 32_768] {
+            let ms = roofline.attention_base(&Document::causal(tokens), 64, 8, 128).get() * 2e3;
+            lines.push(format!("B200,sdp_fwd,forward,1,,,,,{tokens},64,8,128,{}", ms + 2e-3));
+            lines.push(format!("B200,sdp_bwd,backward,1,,,,,{tokens},64,8,128,{}", 3.0 * ms + 2e-3));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    #[test]
+    fn what_the_table_says_is_found_again() {
+        use engine::cost::CostModel;
+        use engine::cost::profiled::Profiled;
+        use engine::task::{Op, Pass};
+
+        let path = std::env::temp_dir().join(format!("skrull-sim-training-{}.csv", std::process::id()));
+        std::fs::write(&path, table()).expect("a temporary file");
+        let (name, source) = ("b200".to_owned(), "test".to_owned());
+        let provenance = Provenance { name, gpu: "b200".to_owned(), source, date: "2026-11-22".to_owned() };
+        let profile = operator_tables(&path, &provenance).expect("a table");
+        std::fs::remove_file(&path).expect("it was written");
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8));
+        let attention = |pass| Op::Attention {
+            documents: vec![Document::causal(8192)],
+            n_heads: 64,
+            n_kv_heads: 8,
+            head_dim: 128,
+            kv: Dtype::Bf16,
+            pass,
+        };
+        let time = |op: &Op| costs.estimate(op).time.get() - START_S;
+        let ratio = time(&attention(Pass::Backward)) / time(&attention(Pass::Forward));
+        assert!((ratio - 3.0).abs() < 0.01, "{ratio}");
+        let gemm = Op::Gemm { m: 4096, n: 8192, k: 8192, format: Format::Bf16 };
+        let half = gemm.flops() / gpu.peak(Format::Bf16).get() * 2.0;
+        assert!((time(&gemm) / half - 1.0).abs() < 0.01);
+        let experts = |kind| Op::GroupedGemm { rows: vec![4096; 8], n: 8192, k: 8192, format: Format::Bf16, kind };
+        assert!((time(&experts(PassKind::Forward)) / (8.0 * half) - 1.0).abs() < 0.01);
+        assert!(!profile.operators.contains_key("grouped-gemm-weight"), "no rows, no curve");
+    }
 }

@@ -90,7 +90,11 @@ fn layers_of(model: &Model) -> u32 {
 
 fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     let is_hidden = cells.flag("grad_reduce_overlap");
-    let gradients = if cells.word("main_grads_dtype") == "bf16" || !cells.flag("grad_reduce_fp32") { Dtype::Bf16 } else { Dtype::Fp32 };
+    let gradients = if cells.word("main_grads_dtype") == "bf16" || !cells.flag("grad_reduce_fp32") {
+        Dtype::Bf16
+    } else {
+        Dtype::Fp32
+    };
     let capacity = cells.word("moe_capacity_factor").parse().ok();
     Ok(Execution {
         recompute: recompute(cells),

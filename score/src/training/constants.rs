@@ -120,3 +120,20 @@ pub fn costs(cluster: &Cluster, mut profile: Profile, is_own: bool) -> Box<dyn C
     let profiled = profiled.with_link_shares([constants.link_share, PORT_SHARE]);
     Box::new(Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_has_one_row_and_every_row_says_what_it_was_fitted_on() {
+        for name in hw::catalog::gpu_names() {
+            let rows = CONSTANTS.iter().filter(|constants| constants.cards.contains(&name)).count();
+            assert!(rows <= 1, "{name}");
+        }
+        for constants in &CONSTANTS {
+            assert!(!constants.fitted_on.is_empty());
+            assert!(constants.cards.iter().all(|card| hw::catalog::gpu(card).is_some()));
+        }
+    }
+}

@@ -42,9 +42,9 @@ pub fn deepseek_v2(n_layers: u64) -> Model {
 #[must_use]
 pub fn not_timed(model: &Model) -> String {
     let words = |layer: Layer| match (layer.mixer, layer.feed_forward) {
-        (Mixer::Full, FeedForward::Off) => Some("attention alone"),
-        (Mixer::Full, _) => None,
-        (Mixer::Window(_) | Mixer::Chunked(_), _) => Some("windowed attention"),
+        (Mixer::Full | Mixer::Window(_), FeedForward::Off) => Some("attention alone"),
+        (Mixer::Full | Mixer::Window(_), _) => None,
+        (Mixer::Chunked(_), _) => Some("attention in chunks"),
         (Mixer::Selected(_), _) => Some("attention to selected tokens"),
         (Mixer::Linear, _) => Some("linear attention"),
         (Mixer::StateSpace, _) => Some("state space"),

@@ -9,7 +9,7 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
-use super::tables::{Degrees, Machine, MEBIBYTE};
+use super::tables::{Degrees, MEBIBYTE, Machine};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -33,7 +33,8 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let label = Label { format: "bf16".to_owned(), set: "SimuMax", ..super::tables::label(cells, &degrees) };
     let n_layers = u64::from(cells.positive("layers"));
     let tokens = u64::from(cells.positive("seq_tokens"));
-    let [micro_batch, n_micro_batches] = ["micro_batch_seqs", "micro_batches_per_step"].map(|name| cells.positive(name));
+    let [micro_batch, n_micro_batches] =
+        ["micro_batch_seqs", "micro_batches_per_step"].map(|name| cells.positive(name));
     let measured = measured(cells, &degrees);
     let asked = model(&label.model, n_layers).and_then(|model| {
         let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
@@ -77,8 +78,11 @@ fn measured(cells: &mut Cells<'_>, degrees: &Degrees) -> Measured {
     let mut memory: Vec<(u32, f64)> = Vec::new();
     // Memory was measured once per layout; further rows repeat it.
     if cells.word("memory_measured_in_this_run") == "1" || !cells.has("memory_measured_in_this_run") {
-        let peaks: Vec<f64> =
-            cells.word("peak_mem_allocated_mib_by_rank").split_whitespace().filter_map(|peak| peak.parse().ok()).collect();
+        let peaks: Vec<f64> = cells
+            .word("peak_mem_allocated_mib_by_rank")
+            .split_whitespace()
+            .filter_map(|peak| peak.parse().ok())
+            .collect();
         let per_stage = peaks.len() / degrees.pp as usize;
         for (stage, ranks) in (0_u32..).zip(peaks.chunks(per_stage.max(1))) {
             memory.push((stage, ranks.iter().copied().fold(0.0, f64::max) * MEBIBYTE));

@@ -74,8 +74,7 @@ pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
         done();
         Scored { row, outcome }
     };
-    let rows: Vec<Scored> =
-        rows.into_par_iter().filter(|row| only.takes(row)).map(scored).collect();
+    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(row)).map(scored).collect();
     let every: Vec<&Scored> = rows.iter().collect();
     Score {
         all: group("all", &every),
@@ -117,8 +116,7 @@ fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
 
 fn group(value: &str, rows: &[&Scored]) -> GroupErrors {
     let steps: Vec<f64> = rows.iter().filter_map(|scored| scored.step_ratio()).collect();
-    let memory: Vec<f64> =
-        rows.iter().flat_map(|scored| scored.memory_ratios()).map(|(_, ratio)| ratio).collect();
+    let memory: Vec<f64> = rows.iter().flat_map(|scored| scored.memory_ratios()).map(|(_, ratio)| ratio).collect();
     let covered: Vec<bool> = rows.iter().filter_map(|scored| scored.is_covered()).collect();
     let inside = covered.iter().filter(|is_inside| **is_inside).count();
     GroupErrors {

@@ -32,7 +32,11 @@ const TABLES: [Known; 5] = [
     Known { header: &["iter_time_s", "time_uncertainty_pct"], needed: &simumax::NEEDED, row: simumax::row },
     Known { header: &["fsdp_gpus", "activation_checkpointing"], needed: &torchtitan::NEEDED, row: torchtitan::row },
     Known { header: &["recipe_tag", "tokens_per_s_per_gpu_best"], needed: &bridge::NEEDED, row: bridge::row },
-    Known { header: &["iter_time_median_s", "peak_mem_allocated_bytes"], needed: &megatron::NEEDED, row: megatron::row },
+    Known {
+        header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
+        needed: &megatron::NEEDED,
+        row: megatron::row,
+    },
 ];
 
 /// The rows of a table of measured steps; `None` where its header is of no such table.
@@ -100,7 +104,8 @@ impl Degrees {
     }
 
     fn words(&self) -> String {
-        let named = [("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("vp", self.chunks), ("ep", self.ep), ("dp", self.dp)];
+        let named =
+            [("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("vp", self.chunks), ("ep", self.ep), ("dp", self.dp)];
         let shown: Vec<String> =
             named.iter().filter(|(_, degree)| *degree > 1).map(|(name, degree)| format!("{name}{degree}")).collect();
         if shown.is_empty() { "one GPU".to_owned() } else { shown.join(" ") }
@@ -158,7 +163,8 @@ impl Machine {
         }
         let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
         let constants = Constants::of(&self.cluster.gpu.name);
-        let execution = Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
+        let execution =
+            Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
         let layout = Layout {
             tp: degrees.tp,
             pp: degrees.pp,
@@ -201,5 +207,54 @@ fn check(model: &Model, degrees: &Degrees) -> Result<(), Reason> {
         }
         None if degrees.ep > 1 => refused(format!("no experts for {} GPUs", degrees.ep)),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "row,model,layers,gpu,gpus,seq_tokens,micro_batch_seqs,micro_batches_per_step,tp_gpus,pp_stages,ep_gpus,dp_replicas,\
+                        iter_time_ms,peak_mem_allocated_mib_by_rank,memory_measured_in_this_run";
+
+    fn rows(line: &str) -> Result<Vec<Row>, Vec<Fault>> {
+        read(&format!("{HEAD}\n{line}\n")).expect("a table of steps")
+    }
+
+    #[test]
+    fn a_table_is_known_by_its_header() {
+        assert!(read("id,silicon_ttft_ms\n1,2\n").is_none());
+        let rows = rows("2,llama3-70b,12,B200,8,4096,1,4,2,2,1,2,725.5,100 101 102 103 90 91 92 93,1").expect("a row");
+        let asked = rows[0].asked.as_ref().expect("a problem");
+        assert_eq!((asked.problem.layout.tp, asked.problem.layout.dp, asked.problem.cluster.n_gpus()), (2, 2, 8));
+        assert_eq!((asked.micro_batch, asked.n_micro_batches, asked.tokens), (1, 4, 4096));
+        // Peaks of two stages of four ranks, the highest of each.
+        assert_eq!(rows[0].measured.memory, [(0, 103.0 * MEBIBYTE), (1, 93.0 * MEBIBYTE)]);
+        assert_eq!(rows[0].measured.step_s, Some(0.7255));
+    }
+
+    #[test]
+    fn what_cannot_be_played_has_a_reason() {
+        let reason = |line: &str| rows(line).expect("a row")[0].asked.as_ref().expect_err("a reason").clone();
+        let name = |line: &str| reason(line).name();
+        assert_eq!(name("1,other,12,B200,8,4096,1,4,2,1,1,4,7,1,1"), "model");
+        assert_eq!(name("1,llama3-70b,12,B900,8,4096,1,4,2,1,1,4,7,1,1"), "card");
+        assert_eq!(name("1,llama3-70b,12,B200,8,4096,1,4,3,1,1,4,7,1,1"), "degrees");
+        assert_eq!(name("1,llama3-70b,12,B200,8,4096,1,4,2,1,8,4,7,1,1"), "degrees");
+    }
+
+    #[test]
+    fn faults_are_named_with_line_and_column() {
+        let faults = rows("1,llama3-70b,twelve,B200,8,4096,1,4,2,1,1,4,-7,1,1").expect_err("faults");
+        let words: Vec<String> = faults.iter().map(Fault::words).collect();
+        assert_eq!(
+            words,
+            [
+                "line 2, column `layers`: `twelve` is not a count",
+                "line 2, column `iter_time_ms`: must be above 0, found `-7`",
+            ]
+        );
+        let missing = read("iter_time_ms,peak_mem_allocated_mib_by_rank\n1,2\n").expect("known").expect_err("columns");
+        assert!(missing.iter().any(|fault| fault.words() == "line 1, column `layers`: no such column"));
     }
 }

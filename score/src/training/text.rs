@@ -14,7 +14,8 @@ const LISTED: f64 = 0.10;
 pub fn text(score: &Score, width: usize) -> String {
     let width = width.clamp(92, 140);
     let name = width.min(120) - FIGURES;
-    let mut lines = vec![format!("{} rows, {} with a prediction", score.all.n_rows, score.all.n_predicted), String::new()];
+    let mut lines =
+        vec![format!("{} rows, {} with a prediction", score.all.n_rows, score.all.n_predicted), String::new()];
     lines.push(format!("{:name$}{:>9}{:>29}{:>24}", "", "rows", "step", "memory"));
     let columns = "mean  worst   bias  cover";
     lines.push(format!("{:name$}{:>9}{columns:>29}{:>24}", "", "predicted", "mean median  worst"));
@@ -85,8 +86,8 @@ pub fn markdown(score: &Score) -> String {
     for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1 && groups.len() < 16) {
         text.extend(groups.iter().map(|group| markdown_group(key.word(), group)));
     }
-    text += "\n| row | card | model | format | layout | | measured s | predicted s | error | memory GiB | predicted | error |\n";
-    text += "|---|---|---|---|---|---|---|---|---|---|---|---|\n";
+    text += "\n| row | card | model | format | layout | variant | step s | error | memory GiB | error |\n";
+    text += "|---|---|---|---|---|---|---|---|---|---|\n";
     text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
     text += "\n| rows without prediction | reason |\n|---|---|\n";
     text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
@@ -98,7 +99,11 @@ fn markdown_group(key: &str, group: &GroupErrors) -> String {
         || "- | - | - | - | -".to_owned(),
         |errors| {
             let figures = [errors.mean, errors.median, errors.worst].map(percent_1).join(" | ");
-            format!("{figures} | {} | {}", signed_1(errors.bias), group.covered.map_or_else(|| "-".to_owned(), percent_1))
+            format!(
+                "{figures} | {} | {}",
+                signed_1(errors.bias),
+                group.covered.map_or_else(|| "-".to_owned(), percent_1)
+            )
         },
     );
     let memory = group.memory.map_or_else(
@@ -108,22 +113,19 @@ fn markdown_group(key: &str, group: &GroupErrors) -> String {
     format!("| {key} | {} | {}/{} | {step} | {memory} |\n", group.value, group.n_predicted, group.n_rows)
 }
 
+/// What is predicted of a row, and how far it is from what was measured; the measurement itself stays in the table.
 fn markdown_row(scored: &Scored) -> String {
     let Ok(found) = &scored.outcome else { return String::new() };
     let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
-    let step = scored.row.measured.step_s.map_or_else(
-        || "- | - | -".to_owned(),
-        |measured| format!("{measured:.3} | {:.3} | {}", found.step_s, signed_1(found.step_s / measured - 1.0)),
-    );
-    let gib = |bytes: f64| format!("{:.2}", bytes / super::tables::GIBIBYTE);
-    let of = |cell: fn(&(u32, f64), f64) -> f64| -> Vec<String> {
-        scored.row.measured.memory.iter().map(|at| gib(cell(at, found.memory[at.0 as usize]))).collect()
-    };
-    let errors: Vec<String> = scored.memory_ratios().iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
-    let memory = if errors.is_empty() {
-        "- | - | -".to_owned()
-    } else {
-        [of(|at, _| at.1), of(|_, predicted| predicted), errors].map(|cells| cells.join(", ")).join(" | ")
-    };
+    let step = scored
+        .step_ratio()
+        .map_or_else(|| "- | -".to_owned(), |ratio| format!("{:.3} | {}", found.step_s, signed_1(ratio - 1.0)));
+    let ratios = scored.memory_ratios();
+    let gib: Vec<String> = ratios
+        .iter()
+        .map(|(stage, _)| format!("{:.2}", found.memory[*stage as usize] / super::tables::GIBIBYTE))
+        .collect();
+    let errors: Vec<String> = ratios.iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
+    let memory = if errors.is_empty() { "- | -".to_owned() } else { [gib, errors].map(|cells| cells.join(", ")).join(" | ") };
     format!("| {row} | {card} | {model} | {format} | {layout} | {variant} | {step} | {memory} |\n")
 }

@@ -57,10 +57,7 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
         gathers_narrow: label.format == "float8 tensorwise",
         gradient_sync: GradientSync::Overlapped,
         gradient_dtype: hw::Dtype::Fp32,
-        overlap: Overlap {
-            tensor: if cells.flag("async_tp") { ASYNC_TENSOR } else { 0.0 },
-            ..Overlap::NONE
-        },
+        overlap: Overlap { tensor: if cells.flag("async_tp") { ASYNC_TENSOR } else { 0.0 }, ..Overlap::NONE },
         ..Execution::default()
     };
     let mut problem = machine.problem(model(&label.model)?, degrees, execution)?;

@@ -329,8 +329,23 @@ pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pas
     if shard.attention == AttentionKernel::Unfused {
         return documents.iter().flat_map(|document| unfused(shard, document, n_heads, pass)).collect();
     }
-    let (documents, n_kv_heads, kv) = (documents.to_vec(), kv_heads.div_ceil(cut), shard.formats.kv);
+    let documents = documents.iter().map(|document| over_windows(shard, *document)).collect();
+    let (n_kv_heads, kv) = (kv_heads.div_ceil(cut), shard.formats.kv);
     vec![(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass }, 1)]
+}
+
+/// A document with the mean of the pairs that the layers compute, where some attend to a window alone. The published formulas know no windows.
+fn over_windows(shard: &Shard<'_>, document: Document) -> Document {
+    let model = shard.model;
+    if shard.framework == Framework::Formulas || model.is_plain() {
+        return document;
+    }
+    let mut pairs = 0;
+    for (kind, n) in model.kinds(0, model.n_layers) {
+        let most = kind.mixer.attended_max().map_or(u64::MAX, |tokens| tokens.saturating_mul(document.queries));
+        pairs += n * document.pairs.min(most);
+    }
+    Document { pairs: pairs / model.n_layers.max(1), ..document }
 }
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
@@ -477,4 +492,56 @@ pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
         Framework::Fsdp2 => stepped * FSDP_STEP_BYTES,
     };
     vec![(Op::Elementwise { bytes: Bytes::from_f64(bytes).0 }, 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Formats;
+    use hw::Dtype;
+
+    /// Bytes of memory-bound kernels and number of products of a feed-forward in 8 bits.
+    fn counted(framework: Framework, format: Format) -> (u64, usize) {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let formats = Formats::weights(format, Dtype::Bf16);
+        let shard = Shard { framework, formats, ..Shard::forward(&model, Dtype::Bf16, 1) };
+        let ops = after_attention(&shard, 10, PassKind::Forward, None);
+        let bytes = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+        let products = ops.iter().filter(|(op, _)| matches!(op, Op::Gemm { .. })).count();
+        (ops.iter().map(bytes).sum(), products)
+    }
+
+    #[test]
+    fn frameworks_cast_the_inputs_of_narrow_products() {
+        let (plain, n_plain) = counted(Framework::Formulas, Format::Fp8);
+        let (cast, n_cast) = counted(Framework::MegatronCore, Format::Fp8);
+        let (blocks, _) = counted(Framework::MegatronCore, Format::Mxfp8);
+        // Ten tokens: the output projection reads 4096 numbers, the feed-forward 4096 and 14336; six bytes each, or four.
+        assert_eq!(cast - plain, 6 * 10 * (4096 + 4096 + 14_336));
+        assert_eq!(blocks - plain, 4 * 10 * (4096 + 4096 + 14_336));
+        assert_eq!(n_cast, n_plain);
+        assert_eq!(counted(Framework::MegatronCore, Format::Bf16), counted(Framework::Formulas, Format::Bf16));
+    }
+
+    #[test]
+    fn half_of_the_layers_attend_to_a_window_alone() {
+        let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let forward = Shard::forward(&model, Dtype::Bf16, 1);
+        let whole = Document::causal(4096);
+        assert_eq!(over_windows(&forward, whole), whole, "the published formulas know no windows");
+        let shard = Shard { framework: Framework::MegatronCore, ..forward };
+        // 36 layers, every second with a window of 128: the mean of 4096 · 4097 / 2 and 4096 · 128.
+        assert_eq!(over_windows(&shard, whole).pairs, u64::midpoint(4096 * 4097 / 2, 4096 * 128));
+    }
+
+    #[test]
+    fn an_optimizer_of_a_framework_touches_held_and_stepped_parameters() {
+        let bytes = |framework| match optimizer_step(framework, 1000.0, 100.0)[0].0 {
+            Op::Elementwise { bytes } => bytes,
+            _ => 0,
+        };
+        assert_eq!(bytes(Framework::Formulas), 3000);
+        assert_eq!(bytes(Framework::MegatronCore), 12_000 + 4600);
+        assert_eq!(bytes(Framework::Fsdp2), 4000);
+    }
 }

@@ -11,7 +11,6 @@ mod engine;
 
 use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 
-use crate::cost::{collective, curve};
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
@@ -19,6 +18,7 @@ use crate::cost::names;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
+use crate::cost::{collective, curve};
 use crate::task::{Collective, Document, Op, Pass, PassKind};
 
 /// Query rows of one tile of a flash attention kernel.
@@ -340,7 +340,7 @@ impl CostModel for Profiled {
             Op::GroupedGemm { rows, n, k, format, kind } => {
                 let by_kernel = self.grouped_training(rows, *n, *k, *format, *kind);
                 by_kernel.or_else(|| self.grouped_gemm(rows, *n, *k, *format))
-            },
+            }
             Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } => {
                 let (n_heads, n_kv_heads, head_dim, kv) = (*n_heads, *n_kv_heads, *head_dim, *kv);
                 let attention = Attention { documents, n_heads, n_kv_heads, head_dim, kv };

@@ -92,4 +92,16 @@ mod tests {
         assert!((model.estimate(&large).time.get() - expected).abs() < 1e-12);
         assert_eq!(model.estimate(&small), roofline.estimate(&small));
     }
+
+    #[test]
+    fn narrow_products_are_held_at_a_share_of_their_own() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+        let model = Sustained::by_width(roofline, &gpu, [0.5, 0.25]);
+        for (format, share) in [(Format::Bf16, 0.5), (Format::Fp8, 0.25), (Format::Mxfp8, 0.25)] {
+            let op = Op::Gemm { m: 8192, n: 8192, k: 8192, format };
+            let expected = op.flops() / (gpu.peak(format).get() * share);
+            assert!((model.estimate(&op).time.get() - expected).abs() < 1e-12, "{format:?}");
+        }
+    }
 }

@@ -62,13 +62,7 @@ struct Kept {
 
 impl Kept {
     const fn all(self) -> u64 {
-        self.residuals
-            + self.norms
-            + self.attention
-            + self.compressed
-            + self.routed
-            + self.projected
-            + self.activated
+        self.residuals + self.norms + self.attention + self.compressed + self.routed + self.projected + self.activated
     }
 }
 
@@ -109,7 +103,8 @@ fn every_second_product(shard: &Shard<'_>, kept: Kept) -> u64 {
 fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     let model = shard.model;
     let norms = serial(shard, 2 * HALF * model.hidden);
-    let (attention, compressed) = model.latent.map_or_else(|| (attention(shard), 0), |latent| latent_attention(shard, latent));
+    let (attention, compressed) =
+        model.latent.map_or_else(|| (attention(shard), 0), |latent| latent_attention(shard, latent));
     let feed_forward = match model.experts {
         Some(experts) if with_experts => of_experts(shard, experts),
         _ => dense(shard, model.intermediate),
@@ -252,4 +247,44 @@ pub(super) fn exchanged_heads(shard: &Shard<'_>) -> u64 {
     let model = shard.model;
     let width = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
     cut(shard, HALF * model.n_heads * width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Llama 3 70B cut over eight GPUs with sequence parallelism.
+    fn shard(model: &crate::Model) -> Shard<'_> {
+        let forward = Shard::forward(model, hw::Dtype::Bf16, 8);
+        Shard { sequence_parallel: true, framework: Framework::MegatronCore, ..forward }
+    }
+
+    #[test]
+    fn a_dense_layer_keeps_what_its_modules_save() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let found = layer(&shard(&model), Recompute::Off, false);
+        // Per token on one of eight GPUs: four tensors of 8192 around the norms, 64 + 8 + 8 + 64 heads of 128 and 64 numbers of softmax, two
+        // factors of 28672 and their product.
+        let (norms, attention) = (4 * 2 * 8192 / 8, (144 * 128 * 2 + 64 * 4) / 8);
+        assert_eq!(found.kept, norms + attention + 3 * 2 * 28_672 / 8);
+        // Backward adds the residual's gradient and that of both factors.
+        assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
+        let full = layer(&shard(&model), Recompute::Full, false);
+        assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn the_peak_of_a_measured_run_is_met() {
+        // MooreThreads/SimuMax @ 4dcaae513ba7, docs/b200: twelve layers of Llama 3 70B over eight B200, 4,096 tokens, 28,965 MiB allocated.
+        let model = crate::Model { n_layers: 12, ..crate::model::embedded("llama-3-70b").expect("embedded") };
+        let (shard, tokens) = (shard(&model), 4096);
+        let stage = Stage { n_dense: 12, first: true, last: true, ..Stage::default() };
+        let (shared, _) = crate::memory::stage_parameters(&shard, &stage);
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let activations = 12 * layer(&shard, Recompute::Off, false).kept * tokens;
+        // Parameters 2, gradients 4, master and moments 12; the gathered sequence of the tensor group.
+        let held = Bytes::from_f64(18.0 * shared) + resident(&shard, &[stage], &gpu);
+        let peak = held + Bytes(activations + head(&shard, tokens) + tokens * 2 * 8192);
+        assert!((peak.as_f64() / 1_048_576.0 / 28_965.4 - 1.0).abs() < 0.005, "{peak:?}");
+    }
 }

@@ -347,7 +347,8 @@ impl<'a> Builder<'a> {
             let bytes = [problem.reserved_memory, states.parameters, states.gradients, states.optimizer];
             let mut resident: Vec<(LabelId, u64)> =
                 names.iter().zip(bytes).map(|(&name, bytes)| (name, bytes.0)).collect();
-            let workspace = engine::memory::workspace_bytes(&problem.at_stage(pp as usize).shard(), &held, &problem.cluster.gpu);
+            let workspace =
+                engine::memory::workspace_bytes(&problem.at_stage(pp as usize).shard(), &held, &problem.cluster.gpu);
             if workspace > Bytes::ZERO {
                 resident.push((graph.label("workspace"), workspace.0));
             }
