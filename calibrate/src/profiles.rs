@@ -1,5 +1,8 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
 use engine::cost::profile::Profile;
 
 /// Serving engines whose profiles may be shipped.
@@ -36,6 +39,18 @@ pub const fn serving() -> &'static str {
     include_str!("../../profiles/published/serving.toml")
 }
 
+/// A shipped profile, read once.
+///
+/// # Panics
+/// Never: a test holds that every shipped profile is one.
+#[must_use]
+pub fn parsed(name: &str) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        EMBEDDED.iter().map(|(name, text)| (*name, Profile::parse(text).expect("held by a test"))).collect()
+    });
+    PROFILES.get(name)
+}
+
 /// Names of the shipped profiles.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
@@ -63,12 +78,11 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 /// Never: a test holds that every shipped profile is one.
 #[must_use]
 pub fn training(gpu: &str) -> (Profile, bool) {
-    let parse = |name| Profile::parse(embedded(name).expect("listed")).expect("held by a test");
     let is_blackwell = ["b200", "b300", "gb200", "gb300"].contains(&gpu);
     let neighbour = if is_blackwell { "b200" } else { "h100-sxm" };
     let own = of_gpu(gpu);
-    let mut profile = parse(own.unwrap_or(neighbour));
-    let hopper = parse("h100-sxm-sglang");
+    let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
+    let hopper = parsed("h100-sxm-sglang").expect("listed");
     if let Some(narrow) = hopper.operators.get(NARROW).filter(|_| is_blackwell || gpu.starts_with("h100")) {
         let mut narrow = narrow.clone();
         if is_blackwell {

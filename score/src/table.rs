@@ -26,6 +26,20 @@ impl Fault {
     }
 }
 
+/// Faults of a table that are shown; the rest is counted.
+const FAULTS_SHOWN: usize = 20;
+
+/// Faults of a file, a line each.
+#[must_use]
+pub fn listed(path: &str, faults: &[Fault]) -> String {
+    let mut lines: Vec<String> =
+        faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
+    if faults.len() > FAULTS_SHOWN {
+        lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
+    }
+    lines.join("\n  ")
+}
+
 /// Rows of a table under the names of its header.
 #[derive(Debug)]
 pub struct Table {

@@ -1,17 +1,14 @@
 //! `score`: measured runs of serving or steps of training, predicted over measured.
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::LazyLock;
 
 use calibrate::profiles;
 use engine::CostModel;
-use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
 use score::select::Selection;
-use score::table::Fault;
+use score::table::{Fault, listed};
 use score::training::{self, tables};
 use score::{run, summary, text, written};
 
@@ -22,8 +19,6 @@ use input::diagnostic::Code;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;
-/// Faults of a table that are printed; the rest is counted.
-const FAULTS_SHOWN: usize = 20;
 
 /// Runs the verb.
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
@@ -32,10 +27,12 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let bytes = std::fs::read(&args.table).map_err(|error| wrong(error.to_string()))?;
     let table = tables::unpacked(bytes).map_err(wrong)?;
     let width = usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0));
+    let path = args.table.display().to_string();
+    let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     let unknown = |why| Failure::input(Code::UnknownName, why);
     if let Some(rows) = tables::read(&table) {
         let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
-        let rows = rows.map_err(|faults| broken(args, &faults))?;
+        let rows = rows.map_err(broken)?;
         let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
         let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
         bar.finish_and_clear();
@@ -47,7 +44,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         });
     }
     let only = Selection::parse(&args.only).map_err(unknown)?;
-    let runs = run::read(&table).map_err(|faults| broken(args, &faults))?;
+    let runs = run::read(&table).map_err(broken)?;
     let bar = progress(args, runs.iter().filter(|run| only.takes(run)).count())?;
     let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
@@ -59,27 +56,16 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     })
 }
 
-/// Faults of the table.
-fn broken(args: &ScoreArgs, faults: &[Fault]) -> Failure {
-    let path = args.table.display();
-    let mut lines: Vec<String> =
-        faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
-    if faults.len() > FAULTS_SHOWN {
-        lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
-    }
-    Failure::input(Code::WrongTables, lines.join("\n  "))
-}
-
 /// Card whose curves stand for those of a card that nobody measured.
 const NEIGHBOUR: &str = "h200-sxm";
 
 /// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
 fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
     let card = cluster.gpu.name.as_str();
-    match (parsed(profiles::of_engine(card, engine)), parsed(profiles::of_engine(NEIGHBOUR, engine))) {
-        (Some(profile), _) => cost_model(cluster, Some(profile), 1.0),
-        (None, Some(neighbour)) => Box::new(Profiled::borrowed(neighbour, cluster)),
-        (None, None) => cost_model(cluster, None, 1.0),
+    match [card, NEIGHBOUR].map(|card| profiles::parsed(profiles::of_engine(card, engine)?)) {
+        [Some(profile), _] => cost_model(cluster, Some(profile), 1.0),
+        [None, Some(neighbour)] => Box::new(Profiled::borrowed(neighbour, cluster)),
+        [None, None] => cost_model(cluster, None, 1.0),
     }
 }
 
@@ -87,15 +73,6 @@ fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
 fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
     let (profile, is_own) = profiles::training(&cluster.gpu.name);
     training::constants::costs(cluster, profile, is_own)
-}
-
-/// A shipped profile, read once.
-fn parsed(name: Option<&'static str>) -> Option<&'static Profile> {
-    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
-        let parse = |name| Profile::parse(profiles::embedded(name).expect("listed")).expect("held by a test");
-        profiles::names().into_iter().map(|name| (name, parse(name))).collect()
-    });
-    PROFILES.get(name?)
 }
 
 /// A bar of so many runs; none is an error.

@@ -126,6 +126,7 @@ fn markdown_row(scored: &Scored) -> String {
         .map(|(stage, _)| format!("{:.2}", found.memory[*stage as usize] / super::tables::GIBIBYTE))
         .collect();
     let errors: Vec<String> = ratios.iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
-    let memory = if errors.is_empty() { "- | -".to_owned() } else { [gib, errors].map(|cells| cells.join(", ")).join(" | ") };
+    let memory =
+        if errors.is_empty() { "- | -".to_owned() } else { [gib, errors].map(|cells| cells.join(", ")).join(" | ") };
     format!("| {row} | {card} | {model} | {format} | {layout} | {variant} | {step} | {memory} |\n")
 }
