@@ -319,27 +319,14 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
     /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: ScoreFormat,
+    #[arg(long, value_parser = score::form::WORDS, default_value = "table")]
+    pub format: String,
     /// Threads [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
     /// No progress bar
     #[arg(long)]
     pub no_progress: bool,
-}
-
-/// Formats of `score`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ScoreFormat {
-    /// Groups, for people.
-    Table,
-    /// Everything, for programs.
-    Json,
-    /// A run a line.
-    Csv,
-    /// Groups, for pages.
-    Markdown,
 }
 
 /// Arguments of `import`.

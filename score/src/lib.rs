@@ -6,6 +6,7 @@
 //! that may be are named in `constants.rs`. Units: milliseconds in tables, seconds inside.
 
 pub mod client;
+pub mod form;
 #[cfg(test)]
 mod measured;
 pub mod order;

@@ -14,6 +14,7 @@ pub mod play;
 pub mod reason;
 pub mod row;
 pub mod select;
+mod setting;
 pub mod simumax;
 pub mod summary;
 pub mod tables;

@@ -7,13 +7,14 @@ use engine::CostModel;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
+use score::form::Form;
 use score::select::Selection;
 use score::table::{Fault, listed};
 use score::training::{self, tables};
-use score::{run, summary, text, written};
+use score::{run, summary};
 
 use super::{Failure, print, threads};
-use crate::cli::{ScoreArgs, ScoreFormat};
+use crate::cli::ScoreArgs;
 use crate::costs::cost_model;
 use input::diagnostic::Code;
 
@@ -27,6 +28,7 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let bytes = std::fs::read(&args.table).map_err(|error| wrong(error.to_string()))?;
     let table = tables::unpacked(bytes).map_err(wrong)?;
     let width = usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0));
+    let form = Form::of_word(&args.format);
     let path = args.table.display().to_string();
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     let unknown = |why| Failure::input(Code::UnknownName, why);
@@ -36,24 +38,14 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
         let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
         bar.finish_and_clear();
-        return print(&match args.format {
-            ScoreFormat::Table => training::text::text(&score, width),
-            ScoreFormat::Json => training::written::json(&score),
-            ScoreFormat::Csv => training::written::csv(&score),
-            ScoreFormat::Markdown => training::text::markdown(&score),
-        });
+        return print(&form.training(&score, width));
     }
     let only = Selection::parse(&args.only).map_err(unknown)?;
     let runs = run::read(&table).map_err(broken)?;
     let bar = progress(args, runs.iter().filter(|run| only.takes(run)).count())?;
     let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
-    print(&match args.format {
-        ScoreFormat::Table => text::text(&score, width),
-        ScoreFormat::Json => written::json(&score),
-        ScoreFormat::Csv => written::csv(&score),
-        ScoreFormat::Markdown => text::markdown(&score),
-    })
+    print(&form.serving(&score, width))
 }
 
 /// Card whose curves stand for those of a card that nobody measured.

@@ -11,7 +11,7 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
-use super::tables::{Degrees, Machine};
+use super::setting::{Degrees, Machine};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -43,7 +43,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees::read(cells);
     let format = cells.word("precision").to_owned();
     let variant = [cells.word("release"), cells.word("variant"), cells.word("task")].join(" ");
-    let label = Label { format, variant, set: "Bridge", ..super::tables::label(cells, &degrees) };
+    let label = Label { format, variant, set: "Bridge", ..super::setting::label(cells, &degrees) };
     let tokens = u64::from(cells.positive("seq_tokens"));
     let micro_batch = cells.positive("micro_batch_seqs");
     let batch = cells.positive("global_batch_seqs");

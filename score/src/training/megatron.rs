@@ -13,7 +13,7 @@ use train::problem::{AttentionKernel, Execution, Framework, GradientSync, Overla
 use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
-use super::tables::{Degrees, Machine};
+use super::setting::{Degrees, Machine};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -41,7 +41,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         model: cells.word("setting").to_owned(),
         format: format_word(cells),
         variant: format!("{} {}", cells.word("test"), cells.word("environment")),
-        ..super::tables::label(cells, &degrees)
+        ..super::setting::label(cells, &degrees)
     };
     let step_s = cells.positive_number("iter_time_median_s").filter(|_| cells.flag("useful_for_time"));
     let bytes = cells.positive_number("peak_mem_allocated_bytes");

@@ -9,7 +9,7 @@ use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap,
 use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
-use super::tables::{Degrees, MEBIBYTE, Machine};
+use super::setting::{Degrees, MEBIBYTE, Machine};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -30,7 +30,7 @@ pub(super) const NEEDED: [&str; 11] = [
 /// A line of either card's table; what only one of them has is not there in the other.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees::read(cells);
-    let label = Label { format: "bf16".to_owned(), set: "SimuMax", ..super::tables::label(cells, &degrees) };
+    let label = Label { format: "bf16".to_owned(), set: "SimuMax", ..super::setting::label(cells, &degrees) };
     let n_layers = u64::from(cells.positive("layers"));
     let tokens = u64::from(cells.positive("seq_tokens"));
     let [micro_batch, n_micro_batches] =

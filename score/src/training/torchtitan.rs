@@ -12,7 +12,7 @@ use train::problem::{Execution, Framework, GradientSync, Overlap, Recompute};
 use super::models;
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
-use super::tables::{Degrees, GIBIBYTE, Machine};
+use super::setting::{Degrees, GIBIBYTE, Machine};
 use crate::table::Cells;
 
 /// Columns without which nothing can be said.
@@ -38,7 +38,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees { dp, ..Degrees::read(cells) };
     let format = cells.word("precision").to_owned();
     let variant = format!("table {}", cells.word("table"));
-    let label = Label { format, variant, set: "torchtitan", ..super::tables::label(cells, &degrees) };
+    let label = Label { format, variant, set: "torchtitan", ..super::setting::label(cells, &degrees) };
     let tokens = u64::from(cells.positive("seq_tokens"));
     let local = cells.positive("local_batch_seqs");
     let memory = cells.positive_number("peak_mem_gib").map(|gib| (degrees.pp - 1, gib * GIBIBYTE));
