@@ -6,6 +6,7 @@
 //! that may be are named in `constants.rs`. Units: milliseconds in tables, seconds inside.
 
 pub mod client;
+pub mod form;
 #[cfg(test)]
 mod measured;
 pub mod order;
@@ -18,4 +19,5 @@ pub mod setup;
 pub mod summary;
 pub mod table;
 pub mod text;
+pub mod training;
 pub mod written;

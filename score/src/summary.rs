@@ -151,12 +151,12 @@ fn errors_of(pairs: &[(Latency, f64)]) -> Option<Errors> {
     })
 }
 
-fn holds([low, high]: [f64; 2], value: f64) -> bool {
+pub(crate) fn holds([low, high]: [f64; 2], value: f64) -> bool {
     low <= value && value <= high
 }
 
 /// Median of at least one value.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }

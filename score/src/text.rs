@@ -75,6 +75,16 @@ fn percent(share: f64) -> String {
     if share < 9.995 { format!("{:.0}%", share * 100.0) } else { ">999%".to_owned() }
 }
 
+/// A share in per cent with one decimal.
+pub(crate) fn percent_1(share: f64) -> String {
+    if share < 9.995 { format!("{:.1}%", share * 100.0) } else { ">999%".to_owned() }
+}
+
+/// The same with its sign.
+pub(crate) fn signed_1(share: f64) -> String {
+    if share < 9.995 { format!("{:+.1}%", share * 100.0) } else { ">999%".to_owned() }
+}
+
 fn signed(share: f64) -> String {
     if share < 9.995 { format!("{:+.0}%", share * 100.0) } else { ">999%".to_owned() }
 }
@@ -110,7 +120,7 @@ fn order_row(question: &str, order: &Order, name: usize) -> String {
 }
 
 /// At most so many letters.
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.trim_end().to_owned();
     }

@@ -1,69 +1,51 @@
-//! `score`: measured serving runs through the request loop, predicted over measured.
+//! `score`: measured runs of serving or steps of training, predicted over measured.
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::LazyLock;
 
 use calibrate::profiles;
 use engine::CostModel;
-use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
-use score::run::Run;
+use score::form::Form;
 use score::select::Selection;
-use score::summary::{self, Score};
-use score::{run, text, written};
+use score::table::{Fault, listed};
+use score::training::{self, tables};
+use score::{run, summary};
 
 use super::{Failure, print, threads};
-use crate::cli::{ScoreArgs, ScoreFormat};
+use crate::cli::ScoreArgs;
 use crate::costs::cost_model;
 use input::diagnostic::Code;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;
-/// Faults of a table that are printed; the rest is counted.
-const FAULTS_SHOWN: usize = 20;
 
 /// Runs the verb.
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
-    let only = Selection::parse(&args.only).map_err(|why| Failure::input(Code::UnknownName, why))?;
-    let runs = runs(args)?;
-    let n = runs.iter().filter(|run| only.takes(run)).count();
-    if n == 0 {
-        let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
-        return Err(Failure::input(Code::UnknownName, what));
+    let wrong = |error: String| Failure::input(Code::WrongTables, format!("{}: {error}", args.table.display()));
+    let bytes = std::fs::read(&args.table).map_err(|error| wrong(error.to_string()))?;
+    let table = tables::unpacked(bytes).map_err(wrong)?;
+    let width = usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0));
+    let form = Form::of_word(&args.format);
+    let path = args.table.display().to_string();
+    let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
+    let unknown = |why| Failure::input(Code::UnknownName, why);
+    if let Some(rows) = tables::read(&table) {
+        let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
+        let rows = rows.map_err(broken)?;
+        let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
+        let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
+        bar.finish_and_clear();
+        return print(&form.training(&score, width));
     }
-    let bar = progress(args, n);
+    let only = Selection::parse(&args.only).map_err(unknown)?;
+    let runs = run::read(&table).map_err(broken)?;
+    let bar = progress(args, runs.iter().filter(|run| only.takes(run)).count())?;
     let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
-    print(&shown(&score, args.format))
-}
-
-fn shown(score: &Score, format: ScoreFormat) -> String {
-    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0);
-    match format {
-        ScoreFormat::Table => text::text(score, width.into()),
-        ScoreFormat::Json => written::json(score),
-        ScoreFormat::Csv => written::csv(score),
-        ScoreFormat::Markdown => text::markdown(score),
-    }
-}
-
-/// The runs of the table.
-fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
-    let path = args.table.display();
-    let text = std::fs::read_to_string(&args.table)
-        .map_err(|error| Failure::input(Code::WrongTables, format!("{path}: {error}")))?;
-    run::read(&text).map_err(|faults| {
-        let mut lines: Vec<String> =
-            faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
-        if faults.len() > FAULTS_SHOWN {
-            lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
-        }
-        Failure::input(Code::WrongTables, lines.join("\n  "))
-    })
+    print(&form.serving(&score, width))
 }
 
 /// Card whose curves stand for those of a card that nobody measured.
@@ -72,26 +54,28 @@ const NEIGHBOUR: &str = "h200-sxm";
 /// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
 fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
     let card = cluster.gpu.name.as_str();
-    match (parsed(profiles::of_engine(card, engine)), parsed(profiles::of_engine(NEIGHBOUR, engine))) {
-        (Some(profile), _) => cost_model(cluster, Some(profile), 1.0),
-        (None, Some(neighbour)) => Box::new(Profiled::borrowed(neighbour, cluster)),
-        (None, None) => cost_model(cluster, None, 1.0),
+    match [card, NEIGHBOUR].map(|card| profiles::parsed(profiles::of_engine(card, engine)?)) {
+        [Some(profile), _] => cost_model(cluster, Some(profile), 1.0),
+        [None, Some(neighbour)] => Box::new(Profiled::borrowed(neighbour, cluster)),
+        [None, None] => cost_model(cluster, None, 1.0),
     }
 }
 
-/// A shipped profile, read once.
-fn parsed(name: Option<&'static str>) -> Option<&'static Profile> {
-    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
-        let parse = |name| Profile::parse(profiles::embedded(name).expect("listed")).expect("held by a test");
-        profiles::names().into_iter().map(|name| (name, parse(name))).collect()
-    });
-    PROFILES.get(name?)
+/// Costs of training on a card.
+fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
+    let (profile, is_own) = profiles::training(&cluster.gpu.name);
+    training::constants::costs(cluster, profile, is_own)
 }
 
-fn progress(args: &ScoreArgs, n: usize) -> ProgressBar {
+/// A bar of so many runs; none is an error.
+fn progress(args: &ScoreArgs, n: usize) -> Result<ProgressBar, Failure> {
+    if n == 0 {
+        let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
+        return Err(Failure::input(Code::UnknownName, what));
+    }
     if args.no_progress || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+        return Ok(ProgressBar::hidden());
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs").expect("a fixed template");
-    ProgressBar::new(n as u64).with_style(style)
+    Ok(ProgressBar::new(n as u64).with_style(style))
 }
