@@ -301,6 +301,9 @@ pub struct ScoreArgs {
     /// Runs that are scored: mode, card, engine, version, model, format, tp, lengths, load, id; `*` ends a beginning
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
+    /// Leave every model or card out of what is fitted, and print the errors on it
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub leave_out: Option<LeaveOut>,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: ScoreFormat,
@@ -310,6 +313,15 @@ pub struct ScoreArgs {
     /// No progress bar
     #[arg(long)]
     pub no_progress: bool,
+}
+
+/// What `score` leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LeaveOut {
+    /// The constants of an engine are chosen without the model's runs.
+    Model,
+    /// A card is played with a neighbour's tables and constants that its runs did not choose.
+    Card,
 }
 
 /// Formats of `score`.

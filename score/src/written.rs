@@ -3,6 +3,7 @@
 use engine::cost::Source;
 use serde::Serialize;
 
+use crate::leave_out::LeftOut;
 use crate::play::{Latency, Predicted};
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score, Scored};
@@ -66,6 +67,18 @@ struct Order<'s> {
 }
 
 #[derive(Serialize)]
+struct LeftRow<'s> {
+    left_out: &'s str,
+    tables: String,
+    runs: usize,
+    ttft_error: f64,
+    ttft_bias: f64,
+    tpot_error: f64,
+    tpot_bias: f64,
+    constants: String,
+}
+
+#[derive(Serialize)]
 struct Missing {
     reason: &'static str,
     about: &'static str,
@@ -79,6 +92,43 @@ struct Document<'s> {
     without_prediction: Vec<Missing>,
     orders: Vec<Order<'s>>,
     runs: Vec<Row>,
+}
+
+/// Groups that were left out as JSON.
+///
+/// # Panics
+/// Never: every part has a JSON form.
+#[must_use]
+pub fn left_out_json(groups: &[LeftOut]) -> String {
+    let rows: Vec<LeftRow<'_>> = groups.iter().map(left_row).collect();
+    serde_json::to_string_pretty(&rows).expect("plain data") + "\n"
+}
+
+/// The same as CSV, a group a line.
+///
+/// # Panics
+/// Never: it is written into memory.
+#[must_use]
+pub fn left_out_csv(groups: &[LeftOut]) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for found in groups {
+        writer.serialize(left_row(found)).expect("plain data");
+    }
+    String::from_utf8(writer.into_inner().expect("memory")).expect("text")
+}
+
+fn left_row(found: &LeftOut) -> LeftRow<'_> {
+    let ([ttft_error, tpot_error], [ttft_bias, tpot_bias]) = (found.errors, found.biases);
+    LeftRow {
+        left_out: &found.group,
+        tables: found.tables.join(", "),
+        runs: found.n_runs,
+        ttft_error,
+        ttft_bias,
+        tpot_error,
+        tpot_bias,
+        constants: crate::text::constants(found),
+    }
 }
 
 /// Everything as JSON.

@@ -10,13 +10,14 @@ use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
+use score::leave_out::{self, Left, Tables};
 use score::run::Run;
 use score::select::Selection;
 use score::summary::{self, Score};
 use score::{run, text, written};
 
 use super::{Failure, print, threads};
-use crate::cli::{ScoreArgs, ScoreFormat};
+use crate::cli::{LeaveOut, ScoreArgs, ScoreFormat};
 use crate::costs::cost_model;
 use crate::diagnostic::Code;
 
@@ -35,10 +36,26 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
         return Err(Failure::input(Code::UnknownName, what));
     }
+    if let Some(left) = args.leave_out {
+        return leave_out(args, runs, (&only, n), left);
+    }
     let bar = progress(args, n);
     let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
     print(&shown(&score, args.format))
+}
+
+/// Errors on groups that nothing fitted has seen.
+fn leave_out(args: &ScoreArgs, runs: Vec<Run>, (only, n): (&Selection, usize), left: LeaveOut) -> Result<(), Failure> {
+    let left = if left == LeaveOut::Model { Left::Model } else { Left::Card };
+    let bar = progress(args, if left == Left::Card { 2 * n } else { n });
+    let found = leave_out::leave_out(runs, only, left, &costs_of, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&match args.format {
+        ScoreFormat::Table | ScoreFormat::Markdown => text::left_out(&found),
+        ScoreFormat::Json => written::left_out_json(&found),
+        ScoreFormat::Csv => written::left_out_csv(&found),
+    })
 }
 
 fn shown(score: &Score, format: ScoreFormat) -> String {
@@ -66,16 +83,23 @@ fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
     })
 }
 
-/// Card whose curves stand for those of a card that nobody measured.
-const NEIGHBOUR: &str = "h200-sxm";
+/// Card whose curves stand for those of a card that nobody measured, and of those that nobody measured but it.
+const NEIGHBOURS: [&str; 2] = ["h200-sxm", "h100-sxm"];
 
 /// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
 fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
+    costs_of(cluster, engine, Tables::Own).0
+}
+
+/// The same by some card's tables, and the card that they are from.
+fn costs_of(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>, String) {
     let card = cluster.gpu.name.as_str();
-    match (parsed(profiles::of_engine(card, engine)), parsed(profiles::of_engine(NEIGHBOUR, engine))) {
-        (Some(profile), _) => cost_model(cluster, Some(profile), 1.0),
-        (None, Some(neighbour)) => Box::new(Profiled::borrowed(neighbour, cluster)),
-        (None, None) => cost_model(cluster, None, 1.0),
+    let neighbour = NEIGHBOURS[usize::from(card == NEIGHBOURS[0])];
+    let own = parsed(profiles::of_engine(card, engine)).filter(|_| tables == Tables::Own);
+    match (own, parsed(profiles::of_engine(neighbour, engine))) {
+        (Some(profile), _) => (cost_model(cluster, Some(profile), 1.0), card.to_owned()),
+        (None, Some(profile)) => (Box::new(Profiled::borrowed(profile, cluster)), neighbour.to_owned()),
+        (None, None) => (cost_model(cluster, None, 1.0), "datasheet".to_owned()),
     }
 }
 

@@ -14,10 +14,10 @@ pub struct EngineConstants {
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration.
     pub host_per_sequence: Seconds,
-    /// Mean time from the client's sending to the engine's queue, without the prompt's part.
+    /// Host time per layer of an iteration with chunks of prompts.
+    pub host_per_layer: Seconds,
+    /// Mean time from the client's sending to the engine's queue.
     pub start: Seconds,
-    /// Mean of the same per prompt token.
-    pub start_per_token: Seconds,
     /// Runs that they were fitted on.
     pub fitted_on: &'static str,
 }
@@ -27,8 +27,8 @@ pub const NONE: EngineConstants = EngineConstants {
     engine: "",
     host_per_step: Seconds::ZERO,
     host_per_sequence: Seconds::ZERO,
+    host_per_layer: Seconds::ZERO,
     start: Seconds::ZERO,
-    start_per_token: Seconds::ZERO,
     fitted_on: "",
 };
 
@@ -40,21 +40,21 @@ pub fn fitted() -> [EngineConstants; 3] {
             engine: "vllm",
             host_per_step: Seconds::new(0.6e-3),
             host_per_sequence: Seconds::new(45e-6),
+            host_per_layer: Seconds::ZERO,
             start: Seconds::new(10e-3),
-            start_per_token: Seconds::new(4e-6),
             fitted_on: "44 runs of Qwen3-32B in 16 bit on H100",
         },
         EngineConstants {
             engine: "sglang",
-            start: Seconds::new(100e-3),
-            start_per_token: Seconds::new(20e-6),
+            start: Seconds::new(180e-3),
             fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200",
             ..NONE
         },
         EngineConstants {
             engine: "trtllm",
             host_per_sequence: Seconds::new(75e-6),
-            start: Seconds::new(60e-3),
+            host_per_layer: Seconds::new(0.6e-3),
+            start: Seconds::new(20e-3),
             fitted_on: "86 runs of Qwen3-32B in fp8 on H100",
             ..NONE
         },
