@@ -304,6 +304,9 @@ pub struct ScoreArgs {
     /// Leave every model or card out of what is fitted, and print the errors on it
     #[arg(long, value_enum, value_name = "WHAT")]
     pub leave_out: Option<LeaveOut>,
+    /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
+    pub residual: Option<u8>,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: ScoreFormat,

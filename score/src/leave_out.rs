@@ -24,7 +24,10 @@ const PER_SEQUENCE_US: [f64; 3] = [0.0, 45.0, 75.0];
 /// Of a layer of an iteration with prompts.
 const PER_LAYER_US: [f64; 2] = [0.0, 600.0];
 /// Times from sending to the engine's queue, milliseconds.
-const START_MS: [f64; 5] = [10.0, 20.0, 60.0, 120.0, 180.0];
+const START_MS: [f64; 6] = [10.0, 20.0, 40.0, 80.0, 120.0, 180.0];
+
+/// The group that nobody is in: constants are chosen on the runs that they are asked about.
+const NOTHING: &str = "nothing";
 
 /// What is left out at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,8 +116,11 @@ pub fn leave_out(
     for played in if left == Left::Model { &by_own } else { &by_neighbour } {
         groups.entry(key.of(&played.run)).or_default().push(played);
     }
+    let every: Vec<&Played> = by_own.iter().filter(|played| played.tables == played.run.card).collect();
+    let mut found = vec![left_out(NOTHING.to_owned(), &every, &by_own, (key, &choices))];
     let without = |(group, held): (String, Vec<&Played>)| left_out(group, &held, &by_own, (key, &choices));
-    groups.into_iter().map(without).collect()
+    found.extend(groups.into_iter().map(without));
+    found
 }
 
 /// Every run that can be played, with every choice.

@@ -13,6 +13,7 @@ pub mod order;
 pub mod play;
 pub mod reason;
 pub mod recipe;
+pub mod residual;
 pub mod run;
 pub mod select;
 pub mod setup;

@@ -2,6 +2,7 @@
 
 use crate::leave_out::LeftOut;
 use crate::order::Order;
+use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score};
 use serve::engine_constants::{self, EngineConstants};
@@ -177,6 +178,17 @@ pub(crate) fn constants(found: &LeftOut) -> String {
     };
     let words: Vec<String> = found.constants.iter().map(of_engine).collect();
     words.join("; ")
+}
+
+/// Errors before and after correction by other settings, as Markdown.
+#[must_use]
+pub fn corrected(groups: &[Corrected]) -> String {
+    let mut text = "| group | runs | TTFT error | corrected | TPOT error | corrected |\n|---|---|---|---|---|---|\n".to_owned();
+    for found in groups {
+        let [ttft, tpot] = [0, 1].map(|side| [found.before[side], found.after[side]].map(percent).join(" | "));
+        text += &format!("| {} | {} | {ttft} | {tpot} |\n", found.group, found.n_runs);
+    }
+    text
 }
 
 fn markdown_row(key: &str, group: &GroupErrors) -> String {

@@ -14,7 +14,7 @@ use score::leave_out::{self, Left, Tables};
 use score::run::Run;
 use score::select::Selection;
 use score::summary::{self, Score};
-use score::{run, text, written};
+use score::{residual, run, text, written};
 
 use super::{Failure, print, threads};
 use crate::cli::{LeaveOut, ScoreArgs, ScoreFormat};
@@ -42,6 +42,9 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let bar = progress(args, n);
     let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
+    if let Some(n_folds) = args.residual {
+        return print(&text::corrected(&residual::corrected(&score, n_folds.into())));
+    }
     print(&shown(&score, args.format))
 }
 

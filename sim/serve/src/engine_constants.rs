@@ -41,7 +41,7 @@ pub fn fitted() -> [EngineConstants; 3] {
             host_per_step: Seconds::new(0.6e-3),
             host_per_sequence: Seconds::new(45e-6),
             host_per_layer: Seconds::ZERO,
-            start: Seconds::new(10e-3),
+            start: Seconds::new(20e-3),
             fitted_on: "44 runs of Qwen3-32B in 16 bit on H100",
         },
         EngineConstants {
