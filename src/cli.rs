@@ -302,8 +302,8 @@ pub struct ScoreArgs {
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
     /// Leave every model or card out of what is fitted, and print the errors on it
-    #[arg(long, value_enum, value_name = "WHAT")]
-    pub leave_out: Option<LeaveOut>,
+    #[arg(long, value_name = "WHAT", value_parser = ["model", "card"])]
+    pub leave_out: Option<String>,
     /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
     pub residual: Option<u8>,
@@ -316,15 +316,6 @@ pub struct ScoreArgs {
     /// No progress bar
     #[arg(long)]
     pub no_progress: bool,
-}
-
-/// What `score` leaves out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LeaveOut {
-    /// The constants of an engine are chosen without the model's runs.
-    Model,
-    /// A card is played with a neighbour's tables and constants that its runs did not choose.
-    Card,
 }
 
 /// Formats of `score`.

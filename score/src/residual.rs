@@ -132,8 +132,7 @@ fn correct(places: &[Place], fold: usize, side: usize, after: &mut [[f64; 2]]) {
 /// Weights of the seen runs in the prediction of others.
 fn robust(seen: &[&Place], side: usize) -> Vec<f64> {
     let n = seen.len();
-    let gram: Vec<Vec<f64>> =
-        seen.iter().map(|one| seen.iter().map(|other| kernel(one, other)).collect()).collect();
+    let gram: Vec<Vec<f64>> = seen.iter().map(|one| seen.iter().map(|other| kernel(one, other)).collect()).collect();
     let targets: Vec<f64> = seen.iter().map(|place| place.ratios[side]).collect();
     let mut noises = vec![NOISE; n];
     let mut weights = Vec::new();

@@ -4,6 +4,9 @@
 
 use csv::StringRecord;
 
+/// Faults of a file that are listed; the rest is counted.
+const FAULTS_SHOWN: usize = 20;
+
 /// What is wrong with a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -24,6 +27,17 @@ impl Fault {
             column => format!("line {}, column `{column}`: {}", self.line, self.what),
         }
     }
+}
+
+/// The first faults of a file in sentences, and how many more there are.
+#[must_use]
+pub fn listed(faults: &[Fault], path: &str) -> Vec<String> {
+    let shown = faults.iter().take(FAULTS_SHOWN);
+    let mut lines: Vec<String> = shown.map(|fault| format!("{path}: {}", fault.words())).collect();
+    if faults.len() > FAULTS_SHOWN {
+        lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
+    }
+    lines
 }
 
 /// Rows of a table under the names of its header.

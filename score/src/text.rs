@@ -183,7 +183,8 @@ pub(crate) fn constants(found: &LeftOut) -> String {
 /// Errors before and after correction by other settings, as Markdown.
 #[must_use]
 pub fn corrected(groups: &[Corrected]) -> String {
-    let mut text = "| group | runs | TTFT error | corrected | TPOT error | corrected |\n|---|---|---|---|---|---|\n".to_owned();
+    let mut text =
+        "| group | runs | TTFT error | corrected | TPOT error | corrected |\n|---|---|---|---|---|---|\n".to_owned();
     for found in groups {
         let [ttft, tpot] = [0, 1].map(|side| [found.before[side], found.after[side]].map(percent).join(" | "));
         text += &format!("| {} | {} | {ttft} | {tpot} |\n", found.group, found.n_runs);

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::leave_out::LeftOut;
 use crate::play::{Latency, Predicted};
+use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score, Scored};
 
@@ -79,6 +80,16 @@ struct LeftRow<'s> {
 }
 
 #[derive(Serialize)]
+struct CorrectedRow<'s> {
+    group: &'s str,
+    runs: usize,
+    ttft_error: f64,
+    ttft_error_corrected: f64,
+    tpot_error: f64,
+    tpot_error_corrected: f64,
+}
+
+#[derive(Serialize)]
 struct Missing {
     reason: &'static str,
     about: &'static str,
@@ -94,27 +105,49 @@ struct Document<'s> {
     runs: Vec<Row>,
 }
 
-/// Groups that were left out as JSON.
-///
-/// # Panics
-/// Never: every part has a JSON form.
+/// Groups that were left out, a row each.
 #[must_use]
-pub fn left_out_json(groups: &[LeftOut]) -> String {
-    let rows: Vec<LeftRow<'_>> = groups.iter().map(left_row).collect();
-    serde_json::to_string_pretty(&rows).expect("plain data") + "\n"
+pub fn left_out(groups: &[LeftOut]) -> Vec<impl Serialize> {
+    groups.iter().map(left_row).collect()
 }
 
-/// The same as CSV, a group a line.
+/// Errors before and after correction, a group a row.
+#[must_use]
+pub fn corrected(groups: &[Corrected]) -> Vec<impl Serialize> {
+    groups.iter().map(corrected_row).collect()
+}
+
+/// Rows as JSON.
 ///
 /// # Panics
-/// Never: it is written into memory.
+/// Never: every row has a JSON form.
 #[must_use]
-pub fn left_out_csv(groups: &[LeftOut]) -> String {
+pub fn rows_as_json(rows: &[impl Serialize]) -> String {
+    serde_json::to_string_pretty(rows).expect("a row has a JSON form") + "\n"
+}
+
+/// Rows as lines of CSV under a header.
+///
+/// # Panics
+/// Never: text has no other end than memory's.
+#[must_use]
+pub fn rows_as_csv(rows: &[impl Serialize]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
-    for found in groups {
-        writer.serialize(left_row(found)).expect("plain data");
+    for row in rows {
+        writer.serialize(row).expect("a row has a CSV form");
     }
-    String::from_utf8(writer.into_inner().expect("memory")).expect("text")
+    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+}
+
+fn corrected_row(found: &Corrected) -> CorrectedRow<'_> {
+    CorrectedRow {
+        group: &found.group,
+        runs: found.n_runs,
+        ttft_error: found.before[0],
+        ttft_error_corrected: found.after[0],
+        tpot_error: found.before[1],
+        tpot_error_corrected: found.after[1],
+    }
 }
 
 fn left_row(found: &LeftOut) -> LeftRow<'_> {
@@ -160,16 +193,10 @@ pub fn json(score: &Score) -> String {
 }
 
 /// Every run as a line of CSV under a header.
-///
-/// # Panics
-/// Never: text has no other end than memory's.
 #[must_use]
 pub fn csv(score: &Score) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for scored in &score.runs {
-        writer.serialize(row(scored)).expect("a row has a CSV form");
-    }
-    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+    let rows: Vec<Row> = score.runs.iter().map(row).collect();
+    rows_as_csv(&rows)
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {

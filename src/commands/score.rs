@@ -14,17 +14,16 @@ use score::leave_out::{self, Left, Tables};
 use score::run::Run;
 use score::select::Selection;
 use score::summary::{self, Score};
-use score::{residual, run, text, written};
+use score::{residual, run, table, text, written};
+use serde::Serialize;
 
 use super::{Failure, print, threads};
-use crate::cli::{LeaveOut, ScoreArgs, ScoreFormat};
+use crate::cli::{ScoreArgs, ScoreFormat};
 use crate::costs::cost_model;
 use crate::diagnostic::Code;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;
-/// Faults of a table that are printed; the rest is counted.
-const FAULTS_SHOWN: usize = 20;
 
 /// Runs the verb.
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
@@ -36,29 +35,29 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
         let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
         return Err(Failure::input(Code::UnknownName, what));
     }
-    if let Some(left) = args.leave_out {
-        return leave_out(args, runs, (&only, n), left);
+    let left = args.leave_out.as_deref().map(Left::named);
+    let bar = progress(args, if left == Some(Left::Card) { 2 * n } else { n });
+    if let Some(left) = left {
+        let found = leave_out::leave_out(runs, &only, left, &costs_of, &|| bar.inc(1));
+        bar.finish_and_clear();
+        return print(&rows(text::left_out(&found), &written::left_out(&found), args.format));
     }
-    let bar = progress(args, n);
     let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
     bar.finish_and_clear();
     if let Some(n_folds) = args.residual {
-        return print(&text::corrected(&residual::corrected(&score, n_folds.into())));
+        let found = residual::corrected(&score, n_folds.into());
+        return print(&rows(text::corrected(&found), &written::corrected(&found), args.format));
     }
     print(&shown(&score, args.format))
 }
 
-/// Errors on groups that nothing fitted has seen.
-fn leave_out(args: &ScoreArgs, runs: Vec<Run>, (only, n): (&Selection, usize), left: LeaveOut) -> Result<(), Failure> {
-    let left = if left == LeaveOut::Model { Left::Model } else { Left::Card };
-    let bar = progress(args, if left == Left::Card { 2 * n } else { n });
-    let found = leave_out::leave_out(runs, only, left, &costs_of, &|| bar.inc(1));
-    bar.finish_and_clear();
-    print(&match args.format {
-        ScoreFormat::Table | ScoreFormat::Markdown => text::left_out(&found),
-        ScoreFormat::Json => written::left_out_json(&found),
-        ScoreFormat::Csv => written::left_out_csv(&found),
-    })
+/// Rows of a question that the score is asked besides.
+fn rows(table: String, rows: &[impl Serialize], format: ScoreFormat) -> String {
+    match format {
+        ScoreFormat::Table | ScoreFormat::Markdown => table,
+        ScoreFormat::Json => written::rows_as_json(rows),
+        ScoreFormat::Csv => written::rows_as_csv(rows),
+    }
 }
 
 fn shown(score: &Score, format: ScoreFormat) -> String {
@@ -76,14 +75,8 @@ fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
     let path = args.table.display();
     let text = std::fs::read_to_string(&args.table)
         .map_err(|error| Failure::input(Code::WrongTables, format!("{path}: {error}")))?;
-    run::read(&text).map_err(|faults| {
-        let mut lines: Vec<String> =
-            faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
-        if faults.len() > FAULTS_SHOWN {
-            lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
-        }
-        Failure::input(Code::WrongTables, lines.join("\n  "))
-    })
+    run::read(&text)
+        .map_err(|faults| Failure::input(Code::WrongTables, table::listed(&faults, &path.to_string()).join("\n  ")))
 }
 
 /// Card whose curves stand for those of a card that nobody measured, and of those that nobody measured but it.
