@@ -230,3 +230,31 @@ pub fn of(run: &Run, client: &Client) -> &'static Recipe {
     const DEFAULTS: &Recipe = &PLAIN;
     RECIPES.iter().find(|recipe| recipe.fits(run, client)).unwrap_or(DEFAULTS)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_version(version: &str) -> &'static Recipe {
+        let text = format!(
+            "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
+             tp_size,silicon_ttft_ms,silicon_tpot_ms\n\
+             a,/data/aic-auto-gap-analysis/x.csv,sglang,{version},org/M,h200_sxm,fp8,agg,1000,100,fp8,fp8,8,1,500,20\n"
+        );
+        let run = crate::run::read(&text).expect("a table").remove(0);
+        of(&run, crate::client::of(&run.source))
+    }
+
+    #[test]
+    fn newer_versions_of_an_engine_may_be_started_otherwise() {
+        assert_eq!(of_version("0.5.1.post1").batcher, None);
+        assert_eq!(of_version("0.5.6.post2").batcher, Some("trtllm"));
+    }
+
+    #[test]
+    fn recipes_name_batching_policies_that_are_there() {
+        for batcher in RECIPES.iter().filter_map(|recipe| recipe.batcher) {
+            assert!(serve::batcher::named(batcher).is_some(), "{batcher}");
+        }
+    }
+}
