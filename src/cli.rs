@@ -27,6 +27,9 @@ pub enum Command {
     /// What a fleet costs that keeps the limits of a serving scenario: price against attainment, headroom, what breaks first
     #[command(mut_arg("scenario", |arg| arg.default_value("serving/capacity")))]
     Capacity(CapacityArgs),
+    /// Which settings of an engine and a fleet are the best within the limits: few of many are served, the others are bounded
+    #[command(mut_arg("scenario", |arg| arg.default_value("serving/tune")))]
+    Tune(TuneArgs),
     /// Policies side by side over seeded batches, or results against the first; gates for CI
     Compare(CompareArgs),
     /// Show what is known: policies, routers, schedules, gpus, clusters, models, workloads, profiles, scenarios
@@ -247,6 +250,20 @@ pub struct CapacityArgs {
     /// Scenario.
     #[command(flatten)]
     pub scenario: ScenarioArgs,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    pub format: Format,
+}
+
+/// Arguments of `tune`.
+#[derive(Args, Debug)]
+pub struct TuneArgs {
+    /// Scenario.
+    #[command(flatten)]
+    pub scenario: ScenarioArgs,
+    /// Settings that are shown; tuned.json has all that were served
+    #[arg(long, default_value = "10")]
+    pub top: usize,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,

@@ -12,16 +12,17 @@ mod list;
 mod plan;
 mod run;
 mod score;
+mod tune;
 mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
-use crate::diagnostic::{self, Code, Severity};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::{self, Kind};
 use crate::scenario::{self, Overrides};
+use input::diagnostic::{self, Code, Severity};
 
 pub use capacity::capacity_of;
 
@@ -59,6 +60,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Execute(args) => execute::execute(&args),
         Command::Validate(args) => validate::validate(&args),
         Command::Score(args) => score::score(&args),
+        Command::Tune(args) => tune::tune(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Completions { shell } => completions::completions(shell),
     };

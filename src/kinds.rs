@@ -18,14 +18,16 @@ use engine::cost::profile::Profile;
 use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
+use reports::curves::Curves;
 use reports::frame::Frame;
+use reports::tuned::Tuned;
 use reports::{Column, CostModelFacts, Picture, PlannerFacts, PolicyResult, RunResult};
 use serve::deployment::Deployment;
 use train::metrics::Played;
 
-use crate::diagnostic::{Code, Finding, Severity, Source};
-use crate::scenario::reader::{Reader, Section};
 use crate::scenario::{Head, Overrides};
+use input::diagnostic::{Code, Finding, Severity, Source};
+use input::reader::{Reader, Section};
 
 /// Schema of `plan.json` where deployments are planned.
 const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
@@ -56,6 +58,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// The best of the settings that it lists; `None` where it lists none.
+    fn tuned(&self) -> Option<Tuned> {
+        None
+    }
+
     /// Whether a query outside the measured hull is an error; `None` where the kind does not look at the hull.
     fn strict_hull(&self) -> Option<bool> {
         None
@@ -79,6 +86,8 @@ pub struct Run {
     pub result: RunResult,
     /// First simulated step of each choice that has one, with its name.
     pub pictures: Vec<(String, Played)>,
+    /// What is drawn of each choice that serves requests.
+    pub curves: Vec<Curves>,
     /// Lengths of the sequences in those steps.
     pub lengths: Vec<u64>,
     /// Memory of a device that runs them.
@@ -178,10 +187,11 @@ fn facts<P>(decision: &Decision<P>) -> PlannerFacts {
 }
 
 /// What an objective counts, for reports.
-const fn aim(aim: planner::Aim) -> reports::Aim {
+pub(crate) const fn aim(aim: planner::Aim) -> reports::Aim {
     match aim {
         planner::Aim::Seconds => reports::Aim::Seconds,
         planner::Aim::UsdPerHour => reports::Aim::UsdPerHour,
+        planner::Aim::UsdPerMtok => reports::Aim::UsdPerMtok,
         planner::Aim::Gpus => reports::Aim::Gpus,
         planner::Aim::Bytes => reports::Aim::Bytes,
         planner::Aim::RequestsPerS => reports::Aim::RequestsPerS,

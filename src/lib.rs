@@ -3,8 +3,6 @@
 pub mod cli;
 pub mod commands;
 mod costs;
-pub mod diagnostic;
 pub mod hardware;
 pub mod kinds;
 pub mod scenario;
-mod text_file;

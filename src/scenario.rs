@@ -8,7 +8,6 @@ pub mod cost;
 pub mod expect;
 pub mod formats;
 pub mod model;
-pub mod reader;
 pub mod run_list;
 
 use std::path::{Path, PathBuf};
@@ -16,9 +15,10 @@ use std::path::{Path, PathBuf};
 use reports::expect::Expectation;
 use train::plan::Origin;
 
-use crate::diagnostic::Source;
-use crate::text_file;
-use reader::{Reader, Section};
+use input::diagnostic::Source;
+use input::text_file;
+
+use input::reader::{Reader, Section};
 
 /// What the command line lays over the file.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ pub fn find(name: &str) -> Result<(Source, PathBuf), String> {
         return Err(format!("cannot read scenario `{name}`: {why}"));
     }
     let names = EMBEDDED.iter().map(|(name, _)| *name);
-    let hint = crate::diagnostic::nearest(name, names).map_or_else(
+    let hint = input::diagnostic::nearest(name, names).map_or_else(
         || "`skrull-sim list scenarios` shows the shipped ones".to_owned(),
         |near| format!("did you mean the shipped scenario `{near}`?"),
     );

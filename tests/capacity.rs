@@ -1,7 +1,7 @@
 //! The capacity report through the shell: its bracket against runs of both sides, its choice, and messages about input.
 
+use input::diagnostic;
 use skrull_sim::commands;
-use skrull_sim::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

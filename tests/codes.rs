@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use clap::Parser;
-use skrull_sim::diagnostic::{Code, Source, codes};
+use input::diagnostic::{Code, Source, codes};
 use skrull_sim::kinds::{self, Checked};
 use skrull_sim::scenario::{self, Overrides};
 
@@ -44,7 +44,8 @@ fn every_code_is_explained_and_has_its_number_once() {
 #[test]
 fn every_code_is_used_and_only_the_table_has_numbers() {
     let mut text = String::new();
-    for path in super::files(&super::root().join("src"), "rs") {
+    let folders = ["src", "input"].into_iter();
+    for path in folders.flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
         if path.ends_with("diagnostic/codes.rs") {
             continue;
         }

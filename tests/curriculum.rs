@@ -1,7 +1,7 @@
 //! Curricula of fine-tuning through the shell: what dominates their cost, what is calibrated, what is planned within a budget.
 
+use input::diagnostic;
 use reports::{PolicyResult, RunResult};
-use skrull_sim::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

@@ -43,9 +43,9 @@ fn a_named_engine_brings_its_own_curves() {
 fn batches_are_padded_to_captured_sizes_and_experts_are_visited_by_skew() {
     let (padded, plain) = (tpot_ms(&[]), tpot_ms(&["engine.graph_max=0"]));
     assert!(plain < padded, "without graphs nothing is padded: {plain} ms against {padded} ms");
-    // A flat law visits more experts with few tokens than a steep one, and their weights are read.
-    let (flat, steep) = (tpot_ms(&["engine.expert_skew=0.01"]), tpot_ms(&["engine.expert_skew=2"]));
-    assert!(flat > padded && padded > steep, "{flat}, {padded}, {steep} ms");
+    // With few tokens a flat law visits more experts than the usual one, whose exponent is 1.2, and their weights are read.
+    let flat = tpot_ms(&["engine.expert_skew=0.01"]);
+    assert!(flat > padded, "{flat} ms against {padded} ms");
 }
 
 #[test]

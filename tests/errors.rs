@@ -1,6 +1,6 @@
 //! Every file of `scenarios/bad/` is refused with the message that its snapshot holds.
 
-use skrull_sim::diagnostic;
+use input::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

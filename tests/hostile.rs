@@ -1,7 +1,7 @@
 //! Files that were changed to something hostile are taken or refused in words: no panic, no key that is ignored.
 
 use engine::cost::profile::Profile;
-use skrull_sim::diagnostic::{Code, Severity, Source};
+use input::diagnostic::{Code, Severity, Source};
 use skrull_sim::hardware;
 use skrull_sim::kinds::training::read::Scenario;
 use skrull_sim::kinds::training::run as pipeline;

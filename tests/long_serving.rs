@@ -1,7 +1,7 @@
 //! Long prompts, shared KV memory and sparse weights through the shell: published bands on other models and machines, and messages.
 
+use input::diagnostic;
 use reports::RunResult;
-use skrull_sim::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

@@ -26,10 +26,11 @@ mod shell;
 mod style;
 mod tidy;
 mod training;
+mod tune;
 
 use std::path::{Path, PathBuf};
 
-use skrull_sim::diagnostic::Source;
+use input::diagnostic::Source;
 use skrull_sim::kinds::training::read::Scenario;
 use skrull_sim::kinds::{self, Checked};
 use skrull_sim::scenario::Overrides;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use input::diagnostic::Source;
 use reports::RunResult;
-use skrull_sim::diagnostic::Source;
 use skrull_sim::kinds::{self, Checked};
 use skrull_sim::scenario::{self, Overrides};
 
@@ -93,7 +93,7 @@ fn a_step_given_as_data_is_evicted_as_by_hand() {
     let run = |limit_bytes: f64| {
         let limit = (limit_bytes + 0.5) / 1_073_741_824.0;
         let checked = of_text(&CHAIN.replace("LIMIT", &format!("{limit:.12}")));
-        let text = skrull_sim::diagnostic::render(&checked.source, &checked.findings);
+        let text = input::diagnostic::render(&checked.source, &checked.findings);
         checked.scenario.unwrap_or_else(|| panic!("{text}")).run(&|_| {})
     };
     let near =

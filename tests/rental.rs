@@ -1,6 +1,6 @@
 //! Rental scenarios through the shell: the paper's example, budgets, replays, plan files, and messages about input.
 
-use skrull_sim::diagnostic;
+use input::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

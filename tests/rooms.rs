@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "hw/src",
+    "input/src",
     "sim/engine/src",
     "sim/train/src",
     "sim/serve/src",

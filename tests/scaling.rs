@@ -1,7 +1,7 @@
 //! Fleets that are planned while they serve, through the shell: closed forms under constant load, bounds, hindsight, and messages about input.
 
+use input::diagnostic;
 use reports::{PolicyResult, RunResult};
-use skrull_sim::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

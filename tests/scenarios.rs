@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use input::diagnostic;
 use reports::expect;
-use skrull_sim::diagnostic;
 
 #[test]
 fn every_scenario_runs_and_meets_its_expectations() {

@@ -1,6 +1,6 @@
 //! Serving scenarios through the shell: the shipped one, its figures, and messages about traces and memory.
 
-use skrull_sim::diagnostic;
+use input::diagnostic;
 use skrull_sim::kinds;
 use skrull_sim::scenario::{self, Overrides};
 

@@ -17,6 +17,8 @@ pub enum Aim {
     Seconds,
     /// Dollars per hour, to be few.
     UsdPerHour,
+    /// Dollars per million output tokens, to be few.
+    UsdPerMtok,
     /// GPUs, to be few.
     Gpus,
     /// Bytes, to be few.
@@ -37,7 +39,7 @@ impl Aim {
     /// Whether less is better.
     #[must_use]
     pub const fn is_least(self) -> bool {
-        matches!(self, Self::Seconds | Self::UsdPerHour | Self::Gpus | Self::Bytes)
+        matches!(self, Self::Seconds | Self::UsdPerHour | Self::UsdPerMtok | Self::Gpus | Self::Bytes)
     }
 
     /// The better one first.

@@ -21,5 +21,5 @@ fn main() {
         })
         .collect();
     eprint!("{}", table::render(&run));
-    print!("{}", html::render(&run, &pictures));
+    print!("{}", html::render(&run, &pictures, &[]));
 }

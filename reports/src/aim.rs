@@ -24,6 +24,8 @@ pub enum Aim {
     Facts,
     /// Dollars per hour, to be few; a bound is below.
     UsdPerHour,
+    /// Dollars per million output tokens, to be few; a bound is below.
+    UsdPerMtok,
     /// GPUs, to be few; a bound is below.
     Gpus,
     /// Share of the requests that meet their limits; a bound is above.
@@ -35,7 +37,7 @@ impl Aim {
         *self == Self::Seconds
     }
 
-    fn figure(self, value: f64) -> String {
+    pub(crate) fn figure(self, value: f64) -> String {
         match self {
             Self::Seconds => duration(value, None),
             Self::RequestsPerS => format!("{} requests/s", significant(value)),
@@ -44,6 +46,7 @@ impl Aim {
             Self::Bytes => gib(value),
             Self::Facts => format!("{} facts", significant(value)),
             Self::UsdPerHour => format!("{} $/h", significant(value)),
+            Self::UsdPerMtok => format!("$ {} per million output tokens", significant(value)),
             Self::Gpus => format!("{} GPUs", significant(value)),
             Self::AttainmentRatio => percent(value),
         }
@@ -51,7 +54,7 @@ impl Aim {
 
     const fn limit(self) -> &'static str {
         match self {
-            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::Gpus => "at least",
+            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::UsdPerMtok | Self::Gpus => "at least",
             _ => "at most",
         }
     }

@@ -13,6 +13,7 @@ pub use markdown::render as markdown;
 use serde::{Deserialize, Serialize};
 
 use crate::quantity::{percent, plain, ratio};
+use crate::rows::{Rows, aligned};
 
 /// Schema of `capacity.json`.
 pub const SCHEMA: &str = "skrull-sim/capacity/1";
@@ -168,9 +169,6 @@ impl Headroom {
     }
 }
 
-/// A table as rows of texts, the first one its headings.
-type Rows = Vec<Vec<String>>;
-
 /// Fleets as a table.
 fn fleets(capacity: &Capacity) -> Rows {
     let headings = ["fleet", "GPUs", "$ per hour", "$ per Mtok", "within limits", "from", "to", ""];
@@ -215,21 +213,7 @@ fn changes(capacity: &Capacity) -> Rows {
 /// The table of fleets for a terminal, columns aligned.
 #[must_use]
 pub fn text(capacity: &Capacity) -> String {
-    let rows = fleets(capacity);
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let last = row.len() - 1;
-        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, &width))| match column {
-            0 => format!("{cell:<width$}"),
-            _ if column == last => cell.clone(),
-            _ => format!("{cell:>width$}"),
-        });
-        out.push_str(cells.collect::<Vec<_>>().join("  ").trim_end());
-        out.push('\n');
-    }
-    out
+    aligned(&fleets(capacity))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::quantity::significant;
 use crate::{PolicyResult, RunResult};
 
 /// One expectation.
@@ -34,8 +35,8 @@ pub fn broken(limits: &[Expectation], metrics: &BTreeMap<String, f64>) -> Option
         let key = &limit.key;
         match metrics.get(key) {
             Some(found) if (low..=high).contains(found) => None,
-            Some(found) if *found < low => Some(format!("`{key}` is {found}, at least {low} is asked")),
-            Some(found) => Some(format!("`{key}` is {found}, at most {high} is allowed")),
+            Some(found) if *found < low => Some(format!("`{key}` is {}, at least {low} is asked", significant(*found))),
+            Some(found) => Some(format!("`{key}` is {}, at most {high} is allowed", significant(*found))),
             None => Some(format!("there is no `{key}`")),
         }
     })

@@ -5,8 +5,11 @@
 
 use std::fmt::Write as _;
 
+use crate::curves::Curves;
 use crate::quantity::{duration, escape, percent, ratio};
-use crate::svg::{gantt, length_histogram, lost_bars, memory_lines, rank_bars, speedup_bars};
+use crate::svg::{
+    gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_lines, rank_bars, speedup_bars,
+};
 use crate::table::{cells, footer, headings, headline};
 use crate::view::{self, View};
 use crate::{Picture, PolicyResult, RunResult, serving, shown};
@@ -42,9 +45,10 @@ pub(crate) fn page(title: &str, style: &str) -> String {
 
 /// Renders the report; policies without a picture get their section in words.
 #[must_use]
-pub fn render(run: &RunResult, pictures: &[Picture<'_>]) -> String {
+pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> String {
     let mut out = page(&format!("{} – skrull-sim report", run.scenario), "");
     summary(&mut out, run);
+    served(&mut out, curves);
     lengths(&mut out, pictures);
     for result in &run.results {
         let picture = pictures.iter().find(|picture| picture.policy == result.policy);
@@ -85,6 +89,25 @@ fn summary(out: &mut String, run: &RunResult) {
         &lost_bars(run),
         "Why no policy is faster. Blue: the certified lower bound of any schedule of this batch on this cluster under this cost model. The \
          rest is lost, mean over ranks, and adds up to the step.",
+    );
+    out.push_str("</section>\n");
+}
+
+/// How requests fared, and how the fleet stood.
+fn served(out: &mut String, curves: &[Curves]) {
+    if curves.is_empty() {
+        return;
+    }
+    out.push_str("<section>\n<h2>Requests</h2>\n");
+    figure(
+        out,
+        &latency_curves(curves),
+        "Share of requests that had a latency or less, by policy. Red, dashed: the limit. A curve that does not reach the top goes on to the right. Of equal curves the later one lies on the wider one.",
+    );
+    figure(
+        out,
+        &load_curves(curves),
+        "Requests that wait, requests that are served, and output tokens per second over time.",
     );
     out.push_str("</section>\n");
 }

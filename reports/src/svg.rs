@@ -4,11 +4,13 @@
 //! scenario is escaped, and the size is bounded however many tasks there are.
 //! Colours: Okabe and Ito, "Color Universal Design" (2008), distinct for colour-blind readers.
 
+pub(crate) mod axis;
 mod bars;
 mod charts;
 mod compared;
 mod gantt;
 mod lost;
+mod panels;
 mod scatter;
 
 pub use bars::{rank_bars, speedup_bars};
@@ -16,6 +18,7 @@ pub use charts::{length_histogram, memory_lines};
 pub use compared::ratio_bars;
 pub use gantt::{gantt, gantt_until};
 pub use lost::lost_bars;
+pub use panels::{latency_curves, load_curves};
 pub use scatter::scatter;
 
 use engine::task::Role;
@@ -31,6 +34,9 @@ pub(crate) const BLUE: &str = "#0072B2";
 pub(crate) const ORANGE: &str = "#E69F00";
 /// Colour of limits.
 pub(crate) const VERMILION: &str = "#D55E00";
+
+/// Colours of things that are compared.
+pub(crate) const SERIES: [&str; 6] = [BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#8C8C8C"];
 
 /// Colour of a role.
 pub(crate) const fn colour(role: Role) -> &'static str {

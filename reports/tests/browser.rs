@@ -22,7 +22,7 @@ fn a_browser_shows_headings_and_pictures() {
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     std::fs::create_dir_all(&folder).unwrap();
     let page = folder.join("report.html");
-    std::fs::write(&page, html::render(&sample::run(), &[picture])).unwrap();
+    std::fs::write(&page, html::render(&sample::run(), &[picture], &[])).unwrap();
     let output = Command::new("chromium")
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
         .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])

@@ -98,7 +98,7 @@ fn a_figure_that_is_not_finite_is_absent_everywhere() {
     assert!(!back.speedup_ratio.contains_key("skrull"));
     assert!(!back.results[0].interval.contains_key("iteration_time_s"));
     assert_eq!(back.results[0].planner.as_ref().unwrap().gap_ratio, None);
-    for text in [table::render(&run), markdown::render(&run), html::render(&run, &[])] {
+    for text in [table::render(&run), markdown::render(&run), html::render(&run, &[], &[])] {
         assert!(has_no_nan(&text), "{text}");
     }
 }
@@ -175,7 +175,7 @@ fn an_empty_step_draws_nothing_and_breaks_nothing() {
     let picture = picture("nothing", &empty, &[]);
     assert_eq!(svg::gantt(&picture) + &svg::rank_bars(&picture) + &svg::memory_lines(&picture), "");
     let run = RunResult { results: vec![PolicyResult::default()], ..RunResult::default() };
-    assert!(html::render(&run, &[picture]).contains("No policy of this scenario could run."));
+    assert!(html::render(&run, &[picture], &[]).contains("No policy of this scenario could run."));
     assert!(table::render(&RunResult::default()).contains("policy"));
 }
 
@@ -197,7 +197,7 @@ fn names_cannot_bring_markup_into_the_page() {
     run.results[2].status = evil.to_owned();
     run.speedup_ratio.insert(evil.to_owned(), 1.0);
     let step = sample::step(2, 2, true);
-    let page = html::render(&run, &[picture(evil, &step, &sample::lengths())]);
+    let page = html::render(&run, &[picture(evil, &step, &sample::lengths())], &[]);
     assert!(!page.contains("<script"), "a name opened a tag");
     assert!(page.contains("&lt;script&gt;"));
 }
@@ -205,7 +205,7 @@ fn names_cannot_bring_markup_into_the_page() {
 #[test]
 fn the_page_loads_nothing() {
     let step = sample::step(4, 4, true);
-    let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())]);
+    let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())], &[]);
     let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
     for word in ["http://", "https://", "src=", "href=", "@import", "url(", "<link", "<script"] {
         assert!(!page.contains(word), "the page has `{word}`");
@@ -215,7 +215,7 @@ fn the_page_loads_nothing() {
 #[test]
 fn the_page_has_a_section_and_the_pictures_for_each_policy() {
     let step = sample::step(4, 4, true);
-    let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())]);
+    let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())], &[]);
     for result in &sample::run().results {
         assert!(page.contains(&format!("<h2>{}</h2>", result.policy)), "{}", result.policy);
     }
@@ -230,7 +230,7 @@ fn the_page_has_a_section_and_the_pictures_for_each_policy() {
 fn the_same_run_gives_the_same_bytes() {
     let page = || {
         let step = sample::step(8, 20, true);
-        html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())])
+        html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())], &[])
     };
     assert_eq!(page(), page());
 }

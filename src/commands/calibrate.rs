@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Failure, print, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};
-use crate::diagnostic::Code;
+use input::diagnostic::Code;
 
 /// Time of `--quick`.
 const QUICK: Duration = Duration::from_secs(20);

@@ -4,9 +4,9 @@ use reports::capacity::{Capacity, html, markdown};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format};
-use crate::diagnostic::Code;
 use crate::kinds;
 use crate::scenario::{self, Overrides};
+use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
@@ -56,7 +56,7 @@ fn nothing_asked(name: &str) -> Failure {
 }
 
 /// The first error in a sentence.
-fn why(findings: &[crate::diagnostic::Finding]) -> String {
-    let first = findings.iter().find(|finding| finding.severity == crate::diagnostic::Severity::Error);
+fn why(findings: &[input::diagnostic::Finding]) -> String {
+    let first = findings.iter().find(|finding| finding.severity == input::diagnostic::Severity::Error);
     first.map_or_else(|| "the scenario cannot be read".to_owned(), |finding| finding.what.clone())
 }

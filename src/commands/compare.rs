@@ -13,8 +13,8 @@ use reports::gate::Gate;
 
 use super::{Failure, load, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
-use crate::diagnostic::{Code, nearest};
 use crate::kinds::Kind;
+use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
@@ -91,7 +91,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
     if let Some(baseline) = &args.baseline {
         let known: Vec<&str> = batches.iter().flat_map(|(_, batch)| batch.choices()).collect();
         if !known.contains(&baseline.as_str()) {
-            let near = crate::diagnostic::nearest(baseline, known)
+            let near = input::diagnostic::nearest(baseline, known)
                 .map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             return Err(Failure::input(
                 Code::UnknownBaseline,
@@ -128,7 +128,7 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
 
 /// A result of `run`, with what a file can get wrong beyond its form.
 fn read_result(path: &str) -> Result<RunResult, String> {
-    let text = crate::text_file::read(Path::new(path)).map_err(|why| format!("cannot read `{path}`: {why}"))?;
+    let text = input::text_file::read(Path::new(path)).map_err(|why| format!("cannot read `{path}`: {why}"))?;
     let run: RunResult =
         serde_json::from_str(&text).map_err(|error| format!("`{path}` is no result of a run: {error}"))?;
     if run.schema != reports::SCHEMA {

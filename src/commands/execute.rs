@@ -9,12 +9,12 @@ use train::Plan;
 use super::calibrate::open;
 use super::{Failure, print, write};
 use crate::cli::ExecuteArgs;
-use crate::diagnostic::{self, Code, Source};
 use crate::hardware;
 use crate::kinds;
 use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
 use crate::scenario::Overrides;
+use input::diagnostic::{self, Code, Source};
 
 /// Runs the verb.
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 
 use super::{Failure, print};
 use crate::cli::ExplainArgs;
-use crate::diagnostic::{Code, codes};
+use input::diagnostic::{Code, codes};
 
 /// Runs the verb.
 pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {

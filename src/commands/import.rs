@@ -8,7 +8,7 @@ use calibrate::{endpoints, import, llmservingsim};
 
 use super::{Failure, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
-use crate::diagnostic::Code;
+use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {

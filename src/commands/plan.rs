@@ -2,7 +2,7 @@
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::PlanArgs;
-use crate::diagnostic::{self, Code};
+use input::diagnostic::{self, Code};
 
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {

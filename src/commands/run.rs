@@ -9,8 +9,8 @@ use reports::{RunResult, frame};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
-use crate::diagnostic::Code;
 use crate::kinds::{Frames, Kind, Run};
+use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
@@ -125,7 +125,7 @@ fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
 fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
     let pictures = run.pictures();
     write(&dir.join("result.json"), &json(&run.result)?)?;
-    write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures))?;
+    write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures, &run.curves))?;
     for picture in &pictures {
         write(&dir.join(format!("trace-{}.json", picture.policy)), &reports::trace::render(picture))?;
     }

@@ -20,7 +20,7 @@ use serde::Serialize;
 use super::{Failure, print, threads};
 use crate::cli::{ScoreArgs, ScoreFormat};
 use crate::costs::cost_model;
-use crate::diagnostic::Code;
+use input::diagnostic::Code;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;

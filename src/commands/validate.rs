@@ -14,10 +14,10 @@ use reports::validation::{Errors, Executed, Refit, Report};
 use super::calibrate::{bar, failed, fit, measure, open, slug, table};
 use super::{Failure, load_training, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
-use crate::diagnostic::Code;
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
+use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {

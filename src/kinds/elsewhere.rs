@@ -1,7 +1,7 @@
 //! Words for kinds that are asked elsewhere: the kind that answers today, and the keys that ask it.
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::Place;
+use input::diagnostic::{Code, Finding};
+use input::reader::Place;
 
 /// A word, the kind that has what it asks, and how it is asked there.
 const ELSEWHERE: [(&str, &str, &str); 8] = [

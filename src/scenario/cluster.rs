@@ -3,8 +3,8 @@
 use hw::CollectiveAlgorithm::{Hierarchical, Ring, Tree};
 use hw::{Bytes, BytesPerSecond, Cluster, CollectiveAlgorithm, Fabric, Seconds};
 
-use super::reader::{Section, small, unknown};
-use crate::diagnostic::Code;
+use input::diagnostic::Code;
+use input::reader::{Section, small, unknown};
 
 /// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
 pub(crate) const RESERVED_GIB: f64 = 2.0;

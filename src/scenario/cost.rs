@@ -6,8 +6,8 @@ use engine::cost::profile::Profile;
 use toml_span::value::ValueInner;
 use train::problem::UnitTimes;
 
-use super::reader::{Section, unknown};
-use crate::diagnostic::{Code, Finding};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Section, unknown};
 
 /// What the section says.
 #[derive(Clone, Debug)]
@@ -94,7 +94,7 @@ fn profile(
         Some((name, _)) if name == "roofline" => return (None, true),
         Some((name, at)) => match calibrate::profiles::embedded(&name) {
             Some(text) => (Some(text.to_owned()), name, at),
-            None => match crate::text_file::read(&folder.join(&name)) {
+            None => match input::text_file::read(&folder.join(&name)) {
                 Ok(text) => (Some(text), name, at),
                 Err(why) if folder.join(&name).exists() => {
                     section.wrong(Code::UnknownProfile, at, format!("cannot read profile `{name}`: {why}"));

@@ -3,8 +3,8 @@
 use reports::expect::{Expectation, Holds};
 use toml_span::value::ValueInner;
 
-use super::reader::{Section, place_of};
-use crate::diagnostic::Code;
+use input::diagnostic::Code;
+use input::reader::{Section, place_of};
 
 /// Reads the section.
 pub fn read(mut section: Section<'_>) -> Vec<Expectation> {

@@ -3,7 +3,7 @@
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 
-use super::reader::Section;
+use input::reader::Section;
 
 /// Experts in four bits and sixteen elsewhere, as gpt-oss is published: a word for what most 4-bit checkpoints are.
 pub const FOUR_BIT_EXPERTS: &str = "4-bit-experts";

@@ -6,9 +6,9 @@ use engine::Model;
 use engine::formats::Formats;
 
 use super::formats;
-use super::reader::{Section, unknown};
-use crate::diagnostic::{Code, Finding};
-use crate::text_file;
+use input::diagnostic::{Code, Finding};
+use input::reader::{Section, unknown};
+use input::text_file;
 
 /// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
 pub fn model(mut section: Section<'_>, folder: &Path) -> Option<Model> {

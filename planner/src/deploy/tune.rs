@@ -1,7 +1,8 @@
-//! The best of several settings that were all tried, with the one that comes next.
+//! The best of several settings, with the one that comes next.
 //!
-//! Every setting is served by the simulator and judged by one figure; so the answer is proved best among those that were tried, and among no
-//! others. Ties end at the first.
+//! `best` looks at settings that were all served by the simulator. `search` serves few of many: each setting has an outlook, a figure that it
+//! cannot beat, and the most promising are served first, until no outlook is better than the best figure by more than a gap (best-first
+//! branch and bound over a list). The answer is proved best within that gap among the settings, and among no others. Ties end at the first.
 
 use std::collections::BTreeMap;
 
@@ -93,9 +94,175 @@ pub fn decided(found: Found, tried: &[Tried], metric: &str, aim: Aim) -> Decisio
     decision.said(notes, figures)
 }
 
+/// Settings that are served together; a constant, so that the answer is the same with any number of threads.
+const BATCH: usize = 8;
+
+/// What became of a setting in a search.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It cannot be served, or cannot keep the limits: known without serving.
+    Refused(String),
+    /// Its outlook was no better than what was found.
+    Outdone,
+    /// It was served: its figure, or the limit that it broke.
+    Served(Result<f64, String>),
+}
+
+impl Outcome {
+    /// Its figure, where it was served within the limits.
+    #[must_use]
+    pub fn figure(&self) -> Option<f64> {
+        match self {
+            Self::Served(Ok(figure)) => Some(*figure),
+            _ => None,
+        }
+    }
+}
+
+/// How a search ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Search {
+    /// What became of every setting.
+    pub outcomes: Vec<Outcome>,
+    /// The best one and the one that comes next; `None` where no setting keeps the limits.
+    pub found: Option<Found>,
+    /// What no setting is better than; `None` where none was found.
+    pub bound: Option<f64>,
+    /// Whether it went on to its end, and was not asked to stop before.
+    pub is_complete: bool,
+}
+
+impl Search {
+    /// How much better than the answer some setting may be at most, as a share of the bound.
+    #[must_use]
+    pub fn gap(&self) -> Option<f64> {
+        let best = self.outcomes[self.found?.best].figure()?;
+        self.bound.map(|bound| (best - bound).abs() / bound.abs().max(f64::MIN_POSITIVE))
+    }
+
+    /// Settings that were served.
+    #[must_use]
+    pub fn n_served(&self) -> usize {
+        self.outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Served(_))).count()
+    }
+}
+
+/// Serves settings in order of their outlooks until none left may be better than the best by more than `gap`, a share of it. An outlook is an
+/// error where a setting cannot be served, and infinitely good where nothing is known. `serve` is given positions and says for each what became
+/// of it: refused by a closer look, or served.
+///
+/// # Panics
+/// When a figure is better than its outlook, or `serve` does not answer for every position.
+pub fn search(
+    aim: Aim,
+    outlooks: &[Result<f64, String>],
+    gap: f64,
+    serve: &mut dyn FnMut(&[usize]) -> Vec<Outcome>,
+) -> Search {
+    let refused = |outlook: &Result<f64, String>| {
+        outlook.as_ref().err().map_or(Outcome::Outdone, |why| Outcome::Refused(why.clone()))
+    };
+    let mut outcomes: Vec<Outcome> = outlooks.iter().map(refused).collect();
+    let mut left: Vec<(usize, f64)> =
+        outlooks.iter().enumerate().filter_map(|(at, outlook)| Some((at, *outlook.as_ref().ok()?))).collect();
+    left.sort_by(|a, b| aim.order(a.1, b.1).then(a.0.cmp(&b.0)));
+    let mut best: Option<f64> = None;
+    let mut n_done = 0;
+    let mut is_complete = true;
+    while n_done < left.len() && best.is_none_or(|best| may_beat(aim, left[n_done].1, best, gap)) {
+        if crate::stop::is_asked() {
+            is_complete = false;
+            break;
+        }
+        let batch = &left[n_done..left.len().min(n_done + BATCH)];
+        let positions: Vec<usize> = batch.iter().map(|(at, _)| *at).collect();
+        let answers = serve(&positions);
+        assert_eq!(answers.len(), positions.len(), "an answer for every setting");
+        for ((at, outlook), outcome) in batch.iter().zip(answers) {
+            if let Some(figure) = outcome.figure() {
+                assert!(
+                    !aim.is_better(figure, *outlook),
+                    "setting {at}: {figure} is better than its outlook {outlook}"
+                );
+                best = Some(best.map_or(figure, |best| if aim.is_better(figure, best) { figure } else { best }));
+            }
+            outcomes[*at] = outcome;
+        }
+        n_done += positions.len();
+    }
+    let seeks = if aim.is_least() { Seeks::Least } else { Seeks::Most };
+    let figures: Vec<Option<f64>> = outcomes.iter().map(Outcome::figure).collect();
+    let found = self::best(&figures, seeks);
+    let bound = found.map(|found| {
+        let answer = figures[found.best].expect("the best has a figure");
+        let unserved = left.get(n_done).map_or(answer, |(_, outlook)| *outlook);
+        if aim.order(unserved, answer).is_lt() { unserved } else { answer }
+    });
+    Search { outcomes, found, bound, is_complete }
+}
+
+/// Whether an outlook is better than the best figure by more than a gap.
+fn may_beat(aim: Aim, outlook: f64, best: f64, gap: f64) -> bool {
+    let ahead = if aim.is_least() { best - outlook } else { outlook - best };
+    ahead > gap * best.abs()
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn a_search_finds_what_serving_everything_finds(
+            of in prop::collection::vec((0.0_f64..100.0, 0.0_f64..30.0, 0_u8..6), 1..80),
+            gap in prop::sample::select(vec![0.0, 0.05]),
+            is_least in any::<bool>(),
+        ) {
+            // An outlook is better than the figure by some distance; some settings are refused at once, some break a limit when served.
+            let aim = if is_least { Aim::UsdPerHour } else { Aim::RequestsPerS };
+            let outlook = |(figure, distance, kind): &(f64, f64, u8)| match kind {
+                0 => Err("too large".to_owned()),
+                1 => Ok(if is_least { f64::NEG_INFINITY } else { f64::INFINITY }),
+                _ => Ok(if is_least { figure - distance } else { figure + distance }),
+            };
+            let figure = |at: usize| match of[at].2 {
+                2 => Err("late".to_owned()),
+                _ => Ok(of[at].0),
+            };
+            let outlooks: Vec<_> = of.iter().map(outlook).collect();
+            let mut n = 0;
+            let found = search(aim, &outlooks, gap, &mut |positions| {
+                n += positions.len();
+                positions.iter().map(|at| Outcome::Served(figure(*at))).collect()
+            });
+            prop_assert_eq!(n, found.n_served());
+            let all: Vec<Option<f64>> =
+                (0..of.len()).map(|at| outlooks[at].as_ref().ok().and_then(|_| figure(at).ok())).collect();
+            let exhaustive = best(&all, if is_least { Seeks::Least } else { Seeks::Most });
+            prop_assert_eq!(exhaustive.is_some(), found.found.is_some());
+            if let (Some(exhaustive), Some(answer)) = (exhaustive, found.found) {
+                let (truth, answer) = (all[exhaustive.best].expect("best"), all[answer.best].expect("best"));
+                prop_assert!((truth - answer).abs() <= gap * answer.abs() + 1e-12, "{truth} and {answer}");
+                let bound = found.bound.expect("found");
+                prop_assert!(!aim.is_better(truth, bound), "the bound {bound} holds for {truth}");
+                prop_assert!(found.gap().expect("found") <= gap / (1.0 - gap) + 1e-12);
+            }
+        }
+    }
+
+    #[test]
+    fn settings_that_cannot_win_are_not_served() {
+        let outlooks: Vec<Result<f64, String>> = (0..1000).map(|n| Ok(f64::from(n))).collect();
+        let found = search(Aim::Seconds, &outlooks, 0.0, &mut |positions| {
+            positions.iter().map(|at| Outcome::Served(Ok(outlooks[*at].clone().expect("known") + 10.0))).collect()
+        });
+        assert_eq!(found.found.expect("found").best, 0);
+        // Ten more outlooks are below the first figure; a batch is served whole.
+        assert_eq!(found.n_served(), 16);
+        assert!(found.is_complete && found.bound == Some(10.0));
+    }
 
     #[test]
     fn nobody_beats_the_best_and_ties_end_at_the_first() {

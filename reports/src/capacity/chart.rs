@@ -3,45 +3,13 @@
 use std::fmt::Write as _;
 
 use super::{Capacity, Headroom};
-use crate::quantity::{escape, float_of};
-use crate::svg::{BLUE, ORANGE, VERMILION, WIDTH, legend, open, px};
+use crate::quantity::escape;
+use crate::svg::axis::Axis;
+use crate::svg::{BLUE, SERIES, VERMILION, WIDTH, legend, open, px};
 
 const LEFT: f64 = 76.0;
 const TOP: f64 = 40.0;
 const HEIGHT: f64 = 340.0;
-const COLOURS: [&str; 6] = [BLUE, ORANGE, "#009E73", "#CC79A7", "#56B4E9", "#8C8C8C"];
-/// Lines of a grid, about.
-const LINES: f64 = 6.0;
-
-/// A linear axis: values to pixels, and where its grid lines are.
-struct Axis {
-    from: f64,
-    to: f64,
-    start: f64,
-    length: f64,
-}
-
-impl Axis {
-    /// Round distance of grid lines: 1, 2 or 5 times a power of ten.
-    fn step(&self) -> f64 {
-        let rough = (self.to - self.from) / LINES;
-        let ten = 10.0_f64.powf(rough.log10().floor());
-        let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * ten >= rough * 0.999).unwrap_or(10.0);
-        times * ten
-    }
-
-    fn lines(&self) -> Vec<f64> {
-        let step = self.step();
-        let first = (self.from / step).ceil();
-        let at = |index: usize| (first + float_of(index)) * step;
-        (0..64).map(at).take_while(|value| *value <= self.to + step * 1e-6).collect()
-    }
-
-    fn at(&self, value: f64) -> f64 {
-        self.start + (value - self.from) / (self.to - self.from) * self.length
-    }
-}
-
 /// Attainments from the lowest that is shown up to 1.
 fn upward(values: impl Iterator<Item = f64>) -> Axis {
     let low = values.filter(|value| value.is_finite()).fold(1.0, f64::min);
@@ -119,7 +87,7 @@ pub fn front(capacity: &Capacity) -> String {
         if !gpus.contains(&point.gpu.as_str()) {
             gpus.push(&point.gpu);
         }
-        let colour = COLOURS[gpus.iter().position(|gpu| *gpu == point.gpu).unwrap_or(0) % COLOURS.len()];
+        let colour = SERIES[gpus.iter().position(|gpu| *gpu == point.gpu).unwrap_or(0) % SERIES.len()];
         let (px_x, px_y) = (px(x.at(point.usd_per_mtok)), px(y.at(point.attainment_ratio)));
         let [left, right] = point.usd_per_mtok_interval.map(|usd| px(x.at(usd)));
         let [bottom, top] = point.attainment_interval.map(|ratio| px(y.at(ratio)));
@@ -131,7 +99,7 @@ pub fn front(capacity: &Capacity) -> String {
         );
     }
     let entries: Vec<(&str, &str)> =
-        gpus.iter().enumerate().map(|(index, gpu)| (*gpu, COLOURS[index % COLOURS.len()])).collect();
+        gpus.iter().enumerate().map(|(index, gpu)| (*gpu, SERIES[index % SERIES.len()])).collect();
     out.push_str(&legend(&entries, 220, 20));
     out.push_str("</svg>\n");
     out

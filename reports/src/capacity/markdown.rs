@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Capacity, Rows, changes, fleets};
+use super::{Capacity, changes, fleets};
+use crate::rows::markdown as table;
 
 /// Renders the report.
 #[must_use]
@@ -36,14 +37,4 @@ pub fn render(capacity: &Capacity) -> String {
         let _ = writeln!(out, "- {sentence}");
     }
     out
-}
-
-fn table(out: &mut String, rows: &Rows) {
-    for (index, row) in rows.iter().enumerate() {
-        let cells: Vec<String> = row.iter().map(|cell| cell.replace('|', "\\|")).collect();
-        let _ = writeln!(out, "| {} |", cells.join(" | "));
-        if index == 0 {
-            let _ = writeln!(out, "|{}", "---|".repeat(row.len()));
-        }
-    }
 }

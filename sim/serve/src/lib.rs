@@ -21,6 +21,7 @@ pub mod lengths;
 #[cfg(test)]
 mod measured;
 pub mod metrics;
+pub mod outlook;
 pub mod pool;
 pub mod prefill;
 pub mod records;

@@ -11,6 +11,7 @@
 pub mod decoding;
 mod graphs;
 pub mod lanes;
+pub mod least;
 mod prefill;
 mod replica_config;
 pub mod stages;

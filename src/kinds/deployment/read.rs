@@ -13,10 +13,10 @@ use std::path::Path;
 
 use serve::lengths::{self, Lengths};
 
-use crate::diagnostic::{Code, Source};
 use crate::kinds::{Kind, boxed};
 use crate::scenario::Overrides;
-use crate::scenario::reader::{Reader, Section};
+use input::diagnostic::{Code, Source};
+use input::reader::{Reader, Section};
 
 /// What is to be best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use train::tensor_graph::play::Eviction;
 use train::tensor_graph::symbolic::Symbol;
 use train::tensor_graph::transformer::training_step;
 
-use crate::diagnostic::{Code, Source};
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
-use crate::scenario::reader::{Reader, Section, counts};
 use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
+use input::diagnostic::{Code, Source};
+use input::reader::{Reader, Section, counts};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "step", "workload", "compiler", "policies", "cost", "expect"];
 

@@ -33,11 +33,10 @@ use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
 
-use crate::diagnostic::{Code, Finding, Severity, Source};
 use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
-use crate::scenario::reader::{Reader, Section};
 use crate::scenario::{Head, Overrides, expect};
+use best::Usual;
 pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;
 pub use costs::CostLaw;
@@ -45,11 +44,13 @@ use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
 pub use fleet::ServingGroup;
+use input::diagnostic::{Code, Finding, Severity, Source};
+use input::reader::{Reader, Section};
 pub use operation::Operation;
 pub use requests::Stream;
 
-pub(super) const SECTIONS: [&str; 11] =
-    ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity"];
+pub(super) const SECTIONS: [&str; 12] =
+    ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity", "tune"];
 
 /// One way of serving that a scenario compares.
 #[derive(Clone, Debug)]
@@ -70,6 +71,8 @@ pub struct ServingChoice {
     pub groups: Vec<String>,
     /// Names of the streams that are served; empty where all are.
     pub streams: Vec<String>,
+    /// Replicas of the only group, where they are not as many as its GPUs give.
+    pub replicas: Option<u32>,
     /// What was listed of a choice that is one of several to choose among; `None` for any other.
     pub candidate: Option<Candidate>,
 }
@@ -78,6 +81,15 @@ impl ServingChoice {
     /// What it has of figures that nobody measured, as sentences.
     fn free_parameters(&self) -> Vec<String> {
         self.operation.free_parameters(self.candidate.as_ref().map_or(&self.name, |candidate| &candidate.of))
+    }
+
+    /// What is wrong where decoding sequences do not find room in an iteration.
+    fn few_tokens(&self) -> Option<String> {
+        let (tokens, sequences) = (self.limits.tokens_max, self.limits.sequences_max);
+        let per_sequence = self.operation.tokens_per_sequence();
+        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
+        (tokens < sequences * per_sequence)
+            .then(|| format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}"))
     }
 
     /// Whether a stream is served.
@@ -127,6 +139,8 @@ pub struct Serving {
     pub choices: Vec<ServingChoice>,
     /// What is chosen among several ways.
     pub best: Vec<Best>,
+    /// What `skrull-sim tune` chooses among, where `[tune]` is there.
+    pub tune: Option<Best>,
     /// Names of what is compared, in order.
     pub names: Vec<String>,
     /// Limits of latency.
@@ -270,10 +284,10 @@ impl Serving {
         group.n_replicas * self.engine.n_gpus(group.tensor_degree)
     }
 
-    /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give.
+    /// Replicas of a group under a choice; one with other degrees has as many as the same GPUs give, where it does not say how many.
     #[must_use]
     pub fn replicas_of(&self, choice: &ServingChoice, group: &ServingGroup) -> u32 {
-        self.gpus_of(group) / self.deployment_of(choice, group).n_gpus()
+        choice.replicas.unwrap_or_else(|| self.gpus_of(group) / self.deployment_of(choice, group).n_gpus())
     }
 
     /// Limits of a group's replicas under a choice; without blocks where the weights leave no room, which is found when the scenario is
@@ -311,14 +325,19 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let asked = requests::trace(reader.section("trace"), folder, head.seed);
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
+    let mut choices = policies.choices;
+    let n_gpus_per_node = cluster.as_ref().map_or(1, |(cluster, ..)| cluster.gpus_per_node);
+    let usual = Usual::of(&choices, n_gpus_per_node, fleet.has_price(), &slo);
+    let (tune, ways) = best::tune(reader.section("tune"), (&engine, &kv), fleet.router, &usual);
+    choices.extend(ways);
     let costs = costs::costs(reader.section("cost"), folder, gpu, engine.preset.map(|preset| preset.name));
     let expectations = expect::read(reader.section("expect"));
-    let plain = policies.choices.iter().filter(|choice| choice.candidate.is_none());
+    let plain = choices.iter().filter(|choice| choice.candidate.is_none());
     let names: Vec<&str> = plain.map(|choice| choice.name.as_str()).collect();
     let requests = asked.as_ref().map(|asked| &asked.requests);
     let capacity = requests.and_then(|requests| capacity::capacity(reader.section("capacity"), &names, &slo, requests));
     let ((model, (cluster, reserved, tuning)), asked) = model.zip(cluster).zip(asked)?;
-    let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &policies.choices);
+    let mut free_parameters = engine.free_parameters(costs.cost.sustained_flops_ratio, &choices);
     free_parameters.extend(costs.free_parameters());
     let ServingCost { cost, law, attention_flops_ratio } = costs;
     let baseline = policies.baseline;
@@ -338,8 +357,9 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         assignment: Assignment::default(),
         links: Vec::new(),
         outages: Vec::new(),
-        choices: policies.choices,
+        choices,
         best: policies.best,
+        tune,
         names: policies.names,
         slo,
         warm_up,

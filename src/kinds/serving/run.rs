@@ -8,6 +8,7 @@ mod capacity;
 mod frames;
 mod published;
 mod scaling;
+mod tune;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
+use reports::curves::Curves;
+use reports::tuned::Tuned;
 use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::engine_constants::{self, EngineConstants};
@@ -33,7 +36,7 @@ use serve::step_cost::StepTable;
 
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
-use crate::kinds::{self, Frames, Kind, Planned};
+use crate::kinds::{self, Frames, Kind, Planned, Run};
 use crate::scenario::Head;
 
 /// Metrics that carry an interval.
@@ -58,6 +61,10 @@ impl Kind for Serving {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.draw(done).result
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         run(self, done)
     }
 
@@ -68,7 +75,7 @@ impl Kind for Serving {
         }
         let is_cut = plain.is_some_and(|plain| plain.operation.kernels.chunk_sizes == Sizes::EqualTime);
         let is_best = self.best.iter().any(|best| best.name == choice);
-        (is_best || is_cut).then(|| Planned::of_row(&row(self, choice).0))
+        (is_best || is_cut).then(|| Planned::of_row(&row(self, choice).result))
     }
 
     fn served(&self, choice: &str) -> Option<Frames> {
@@ -79,12 +86,21 @@ impl Kind for Serving {
     fn capacity(&self) -> Option<Capacity> {
         capacity::capacity(self)
     }
+
+    fn tuned(&self) -> Option<Tuned> {
+        tune::tuned(self)
+    }
 }
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
-fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name));
-    let (mut results, source) = kinds::weakest(rows);
+    let (mut curves, mut known) = (Vec::new(), Vec::new());
+    for row in rows {
+        curves.extend(row.curves);
+        known.push((row.result, row.source));
+    }
+    let (mut results, source) = kinds::weakest(known);
     let is_planned = crate::kinds::serving::read::scaling::first(scenario).is_some();
     if is_planned {
         scaling::runners_up(&mut results);
@@ -102,13 +118,14 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> RunResult {
     };
     let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     let profile = published::profile(scenario).unwrap_or_else(|| profiles(scenario));
-    RunResult {
+    let result = RunResult {
         cost_model: kinds::costs(&profile, source.name(), &scenario.free_parameters),
         columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { published::columns(scenario) },
         results,
         speedup_ratio,
         ..kinds::blank(&scenario.head)
-    }
+    };
+    Run { result, curves, ..Run::default() }
 }
 
 /// Names of the profiles of all groups, each once.
@@ -175,8 +192,17 @@ pub fn fleet(scenario: &Serving, choice: &ServingChoice, case: Case) -> (Fleet, 
     (fleet, source)
 }
 
+/// What came of a choice.
+struct Row {
+    result: PolicyResult,
+    /// Weakest source of its times.
+    source: Source,
+    /// What is drawn of its requests, where they were played.
+    curves: Option<Curves>,
+}
+
 /// The row of what is compared under a name.
-fn row(scenario: &Serving, name: &str) -> (PolicyResult, Source) {
+fn row(scenario: &Serving, name: &str) -> Row {
     if let Some(best) = scenario.best.iter().find(|best| best.name == name) {
         return best::row(scenario, best);
     }
@@ -196,6 +222,8 @@ struct Figures {
     why: String,
     /// What a planner decided while it served.
     steps: Vec<Step>,
+    /// What is drawn of the requests, with the expected costs.
+    curves: Option<Curves>,
 }
 
 /// What a choice takes with the moments at which it came, what became of it with a fleet, and what a planner of the fleet decided on the way.
@@ -247,12 +275,14 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     let planner = scaling::hold(scenario, &fleet, steps.as_deref(), &mut values);
     let steps = steps.unwrap_or_default();
     let why = metrics::words::of(&fleet, choice.router.name, &requests, &values);
-    Figures { values, source, planner: best::chunks(&fleet, &requests, planner), why, steps }
+    let is_drawn = case == Case::Expected && choice.candidate.is_none();
+    let curves = is_drawn.then(|| frames::curves(scenario, choice, &requests, &served));
+    Figures { values, source, planner: best::chunks(&fleet, &requests, planner), why, steps, curves }
 }
 
-fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) {
+fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let begun = Instant::now();
-    let Figures { values, source, planner, why, .. } = figures(scenario, choice, Case::Expected);
+    let Figures { values, source, planner, why, curves, .. } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
@@ -261,7 +291,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
             interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
         }
     }
-    let row = PolicyResult {
+    let result = PolicyResult {
         policy: choice.name.clone(),
         status: "ok".to_owned(),
         why,
@@ -270,7 +300,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> (PolicyResult, Source) 
         planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
     };
-    (row, source)
+    Row { result, source, curves }
 }
 
 /// Names that a serving scenario may use for policies, with what they do.

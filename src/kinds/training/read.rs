@@ -19,11 +19,11 @@ use planner::train::search::space::Space;
 use train::Problem;
 use train::problem::Execution;
 
-use crate::diagnostic::Source;
 use crate::scenario::cost::Cost;
-use crate::scenario::reader::Reader;
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use checks::cross_checks;
+use input::diagnostic::Source;
+use input::reader::Reader;
 use training::Training;
 
 /// A checked scenario.

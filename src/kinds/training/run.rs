@@ -111,6 +111,7 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
     Run {
         result,
         pictures,
+        curves: Vec::new(),
         lengths: scenario.problem.workload.lengths[..batch_size].to_vec(),
         device_memory_bytes: scenario.problem.cluster.gpu.memory.0,
     }

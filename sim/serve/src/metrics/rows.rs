@@ -7,7 +7,7 @@
 use hw::{Span, Time};
 
 use crate::fleet::Served;
-use crate::metrics::latencies;
+use crate::metrics::{latencies, quantile};
 use crate::request::Requests;
 
 /// One request as it was served.
@@ -68,6 +68,25 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             cached_tokens: record.cached_tokens,
             served,
         }
+    })
+}
+
+/// Quantiles of the time to the first token, the time per further token and the whole time, `n + 1` at equal distances from 0 to 1; none where no
+/// request has the latency.
+#[must_use]
+pub fn curves(requests: &Requests, served: &Served, n: u32) -> [Vec<f64>; 3] {
+    let mut all: [Vec<f64>; 3] = Default::default();
+    for of in latencies(requests, served).flatten() {
+        all[0].push(of.ttft_s);
+        all[1].extend(of.tpot_s);
+        all[2].push(of.e2e_s);
+    }
+    all.map(|mut values| {
+        if values.is_empty() {
+            return values;
+        }
+        values.sort_unstable_by(f64::total_cmp);
+        (0..=n).map(|index| quantile(&values, f64::from(index) / f64::from(n))).collect()
     })
 }
 
@@ -216,5 +235,9 @@ mod tests {
         assert_eq!((at(0), at(3), at(4), at(6)), ((1, 1, 0), (1, 1, 0), (0, 1, 1), (0, 0, 2)));
         let tokens: f64 = samples.iter().map(|sample| sample.output_tokens_per_s).sum();
         assert!((tokens - 6.0).abs() < 1e-9, "six tokens in samples a second apart: {tokens}");
+        // First tokens after 1 and 5 s, both a token a second, ends after 4 and 6 s.
+        let [ttft, tpot, e2e] = curves(&requests, &served, 4);
+        assert_eq!(ttft, [1.0, 2.0, 3.0, 4.0, 5.0]);
+        assert_eq!((tpot[2], e2e[0], e2e[4]), (1.0, 4.0, 6.0));
     }
 }

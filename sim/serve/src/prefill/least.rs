@@ -40,15 +40,24 @@ pub fn mean_ttft(groups: &[Asked<'_>], requests: &Requests) -> Seconds {
 /// Least time to the first token of a prompt.
 #[must_use]
 pub fn ttft(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: &StepTable, prompt: u32) -> Seconds {
-    let kernels = config.kernels(cost);
-    let ops = layer::attention(&config.shard(), &[Document::causal(prompt.into())], 1, Pass::Forward);
-    let of_layer = |(op, n): &(Op, u32)| kernels.least(op) * f64::from(*n);
-    let attention: Seconds = ops.iter().map(of_layer).sum();
     let tokens = span_of(table.least_tokens(prompt)).to_seconds();
-    let whole = tokens + attention * hw::Tokens(config.model.n_layers).as_f64();
+    let whole = tokens + attention(config, cost, prompt);
     let stages = f64::from(config.pipeline_degree);
     let behind = span_of(table.least_tokens(1)).to_seconds() * (stages - 1.0);
     (whole + behind) * (1.0 / stages)
+}
+
+/// Least time of a prompt's attention in all layers, however it is cut; nothing is said where some layers attend to less than all tokens.
+#[must_use]
+pub fn attention(config: &ReplicaConfig<'_>, cost: &dyn CostModel, prompt: u32) -> Seconds {
+    if !config.model.is_plain() {
+        return Seconds::ZERO;
+    }
+    let kernels = config.kernels(cost);
+    let ops = layer::attention(&config.shard(), &[Document::causal(prompt.into())], 1, Pass::Forward);
+    let of_layer = |(op, n): &(Op, u32)| kernels.least(op) * f64::from(*n);
+    let of_layer: Seconds = ops.iter().map(of_layer).sum();
+    of_layer * hw::Tokens(config.model.n_layers).as_f64()
 }
 
 #[cfg(test)]

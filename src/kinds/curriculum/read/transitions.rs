@@ -5,8 +5,8 @@ use planner::curriculum::Stage;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::Code;
-use crate::scenario::reader::Section;
+use input::diagnostic::Code;
+use input::reader::Section;
 
 /// What the section says.
 pub(super) struct Transitions {

@@ -9,8 +9,8 @@ use planner::deploy::throughput::Lengths;
 use planner::deploy::{Configuration, Demand};
 use toml_span::value::{Table, ValueInner};
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Reader, Section, unknown};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Reader, Section, unknown};
 
 /// A demand as it stands in the file.
 pub struct DemandTable {

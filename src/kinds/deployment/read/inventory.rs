@@ -4,8 +4,8 @@ use hw::{Bytes, BytesPerSecond, FlopsPerSecond, Gpu};
 use planner::deploy::inventory::{Inventory, Link, Losses, Network, Offer};
 
 use super::Objective;
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Section, unknown};
+use input::diagnostic::Code;
+use input::reader::{Place, Section, unknown};
 
 /// Range of prices, dollars per hour.
 pub const USD: std::ops::RangeInclusive<f64> = 1e-6..=1e9;

@@ -3,8 +3,8 @@
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{Arriving, Load};
 
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Section, small};
+use input::diagnostic::Code;
+use input::reader::{Section, small};
 
 /// What arrives, and for how long, with the values as they were written.
 #[derive(Clone, Debug, PartialEq)]

@@ -9,8 +9,8 @@ use serve::replica::{Limits, Preemption};
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Reader, Section, items, small, unknown};
+use input::diagnostic::Code;
+use input::reader::{Reader, Section, items, small, unknown};
 
 /// Reads the section.
 pub fn replica(mut section: Section<'_>) -> ReplicaOptions {

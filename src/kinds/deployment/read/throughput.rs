@@ -13,9 +13,9 @@ use serve::request::Request;
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
 use super::{Objective, lengths_table, load, placements, take_objective};
-use crate::diagnostic::{Code, Finding, Source};
-use crate::scenario::reader::{Place, Reader, Section, small, unknown};
 use crate::scenario::{Head, Overrides, expect, model};
+use input::diagnostic::{Code, Finding, Source};
+use input::reader::{Place, Reader, Section, small, unknown};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "load", "policies", "expect"];
 
@@ -160,7 +160,7 @@ fn types(
         }
         return Some((table.types.clone(), "published".to_owned()));
     }
-    let text = match crate::text_file::read(&folder.join(&name)) {
+    let text = match input::text_file::read(&folder.join(&name)) {
         Ok(text) => text,
         Err(error) => {
             let names: Vec<&str> = tables::published().iter().map(|table| table.name.as_str()).collect();

@@ -5,8 +5,8 @@ use train::tensor_graph::parse::expression;
 use train::tensor_graph::symbolic::{Comparison, Expression, Symbol, Symbols};
 use train::tensor_graph::{Kind, Operation, TensorGraph, TensorId, Work};
 
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Section, place_of, unknown};
+use input::diagnostic::Code;
+use input::reader::{Section, place_of, unknown};
 
 /// Most operations: sums over a step stay small numbers.
 const OPERATIONS_MAX: usize = 2000;

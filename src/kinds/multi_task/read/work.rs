@@ -3,8 +3,8 @@
 use toml_span::value::ValueInner;
 use train::multi_task::{Body, Call, Operator, Task, cost};
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Section, place_of, unknown};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Section, place_of, unknown};
 
 /// What both lists say.
 pub struct WorkSection {

@@ -1,25 +1,30 @@
-//! `[[policies.best]]`: one choice among several ways. It has the keys of a variant, each with one value or a list of them; every combination
-//! is served, and the best one within `within` by a metric is the choice.
+//! One choice among several ways. A way has the keys of a variant, each with one value or a list of them; the best one within `within` by a
+//! metric is the choice. `[[policies.best]]` serves every combination and is compared with other policies; `[tune]` is what
+//! `skrull-sim tune` asks, of many ways, with usual lists for keys that it leaves out.
 
 use planner::deploy::tune::Seeks;
-use reports::expect::Expectation;
+use reports::expect::{Expectation, Holds};
+use serve::metrics::Slo;
 use serve::router::RouterKind;
+use toml_span::Value;
 use toml_span::value::ValueInner;
 
 use super::ServingChoice;
 use super::engine::EngineSection;
 use super::kv::KvTerms;
 use super::policies;
-use crate::diagnostic::Code;
 use crate::scenario::expect;
-use crate::scenario::reader::{self, Listed, Section, unknown};
+use input::diagnostic::Code;
+use input::reader::{self, Listed, Section, unknown};
 
 /// Keys of a variant that may have a list of values.
-const LISTS: [&str; 11] = [
+const LISTS: [&str; 13] = [
     "policy",
     "router",
+    "replicas",
     "tp",
     "pp",
+    "ep",
     "max_sequences",
     "max_tokens",
     "chunk_tokens",
@@ -28,8 +33,17 @@ const LISTS: [&str; 11] = [
     "prefill_attention",
     "kv",
 ];
-/// Ways that are tried at most.
+/// Ways of a choice that are tried at most; all of them are served.
 const WAYS_MAX: usize = 4096;
+/// Settings that are looked at at most; few of them are served.
+const SETTINGS_MAX: usize = 100_000;
+/// Name of what `[tune]` chooses.
+const TUNE: &str = "tune";
+/// Share of the requests that keep the limits of `[slo]`, where `[tune]` has no limits of its own.
+const ATTAINMENT: f64 = 0.99;
+/// Usual numbers of sequences and of tokens of an iteration.
+const SEQUENCES: [i64; 6] = [32, 64, 128, 256, 512, 1024];
+const TOKENS: [i64; 5] = [1024, 2048, 4096, 8192, 16_384];
 
 /// What is chosen among several ways.
 #[derive(Clone, Debug)]
@@ -54,13 +68,15 @@ pub struct Aim {
 }
 
 /// Metrics that may be sought, without the part behind a dot, with what they count.
-const SOUGHT: [(&str, Seeks, planner::Aim); 8] = [
+const SOUGHT: [(&str, Seeks, planner::Aim); 10] = [
     ("ttft_s", Seeks::Least, planner::Aim::Seconds),
     ("tpot_s", Seeks::Least, planner::Aim::Seconds),
     ("e2e_s", Seeks::Least, planner::Aim::Seconds),
     ("makespan_s", Seeks::Least, planner::Aim::Seconds),
     ("requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
     ("goodput_requests_per_s", Seeks::Most, planner::Aim::RequestsPerS),
+    ("cost_usd_per_hour", Seeks::Least, planner::Aim::UsdPerHour),
+    ("cost_usd_per_mtok", Seeks::Least, planner::Aim::UsdPerMtok),
     ("output_tokens_per_s", Seeks::Most, planner::Aim::TokensPerS),
     ("output_tokens_per_s_per_gpu", Seeks::Most, planner::Aim::TokensPerSPerGpu),
 ];
@@ -90,6 +106,8 @@ pub struct Candidate {
     pub label: String,
     /// Listed values that are numbers, by key.
     pub values: Vec<(String, f64)>,
+    /// All listed values in words, by key.
+    pub words: Vec<(String, String)>,
     /// Why it cannot be served, where that was found when the scenario was read.
     pub refused: Option<String>,
 }
@@ -102,18 +120,97 @@ pub fn best(
 ) -> Option<(Best, Vec<ServingChoice>)> {
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(Vec::new, expect::limits);
+    let ways = ways(section, WAYS_MAX, engine, router)?;
+    let name = ways.first()?.candidate.as_ref()?.of.clone();
+    Some((Best { name, aim: aim?, within }, ways))
+}
+
+/// What holds for keys that `[tune]` leaves out.
+pub struct Usual<'s> {
+    policy: Option<&'static str>,
+    n_gpus_per_node: u32,
+    has_price: bool,
+    slo: &'s Slo,
+}
+
+impl<'s> Usual<'s> {
+    /// What follows from the other sections.
+    pub fn of(choices: &[ServingChoice], n_gpus_per_node: u32, has_price: bool, slo: &'s Slo) -> Self {
+        Self { policy: choices.first().map(|choice| choice.batcher.name()), n_gpus_per_node, has_price, slo }
+    }
+
+    /// Lays it over the section.
+    fn over(&self, section: &mut Section<'_>) {
+        let numbers = |of: &[i64]| ValueInner::Array(of.iter().map(|n| Value::new(ValueInner::Integer(*n))).collect());
+        section.or("name", ValueInner::String(TUNE.into()));
+        if let Some(policy) = self.policy {
+            section.or("policy", ValueInner::String(policy.into()));
+        }
+        let by = if self.has_price { "cost_usd_per_mtok" } else { "output_tokens_per_s_per_gpu" };
+        section.or("by", ValueInner::String(by.into()));
+        let degrees: Vec<i64> = (0..=self.n_gpus_per_node.max(1).ilog2()).map(|power| 1 << power).collect();
+        section.or("tp", numbers(&degrees));
+        section.or("max_sequences", numbers(&SEQUENCES));
+        section.or("max_tokens", numbers(&TOKENS));
+    }
+
+    fn within(&self) -> Vec<Expectation> {
+        let kept =
+            || Expectation { key: "slo_attainment_ratio".to_owned(), holds: Holds::Between(ATTAINMENT, f64::INFINITY) };
+        self.slo.is_given().then(kept).into_iter().collect()
+    }
+}
+
+/// `[tune]`: what is sought within which limits, and every setting; nothing where the scenario has none.
+pub fn tune(
+    mut section: Section<'_>,
+    engine: (&EngineSection, &KvTerms),
+    router: &'static RouterKind,
+    usual: &Usual<'_>,
+) -> (Option<Best>, Vec<ServingChoice>) {
+    if !section.is_given() {
+        return (None, Vec::new());
+    }
+    if let Some((_, at)) = section.text("name") {
+        section.refuse(
+            Code::UnknownKey,
+            at,
+            "unknown key `tune.name`",
+            "there is one `[tune]`, and its choice is called so",
+        );
+    }
+    usual.over(&mut section);
+    let aim = aim(&mut section);
+    let within = section.table("within").map_or_else(|| usual.within(), expect::limits);
+    let mut ways = ways(section, SETTINGS_MAX, engine, router).unwrap_or_default();
+    for way in &mut ways {
+        way.candidate.as_mut().expect("a way is a candidate").of = TUNE.to_owned();
+    }
+    (aim.map(|aim| Best { name: TUNE.to_owned(), aim, within }), ways)
+}
+
+/// Every combination of what a section lists.
+fn ways(
+    section: Section<'_>,
+    most: usize,
+    engine: (&EngineSection, &KvTerms),
+    router: &'static RouterKind,
+) -> Option<Vec<ServingChoice>> {
     let mut ways = Vec::new();
-    let n = section.each_combination(&LISTS, WAYS_MAX, &mut |way, listed| {
-        let label: Vec<String> = listed.iter().map(|(key, value)| format!("{key}_{}", word(value.as_ref()))).collect();
+    let n = section.each_combination(&LISTS, most, &mut |mut way, listed| {
+        let words: Vec<(String, String)> =
+            listed.iter().map(|(key, value)| ((*key).to_owned(), word(value.as_ref()))).collect();
+        let label: Vec<String> = words.iter().map(|(key, value)| format!("{key}_{value}")).collect();
         let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));
         let values = listed.iter().filter_map(number).collect();
-        let Some((of, choice)) = policies::variant(way, engine, router) else { return };
-        let candidate = Candidate { of: of.clone(), label: label.join("_"), values, refused: None };
+        let read = policies::way(&mut way, engine, router);
+        way.finish();
+        let Some((of, choice)) = read else { return };
+        let candidate = Candidate { of: of.clone(), label: label.join("_"), values, words, refused: None };
         let name = format!("{of} ({})", label.join(" "));
         ways.push(ServingChoice { name, candidate: Some(candidate), ..choice });
     });
-    let name = ways.first()?.candidate.as_ref()?.of.clone();
-    (n == ways.len()).then_some((Best { name, aim: aim?, within }, ways))
+    (n == ways.len()).then_some(ways)
 }
 
 /// A value in a word: of a table, what it is called.

@@ -9,8 +9,8 @@ use serve::request::Requests;
 use toml_span::Value;
 
 use super::{Serving, ServingGroup};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Reader, Section, items, unknown};
+use input::diagnostic::Code;
+use input::reader::{Place, Reader, Section, items, unknown};
 
 /// What `skrull-sim capacity` is asked.
 #[derive(Clone, Debug)]

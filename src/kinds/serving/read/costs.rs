@@ -6,9 +6,9 @@ use engine::cost::published_runs::Laws;
 use serve::prefill::chunks::ChunkLaw;
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::{Code, Finding};
 use crate::scenario::cost::{self, Cost};
-use crate::scenario::reader::Section;
+use input::diagnostic::{Code, Finding};
+use input::reader::Section;
 
 /// Where times come from.
 #[derive(Clone, Debug)]

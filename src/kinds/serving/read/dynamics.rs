@@ -8,8 +8,8 @@ use serve::fleet::dynamics::{Failures, Outage};
 use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Reader, Section, unknown};
+use input::diagnostic::Code;
+use input::reader::{Place, Reader, Section, unknown};
 
 /// Bytes of a number in keys and values.
 pub(super) const KV_ELEMENT_BYTES: u64 = 2;

@@ -10,8 +10,8 @@ use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
 use super::{Serving, ServingChoice, ServingGroup, blocks_of};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Reader, Section, small};
+use input::diagnostic::Code;
+use input::reader::{Reader, Section, small};
 
 /// Share of a host link that copies of many small blocks reach; assumption, as for other copies of the roofline.
 const HOST_LINK_REACHED: f64 = 0.75;

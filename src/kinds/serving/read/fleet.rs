@@ -15,11 +15,11 @@ use toml_span::value::ValueInner;
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, dynamics, policies, streams};
-use crate::diagnostic::Code;
 use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
-use crate::scenario::reader::{Place, Reader, Section, small, unknown};
 use crate::scenario::{self, cluster};
+use input::diagnostic::Code;
+use input::reader::{Place, Reader, Section, small, unknown};
 
 /// Equal replicas of a checked scenario.
 #[derive(Clone, Debug)]
@@ -105,6 +105,11 @@ impl FleetSection {
     /// Whether the scenario has `[[fleet.group]]`.
     pub const fn has_groups(&self) -> bool {
         !self.groups.is_empty()
+    }
+
+    /// Whether equal replicas have a price.
+    pub const fn has_price(&self) -> bool {
+        self.usd_per_gpu_hour.is_some()
     }
 
     /// The same with so many equal replicas at a price.

@@ -9,9 +9,9 @@ use serve::prefill::chunks::{Chunking, Sizes};
 use serve::replica::Limits;
 use toml_span::value::ValueInner;
 
-use crate::diagnostic::{Code, Finding};
 use crate::scenario::formats;
-use crate::scenario::reader::Section;
+use input::diagnostic::{Code, Finding};
+use input::reader::Section;
 
 /// Word of `weights.format` for sparse weights, behind those of formats.
 const TILED_CSL: &str = "tiled-csl";

@@ -7,8 +7,8 @@ use serve::replica::Role;
 
 use super::dynamics::KV_ELEMENT_BYTES;
 use super::{CostLaw, Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Reader, Section};
+use input::diagnostic::Code;
+use input::reader::{Place, Reader, Section};
 
 /// Most replicas that share memory: the ledger has a debt for every pair.
 const SHARING_MAX: u32 = 256;

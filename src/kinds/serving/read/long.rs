@@ -2,8 +2,8 @@
 
 use serve::request::Requests;
 
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Section, small};
+use input::diagnostic::Code;
+use input::reader::{Section, small};
 
 /// Requests that are made long.
 pub struct Long {

@@ -11,8 +11,8 @@ use serve::step_cost::ReplicaConfig;
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Reader, Section, small};
+use input::diagnostic::Code;
+use input::reader::{Reader, Section, small};
 
 /// How an engine works.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +130,15 @@ pub fn check(reader: &mut Reader<'_>, serving: &mut Serving) {
 
 /// What is wrong with a choice on a group, and what to do.
 fn misfits(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Vec<Misfit> {
-    let plain = degrees(serving, choice, group).into_iter();
+    let mut plain = degrees(serving, choice, group);
+    // Of what is compared by itself that was said where it stands.
+    let few = choice.few_tokens().filter(|_| choice.candidate.is_some());
+    plain.extend(few.map(|what| (what, "every decoding sequence has its token in each iteration")));
+    if choice.replicas.is_some() && (serving.groups.len() > 1 || group.scaling.is_some()) {
+        let what = "`replicas` of a way, and the fleet has groups or scales".to_owned();
+        plain.push((what, "a fleet of equal replicas that stay"));
+    }
+    let plain = plain.into_iter();
     let plain = plain.map(|(what, help)| (Code::WrongOperation, what, help.to_owned()));
     plain.chain(kernel_misfits(serving, choice, group)).collect()
 }

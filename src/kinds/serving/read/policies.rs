@@ -9,9 +9,9 @@ use super::best::{self, Best};
 use super::engine::EngineSection;
 use super::kv::{self, KvTerms};
 use super::operation::operation;
-use crate::diagnostic::Code;
-use crate::scenario::reader::Section;
 use crate::scenario::run_list::{RunList, run_list};
+use input::diagnostic::Code;
+use input::reader::Section;
 
 /// A router by a key of a section.
 pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static RouterKind> {
@@ -55,6 +55,7 @@ pub fn policies(
         kv: kv.clone(),
         groups: Vec::new(),
         streams: Vec::new(),
+        replicas: None,
         candidate: None,
     };
     let plain = BATCHERS.iter().map(|batcher| (batcher.name(), Asked::One(Box::new(plain(*batcher))))).collect();
@@ -98,8 +99,22 @@ fn some_of(section: &mut Section<'_>, key: &'static str, of: &str) -> Vec<String
 }
 
 /// `[[policies.variant]]`: a batching policy under a name of its own.
-pub fn variant(
+fn variant(
     mut section: Section<'_>,
+    base: (&EngineSection, &KvTerms),
+    router: &'static RouterKind,
+) -> Option<(String, ServingChoice)> {
+    let found = way(&mut section, base, router);
+    if let Some(what) = found.as_ref().and_then(|(_, choice)| choice.few_tokens()) {
+        section.refuse_all(Code::FewTokens, what, "every decoding sequence has its token in each iteration");
+    }
+    section.finish();
+    found
+}
+
+/// The same for one of several ways, which may not fit.
+pub fn way(
+    section: &mut Section<'_>,
     (engine, kv): (&EngineSection, &KvTerms),
     router: &'static RouterKind,
 ) -> Option<(String, ServingChoice)> {
@@ -111,26 +126,31 @@ pub fn variant(
         // Published runs say whose engine it was, and batch as that does.
         batcher::named("vllm-v1")
     };
-    let own_router = self::router(&mut section, "router");
+    let own_router = self::router(section, "router");
     let mut limits = engine.limits;
     limits.sequences_max = section.small("max_sequences", Some(limits.sequences_max), 1..=65_536);
     limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
-    let mut operation = operation(&mut section, &engine.operation);
+    let mut operation = operation(section, &engine.operation);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
-    let per_sequence = operation.tokens_per_sequence();
-    if limits.tokens_max < limits.sequences_max * per_sequence {
-        let (tokens, sequences) = (limits.tokens_max, limits.sequences_max);
-        let each = if per_sequence > 1 { format!(" times {per_sequence} tokens") } else { String::new() };
-        let what = format!("`max_tokens` = {tokens} is below `max_sequences` = {sequences}{each}");
-        section.refuse_all(Code::FewTokens, what, "every decoding sequence has its token in each iteration");
-    }
+    let replicas = section.some_count("replicas", 1..=4096);
     let kv = section.table("kv").map_or_else(|| kv.clone(), |table| kv::terms(table, kv));
-    let groups = some_of(&mut section, "groups", "[[fleet.group]]");
-    let streams = some_of(&mut section, "streams", "[[trace.stream]]");
-    section.finish();
+    let groups = some_of(section, "groups", "[[fleet.group]]");
+    let streams = some_of(section, "streams", "[[trace.stream]]");
     let router = own_router.unwrap_or(router);
     let (name, batcher) = (name?, batcher?);
     let candidate = None;
-    Some((name.clone(), ServingChoice { name, batcher, router, limits, operation, kv, groups, streams, candidate }))
+    let choice = ServingChoice {
+        name: name.clone(),
+        batcher,
+        router,
+        limits,
+        operation,
+        kv,
+        groups,
+        streams,
+        replicas,
+        candidate,
+    };
+    Some((name, choice))
 }

@@ -5,8 +5,8 @@ use engine::formats::Formats;
 use serve::replica::Role;
 
 use super::{CostLaw, Serving, ServingChoice, ServingGroup, Stream};
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Reader, unknown};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Reader, unknown};
 
 /// What is asked of one replica, and how many there are.
 pub struct Asked<'s> {

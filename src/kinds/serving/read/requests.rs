@@ -11,8 +11,8 @@ use serve::request::{Request, Requests, TOKENS_MAX};
 use serve::trace::{self, Format};
 
 use super::long;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Section, small, unknown};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Section, small, unknown};
 
 /// Faults of a trace that are shown one by one.
 const FAULTS_SHOWN: usize = 5;

@@ -7,8 +7,8 @@ use serve::fleet::dynamics::{Concurrency, Rule, Scaling};
 use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Place, Reader, Section};
+use input::diagnostic::Code;
+use input::reader::{Place, Reader, Section};
 
 /// How many replicas of a group run as time goes on.
 #[derive(Clone, Debug)]

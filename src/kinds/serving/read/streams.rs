@@ -3,8 +3,8 @@
 use serve::replica::Role;
 
 use super::{Serving, ServingChoice, ServingGroup};
-use crate::diagnostic::Code;
-use crate::scenario::reader::{Reader, unknown};
+use input::diagnostic::Code;
+use input::reader::{Reader, unknown};
 
 /// Fills in which model every stream asks for and every group serves, and finds what does not fit.
 pub fn build(reader: &mut Reader<'_>, serving: &mut Serving) {

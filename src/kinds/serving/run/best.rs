@@ -6,14 +6,14 @@ use engine::cost::Source;
 use engine::play::Case;
 use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
+use reports::PlannerFacts;
 use reports::expect;
-use reports::{PlannerFacts, PolicyResult};
 use serve::fleet::{Fleet, Group};
 use serve::prefill::chunks::Sizes;
 use serve::prefill::least::{self, Asked};
 use serve::request::Requests;
 
-use super::{Figures, figures, policy};
+use super::{Figures, Row, figures, policy};
 use crate::costs::cost_model;
 use crate::kinds;
 use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
@@ -22,7 +22,7 @@ use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoi
 const CHUNKS_SHOWN: usize = 32;
 
 /// Serves with every way and takes the best one.
-pub fn row(scenario: &Serving, best: &Best) -> (PolicyResult, Source) {
+pub fn row(scenario: &Serving, best: &Best) -> Row {
     let begun = Instant::now();
     let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
     let tried: Vec<Tried> = ways.par_iter().map(|way| tried(scenario, best, way)).collect();
@@ -31,10 +31,10 @@ pub fn row(scenario: &Serving, best: &Best) -> (PolicyResult, Source) {
     let Some(found) = tune::best(&of_ways, best.aim.seeks) else {
         let first = tried.into_iter().find_map(|way| way.figure.err()).unwrap_or_default();
         let why = format!("none of {} ways can be served within the limits; the first one: {first}", ways.len());
-        return (kinds::refused(&best.name, why), Source::Measured);
+        return Row { result: kinds::refused(&best.name, why), source: Source::Measured, curves: None };
     };
     let way = ways[found.best];
-    let (mut row, source) = policy(scenario, way);
+    let Row { result: mut row, source, .. } = policy(scenario, way);
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
@@ -51,7 +51,7 @@ pub fn row(scenario: &Serving, best: &Best) -> (PolicyResult, Source) {
         facts.status = "feasible".to_owned();
     }
     row.planner = Some(facts);
-    (row, source)
+    Row { result: row, source, curves: None }
 }
 
 /// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way.

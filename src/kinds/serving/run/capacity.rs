@@ -33,7 +33,7 @@ fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, String> {
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
     varied.slo = limits(&varied.slo, asked.limit);
-    let (row, _) = policy(&varied, &varied.choices[0]);
+    let row = policy(&varied, &varied.choices[0]).result;
     if row.status == "ok" { Ok(Served { metrics: row.metrics, interval: row.interval }) } else { Err(row.why) }
 }
 

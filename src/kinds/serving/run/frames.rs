@@ -1,8 +1,12 @@
 //! Tables of a served choice: a row for every request, and a row for every sample in time.
 
 use engine::play::Case;
+use hw::Seconds;
+use reports::curves::Curves;
 use reports::frame::Frame;
+use serve::fleet::Served;
 use serve::metrics::rows::{self, RequestRow, Sample};
+use serve::request::Requests;
 
 use super::{fleet, serve_choice};
 use crate::kinds::Frames;
@@ -10,6 +14,9 @@ use crate::kinds::serving::read::{Serving, ServingChoice};
 
 /// Samples of a series.
 const SAMPLES: u32 = 1000;
+
+/// Points of a curve that is drawn.
+const POINTS: u32 = 200;
 
 const REQUESTS: [&str; 13] = [
     "request",
@@ -36,6 +43,20 @@ pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
     let lines = rows::requests(&requests, &served).map(|row| request(&row)).collect();
     let samples = rows::series(&requests, &served, SAMPLES).iter().map(sample).collect();
     Frames { requests: Frame { columns: &REQUESTS, rows: lines }, series: Frame { columns: &SERIES, rows: samples } }
+}
+
+/// What is drawn of a served choice.
+pub fn curves(scenario: &Serving, choice: &ServingChoice, requests: &Requests, served: &Served) -> Curves {
+    let sample = |sample: &Sample| {
+        [sample.at_s, f64::from(sample.waiting), f64::from(sample.running), sample.output_tokens_per_s]
+    };
+    let limit = |limit: Option<Seconds>| limit.map(Seconds::get);
+    Curves {
+        policy: choice.name.clone(),
+        latencies_s: rows::curves(requests, served, POINTS),
+        limits_s: [scenario.slo.ttft, scenario.slo.tpot, scenario.slo.e2e].map(limit),
+        samples: rows::series(requests, served, POINTS).iter().map(sample).collect(),
+    }
 }
 
 fn request(row: &RequestRow) -> Vec<Option<f64>> {

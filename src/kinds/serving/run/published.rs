@@ -6,6 +6,7 @@ use engine::cost::Source;
 use engine::cost::published_runs::Laws;
 use reports::{Column, Measured, PolicyResult};
 
+use super::Row;
 use crate::kinds;
 use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, published};
 
@@ -37,7 +38,7 @@ pub fn worth(scenario: &Serving, row: &PolicyResult) -> Option<f64> {
 }
 
 /// The row of a choice.
-pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> (PolicyResult, Source) {
+pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> Row {
     let begun = Instant::now();
     let mut row = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
     let asked = published::of(scenario, choice).expect("the reader holds what can be asked");
@@ -53,5 +54,5 @@ pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> (PolicyRe
         }
     }
     row.measured = Measured { planner_wall_s: 0.0, simulate_wall_s: begun.elapsed().as_secs_f64() };
-    (row, Source::Published)
+    Row { result: row, source: Source::Published, curves: None }
 }

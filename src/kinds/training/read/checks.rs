@@ -5,8 +5,8 @@ use train::{Problem, memory};
 
 use super::PolicyChoice;
 use super::parallel::Places;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::Reader;
+use input::diagnostic::{Code, Finding};
+use input::reader::Reader;
 
 /// Checks a problem and every policy's own schedule, and fills in what follows from the rest.
 pub fn cross_checks(reader: &mut Reader<'_>, problem: &mut Problem, policies: &[PolicyChoice], at: &Places) {

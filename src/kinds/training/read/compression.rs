@@ -9,8 +9,8 @@ use train::Problem;
 use train::compression::hash::Family;
 
 use super::PolicyChoice;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Reader, Section, place_of};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Reader, Section, place_of};
 
 /// Keys of `[policies.<name>]` and of variants that are about compression.
 pub const POLICY_KEYS: [&str; 6] = ["compression", "hashes", "rate", "family", "compensation", "expert_rows"];

@@ -8,8 +8,8 @@ use train::problem::Recompute;
 use train::schedule::Placement;
 
 use super::PolicyChoice;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Reader};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Reader};
 
 /// A key whose effect hangs on others.
 struct Key {

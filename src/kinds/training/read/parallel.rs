@@ -4,8 +4,8 @@ use toml_span::value::ValueInner;
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::schedule::{Schedule, chunks_of};
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Place, Section, place_of, small, unknown};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Place, Section, place_of, small, unknown};
 
 /// Words for the exchange inside a context group.
 pub const EXCHANGES: [&str; 3] = ["gather", "ring", "ulysses"];

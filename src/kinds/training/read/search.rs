@@ -7,8 +7,8 @@ use train::layout::Zero;
 use train::problem::Recompute;
 
 use super::parallel;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Section, place_of};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Section, place_of};
 
 /// Lists of the section, before the problem that gives the defaults is known.
 #[derive(Clone, Debug, Default)]

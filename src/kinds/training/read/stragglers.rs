@@ -4,8 +4,8 @@ use hw::Rank;
 use toml_span::value::ValueInner;
 use train::straggler::Straggler;
 
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Reader, Section, place_of};
+use input::diagnostic::{Code, Finding};
+use input::reader::{Reader, Section, place_of};
 
 /// Slowest rate: beyond it a device is lost, which no plan of a step can use.
 const RATE_MAX: f64 = 1000.0;

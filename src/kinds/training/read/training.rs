@@ -4,7 +4,7 @@ use hw::{Dtype, Seconds};
 use train::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
 
 use super::compression;
-use crate::scenario::reader::Section;
+use input::reader::Section;
 
 /// What the section says besides the execution.
 pub struct Training {

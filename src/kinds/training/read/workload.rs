@@ -7,9 +7,9 @@ use train::Workload;
 use train::workload::distribution;
 
 use super::training::Training;
-use crate::diagnostic::{Code, Finding};
-use crate::scenario::reader::{Section, place_of, unknown};
-use crate::text_file;
+use input::diagnostic::{Code, Finding};
+use input::reader::{Section, place_of, unknown};
+use input::text_file;
 
 /// Reads the section.
 pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, seed: u64) -> Option<Workload> {

@@ -2,6 +2,7 @@
 
 mod asked;
 mod laid;
+mod ways;
 
 use std::ops::Range;
 
@@ -453,55 +454,6 @@ impl Section<'_> {
                 continue;
             };
             read(Section::new(name.clone(), at, table, self.findings));
-        }
-    }
-
-    /// Reads the section once for every combination of the values of those keys that have a list, in order, with what was listed; a finding
-    /// that several combinations have is there once. Says how many combinations there are, and reads none where they are more than `most`.
-    pub fn each_combination(
-        mut self,
-        keys: &[&'static str],
-        most: usize,
-        read: &mut dyn FnMut(Section<'_>, &[Listed]),
-    ) -> usize {
-        let mut ways: Vec<Vec<Listed>> = vec![Vec::new()];
-        for key in keys {
-            let Some(values) = self.list(key) else { continue };
-            let with = |way: &Vec<Listed>| {
-                let longer = |value: &Value<'static>| way.iter().chain([&(*key, copied(value))]).map(listed).collect();
-                values.iter().map(longer).collect::<Vec<Vec<Listed>>>()
-            };
-            ways = ways.iter().flat_map(with).collect();
-        }
-        let n = ways.len();
-        if n == 0 || n > most {
-            let what = format!("`{}` lists {n} ways", self.name);
-            let at = self.at.clone();
-            self.find(Finding::error(Code::OutOfRange, at, what).help(format!("allowed are 1 to {most}")));
-            return n;
-        }
-        for way in ways {
-            let mut findings = Vec::new();
-            let mut table: Table<'static> =
-                self.table.iter().map(|(key, value)| (key.clone(), copied(value))).collect();
-            for (key, value) in &way {
-                let span = value.span;
-                table.insert(toml_span::value::Key { name: (*key).into(), span }, copied(value));
-            }
-            let asked = self.asked.clone();
-            read(Section { asked, ..Section::new(self.name.clone(), self.at.clone(), table, &mut findings) }, &way);
-            let new = findings.into_iter().filter(|finding| !self.findings.contains(finding)).collect::<Vec<_>>();
-            self.findings.extend(new);
-        }
-        n
-    }
-
-    /// The values of a key that has a list of them.
-    fn list(&mut self, key: &str) -> Option<Vec<Value<'static>>> {
-        self.table.get(key)?.as_array()?;
-        match self.table.remove(key)?.take() {
-            ValueInner::Array(items) => Some(items),
-            _ => None,
         }
     }
 

@@ -1,0 +1,7 @@
+//! Strict input that explains what is wrong: sections of a TOML file, findings with their place and a suggestion, text files of bounded size.
+//!
+//! It knows no kind of scenario and no section. Whoever reads one asks for keys; what nobody asked for is a finding.
+
+pub mod diagnostic;
+pub mod reader;
+pub mod text_file;

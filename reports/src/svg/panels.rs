@@ -1,0 +1,206 @@
+//! Panels beside and below each other: cumulative latencies with their limits, and load over time, a line per policy.
+
+use std::fmt::Write as _;
+
+use super::axis::Axis;
+use super::{SERIES, VERMILION, WIDTH, legend, open, px};
+use crate::curves::Curves;
+use crate::quantity::{duration, float_of, significant};
+
+/// Policies that are drawn; more lines than colours tell nothing apart.
+const SHOWN: usize = SERIES.len();
+const TOP: f64 = 52.0;
+const LATENCIES: [&str; 3] = ["time to first token", "time per further token", "whole time"];
+/// Height of a panel of latencies, and of one of load.
+const HEIGHTS: [f64; 2] = [240.0, 130.0];
+const GAP: f64 = 34.0;
+/// Quantile up to which the axis of latencies goes at least; the slowest requests may be far away.
+const AXIS_QUANTILE: f64 = 0.995;
+
+/// Cumulative shares of requests over latency, with limits as dashed lines; empty where nothing was served.
+#[must_use]
+pub fn latency_curves(curves: &[Curves]) -> String {
+    let shown = &curves[..curves.len().min(SHOWN)];
+    if shown.iter().all(|curves| curves.latencies_s.iter().all(Vec::is_empty)) {
+        return String::new();
+    }
+    let mut out = open(360, "Share of requests by latency, for each policy");
+    let width = (f64::from(WIDTH) - 70.0 - 2.0 * GAP - 20.0) / 3.0;
+    for (panel, name) in LATENCIES.into_iter().enumerate() {
+        let start = 60.0 + float_of(panel) * (width + GAP);
+        latencies(&mut out, shown, panel, (start, width), name);
+    }
+    names(&mut out, shown);
+    out.push_str("</svg>\n");
+    out
+}
+
+fn latencies(out: &mut String, shown: &[Curves], panel: usize, (start, width): (f64, f64), name: &str) {
+    let end = |curves: &Curves| quantile(&curves.latencies_s[panel], AXIS_QUANTILE);
+    let limits = shown.iter().filter_map(|curves| curves.limits_s[panel]);
+    let most = shown.iter().map(end).chain(limits.clone()).fold(0.0, f64::max);
+    if most <= 0.0 {
+        return;
+    }
+    let x = Axis { from: 0.0, to: most * 1.05, start, length: width };
+    let y = Axis { from: 0.0, to: 1.0, start: TOP + HEIGHTS[0], length: -HEIGHTS[0] };
+    // Few lines: a label of a duration is wide.
+    grid(out, &x, &y, 2, &|value| duration(value, None), &|value| {
+        if panel == 0 { format!("{:.0} %", value * 100.0) } else { String::new() }
+    });
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
+        px(start + width / 2.0),
+        TOP + HEIGHTS[0] + 40.0
+    );
+    for limit in limits.take(1) {
+        let at = px(x.at(limit));
+        let _ =
+            writeln!(out, "<path d=\"M{at} {TOP}v{}\" stroke=\"{VERMILION}\" stroke-dasharray=\"6 4\"/>", HEIGHTS[0]);
+    }
+    for (index, curves) in shown.iter().enumerate() {
+        let values = &curves.latencies_s[panel];
+        let share = |at: usize| float_of(at) / float_of(values.len().max(2) - 1);
+        let points: Vec<(f64, f64)> = values
+            .iter()
+            .enumerate()
+            .filter(|(_, value)| **value <= x.to)
+            .map(|(at, value)| (x.at(*value), y.at(share(at))))
+            .collect();
+        line(out, &points, (index, shown.len()));
+    }
+}
+
+/// Waiting and running requests and tokens per second over time; empty where there are no samples.
+#[must_use]
+pub fn load_curves(curves: &[Curves]) -> String {
+    let shown = &curves[..curves.len().min(SHOWN)];
+    let end_s = shown.iter().filter_map(|curves| Some(curves.samples.last()?[0])).fold(0.0, f64::max);
+    if end_s <= 0.0 {
+        return String::new();
+    }
+    let mut out = open(565, "Waiting requests, running requests and tokens per second over time, for each policy");
+    let x = Axis { from: 0.0, to: end_s, start: 76.0, length: f64::from(WIDTH) - 76.0 - 20.0 };
+    for (panel, name) in ["waiting", "running", "tokens/s"].into_iter().enumerate() {
+        let value = |sample: &[f64; 4]| sample[panel + 1];
+        let most = shown.iter().flat_map(|curves| &curves.samples).map(value).fold(0.0, f64::max);
+        let top = TOP + float_of(panel) * (HEIGHTS[1] + GAP);
+        let y = Axis { from: 0.0, to: most.max(1.0) * 1.05, start: top + HEIGHTS[1], length: -HEIGHTS[1] };
+        let is_last = panel == 2;
+        grid(&mut out, &x, &y, 1, &|value| if is_last { duration(value, None) } else { String::new() }, &significant);
+        let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{name}</text>", px(top - 10.0));
+        for (index, curves) in shown.iter().enumerate() {
+            let points: Vec<(f64, f64)> =
+                curves.samples.iter().map(|sample| (x.at(sample[0]), y.at(value(sample)))).collect();
+            line(&mut out, &points, (index, shown.len()));
+        }
+    }
+    names(&mut out, shown);
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Axes with grid lines; every `nth` line of the horizontal axis has its label.
+fn grid(
+    out: &mut String,
+    x: &Axis,
+    y: &Axis,
+    nth: usize,
+    below: &dyn Fn(f64) -> String,
+    beside: &dyn Fn(f64) -> String,
+) {
+    let (right, top) = (x.start + x.length, y.start + y.length);
+    let (left, bottom) = (px(x.start), px(y.start));
+    let _ =
+        writeln!(out, "<path d=\"M{left} {}V{bottom}H{}\" fill=\"none\" stroke=\"currentColor\"/>", px(top), px(right));
+    for (index, value) in x.lines().into_iter().enumerate() {
+        let at = px(x.at(value));
+        let label = if index % nth == 0 { tick(&below(value)) } else { String::new() };
+        let _ = writeln!(
+            out,
+            "<path d=\"M{at} {}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+            px(top),
+            px(y.start + 18.0)
+        );
+    }
+    for value in y.lines() {
+        let at = y.at(value);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{left} {}H{}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            px(at),
+            px(right),
+            px(x.start - 8.0),
+            px(at + 4.0),
+            tick(&beside(value))
+        );
+    }
+}
+
+/// A label of a grid line without zeros behind the point, with its unit where it has one.
+fn tick(label: &str) -> String {
+    let (number, unit) = label.split_once(' ').unwrap_or((label, ""));
+    let short = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{short} {unit}").trim_end().to_owned()
+}
+
+/// The line of the policy at an index of `n`; earlier ones are wider, so that one that lies under a later one is seen.
+fn line(out: &mut String, points: &[(f64, f64)], (index, n): (usize, usize)) {
+    let (colour, width) = (SERIES[index], px(1.4 + 1.0 * float_of(n - 1 - index)));
+    if points.is_empty() {
+        return;
+    }
+    let path: Vec<String> = points.iter().map(|(x, y)| format!("{} {}", px(*x), px(*y))).collect();
+    let _ =
+        writeln!(out, "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>", path.join("L"));
+}
+
+fn names(out: &mut String, shown: &[Curves]) {
+    let entries: Vec<(&str, &str)> =
+        shown.iter().zip(SERIES).map(|(curves, colour)| (curves.policy.as_str(), colour)).collect();
+    out.push_str(&legend(&entries, 60, 20));
+}
+
+/// The value at a share of quantiles that lie at equal distances.
+fn quantile(values: &[f64], share: f64) -> f64 {
+    let last = values.len().saturating_sub(1);
+    values.iter().enumerate().find(|(at, _)| float_of(*at) >= share * float_of(last)).map_or(0.0, |(_, value)| *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(policy: &str, slowest_s: f64) -> Curves {
+        Curves {
+            policy: policy.to_owned(),
+            latencies_s: [vec![0.1, 0.2, slowest_s], vec![0.01, 0.02, 0.03], vec![1.0, 2.0, 4.0]],
+            limits_s: [Some(0.5), None, None],
+            samples: vec![[0.0, 0.0, 1.0, 10.0], [1.0, 3.0, 2.0, 40.0], [2.0, 0.0, 0.0, 0.0]],
+        }
+    }
+
+    #[test]
+    fn every_policy_is_a_line_in_every_panel_and_a_limit_is_dashed() {
+        let curves = [served("<first>", 0.3), served("second", 0.4)];
+        let (latencies, load) = (latency_curves(&curves), load_curves(&curves));
+        for picture in [&latencies, &load] {
+            assert_eq!(picture.matches("stroke-width=").count(), 6, "two lines in three panels");
+            assert!(picture.contains("&lt;first&gt;") && !picture.contains("<first>"));
+        }
+        assert_eq!(latencies.matches("stroke-dasharray").count(), 1);
+        // The share of the slowest request is 1: the line ends at the top.
+        assert!(latencies.contains(&format!(" {TOP}\"")) || latencies.contains(&format!(" {TOP}L")), "{latencies}");
+    }
+
+    #[test]
+    fn labels_have_no_zeros_behind_the_point() {
+        assert_eq!(["40.00 ms", "0.500 s", "10.00", "500", "0"].map(tick), ["40 ms", "0.5 s", "10", "500", "0"]);
+    }
+
+    #[test]
+    fn nothing_served_is_no_picture() {
+        assert!(latency_curves(&[]).is_empty() && load_curves(&[Curves::default()]).is_empty());
+    }
+}

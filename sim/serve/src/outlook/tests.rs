@@ -1,0 +1,118 @@
+//! An outlook against fleets that are simulated, and deadlines against every subset.
+
+use hw::Span;
+use proptest::prelude::*;
+
+use super::*;
+use crate::batcher;
+use crate::fleet::{Fleet, Group};
+use crate::metrics::{self, Slo};
+use crate::replica::{Engine, Limits, Spans};
+use crate::router;
+use engine::cost::roofline::Roofline;
+use engine::play::Case;
+
+/// The most jobs on time, by trying every subset.
+fn by_subsets(jobs: &[Job]) -> usize {
+    let mut sorted = jobs.to_vec();
+    sorted.sort_by(|a, b| a.due_s.total_cmp(&b.due_s));
+    let fits = |subset: u32| {
+        let mut busy_s = 0.0;
+        sorted.iter().enumerate().filter(|(index, _)| subset >> index & 1 == 1).all(|(_, job)| {
+            busy_s += job.work_s;
+            busy_s <= job.due_s
+        })
+    };
+    (0_u32..1 << jobs.len())
+        .filter(|subset| fits(*subset))
+        .map(|subset| subset.count_ones() as usize)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Requests at a steady pace with lengths that vary.
+fn requests(n: u64, gap_ms: u64, seed: u64) -> Requests {
+    let of = |index: u64| {
+        let drawn = (index * 2_654_435_761 + seed * 40_503) % 997;
+        let [prompt, output] = [64 + drawn * 3, 1 + drawn % 200].map(|n| u32::try_from(n).expect("small"));
+        Request::new(Time::ZERO + Span::from_ns(index * gap_ms * 1_000_000), prompt, output)
+    };
+    Requests::of((0..n).map(of).collect())
+}
+
+proptest! {
+    #[test]
+    fn as_many_jobs_are_on_time_as_in_the_best_subset(of in prop::collection::vec((1_u32..20, 1_u32..10), 0..9)) {
+        let jobs: Vec<Job> =
+            of.iter().map(|(due, work)| Job { due_s: f64::from(*due), work_s: f64::from(*work) }).collect();
+        prop_assert_eq!(on_time(&mut jobs.clone()), by_subsets(&jobs));
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn no_fleet_is_better_than_its_outlook(
+        seed in 0_u64..1000,
+        gap_ms in 1_u64..40,
+        replicas in 1_u32..4,
+        sequences in prop::sample::select(vec![4_u32, 32, 200]),
+        tokens in prop::sample::select(vec![256_u32, 1000, 4096]),
+        degrees in prop::sample::select(vec![(1_u32, 1_u32), (2, 1), (1, 2)]),
+        batcher in prop::sample::select(vec!["vllm-v1", "sarathi", "vllm-v0"]),
+    ) {
+        let model = engine::model::embedded("llama-3-8b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+        let cost = Roofline::new(&cluster);
+        let config = ReplicaConfig { pipeline_degree: degrees.1, ..ReplicaConfig::new(&model, &cluster, degrees.0) };
+        let tokens = if batcher == "vllm-v0" { 4096 } else { tokens };
+        let table = StepTable::new(&config, (tokens, sequences), &cost, Case::Expected);
+        // Bounds of all limits come from one table.
+        let largest = StepTable::new(&config, (8192, 256), &cost, Case::Expected);
+        let requests = requests(60, gap_ms, seed);
+        let limits = Limits { sequences_max: sequences, tokens_max: tokens, ..Limits::ROOMY };
+        let batcher = batcher::named(batcher).expect("listed");
+        let engine = Engine { limits, table, batcher, spans: Spans::Closed };
+        let gpus_per_replica = degrees.0 * degrees.1;
+        let group =
+            Group { gpus_per_replica, usd_per_gpu_hour: Some(2.0), ..Group::new("all", engine, replicas) };
+        let fleet = Fleet { groups: vec![group], ..Fleet::default() };
+        let mut router = (router::named("least-loaded").expect("listed").make)(seed);
+        let served = fleet.serve(&requests, router.as_mut());
+        let slo = Slo { ttft: Some(Seconds::new(0.2)), tpot: Some(Seconds::new(0.02)), e2e: None };
+        let mut figures = metrics::of(&requests, &served, &slo, Seconds::ZERO);
+        metrics::fleet::add(&mut figures, &fleet, &served);
+        let load = Load::of(&requests).expect("requests without prefixes");
+        let replica = Replica::new(&config, &cost, largest, &load);
+        let outlook = replica.outlook(replicas, gpus_per_replica, (sequences, tokens)).expect("plain");
+        for (metric, value) in &figures {
+            let Some(best) = outlook.figure(metric, Some(2.0)) else { continue };
+            let is_most = metric.contains("per_s");
+            prop_assert!(
+                if is_most { *value <= best } else { *value >= best * (1.0 - 1e-9) },
+                "{metric}: {value}, at best {best}"
+            );
+        }
+        let first = Slo { tpot: None, ..slo };
+        let of_first = metrics::of(&requests, &served, &first, Seconds::ZERO)["slo_attainment_ratio"];
+        prop_assert!(of_first <= outlook.met_ratio(Seconds::new(0.2), None));
+        prop_assert!(figures["slo_attainment_ratio"] <= outlook.met_ratio(Seconds::new(0.2), slo.tpot));
+    }
+}
+
+#[test]
+fn a_fleet_that_is_far_too_small_is_known_to_be_late() {
+    let model = engine::model::embedded("llama-3-8b").expect("listed");
+    let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-80g").expect("listed"), 1, 8);
+    let (cost, config) = (Roofline::new(&cluster), ReplicaConfig::new(&model, &cluster, 1));
+    let table = StepTable::new(&config, (4096, 256), &cost, Case::Expected);
+    // 1,500 tokens every 5 ms are 300,000 a second; 312 TFLOP/s over 16 GFLOP a token are 19,500.
+    let requests = requests(600, 5, 1);
+    let load = Load::of(&requests).expect("requests");
+    let replica = Replica::new(&config, &cost, table, &load);
+    let met = replica.outlook(1, 1, (256, 4096)).expect("plain").met_ratio(Seconds::new(0.2), None);
+    // The shortest prompts may still be served in time.
+    assert!(met < 0.25, "{met}");
+}

@@ -1,0 +1,110 @@
+//! What iterations take at least, whoever is batched with whom: prices of tokens in closed form, for bounds on whole runs.
+
+use super::StepTable;
+
+/// Pairs of prices that are looked at, between those that price prompts fully and those that price them not at all.
+const PAIRS: u32 = 4;
+
+/// Least ticks of what a replica does. Prices hold for sums over iterations: a run with P tokens of prompts and D decoded tokens keeps the
+/// replica busy for at least `P · prompt + D · decoded`, for each pair.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Least {
+    /// Prices of a token of a prompt and of a token that is decoded.
+    pub pairs: Vec<[f64; 2]>,
+    /// Price of a token that is sampled: the head.
+    pub sampled: f64,
+    /// Price of a key that a decoding sequence attends to.
+    pub key: f64,
+    /// The shortest passage of a batch through all layers and the head.
+    pub passage: f64,
+    /// A token of a long prompt by itself, through all stages.
+    pub token: f64,
+}
+
+impl StepTable {
+    /// Prices under limits; `None` where tokens are drafted or stages have times of their own, for which no price is known.
+    ///
+    /// The pairs are points of a linear program's dual. A batch of `s` tokens takes `t(s)` and holds at most `min(S, s)` decoding sequences, so
+    /// `prompt · (s − d) + decoded · d ≤ t(s)` for every batch that the limits allow. `prompt` goes from nothing to the best `t(s) / s`, and
+    /// `decoded` is the largest that fits.
+    ///
+    /// # Panics
+    /// When a limit is 0.
+    #[must_use]
+    pub fn least(&self, sequences_max: u32, tokens_max: u32) -> Option<Least> {
+        assert!(sequences_max > 0 && tokens_max > 0, "a batch has a sequence and a token");
+        if self.drafting.is_some() || self.stages.is_some() || self.tokens.len() < 2 {
+            return None;
+        }
+        let sequences = u64::from(self.lanes.largest(sequences_max));
+        let sizes = self.tokens.iter().enumerate().skip(1).take(tokens_max as usize);
+        let sized: Vec<(f64, f64)> = sizes.map(|(size, ticks)| (hw::real(size as u64), hw::real(*ticks))).collect();
+        let token = least_of(sized.iter().map(|(size, ticks)| ticks / size));
+        // A round computes a batch in each lane.
+        let lanes = f64::from(self.lanes.n());
+        let most = hw::real(sequences);
+        let pair = |index: u32| {
+            let prompt = token * f64::from(index) / f64::from(PAIRS);
+            let left = sized.iter().map(|(size, ticks)| (ticks - prompt * size) / size.min(most));
+            [prompt / lanes, (prompt + least_of(left).max(0.0)) / lanes]
+        };
+        let head = self.head.iter().enumerate().skip(1);
+        let sampled = least_of(head.map(|(n, ticks)| hw::real(*ticks) / hw::real(n as u64))).max(0.0);
+        let shortest = least_of(sized.iter().map(|(_, ticks)| *ticks));
+        Some(Least {
+            pairs: (0..=PAIRS).map(pair).collect(),
+            sampled: if sampled.is_finite() { sampled / lanes } else { 0.0 },
+            key: least_of((1..=sequences_max).map(|n| hw::real(self.rate(n)))),
+            passage: shortest + self.head.get(1).map_or(0.0, |ticks| hw::real(*ticks)),
+            token,
+        })
+    }
+}
+
+fn least_of(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(f64::INFINITY, f64::min)
+}
+
+#[cfg(test)]
+mod tests {
+    use hw::Seconds;
+    use proptest::prelude::*;
+
+    use super::super::{Chunk, StepLoad};
+    use super::*;
+
+    fn table() -> StepTable {
+        StepTable::linear(Seconds::new(4e-3), Seconds::new(1e-5), Seconds::new(1e-8))
+    }
+
+    #[test]
+    fn prices_of_a_linear_table_are_its_own() {
+        // 4 ms and 10 us a token: with 8 sequences and 1,000 tokens a decoded token costs at least (4 ms + 80 us) / 8 in batches of its own,
+        // and the best token of a full batch 4 ms / 1,000 + 10 us.
+        let found = table().least(8, 1000).expect("plain");
+        let ms = |ticks: f64| ticks / 1024e6;
+        assert!((ms(found.pairs[0][1]) - 4.08 / 8.0).abs() < 1e-6 && found.pairs[0][0] == 0.0);
+        let full = found.pairs[PAIRS as usize];
+        assert!((ms(full[0]) - 0.014).abs() < 1e-6 && (ms(full[1]) - 0.014).abs() < 1e-6, "{full:?}");
+        assert!((ms(found.key) - 1e-5).abs() < 1e-6 && (ms(found.passage) - 4.01).abs() < 1e-5);
+    }
+
+    proptest! {
+        #[test]
+        fn no_batch_is_cheaper_than_its_tokens(decode in 0_u32..9, chunk in 0_u32..900, context in 0_u64..100_000) {
+            prop_assume!(decode + chunk > 0);
+            let table = table();
+            let found = table.least(8, 1000).expect("plain");
+            let context = if decode > 0 { context } else { 0 };
+            let n_chunks = u32::from(chunk > 0);
+            let load = StepLoad { n_decode: decode.min(8), context, n_chunk_tokens: chunk, n_chunks, n_sampled: decode };
+            let chunks = (chunk > 0).then_some(Chunk { past: 0, new: chunk });
+            let ticks = hw::real(table.step(&load, chunks.into_iter()));
+            for [prompt, decoded] in &found.pairs {
+                let least = prompt * f64::from(chunk) + decoded * f64::from(load.n_decode) + found.key * hw::real(context);
+                // Whole ticks on the one side.
+                prop_assert!(least <= ticks + 4.0, "{least} above {ticks}");
+            }
+        }
+    }
+}

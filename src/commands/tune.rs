@@ -1,0 +1,35 @@
+//! `tune`: which settings of an engine and a fleet are the best within the limits.
+
+use reports::tuned::{markdown, text};
+
+use super::{Failure, load, out_dir, print, threads, write};
+use crate::cli::{Format, TuneArgs};
+use input::diagnostic::Code;
+
+/// Runs the verb.
+pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
+    threads(args.scenario.jobs)?;
+    let job = load(&args.scenario)?;
+    let found = job.tuned().ok_or_else(|| nothing_asked(&job.head().name))?;
+    let dir = out_dir(&args.scenario, &job.head().name)?;
+    let json =
+        serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n";
+    write(&dir.join("tuned.json"), &json)?;
+    write(&dir.join("tuned.md"), &markdown(&found, args.top))?;
+    print(&match args.format {
+        Format::Json => json,
+        Format::Markdown => markdown(&found, args.top),
+        Format::Table => {
+            format!("{}\nall that were served: {}\n", text(&found, args.top), dir.join("tuned.json").display())
+        }
+    })?;
+    match found.answer() {
+        Some(_) => Ok(()),
+        None => Err(Failure::Gate("error: no setting keeps the limits".to_owned())),
+    }
+}
+
+fn nothing_asked(name: &str) -> Failure {
+    let help = "a scenario of kind `serving` with a section `[tune]` does; `skrull-sim show serving/tune` is one, and `--set tune.tp=[1,2,4]` makes one of any";
+    Failure::input(Code::NoQuestion, format!("`{name}` lists no settings\n  = {help}"))
+}

@@ -1,0 +1,302 @@
+//! What `skrull-sim tune` answers: the best of many settings, of which few are served (`planner::deploy::tune::search`).
+//!
+//! A setting is left out where it does not fit, where `serve::outlook` shows that it cannot keep the limits, and where its outlook is not better
+//! than what was found.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use engine::play::Case;
+use planner::deploy::tune::{self, Outcome, Search};
+use rayon::prelude::*;
+use reports::expect::{self, Holds};
+use reports::tuned::{Change, Counts, SCHEMA, Setting, Tuned};
+use serve::outlook::{self, Load, Outlook};
+use serve::replica::Role;
+use serve::step_cost::StepTable;
+
+use super::figures;
+use crate::costs::cost_model;
+use crate::kinds::serving::read::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
+
+/// How much better another setting may be when the search ends.
+const GAP: f64 = 0.01;
+/// Share of requests that are in time at least where the 99th percentile is: it lies between two of them.
+const P99: f64 = 0.985;
+/// Metrics of a setting that are kept.
+const KEPT: [&str; 10] = [
+    "ttft_s.mean",
+    "ttft_s.p99",
+    "tpot_s.mean",
+    "tpot_s.p99",
+    "requests_per_s",
+    "output_tokens_per_s_per_gpu",
+    "slo_attainment_ratio",
+    "cost_usd_per_hour",
+    "cost_usd_per_mtok",
+    "busy_ratio",
+];
+
+/// What is known of a setting that was served.
+struct Played {
+    figure: Result<f64, String>,
+    metrics: BTreeMap<String, f64>,
+}
+
+/// The settings of a scenario and what is known of them.
+struct Settings<'s> {
+    scenario: &'s Serving,
+    best: &'s Best,
+    ways: Vec<&'s ServingChoice>,
+    /// What replicas of each operation may do at best; none where nothing bounds them.
+    replicas: Vec<(&'s Operation, outlook::Replica<'s>)>,
+    played: BTreeMap<usize, Played>,
+}
+
+/// The answer; `None` where the scenario lists no settings.
+pub fn tuned(scenario: &Serving) -> Option<Tuned> {
+    let best = scenario.tune.as_ref()?;
+    let ways: Vec<&ServingChoice> = scenario.ways_of(best).collect();
+    let load = load(scenario);
+    let replicas = load.as_ref().map_or_else(Vec::new, |load| replicas(scenario, &ways, load));
+    let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new() };
+    let outlooks: Vec<Result<f64, String>> =
+        (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
+    let search = tune::search(best.aim.counts, &outlooks, GAP, &mut |positions| settings.serve(positions));
+    let mut report = report(&settings, &search);
+    if let Some(found) = search.found {
+        report.changes = settings.changes(found.best, &search);
+        (report.interval, report.broken_when_slow) = settings.ends(found.best);
+    }
+    Some(report)
+}
+
+/// The requests, where a bound knows all that happens to them.
+fn load(scenario: &Serving) -> Option<Load<'_>> {
+    let [group] = &scenario.groups[..] else { return None };
+    let is_plain = matches!(scenario.law, CostLaw::Operations)
+        && scenario.warm_up.get() == 0.0
+        && scenario.streams.iter().all(|stream| stream.held.is_none())
+        && scenario.outages.is_empty()
+        && group.role == Role::Both
+        && group.scaling.is_none()
+        && group.failures.is_none();
+    if is_plain { Load::of(&scenario.requests) } else { None }
+}
+
+/// A replica of every operation, with times for the largest limits of all settings.
+fn replicas<'s>(
+    scenario: &'s Serving,
+    ways: &[&'s ServingChoice],
+    load: &'s Load<'s>,
+) -> Vec<(&'s Operation, outlook::Replica<'s>)> {
+    let group = &scenario.groups[0];
+    let mut operations: Vec<&ServingChoice> = Vec::new();
+    for way in ways.iter().filter(|way| candidate(way).refused.is_none() && way.kv == scenario.kv) {
+        if !operations.iter().any(|known| known.operation == way.operation) {
+            operations.push(way);
+        }
+    }
+    let limits = || ways.iter().map(|way| scenario.limits(way, group));
+    let tokens_max = limits().map(|limits| limits.tokens_max).max().unwrap_or(1);
+    let sequences_max = limits().map(|limits| limits.sequences_max).max().unwrap_or(1);
+    let replica = |way: &&'s ServingChoice| {
+        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+        let config = scenario.deployment_of(way, group);
+        let table = StepTable::new(&config, (tokens_max, sequences_max), cost.as_ref(), Case::Expected);
+        (&way.operation, outlook::Replica::new(&config, cost.as_ref(), table, load))
+    };
+    operations.par_iter().map(replica).collect()
+}
+
+fn candidate(way: &ServingChoice) -> &Candidate {
+    way.candidate.as_ref().expect("a setting is a candidate")
+}
+
+impl Settings<'_> {
+    /// What a setting may do at best; `None` where nothing bounds it.
+    fn best_of(&self, at: usize) -> Option<Outlook<'_>> {
+        let (way, group) = (self.ways[at], self.scenario.groups.first()?);
+        let (_, replica) = self.replicas.iter().find(|(operation, _)| **operation == way.operation)?;
+        // Drafted tokens and lent memory are not priced.
+        let is_plain = way.operation.drafts.is_none() && way.kv == self.scenario.kv && way.streams.is_empty();
+        let limits = self.scenario.limits(way, group);
+        let n_gpus = self.scenario.deployment_of(way, group).n_gpus();
+        let n_replicas = self.scenario.replicas_of(way, group);
+        is_plain.then(|| replica.outlook(n_replicas, n_gpus, (limits.sequences_max, limits.tokens_max)))?
+    }
+
+    /// The best that is sought may be with a setting.
+    fn outlook(&self, at: usize) -> Result<f64, String> {
+        let aim = &self.best.aim;
+        if let Some(why) = &candidate(self.ways[at]).refused {
+            return Err(why.clone());
+        }
+        let unknown = if aim.counts.is_least() { f64::NEG_INFINITY } else { f64::INFINITY };
+        let price = self.scenario.groups[0].usd_per_gpu_hour;
+        Ok(self.best_of(at).and_then(|outlook| outlook.figure(&aim.metric, price)).unwrap_or(unknown))
+    }
+
+    /// Serves settings, those that may keep the limits.
+    fn serve(&mut self, positions: &[usize]) -> Vec<Outcome> {
+        let answers: Vec<(Outcome, Option<Played>)> = positions
+            .par_iter()
+            .map(|at| self.late(*at).map_or_else(|| self.play(*at), |why| (Outcome::Refused(why), None)))
+            .collect();
+        let mut outcomes = Vec::with_capacity(positions.len());
+        for (at, (outcome, played)) in positions.iter().zip(answers) {
+            self.played.extend(played.map(|played| (*at, played)));
+            outcomes.push(outcome);
+        }
+        outcomes
+    }
+
+    /// The limit that a setting cannot keep, whatever happens.
+    fn late(&self, at: usize) -> Option<String> {
+        let (outlook, slo) = (self.best_of(at)?, &self.scenario.slo);
+        let price = self.scenario.groups[0].usd_per_gpu_hour;
+        self.best.within.iter().find_map(|limit| {
+            let Holds::Between(low, high) = limit.holds else { return None };
+            let key = limit.key.as_str();
+            let late = |share: f64, ttft, tpot| {
+                let met = outlook.met_ratio(ttft, tpot);
+                (met < share)
+                    .then(|| format!("`{key}`: at most {met:.3} of the requests can be in time, {share:.3} are asked"))
+            };
+            match (key, slo.ttft) {
+                ("slo_attainment_ratio", Some(ttft)) => late(low, ttft, slo.tpot),
+                ("ttft_s.p99", _) => late(P99, hw::Seconds::new(high), None),
+                _ => {
+                    let best = outlook.figure(key, price)?;
+                    let is_most = key.contains("per_s");
+                    let breaks = if is_most { best < low } else { best > high };
+                    breaks.then(|| {
+                        format!("`{key}` is {best:.3} at best, and the limit is {}", if is_most { low } else { high })
+                    })
+                }
+            }
+        })
+    }
+
+    fn play(&self, at: usize) -> (Outcome, Option<Played>) {
+        let values = figures(self.scenario, self.ways[at], Case::Expected).values;
+        let n_refused = values.get("n_refused").copied().unwrap_or(0.0);
+        let broken = expect::broken(&self.best.within, &values);
+        let metric = &self.best.aim.metric;
+        let figure = match broken {
+            _ if n_refused > 0.0 => Err(format!("{n_refused} requests are refused")),
+            Some(why) => Err(why),
+            None => values.get(metric).copied().ok_or_else(|| format!("there is no `{metric}`")),
+        };
+        let metrics = KEPT.iter().filter_map(|key| Some(((*key).to_owned(), *values.get(*key)?))).collect();
+        (Outcome::Served(figure.clone()), Some(Played { figure, metrics }))
+    }
+
+    /// What the next smaller and the next larger listed value of every key would give.
+    fn changes(&mut self, answer: usize, search: &Search) -> Vec<Change> {
+        let words = candidate(self.ways[answer]).words.clone();
+        let mut near: Vec<(usize, usize)> = Vec::new();
+        for key in 0..words.len() {
+            let differs = |at: &usize| {
+                let other = &candidate(self.ways[*at]).words;
+                (0..words.len()).all(|index| (other[index] == words[index]) == (index != key))
+            };
+            let others: Vec<usize> = (0..self.ways.len()).filter(differs).collect();
+            let below = others.iter().rev().find(|at| **at < answer);
+            near.extend(below.into_iter().chain(others.iter().find(|at| **at > answer)).map(|at| (key, *at)));
+        }
+        let unserved: Vec<usize> =
+            near.iter().map(|(_, at)| *at).filter(|at| search.outcomes[*at] == Outcome::Outdone).collect();
+        let answers = self.serve(&unserved);
+        let outcome = |at: usize| {
+            let again = unserved.iter().position(|known| *known == at).map(|index| &answers[index]);
+            again.unwrap_or(&search.outcomes[at])
+        };
+        let change = |(key, at): &(usize, usize)| {
+            let why = match outcome(*at) {
+                Outcome::Refused(why) | Outcome::Served(Err(why)) => why.clone(),
+                Outcome::Outdone | Outcome::Served(Ok(_)) => String::new(),
+            };
+            let (key, from) = words[*key].clone();
+            let to = candidate(self.ways[*at]).words.iter().find(|(other, _)| *other == key);
+            let to = to.map(|(_, value)| value.clone()).unwrap_or_default();
+            Change { key, from, to, figure: outcome(*at).figure(), why }
+        };
+        near.iter().map(change).collect()
+    }
+
+    /// The figure of a setting with every cost at its low and at its high end, and the limit that breaks at the slow end.
+    fn ends(&self, at: usize) -> (Option<[f64; 2]>, String) {
+        let [fast, slow] = [Case::Low, Case::High].map(|case| figures(self.scenario, self.ways[at], case).values);
+        let of = |values: &BTreeMap<String, f64>| values.get(&self.best.aim.metric).copied();
+        let interval = of(&fast).zip(of(&slow)).map(|(a, b)| [a.min(b), a.max(b)]);
+        (interval, expect::broken(&self.best.within, &slow).unwrap_or_default())
+    }
+
+    fn n_gpus(&self, at: usize) -> u32 {
+        let way = self.ways[at];
+        let of = |group| self.scenario.replicas_of(way, group) * self.scenario.deployment_of(way, group).n_gpus();
+        self.scenario.groups_of(way).into_iter().map(of).sum()
+    }
+}
+
+fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
+    let (scenario, best) = (settings.scenario, settings.best);
+    let count = |is: &dyn Fn(usize, &Outcome) -> bool| {
+        search.outcomes.iter().enumerate().filter(|(at, outcome)| is(*at, outcome)).count()
+    };
+    let unfit = |at: usize| candidate(settings.ways[at]).refused.is_some();
+    let counts = Counts {
+        settings: settings.ways.len(),
+        unfit: count(&|at, _| unfit(at)),
+        late: count(&|at, outcome| !unfit(at) && matches!(outcome, Outcome::Refused(_))),
+        outdone: count(&|_, outcome| *outcome == Outcome::Outdone),
+        broke: count(&|_, outcome| matches!(outcome, Outcome::Served(Err(_)))),
+        within: count(&|_, outcome| matches!(outcome, Outcome::Served(Ok(_)))),
+    };
+    let setting = |(at, played): (&usize, &Played)| Setting {
+        values: candidate(settings.ways[*at]).words.iter().cloned().collect(),
+        n_gpus: settings.n_gpus(*at),
+        figure: played.figure.as_ref().ok().copied(),
+        broken: played.figure.as_ref().err().cloned().unwrap_or_default(),
+        metrics: played.metrics.clone(),
+    };
+    let mut served: Vec<Setting> = settings.played.iter().map(setting).collect();
+    let worst = if best.aim.counts.is_least() { f64::INFINITY } else { f64::NEG_INFINITY };
+    let met = |setting: &Setting| setting.metrics.get("slo_attainment_ratio").copied().unwrap_or(0.0);
+    // A stable sort: of equal ones the first setting stays first, as in the search. Of those that break a limit the closest come first.
+    served.sort_by(|a, b| {
+        let figures = best.aim.counts.order(a.figure.unwrap_or(worst), b.figure.unwrap_or(worst));
+        figures.then_with(|| if a.figure.is_none() { met(b).total_cmp(&met(a)) } else { Ordering::Equal })
+    });
+    Tuned {
+        schema: SCHEMA.to_owned(),
+        scenario: scenario.head.name.clone(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        by: best.aim.metric.clone(),
+        aim: crate::kinds::aim(best.aim.counts),
+        limits: best.within.iter().map(|limit| limit.key.clone()).collect(),
+        counts,
+        settings: served,
+        bound: search.bound.filter(|bound| bound.is_finite()),
+        gap_ratio: search.gap().filter(|gap| gap.is_finite()),
+        is_complete: search.is_complete,
+        interval: None,
+        broken_when_slow: String::new(),
+        changes: Vec::new(),
+        notes: notes(scenario, best, settings),
+    }
+}
+
+/// What holds for all figures.
+fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String> {
+    let mut notes = vec![format!("costs: {}; every figure is the expected one", super::profiles(scenario))];
+    if best.within.is_empty() {
+        notes.push("no limits were given: write `[slo]`, or `within` in `[tune]`".to_owned());
+    }
+    if settings.replicas.is_empty() {
+        notes.push("nothing bounds these settings in closed form, so all that fit were served".to_owned());
+    }
+    notes.extend(scenario.free_parameters.iter().cloned());
+    notes
+}

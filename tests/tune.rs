@@ -1,0 +1,95 @@
+//! `skrull-sim tune`: few settings are served, and the answer is that of serving all of them.
+
+use std::process::Command;
+
+use reports::tuned::Tuned;
+use skrull_sim::kinds;
+use skrull_sim::scenario::{self, Overrides};
+
+/// A small space over `serving/tune`: 48 settings and 300 requests.
+const SPACE: [&str; 6] = [
+    "trace.requests=300",
+    "tune.replicas=[1,2,3]",
+    "tune.tp=[1,2]",
+    "tune.weights=['bf16','fp8']",
+    "tune.max_sequences=[16,128]",
+    "tune.max_tokens=[1024,8192]",
+];
+
+fn tuned(set: &[&str]) -> Tuned {
+    let (source, folder) = scenario::find("serving/tune").expect("shipped");
+    let set = SPACE.iter().chain(set).map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    checked.scenario.expect("a good scenario").tuned().expect("it has `[tune]`")
+}
+
+/// The best figure when every setting is served, as `[[policies.best]]` does it.
+fn exhaustive(by: &str, within: &str, load: &str) -> Option<f64> {
+    let (mut source, folder) = scenario::find("serving/tune").expect("shipped");
+    let start = source.text.find("\n[tune]").expect("a section");
+    let space = SPACE[1..].iter().map(|line| line.trim_start_matches("tune.")).collect::<Vec<_>>().join("\n");
+    let best =
+        format!("\n[[policies.best]]\nname = 'all'\npolicy = 'vllm-v1'\nby = '{by}'\nwithin = {within}\n{space}\n");
+    source.text.replace_range(start.., &best);
+    let set = [SPACE[0], load, "policies.run=['all']"].map(str::to_owned).to_vec();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    let result = checked.scenario.expect("a good scenario").run(&|_| {});
+    result.results[0].metrics.get(by).copied()
+}
+
+#[test]
+fn a_search_gives_what_serving_everything_gives() {
+    let within = "{ slo_attainment_ratio = { min = 0.95 } }";
+    for (by, load) in [
+        ("cost_usd_per_mtok", "trace.rate_per_s=8"),
+        ("output_tokens_per_s_per_gpu", "trace.rate_per_s=20"),
+        ("goodput_requests_per_s", "trace.rate_per_s=3"),
+        ("ttft_s.p99", "trace.rate_per_s=6"),
+    ] {
+        let found = tuned(&[load, &format!("tune.by='{by}'"), &format!("tune.within={within}")]);
+        let best = found.answer().and_then(|answer| answer.figure).expect("some setting keeps the limits");
+        let truth = exhaustive(by, within, load).expect("some setting keeps the limits");
+        // The search ends within one per cent, and says so.
+        assert!((best / truth - 1.0).abs() <= 0.01 + 1e-9, "{by}: {best} against {truth}");
+        let bound = found.bound.expect("a bound");
+        let is_least = !by.contains("per_s");
+        assert!(if is_least { bound <= truth * (1.0 + 1e-9) } else { bound >= truth * (1.0 - 1e-9) }, "{by}: {bound}");
+        let counts = found.counts;
+        assert_eq!(counts.settings, 48);
+        assert_eq!(counts.unfit + counts.late + counts.outdone + counts.broke + counts.within, 48, "{counts:?}");
+        // Settings that were looked at again for `changes` are served, and outdone by then.
+        assert!(found.settings.len() >= counts.broke + counts.within);
+        assert!(
+            found.changes.iter().all(|change| change.figure.is_some() != !change.why.is_empty()),
+            "a figure or a reason"
+        );
+    }
+}
+
+#[test]
+fn a_load_that_no_setting_takes_is_known_without_serving_all() {
+    let found = tuned(&["trace.rate_per_s=400", "tune.within={ slo_attainment_ratio = { min = 0.99 } }"]);
+    assert_eq!(found.answer(), None);
+    assert!(found.counts.late > 30, "{:?}", found.counts);
+    assert_eq!(found.lead()[0], "No setting keeps the limits.");
+}
+
+#[test]
+fn lists_that_are_left_out_are_usual_ones_and_a_scenario_without_any_is_refused() {
+    let out = std::env::temp_dir().join(format!("skrull-sim-tune-{}", std::process::id()));
+    let run = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+        command.arg("tune").args(args).arg("--out").arg(&out).output().expect("the program runs")
+    };
+    let refused = run(&["quickstart"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let done = run(&["serving/formats", "--set", "trace.requests=50", "--set", "tune.tp=[2,4]"]);
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let json = std::fs::read_to_string(out.join("tuned.json")).expect("written");
+    let found: Tuned = serde_json::from_str(&json).expect("of the schema");
+    // Two degrees, six numbers of sequences, five of tokens.
+    assert_eq!(found.counts.settings, 60);
+    assert_eq!(found.by, "output_tokens_per_s_per_gpu");
+    assert!(found.counts.unfit >= 30, "the fleet has two GPUs: {:?}", found.counts);
+    std::fs::remove_dir_all(out).ok();
+}
