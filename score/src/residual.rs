@@ -155,17 +155,16 @@ fn robust(seen: &[&Place], side: usize) -> Vec<f64> {
 fn solved(mut matrix: Vec<Vec<f64>>, right: &[f64]) -> Vec<f64> {
     let n = right.len();
     for column in 0..n {
-        let (above, rest) = matrix.split_at_mut(column);
-        let of_column: f64 = rest[0][..column].iter().map(|value| value * value).sum();
-        let pivot = (rest[0][column] - of_column).sqrt();
+        let (above, below) = matrix.split_at_mut(column + 1);
+        let first = &mut above[column];
+        let of_column: f64 = first[..column].iter().map(|value| value * value).sum();
+        let pivot = (first[column] - of_column).sqrt();
         assert!(pivot > 0.0, "noise keeps the matrix positive definite");
-        rest[0][column] = pivot;
-        let (first, below) = rest.split_first_mut().expect("a row");
+        first[column] = pivot;
         for row in below {
             let product: f64 = row[..column].iter().zip(&first[..column]).map(|(a, b)| a * b).sum();
             row[column] = (row[column] - product) / pivot;
         }
-        debug_assert_eq!(above.len(), column);
     }
     let mut solution = right.to_vec();
     for index in 0..n {
