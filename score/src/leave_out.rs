@@ -88,7 +88,6 @@ struct Played {
 /// Every choice of constants.
 #[must_use]
 pub fn lattice() -> Vec<EngineConstants> {
-    let us = |time: f64| Seconds::new(time * 1e-6);
     let mut all = Vec::new();
     for per_step in PER_STEP_US {
         for per_sequence in PER_SEQUENCE_US {
@@ -104,6 +103,11 @@ pub fn lattice() -> Vec<EngineConstants> {
         }
     }
     all
+}
+
+/// Microseconds as seconds.
+fn us(time: f64) -> Seconds {
+    Seconds::new(time * 1e-6)
 }
 
 /// Leaves every model or card out of the runs that are asked for; `done` is called as each run ends.
@@ -129,8 +133,9 @@ pub fn leave_out(
     }
     let every: Vec<&Played> = by_own.iter().filter(|played| played.tables == played.run.card).collect();
     let mut found = vec![left_out(NOTHING.to_owned(), &every, &by_own, (key, &choices))];
-    let without = |(group, held): (String, Vec<&Played>)| left_out(group, &held, &by_own, (key, &choices));
-    found.extend(groups.into_iter().map(without));
+    for (group, held) in groups {
+        found.push(left_out(group, &held, &by_own, (key, &choices)));
+    }
     found
 }
 
@@ -163,11 +168,14 @@ fn left_out(group: String, held: &[&Played], all: &[Played], (key, choices): (Ke
     let mut chosen: BTreeMap<&str, usize> = BTreeMap::new();
     for played in held {
         let engine = played.run.engine.as_str();
+        if chosen.contains_key(engine) {
+            continue;
+        }
         let may_be_seen = |other: &&Played| {
             other.run.engine == engine && other.tables == other.run.card && key.of(&other.run) != group
         };
         let seen: Vec<&Played> = all.iter().filter(may_be_seen).collect();
-        chosen.entry(engine).or_insert_with(|| best(&seen, choices));
+        chosen.insert(engine, best(&seen, choices));
     }
     let ratios: Vec<[f64; 2]> = held.iter().map(|played| played.ratios[chosen[played.run.engine.as_str()]]).collect();
     let mut tables: Vec<String> = held.iter().map(|played| played.tables.clone()).collect();
@@ -191,16 +199,18 @@ fn left_out(group: String, held: &[&Played], all: &[Played], (key, choices): (Ke
 /// The choice with the fewest constants among those whose sum of median errors is within `AS_GOOD` of the least, and of those the best; the first where no
 /// run may be seen.
 fn best(seen: &[&Played], choices: &[EngineConstants]) -> usize {
-    let error = |index: usize| {
-        let ratios: Vec<[f64; 2]> = seen.iter().map(|played| played.ratios[index]).collect();
-        if ratios.is_empty() { 0.0 } else { off(&ratios, 0) + off(&ratios, 1) }
-    };
-    let errors: Vec<f64> = (0..choices.len()).map(error).collect();
+    let errors: Vec<f64> = (0..choices.len()).map(|index| error(seen, index)).collect();
     let least = errors.iter().copied().fold(f64::INFINITY, f64::min);
     let as_good = (0..choices.len()).filter(|index| errors[*index] <= least + AS_GOOD);
     let order =
         |a: &usize, b: &usize| n_host(&choices[*a]).cmp(&n_host(&choices[*b])).then(errors[*a].total_cmp(&errors[*b]));
     as_good.min_by(order).expect("a lattice has choices")
+}
+
+/// Sum of the median errors of both latencies with a choice; zero where no run may be seen.
+fn error(seen: &[&Played], index: usize) -> f64 {
+    let ratios: Vec<[f64; 2]> = seen.iter().map(|played| played.ratios[index]).collect();
+    if ratios.is_empty() { 0.0 } else { off(&ratios, 0) + off(&ratios, 1) }
 }
 
 /// Host times that are not zero.

@@ -78,8 +78,8 @@ pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
 /// Mean TTFT and TPOT for every choice of constants, seconds, costs as expected.
 #[must_use]
 pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineConstants]) -> Vec<[f64; 2]> {
-    let tabulated = |part: &Part| table(setup, part, (engine, costs), Case::Expected);
-    let tables: Vec<StepTable> = setup.parts.iter().map(tabulated).collect();
+    let tables: Vec<StepTable> =
+        setup.parts.iter().map(|part| table(setup, part, (engine, costs), Case::Expected)).collect();
     let mean = |constants: &EngineConstants| {
         let setup = Setup { constants: *constants, ..setup.clone() };
         let hosted = |(part, table): (&Part, &StepTable)| table.clone().hosted(setup.config(part).host());

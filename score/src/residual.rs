@@ -65,16 +65,25 @@ pub fn corrected(score: &Score, n_folds: usize) -> Vec<Corrected> {
         }
         groups.extend(members);
     }
-    let errors = |(group, members): (String, Vec<usize>)| {
-        let off = |side: usize, correction: &dyn Fn(usize) -> f64| {
-            let error = |index: &usize| (libm::exp(correction(*index) - places[*index].ratios[side]) - 1.0).abs();
-            median(members.iter().map(error).collect())
-        };
-        let before = [0, 1].map(|side| off(side, &|_| 0.0));
-        let after = [0, 1].map(|side| off(side, &|index| after[index][side]));
-        Corrected { group, n_runs: members.len(), before, after }
+    groups.into_iter().map(|(group, members)| errors(group, &members, &places, &after)).collect()
+}
+
+/// Errors of a group before and after the correction.
+fn errors(group: String, members: &[usize], places: &[Place], after: &[[f64; 2]]) -> Corrected {
+    let of_side = |side: usize| {
+        let left = |index: &usize| places[*index].ratios[side];
+        [
+            median(members.iter().map(|index| off(left(index))).collect()),
+            median(members.iter().map(|index| off(left(index) - after[*index][side])).collect()),
+        ]
     };
-    groups.into_iter().map(errors).collect()
+    let [ttft, tpot] = [0, 1].map(of_side);
+    Corrected { group, n_runs: members.len(), before: [ttft[0], tpot[0]], after: [ttft[1], tpot[1]] }
+}
+
+/// Error of a prediction that leaves over a logarithm of measured over predicted.
+fn off(left_over: f64) -> f64 {
+    (libm::exp(-left_over) - 1.0).abs()
 }
 
 /// Fold of every run: settings are dealt in their order, runs of one setting together.
@@ -85,16 +94,15 @@ fn folds(runs: &[&Scored], n_folds: usize) -> Vec<usize> {
     settings.dedup();
     let mut order: Vec<usize> = (0..settings.len()).collect();
     engine::random::stream(0, "folds of settings").shuffle(&mut order);
-    let place = |setting: &String| settings.binary_search(setting).expect("one of them");
-    of_runs.iter().map(|setting| order[place(setting)] % n_folds).collect()
+    let places = of_runs.iter().map(|setting| settings.binary_search(setting).expect("one of them"));
+    places.map(|place| order[place] % n_folds).collect()
 }
 
 fn place(scored: &Scored, fold: usize) -> Option<Place> {
     let (run, found) = (&scored.run, scored.outcome.as_ref().ok()?);
     let sizes = [run.prompt, run.output, run.in_flight?, run.n_gpus()?];
     let unit = libm::log(FADES_OVER);
-    let ratio = |measured: f64, predicted: f64| libm::log(measured / predicted);
-    let ratios = [ratio(run.ttft_s, found.ttft.mean), ratio(run.tpot_s, found.tpot.mean)];
+    let ratios = [run.ttft_s / found.ttft.mean, run.tpot_s / found.tpot.mean].map(libm::log);
     ratios.iter().all(|ratio| ratio.is_finite()).then(|| Place {
         engine: run.engine.clone(),
         kind: kind(run),
