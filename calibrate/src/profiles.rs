@@ -1,5 +1,10 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use engine::cost::profile::Profile;
+
 /// Serving engines whose profiles may be shipped.
 pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
 
@@ -56,6 +61,28 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
 #[must_use]
 pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {
     engine.and_then(|engine| of_engine(gpu, engine)).or_else(|| of_gpu(gpu))
+}
+
+/// Card whose curves stand for those of a card that nobody measured, and the one that stands for it.
+const NEIGHBOURS: [&str; 2] = ["h200-sxm", "h100-sxm"];
+
+/// The card that is nearest to another one in the shape of its efficiency.
+#[must_use]
+pub fn neighbour(card: &str) -> &'static str {
+    NEIGHBOURS[usize::from(card == NEIGHBOURS[0])]
+}
+
+/// Shipped profile of a serving engine on a GPU, parsed once.
+///
+/// # Panics
+/// Never: every shipped profile is parsed by a test.
+#[must_use]
+pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        let parse = |name| Profile::parse(embedded(name).expect("listed")).expect("held by a test");
+        names().into_iter().map(|name| (name, parse(name))).collect()
+    });
+    PROFILES.get(of_engine(gpu, engine)?)
 }
 
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.

@@ -8,6 +8,7 @@ use crate::play::{Latency, Predicted};
 use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score, Scored};
+use crate::text;
 
 #[derive(Serialize)]
 struct Row {
@@ -105,33 +106,53 @@ struct Document<'s> {
     runs: Vec<Row>,
 }
 
-/// Groups that were left out, a row each.
-#[must_use]
-pub fn left_out(groups: &[LeftOut]) -> Vec<impl Serialize> {
-    groups.iter().map(left_row).collect()
+/// What was found, in every form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forms {
+    /// For people at a terminal.
+    pub table: String,
+    /// For pages.
+    pub markdown: String,
+    /// For programs.
+    pub json: String,
+    /// A row a line.
+    pub csv: String,
 }
 
-/// Errors before and after correction, a group a row.
-#[must_use]
-pub fn corrected(groups: &[Corrected]) -> Vec<impl Serialize> {
-    groups.iter().map(corrected_row).collect()
+impl Forms {
+    /// Of a score, its table of at most `width` letters.
+    #[must_use]
+    pub fn of(score: &Score, width: usize) -> Self {
+        let (table, markdown) = (text::text(score, width), text::markdown(score));
+        Self { table, markdown, json: json(score), csv: csv(score) }
+    }
+
+    /// Of groups that were left out.
+    #[must_use]
+    pub fn of_left_out(groups: &[LeftOut]) -> Self {
+        let rows: Vec<LeftRow<'_>> = groups.iter().map(left_row).collect();
+        Self::of_rows(text::left_out(groups), &rows)
+    }
+
+    /// Of errors before and after correction.
+    #[must_use]
+    pub fn of_corrected(groups: &[Corrected]) -> Self {
+        let rows: Vec<CorrectedRow<'_>> = groups.iter().map(corrected_row).collect();
+        Self::of_rows(text::corrected(groups), &rows)
+    }
+
+    fn of_rows(table: String, rows: &[impl Serialize]) -> Self {
+        Self { markdown: table.clone(), table, json: rows_as_json(rows), csv: rows_as_csv(rows) }
+    }
 }
 
 /// Rows as JSON.
-///
-/// # Panics
-/// Never: every row has a JSON form.
-#[must_use]
-pub fn rows_as_json(rows: &[impl Serialize]) -> String {
+fn rows_as_json(rows: &[impl Serialize]) -> String {
     serde_json::to_string_pretty(rows).expect("a row has a JSON form") + "\n"
 }
 
 /// Rows as lines of CSV under a header.
-///
-/// # Panics
-/// Never: text has no other end than memory's.
-#[must_use]
-pub fn rows_as_csv(rows: &[impl Serialize]) -> String {
+fn rows_as_csv(rows: &[impl Serialize]) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
         writer.serialize(row).expect("a row has a CSV form");
@@ -160,7 +181,7 @@ fn left_row(found: &LeftOut) -> LeftRow<'_> {
         ttft_bias,
         tpot_error,
         tpot_bias,
-        constants: crate::text::constants(found),
+        constants: text::constants(found),
     }
 }
 
