@@ -318,6 +318,12 @@ pub struct ScoreArgs {
     /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training by set, card, model, format, layout, variant, row; `*` ends a beginning
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
+    /// Leave every model or card out of what is fitted, and print the errors on it
+    #[arg(long, value_name = "WHAT", value_parser = ["model", "card"])]
+    pub leave_out: Option<String>,
+    /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
+    pub residual: Option<u8>,
     /// What to print
     #[arg(long, value_parser = score::form::WORDS, default_value = "table")]
     pub format: String,

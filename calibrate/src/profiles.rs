@@ -105,6 +105,28 @@ pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {
     engine.and_then(|engine| of_engine(gpu, engine)).or_else(|| of_gpu(gpu))
 }
 
+/// Card whose curves stand for those of a card that nobody measured, and the one that stands for it.
+const NEIGHBOURS: [&str; 2] = ["h200-sxm", "h100-sxm"];
+
+/// The card that is nearest to another one in the shape of its efficiency.
+#[must_use]
+pub fn neighbour(card: &str) -> &'static str {
+    NEIGHBOURS[usize::from(card == NEIGHBOURS[0])]
+}
+
+/// Shipped profile of a serving engine on a GPU, parsed once.
+///
+/// # Panics
+/// Never: every shipped profile is parsed by a test.
+#[must_use]
+pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        let parse = |name| Profile::parse(embedded(name).expect("listed")).expect("held by a test");
+        names().into_iter().map(|name| (name, parse(name))).collect()
+    });
+    PROFILES.get(of_engine(gpu, engine)?)
+}
+
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.
 fn is_of(card: &str, gpu: &str) -> bool {
     gpu == card || gpu.strip_prefix(card).is_some_and(|rest| rest.starts_with('-'))

@@ -1,5 +1,7 @@
 //! Forms in which a score is written: groups for people, everything for programs, a row a line, groups for pages.
 
+use crate::leave_out::LeftOut;
+use crate::residual::Corrected;
 use crate::{summary, text, training, written};
 
 /// Words of the forms.
@@ -38,6 +40,26 @@ impl Form {
             Self::Json => written::json(score),
             Self::Csv => written::csv(score),
             Self::Markdown => text::markdown(score),
+        }
+    }
+
+    /// Errors on groups that were left out of what is fitted.
+    #[must_use]
+    pub fn left_out(self, groups: &[LeftOut]) -> String {
+        match self {
+            Self::Table | Self::Markdown => text::left_out(groups),
+            Self::Json => written::rows_as_json(&written::left_rows(groups)),
+            Self::Csv => written::rows_as_csv(&written::left_rows(groups)),
+        }
+    }
+
+    /// Errors before and after a correction by other settings.
+    #[must_use]
+    pub fn corrected(self, groups: &[Corrected]) -> String {
+        match self {
+            Self::Table | Self::Markdown => text::corrected(groups),
+            Self::Json => written::rows_as_json(&written::corrected_rows(groups)),
+            Self::Csv => written::rows_as_csv(&written::corrected_rows(groups)),
         }
     }
 

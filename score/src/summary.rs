@@ -84,6 +84,13 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     }
 }
 
+/// Runs that are asked for, each measurement once.
+pub(crate) fn asked(runs: Vec<Run>, only: &Selection) -> Vec<Run> {
+    let first_of = firsts(&runs);
+    let is_first = |run: &Run| first_of[&measurement(run)] == run.line;
+    runs.into_iter().filter(|run| is_first(run) && only.takes(run)).collect()
+}
+
 /// Line in which a measurement stands first, by the setting and its latencies.
 fn firsts(runs: &[Run]) -> BTreeMap<String, u64> {
     let mut first_of = BTreeMap::new();

@@ -4,6 +4,9 @@
 
 use csv::StringRecord;
 
+/// Faults of a file that are listed; the rest is counted.
+const FAULTS_SHOWN: usize = 20;
+
 /// What is wrong with a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -25,9 +28,6 @@ impl Fault {
         }
     }
 }
-
-/// Faults of a table that are shown; the rest is counted.
-const FAULTS_SHOWN: usize = 20;
 
 /// Faults of a file, a line each.
 #[must_use]

@@ -8,10 +8,13 @@ use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
 use score::form::Form;
+use score::leave_out::{self, Left, Tables};
+use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
+use score::training::row::Row;
 use score::training::{self, tables};
-use score::{run, summary};
+use score::{residual, run, summary};
 
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
@@ -24,40 +27,67 @@ const WIDTH: u16 = 100;
 /// Runs the verb.
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
-    let wrong = |error: String| Failure::input(Code::WrongTables, format!("{}: {error}", args.table.display()));
+    let path = args.table.display().to_string();
+    let wrong = |error: String| Failure::input(Code::WrongTables, format!("{path}: {error}"));
     let bytes = std::fs::read(&args.table).map_err(|error| wrong(error.to_string()))?;
     let table = tables::unpacked(bytes).map_err(wrong)?;
-    let width = usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0));
-    let form = Form::of_word(&args.format);
-    let path = args.table.display().to_string();
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
-    let unknown = |why| Failure::input(Code::UnknownName, why);
-    if let Some(rows) = tables::read(&table) {
-        let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
-        let rows = rows.map_err(broken)?;
-        let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
-        let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
-        bar.finish_and_clear();
-        return print(&form.training(&score, width));
+    match tables::read(&table) {
+        Some(rows) => steps(args, rows.map_err(broken)?),
+        None => runs(args, run::read(&table).map_err(broken)?),
     }
-    let only = Selection::parse(&args.only).map_err(unknown)?;
-    let runs = run::read(&table).map_err(broken)?;
-    let bar = progress(args, runs.iter().filter(|run| only.takes(run)).count())?;
-    let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
-    bar.finish_and_clear();
-    print(&form.serving(&score, width))
 }
 
-/// Card whose curves stand for those of a card that nobody measured.
-const NEIGHBOUR: &str = "h200-sxm";
+fn width() -> usize {
+    usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0))
+}
 
-/// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
-fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
+fn unknown(why: String) -> Failure {
+    Failure::input(Code::UnknownName, why)
+}
+
+/// Steps of training.
+fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
+    if args.leave_out.is_some() || args.residual.is_some() {
+        return Err(unknown("`--leave-out` and `--residual` are about serving, and the table is of training".to_owned()));
+    }
+    let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
+    let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
+    let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&Form::of_word(&args.format).training(&score, width()))
+}
+
+/// Runs of serving.
+fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
+    let form = Form::of_word(&args.format);
+    let only = Selection::parse(&args.only).map_err(unknown)?;
+    let n = runs.iter().filter(|run| only.takes(run)).count();
+    let left = args.leave_out.as_deref().map(Left::named);
+    // A card is played with its own tables and with its neighbour's.
+    let bar = progress(args, if left == Some(Left::Card) { 2 * n } else { n })?;
+    if let Some(left) = left {
+        let found = leave_out::leave_out(runs, &only, left, &costs, &|| bar.inc(1));
+        bar.finish_and_clear();
+        return print(&form.left_out(&found));
+    }
+    let score = summary::score(runs, &only, &|cluster, engine| costs(cluster, engine, Tables::Own).0, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&match args.residual {
+        Some(n_folds) => form.corrected(&residual::corrected(&score, n_folds.into())),
+        None => form.serving(&score, width()),
+    })
+}
+
+/// Costs of an engine on a card by its own tables or its neighbour's, and the card that they are from.
+fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>, String) {
     let card = cluster.gpu.name.as_str();
-    match [card, NEIGHBOUR].map(|card| profiles::parsed(profiles::of_engine(card, engine)?)) {
-        [Some(profile), _] => cost_model(cluster, Some(profile), 1.0),
-        [None, Some(neighbour)] => Box::new(Profiled::borrowed(neighbour, cluster)),
-        [None, None] => cost_model(cluster, None, 1.0),
+    let neighbour = profiles::neighbour(card);
+    let own = profiles::parsed_of_engine(card, engine).filter(|_| tables == Tables::Own);
+    match (own, profiles::parsed_of_engine(neighbour, engine)) {
+        (Some(profile), _) => (cost_model(cluster, Some(profile), 1.0), card.to_owned()),
+        (None, Some(profile)) => (Box::new(Profiled::borrowed(profile, cluster)), neighbour.to_owned()),
+        (None, None) => (cost_model(cluster, None, 1.0), "datasheet".to_owned()),
     }
 }
 
@@ -70,8 +100,7 @@ fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
 /// A bar of so many runs; none is an error.
 fn progress(args: &ScoreArgs, n: usize) -> Result<ProgressBar, Failure> {
     if n == 0 {
-        let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
-        return Err(Failure::input(Code::UnknownName, what));
+        return Err(unknown(format!("no run of `{}` has `{}`", args.table.display(), args.only)));
     }
     if args.no_progress || !std::io::stderr().is_terminal() {
         return Ok(ProgressBar::hidden());
