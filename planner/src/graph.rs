@@ -8,6 +8,7 @@ pub mod seg;
 pub mod tf_tgn;
 
 use graph::Csr;
+use graph::csr::Removed;
 use graph::distribution::Degrees;
 use hw::Cluster;
 
@@ -20,6 +21,8 @@ pub enum Known {
         graph: Csr,
         /// Training vertices.
         train: Vec<u32>,
+        /// Edges that are not in it.
+        removed: Removed,
     },
     /// How many vertices have which degree.
     Degrees {
@@ -53,9 +56,13 @@ impl Known {
     #[must_use]
     pub fn words(&self) -> String {
         match self {
-            Self::Whole { graph, .. } => {
-                format!("graph of {} vertices and {} slots in memory, sampled", graph.n_vertices(), graph.n_slots())
-            }
+            Self::Whole { graph, removed, .. } => format!(
+                "graph of {} vertices and {} slots in memory, sampled; {} self-loops and {} duplicates removed",
+                graph.n_vertices(),
+                graph.n_slots(),
+                removed.self_loops,
+                removed.duplicates
+            ),
             Self::Degrees { degrees, .. } => format!(
                 "graph of {:.0} vertices and {:.3e} slots by its degrees: expectation, ± {:.0} % on transactions",
                 degrees.n_vertices(),

@@ -75,6 +75,12 @@ impl Degrees {
         self.classes.iter().map(|class| class.count * class.degree).sum()
     }
 
+    /// Whole degrees and counts, for a generator.
+    #[must_use]
+    pub fn rounded(&self) -> Vec<(u64, u64)> {
+        self.classes.iter().map(|class| (hw::whole(class.degree), hw::whole(class.count))).collect()
+    }
+
     /// Distinct vertices that so many picks by slots meet, in expectation.
     #[must_use]
     pub fn met(&self, n_picks: f64) -> f64 {
@@ -94,7 +100,7 @@ fn bins((n_vertices, structural): (f64, f64), degree_min: f64, exponent: f64) ->
     // One vertex is expected above min · V^(1 / (exponent - 1)); above sqrt(mean · V) a graph without duplicate edges would have too few
     // partners (structural cut-off: Boguñá, Pastor-Satorras, Vespignani, Eur. Phys. J. B 38, 2004).
     let natural = degree_min * libm::pow(n_vertices, 1.0 / (exponent - 1.0));
-    let degree_max = natural.min(structural).clamp(degree_min * BIN, n_vertices.max(2.0));
+    let degree_max = natural.min(structural).min(n_vertices).max(degree_min * BIN);
     let mut classes = Vec::new();
     let mut degree = degree_min;
     while degree < degree_max {

@@ -3,6 +3,7 @@
 mod given;
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use ::graph::sample::{Replacement, Sampling};
 use ::graph::step::{Layer, Network};
@@ -15,7 +16,7 @@ use hw::Bytes;
 
 use crate::scenario::run_list::run_list;
 use crate::scenario::{Head, Overrides, cluster, cost, expect};
-use given::Given;
+use given::{Given, Source as GraphSource};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts, small};
 
@@ -32,14 +33,17 @@ const TAKES: [(&str, Take); 2] = [("recent", Take::Recent), ("random", Take::Ran
 const LAYERS: [(&str, Layer); 2] = [("graphsage", Layer::GraphSage), ("gcn", Layer::Gcn)];
 const PATHS: [(&str, Paths); 2] = [("edge", Paths::WithoutEdge), ("end", Paths::WithoutEnd)];
 
+/// A question with its graph, which is made when the first policy runs: a file is checked without it.
+pub type Later<T> = LazyLock<T, Box<dyn FnOnce() -> T + Send>>;
+
 /// What is asked, with the policies that answer.
 pub enum Question {
     /// What to cache.
-    Caching(Box<legion::Asked>, Vec<(String, legion::Policy)>),
+    Caching(Later<legion::Asked>, Vec<(String, legion::Policy)>),
     /// How to extract.
-    Subgraphs(Box<seg::Asked>, Vec<(String, seg::Method)>),
+    Subgraphs(Later<seg::Asked>, Vec<(String, seg::Method)>),
     /// How to sample the past.
-    Sequences(Box<tf_tgn::Asked>, Vec<(String, tf_tgn::Policy)>),
+    Sequences(Later<tf_tgn::Asked>, Vec<(String, tf_tgn::Policy)>),
 }
 
 /// A checked scenario.
@@ -185,8 +189,9 @@ fn caching(reader: &mut Reader<'_>, shared: Shared) -> Asked {
     }
     let network = Network { layer: shared.network.layer, width: given.width, hidden: shared.network.hidden };
     let cache_bytes = Bytes::from_gib(gib).as_f64();
-    let asked = legion::Asked { known: given.known?, network, sampling, machine, cache_bytes, replay };
-    Some((Question::Caching(Box::new(asked), run.choices), run.baseline))
+    let source = given.source;
+    let asked = move || legion::Asked { known: source.graph(), network, sampling, machine, cache_bytes, replay };
+    Some((Question::Caching(Later::new(Box::new(asked)), run.choices), run.baseline))
 }
 
 /// Picks of a vertex at each hop, first hop first.
@@ -229,11 +234,12 @@ fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
     let run = run_list(&mut section, seg::POLICIES.map(|(name, method, _)| (name, method)).to_vec(), Vec::new());
     section.finish();
     let (given, machine) = shared.given.zip(shared.machine)?;
-    let asked = seg::Asked {
-        known: given.known?,
+    let (network, epoch_s_max, seed) = (shared.network, shared.epoch_s_max, shared.seed);
+    let asked = move || seg::Asked {
+        known: given.source.graph(),
         width: given.width,
-        hidden: shared.network.hidden,
-        n_layers: shared.network.n_layers,
+        hidden: network.hidden,
+        n_layers: network.n_layers,
         n_pairs: hw::real(n_pairs),
         batch,
         encode_batch,
@@ -244,12 +250,12 @@ fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
         costs: host.costs,
         host_bytes: host.memory_bytes,
         hot_bytes: host.hot_bytes,
-        epoch_s_max: shared.epoch_s_max,
+        epoch_s_max,
         machine,
         n_drawn,
-        seed: shared.seed,
+        seed,
     };
-    Some((Question::Subgraphs(Box::new(asked), run.choices), run.baseline))
+    Some((Question::Subgraphs(Later::new(Box::new(asked)), run.choices), run.baseline))
 }
 
 fn sequences(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>) -> Asked {
@@ -267,30 +273,29 @@ fn sequences(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
     let run = run_list(&mut section, plain, Vec::new());
     section.finish();
     let (given, machine) = shared.given.zip(shared.machine)?;
-    let of_degrees = |degrees: &_| past::of_degrees(degrees, &neighbours, &batches);
-    let (past, n_events) = match (&given.events, &given.known) {
-        (Some((n_vertices, events)), _) => {
-            let past = past::of_events(*n_vertices, events, reverse, (&neighbours, &batches), take);
-            (past.map_err(|why| reader.wrong(Code::WrongGraph, None, why.to_string())).ok()?, events.len() as u64)
-        }
-        (None, known) => (of_degrees(&known.as_ref()?.degrees()), given.n_edges),
-    };
-    let asked = tf_tgn::Asked {
-        past,
-        n_events: hw::real(n_events) * train_ratio,
+    let (network, epoch_s_max) = (shared.network, shared.epoch_s_max);
+    let asked = move || tf_tgn::Asked {
+        past: match given.source {
+            GraphSource::Events { make, n_vertices } => {
+                let past = past::of_events(n_vertices, &make(), reverse, (&neighbours, &batches), take);
+                past.expect("readers and generators name vertices that there are")
+            }
+            source => past::of_degrees(&source.graph().degrees(), &neighbours, &batches),
+        },
+        n_events: hw::real(given.n_edges) * train_ratio,
         n_epochs,
         width: given.width,
-        hidden: shared.network.hidden,
-        n_heads: shared.network.n_heads,
-        n_layers: shared.network.n_layers,
+        hidden: network.hidden,
+        n_heads: network.n_heads,
+        n_layers: network.n_layers,
         neighbours,
         batches,
         threads_max: host.threads,
         costs: host.costs,
-        epoch_s_max: shared.epoch_s_max,
+        epoch_s_max,
         machine,
     };
-    Some((Question::Sequences(Box::new(asked), run.choices), run.baseline))
+    Some((Question::Sequences(Later::new(Box::new(asked)), run.choices), run.baseline))
 }
 
 struct Host {

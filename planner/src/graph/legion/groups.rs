@@ -43,7 +43,7 @@ pub(super) fn of(asked: &Asked, policy: &Policy, clique: u32) -> Vec<Group> {
     };
     let groups = (0..n_gpus).step_by(size as usize).map(|first| (first..first + size).collect::<Vec<u32>>());
     match &asked.known {
-        Known::Whole { graph, train } => {
+        Known::Whole { graph, train, .. } => {
             let seeds = cut(graph, train, policy.cut, n_gpus, clique);
             groups.map(|gpus| sampled(asked, policy, graph, &seeds, gpus)).collect()
         }

@@ -33,7 +33,7 @@ fn asked(scale: u32, n_edges: u64, skew: f64, platform: (&str, u32, u32, f64), c
     let sampling = Sampling { fan_out: vec![10, 5], replacement: Replacement::Without, batch: 500, seed: 7 };
     let network = Network { layer: Layer::GraphSage, width, hidden: 64 };
     let cache_bytes = hw::real(4 * width * u64::from(n_vertices)) * cached / 4.0;
-    let known = Known::Whole { graph, train };
+    let known = Known::Whole { graph, train, removed: graph::csr::Removed::default() };
     Asked { known, network, sampling, machine: machine(platform), cache_bytes, replay: true }
 }
 

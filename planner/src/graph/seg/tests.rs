@@ -12,7 +12,7 @@ fn asked(workers_max: u32) -> Asked {
     let (graph, _) = graph::Csr::from_edges(5100, &edges, Direction::Undirected).expect("a graph");
     let cluster = hw::catalog::cluster(&hw::catalog::gpu("a100-sxm-40g").expect("listed"), 1, 1);
     Asked {
-        known: Known::Whole { graph, train: Vec::new() },
+        known: Known::Whole { graph, train: Vec::new(), removed: graph::csr::Removed::default() },
         width: 64,
         hidden: 64,
         n_layers: 2,

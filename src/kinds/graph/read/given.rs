@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ::graph::Csr;
-use ::graph::csr::Direction;
+use ::graph::csr::{Direction, Removed};
 use ::graph::distribution::Degrees;
 use ::graph::generate::{self, Bursts, Quadrants};
 use ::graph::published::{SHAPES, Shape};
@@ -21,17 +21,59 @@ const EDGES_MAX: u64 = 200_000_000;
 const GENERATORS: [&str; 5] = ["degrees", "rmat", "barabasi-albert", "configuration", "bursts"];
 const DIRECTIONS: [(&str, Direction); 2] = [("undirected", Direction::Undirected), ("directed", Direction::Directed)];
 
+/// Where rows or events come from; what has to be made is made when a policy runs.
+pub enum Source {
+    /// There.
+    Known(Known),
+    /// Edges that a generator makes.
+    Edges {
+        /// Makes them.
+        make: Box<dyn FnOnce() -> Vec<(u32, u32)> + Send>,
+        /// Vertices at the least.
+        n_vertices: u32,
+        /// What an edge is.
+        direction: Direction,
+        /// Share of the vertices that is trained on.
+        train_ratio: f64,
+    },
+    /// Events, with the number of vertices.
+    Events {
+        /// Makes them.
+        make: Box<dyn FnOnce() -> Vec<Event> + Send>,
+        /// Vertices.
+        n_vertices: u32,
+    },
+}
+
+impl Source {
+    /// The graph; of events there are degrees alone to know.
+    ///
+    /// # Panics
+    /// When events are asked for a graph, which readers refuse.
+    pub fn graph(self) -> Known {
+        match self {
+            Self::Known(known) => known,
+            Self::Edges { make, n_vertices, direction, train_ratio } => {
+                let edges = make();
+                let largest = edges.iter().map(|edge| edge.0.max(edge.1)).max().unwrap_or(0);
+                let made = Csr::from_edges(n_vertices.max(largest + 1), &edges, direction);
+                let (graph, removed) = made.expect("generators name vertices that there are");
+                Known::Whole { train: trained(&graph, train_ratio), graph, removed }
+            }
+            Self::Events { .. } => panic!("events are no graph of rows"),
+        }
+    }
+}
+
 /// A graph as far as it is known.
 pub struct Given {
-    /// Rows or degrees; `None` where events are there.
-    pub known: Option<Known>,
-    /// Events with the number of vertices, for sequences.
-    pub events: Option<(u32, Vec<Event>)>,
+    /// Rows, degrees or events.
+    pub source: Source,
     /// Edges.
     pub n_edges: u64,
     /// Numbers of a feature.
     pub width: u64,
-    /// What was found of the input, in words.
+    /// Where a published graph comes from.
     pub input: Vec<String>,
     /// What was assumed.
     pub assumed: Vec<String>,
@@ -84,8 +126,7 @@ fn by_degrees(
     let exponent = section.number("exponent", EXPONENT, 1.5..=5.0);
     let degrees = Degrees::power_law(hw::real(n_vertices), hw::real(slots_per_edge * n_edges), exponent);
     Given {
-        known: Some(Known::Degrees { degrees, n_train: hw::real(n_train) }),
-        events: None,
+        source: Source::Known(Known::Degrees { degrees, n_train: hw::real(n_train) }),
         n_edges,
         width,
         input: Vec::new(),
@@ -100,11 +141,13 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
     let name = GENERATORS[section.word("generator", 0, &GENERATORS)];
     let degrees_only = name == "degrees";
     let most = if degrees_only { 1 << 40 } else { 1 << 31 };
-    let n_vertices = section.count("vertices", None, 2..=most).0;
-    let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0;
-    let width = section.count("features", None, 1..=65_536).0;
+    // What is missing is said and stands at its least here.
+    let n_vertices = section.count("vertices", None, 2..=most).0.max(2);
+    let n_edges = section.count("edges", None, 1..=if degrees_only { 1 << 50 } else { EDGES_MAX }).0.max(1);
+    let width = section.count("features", None, 1..=65_536).0.max(1);
     if degrees_only {
-        let n_train = if is_temporal { n_vertices } else { trained(section, n_vertices) };
+        let ratio = if is_temporal { 1.0 } else { train_ratio(section) };
+        let n_train = hw::whole(hw::real(n_vertices) * ratio).max(1);
         let slots_per_edge = match section.one_of("direction", Direction::Undirected, &DIRECTIONS) {
             Direction::Directed => 1,
             Direction::Undirected => 2,
@@ -120,87 +163,74 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
     if name == "bursts" {
         let length = section.number("burst_events", 8.0, 1.0..=1e6);
         let skew = section.number("skew", 2.0, 1.0..=20.0);
-        let events =
-            generate::bursts(&Bursts { n_vertices: n_small, n_events: n_edges, length, skew, span: 1 << 40 }, seed);
-        return Some(temporal(n_small, events, width));
+        let shape = Bursts { n_vertices: n_small, n_events: n_edges, length, skew, span: 1 << 40 };
+        return Some(temporal(n_small, n_edges, Box::new(move || generate::bursts(&shape, seed)), width));
     }
-    let edges = match name {
+    let make: Box<dyn FnOnce() -> Vec<(u32, u32)> + Send> = match name {
         "rmat" => {
-            let scale = u64::from(64 - (n_vertices - 1).leading_zeros());
+            let scale = 64 - (n_vertices - 1).leading_zeros();
             if 1_u64 << scale != n_vertices {
                 let what = format!("`graph.vertices` is {n_vertices}, R-MAT has a power of two");
                 section.refuse(Code::WrongGraph, None, what, format!("write `vertices = {}`", 1_u64 << scale));
                 return None;
             }
             let skew = section.number("skew", Quadrants::GRAPH500.a, 0.25..=0.9);
-            generate::rmat(u32::try_from(scale).expect("small"), n_edges, Quadrants::skewed(skew), seed)
+            Box::new(move || generate::rmat(scale, n_edges, Quadrants::skewed(skew), seed))
         }
         "barabasi-albert" => {
-            let per_vertex = n_edges.div_ceil(n_vertices);
-            generate::barabasi_albert(n_small, u32::try_from(per_vertex).unwrap_or(u32::MAX), seed)
+            let per_vertex = u32::try_from(n_edges.div_ceil(n_vertices)).unwrap_or(u32::MAX);
+            Box::new(move || generate::barabasi_albert(n_small, per_vertex, seed))
         }
         _ => {
             let exponent = section.number("exponent", EXPONENT, 1.5..=5.0);
-            let classes = Degrees::power_law(hw::real(n_vertices), hw::real(2 * n_edges), exponent).classes;
-            let rounded: Vec<(u64, u64)> =
-                classes.iter().map(|class| (hw::whole(class.degree), hw::whole(class.count))).collect();
-            generate::configuration(&rounded, seed)
+            Box::new(move || {
+                let degrees = Degrees::power_law(hw::real(n_vertices), hw::real(n_edges + n_edges), exponent);
+                generate::configuration(&degrees.rounded(), seed)
+            })
         }
     };
-    let largest = edges.iter().map(|edge| edge.0.max(edge.1)).max().unwrap_or(0);
     let direction = section.one_of("direction", Direction::Undirected, &DIRECTIONS);
-    whole(section, (n_small.max(largest + 1), &edges), direction, (width, at))
+    let source = Source::Edges { make, n_vertices: n_small, direction, train_ratio: train_ratio(section) };
+    Some(Given { source, n_edges, width, input: Vec::new(), assumed: Vec::new() })
 }
 
-/// Vertices that are trained on, as a share.
-fn trained(section: &mut Section<'_>, n_vertices: u64) -> u64 {
-    let ratio = section.number("train_ratio", 0.1, 1e-9..=1.0);
-    hw::whole(hw::real(n_vertices) * ratio).max(1)
+fn train_ratio(section: &mut Section<'_>) -> f64 {
+    section.number("train_ratio", 0.1, 1e-9..=1.0)
 }
 
-fn temporal(n_vertices: u32, events: Vec<Event>, width: u64) -> Given {
-    let n_edges = events.len() as u64;
-    Given { known: None, events: Some((n_vertices, events)), n_edges, width, input: Vec::new(), assumed: Vec::new() }
+/// Vertices that are trained on, spread over the graph; one at the least.
+fn trained(graph: &Csr, ratio: f64) -> Vec<u32> {
+    const MILLION: u32 = 1_000_000;
+    let n_of_million = small(hw::whole(f64::from(MILLION) * ratio));
+    let is_trained = |vertex: &u32| ::graph::partition::hash(*vertex, MILLION) < n_of_million;
+    let found: Vec<u32> = (0..graph.n_vertices()).filter(is_trained).collect();
+    if found.is_empty() { vec![0] } else { found }
 }
 
-/// A graph in memory; training vertices are spread over it.
-fn whole(
-    section: &mut Section<'_>,
-    (n_vertices, edges): (u32, &[(u32, u32)]),
-    direction: Direction,
-    (width, at): (u64, Place),
-) -> Option<Given> {
-    match Csr::from_edges(n_vertices, edges, direction) {
-        Ok((graph, removed)) => {
-            let words = format!(
-                "{} edges read: {} self-loops and {} duplicates removed",
-                edges.len(),
-                removed.self_loops,
-                removed.duplicates
-            );
-            of_rows(section, graph, width, vec![words])
-        }
+fn temporal(n_vertices: u32, n_edges: u64, make: Box<dyn FnOnce() -> Vec<Event> + Send>, width: u64) -> Given {
+    Given { source: Source::Events { make, n_vertices }, n_edges, width, input: Vec::new(), assumed: Vec::new() }
+}
+
+/// A graph of a file's edges.
+fn of_edges(section: &mut Section<'_>, edges: &Edges, direction: Direction, at: &Place) -> Option<Given> {
+    match Csr::from_edges(edges.n_vertices, &edges.edges, direction) {
+        Ok((graph, removed)) => of_rows(section, graph, removed),
         Err(why) => {
-            section.wrong(Code::WrongGraph, at, why.to_string());
+            section.wrong(Code::WrongGraph, at.clone(), why.to_string());
             None
         }
     }
 }
 
-fn of_rows(section: &mut Section<'_>, graph: Csr, width: u64, input: Vec<String>) -> Option<Given> {
-    let n_of_million = small(trained(section, 1_000_000));
-    let is_trained = |vertex: &u32| ::graph::partition::hash(*vertex, 1_000_000) < n_of_million;
-    let mut train: Vec<u32> = (0..graph.n_vertices()).filter(is_trained).collect();
-    if train.is_empty() {
-        train.push(0);
-    }
+fn of_rows(section: &mut Section<'_>, graph: Csr, removed: Removed) -> Option<Given> {
     if graph.n_slots() == 0 {
         let what = "no edge is left, so every frontier is empty".to_owned();
         section.refuse_all(Code::WrongGraph, what, "the graph has self-loops alone");
         return None;
     }
-    let n_edges = graph.n_slots();
-    Some(Given { known: Some(Known::Whole { graph, train }), events: None, n_edges, width, input, assumed: Vec::new() })
+    let (n_edges, train) = (graph.n_slots(), trained(&graph, train_ratio(section)));
+    let source = Source::Known(Known::Whole { graph, train, removed });
+    Some(Given { source, n_edges, width: 0, input: Vec::new(), assumed: Vec::new() })
 }
 
 fn file(section: &mut Section<'_>, folder: &Path, is_temporal: bool) -> Option<Given> {
@@ -219,13 +249,15 @@ fn file(section: &mut Section<'_>, folder: &Path, is_temporal: bool) -> Option<G
     };
     let columns = if is_temporal { Columns::Event } else { Columns::Edge };
     let mut found = match made(section, (&name, &at), (bytes, columns, n_vertices), direction)? {
-        Made::Rows(graph) => of_rows(section, graph, 0, Vec::new())?,
-        Made::Listed(edges) if is_temporal => temporal(edges.n_vertices, edges.events(), 0),
-        Made::Listed(edges) => whole(section, (edges.n_vertices, &edges.edges), direction, (0, at.clone()))?,
+        Made::Rows(graph) => of_rows(section, graph, Removed::default())?,
+        Made::Listed(edges) if is_temporal => {
+            temporal(edges.n_vertices, edges.edges.len() as u64, Box::new(move || edges.events()), 0)
+        }
+        Made::Listed(edges) => of_edges(section, &edges, direction, &at)?,
     };
-    let n_vertices = match (&found.known, &found.events) {
-        (Some(Known::Whole { graph, .. }), _) => u64::from(graph.n_vertices()),
-        (_, Some((n_vertices, _))) => u64::from(*n_vertices),
+    let n_vertices = match &found.source {
+        Source::Known(Known::Whole { graph, .. }) => u64::from(graph.n_vertices()),
+        Source::Events { n_vertices, .. } => u64::from(*n_vertices),
         _ => 0,
     };
     found.width = match (width, features) {
