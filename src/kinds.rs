@@ -15,13 +15,14 @@ use std::path::Path;
 
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
+use engine::cost::provenance::{Provenance, Share};
 use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
 use reports::curves::Curves;
 use reports::frame::Frame;
 use reports::tuned::Tuned;
-use reports::{Column, CostModelFacts, Picture, PlannerFacts, PolicyResult, RunResult};
+use reports::{Column, CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, RunResult};
 use serve::deployment::Deployment;
 use train::metrics::Played;
 
@@ -221,6 +222,16 @@ fn costs(profile: &str, source: &str, free_parameters: &[String]) -> CostModelFa
         outside_hull_ratio: f64::NAN,
         ..CostModelFacts::default()
     }
+}
+
+/// What share of the time comes from where, as reports show it.
+fn shares(provenance: &Provenance) -> Vec<CostShare> {
+    let share = |found: Share| CostShare {
+        what: found.what.to_owned(),
+        source: found.source.name().to_owned(),
+        ratio: found.ratio,
+    };
+    provenance.shares().into_iter().map(share).collect()
 }
 
 /// Name of a profile; `roofline` where there is none.

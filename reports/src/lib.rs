@@ -47,6 +47,9 @@ pub struct CostModelFacts {
     pub profile: String,
     /// `measured`, `published` or `datasheet`.
     pub source: String,
+    /// What share of the time comes from where, the largest first: of computation in a step, of an average iteration in serving.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shares: Vec<CostShare>,
     /// Share of the step's busy time that lies outside the measured hull, worst policy.
     #[serde(default, skip_serializing_if = "is_not_finite")]
     pub outside_hull_ratio: f64,
@@ -56,6 +59,18 @@ pub struct CostModelFacts {
     /// Free parameters that were fitted and not measured, as sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub free_parameters: Vec<String>,
+}
+
+/// A part of the time and where it comes from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CostShare {
+    /// What is done.
+    pub what: String,
+    /// `measured`, `borrowed`, `published` or `datasheet`.
+    pub source: String,
+    /// Share of all time.
+    pub ratio: f64,
 }
 
 /// What a planner knows of its plan.

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened, times};
 use crate::view::{self, View};
-use crate::{PolicyResult, RunResult, serving, shown};
+use crate::{CostShare, PolicyResult, RunResult, serving, shown};
 
 /// Widest line, in characters.
 pub const WIDTH_MAX: usize = 110;
@@ -60,7 +60,8 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
 /// Sentences under every table: where the costs come from and how far to trust them.
 pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
-    let mut first = format!("cost model: {} ({})", plain(&model.profile), plain(&model.source));
+    let source = if model.shares.is_empty() { plain(&model.source) } else { sources(&model.shares) };
+    let mut first = format!("cost model: {} ({source})", plain(&model.profile));
     if model.outside_hull_ratio.is_finite() {
         let _ = write!(first, "; {} of busy time outside the measured hull", percent(model.outside_hull_ratio));
     }
@@ -70,6 +71,23 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let mut lines = vec![first];
     lines.extend(model.free_parameters.iter().map(|sentence| format!("free parameter: {}", plain(sentence))));
     lines
+}
+
+/// Shares of the time by source; of the weak ones with what they are.
+fn sources(shares: &[CostShare]) -> String {
+    let mut parts = Vec::new();
+    for source in ["measured", "borrowed", "published", "datasheet"] {
+        let of_source: Vec<&CostShare> = shares.iter().filter(|share| share.source == source).collect();
+        let ratio: f64 = of_source.iter().map(|share| share.ratio).sum();
+        if ratio < 0.0005 {
+            continue;
+        }
+        let largest: Vec<String> = of_source.iter().take(3).map(|share| plain(&share.what)).collect();
+        let what = if source == "measured" { String::new() } else { format!(" – {}", largest.join(", ")) };
+        let of = if parts.is_empty() { " of the time" } else { "" };
+        parts.push(format!("{}{of} {source}{what}", percent(ratio)));
+    }
+    parts.join("; ")
 }
 
 /// Scenario, seed and baseline in a line.

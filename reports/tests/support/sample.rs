@@ -102,6 +102,7 @@ pub fn run() -> RunResult {
         seed: 7,
         version: "0.1.0".to_owned(),
         cost_model: CostModelFacts {
+            shares: Vec::new(),
             profile: "synthetic".to_owned(),
             source: "datasheet".to_owned(),
             outside_hull_ratio: 0.125,

@@ -9,6 +9,7 @@ pub mod law;
 pub mod names;
 pub mod profile;
 pub mod profiled;
+pub mod provenance;
 pub mod published_runs;
 pub mod residuals;
 pub mod roofline;

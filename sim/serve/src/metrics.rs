@@ -4,6 +4,7 @@
 //! interpolate linearly between order statistics. The window runs from the end of the warm-up to the last token; latencies are of
 //! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
 
+pub mod average;
 pub mod fleet;
 pub mod lending;
 pub mod memory;

@@ -8,6 +8,7 @@
 //! one after another, and sizes between the knots of a table are interpolated linearly; a verification of drafts reads cached tokens once.
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
+pub mod average;
 pub mod decoding;
 mod graphs;
 pub mod lanes;

@@ -13,6 +13,7 @@ use crate::layout::{ContextExchange, Layout, Zero};
 use crate::problem::{AttentionKernel, Problem, Recompute};
 use crate::schedule::PassKind;
 use crate::stage::{Stage, stages};
+use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Source};
 use engine::layer;
 use engine::task::Ops;
@@ -29,6 +30,8 @@ pub struct Metrics {
     pub why: String,
     /// Weakest source among the estimates.
     pub source: Source,
+    /// What share of computation comes from where.
+    pub provenance: Provenance,
     /// Share of busy time outside the measured hull.
     pub outside_hull_ratio: f64,
     /// Dimensions outside the hull.
@@ -107,6 +110,7 @@ pub fn of_steps(problem: &Problem, steps: &[Played], cost: &dyn CostModel) -> Me
         why: format!("{}; {}", words(problem, &shares, &work), peaks.words),
         values,
         source: work.source,
+        provenance: work.provenance,
         outside_hull_ratio: work.outside,
         outside_hull: work.dimensions,
     }
@@ -151,14 +155,20 @@ fn flops(problem: &Problem) -> (f64, f64) {
 struct Work {
     classes: BTreeMap<&'static str, f64>,
     source: Source,
+    provenance: Provenance,
     outside: f64,
     dimensions: BTreeSet<&'static str>,
 }
 
 impl Work {
     fn of(steps: &[Played], cost: &dyn CostModel) -> Self {
-        let mut work =
-            Self { classes: BTreeMap::new(), source: Source::Measured, outside: 0.0, dimensions: BTreeSet::new() };
+        let mut work = Self {
+            classes: BTreeMap::new(),
+            source: Source::Measured,
+            provenance: Provenance::default(),
+            outside: 0.0,
+            dimensions: BTreeSet::new(),
+        };
         let mut total = 0.0;
         for step in steps {
             let mut uses = vec![0_u32; step.graph.ops.len()];
@@ -182,6 +192,7 @@ impl Work {
         let seconds = estimate.time.get() * n;
         *self.classes.entry(class_of(op)).or_default() += seconds;
         self.source = self.source.max(estimate.source);
+        self.provenance.add(what_of(op), estimate.source, seconds);
         self.outside += estimate.outside.get() * n;
         self.dimensions.extend(estimate.dimension);
         seconds

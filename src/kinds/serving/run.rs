@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
@@ -22,7 +23,7 @@ use planner::deploy::dynamo::planned;
 use reports::capacity::Capacity;
 use reports::curves::Curves;
 use reports::tuned::Tuned;
-use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::engine_constants::{self, EngineConstants};
 use serve::fleet::held::Held;
@@ -33,6 +34,7 @@ use serve::replica::{Engine, Spans};
 use serve::request::Requests;
 use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
+use serve::step_cost::average::Average;
 
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
@@ -95,9 +97,10 @@ impl Kind for Serving {
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name));
-    let (mut curves, mut known) = (Vec::new(), Vec::new());
+    let (mut curves, mut known, mut provenance) = (Vec::new(), Vec::new(), Provenance::default());
     for row in rows {
         curves.extend(row.curves);
+        provenance.merge(&row.provenance);
         known.push((row.result, row.source));
     }
     let (mut results, source) = kinds::weakest(known);
@@ -119,7 +122,10 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
     let speedup_ratio = kinds::gains(&results, &scenario.head.baseline, worth);
     let profile = published::profile(scenario).unwrap_or_else(|| profiles(scenario));
     let result = RunResult {
-        cost_model: kinds::costs(&profile, source.name(), &scenario.free_parameters),
+        cost_model: CostModelFacts {
+            shares: kinds::shares(&provenance),
+            ..kinds::costs(&profile, source.name(), &scenario.free_parameters)
+        },
         columns: if is_planned { kinds::columns(&scaling::COLUMNS) } else { published::columns(scenario) },
         results,
         speedup_ratio,
@@ -199,6 +205,8 @@ struct Row {
     source: Source,
     /// What is drawn of its requests, where they were played.
     curves: Option<Curves>,
+    /// What share of the time of an average iteration comes from where.
+    provenance: Provenance,
 }
 
 /// The row of what is compared under a name.
@@ -224,6 +232,8 @@ struct Figures {
     steps: Vec<Step>,
     /// What is drawn of the requests, with the expected costs.
     curves: Option<Curves>,
+    /// What an iteration holds on average, where one was played.
+    average: Option<Average>,
 }
 
 /// What a choice takes with the moments at which it came, what became of it with a fleet, and what a planner of the fleet decided on the way.
@@ -277,12 +287,20 @@ fn figures(scenario: &Serving, choice: &ServingChoice, case: Case) -> Figures {
     let why = metrics::words::of(&fleet, choice.router.name, &requests, &values);
     let is_drawn = case == Case::Expected && choice.candidate.is_none();
     let curves = is_drawn.then(|| frames::curves(scenario, choice, &requests, &served));
-    Figures { values, source, planner: best::chunks(&fleet, &requests, planner), why, steps, curves }
+    Figures {
+        values,
+        source,
+        planner: best::chunks(&fleet, &requests, planner),
+        why,
+        steps,
+        curves,
+        average: metrics::average::of(&requests, &served),
+    }
 }
 
 fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let begun = Instant::now();
-    let Figures { values, source, planner, why, curves, .. } = figures(scenario, choice, Case::Expected);
+    let Figures { values, source, planner, why, curves, average, .. } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
@@ -300,7 +318,18 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
         planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
     };
-    Row { result, source, curves }
+    Row { result, source, curves, provenance: provenance(scenario, choice, average) }
+}
+
+/// Where the time of an average iteration comes from, on every group.
+fn provenance(scenario: &Serving, choice: &ServingChoice, average: Option<Average>) -> Provenance {
+    let mut all = Provenance::default();
+    let Some(average) = average.filter(|_| matches!(scenario.law, CostLaw::Operations)) else { return all };
+    for group in scenario.groups_of(choice) {
+        let cost = cost_model(&group.cluster, group.profile.as_ref(), scenario.sustained_flops_ratio);
+        all.merge(&average.provenance(&scenario.deployment_of(choice, group), cost.as_ref()));
+    }
+    all
 }
 
 /// Names that a serving scenario may use for policies, with what they do.

@@ -4,6 +4,7 @@
 
 use std::time::Instant;
 
+use engine::cost::provenance::Provenance;
 use engine::{CostModel, Source};
 use hw::topology::Topology;
 use planner::PlanError;
@@ -91,18 +92,20 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
         free_parameters: scenario.free_parameters.clone(),
         ..CostModelFacts::default()
     };
-    let mut source = Source::Measured;
+    let (mut source, mut provenance) = (Source::Measured, Provenance::default());
     let (mut results, mut pictures) = (Vec::new(), Vec::new());
     for row in rows {
         facts.outside_hull_ratio = facts.outside_hull_ratio.max(row.outside_hull_ratio);
         facts.outside_hull.extend(row.outside_hull);
         source = source.max(row.source);
+        provenance.merge(&row.provenance);
         pictures.extend(row.picture.map(|played| (row.result.policy.clone(), played)));
         results.push(row.result);
     }
     facts.outside_hull.sort();
     facts.outside_hull.dedup();
     facts.source = if scenario.profile.is_none() { Source::Datasheet } else { source }.name().to_owned();
+    facts.shares = kinds::shares(&provenance);
     let time = |row: &PolicyResult| row.metrics.get("iteration_time_s").copied();
     let base = results.iter().find(|row| row.policy == scenario.head.baseline).and_then(time);
     let speedup_ratio = results.iter().filter_map(|row| Some((row.policy.clone(), base? / time(row)?))).collect();
@@ -121,6 +124,7 @@ struct Row {
     result: PolicyResult,
     picture: Option<Played>,
     source: Source,
+    provenance: Provenance,
     outside_hull_ratio: f64,
     outside_hull: Vec<String>,
 }
@@ -128,7 +132,14 @@ struct Row {
 impl Row {
     fn failed(result: PolicyResult, status: &str, why: String) -> Self {
         let result = PolicyResult { status: status.to_owned(), why, ..result };
-        Self { result, picture: None, source: Source::Measured, outside_hull_ratio: 0.0, outside_hull: Vec::new() }
+        Self {
+            result,
+            picture: None,
+            source: Source::Measured,
+            provenance: Provenance::default(),
+            outside_hull_ratio: 0.0,
+            outside_hull: Vec::new(),
+        }
     }
 }
 
@@ -175,6 +186,7 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
         result,
         picture: steps.into_iter().next(),
         source: metrics.source,
+        provenance: metrics.provenance,
         outside_hull_ratio: metrics.outside_hull_ratio,
         outside_hull: metrics.outside_hull.iter().map(|dimension| (*dimension).to_owned()).collect(),
     }

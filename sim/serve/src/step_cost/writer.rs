@@ -1,11 +1,12 @@
 //! Asks a cost model for the parts of an iteration.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use hw::{GroupShape, Seconds};
 
 use crate::step_cost::{Chunk, ReplicaConfig};
 use engine::cost::experts::{FusedExperts, Routing};
+use engine::cost::provenance::{Provenance, what_of};
 use engine::cost::{CostModel, Estimate, Source};
 use engine::layer;
 use engine::mixing;
@@ -34,6 +35,8 @@ pub(super) struct Writer<'a> {
     case: Case,
     /// Weakest source so far.
     pub(super) source: Cell<Source>,
+    /// Where the time comes from, where that is asked: an operation at a time takes longer.
+    parts: Option<RefCell<Provenance>>,
 }
 
 impl<'a> Writer<'a> {
@@ -49,10 +52,25 @@ impl<'a> Writer<'a> {
             }
         }
         let (shard, shape) = (deployment.shard(), deployment.tensor_shape());
-        Self { deployment, shard, shape, mixers, kinds, cost, case, source: Cell::new(Source::Measured) }
+        Self { deployment, shard, shape, mixers, kinds, cost, case, source: Cell::new(Source::Measured), parts: None }
+    }
+
+    /// The same that keeps where the time comes from.
+    pub(super) fn itemised(self) -> Self {
+        Self { parts: Some(RefCell::default()), ..self }
+    }
+
+    /// Where the time that was asked so far comes from.
+    pub(super) fn provenance(self) -> Provenance {
+        self.parts.map(RefCell::into_inner).unwrap_or_default()
     }
 
     fn sum(&self, ops: Ops) -> Seconds {
+        if let Some(parts) = &self.parts {
+            for (op, n) in &ops {
+                parts.borrow_mut().add_op(op, f64::from(*n), self.cost);
+            }
+        }
         self.end(&self.cost.estimate(&Op::Sequence(ops)))
     }
 
@@ -66,19 +84,29 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Takes out what the engine has kernels of its own for; their time.
-    fn taken(&self, ops: &mut Ops) -> Seconds {
+    /// An estimate, so many times.
+    fn own(&self, what: &'static str, found: &Estimate, times: u32) -> Seconds {
+        let found = found.times(times);
+        if let Some(parts) = &self.parts {
+            parts.borrow_mut().add(what, found.source, found.time.get());
+        }
+        self.end(&found)
+    }
+
+    /// Takes out what the engine has kernels of its own for; their time in so many layers.
+    fn taken(&self, ops: &mut Ops, n_layers: u32) -> Seconds {
         let mut own = Seconds::ZERO;
         ops.retain(|(op, n)| {
             let found = self.cost.engine(op);
-            own = own + found.map_or(Seconds::ZERO, |found| self.end(&found.times(*n)));
+            own = own + found.map_or(Seconds::ZERO, |found| self.own(what_of(op), &found, *n * n_layers));
             found.is_none()
         });
         own
     }
 
-    /// Takes out the routed experts that an engine runs as one layer, with the permutation before and the sum behind them; their time.
-    fn fused(&self, ops: &mut Ops, m: u64) -> Seconds {
+    /// Takes out the routed experts that an engine runs as one layer, with the permutation before and the sum behind them; their time in so many
+    /// layers.
+    fn fused(&self, ops: &mut Ops, m: u64, n_layers: u32) -> Seconds {
         let is_product = |(op, _): &(Op, u32)| matches!(op, Op::GroupedGemm { .. });
         let ends = ops.iter().position(is_product).zip(ops.iter().rposition(is_product));
         let Some((first, last)) = ends.filter(|(first, last)| *first > 0 && last + 1 < ops.len()) else {
@@ -87,7 +115,7 @@ impl<'a> Writer<'a> {
         let layer = self.fused_layer(&ops[first].0, m);
         let Some(found) = layer.and_then(|layer| self.cost.experts(&layer)) else { return Seconds::ZERO };
         ops.drain(first - 1..=last + 1);
-        self.end(&found)
+        self.own("experts", &found, n_layers)
     }
 
     /// The routed experts of a layer as this GPU's kernel is given them, with the rows of a grouped product.
@@ -117,7 +145,7 @@ impl<'a> Writer<'a> {
             let mut after = layer::after_mixing(&self.shard, kind, m, forward, load);
             if kind.has_experts() {
                 self.visit(&mut after, m);
-                own = own + (self.fused(&mut after, m) + self.taken(&mut after)) * f64::from(n);
+                own = own + self.fused(&mut after, m, n) + self.taken(&mut after, n);
             }
             ops.extend(layer::repeated(&after, n));
             n_reduces += n * (u32::from(kind.mixer != Mixer::Off) + u32::from(kind.feed_forward != FeedForward::Off));
@@ -127,7 +155,7 @@ impl<'a> Writer<'a> {
             // One behind each mixer and each feed-forward, and one behind the embedding, which is cut over the vocabulary.
             let reduce = Op::Collective { kind: Collective::AllReduce, bytes, shape: self.shape };
             let mut reduces = vec![(reduce, n_reduces)];
-            own = own + self.taken(&mut reduces);
+            own = own + self.taken(&mut reduces, 1);
             ops.extend(reduces);
         }
         ops.extend(self.exchanges(m));

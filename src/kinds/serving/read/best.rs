@@ -171,7 +171,9 @@ pub fn tune(
     if !section.is_given() {
         return (None, Vec::new());
     }
-    if let Some((_, at)) = section.text("name") {
+    if section.has("name")
+        && let Some((_, at)) = section.text("name")
+    {
         section.refuse(
             Code::UnknownKey,
             at,

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
@@ -31,10 +32,11 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
     let Some(found) = tune::best(&of_ways, best.aim.seeks) else {
         let first = tried.into_iter().find_map(|way| way.figure.err()).unwrap_or_default();
         let why = format!("none of {} ways can be served within the limits; the first one: {first}", ways.len());
-        return Row { result: kinds::refused(&best.name, why), source: Source::Measured, curves: None };
+        let result = kinds::refused(&best.name, why);
+        return Row { result, source: Source::Measured, curves: None, provenance: Provenance::default() };
     };
     let way = ways[found.best];
-    let Row { result: mut row, source, .. } = policy(scenario, way);
+    let Row { result: mut row, source, provenance, .. } = policy(scenario, way);
     row.policy.clone_from(&best.name);
     row.measured.planner_wall_s = planner_wall_s;
     row.why = format!("{}: {}", candidate(way).label.replace('_', " "), row.why);
@@ -51,7 +53,7 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
         facts.status = "feasible".to_owned();
     }
     row.planner = Some(facts);
-    Row { result: row, source, curves: None }
+    Row { result: row, source, curves: None, provenance }
 }
 
 /// What no way gives less than, where first tokens are sought: the least of every request on the best group of any way.

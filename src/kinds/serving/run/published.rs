@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::cost::provenance::Provenance;
 use engine::cost::published_runs::Laws;
 use reports::{Column, Measured, PolicyResult};
 
@@ -54,5 +55,5 @@ pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> Row {
         }
     }
     row.measured = Measured { planner_wall_s: 0.0, simulate_wall_s: begun.elapsed().as_secs_f64() };
-    Row { result: row, source: Source::Published, curves: None }
+    Row { result: row, source: Source::Published, curves: None, provenance: Provenance::default() }
 }

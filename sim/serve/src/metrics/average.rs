@@ -1,0 +1,26 @@
+//! What an iteration of a run held on average.
+
+use crate::fleet::Served;
+use crate::request::Requests;
+use crate::step_cost::average::Average;
+
+/// Over the iterations of all replicas; `None` where nothing was played.
+#[must_use]
+pub fn of(requests: &Requests, served: &Served) -> Option<Average> {
+    let n_steps: u64 = served.counts.iter().map(|counts| counts.n_steps).sum();
+    let computed: u64 = served.counts.iter().map(|counts| counts.prefill_tokens).sum();
+    let (mut decoded, mut keys, mut prompts) = (0.0, 0.0, 0.0);
+    for request in &requests.list {
+        let more = f64::from(request.output - 1);
+        decoded += more;
+        keys += more * (f64::from(request.prompt) + more / 2.0);
+        prompts += f64::from(request.prompt);
+    }
+    let steps = hw::real(n_steps);
+    (n_steps > 0).then(|| Average {
+        decode: decoded / steps,
+        keys: if decoded > 0.0 { keys / decoded } else { 0.0 },
+        prompt: hw::real(computed) / steps,
+        prompt_whole: prompts / hw::real(requests.len() as u64),
+    })
+}

@@ -1,0 +1,82 @@
+//! The average iteration of a run, and what share of its time comes from where.
+//!
+//! A run has iterations of many sizes. Their average has as many decoding sequences, prompt tokens and keys as a run's iterations have on
+//! average, so shares of its time are close to those of the run where iterations are alike.
+
+use engine::cost::provenance::Provenance;
+use engine::cost::{CostModel, Source};
+use engine::play::Case;
+
+use super::writer::Writer;
+use super::{Chunk, ReplicaConfig, SECONDS_PER_TICK};
+use crate::decode_attention::DecodeTicks;
+
+/// What an iteration of a run holds on average.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Average {
+    /// Decoding sequences.
+    pub decode: f64,
+    /// Keys that each attends to.
+    pub keys: f64,
+    /// Tokens of prompts.
+    pub prompt: f64,
+    /// Tokens of a whole prompt.
+    pub prompt_whole: f64,
+}
+
+impl Average {
+    /// Where the time of the iteration comes from on a deployment.
+    #[must_use]
+    pub fn provenance(&self, deployment: &ReplicaConfig<'_>, cost: &dyn CostModel) -> Provenance {
+        let lanes = f64::from(deployment.lanes().n());
+        let [decode, prompt] = [self.decode, self.prompt].map(|n| hw::whole((n / lanes).ceil()));
+        let kernels = deployment.kernels(cost);
+        let writer = Writer::new(deployment, kernels.as_ref(), Case::Expected).itemised();
+        writer.layers((decode + prompt).max(1));
+        writer.head(decode.max(1));
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        if prompt > 0 {
+            // On average a chunk lies in the middle of its prompt.
+            let past = small(hw::whole((self.prompt_whole / 2.0 - hw::real(prompt) / 2.0).max(0.0)));
+            writer.prefill(Chunk { past, new: small(prompt) });
+        }
+        let mut provenance = writer.provenance();
+        let n = small(decode);
+        let table = DecodeTicks::new(deployment, n.max(1), cost, Case::Expected);
+        let n_chunks = u32::from(prompt > 0);
+        let ticks =
+            hw::real(table.fixed(n, n_chunks)) + hw::real(table.per_key(n, n_chunks)) * self.keys * hw::real(decode);
+        provenance.add("attention of decoding sequences", table.source, ticks * SECONDS_PER_TICK);
+        let host = deployment.host_per_step.get() + deployment.host_per_sequence.get() * hw::real(decode);
+        if deployment.engine_loop == crate::host::EngineLoop::Serial {
+            // Fitted to published runs, or said by the user.
+            provenance.add("host", Source::Published, host);
+        }
+        provenance
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use engine::cost::roofline::Roofline;
+
+    use super::super::StepLoad;
+    use super::super::StepTable;
+    use super::*;
+
+    #[test]
+    fn parts_of_an_iteration_add_up_to_its_time() {
+        let model = engine::model::embedded("mixtral-8x22b").expect("listed");
+        let cluster = hw::catalog::cluster(&hw::catalog::gpu("h200-sxm").expect("listed"), 1, 8);
+        let config = ReplicaConfig::new(&model, &cluster, 4);
+        let cost = Roofline::new(&cluster);
+        let average = Average { decode: 32.0, keys: 2000.0, prompt: 256.0, prompt_whole: 256.0 };
+        let provenance = average.provenance(&config, &cost);
+        let seconds: f64 = provenance.seconds().map(|(_, _, seconds)| seconds).sum();
+        let table = StepTable::new(&config, (512, 64), &cost, Case::Expected);
+        let load = StepLoad { n_decode: 32, context: 64_000, n_chunk_tokens: 256, n_chunks: 1, n_sampled: 32 };
+        let whole = hw::real(table.step(&load, std::iter::once(Chunk { past: 0, new: 256 }))) * SECONDS_PER_TICK;
+        assert!((seconds / whole - 1.0).abs() < 0.02, "{seconds} s in parts, {whole} s as a whole");
+        assert!(provenance.shares().iter().all(|share| share.source == Source::Datasheet));
+    }
+}
