@@ -49,7 +49,9 @@ fn unknown(why: String) -> Failure {
 /// Steps of training.
 fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     if args.leave_out.is_some() || args.residual.is_some() {
-        return Err(unknown("`--leave-out` and `--residual` are about serving, and the table is of training".to_owned()));
+        return Err(unknown(
+            "`--leave-out` and `--residual` are about serving, and the table is of training".to_owned(),
+        ));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
