@@ -53,7 +53,7 @@ pub enum Command {
     /// Calibrate, plan, predict, execute, and show the error term by term
     #[command(mut_arg("scenario", |arg| arg.default_value("validate/cpu-small")))]
     Validate(ValidateArgs),
-    /// Play measured serving runs and print what is predicted over what was measured
+    /// Play measured serving runs or training steps and print what is predicted over what was measured
     Score(ScoreArgs),
     /// What a code of an error or warning means, with examples; all codes without one
     Explain(ExplainArgs),
@@ -313,14 +313,20 @@ pub struct CompareArgs {
 /// Arguments of `score`.
 #[derive(Args, Debug)]
 pub struct ScoreArgs {
-    /// Table of measured runs (silicon_sample.csv of ai-dynamo/aiconfigurator)
+    /// Table of measured runs, plain or gzipped; what it is of is read off its header (docs/accuracy.md)
     pub table: PathBuf,
-    /// Runs that are scored: mode, card, engine, version, model, format, tp, lengths, load, id; `*` ends a beginning
+    /// Runs that are scored: serving by mode, card, engine, version, model, format, tp, lengths, load, id; training by set, card, model, format, layout, variant, row; `*` ends a beginning
     #[arg(long, value_name = "KEY=VALUE,…", default_value = "")]
     pub only: String,
+    /// Leave every model or card out of what is fitted, and print the errors on it
+    #[arg(long, value_name = "WHAT", value_parser = ["model", "card"])]
+    pub leave_out: Option<String>,
+    /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
+    pub residual: Option<u8>,
     /// What to print
-    #[arg(long, value_enum, default_value = "table")]
-    pub format: ScoreFormat,
+    #[arg(long, value_parser = score::form::WORDS, default_value = "table")]
+    pub format: String,
     /// Threads [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
@@ -329,23 +335,10 @@ pub struct ScoreArgs {
     pub no_progress: bool,
 }
 
-/// Formats of `score`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ScoreFormat {
-    /// Groups, for people.
-    Table,
-    /// Everything, for programs.
-    Json,
-    /// A run a line.
-    Csv,
-    /// Groups, for pages.
-    Markdown,
-}
-
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Folder with the tables of one device; for serving-runs the table itself
+    /// Folder with the tables of one device; for serving-runs and simumax the table itself
     pub dir: PathBuf,
     /// Whose format the tables have
     #[arg(long, value_enum, default_value_t = ImportFormat::Aiconfigurator)]
@@ -383,6 +376,8 @@ pub enum ImportFormat {
     Aiconfigurator,
     /// ORGANISATION/MODEL/bf16/tpN/ with CSV of operators.
     Llmservingsim,
+    /// One CSV of kernels of training, forward and backward.
+    Simumax,
     /// One CSV of measured serving endpoints, a setting a row.
     ServingRuns,
 }

@@ -38,7 +38,7 @@ fn crates_depend_only_downwards() {
         ("graph", &["hw", "engine"][..]),
         ("planner", &["hw", "engine", "train", "serve", "curriculum", "graph"][..]),
         ("calibrate", &["hw", "engine"][..]),
-        ("score", &["hw", "engine", "serve"][..]),
+        ("score", &["hw", "engine", "train", "serve"][..]),
         ("reports", &["hw", "engine"][..]),
         (
             "skrull-sim",

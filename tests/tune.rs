@@ -60,7 +60,7 @@ fn a_search_gives_what_serving_everything_gives() {
         // Settings that were looked at again for `changes` are served, and outdone by then.
         assert!(found.settings.len() >= counts.broke + counts.within);
         assert!(
-            found.changes.iter().all(|change| change.figure.is_some() != !change.why.is_empty()),
+            found.changes.iter().all(|change| change.figure.is_some() == change.why.is_empty()),
             "a figure or a reason"
         );
     }

@@ -146,7 +146,7 @@ impl Cuda {
         self.room(stream, n_out, op)?;
         match op {
             Op::Gemm { m, n, k, format } => self.reserve_gemm((*m, *n, *k, *format), &words, stream)?,
-            Op::GroupedGemm { rows, n, k, format } => {
+            Op::GroupedGemm { rows, n, k, format, .. } => {
                 for m in rows.iter().filter(|m| **m > 0) {
                     self.reserve_gemm((*m, *n, *k, *format), &words, stream)?;
                 }

@@ -9,6 +9,7 @@ pub mod by_engine;
 pub mod report;
 mod serving;
 mod table;
+pub mod training;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,20 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use engine::cost::profile::Profile;
+
 /// Serving engines whose profiles may be shipped.
 pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
 
 static EMBEDDED: &[(&str, &str)] = &[
+    ("a100-pcie-80g", include_str!("../../profiles/a100-pcie-80g.toml")),
     ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),
     ("a100-sxm-sglang", include_str!("../../profiles/a100-sxm-sglang.toml")),
     ("a100-sxm-trtllm", include_str!("../../profiles/a100-sxm-trtllm.toml")),
     ("a100-sxm-vllm", include_str!("../../profiles/a100-sxm-vllm.toml")),
+    ("b200", include_str!("../../profiles/b200.toml")),
     ("h100-sxm", include_str!("../../profiles/h100-sxm.toml")),
     ("h100-sxm-sglang", include_str!("../../profiles/h100-sxm-sglang.toml")),
     ("h100-sxm-trtllm", include_str!("../../profiles/h100-sxm-trtllm.toml")),
@@ -32,6 +39,18 @@ pub const fn serving() -> &'static str {
     include_str!("../../profiles/published/serving.toml")
 }
 
+/// A shipped profile, read once.
+///
+/// # Panics
+/// Never: a test holds that every shipped profile is one.
+#[must_use]
+pub fn parsed(name: &str) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        EMBEDDED.iter().map(|(name, text)| (*name, Profile::parse(text).expect("held by a test"))).collect()
+    });
+    PROFILES.get(name)
+}
+
 /// Names of the shipped profiles.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
@@ -52,10 +71,60 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
+/// Kernels of training on a GPU, and whether they are of that GPU: Blackwell cards take the B200's, others that nobody measured the H100's. Products
+/// in 8 bits were measured with a serving engine on the H100; Blackwell takes their shape over its own datasheet, with a wider interval.
+///
+/// # Panics
+/// Never: a test holds that every shipped profile is one.
+#[must_use]
+pub fn training(gpu: &str) -> (Profile, bool) {
+    let is_blackwell = ["b200", "b300", "gb200", "gb300"].contains(&gpu);
+    let neighbour = if is_blackwell { "b200" } else { "h100-sxm" };
+    let own = of_gpu(gpu);
+    let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
+    let hopper = parsed("h100-sxm-sglang").expect("listed");
+    if let Some(narrow) = hopper.operators.get(NARROW).filter(|_| is_blackwell || gpu.starts_with("h100")) {
+        let mut narrow = narrow.clone();
+        if is_blackwell {
+            narrow.residuals.low /= WIDENING;
+            narrow.residuals.high *= WIDENING;
+        }
+        profile.operators.insert(NARROW.to_owned(), narrow);
+    }
+    (profile, own.is_some())
+}
+
+/// Products in 8 bits with one scale per tensor.
+const NARROW: &str = "gemm-fp8";
+/// Factor by which the interval of another card's products widens on each side.
+const WIDENING: f64 = 1.3;
+
 /// Shipped profile of a GPU: of the engine where one is named and was measured there, else the GPU's own.
 #[must_use]
 pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {
     engine.and_then(|engine| of_engine(gpu, engine)).or_else(|| of_gpu(gpu))
+}
+
+/// Card whose curves stand for those of a card that nobody measured, and the one that stands for it.
+const NEIGHBOURS: [&str; 2] = ["h200-sxm", "h100-sxm"];
+
+/// The card that is nearest to another one in the shape of its efficiency.
+#[must_use]
+pub fn neighbour(card: &str) -> &'static str {
+    NEIGHBOURS[usize::from(card == NEIGHBOURS[0])]
+}
+
+/// Shipped profile of a serving engine on a GPU, parsed once.
+///
+/// # Panics
+/// Never: every shipped profile is parsed by a test.
+#[must_use]
+pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
+    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
+        let parse = |name| Profile::parse(embedded(name).expect("listed")).expect("held by a test");
+        names().into_iter().map(|name| (name, parse(name))).collect()
+    });
+    PROFILES.get(of_engine(gpu, engine)?)
 }
 
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.
@@ -70,13 +139,18 @@ mod tests {
     #[test]
     fn every_shipped_profile_parses_and_keeps_its_promise_on_unseen_rows() {
         for name in names() {
-            let profile = engine::cost::profile::Profile::parse(embedded(name).expect("listed")).expect(name);
+            let profile = Profile::parse(embedded(name).expect("listed")).expect(name);
             assert_eq!(profile.name, name);
             for (operator, fitted) in &profile.operators {
                 let error = fitted.residuals.median_error;
                 // Experts differ in more than three axes tell, one card's attention mixes head counts of three models, few shapes were
                 // measured of the widest heads, and vLLM's latent attention is what is left of a block.
+                // Of training on one card there are a few shapes each of experts and latent attention, and products that differ by a fifth at
+                // neighbouring shapes.
                 let most = match operator.as_str() {
+                    operator if operator.starts_with("grouped-gemm-") => 0.30,
+                    "attention-mla" if name == "b200" => 0.20,
+                    "gemm" if name == "b200" => 0.10,
                     "grouped-gemm" => 0.20,
                     "attention-512" | "attention-mla" | "attention-mla-fp8" => 0.12,
                     _ => 0.08,

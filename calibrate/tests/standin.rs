@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use calibrate::device::{self, Device, DeviceError, Mark};
-use engine::task::{Collective, CopyKind, Document, Op, Pass, Stream};
+use engine::task::{Collective, CopyKind, Document, Op, Pass, PassKind, Stream};
 use hw::{Format, GroupShape};
 
 /// Set in the process that runs with the libraries.
@@ -86,8 +86,8 @@ fn operations() -> Vec<Op> {
         gemm(17, 33, 5, Format::Fp16),
         gemm(5, 7, 31, Format::Fp8),
         gemm(33, 48, 64, Format::Fp8),
-        Op::GroupedGemm { rows: vec![3, 0, 9], n: 7, k: 13, format: Format::Bf16 },
-        Op::GroupedGemm { rows: vec![3, 0, 9], n: 17, k: 13, format: Format::Fp8 },
+        Op::GroupedGemm { rows: vec![3, 0, 9], n: 7, k: 13, format: Format::Bf16, kind: PassKind::Forward },
+        Op::GroupedGemm { rows: vec![3, 0, 9], n: 17, k: 13, format: Format::Fp8, kind: PassKind::Forward },
     ];
     for kind in [CopyKind::HostToDevice, CopyKind::DeviceToHost, CopyKind::DeviceToDevice] {
         all.extend([Op::Copy { kind, bytes: 1 }, Op::Copy { kind, bytes: 99_999 }]);

@@ -2,20 +2,24 @@
 //!
 //! A table of published runs is read (`table.rs`, `run.rs`), a run becomes an engine as it was started (`client.rs`, `recipe.rs`, `setup.rs`) or a
 //! reason why it cannot (`reason.rs`), the request loop plays it as the benchmark's client loads it (`play.rs`), and what comes out is set
-//! beside the measurement (`summary.rs`, `order.rs`) and written (`text.rs`, `written.rs`). Nothing here is fitted to the runs: the constants
-//! that may be are named in `constants.rs`. Units: milliseconds in tables, seconds inside.
+//! beside the measurement (`summary.rs`, `order.rs`) and written (`text.rs`, `written.rs`). What is fitted to runs is a few constants of an engine
+//! (`serve::engine_constants`); `leave_out.rs` chooses them without the runs that they are then asked about. Units: milliseconds in tables, seconds inside.
 
 pub mod client;
+pub mod form;
+pub mod leave_out;
 #[cfg(test)]
 mod measured;
 pub mod order;
 pub mod play;
 pub mod reason;
 pub mod recipe;
+pub mod residual;
 pub mod run;
 pub mod select;
 pub mod setup;
 pub mod summary;
 pub mod table;
 pub mod text;
+pub mod training;
 pub mod written;

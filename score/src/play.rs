@@ -75,23 +75,37 @@ pub fn predict(setup: &Setup, engine: &str, costs: &Costs<'_>) -> Predicted {
     }
 }
 
+/// Mean TTFT and TPOT for every choice of constants, seconds, costs as expected.
+#[must_use]
+pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineConstants]) -> Vec<[f64; 2]> {
+    let tables: Vec<StepTable> =
+        setup.parts.iter().map(|part| table(setup, part, (engine, costs), Case::Expected)).collect();
+    let mean = |constants: &EngineConstants| {
+        let setup = Setup { constants: *constants, ..setup.clone() };
+        let hosted = |(part, table): (&Part, &StepTable)| table.clone().hosted(setup.config(part).host());
+        let figures = served(&setup, setup.parts.iter().zip(&tables).map(hosted));
+        ["ttft_s.mean", "tpot_s.mean"].map(|key| figures.get(key).copied().unwrap_or(0.0))
+    };
+    choices.iter().map(mean).collect()
+}
+
 /// Figures at one end of the costs.
 fn played(setup: &Setup, engine: &str, costs: &Costs<'_>, case: Case) -> (BTreeMap<String, f64>, Source) {
-    let mut source = Source::Measured;
-    let mut groups = Vec::new();
-    for part in &setup.parts {
-        let table = table(setup, part, (engine, costs), case);
-        source = source.max(table.source);
-        groups.push(group(part, setup, table));
-    }
+    let tables: Vec<StepTable> = setup.parts.iter().map(|part| table(setup, part, (engine, costs), case)).collect();
+    let source = tables.iter().map(|table| table.source).max().unwrap_or(Source::Measured);
+    (served(setup, tables.into_iter()), source)
+}
+
+/// Figures of a setup whose parts take so long.
+fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<String, f64> {
+    let groups = setup.parts.iter().zip(tables).map(|(part, table)| group(part, setup, table)).collect();
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
     let fleet = Fleet { groups, kv_bytes_per_token, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
-    let EngineConstants { start, start_per_token, .. } = setup.constants;
-    let held = Held { in_flight: setup.in_flight, start, start_per_token, seed: 0 };
+    let held = Held { in_flight: setup.in_flight, start: setup.constants.start, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
     let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held);
-    (metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO), source)
+    metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)
 }
 
 fn table(setup: &Setup, part: &Part, (engine, costs): (&str, &Costs<'_>), case: Case) -> StepTable {

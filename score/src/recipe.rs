@@ -3,8 +3,8 @@
 //! Rows are asked from the top, and the first that fits a run holds. What a row leaves out, the preset says. Where options of a run
 //! are not published, the row says so. Units: tokens, sequences, shares of memory.
 
-use hw::Dtype;
-use serve::engine_preset::{GraphRule, MemoryRule};
+use hw::{Dtype, Format};
+use serve::engine_preset::{GraphRule, MemoryRule, Version};
 use serve::host::EngineLoop;
 
 use crate::client::Client;
@@ -25,6 +25,10 @@ pub struct Recipe {
     client: &'static str,
     /// Engine, part of the model's path and card; empty fits all.
     of: [&'static str; 3],
+    /// First version of the engine that was started so.
+    since: Version,
+    /// Batching policy, where it is not the preset's.
+    pub batcher: Option<&'static str>,
     /// Tokens of an iteration or of a chunk.
     pub tokens_max: Option<Amount>,
     /// Sequences at once.
@@ -37,6 +41,8 @@ pub struct Recipe {
     pub engine_loop: Option<EngineLoop>,
     /// Format of keys and values.
     pub kv: Option<Dtype>,
+    /// Format of experts whose kernel computes them, where it is not that of the checkpoint's.
+    pub experts: Option<Format>,
     /// Where this stands.
     pub source: &'static str,
 }
@@ -51,12 +57,15 @@ const IN_FLIGHT: Amount = Amount { fixed: 0, per_request: 1, per_prompt_token: 0
 const PLAIN: Recipe = Recipe {
     client: "",
     of: ["", "", ""],
+    since: Version(0, 0, 0),
+    batcher: None,
     tokens_max: None,
     sequences_max: None,
     graphs: None,
     memory: None,
     engine_loop: None,
     kv: None,
+    experts: None,
     source: "nothing is published: the engine's defaults",
 };
 
@@ -64,16 +73,32 @@ const INFERENCEX: Recipe = Recipe { client: "inferencex", ..PLAIN };
 const GENERATED: Recipe = Recipe { client: "aiperf", ..PLAIN };
 
 /// Source of the generated configurations.
-const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/generator/rule_plugin: max_num_tokens = batch + isl + 1500, captured batches 1 to the largest; that these runs were started so is assumed";
+const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/generator/rule_plugin: captured batches 1 to the largest; that these \
+                     runs were started so is assumed. Its max_num_tokens = batch + isl + 1500 would hold two prompts of 1024 tokens, and the runs say \
+                     that one was computed at a time";
+
+/// Tokens for the decoding sequences and one prompt of 1024 tokens or more.
+const ONE_PROMPT: Amount = Amount { fixed: 512, per_request: 1, per_prompt_token: 1, at_least: 1 };
 
 /// Every recipe, special ones first.
-pub static RECIPES: [Recipe; 13] = [
+pub static RECIPES: [Recipe; 14] = [
     Recipe {
         of: ["vllm", "", ""],
-        tokens_max: Some(Amount { fixed: 1500, per_request: 1, per_prompt_token: 1, at_least: 1 }),
+        tokens_max: Some(ONE_PROMPT),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Each, IN_FLIGHT)),
         source: RULES,
+        ..GENERATED
+    },
+    Recipe {
+        of: ["sglang", "", ""],
+        since: Version(0, 5, 6),
+        batcher: Some("trtllm"),
+        tokens_max: Some(Amount { fixed: 1500, per_request: 0, per_prompt_token: 1, at_least: 1 }),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Each, IN_FLIGHT)),
+        source: "ai-dynamo/aiconfigurator @ 07a377923, src/aiconfigurator/generator/rule_plugin/sglang.rule: enable_mixed_chunk, \
+                 max_prefill_tokens = isl + 1500, so whole prompts join the decoding sequences; that newer runs were started so is assumed",
         ..GENERATED
     },
     Recipe {
@@ -87,7 +112,7 @@ pub static RECIPES: [Recipe; 13] = [
     },
     Recipe {
         of: ["trtllm", "", ""],
-        tokens_max: Some(Amount { fixed: 1500, per_request: 1, per_prompt_token: 1, at_least: 1 }),
+        tokens_max: Some(ONE_PROMPT),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Each, IN_FLIGHT)),
         memory: Some(MemoryRule::OfFree(0.8)),
@@ -99,7 +124,9 @@ pub static RECIPES: [Recipe; 13] = [
         tokens_max: Some(fixed(8192)),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Vllm, fixed(2048))),
-        source: "SemiAnalysisAI/InferenceX @ 843c6254f, benchmarks/single_node/fixed_seq_len/deprecated/gptoss_fp4_h100.sh and _h200.sh",
+        experts: Some(Format::Int4),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, benchmarks/single_node/fixed_seq_len/deprecated/gptoss_fp4_h100.sh and _h200.sh; \
+                 VLLM_MXFP4_USE_MARLIN=1: the Marlin kernel, which the tables have with int4 weights",
         ..INFERENCEX
     },
     Recipe {
@@ -193,6 +220,7 @@ impl Recipe {
             && (engine.is_empty() || engine == run.engine)
             && run.model.contains(model)
             && (card.is_empty() || card == run.card)
+            && self.since <= Version::parse(&run.version)
     }
 }
 
@@ -201,4 +229,32 @@ impl Recipe {
 pub fn of(run: &Run, client: &Client) -> &'static Recipe {
     const DEFAULTS: &Recipe = &PLAIN;
     RECIPES.iter().find(|recipe| recipe.fits(run, client)).unwrap_or(DEFAULTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_version(version: &str) -> &'static Recipe {
+        let text = format!(
+            "id,silicon_data_source,backend,backend_version,model_path,system,precision,mode,isl,osl,gemm_quant_mode,moe_quant_mode,batch_size,\
+             tp_size,silicon_ttft_ms,silicon_tpot_ms\n\
+             a,/data/aic-auto-gap-analysis/x.csv,sglang,{version},org/M,h200_sxm,fp8,agg,1000,100,fp8,fp8,8,1,500,20\n"
+        );
+        let run = crate::run::read(&text).expect("a table").remove(0);
+        of(&run, crate::client::of(&run.source))
+    }
+
+    #[test]
+    fn newer_versions_of_an_engine_may_be_started_otherwise() {
+        assert_eq!(of_version("0.5.1.post1").batcher, None);
+        assert_eq!(of_version("0.5.6.post2").batcher, Some("trtllm"));
+    }
+
+    #[test]
+    fn recipes_name_batching_policies_that_are_there() {
+        for batcher in RECIPES.iter().filter_map(|recipe| recipe.batcher) {
+            assert!(serve::batcher::named(batcher).is_some(), "{batcher}");
+        }
+    }
 }

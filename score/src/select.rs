@@ -104,25 +104,36 @@ impl Selection {
     /// # Errors
     /// A sentence about the first condition that is none.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let mut conditions = Vec::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-            let words = || Key::ALL.map(|(word, _)| word).join(", ");
-            let Some((word, value)) = part.split_once('=') else {
-                return Err(format!("`{part}` is no condition; write `key=value` with one of {}", words()));
-            };
-            let key = Key::ALL.iter().find(|(known, _)| *known == word.trim());
-            let (_, key) = key.ok_or_else(|| format!("`{word}` is no key; there are {}", words()))?;
-            conditions.push((*key, value.trim().to_owned()));
-        }
-        Ok(Self { conditions })
+        let words = Key::ALL.map(|(word, _)| word);
+        let found = conditions(text, &words)?;
+        Ok(Self { conditions: found.into_iter().map(|(at, value)| (Key::ALL[at].1, value)).collect() })
     }
 
     /// Whether a run is asked for.
     #[must_use]
     pub fn takes(&self, run: &Run) -> bool {
-        self.conditions.iter().all(|(key, value)| {
-            let found = key.of(run);
-            value.strip_suffix('*').map_or_else(|| found == *value, |start| found.starts_with(start))
-        })
+        self.conditions.iter().all(|(key, value)| matches(&key.of(run), value))
     }
+}
+
+/// Conditions `key=value` with commas between, each as the place of its key among `words`, and its value.
+///
+/// # Errors
+/// A sentence about the first condition that is none.
+pub(crate) fn conditions(text: &str, words: &[&str]) -> Result<Vec<(usize, String)>, String> {
+    let mut conditions = Vec::new();
+    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        let Some((word, value)) = part.split_once('=') else {
+            return Err(format!("`{part}` is no condition; write `key=value` with one of {}", words.join(", ")));
+        };
+        let at = words.iter().position(|known| *known == word.trim());
+        let at = at.ok_or_else(|| format!("`{word}` is no key; there are {}", words.join(", ")))?;
+        conditions.push((at, value.trim().to_owned()));
+    }
+    Ok(conditions)
+}
+
+/// Whether what is there is the value that is asked for, or begins with it where that ends in `*`.
+pub(crate) fn matches(found: &str, value: &str) -> bool {
+    value.strip_suffix('*').map_or_else(|| found == value, |start| found.starts_with(start))
 }

@@ -78,6 +78,7 @@ impl Setup {
             formats: self.formats,
             host_per_step: self.constants.host_per_step,
             host_per_sequence: self.constants.host_per_sequence,
+            host_per_layer: self.constants.host_per_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
             routing: engine_preset::ROUTING,
@@ -105,7 +106,8 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
     let preset = engine_preset::named(&run.engine, Version::parse(&run.version)).ok_or(Reason::Engine)?;
     let client = client::of(&run.source);
     let recipe = recipe::of(run, client);
-    let formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
+    let mut formats = checkpoint::formats(run, recipe.kv.unwrap_or(Dtype::Bf16))?;
+    formats.experts = recipe.experts.unwrap_or(formats.experts);
     let in_flight = run.in_flight.ok_or(Reason::InFlight)?;
     let asked = Asked { run, preset, recipe, in_flight, gpu };
     let parts = match &run.workers {
@@ -147,7 +149,8 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
         asked.map_or(default, |amount| amount.under(in_flight, run.prompt))
     };
     let sequences_max = amount(recipe.sequences_max, sizes.sequences_max).min(in_flight);
-    let batcher = batcher::named(preset.batcher).expect("presets name batchers");
+    let batching = recipe.batcher.unwrap_or(preset.batcher);
+    let batcher = batcher::named(batching).expect("presets name batchers");
     let longest = run.prompt + run.output;
     // Without chunks a request has to fit an iteration, also when it is computed again.
     let least = if batcher.cut() == Cut::Never { longest } else { 1 };
@@ -173,7 +176,7 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             preemption: Preemption::Recompute,
             shares_prefixes: false,
         },
-        batcher: preset.batcher,
+        batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: rule.sizes(largest),
     })

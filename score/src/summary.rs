@@ -84,6 +84,13 @@ pub fn score(runs: Vec<Run>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn
     }
 }
 
+/// Runs that are asked for, each measurement once.
+pub(crate) fn asked(runs: Vec<Run>, only: &Selection) -> Vec<Run> {
+    let first_of = firsts(&runs);
+    let is_first = |run: &Run| first_of[&measurement(run)] == run.line;
+    runs.into_iter().filter(|run| is_first(run) && only.takes(run)).collect()
+}
+
 /// Line in which a measurement stands first, by the setting and its latencies.
 fn firsts(runs: &[Run]) -> BTreeMap<String, u64> {
     let mut first_of = BTreeMap::new();
@@ -151,12 +158,12 @@ fn errors_of(pairs: &[(Latency, f64)]) -> Option<Errors> {
     })
 }
 
-fn holds([low, high]: [f64; 2], value: f64) -> bool {
+pub(crate) fn holds([low, high]: [f64; 2], value: f64) -> bool {
     low <= value && value <= high
 }
 
 /// Median of at least one value.
-fn median(mut values: Vec<f64>) -> f64 {
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
     if values.len().is_multiple_of(2) { f64::midpoint(values[middle - 1], values[middle]) } else { values[middle] }

@@ -4,6 +4,9 @@
 
 use csv::StringRecord;
 
+/// Faults of a file that are listed; the rest is counted.
+const FAULTS_SHOWN: usize = 20;
+
 /// What is wrong with a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -24,6 +27,17 @@ impl Fault {
             column => format!("line {}, column `{column}`: {}", self.line, self.what),
         }
     }
+}
+
+/// Faults of a file, a line each.
+#[must_use]
+pub fn listed(path: &str, faults: &[Fault]) -> String {
+    let mut lines: Vec<String> =
+        faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
+    if faults.len() > FAULTS_SHOWN {
+        lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
+    }
+    lines.join("\n  ")
 }
 
 /// Rows of a table under the names of its header.
@@ -101,6 +115,18 @@ impl Cells<'_> {
         index.and_then(|index| self.cells.get(index)).unwrap_or("").trim()
     }
 
+    /// Whether the table has a column.
+    #[must_use]
+    pub fn has(&self, column: &str) -> bool {
+        self.names.iter().any(|name| name == column)
+    }
+
+    /// Whether a flag is set.
+    #[must_use]
+    pub fn flag(&self, column: &str) -> bool {
+        self.word(column) == "1"
+    }
+
     fn fault(&mut self, column: &str, what: String) {
         self.faults.push(Fault { line: self.line, column: column.to_owned(), what });
     }
@@ -133,6 +159,20 @@ impl Cells<'_> {
                 1
             }
         }
+    }
+
+    /// A number above 0; `None` where it is not stated.
+    pub fn positive_number(&mut self, column: &str) -> Option<f64> {
+        let text = self.word(column).to_owned();
+        if text.is_empty() {
+            return None;
+        }
+        match text.parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => return Some(number),
+            Ok(_) => self.fault(column, format!("must be above 0, found `{text}`")),
+            Err(_) => self.fault(column, format!("`{text}` is not a number")),
+        }
+        None
     }
 
     /// A positive duration in milliseconds, as seconds; 1 s with a fault where there is none.

@@ -1,6 +1,8 @@
 //! A score as text: what is off by how much, in which group, and what has no prediction. Lines keep to the width that is given.
 
+use crate::leave_out::LeftOut;
 use crate::order::Order;
+use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score};
 use serve::engine_constants::{self, EngineConstants};
@@ -47,12 +49,12 @@ fn head(score: &Score) -> Vec<String> {
 fn fitted(constants: &EngineConstants) -> String {
     let us = |time: hw::Seconds| time.get() * 1e6;
     format!(
-        "{}: host {:.0} us an iteration and {:.0} us a sequence, start {:.0} us a request and {:.0} us a prompt token, fitted on {}",
+        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts, start {:.0} us a request, fitted on {}",
         constants.engine,
         us(constants.host_per_step),
         us(constants.host_per_sequence),
+        us(constants.host_per_layer),
         us(constants.start),
-        us(constants.start_per_token),
         constants.fitted_on
     )
 }
@@ -73,6 +75,16 @@ fn figures(errors: Option<Errors>) -> String {
 
 fn percent(share: f64) -> String {
     if share < 9.995 { format!("{:.0}%", share * 100.0) } else { ">999%".to_owned() }
+}
+
+/// A share in per cent with one decimal.
+pub(crate) fn percent_1(share: f64) -> String {
+    if share < 9.995 { format!("{:.1}%", share * 100.0) } else { ">999%".to_owned() }
+}
+
+/// The same with its sign.
+pub(crate) fn signed_1(share: f64) -> String {
+    if share < 9.995 { format!("{:+.1}%", share * 100.0) } else { ">999%".to_owned() }
 }
 
 fn signed(share: f64) -> String {
@@ -110,7 +122,7 @@ fn order_row(question: &str, order: &Order, name: usize) -> String {
 }
 
 /// At most so many letters.
-fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.trim_end().to_owned();
     }
@@ -140,6 +152,52 @@ pub fn markdown(score: &Score) -> String {
             score.orders.len(),
             percent(regret)
         );
+    }
+    text
+}
+
+/// Groups that were left out, as Markdown, each with the constants that the others chose.
+#[must_use]
+pub fn left_out(groups: &[LeftOut]) -> String {
+    let mut text = "| left out | tables of | runs | TTFT error | bias | TPOT error | bias | constants: host us an iteration + a sequence + a layer of \
+                    prompts, start ms |\n|---|---|---|---|---|---|---|---|\n"
+        .to_owned();
+    for found in groups {
+        text += &format!(
+            "| {} | {} | {} | {} | {} | {} | {} | {} |\n",
+            found.group,
+            found.tables.join(", "),
+            found.n_runs,
+            percent(found.errors[0]),
+            signed(found.biases[0]),
+            percent(found.errors[1]),
+            signed(found.biases[1]),
+            constants(found)
+        );
+    }
+    text
+}
+
+/// Constants that a group was played with, engine by engine.
+pub(crate) fn constants(found: &LeftOut) -> String {
+    let of_engine = |constants: &EngineConstants| {
+        let EngineConstants { engine, host_per_step, host_per_sequence, host_per_layer, start, .. } = *constants;
+        let [step, sequence, layer, start] =
+            [host_per_step, host_per_sequence, host_per_layer, start].map(|time| time.get() * 1e6);
+        format!("{engine} {step:.0} + {sequence:.0} + {layer:.0}, {:.0}", start / 1e3)
+    };
+    let words: Vec<String> = found.constants.iter().map(of_engine).collect();
+    words.join("; ")
+}
+
+/// Errors before and after correction by other settings, as Markdown.
+#[must_use]
+pub fn corrected(groups: &[Corrected]) -> String {
+    let mut text =
+        "| group | runs | TTFT error | corrected | TPOT error | corrected |\n|---|---|---|---|---|---|\n".to_owned();
+    for found in groups {
+        let [ttft, tpot] = [0, 1].map(|side| [found.before[side], found.after[side]].map(percent).join(" | "));
+        text += &format!("| {} | {} | {ttft} | {tpot} |\n", found.group, found.n_runs);
     }
     text
 }

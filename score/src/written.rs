@@ -3,9 +3,12 @@
 use engine::cost::Source;
 use serde::Serialize;
 
+use crate::leave_out::LeftOut;
 use crate::play::{Latency, Predicted};
+use crate::residual::Corrected;
 use crate::select::Key;
 use crate::summary::{Errors, GroupErrors, Score, Scored};
+use crate::text;
 
 #[derive(Serialize)]
 struct Row {
@@ -66,6 +69,28 @@ struct Order<'s> {
 }
 
 #[derive(Serialize)]
+struct LeftRow<'s> {
+    left_out: &'s str,
+    tables: String,
+    runs: usize,
+    ttft_error: f64,
+    ttft_bias: f64,
+    tpot_error: f64,
+    tpot_bias: f64,
+    constants: String,
+}
+
+#[derive(Serialize)]
+struct CorrectedRow<'s> {
+    group: &'s str,
+    runs: usize,
+    ttft_error: f64,
+    ttft_error_corrected: f64,
+    tpot_error: f64,
+    tpot_error_corrected: f64,
+}
+
+#[derive(Serialize)]
 struct Missing {
     reason: &'static str,
     about: &'static str,
@@ -79,6 +104,55 @@ struct Document<'s> {
     without_prediction: Vec<Missing>,
     orders: Vec<Order<'s>>,
     runs: Vec<Row>,
+}
+
+/// Groups that were left out, as rows.
+pub(crate) fn left_rows(groups: &[LeftOut]) -> Vec<impl Serialize> {
+    groups.iter().map(left_row).collect()
+}
+
+/// Errors before and after correction, as rows.
+pub(crate) fn corrected_rows(groups: &[Corrected]) -> Vec<impl Serialize> {
+    groups.iter().map(corrected_row).collect()
+}
+
+/// Rows as JSON.
+pub(crate) fn rows_as_json(rows: &[impl Serialize]) -> String {
+    serde_json::to_string_pretty(rows).expect("a row has a JSON form") + "\n"
+}
+
+/// Rows as lines of CSV under a header.
+pub(crate) fn rows_as_csv(rows: &[impl Serialize]) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for row in rows {
+        writer.serialize(row).expect("a row has a CSV form");
+    }
+    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+}
+
+fn corrected_row(found: &Corrected) -> CorrectedRow<'_> {
+    CorrectedRow {
+        group: &found.group,
+        runs: found.n_runs,
+        ttft_error: found.before[0],
+        ttft_error_corrected: found.after[0],
+        tpot_error: found.before[1],
+        tpot_error_corrected: found.after[1],
+    }
+}
+
+fn left_row(found: &LeftOut) -> LeftRow<'_> {
+    let ([ttft_error, tpot_error], [ttft_bias, tpot_bias]) = (found.errors, found.biases);
+    LeftRow {
+        left_out: &found.group,
+        tables: found.tables.join(", "),
+        runs: found.n_runs,
+        ttft_error,
+        ttft_bias,
+        tpot_error,
+        tpot_bias,
+        constants: text::constants(found),
+    }
 }
 
 /// Everything as JSON.
@@ -110,16 +184,10 @@ pub fn json(score: &Score) -> String {
 }
 
 /// Every run as a line of CSV under a header.
-///
-/// # Panics
-/// Never: text has no other end than memory's.
 #[must_use]
 pub fn csv(score: &Score) -> String {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    for scored in &score.runs {
-        writer.serialize(row(scored)).expect("a row has a CSV form");
-    }
-    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+    let rows: Vec<Row> = score.runs.iter().map(row).collect();
+    rows_as_csv(&rows)
 }
 
 fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {

@@ -26,6 +26,7 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     let tables = match args.format {
         ImportFormat::ServingRuns => return runs(args, &provenance, &path).map_err(failure)?,
         ImportFormat::Aiconfigurator => import::operator_tables,
+        ImportFormat::Simumax => import::training::operator_tables,
         ImportFormat::Llmservingsim => llmservingsim::operator_tables,
     };
     if let (Some(engine), ImportFormat::Aiconfigurator) = (&args.engine, args.format) {

@@ -1,97 +1,112 @@
-//! `score`: measured serving runs through the request loop, predicted over measured.
+//! `score`: measured runs of serving or steps of training, predicted over measured.
 
-use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::sync::LazyLock;
 
 use calibrate::profiles;
 use engine::CostModel;
-use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::{ProgressBar, ProgressStyle};
+use score::form::Form;
+use score::leave_out::{self, Left, Tables};
 use score::run::Run;
 use score::select::Selection;
-use score::summary::{self, Score};
-use score::{run, text, written};
+use score::table::{Fault, listed};
+use score::training::row::Row;
+use score::training::{self, tables};
+use score::{residual, run, summary};
 
 use super::{Failure, print, threads};
-use crate::cli::{ScoreArgs, ScoreFormat};
+use crate::cli::ScoreArgs;
 use crate::costs::cost_model;
 use input::diagnostic::Code;
 
 /// Letters of a line where standard output is no terminal.
 const WIDTH: u16 = 100;
-/// Faults of a table that are printed; the rest is counted.
-const FAULTS_SHOWN: usize = 20;
 
 /// Runs the verb.
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
-    let only = Selection::parse(&args.only).map_err(|why| Failure::input(Code::UnknownName, why))?;
-    let runs = runs(args)?;
-    let n = runs.iter().filter(|run| only.takes(run)).count();
-    if n == 0 {
-        let what = format!("no run of `{}` has `{}`", args.table.display(), args.only);
-        return Err(Failure::input(Code::UnknownName, what));
+    let path = args.table.display().to_string();
+    let wrong = |error: String| Failure::input(Code::WrongTables, format!("{path}: {error}"));
+    let bytes = std::fs::read(&args.table).map_err(|error| wrong(error.to_string()))?;
+    let table = tables::unpacked(bytes).map_err(wrong)?;
+    let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
+    match tables::read(&table) {
+        Some(rows) => steps(args, rows.map_err(broken)?),
+        None => runs(args, run::read(&table).map_err(broken)?),
     }
-    let bar = progress(args, n);
-    let score = summary::score(runs, &only, &costs, &|| bar.inc(1));
+}
+
+fn width() -> usize {
+    usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0))
+}
+
+fn unknown(why: String) -> Failure {
+    Failure::input(Code::UnknownName, why)
+}
+
+/// Steps of training.
+fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
+    if args.leave_out.is_some() || args.residual.is_some() {
+        return Err(unknown(
+            "`--leave-out` and `--residual` are about serving, and the table is of training".to_owned(),
+        ));
+    }
+    let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
+    let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
+    let score = training::summary::score(rows, &only, &costs_of_training, &|| bar.inc(1));
     bar.finish_and_clear();
-    print(&shown(&score, args.format))
+    print(&Form::of_word(&args.format).training(&score, width()))
 }
 
-fn shown(score: &Score, format: ScoreFormat) -> String {
-    let width = terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0);
-    match format {
-        ScoreFormat::Table => text::text(score, width.into()),
-        ScoreFormat::Json => written::json(score),
-        ScoreFormat::Csv => written::csv(score),
-        ScoreFormat::Markdown => text::markdown(score),
+/// Runs of serving.
+fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
+    let form = Form::of_word(&args.format);
+    let only = Selection::parse(&args.only).map_err(unknown)?;
+    let n = runs.iter().filter(|run| only.takes(run)).count();
+    let left = args.leave_out.as_deref().map(Left::named);
+    // A card is played with its own tables and with its neighbour's.
+    let bar = progress(args, if left == Some(Left::Card) { 2 * n } else { n })?;
+    if let Some(left) = left {
+        let found = leave_out::leave_out(runs, &only, left, &costs, &|| bar.inc(1));
+        bar.finish_and_clear();
+        return print(&form.left_out(&found));
     }
-}
-
-/// The runs of the table.
-fn runs(args: &ScoreArgs) -> Result<Vec<Run>, Failure> {
-    let path = args.table.display();
-    let text = std::fs::read_to_string(&args.table)
-        .map_err(|error| Failure::input(Code::WrongTables, format!("{path}: {error}")))?;
-    run::read(&text).map_err(|faults| {
-        let mut lines: Vec<String> =
-            faults.iter().take(FAULTS_SHOWN).map(|fault| format!("{path}: {}", fault.words())).collect();
-        if faults.len() > FAULTS_SHOWN {
-            lines.push(format!("and {} more", faults.len() - FAULTS_SHOWN));
-        }
-        Failure::input(Code::WrongTables, lines.join("\n  "))
+    let score = summary::score(runs, &only, &|cluster, engine| costs(cluster, engine, Tables::Own).0, &|| bar.inc(1));
+    bar.finish_and_clear();
+    print(&match args.residual {
+        Some(n_folds) => form.corrected(&residual::corrected(&score, n_folds.into())),
+        None => form.serving(&score, width()),
     })
 }
 
-/// Card whose curves stand for those of a card that nobody measured.
-const NEIGHBOUR: &str = "h200-sxm";
-
-/// Costs of an engine on a card: its profile, or that of the nearest card in the shape of its efficiency.
-fn costs(cluster: &Cluster, engine: &str) -> Box<dyn CostModel> {
+/// Costs of an engine on a card by its own tables or its neighbour's, and the card that they are from.
+fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>, String) {
     let card = cluster.gpu.name.as_str();
-    match (parsed(profiles::of_engine(card, engine)), parsed(profiles::of_engine(NEIGHBOUR, engine))) {
-        (Some(profile), _) => cost_model(cluster, Some(profile), 1.0),
-        (None, Some(neighbour)) => Box::new(Profiled::borrowed(neighbour, cluster)),
-        (None, None) => cost_model(cluster, None, 1.0),
+    let neighbour = profiles::neighbour(card);
+    let own = profiles::parsed_of_engine(card, engine).filter(|_| tables == Tables::Own);
+    match (own, profiles::parsed_of_engine(neighbour, engine)) {
+        (Some(profile), _) => (cost_model(cluster, Some(profile), 1.0), card.to_owned()),
+        (None, Some(profile)) => (Box::new(Profiled::borrowed(profile, cluster)), neighbour.to_owned()),
+        (None, None) => (cost_model(cluster, None, 1.0), "datasheet".to_owned()),
     }
 }
 
-/// A shipped profile, read once.
-fn parsed(name: Option<&'static str>) -> Option<&'static Profile> {
-    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
-        let parse = |name| Profile::parse(profiles::embedded(name).expect("listed")).expect("held by a test");
-        profiles::names().into_iter().map(|name| (name, parse(name))).collect()
-    });
-    PROFILES.get(name?)
+/// Costs of training on a card.
+fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
+    let (profile, is_own) = profiles::training(&cluster.gpu.name);
+    training::constants::costs(cluster, profile, is_own)
 }
 
-fn progress(args: &ScoreArgs, n: usize) -> ProgressBar {
+/// A bar of so many runs; none is an error.
+fn progress(args: &ScoreArgs, n: usize) -> Result<ProgressBar, Failure> {
+    if n == 0 {
+        return Err(unknown(format!("no run of `{}` has `{}`", args.table.display(), args.only)));
+    }
     if args.no_progress || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
+        return Ok(ProgressBar::hidden());
     }
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs").expect("a fixed template");
-    ProgressBar::new(n as u64).with_style(style)
+    Ok(ProgressBar::new(n as u64).with_style(style))
 }

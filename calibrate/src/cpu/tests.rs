@@ -1,6 +1,6 @@
 //! Kernels against references, streams in order, and what is refused.
 
-use engine::task::{Collective, CopyKind, Document, Pass};
+use engine::task::{Collective, CopyKind, Document, Pass, PassKind};
 use hw::{Format, GroupShape};
 
 use super::*;
@@ -31,7 +31,7 @@ fn every_operation_writes_all_of_its_result() {
     };
     let mut ops = vec![
         Op::Gemm { m: 33, n: 17, k: 5, format: Format::Bf16 },
-        Op::GroupedGemm { rows: vec![3, 0, 9], n: 8, k: 4, format: Format::Bf16 },
+        Op::GroupedGemm { rows: vec![3, 0, 9], n: 8, k: 4, format: Format::Bf16, kind: PassKind::Forward },
         Op::Elementwise { bytes: 1001 },
         Op::Embedding { tokens: 9, row_bytes: 64 },
         Op::Copy { kind: CopyKind::HostToDevice, bytes: 999 },

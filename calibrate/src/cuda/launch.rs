@@ -24,7 +24,7 @@ impl Cuda {
                 self.gemm.launch((m, n, k, format), operands, on)?;
                 Ok(vec![(operands.out, size(m * n))])
             }
-            Op::GroupedGemm { rows, n, k, format } => {
+            Op::GroupedGemm { rows, n, k, format, .. } => {
                 let mut all = Vec::new();
                 for m in rows.iter().filter(|m| **m > 0) {
                     all.extend(self.run(&Op::Gemm { m: *m, n: *n, k: *k, format: *format }, stream)?);

@@ -69,7 +69,7 @@ pub fn footprint(op: &Op) -> (usize, usize) {
             let wide = if *format == Format::Fp8 { 1 } else { 2 };
             (aligned(product(&[*m, *k, wide])) + product(&[*k, *n, wide]), product(&[*m, *n, 2]))
         }
-        Op::GroupedGemm { rows, n, k, format } => {
+        Op::GroupedGemm { rows, n, k, format, .. } => {
             let [n, k] = &padded([*n, *k], *format);
             let all: u64 = rows.iter().map(|m| padded([*m], *format)[0]).sum();
             let weights = product(&[rows.len() as u64, *n, *k, 2]);

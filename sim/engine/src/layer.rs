@@ -7,8 +7,8 @@ use hw::{Bytes, Format, GroupShape, Seconds};
 
 use crate::compression;
 use crate::memory;
-use crate::model::{Experts, FeedForward, Layer, Mixer};
-use crate::shard::{AttentionKernel, ExpertLoad, Recompute, Shard};
+use crate::model::{Experts, FeedForward, LatentAttention, Layer, Mixer};
+use crate::shard::{AttentionKernel, ExpertLoad, Framework, Recompute, Shard};
 use crate::stage::Stage;
 use crate::task::{Collective, Document, Op, Ops, Pass, PassKind};
 
@@ -17,6 +17,19 @@ const LOSS_BYTES_PER_LOGIT: u64 = 10;
 /// Bytes moved per parameter by an Adam step: gradient 2, master and two moments read and written 24, parameter 2,
 /// and the 32-bit copy of the gradient for the norm 2.
 const ADAM_BYTES_PER_PARAMETER: f64 = 30.0;
+/// Bytes moved per element that is cast with one scale per tensor: read for the largest value, read again, written in rows and in columns
+/// (Transformer Engine, `Float8CurrentScaling`: an amax kernel, then `cast_transpose`).
+const CAST_BYTES_PER_TENSOR: u64 = 6;
+/// The same with a scale per block: read once, written in rows and in columns (Transformer Engine, `MXFP8Quantizer`, `NVFP4Quantizer`).
+const CAST_BYTES_PER_BLOCK: u64 = 4;
+/// Bytes moved per parameter of a rank before an Adam step of Megatron-Core with 32-bit gradients: the buffer is zeroed 4 and scaled 8
+/// (`DistributedDataParallel`, `gradient_scaling_factor`).
+const MEGATRON_BUFFER_BYTES: f64 = 12.0;
+/// The same per parameter that the rank's optimizer holds: norm 4, clipping 8, gradient, master and moments read 16, written 12, and the
+/// copy into the 16-bit parameter 6.
+const MEGATRON_STEP_BYTES: f64 = 46.0;
+/// Of sharded 32-bit parameters under PyTorch's fused AdamW: norm 4, clipping 8, four read 16, three written 12.
+const FSDP_STEP_BYTES: f64 = 40.0;
 /// Bytes per score of the softmax and dropout kernels of an unfused attention: softmax reads and writes 2, dropout reads and
 /// writes 2 and its mask 1; backward reads one operand more in each.
 const SCORE_TRAFFIC: [u64; 2] = [9, 11];
@@ -44,8 +57,8 @@ impl<'a> Writer<'a> {
         Self { shard, ops: Vec::new(), tokens, kind, cut: u64::from(shard.tp), format: shard.dtype.into() }
     }
 
-    /// Products of a part of the model from here on. What makes activations narrow is fused with the norm or the activation function in front,
-    /// as engines compile it, and costs no pass of its own.
+    /// Products of a part of the model from here on. Engines of serving fuse what makes activations narrow with the norm or the activation
+    /// function in front, so it costs no pass of its own; frameworks of training cast (`cast`).
     const fn enter(&mut self, format: Format) {
         self.format = format;
     }
@@ -54,9 +67,24 @@ impl<'a> Writer<'a> {
         self.ops.push((op, 1));
     }
 
+    /// Makes so many elements narrow, along rows for one product and along columns for its gradient.
+    fn cast(&mut self, elements: u64) {
+        let is_narrow = hw::Bytes::from_f64(self.format.weight_bytes(8.0)).0 < 8 * self.shard.dtype.bytes();
+        if !is_narrow || self.shard.framework == Framework::Formulas {
+            return;
+        }
+        let passes = if self.format == Format::Fp8 { CAST_BYTES_PER_TENSOR } else { CAST_BYTES_PER_BLOCK };
+        self.push(Op::Elementwise { bytes: elements * passes });
+    }
+
     /// A GEMM with these dimensions on this rank, and in backward its gradients.
     fn gemm(&mut self, n: u64, k: u64) {
         let (m, format) = (self.tokens, self.format);
+        match self.kind {
+            PassKind::Forward => self.cast(m * k),
+            PassKind::Backward | PassKind::Input => self.cast(m * n),
+            PassKind::Weight => {}
+        }
         if self.kind == PassKind::Forward {
             self.push(Op::Gemm { m, n, k, format });
         }
@@ -80,12 +108,21 @@ impl<'a> Writer<'a> {
 
     fn grouped(&mut self, rows: &[u64], n: u64, k: u64) {
         let format = self.format;
-        let op = |n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format };
+        let n_rows: u64 = rows.iter().sum();
         match self.kind {
-            PassKind::Forward => self.push(op(n, k)),
-            PassKind::Backward => self.ops.extend([(op(k, n), 1), (op(n, k), 1)]),
-            PassKind::Input => self.push(op(k, n)),
-            PassKind::Weight => self.push(op(n, k)),
+            PassKind::Forward => self.cast(n_rows * k),
+            PassKind::Backward | PassKind::Input => self.cast(n_rows * n),
+            PassKind::Weight => {}
+        }
+        let op = |kind, n, k| Op::GroupedGemm { rows: rows.to_vec(), n, k, format, kind };
+        if self.kind == PassKind::Forward {
+            self.push(op(PassKind::Forward, n, k));
+        }
+        if matches!(self.kind, PassKind::Backward | PassKind::Input) {
+            self.push(op(PassKind::Input, k, n));
+        }
+        if matches!(self.kind, PassKind::Backward | PassKind::Weight) {
+            self.push(op(PassKind::Weight, n, k));
         }
     }
 
@@ -153,7 +190,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         // Keys and values of every head are made from the latent vector, or queries and outputs are carried into its space and back: either
         // way a token is multiplied by the same matrix.
         writer.column(model.n_heads * (latent.nope_dim + latent.value_dim), latent.kv_rank);
-        writer.elementwise(2 * model.n_heads * latent.rope_dim);
+        writer.elementwise(latent_copies(shard, latent));
         if let Some(index) = latent.index {
             writer.gemm(index.n_heads * index.head_dim, latent.q_rank.unwrap_or(model.hidden));
             writer.gemm(index.head_dim + index.n_heads, model.hidden);
@@ -167,6 +204,17 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
         }
     }
     writer.done()
+}
+
+/// Elements per token that go through memory between the projections of latent attention and its kernel: what is rotated; in Megatron-Core
+/// queries and keys are joined from both of their parts and values are made contiguous, each read and written
+/// (`multi_latent_attention.py`).
+fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
+    let width = match shard.framework {
+        Framework::Formulas => latent.rope_dim,
+        Framework::MegatronCore | Framework::Fsdp2 => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
+    };
+    2 * shard.model.n_heads * width
 }
 
 /// Output projection, residual, norm and feed-forward, dense or of experts, behind attention.
@@ -247,7 +295,9 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
         writer.gemm(wide, hidden);
         writer.gemm(hidden, wide);
     }
-    writer.traffic(2 * sent * wide);
+    // Tokens of several ranks come in the order of ranks and are sorted by expert, and back (`sort_chunks_by_idxs`).
+    let sorts = if shard.framework != Framework::Formulas && shard.ep > 1 && n_experts > 1 { 2 } else { 1 };
+    writer.traffic(2 * sorts * sent * wide);
     if let Some(compression) = shard.compression {
         writer.ops.extend(compression.work(shard.model.hidden, shard.dtype, sent, writer.kind));
         routed = compression.rows_computed(routed);
@@ -259,7 +309,7 @@ fn feed_forward_of_experts(writer: &mut Writer<'_>, experts: Experts, load: Expe
     writer.grouped(&rows, projections * width, wide);
     writer.traffic((projections + 1) * width * routed);
     writer.grouped(&rows, wide, width);
-    writer.traffic(2 * sent * wide);
+    writer.traffic(2 * sorts * sent * wide);
     if experts.shared_intermediate > 0 {
         feed_forward(writer, experts.shared_intermediate);
     }
@@ -279,8 +329,23 @@ pub fn attention(shard: &Shard<'_>, documents: &[Document], head_share: u64, pas
     if shard.attention == AttentionKernel::Unfused {
         return documents.iter().flat_map(|document| unfused(shard, document, n_heads, pass)).collect();
     }
-    let (documents, n_kv_heads, kv) = (documents.to_vec(), kv_heads.div_ceil(cut), shard.formats.kv);
+    let documents = documents.iter().map(|document| over_windows(shard, *document)).collect();
+    let (n_kv_heads, kv) = (kv_heads.div_ceil(cut), shard.formats.kv);
     vec![(Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass }, 1)]
+}
+
+/// A document with the mean of the pairs that the layers compute, where some attend to a window alone. The published formulas know no windows.
+fn over_windows(shard: &Shard<'_>, document: Document) -> Document {
+    let model = shard.model;
+    if shard.framework == Framework::Formulas || model.is_plain() {
+        return document;
+    }
+    let mut pairs = 0;
+    for (kind, n) in model.kinds(0, model.n_layers) {
+        let most = kind.mixer.attended_max().map_or(u64::MAX, |tokens| tokens.saturating_mul(document.queries));
+        pairs += n * document.pairs.min(most);
+    }
+    Document { pairs: pairs / model.n_layers.max(1), ..document }
 }
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
@@ -316,7 +381,21 @@ pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], w
     let mut writer = Writer::new(shard, tokens, PassKind::Forward);
     writer.residual(4 * model.hidden);
     writer.elementwise((projections + 1) * wide);
+    if shard.framework == Framework::Fsdp2 {
+        every_second_product(&mut writer, wide);
+    }
     writer.done()
+}
+
+/// Selective checkpointing by operation computes every second product of a layer again: of query, key, value, output, gate, up and down the
+/// key's, the output's and the up-projection's (torchtitan, `_get_custom_policy`).
+fn every_second_product(writer: &mut Writer<'_>, wide: u64) {
+    let model = writer.shard.model;
+    writer.enter(writer.shard.formats.attention);
+    writer.column(model.kv_width(), model.hidden);
+    writer.row(model.hidden, model.n_heads * model.head_dim);
+    writer.enter(writer.shard.formats.dense);
+    writer.column(wide, model.hidden);
 }
 
 /// Embedding look-up, or its gradient.
@@ -401,5 +480,68 @@ pub fn host(per_layer: Seconds, n: u32) -> Ops {
 /// Adam over `parameters` parameters of a rank.
 #[must_use]
 pub fn optimizer(parameters: f64) -> Ops {
-    vec![(Op::Elementwise { bytes: Bytes::from_f64(parameters * ADAM_BYTES_PER_PARAMETER).0 }, 1)]
+    optimizer_step(Framework::Formulas, parameters, parameters)
+}
+
+/// Adam over `stepped` parameters of a rank that holds `held` gradients.
+#[must_use]
+pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
+    let bytes = match framework {
+        Framework::Formulas => stepped * ADAM_BYTES_PER_PARAMETER,
+        Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * MEGATRON_STEP_BYTES,
+        Framework::Fsdp2 => stepped * FSDP_STEP_BYTES,
+    };
+    vec![(Op::Elementwise { bytes: Bytes::from_f64(bytes).0 }, 1)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Formats;
+    use hw::Dtype;
+
+    /// Bytes of memory-bound kernels and number of products of a feed-forward in 8 bits.
+    fn counted(framework: Framework, format: Format) -> (u64, usize) {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let formats = Formats::weights(format, Dtype::Bf16);
+        let shard = Shard { framework, formats, ..Shard::forward(&model, Dtype::Bf16, 1) };
+        let ops = after_attention(&shard, 10, PassKind::Forward, None);
+        let bytes = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+        let products = ops.iter().filter(|(op, _)| matches!(op, Op::Gemm { .. })).count();
+        (ops.iter().map(bytes).sum(), products)
+    }
+
+    #[test]
+    fn frameworks_cast_the_inputs_of_narrow_products() {
+        let (plain, n_plain) = counted(Framework::Formulas, Format::Fp8);
+        let (cast, n_cast) = counted(Framework::MegatronCore, Format::Fp8);
+        let (blocks, _) = counted(Framework::MegatronCore, Format::Mxfp8);
+        // Ten tokens: the output projection reads 4096 numbers, the feed-forward 4096 and 14336; six bytes each, or four.
+        assert_eq!(cast - plain, 6 * 10 * (4096 + 4096 + 14_336));
+        assert_eq!(blocks - plain, 4 * 10 * (4096 + 4096 + 14_336));
+        assert_eq!(n_cast, n_plain);
+        assert_eq!(counted(Framework::MegatronCore, Format::Bf16), counted(Framework::Formulas, Format::Bf16));
+    }
+
+    #[test]
+    fn half_of_the_layers_attend_to_a_window_alone() {
+        let model = crate::model::embedded("gpt-oss-120b").expect("embedded");
+        let forward = Shard::forward(&model, Dtype::Bf16, 1);
+        let whole = Document::causal(4096);
+        assert_eq!(over_windows(&forward, whole), whole, "the published formulas know no windows");
+        let shard = Shard { framework: Framework::MegatronCore, ..forward };
+        // 36 layers, every second with a window of 128: the mean of 4096 · 4097 / 2 and 4096 · 128.
+        assert_eq!(over_windows(&shard, whole).pairs, u64::midpoint(4096 * 4097 / 2, 4096 * 128));
+    }
+
+    #[test]
+    fn an_optimizer_of_a_framework_touches_held_and_stepped_parameters() {
+        let bytes = |framework| match optimizer_step(framework, 1000.0, 100.0)[0].0 {
+            Op::Elementwise { bytes } => bytes,
+            _ => 0,
+        };
+        assert_eq!(bytes(Framework::Formulas), 3000);
+        assert_eq!(bytes(Framework::MegatronCore), 12_000 + 4600);
+        assert_eq!(bytes(Framework::Fsdp2), 4000);
+    }
 }

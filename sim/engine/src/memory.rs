@@ -3,10 +3,12 @@
 //! Terms per token are linear; only the scores of an unfused attention are per query-key pair. Source: arXiv:2205.05198, section 4.
 //! Units: bytes, bytes per token.
 
-use hw::Format;
+mod framework;
+
+use hw::{Bytes, Format, Gpu};
 
 use crate::model::{Index, Layer, Mixer, Model};
-use crate::shard::{AttentionKernel, Recompute, Shard};
+use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
 use crate::stage::Stage;
 use crate::state::State;
 
@@ -99,6 +101,9 @@ struct LayerActivation {
 }
 
 fn layer_activation(shard: &Shard<'_>, recompute: Recompute, with_experts: bool) -> LayerActivation {
+    if shard.framework != Framework::Formulas {
+        return framework::layer(shard, recompute, with_experts);
+    }
     let (model, element) = (shard.model, shard.dtype.bytes());
     let hidden = model.hidden;
     let heads = model.n_heads * model.head_dim;
@@ -147,14 +152,14 @@ pub fn activation_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     of(stage.n_dense, stage.again_dense, false) + of(stage.n_expert, stage.again_expert, true)
 }
 
-/// What backward of one layer makes again and holds while it runs, bytes per token.
+/// What backward of one layer makes, anew or again, and holds while it runs, bytes per token.
 #[must_use]
 pub fn working_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
-    let of = |again: u32, with_experts: bool| {
-        let activation = layer_activation(shard, shard.recompute, with_experts);
-        if again > 0 { activation.working } else { 0 }
+    let of = |n: u32, again: u32, with_experts: bool| {
+        let recompute = if again > 0 { shard.recompute } else { Recompute::Off };
+        if n > 0 { layer_activation(shard, recompute, with_experts).working } else { 0 }
     };
-    of(stage.again_dense, false).max(of(stage.again_expert, true))
+    of(stage.n_dense, stage.again_dense, false).max(of(stage.n_expert, stage.again_expert, true))
 }
 
 /// Buffers of the exchanges around one layer, bytes per token: the gathered sequence of a tensor group, and tokens on their way
@@ -198,6 +203,34 @@ pub fn score_bytes_per_pair(shard: &Shard<'_>, stage: &Stage) -> u64 {
 #[must_use]
 pub const fn logit_bytes_per_token(shard: &Shard<'_>) -> u64 {
     LOGIT_BYTES_PER_TOKEN_AND_ROW * shard.model.vocab.div_ceil(shard.tp as u64)
+}
+
+/// Logits, loss and head of so many tokens on a stage with the head, bytes. Where backward of a layer holds memory of its own, what is above
+/// that: one follows the other.
+#[must_use]
+pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
+    if shard.framework == Framework::Formulas || tokens == 0 {
+        return tokens * logit_bytes_per_token(shard);
+    }
+    framework::head(shard, tokens).saturating_sub(tokens * working_bytes_per_token(shard, stage))
+}
+
+/// What a rank that holds these stages keeps for the whole run beside model states.
+#[must_use]
+pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
+    match shard.framework {
+        Framework::Formulas => Bytes::ZERO,
+        Framework::MegatronCore | Framework::Fsdp2 => framework::resident(shard, stages, gpu),
+    }
+}
+
+/// Bytes per token and layer that an exchange of heads for tokens keeps besides.
+#[must_use]
+pub fn exchanged_bytes_per_token(shard: &Shard<'_>) -> u64 {
+    match shard.framework {
+        Framework::Formulas => 0,
+        Framework::MegatronCore | Framework::Fsdp2 => framework::exchanged_heads(shard),
+    }
 }
 
 #[cfg(test)]

@@ -46,6 +46,17 @@ pub enum AttentionKernel {
     Unfused,
 }
 
+/// Whose kernels compute a layer: what they keep from forward to backward, and whether narrow formats are cast by kernels of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framework {
+    /// Nobody's: activations by the published formulas (arXiv:2205.05198, section 4), casts fused with the kernel in front.
+    Formulas,
+    /// Megatron-Core on Transformer Engine: every tensor that its modules save (`memory/framework.rs`).
+    MegatronCore,
+    /// PyTorch modules under autograd with fully sharded parameters (torchtitan).
+    Fsdp2,
+}
+
 /// Rows that the busiest rank of a layer's expert group computes and receives, over the even share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ExpertLoad {
@@ -83,6 +94,8 @@ pub struct Shard<'a> {
     pub recompute: Recompute,
     /// Merging of similar tokens before the all-to-all.
     pub compression: Option<Compression>,
+    /// Whose kernels compute it.
+    pub framework: Framework,
 }
 
 impl<'a> Shard<'a> {
@@ -100,6 +113,7 @@ impl<'a> Shard<'a> {
             attention: AttentionKernel::Flash,
             recompute: Recompute::Off,
             compression: None,
+            framework: Framework::Formulas,
         }
     }
 }

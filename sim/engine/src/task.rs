@@ -224,6 +224,8 @@ pub enum Op {
         k: u64,
         /// Format of the operands.
         format: Format,
+        /// Forward, or the gradient of inputs or of weights; the gradient of weights sums over the rows.
+        kind: PassKind,
     },
     /// Variable-length causal attention: work is the sum over documents, never the square of the sum.
     Attention {

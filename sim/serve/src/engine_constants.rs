@@ -1,7 +1,7 @@
 //! What no table holds of a serving engine and is fitted: four numbers per engine, for all models, cards and loads alike.
 //!
-//! Each engine's numbers are fitted on the runs that stand beside them, and on no others; `skrull-sim score` shows what they do to all
-//! runs (docs/accuracy.md). Source of the runs: ai-dynamo/aiconfigurator @ 095f58a51c4c, silicon_sample.csv, Apache-2.0. Units: seconds.
+//! Each engine's numbers are fitted on the runs that stand beside them, and on no others: on those their error is within a point of the least that a lattice
+//! of numbers gives (`score::leave_out`). `skrull-sim score` shows what they do to all runs (docs/accuracy.md). Source of the runs: ai-dynamo/aiconfigurator @ 095f58a51c4c, silicon_sample.csv, Apache-2.0. Units: seconds.
 
 use hw::Seconds;
 
@@ -14,10 +14,10 @@ pub struct EngineConstants {
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration.
     pub host_per_sequence: Seconds,
-    /// Mean time from the client's sending to the engine's queue, without the prompt's part.
+    /// Host time per layer of an iteration with chunks of prompts.
+    pub host_per_layer: Seconds,
+    /// Mean time from the client's sending to the engine's queue.
     pub start: Seconds,
-    /// Mean of the same per prompt token.
-    pub start_per_token: Seconds,
     /// Runs that they were fitted on.
     pub fitted_on: &'static str,
 }
@@ -27,8 +27,8 @@ pub const NONE: EngineConstants = EngineConstants {
     engine: "",
     host_per_step: Seconds::ZERO,
     host_per_sequence: Seconds::ZERO,
+    host_per_layer: Seconds::ZERO,
     start: Seconds::ZERO,
-    start_per_token: Seconds::ZERO,
     fitted_on: "",
 };
 
@@ -40,22 +40,21 @@ pub fn fitted() -> [EngineConstants; 3] {
             engine: "vllm",
             host_per_step: Seconds::new(0.6e-3),
             host_per_sequence: Seconds::new(45e-6),
-            start: Seconds::new(10e-3),
-            start_per_token: Seconds::new(4e-6),
+            start: Seconds::new(15e-3),
             fitted_on: "44 runs of Qwen3-32B in 16 bit on H100",
+            ..NONE
         },
         EngineConstants {
             engine: "sglang",
-            start: Seconds::new(100e-3),
-            start_per_token: Seconds::new(20e-6),
+            start: Seconds::new(180e-3),
             fitted_on: "13 runs of DeepSeek-R1 and -V3 on H200",
             ..NONE
         },
         EngineConstants {
             engine: "trtllm",
-            host_per_sequence: Seconds::new(75e-6),
-            start: Seconds::new(60e-3),
-            fitted_on: "86 runs of Qwen3-32B in fp8 on H100",
+            host_per_layer: Seconds::new(0.6e-3),
+            start: Seconds::new(20e-3),
+            fitted_on: "84 runs of Qwen3-32B in fp8 on H100",
             ..NONE
         },
     ]
@@ -72,6 +71,18 @@ impl EngineConstants {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_engine_has_four_constants_at_most_and_says_on_what_they_were_fitted() {
+        for constants in fitted() {
+            let EngineConstants { engine, host_per_step, host_per_sequence, host_per_layer, start, fitted_on } =
+                constants;
+            assert!(!fitted_on.is_empty(), "{engine}");
+            for time in [host_per_step, host_per_sequence, host_per_layer, start] {
+                assert!((Seconds::ZERO..Seconds::new(1.0)).contains(&time), "{engine}: {time:?}");
+            }
+        }
+    }
 
     #[test]
     fn every_preset_has_constants_and_an_unknown_engine_has_none() {

@@ -30,6 +30,8 @@ pub struct Host {
     per_sequence: u64,
     /// Tokens to text: per sequence.
     detokenize: u64,
+    /// Launches of an iteration that is not captured as a graph.
+    launches: u64,
 }
 
 impl Host {
@@ -41,7 +43,20 @@ impl Host {
             per_step: ticks_of(per_step),
             per_sequence: ticks_of(per_sequence),
             detokenize: ticks_of(detokenize),
+            launches: 0,
         }
+    }
+
+    /// The same with so much time for the launches of an iteration that is not captured as a graph.
+    #[must_use]
+    pub fn launching(self, time: Seconds) -> Self {
+        Self { launches: ticks_of(time), ..self }
+    }
+
+    /// Ticks of an iteration's kernels beside chunks of prompts: the device waits where the host launches more slowly than it computes.
+    #[must_use]
+    pub fn launched(&self, device: u64) -> u64 {
+        device.max(self.launches)
     }
 
     /// What is added to the device's time, and the least that an iteration takes: `n_batches` micro-batches of `n_sequences` each pass

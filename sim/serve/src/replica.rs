@@ -223,6 +223,8 @@ pub struct Replica<'a> {
     /// Blocks.
     pub pool: Pool,
     waiting: VecDeque<Waiting>,
+    /// Those at its end that came during the iteration under way: a host that is an iteration ahead has composed the next one without them.
+    n_unseen: usize,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Slots whose prompts are not done, oldest first.
@@ -307,6 +309,7 @@ impl<'a> Replica<'a> {
             model: 0,
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
             waiting: VecDeque::new(),
+            n_unseen: 0,
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),

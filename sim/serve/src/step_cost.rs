@@ -169,8 +169,7 @@ impl StepTable {
         let rates = if is_whole { Rates::PerPair } else { Rates::PerToken };
         let prefill = Prefill::tabulated(tokens_max, rates, |chunk| writer.prefill(chunk));
         let decode = DecodeTicks::new(deployment, sampled_max.min(tokens_max).max(1), cost, case);
-        let (per_step, per_sequence) = (deployment.host_per_step, deployment.host_per_sequence);
-        let host = Host::new(deployment.engine_loop, per_step, per_sequence, deployment.detokenize_per_sequence);
+        let host = deployment.host();
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
@@ -328,7 +327,8 @@ impl StepTable {
         let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
         let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
-        Round { ticks: (device.ticks + added).max(least), ..device }
+        let ticks = if load.n_chunks > 0 { self.host.launched(device.ticks) } else { device.ticks };
+        Round { ticks: (ticks + added).max(least), ..device }
     }
 
     /// Law of iterations that only decode.

@@ -7,18 +7,19 @@
 
 use hw::Bytes;
 
-use crate::layout::Zero;
+use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
-    activation_bytes_per_token, buffer_bytes_per_token, logit_bytes_per_token, score_bytes_per_pair, stage_parameters,
-    working_bytes_per_token,
+    buffer_bytes_per_token, logit_bytes_per_token, score_bytes_per_pair, stage_parameters, working_bytes_per_token,
 };
 
-use crate::problem::Problem;
+use crate::problem::{Framework, Problem};
 use crate::schedule::{Pipeline, play};
 use crate::stage::{Stage, stages};
 
-/// Bytes of a parameter's 32-bit master copy and its two Adam moments.
-const OPTIMIZER_BYTES_PER_PARAMETER: f64 = 12.0;
+/// Bytes of a parameter's 32-bit master copy.
+const MASTER_BYTES_PER_PARAMETER: f64 = 4.0;
+/// Bytes of a parameter's two Adam moments.
+const MOMENTS_BYTES_PER_PARAMETER: f64 = 8.0;
 
 /// Layers whose offloaded activations a device holds while a pass makes or takes them: one is computed, one is copied.
 pub const LAYERS_IN_PASSING: u32 = 2;
@@ -49,6 +50,11 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
         return States::default();
     }
     let element = Bytes(problem.dtype.bytes()).as_f64();
+    // Sharded PyTorch modules have no other parameters than those in 32 bits.
+    let (element, optimizer) = match problem.execution.framework {
+        Framework::Fsdp2 => (MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER),
+        _ => (element, MASTER_BYTES_PER_PARAMETER + MOMENTS_BYTES_PER_PARAMETER),
+    };
     let gradient = Bytes(problem.execution.gradient_dtype.bytes()).as_f64();
     let share = |at: Zero, n: u32| if problem.layout.zero >= at { 1.0 / f64::from(n) } else { 1.0 };
     let (shared, experts) = stages
@@ -61,8 +67,17 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     States {
         parameters: Bytes::from_f64(sharded(Zero::Parameters) * element),
         gradients: Bytes::from_f64(sharded(Zero::Gradients) * gradient),
-        optimizer: Bytes::from_f64(sharded(Zero::OptimizerStates) * OPTIMIZER_BYTES_PER_PARAMETER),
+        optimizer: Bytes::from_f64(sharded(Zero::OptimizerStates) * optimizer),
     }
+}
+
+/// Activations that a stage keeps from forward to backward, bytes per token.
+#[must_use]
+pub fn activation_bytes_per_token(problem: &Problem, stage: &Stage) -> u64 {
+    let shard = problem.shard();
+    let exchanges = problem.layout.cp > 1 && problem.layout.exchange == ContextExchange::Ulysses;
+    let exchanged = if exchanges { engine::memory::exchanged_bytes_per_token(&shard) } else { 0 };
+    engine::memory::activation_bytes_per_token(&shard, stage) + exchanged * u64::from(stage.n_layers())
 }
 
 /// Memory that a pipeline rank needs: model states, and bytes per token of a micro-batch that it may hold.
@@ -84,7 +99,7 @@ pub fn needs(problem: &Problem) -> Vec<Need> {
         Pipeline::of_schedule(problem.schedule, layout.pp as usize, layout.chunks as usize, n_micro_batches);
     let longest = problem.workload.lengths.iter().max().copied().unwrap_or(0);
     let made = |stage: &Stage| {
-        activation_bytes_per_token(&problem.shard(), stage) + score_bytes_per_pair(&problem.shard(), stage) * longest
+        activation_bytes_per_token(problem, stage) + score_bytes_per_pair(&problem.shard(), stage) * longest
     };
     for (row, stage) in pipeline.activation.iter_mut().zip(&stages) {
         row.fill(on_device(problem, made(stage)));

@@ -9,7 +9,7 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 use engine::compression::Compression;
 use engine::formats::Formats;
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Recompute};
+pub use engine::shard::{AttentionKernel, Framework, Recompute};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;
@@ -104,6 +104,12 @@ pub struct Execution {
     pub gradient_dtype: Dtype,
     /// Attention kernel.
     pub attention: AttentionKernel,
+    /// Whose kernels compute the layers.
+    pub framework: Framework,
+    /// Formats of products, where they are not that of the activations.
+    pub formats: Option<Formats>,
+    /// Whether parameters are gathered in the format of the products, not in that of the activations.
+    pub gathers_narrow: bool,
     /// Communication behind computation.
     pub overlap: Overlap,
     /// Tokens and experts.
@@ -133,6 +139,9 @@ impl Default for Execution {
             gradient_sync: GradientSync::Overlapped,
             gradient_dtype: Dtype::Bf16,
             attention: AttentionKernel::Flash,
+            framework: Framework::Formulas,
+            formats: None,
+            gathers_narrow: false,
             overlap: Overlap::NONE,
             experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
             offload: 0.0,
@@ -179,7 +188,7 @@ impl Problem {
         Shard {
             model: &self.model,
             dtype: self.dtype,
-            formats: Formats::of(self.dtype),
+            formats: self.execution.formats.unwrap_or_else(|| Formats::of(self.dtype)),
             tp: layout.tp,
             sequence_parallel: layout.sequence_parallel,
             ep: layout.ep,
@@ -187,7 +196,16 @@ impl Problem {
             attention: self.execution.attention,
             recompute: self.execution.recompute,
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
+            framework: self.execution.framework,
         }
+    }
+
+    /// Bytes of a parameter as it is gathered.
+    #[must_use]
+    pub fn gathered_bytes(&self) -> f64 {
+        let format = self.shard().formats.dense;
+        let whole = Bytes(self.dtype.bytes()).as_f64();
+        if self.execution.gathers_narrow { format.weight_bytes(1.0).min(whole) } else { whole }
     }
 
     /// Rates of all devices in a step.

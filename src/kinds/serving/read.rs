@@ -262,6 +262,7 @@ impl Serving {
             expert_degree: operation.expert_degree,
             host_per_step: us(self.engine.host_us_per_step),
             host_per_sequence: us(self.engine.host_us_per_sequence),
+            host_per_layer: us(self.engine.host_us_per_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             routing: self.engine.routing,

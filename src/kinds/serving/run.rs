@@ -259,8 +259,8 @@ fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'
 /// A client that holds so many requests in flight; a named engine has its time until a request is in the queue.
 fn held(scenario: &Serving, in_flight: u64) -> Held {
     let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let EngineConstants { start, start_per_token, .. } = constants;
-    Held { in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX), start, start_per_token, seed: scenario.head.seed }
+    let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
+    Held { in_flight, start: constants.start, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.

@@ -4,10 +4,14 @@
 
 use hw::{Dtype, Format};
 
+use crate::task::PassKind;
+
 /// Name of the all-reduce that serving engines bring along for small messages.
 pub const CUSTOM_ALL_REDUCE: &str = "custom_all_reduce";
 /// Name of experts in one launch; axes are rows per expert, experts with rows, and elements of an expert's matrix.
 pub const GROUPED_GEMM: &str = "grouped-gemm";
+/// Names of experts in one launch as training runs them: forward, gradient of inputs, gradient of weights. Axes as of `GROUPED_GEMM`.
+pub const GROUPED_TRAINING: [&str; 3] = ["grouped-gemm-forward", "grouped-gemm-input", "grouped-gemm-weight"];
 /// Exchanges of tokens with experts by DeepEP, bytes being those of all rows in 16 bits: for throughput, and for latency.
 pub const DEEP_EP: [[&str; 2]; 2] =
     [["deepep_dispatch", "deepep_combine"], ["deepep_low_latency_dispatch", "deepep_low_latency_combine"]];
@@ -41,6 +45,16 @@ const FORMATS: [Format; 9] = [
 ];
 /// Width that stands for latent attention.
 const LATENT: &str = "mla";
+
+/// Name of experts in one launch in a pass of training; a whole backward is both of its halves.
+#[must_use]
+pub const fn grouped_training(kind: PassKind) -> &'static str {
+    match kind {
+        PassKind::Forward => GROUPED_TRAINING[0],
+        PassKind::Input | PassKind::Backward => GROUPED_TRAINING[1],
+        PassKind::Weight => GROUPED_TRAINING[2],
+    }
+}
 
 /// Formats whose curve stands in for a format's own, nearest first, after that one itself.
 #[must_use]
@@ -110,8 +124,10 @@ fn of_widths(kernel: &str) -> impl Iterator<Item = String> + '_ {
 #[must_use]
 pub fn operators() -> Vec<String> {
     let products = FORMATS.iter().filter_map(|format| of_format("gemm", *format));
-    let backward = ["attention-backward-64", "attention-backward-128", GROUPED_GEMM].map(str::to_owned);
-    products.chain(of_widths("attention")).chain(backward).collect()
+    let backward = WIDTHS.into_iter().map(Some).chain([None]);
+    let backward = backward.map(|width| of_width("attention-backward", width, Dtype::Bf16));
+    let grouped = [GROUPED_GEMM, GROUPED_TRAINING[0], GROUPED_TRAINING[1], GROUPED_TRAINING[2]].map(str::to_owned);
+    products.chain(of_widths("attention")).chain(backward).chain(grouped).collect()
 }
 
 /// Names of decode attention.

@@ -11,7 +11,6 @@ mod engine;
 
 use hw::{Cluster, Dtype, Format, GroupShape, InsideLink, Seconds};
 
-use crate::cost::curve;
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::law::Law;
@@ -19,7 +18,8 @@ use crate::cost::names;
 use crate::cost::profile::{CollectiveCurve, Operator, Profile, Residuals, collective_name, memory_bound};
 use crate::cost::roofline::{ATTENTION_BACKWARD, Roofline, datasheet};
 use crate::cost::{CostModel, Estimate, Source};
-use crate::task::{Collective, Document, Op, Pass};
+use crate::cost::{collective, curve};
+use crate::task::{Collective, Document, Op, Pass, PassKind};
 
 /// Query rows of one tile of a flash attention kernel.
 pub const ATTENTION_TILE: u64 = 128;
@@ -63,6 +63,13 @@ impl Profiled {
             }
         }
         Self { profile: profile.clone(), roofline: roofline.with_network(network), is_borrowed: false }
+    }
+
+    /// The same where large exchanges reach such shares of the links inside a node and of the ports between nodes.
+    #[must_use]
+    pub fn with_link_shares(self, [inside_share, across_share]: [f64; 2]) -> Self {
+        let network = collective::Network { inside_share, across_share, ..self.roofline.network() };
+        Self { roofline: self.roofline.with_network(network), ..self }
     }
 
     /// A message between two GPUs.
@@ -154,6 +161,17 @@ impl Profiled {
         Some(Fitted { outside: Some(0), ..fitted }.estimate(["grouped gemm", "", ""]))
     }
 
+    /// Experts in one launch as training runs them, by the curve of the pass.
+    fn grouped_training(&self, rows: &[u64], n: u64, k: u64, format: Format, kind: PassKind) -> Option<Estimate> {
+        let n_active = rows.iter().filter(|&&m| m > 0).count() as u64;
+        let active = hw::real(n_active.max(1));
+        let base: Seconds = rows.iter().map(|&m| self.roofline.gemm_base(m, n, k, format)).sum();
+        let point = vec![hw::real(rows.iter().sum()) / active, active, hw::real(n * k)];
+        let fitted = self.fitted(names::grouped_training(kind), std::iter::once((base, point)))?;
+        let found = fitted.estimate(["rows per expert", "experts with rows", "elements of an expert"]);
+        Some(if format.is_whole() { found } else { found.borrowed("format of a product") })
+    }
+
     /// Attention by a law: the surface is asked once, at the mean document and the occupancy of all.
     fn attention_by_law(&self, op: &Op) -> Option<Estimate> {
         let Op::Attention { head_dim, pass, .. } = op else { return None };
@@ -169,18 +187,19 @@ impl Profiled {
     }
 
     /// Fitted attention of a head width and a format of keys and values, and whether it is of another format.
-    fn attention_name(&self, op: &Attention<'_>) -> Option<(String, bool)> {
+    fn attention_name(&self, kernel: &str, op: &Attention<'_>) -> Option<(String, bool)> {
         let latent = op.head_dim == LATENT_DIM && op.n_kv_heads == op.n_heads;
-        let latent_names = [op.kv, Dtype::Bf16].map(|kv| names::of_width("attention", None, kv));
+        let latent_names = [op.kv, Dtype::Bf16].map(|kv| names::of_width(kernel, None, kv));
         let names = latent_names.into_iter().filter(|_| latent);
-        let mut names = names.chain(names::nearest("attention", op.head_dim, op.kv));
+        let mut names = names.chain(names::nearest(kernel, op.head_dim, op.kv));
         let name = names.find(|name| self.profile.operators.contains_key(name))?;
         let is_other = op.kv.bytes() == 1 && !name.ends_with("8");
         Some((name, is_other))
     }
 
-    fn attention(&self, op: &Attention<'_>) -> Option<Estimate> {
-        let (name, is_other) = self.attention_name(op)?;
+    /// Attention, or its backward, by the correction of the datasheet's forward.
+    fn attention(&self, kernel: &str, op: &Attention<'_>) -> Option<Estimate> {
+        let (name, is_other) = self.attention_name(kernel, op)?;
         let tiles: u64 = op.documents.iter().map(|d| op.n_heads * d.queries.div_ceil(ATTENTION_TILE)).sum();
         let group = hw::real(op.n_heads) / hw::real(op.n_kv_heads);
         let parts = op.documents.iter().map(computed).map(|document| {
@@ -318,13 +337,19 @@ impl CostModel for Profiled {
     fn elementary(&self, op: &Op) -> Estimate {
         let fitted = match op {
             Op::Gemm { m, n, k, format } => self.gemm(*m, *n, *k, *format),
-            Op::GroupedGemm { rows, n, k, format } => self.grouped_gemm(rows, *n, *k, *format),
+            Op::GroupedGemm { rows, n, k, format, kind } => {
+                let by_kernel = self.grouped_training(rows, *n, *k, *format, *kind);
+                by_kernel.or_else(|| self.grouped_gemm(rows, *n, *k, *format))
+            }
             Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, pass } => {
                 let (n_heads, n_kv_heads, head_dim, kv) = (*n_heads, *n_kv_heads, *head_dim, *kv);
                 let attention = Attention { documents, n_heads, n_kv_heads, head_dim, kv };
-                let by_surface = || {
-                    let forward = self.attention(&attention)?;
-                    Some(if *pass == Pass::Forward { forward } else { backward(forward) })
+                let by_surface = || match pass {
+                    Pass::Forward => self.attention("attention", &attention),
+                    Pass::Backward => {
+                        let measured = self.attention("attention-backward", &attention);
+                        measured.or_else(|| self.attention("attention", &attention).map(backward))
+                    }
                 };
                 self.attention_by_law(op).or_else(by_surface)
             }
@@ -379,7 +404,7 @@ impl Profiled {
     fn forward(&self, op: &Attention<'_>) -> Option<&Operator> {
         let own =
             attention_names(op.head_dim, Pass::Forward).into_iter().find_map(|name| self.profile.operators.get(name));
-        let by_surface = || self.profile.operators.get(&self.attention_name(op)?.0);
+        let by_surface = || self.profile.operators.get(&self.attention_name("attention", op)?.0);
         own.filter(|operator| operator.law.is_some()).or_else(by_surface)
     }
 

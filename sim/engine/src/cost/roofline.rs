@@ -115,7 +115,7 @@ impl CostModel for Roofline {
         let reached = 1.0 / REACHED;
         let time = match op {
             Op::Gemm { m, n, k, format } => start + self.gemm_base(*m, *n, *k, *format) * reached,
-            Op::GroupedGemm { rows, n, k, format } => {
+            Op::GroupedGemm { rows, n, k, format, .. } => {
                 start + rows.iter().map(|&m| self.gemm_base(m, *n, *k, *format) * reached).sum()
             }
             Op::Attention { documents, n_heads, n_kv_heads, head_dim, pass, .. } => {

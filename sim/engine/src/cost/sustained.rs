@@ -14,33 +14,39 @@ use crate::task::Op;
 /// A cost model under a power limit.
 pub struct Sustained<M> {
     inner: M,
-    bf16: FlopsPerSecond,
-    fp8: FlopsPerSecond,
-    ratio: f64,
+    gpu: Gpu,
+    /// Shares of the peak that products in 16 bits and more hold, and narrower ones.
+    ratios: [f64; 2],
 }
 
 impl<M: CostModel> Sustained<M> {
     /// `inner` on a device that holds `ratio` of its peak.
     #[must_use]
     pub fn new(inner: M, gpu: &Gpu, ratio: f64) -> Self {
-        Self { inner, bf16: gpu.peak(Format::Bf16), fp8: gpu.peak(Format::Fp8), ratio }
+        Self::by_width(inner, gpu, [ratio; 2])
     }
 
-    /// Datasheet peak of a product.
-    const fn peak(&self, op: &Op) -> Option<FlopsPerSecond> {
-        match op {
-            Op::Gemm { format: Format::Fp8 | Format::Fp8Block | Format::Mxfp8, .. }
-            | Op::GroupedGemm { format: Format::Fp8 | Format::Fp8Block | Format::Mxfp8, .. } => Some(self.fp8),
-            Op::Gemm { .. } | Op::GroupedGemm { .. } | Op::Attention { .. } => Some(self.bf16),
-            _ => None,
-        }
+    /// The same where products in 16 bits and more hold another share than narrower ones.
+    #[must_use]
+    pub fn by_width(inner: M, gpu: &Gpu, ratios: [f64; 2]) -> Self {
+        Self { inner, gpu: gpu.clone(), ratios }
+    }
+
+    /// Most that a product holds.
+    fn held_peak(&self, op: &Op) -> Option<FlopsPerSecond> {
+        let format = match op {
+            Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => *format,
+            Op::Attention { .. } => Format::Bf16,
+            _ => return None,
+        };
+        let [wide, narrow] = self.ratios;
+        Some(self.gpu.peak(format) * if format.is_whole() { wide } else { narrow })
     }
 
     /// An estimate under the limit.
     fn held(&self, op: &Op, found: Estimate) -> Estimate {
-        let Some(peak) = self.peak(op) else { return found };
-        let floor = Flops::new(op.flops()) / (peak * self.ratio);
-        found.at_least(floor)
+        let Some(peak) = self.held_peak(op) else { return found };
+        found.at_least(Flops::new(op.flops()) / peak)
     }
 }
 
@@ -63,8 +69,8 @@ impl<M: CostModel> CostModel for Sustained<M> {
 
     fn least(&self, op: &Op) -> Seconds {
         let found = self.inner.least(op);
-        match self.peak(op) {
-            Some(peak) if found > Seconds::ZERO => found.max(Flops::new(op.flops()) / (peak * self.ratio)),
+        match self.held_peak(op) {
+            Some(peak) if found > Seconds::ZERO => found.max(Flops::new(op.flops()) / peak),
             _ => found,
         }
     }
@@ -85,5 +91,17 @@ mod tests {
         let expected = large.flops() / (gpu.peak(Format::Bf16).get() * 0.5);
         assert!((model.estimate(&large).time.get() - expected).abs() < 1e-12);
         assert_eq!(model.estimate(&small), roofline.estimate(&small));
+    }
+
+    #[test]
+    fn narrow_products_are_held_at_a_share_of_their_own() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+        let model = Sustained::by_width(roofline, &gpu, [0.5, 0.25]);
+        for (format, share) in [(Format::Bf16, 0.5), (Format::Fp8, 0.25), (Format::Mxfp8, 0.25)] {
+            let op = Op::Gemm { m: 8192, n: 8192, k: 8192, format };
+            let expected = op.flops() / (gpu.peak(format).get() * share);
+            assert!((model.estimate(&op).time.get() - expected).abs() < 1e-12, "{format:?}");
+        }
     }
 }

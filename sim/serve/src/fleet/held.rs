@@ -1,7 +1,7 @@
 //! A held number of requests in flight, as benchmark clients keep it: so many are sent together, and the next one when one has ended.
 //!
 //! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it (connection, checks, text
-//! to tokens). That takes longer for a longer prompt and varies: an exponential draw for every request. The spread parts requests that ended
+//! to tokens). That varies: an exponential draw for every request. The spread parts requests that ended
 //! together. A request that follows another one misses the iteration that begins as the other ends, as it does in life.
 //! Arrivals are an outcome here, so the requests come back as they were sent. Units: ticks inside, `Time` outside.
 
@@ -24,10 +24,8 @@ use crate::step_cost::{ticks_of, time_of};
 pub struct Held {
     /// Requests in flight; at least one.
     pub in_flight: u32,
-    /// Mean time from the client's sending to the engine's queue, without the prompt's part.
+    /// Mean time from the client's sending to the engine's queue.
     pub start: Seconds,
-    /// Mean of the same per prompt token.
-    pub start_per_token: Seconds,
     /// Seed of its draws.
     pub seed: u64,
 }
@@ -37,7 +35,6 @@ struct Client<'r> {
     requests: &'r Requests,
     in_flight: u64,
     start_s: f64,
-    start_s_per_token: f64,
     draws: Stream,
     /// Ticks at which requests were sent, in their order.
     sent: Vec<u64>,
@@ -51,9 +48,7 @@ impl Client<'_> {
         let most = n_ended + self.in_flight;
         while self.sent.len() < self.requests.len() && (self.sent.len() as u64) < most {
             let request = u32::try_from(self.sent.len()).expect("fewer than 2^32 requests");
-            let prompt = self.requests.list[request as usize].prompt;
-            let mean_s = self.start_s + self.start_s_per_token * f64::from(prompt);
-            let start = ticks_of(Seconds::new(mean_s * self.draws.exponential()));
+            let start = ticks_of(Seconds::new(self.start_s * self.draws.exponential()));
             self.on_the_way.push(Reverse((now + start, request)));
             self.sent.push(now);
         }
@@ -72,7 +67,6 @@ impl Run<'_, '_> {
             requests: self.requests,
             in_flight: u64::from(held.in_flight.max(1)),
             start_s: held.start.get(),
-            start_s_per_token: held.start_per_token.get(),
             draws: random::stream(held.seed, "starts of requests"),
             sent: Vec::new(),
             on_the_way: BinaryHeap::new(),

@@ -27,7 +27,7 @@ pub(super) struct Claim<'a> {
 impl<'a> Replica<'a> {
     /// Admits whoever waits longest, with at most `budget` prompt tokens; false when it has to wait on.
     pub fn admit(&mut self, composed: &mut Composed, budget: u32, reserve: Reserve, cut: Cut) -> bool {
-        if budget == 0 || self.n_running() >= self.sequences_max() {
+        if budget == 0 || self.n_running() >= self.sequences_max() || self.waiting.len() <= self.n_unseen {
             return false;
         }
         match self.waiting.front() {

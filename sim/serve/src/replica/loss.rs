@@ -46,6 +46,7 @@ impl Replica<'_> {
         self.handover.receiving.clear();
         self.handover.ready.clear();
         self.waiting.clear();
+        self.n_unseen = 0;
         self.prefilling.clear();
         self.order.clear();
         self.newcomers.clear();

@@ -129,17 +129,17 @@ impl Replica<'_> {
         self.count_in(request, now);
         let was_empty = self.waiting.is_empty();
         self.waiting.push_back(Waiting::New(request));
+        let n_ahead = u64::from(self.engine.table.is_asynchronous());
         let moved = match &mut self.going {
             None => return self.begin(now, records),
-            // Someone waits already and cannot be admitted before the span ends; the newcomer is behind.
-            Some(_) if !was_empty => None,
-            Some(going) if going.n_steps > 1 => {
-                let n_steps = going.steps_until(now);
-                let has_moved = n_steps < going.n_steps;
-                going.n_steps = n_steps;
-                has_moved.then(|| going.end_of(n_steps))
+            Some(going) => {
+                let seen_after = going.steps_until(now) + n_ahead;
+                self.n_unseen += usize::from(seen_after > going.n_steps);
+                // Who waits already cannot be admitted before the span ends, and the newcomer is behind.
+                let has_moved = was_empty && seen_after < going.n_steps;
+                going.n_steps = if has_moved { seen_after } else { going.n_steps };
+                has_moved.then(|| going.end_of(seen_after))
             }
-            Some(_) => None,
         };
         self.note_newcomer(request, now);
         moved
@@ -176,7 +176,8 @@ impl Replica<'_> {
         let batcher = self.engine.batcher;
         batcher.compose(self, &mut composed);
         if composed.is_empty() && self.has_waiting() {
-            // Blocks of a sequence that had ended came free in the attempt.
+            // Nothing is under way, so the host sees who came last. Or blocks of a sequence that had ended came free in the attempt.
+            self.n_unseen = 0;
             composed.clear();
             batcher.compose(self, &mut composed);
         }
@@ -202,6 +203,7 @@ impl Replica<'_> {
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
+        self.n_unseen = 0;
         Some(end)
     }
 
@@ -213,7 +215,7 @@ impl Replica<'_> {
         if composed.chunks.is_empty() {
             let is_same = composed.decodes && composed.n_preempted == 0 && composed.returning.is_empty();
             // What others are owed is computed once.
-            let is_settled = is_same && elsewhere == Elsewhere::default();
+            let is_settled = is_same && elsewhere == Elsewhere::default() && self.n_unseen == 0;
             let n_steps = if is_settled { self.span_steps() } else { 1 };
             let law = table.law(n_decode);
             let (rate, least) = (law.rate, law.least);

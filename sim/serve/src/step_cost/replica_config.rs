@@ -5,7 +5,7 @@ use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
-use crate::host::EngineLoop;
+use crate::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
 use engine::cost::experts::Routing;
@@ -35,6 +35,8 @@ pub struct ReplicaConfig<'a> {
     pub host_per_step: Seconds,
     /// Host time per sequence of an iteration: scheduling.
     pub host_per_sequence: Seconds,
+    /// Host time per layer of an iteration with chunks of prompts, whose kernels are launched one by one: no graph has their sizes.
+    pub host_per_layer: Seconds,
     /// Host time per sequence of an iteration: tokens to text.
     pub detokenize_per_sequence: Seconds,
     /// Whether the host works behind the device.
@@ -79,6 +81,7 @@ impl<'a> ReplicaConfig<'a> {
             formats: model.formats,
             host_per_step: Seconds::ZERO,
             host_per_sequence: Seconds::ZERO,
+            host_per_layer: Seconds::ZERO,
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
             draft: None,
@@ -100,6 +103,14 @@ impl<'a> ReplicaConfig<'a> {
             None => Box::new(attention),
             Some(layers) => Box::new(SparseWeights::new(attention, gpu, layers, self.model, self.tensor_degree)),
         }
+    }
+
+    /// Host times of an iteration.
+    #[must_use]
+    pub fn host(&self) -> Host {
+        let (per_step, per_sequence) = (self.host_per_step, self.host_per_sequence);
+        Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence)
+            .launching(self.host_per_layer * hw::real(self.model.n_layers))
     }
 
     /// The draft model by itself on one of the tensor groups.

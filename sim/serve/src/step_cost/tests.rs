@@ -181,3 +181,22 @@ fn a_decoding_batch_costs_what_the_next_captured_size_does() {
     let load = StepLoad { n_decode: 5, context: 4321, n_sampled: 5, ..StepLoad::default() };
     assert_eq!(padded.step(&load, std::iter::empty()), law.fixed + law.rate * 4321);
 }
+
+#[test]
+fn a_prompt_takes_at_least_as_long_as_its_kernels_are_launched() {
+    let (model, cluster) = (engine::model::embedded("llama-3-8b").expect("listed"), a100());
+    let base = ReplicaConfig::new(&model, &cluster, 1);
+    let launched = ReplicaConfig { host_per_layer: Seconds::new(1e-3), ..base.clone() };
+    let [plain, slow] =
+        [base, launched].map(|config| StepTable::new(&config, (8192, 8), &Roofline::new(&cluster), Case::Expected));
+    let step = |table: &StepTable, new: u32| {
+        let load = StepLoad { n_chunk_tokens: new, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
+        table.step(&load, std::iter::once(Chunk { past: 0, new }))
+    };
+    // 32 layers of 1 ms each: few tokens wait for the host, many hide it.
+    assert_eq!(span_of(step(&slow, 16)).to_seconds(), Seconds::new(0.032));
+    assert!(step(&plain, 16) < step(&slow, 16));
+    assert_eq!(step(&plain, 8192), step(&slow, 8192));
+    // Batches that only decode are captured.
+    assert_eq!(plain.law(8), slow.law(8));
+}

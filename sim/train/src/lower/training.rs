@@ -34,7 +34,7 @@ pub use rank_times::RankTimes;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use hw::Rank;
+use hw::{Bytes, Rank};
 
 use crate::experts::{self, ExpertLoad};
 use crate::memory;
@@ -345,7 +345,13 @@ impl<'a> Builder<'a> {
                 (0..problem.layout.chunks).map(|chunk| stages[stage_index(problem, pp, chunk)]).collect();
             let states = memory::states(&problem.at_stage(pp as usize), &held);
             let bytes = [problem.reserved_memory, states.parameters, states.gradients, states.optimizer];
-            let resident: Vec<(LabelId, u64)> = names.iter().zip(bytes).map(|(&name, bytes)| (name, bytes.0)).collect();
+            let mut resident: Vec<(LabelId, u64)> =
+                names.iter().zip(bytes).map(|(&name, bytes)| (name, bytes.0)).collect();
+            let workspace =
+                engine::memory::workspace_bytes(&problem.at_stage(pp as usize).shard(), &held, &problem.cluster.gpu);
+            if workspace > Bytes::ZERO {
+                resident.push((graph.label("workspace"), workspace.0));
+            }
             for lane in lanes.at_pipeline_rank(pp) {
                 graph.resident[lane.index()].clone_from(&resident);
             }

@@ -39,6 +39,8 @@ pub struct EngineSection {
     pub host_us_per_step: f64,
     /// Host time per sequence of an iteration, microseconds.
     pub host_us_per_sequence: f64,
+    /// Host time per layer of an iteration with prompts, microseconds.
+    pub host_us_per_layer: f64,
     /// Host time per sequence of an iteration that turns tokens into text, microseconds.
     pub detokenize_us_per_sequence: f64,
     /// How the engine works besides.
@@ -51,6 +53,7 @@ impl EngineSection {
         let given = [
             ("engine.host_us_per_step", self.host_us_per_step, self.host_us_per_step > 0.0),
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
+            ("engine.host_us_per_layer", self.host_us_per_layer, self.host_us_per_layer > 0.0),
             (
                 "engine.detokenize_us_per_sequence",
                 self.detokenize_us_per_sequence,
@@ -129,6 +132,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let us = |time: Seconds| time.get() * 1e6;
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
+    let host_us_per_layer = section.number("host_us_per_layer", us(constants.host_per_layer), 0.0..=1e6);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
     let operation = {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
@@ -166,6 +170,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         swap,
         host_us_per_step,
         host_us_per_sequence,
+        host_us_per_layer,
         detokenize_us_per_sequence,
         operation,
     }

@@ -21,7 +21,9 @@ impl Profiled {
                 Some(faster(self.exchange(names::CUSTOM_ALL_REDUCE, *bytes, *shape)?, self.estimate(op)))
             }
             Op::Collective { kind: Collective::AllToAll, bytes, shape } => self.deep_ep(*bytes, *shape),
-            Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16 } => self.grouped_kernel(rows, *n, *k),
+            Op::GroupedGemm { rows, n, k, format: Format::Bf16 | Format::Fp16, .. } => {
+                self.grouped_kernel(rows, *n, *k)
+            }
             _ => None,
         }
     }

@@ -5,7 +5,9 @@ use hw::{Seconds, Time};
 use super::*;
 use crate::batcher;
 use crate::fleet::Group;
+use crate::host::{EngineLoop, Host};
 use crate::metrics::{self, Slo};
+use crate::records::Record;
 use crate::replica::{Limits, Spans};
 use crate::request::Request;
 use crate::router;
@@ -21,10 +23,14 @@ fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
     Fleet::of(Group::new("all", Engine { limits, table, batcher, spans }, 1))
 }
 
-fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s_per_token: f64) -> (Requests, Served) {
+fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s: f64) -> (Requests, Served) {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); n]);
-    let held = Held { in_flight, start: Seconds::ZERO, start_per_token: Seconds::new(start_s_per_token), seed: 3 };
+    let held = Held { in_flight, start: Seconds::new(start_s), seed: 3 };
     fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held)
+}
+
+fn first_token_s(record: &Record) -> f64 {
+    hw::real(record.first_token().expect("served").as_ns()) / 1e9
 }
 
 fn figure((requests, served): &(Requests, Served), key: &str) -> f64 {
@@ -63,8 +69,8 @@ fn more_in_flight_than_places_queue_for_whole_turns() {
 
 #[test]
 fn the_start_of_a_request_counts_for_its_first_token_only() {
-    // 100 tokens of 70 us each are 7 ms on average; the mean of 4,000 exponential draws is known to 1.6 % of it.
-    let run = served(&fleet(8, Spans::Closed), 4000, 1, 7e-5);
+    // 7 ms on average; the mean of 4,000 exponential draws is known to 1.6 % of it.
+    let run = served(&fleet(8, Spans::Closed), 4000, 1, 7e-3);
     assert!((figure(&run, "ttft_s.mean") - 0.017).abs() < 4.0 * 0.016 * 0.007);
     assert!((figure(&run, "tpot_s.mean") - 0.01).abs() < 1e-9);
 }
@@ -74,7 +80,7 @@ fn starts_that_vary_part_requests_that_ended_together() {
     // Without starts all eight end and follow together, so that each waits for the iteration that began without it. With starts of some
     // iterations they come one by one into iterations that go on.
     let together = served(&fleet(8, Spans::Closed), 800, 8, 0.0);
-    let parted = served(&fleet(8, Spans::Closed), 800, 8, 3e-4);
+    let parted = served(&fleet(8, Spans::Closed), 800, 8, 3e-2);
     let ends = |(_, served): &(Requests, Served)| {
         let mut ends: Vec<_> = served.records.list.iter().map(|record| record.finished()).collect();
         ends.sort_unstable();
@@ -88,20 +94,42 @@ fn starts_that_vary_part_requests_that_ended_together() {
 fn spans_and_single_steps_agree_to_the_tick() {
     for in_flight in [1, 3, 8, 20] {
         let [closed, stepwise] =
-            [Spans::Closed, Spans::Stepwise].map(|spans| served(&fleet(8, spans), 100, in_flight, 3e-5));
+            [Spans::Closed, Spans::Stepwise].map(|spans| served(&fleet(8, spans), 100, in_flight, 3e-3));
         assert_eq!(closed.0, stepwise.0);
         assert_eq!(closed.1.records, stepwise.1.records);
     }
 }
 
 #[test]
-fn a_start_without_a_part_for_the_prompt_is_one_for_every_length() {
-    // Prompts of 100 tokens: 30 ms for each request are 0.3 ms for each token, and draws are the same.
-    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 50]);
-    let ends = [(0.03, 0.0), (0.0, 3e-4)].map(|(start, per_token)| {
-        let [start, start_per_token] = [start, per_token].map(Seconds::new);
-        let held = Held { in_flight: 4, start, start_per_token, seed: 3 };
-        fleet(8, Spans::Closed).serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held).0
-    });
-    assert_eq!(ends[0], ends[1]);
+fn a_host_that_is_an_iteration_ahead_sees_a_request_an_iteration_later() {
+    // Two in flight with answers of eleven tokens, iterations of 10 ms. A serial host: the first request starts the engine, the second joins the
+    // next iteration. A host that is ahead has composed that one as well: the second waits for two iterations before its own.
+    let ahead = Host::new(EngineLoop::Asynchronous, Seconds::ZERO, Seconds::ZERO, Seconds::ZERO);
+    let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 2]);
+    for spans in [Spans::Closed, Spans::Stepwise] {
+        for (host, seconds) in [(Host::default(), [0.01, 0.02]), (ahead, [0.01, 0.03])] {
+            let mut fleet = fleet(8, spans);
+            let engine = &mut fleet.groups[0].engine;
+            engine.table = engine.table.clone().hosted(host);
+            let held = Held { in_flight: 2, start: Seconds::ZERO, seed: 3 };
+            let (_, served) = fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held);
+            let firsts: Vec<f64> = served.records.list.iter().map(first_token_s).collect();
+            assert_eq!(firsts, seconds);
+        }
+    }
+}
+
+#[test]
+fn spans_and_single_steps_agree_to_the_tick_where_the_host_is_ahead() {
+    let ahead = Host::new(EngineLoop::Asynchronous, Seconds::ZERO, Seconds::ZERO, Seconds::ZERO);
+    for in_flight in [1, 3, 8, 20] {
+        let [closed, stepwise] = [Spans::Closed, Spans::Stepwise].map(|spans| {
+            let mut fleet = fleet(8, spans);
+            let engine = &mut fleet.groups[0].engine;
+            engine.table = engine.table.clone().hosted(ahead);
+            served(&fleet, 100, in_flight, 3e-3)
+        });
+        assert_eq!(closed.0, stepwise.0);
+        assert_eq!(closed.1.records, stepwise.1.records);
+    }
 }

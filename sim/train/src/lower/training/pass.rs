@@ -182,7 +182,7 @@ impl Builder<'_> {
                 let key = OpKey::new(Part::Head, PassKind::Forward, &frame.stage, frame, cp);
                 let op = self.known_op(key, |_| layer::head(&problem.shard(), share.tokens, PassKind::Forward));
                 let task = self.compute_op(lane, Role::Forward, frame.slot.micro_batch, op, &[]);
-                self.effect(task, Moment::Start, self.logits, logits(problem, share));
+                self.effect(task, Moment::Start, self.logits, logits(problem, &frame.stage, share));
             }
             let in_passing = self.in_passing(frame, cp);
             self.effect(leads[cp], Moment::Start, self.activations, in_passing);
@@ -238,7 +238,7 @@ impl Builder<'_> {
         }
         let pairs: u64 =
             share.local.iter().chain(&share.sharded).map(|document| document.queries * document.keys).sum();
-        let bytes = share.tokens * engine::memory::activation_bytes_per_token(&problem.shard(), stage)
+        let bytes = share.tokens * crate::memory::activation_bytes_per_token(problem, stage)
             + pairs * engine::memory::score_bytes_per_pair(&problem.shard(), stage);
         let bytes = hw::Bytes::from_f64(hw::Bytes(bytes).as_f64() * problem.execution.fragmentation).0;
         let bytes = i64::try_from(bytes).expect("activations stay below 2^63 bytes");
@@ -428,7 +428,7 @@ impl Builder<'_> {
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
             if frame.stage.last && self.problem.execution.unit_times.is_none() {
-                self.effect(first, Moment::End, self.logits, -logits(self.problem, share));
+                self.effect(first, Moment::End, self.logits, -logits(self.problem, &frame.stage, share));
             }
             let working = share.tokens * engine::memory::working_bytes_per_token(&self.problem.shard(), &frame.stage);
             let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
@@ -553,8 +553,8 @@ fn awaited(gathered: Option<&[TaskId; 2]>, prefetch: bool) -> Vec<TaskId> {
     gathered.map_or_else(Vec::new, |pair| if prefetch { vec![pair[0]] } else { pair.to_vec() })
 }
 
-fn logits(problem: &Problem, share: &Share) -> i64 {
-    i64::try_from(share.tokens * engine::memory::logit_bytes_per_token(&problem.shard()))
+fn logits(problem: &Problem, stage: &Stage, share: &Share) -> i64 {
+    i64::try_from(engine::memory::head_bytes(&problem.shard(), stage, share.tokens))
         .expect("logits stay below 2^63 bytes")
 }
 

@@ -203,16 +203,15 @@ impl Builder<'_> {
         let layout = self.problem.layout;
         for lane in self.lane_ids() {
             let sharded = layout.zero >= Zero::OptimizerStates;
-            let parameters: f64 = self
-                .chunks(lane)
-                .iter()
-                .map(|(_, stage)| {
-                    let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
-                    let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
-                    shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards())
-                })
-                .sum();
-            self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, layer::optimizer(parameters), &[]);
+            let (mut held, mut stepped) = (0.0, 0.0);
+            for (_, stage) in self.chunks(lane) {
+                let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), &stage);
+                let over = |n: u32| if sharded { f64::from(n) } else { 1.0 };
+                held += shared + experts;
+                stepped += shared / over(layout.n_shards()) + experts / over(layout.n_expert_shards());
+            }
+            let ops = layer::optimizer_step(self.problem.execution.framework, held, stepped);
+            self.compute(lane, Role::Optimizer, NO_MICRO_BATCH, ops, &[]);
         }
         if self.gathers_parameters() && !self.problem.execution.overlap.parameter_gather {
             for lane in self.lane_ids() {
@@ -251,7 +250,7 @@ impl Builder<'_> {
         let n_layers = frame.stage.n_layers().max(1);
         let bytes = |stage: &Stage| {
             let (shared, experts) = engine::memory::stage_parameters(&self.problem.shard(), stage);
-            hw::Bytes::from_f64((shared + experts) * hw::Bytes(self.problem.dtype.bytes()).as_f64()).0
+            hw::Bytes::from_f64((shared + experts) * self.problem.gathered_bytes()).0
         };
         let (first, last) = if first_part == 0 { (frame.stage.first, false) } else { (false, frame.stage.last) };
         let layer = bytes(&Stage { first: false, last: false, ..frame.stage }) / u64::from(n_layers);
@@ -281,7 +280,7 @@ impl Builder<'_> {
     }
 
     fn gather_chunk(&mut self, lane: LaneId, chunk: usize, stage: &Stage, preds: &[TaskId]) -> Vec<TaskId> {
-        let element = hw::Bytes(self.problem.dtype.bytes()).as_f64();
+        let element = self.problem.gathered_bytes();
         let turn = Turn::at_end(u32::try_from(chunk).expect("chunks fit u32"));
         let held = self.held(lane, stage);
         held.into_iter()

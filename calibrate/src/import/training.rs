@@ -1,0 +1,195 @@
+//! Tables of kernels of training, forward and backward → a profile: products, grouped products by pass, attention and its backward.
+//!
+//! The format is that of the operator tables of MooreThreads/SimuMax: one CSV, a kernel a line, milliseconds. Attention is counted there as
+//! the full square though the kernels are causal; only its time is read. Every operator is a correction of the datasheet roofline.
+
+use std::path::Path;
+
+use engine::cost::names;
+use engine::cost::profile::{Operator, Profile};
+use engine::cost::profiled::{ATTENTION_TILE, document_length};
+use engine::cost::roofline::Roofline;
+use engine::task::{Document, PassKind};
+use hw::{Dtype, Format};
+
+use super::{ImportError, Provenance, Table, whole};
+use crate::fit::{Row, surfaces};
+
+/// Start-up of a kernel, seconds; the surface corrects what it leaves.
+const START_S: f64 = 2e-6;
+/// Width of a head of queries and keys of latent attention.
+const LATENT: u64 = 192;
+const SIZES: [f64; 8] = [128.0, 512.0, 2048.0, 4096.0, 8192.0, 16_384.0, 32_768.0, 131_072.0];
+const LENGTHS: [f64; 4] = [4096.0, 16_384.0, 65_536.0, 131_072.0];
+const TILES: [f64; 5] = [128.0, 512.0, 2048.0, 8192.0, 131_072.0];
+const GROUPS: [f64; 3] = [1.0, 8.0, 32.0];
+const ROWS: [f64; 5] = [128.0, 256.0, 512.0, 1024.0, 8192.0];
+const EXPERTS: [f64; 4] = [16.0, 64.0, 128.0, 256.0];
+const ELEMENTS: [f64; 3] = [4_194_304.0, 16_777_216.0, 67_108_864.0];
+
+/// Columns of the table as they are used.
+struct Columns {
+    op: Vec<String>,
+    stage: Vec<String>,
+    numbers: Vec<Vec<f64>>,
+}
+
+const NUMBERS: [&str; 10] =
+    ["m", "n", "k", "groups", "batch", "seq_tokens", "heads", "kv_heads", "qk_head_dim", "time_ms"];
+
+impl Columns {
+    fn of(&self, name: &str, row: usize) -> f64 {
+        let column = NUMBERS.iter().position(|known| *known == name).expect("a column of the list");
+        self.numbers[column][row]
+    }
+
+    fn count(&self, name: &str, row: usize) -> u64 {
+        whole(self.of(name, row))
+    }
+
+    /// Rows of an operation, of one stage where that is asked for.
+    fn rows(&self, op: &str, stage: &str) -> Vec<usize> {
+        let is_asked = |row: &usize| self.op[*row] == op && (stage.is_empty() || self.stage[*row] == stage);
+        (0..self.op.len()).filter(is_asked).collect()
+    }
+}
+
+/// Fits the table of a device.
+///
+/// # Errors
+/// When the GPU is unknown or the table is missing or broken.
+pub fn operator_tables(path: &Path, provenance: &Provenance) -> Result<Profile, ImportError> {
+    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| ImportError::Device(provenance.gpu.clone()))?;
+    let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+    let table = Table::read(path.to_owned())?;
+    let numbers: Result<Vec<Vec<f64>>, ImportError> = NUMBERS.iter().map(|name| table.numbers(name)).collect();
+    let columns = Columns { op: table.words("op")?, stage: table.words("stage")?, numbers: numbers? };
+    let mut profile = provenance.profile();
+    let mut put = |name: String, operator: Option<Operator>| {
+        profile.operators.extend(operator.map(|operator| (name, operator)));
+    };
+    put("gemm".to_owned(), products(&columns, &roofline));
+    let stages =
+        [(PassKind::Forward, "forward"), (PassKind::Input, "data gradient"), (PassKind::Weight, "weight gradient")];
+    for (kind, stage) in stages {
+        put(names::grouped_training(kind).to_owned(), grouped(&columns, &roofline, stage));
+    }
+    for (op, kernel) in [("sdp_fwd", "attention"), ("sdp_bwd", "attention-backward")] {
+        for width in [Some(128), None] {
+            put(names::of_width(kernel, width, Dtype::Bf16), attention(&columns, &roofline, op, width));
+        }
+    }
+    Ok(profile)
+}
+
+fn products(columns: &Columns, roofline: &Roofline) -> Option<Operator> {
+    let row = |row: usize| {
+        let [m, n, k] = ["m", "n", "k"].map(|name| columns.count(name, row));
+        Row {
+            point: [m, n, k].map(hw::real).to_vec(),
+            base_s: roofline.gemm_base(m, n, k, Format::Bf16).get(),
+            measured_s: columns.of("time_ms", row) / 1e3,
+            shape: n * 1_000_003 + k,
+        }
+    };
+    let rows: Vec<Row> = columns.rows("matmul", "").into_iter().map(row).collect();
+    surfaces::operator(&rows, ["m", "n", "k"], [&SIZES; 3], START_S)
+}
+
+/// Experts in one launch, by pass.
+fn grouped(columns: &Columns, roofline: &Roofline, stage: &str) -> Option<Operator> {
+    let row = |row: usize| {
+        let [m, n, k, groups] = ["m", "n", "k", "groups"].map(|name| columns.count(name, row));
+        // The table writes forward's shape at every stage; the gradient of inputs has its columns and its inner dimension exchanged.
+        let (n, k) = if stage == "data gradient" { (k, n) } else { (n, k) };
+        Row {
+            point: [m, groups, n * k].map(hw::real).to_vec(),
+            base_s: roofline.gemm_base(m, n, k, Format::Bf16).get() * hw::real(groups),
+            measured_s: columns.of("time_ms", row) / 1e3,
+            shape: groups * 1_000_003 + n,
+        }
+    };
+    let rows: Vec<Row> = columns.rows("group_matmul", stage).into_iter().map(row).collect();
+    let axes = ["rows per expert", "experts with rows", "elements of an expert"];
+    surfaces::operator(&rows, axes, [&ROWS, &EXPERTS, &ELEMENTS], START_S)
+}
+
+/// Attention of heads of 128, or latent attention where no width is given.
+fn attention(columns: &Columns, roofline: &Roofline, op: &str, width: Option<u64>) -> Option<Operator> {
+    let width = width.unwrap_or(LATENT);
+    let row = |row: usize| {
+        let [batch, tokens, heads, kv] =
+            ["batch", "seq_tokens", "heads", "kv_heads"].map(|name| columns.count(name, row));
+        let document = Document::causal(tokens);
+        let tiles = batch * heads * tokens.div_ceil(ATTENTION_TILE);
+        Row {
+            point: vec![document_length(&document), hw::real(tiles), hw::real(heads) / hw::real(kv)],
+            base_s: roofline.attention_base(&document, heads, kv, width).get() * hw::real(batch),
+            measured_s: columns.of("time_ms", row) / 1e3,
+            shape: heads * 1_000_003 + kv * 1009 + tokens,
+        }
+    };
+    let rows = columns.rows(op, "").into_iter().filter(|&row| columns.count("qk_head_dim", row) == width);
+    let rows: Vec<Row> = rows.map(row).collect();
+    let names = ["document length", "query tiles", "heads per key-value head"];
+    surfaces::operator(&rows, names, [&LENGTHS, &TILES, &GROUPS], START_S)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "gpu,op,stage,batch,groups,m,k,n,seq_tokens,heads,kv_heads,qk_head_dim,time_ms";
+
+    /// A table in which every kernel runs at half of the datasheet's speed and backward of attention at three times forward.
+    fn table() -> String {
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let roofline = Roofline::new(&hw::catalog::cluster(&gpu, 1, 8));
+        let mut lines = vec![HEAD.to_owned()];
+        for (m, n, k) in [(4096, 8192, 8192), (8192, 8192, 4096), (4096, 28_672, 8192), (16_384, 8192, 28_672)] {
+            let ms = roofline.gemm_base(m, n, k, Format::Bf16).get() * 2e3 + 2e-3;
+            lines.push(format!("B200,matmul,forward,1,,{m},{k},{n},,,,,{ms}"));
+            let grouped = roofline.gemm_base(m, n, k, Format::Bf16).get() * 8.0 * 2e3 + 2e-3;
+            lines.push(format!("B200,group_matmul,forward,,8,{m},{k},{n},,,,,{grouped}"));
+        }
+        for tokens in [4096, 8192, 32_768] {
+            let ms = roofline.attention_base(&Document::causal(tokens), 64, 8, 128).get() * 2e3;
+            lines.push(format!("B200,sdp_fwd,forward,1,,,,,{tokens},64,8,128,{}", ms + 2e-3));
+            lines.push(format!("B200,sdp_bwd,backward,1,,,,,{tokens},64,8,128,{}", 3.0 * ms + 2e-3));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    #[test]
+    fn what_the_table_says_is_found_again() {
+        use engine::cost::CostModel;
+        use engine::cost::profiled::Profiled;
+        use engine::task::{Op, Pass};
+
+        let path = std::env::temp_dir().join(format!("skrull-sim-training-{}.csv", std::process::id()));
+        std::fs::write(&path, table()).expect("a temporary file");
+        let (name, source) = ("b200".to_owned(), "test".to_owned());
+        let provenance = Provenance { name, gpu: "b200".to_owned(), source, date: "2026-11-22".to_owned() };
+        let profile = operator_tables(&path, &provenance).expect("a table");
+        std::fs::remove_file(&path).expect("it was written");
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let costs = Profiled::new(&profile, &hw::catalog::cluster(&gpu, 1, 8));
+        let attention = |pass| Op::Attention {
+            documents: vec![Document::causal(8192)],
+            n_heads: 64,
+            n_kv_heads: 8,
+            head_dim: 128,
+            kv: Dtype::Bf16,
+            pass,
+        };
+        let time = |op: &Op| costs.estimate(op).time.get() - START_S;
+        let ratio = time(&attention(Pass::Backward)) / time(&attention(Pass::Forward));
+        assert!((ratio - 3.0).abs() < 0.01, "{ratio}");
+        let gemm = Op::Gemm { m: 4096, n: 8192, k: 8192, format: Format::Bf16 };
+        let half = gemm.flops() / gpu.peak(Format::Bf16).get() * 2.0;
+        assert!((time(&gemm) / half - 1.0).abs() < 0.01);
+        let experts = |kind| Op::GroupedGemm { rows: vec![4096; 8], n: 8192, k: 8192, format: Format::Bf16, kind };
+        assert!((time(&experts(PassKind::Forward)) / (8.0 * half) - 1.0).abs() < 0.01);
+        assert!(!profile.operators.contains_key("grouped-gemm-weight"), "no rows, no curve");
+    }
+}

@@ -1,0 +1,86 @@
+//! Forms in which a score is written: groups for people, everything for programs, a row a line, groups for pages.
+
+use crate::leave_out::LeftOut;
+use crate::residual::Corrected;
+use crate::{summary, text, training, written};
+
+/// Words of the forms.
+pub const WORDS: [&str; 4] = ["table", "json", "csv", "markdown"];
+
+/// A form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Groups, for people.
+    Table,
+    /// Everything, for programs.
+    Json,
+    /// A row a line.
+    Csv,
+    /// Groups, for pages.
+    Markdown,
+}
+
+impl Form {
+    /// The form of a word; a table for any other than those of the list.
+    #[must_use]
+    pub fn of_word(word: &str) -> Self {
+        match word {
+            "json" => Self::Json,
+            "csv" => Self::Csv,
+            "markdown" => Self::Markdown,
+            _ => Self::Table,
+        }
+    }
+
+    /// Measured serving runs, in lines of at most `width` letters.
+    #[must_use]
+    pub fn serving(self, score: &summary::Score, width: usize) -> String {
+        match self {
+            Self::Table => text::text(score, width),
+            Self::Json => written::json(score),
+            Self::Csv => written::csv(score),
+            Self::Markdown => text::markdown(score),
+        }
+    }
+
+    /// Errors on groups that were left out of what is fitted.
+    #[must_use]
+    pub fn left_out(self, groups: &[LeftOut]) -> String {
+        match self {
+            Self::Table | Self::Markdown => text::left_out(groups),
+            Self::Json => written::rows_as_json(&written::left_rows(groups)),
+            Self::Csv => written::rows_as_csv(&written::left_rows(groups)),
+        }
+    }
+
+    /// Errors before and after a correction by other settings.
+    #[must_use]
+    pub fn corrected(self, groups: &[Corrected]) -> String {
+        match self {
+            Self::Table | Self::Markdown => text::corrected(groups),
+            Self::Json => written::rows_as_json(&written::corrected_rows(groups)),
+            Self::Csv => written::rows_as_csv(&written::corrected_rows(groups)),
+        }
+    }
+
+    /// Measured training steps.
+    #[must_use]
+    pub fn training(self, score: &training::summary::Score, width: usize) -> String {
+        match self {
+            Self::Table => training::text::text(score, width),
+            Self::Json => training::written::json(score),
+            Self::Csv => training::written::csv(score),
+            Self::Markdown => training::text::markdown(score),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_is_a_form_of_its_own() {
+        assert_eq!(WORDS.map(Form::of_word), [Form::Table, Form::Json, Form::Csv, Form::Markdown]);
+    }
+}

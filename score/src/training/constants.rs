@@ -1,0 +1,139 @@
+//! What no table of kernels holds of a training step: three numbers per type of GPU, with the rows that they were fitted on.
+//!
+//! They are of the machine and its software, never of a row or a model.
+
+use engine::CostModel;
+use engine::cost::profile::Profile;
+use engine::cost::profiled::Profiled;
+use engine::cost::sustained::Sustained;
+use hw::Cluster;
+
+/// Constants of a type of GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Constants {
+    /// Cards that they are of, by their names in the catalogue; none for every other card.
+    pub cards: &'static [&'static str],
+    /// Share of the datasheet peak that products of 16 bits hold in a run of hours, because the power limit lowers the clock.
+    pub sustained: f64,
+    /// Speed of products narrower than 16 bits over the curve that stands for the card's.
+    pub narrow_speed: f64,
+    /// Time per layer and pass in which the device waits for the host: launches, Python, autograd. Microseconds.
+    pub host_per_layer_us: f64,
+    /// Share of a link inside a node that large exchanges reach.
+    pub link_share: f64,
+    /// Rows that they were fitted on.
+    pub fitted_on: &'static str,
+}
+
+/// Every type; the last one is of every card that has no other.
+pub static CONSTANTS: [Constants; 8] = [
+    Constants {
+        cards: &["b200", "b300"],
+        sustained: 0.46,
+        narrow_speed: 1.0,
+        host_per_layer_us: 200.0,
+        link_share: 0.5,
+        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the others on rows 2 to 4 and 18 to 20",
+    },
+    Constants {
+        cards: &["gb200"],
+        sustained: 0.46,
+        narrow_speed: 1.0,
+        host_per_layer_us: 200.0,
+        link_share: 0.75,
+        fitted_on: "nothing; clock and host are the B200's",
+    },
+    Constants {
+        cards: &["gb300"],
+        sustained: 0.46,
+        narrow_speed: 1.25,
+        host_per_layer_us: 200.0,
+        link_share: 0.75,
+        fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; clock and host are the B200's",
+    },
+    Constants {
+        cards: &["a100-pcie-80g"],
+        sustained: 1.0,
+        narrow_speed: 1.0,
+        host_per_layer_us: 0.0,
+        link_share: 0.5,
+        fitted_on: "SimuMax A100: rows 10 and 25",
+    },
+    Constants {
+        cards: &["a100-sxm-80g"],
+        sustained: 0.72,
+        narrow_speed: 1.0,
+        host_per_layer_us: 0.0,
+        link_share: 0.75,
+        fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
+    },
+    Constants {
+        cards: &["h100-sxm"],
+        sustained: 1.0,
+        narrow_speed: 1.0,
+        host_per_layer_us: 0.0,
+        link_share: 0.75,
+        fitted_on: "nothing",
+    },
+    Constants {
+        cards: &["h100-sxm-96g"],
+        sustained: 0.45,
+        narrow_speed: 0.8,
+        host_per_layer_us: 0.0,
+        link_share: 0.75,
+        fitted_on: "torchtitan: rows 5 and 19, 6 and 21",
+    },
+    Constants {
+        cards: &[],
+        sustained: 1.0,
+        narrow_speed: 1.0,
+        host_per_layer_us: 0.0,
+        link_share: 0.75,
+        fitted_on: "nothing",
+    },
+];
+
+impl Constants {
+    /// Constants of a card of the catalogue.
+    ///
+    /// # Panics
+    /// Never: the last row is of every card.
+    #[must_use]
+    pub fn of(card: &str) -> &'static Self {
+        let is_its = |constants: &&Self| constants.cards.is_empty() || constants.cards.contains(&card);
+        CONSTANTS.iter().find(is_its).expect("the last one is of every card")
+    }
+}
+
+/// Share of a port between nodes that large exchanges reach.
+const PORT_SHARE: f64 = 0.75;
+
+/// Costs of training on a machine by a profile of its card, or of a neighbour's where it is not its own.
+#[must_use]
+pub fn costs(cluster: &Cluster, mut profile: Profile, is_own: bool) -> Box<dyn CostModel> {
+    let constants = Constants::of(&cluster.gpu.name);
+    let slower = -libm::log(constants.narrow_speed);
+    for (_, operator) in profile.operators.iter_mut().filter(|(name, _)| name.starts_with("gemm-")) {
+        operator.surface.values.iter_mut().for_each(|value| *value += slower);
+    }
+    let profiled = if is_own { Profiled::new(&profile, cluster) } else { Profiled::borrowed(&profile, cluster) };
+    let profiled = profiled.with_link_shares([constants.link_share, PORT_SHARE]);
+    Box::new(Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_card_has_one_row_and_every_row_says_what_it_was_fitted_on() {
+        for name in hw::catalog::gpu_names() {
+            let rows = CONSTANTS.iter().filter(|constants| constants.cards.contains(&name)).count();
+            assert!(rows <= 1, "{name}");
+        }
+        for constants in &CONSTANTS {
+            assert!(!constants.fitted_on.is_empty());
+            assert!(constants.cards.iter().all(|card| hw::catalog::gpu(card).is_some()));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Measured steps where the tables are there: what was read off them stays so.
+//!
+//! Sources: MooreThreads/SimuMax @ 4dcaae513ba7, pytorch/torchtitan @ b5bcd76c66d0, NVIDIA-NeMo/Megatron-Bridge @ 067f987df03b,
+//! NVIDIA/Megatron-LM @ d98e8a64ddf3 (a half of the rows of each).
+
+use engine::CostModel;
+use engine::cost::profile::Profile;
+use hw::Cluster;
+
+use super::select::Selection;
+use super::summary::{self, Score};
+use super::{constants, tables};
+
+fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
+    let (text, is_own) = match cluster.gpu.name.as_str() {
+        "b200" => (include_str!("../../../profiles/b200.toml"), true),
+        "b300" | "gb200" | "gb300" => (include_str!("../../../profiles/b200.toml"), false),
+        "a100-pcie-80g" => (include_str!("../../../profiles/a100-pcie-80g.toml"), true),
+        name if name.starts_with("a100") => (include_str!("../../../profiles/a100-sxm.toml"), true),
+        _ => (include_str!("../../../profiles/h100-sxm.toml"), true),
+    };
+    constants::costs(cluster, Profile::parse(text).expect("shipped"), is_own)
+}
+
+/// Scores some rows of a table; `None` where it is absent.
+fn score(file: &str, only: &str) -> Option<Score> {
+    let path = format!("{}/../../shared/data/truth/{file}", env!("CARGO_MANIFEST_DIR"));
+    let Ok(bytes) = std::fs::read(&path) else {
+        println!("skipped: shared data absent ({path})");
+        return None;
+    };
+    let text = tables::unpacked(bytes).expect("a text");
+    let rows = tables::read(&text).expect("a table of steps").expect("no fault");
+    Some(summary::score(rows, &Selection::parse(only).expect("conditions"), &costs, &|| {}))
+}
+
+#[test]
+fn memory_of_short_models_on_b200_is_met_to_the_percent() {
+    let Some(score) = score("simumax_b200.csv", "") else { return };
+    let memory = score.all.memory.expect("peaks");
+    println!("{memory:?}");
+    assert_eq!(score.all.n_predicted, score.all.n_rows);
+    assert!(memory.mean < 0.01 && memory.worst < 0.02, "{memory:?}");
+}
+
+#[test]
+fn steps_of_short_models_on_b200_are_near() {
+    let Some(score) = score("simumax_b200.csv", "") else { return };
+    let step = score.all.step.expect("steps");
+    println!("{step:?}");
+    assert!(step.mean < 0.055 && step.worst < 0.125, "{step:?}");
+}
+
+#[test]
+fn memory_of_large_models_in_functional_tests_is_met_within_three_percent() {
+    // The rows of 7 and 15 billion parameters; most others have a width of 512.
+    for only in ["model=gpt-L32-h4096*", "model=gpt-L32-h6144*"] {
+        let Some(score) = score("megatron_lm.csv.gz", only) else { return };
+        let memory = score.all.memory.expect("peaks");
+        println!("{only}: {memory:?}");
+        assert!(memory.worst < 0.035, "{only}: {memory:?}");
+    }
+}
+
+#[test]
+fn memory_of_functional_tests_is_near_at_the_median() {
+    let Some(score) = score("megatron_lm.csv.gz", "") else { return };
+    let memory = score.all.memory.expect("peaks");
+    println!("{memory:?}");
+    assert!(memory.median < 0.05, "{memory:?}");
+}
+
+#[test]
+fn every_row_of_every_table_has_a_prediction_or_a_reason() {
+    for file in ["simumax_b200.csv", "simumax_a100.csv", "torchtitan.csv", "megatron_lm.csv.gz"] {
+        let Some(score) = score(file, "") else { return };
+        let without: usize = score.reasons.iter().map(|(_, _, n)| n).sum();
+        assert_eq!(score.all.n_predicted + without, score.all.n_rows, "{file}");
+        for scored in &score.rows {
+            let Ok(found) = &scored.outcome else { continue };
+            let [low, high] = found.interval;
+            assert!(low <= found.step_s && found.step_s <= high, "{file} row {}", scored.row.label.row);
+        }
+    }
+}

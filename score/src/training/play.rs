@@ -1,0 +1,108 @@
+//! Predicts a row: one step of equal micro-batches through the event engine, with the interval of the costs, and each stage's memory.
+
+use engine::cost::{CostModel, Source};
+use engine::play::{Case, Machine, Outcome};
+use hw::Cluster;
+use hw::topology::Topology;
+use train::lower::training::lower;
+use train::metrics::Played;
+use train::plan::{MicroBatch, Place, Placement, Plan, Step};
+use train::problem::Problem;
+use train::schedule::Pipeline;
+
+use super::row::Asked;
+
+/// Costs of a machine.
+pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
+
+/// What costs leave unexplained of a step, as factors of its predicted time: the interval is at least that wide.
+const UNEXPLAINED: [f64; 2] = [0.85, 1.2];
+
+/// What is predicted of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicted {
+    /// Time of a step, seconds.
+    pub step_s: f64,
+    /// With every cost at its low and at its high end.
+    pub interval: [f64; 2],
+    /// Highest memory of a rank of every pipeline stage, bytes.
+    pub memory: Vec<f64>,
+    /// Weakest source of the costs.
+    pub source: Source,
+    /// What dominates the step and the memory, in words.
+    pub why: String,
+}
+
+/// Predicts a row.
+///
+/// # Panics
+/// When lowering made a graph that cannot finish.
+#[must_use]
+pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
+    let problem = problem(asked);
+    let cost = costs(&problem.cluster);
+    let topology = Topology::of(&problem.cluster);
+    let plan = plan(asked, &problem);
+    let graph = lower(&problem, &plan, 0);
+    // What does not fit is a finding of memory, not of time.
+    let machine = Machine {
+        cost: cost.as_ref(),
+        topology: &topology,
+        memory_bytes: u64::MAX,
+        case: Case::Expected,
+        speed_changes: &[],
+    };
+    let mut timelines = Vec::with_capacity(3);
+    for outcome in engine::play::simulate_cases(&graph, &machine, &[Case::Low, Case::Expected, Case::High]) {
+        let Outcome::Done(timeline) = outcome else { panic!("a step with memory for all ends: {outcome:?}") };
+        timelines.push(timeline);
+    }
+    let [low, step_s, high] = [0, 1, 2].map(|case| timelines[case].span().to_seconds().get());
+    let played = Played { graph, timeline: timelines.swap_remove(1) };
+    let mut memory = vec![0.0_f64; problem.layout.pp as usize];
+    for (index, lane) in played.graph.lanes.iter().enumerate() {
+        let stage = &mut memory[lane.stage as usize];
+        *stage = stage.max(hw::Bytes(played.timeline.peak_memory_bytes(index)).as_f64());
+    }
+    let metrics = train::metrics::of_steps(&problem, &[played], cost.as_ref());
+    let interval = [low.min(step_s * UNEXPLAINED[0]), high.max(step_s * UNEXPLAINED[1])];
+    Predicted { step_s, interval, memory, source: metrics.source, why: metrics.why }
+}
+
+/// The problem with the sequences of one step.
+fn problem(asked: &Asked) -> Problem {
+    let mut problem = asked.problem.clone();
+    let n = (problem.layout.dp * asked.n_micro_batches * asked.micro_batch) as usize;
+    problem.workload.lengths = vec![asked.tokens; n];
+    problem.workload.batch_size = n;
+    problem
+}
+
+/// Equal micro-batches in every group, cut over the context ranks.
+fn plan(asked: &Asked, problem: &Problem) -> Plan {
+    let place = if problem.layout.cp > 1 { Place::Sharded } else { Place::Local(0) };
+    let mut sequence = 0;
+    let mut next = || {
+        sequence += 1;
+        Placement { sequence: sequence - 1, from: 0, tokens: asked.tokens, place }
+    };
+    let mut groups = Vec::with_capacity(problem.layout.dp as usize);
+    for _ in 0..problem.layout.dp {
+        let mut group = Vec::with_capacity(asked.n_micro_batches as usize);
+        for _ in 0..asked.n_micro_batches {
+            let sequences = (0..asked.micro_batch).map(|_| next()).collect();
+            group.push(MicroBatch { sequences, ..MicroBatch::default() });
+        }
+        groups.push(group);
+    }
+    let mut plan = Plan::new("measured", problem, vec![Step::of_groups(groups)]);
+    if problem.layout.pp > 1 {
+        // The frameworks' orders are fixed before anything is timed, as if all passes took as long as their kind.
+        let [pp, chunks] = [problem.layout.pp, problem.layout.chunks].map(|degree| degree as usize);
+        let pipeline = Pipeline::of_schedule(problem.schedule, pp, chunks, asked.n_micro_batches as usize);
+        let step = &mut plan.steps[0];
+        step.orders = vec![(problem.schedule.order)(&pipeline)];
+        step.order_of = vec![0; problem.layout.dp as usize];
+    }
+    plan
+}

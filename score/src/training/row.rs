@@ -1,0 +1,61 @@
+//! A measured training step: what it is, the problem that was run, and what was measured of it.
+//!
+//! Units: seconds, bytes, tokens, sequences, GPUs.
+
+use train::problem::Problem;
+
+use super::reason::Reason;
+
+/// One line of a table of measured steps.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// What it is.
+    pub label: Label,
+    /// What was run, or why it cannot be played.
+    pub asked: Result<Asked, Reason>,
+    /// What was measured.
+    pub measured: Measured,
+}
+
+/// What a row is, in words, for people and for groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Label {
+    /// Number in the table.
+    pub row: String,
+    /// Line of the file.
+    pub line: u64,
+    /// Set that it belongs to.
+    pub set: &'static str,
+    /// Model.
+    pub model: String,
+    /// Card, as the table writes it.
+    pub card: String,
+    /// Number format.
+    pub format: String,
+    /// Degrees in words, for example `tp2 pp1 cp4 dp1`.
+    pub layout: String,
+    /// What else tells it apart: a release, a test.
+    pub variant: String,
+}
+
+/// A problem with the micro-batches of its step.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Model, machine, layout and execution.
+    pub problem: Problem,
+    /// Sequences of a micro-batch.
+    pub micro_batch: u32,
+    /// Micro-batches of each data-parallel group.
+    pub n_micro_batches: u32,
+    /// Tokens of a sequence.
+    pub tokens: u64,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Time of a step.
+    pub step_s: Option<f64>,
+    /// Highest memory of a rank of each pipeline stage that was measured: (stage, bytes).
+    pub memory: Vec<(u32, f64)>,
+}

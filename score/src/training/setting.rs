@@ -1,0 +1,154 @@
+//! What the readers of measured steps share: degrees, machines, labels, units.
+
+use engine::Model;
+use hw::{Bytes, Cluster, Dtype, Seconds};
+use train::layout::{Axis, ContextExchange, Layout, Zero};
+use train::problem::{Execution, Problem};
+use train::workload::Workload;
+
+use super::constants::Constants;
+use super::reason::Reason;
+use super::row::Label;
+use crate::table::Cells;
+
+/// Bytes of a mebibyte, in which SimuMax prints.
+pub(super) const MEBIBYTE: f64 = 1_048_576.0;
+/// Bytes of a gibibyte, in which torchtitan prints.
+pub(super) const GIBIBYTE: f64 = 1_073_741_824.0;
+
+/// Degrees of a row; 1 where a table has no such column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Degrees {
+    pub(super) tp: u32,
+    pub(super) pp: u32,
+    pub(super) cp: u32,
+    pub(super) ep: u32,
+    pub(super) dp: u32,
+    pub(super) chunks: u32,
+    pub(super) expert_tp: u32,
+}
+
+impl Degrees {
+    pub(super) fn read(cells: &mut Cells<'_>) -> Self {
+        let mut of = |name: &str| cells.count(name).unwrap_or(1).max(1);
+        Self {
+            tp: of("tp_gpus"),
+            pp: of("pp_stages"),
+            cp: of("cp_gpus"),
+            ep: of("ep_gpus"),
+            dp: of("dp_replicas"),
+            chunks: of("vp_chunks"),
+            expert_tp: of("etp_gpus"),
+        }
+    }
+
+    pub(super) const fn n_gpus(&self) -> u32 {
+        self.tp * self.pp * self.cp * self.dp
+    }
+
+    fn words(&self) -> String {
+        let named =
+            [("tp", self.tp), ("pp", self.pp), ("cp", self.cp), ("vp", self.chunks), ("ep", self.ep), ("dp", self.dp)];
+        let shown: Vec<String> =
+            named.iter().filter(|(_, degree)| *degree > 1).map(|(name, degree)| format!("{name}{degree}")).collect();
+        if shown.is_empty() { "one GPU".to_owned() } else { shown.join(" ") }
+    }
+}
+
+/// What all tables say of a row.
+pub(super) fn label(cells: &Cells<'_>, degrees: &Degrees) -> Label {
+    let text = |column: &str| cells.word(column).to_owned();
+    Label {
+        row: text("row"),
+        line: cells.line,
+        model: text("model"),
+        card: text("gpu"),
+        layout: degrees.words(),
+        ..Label::default()
+    }
+}
+
+/// Cards as tables write them, and their entries of the catalogue.
+const CARDS: [(&str, &str); 10] = [
+    ("A100 PCIe", "a100-pcie-80g"),
+    ("A100 80GB", "a100-sxm-80g"),
+    ("A100", "a100-sxm-80g"),
+    ("H100 96 GB HBM2e, 500 W", "h100-sxm-96g"),
+    ("H100 94-96 GB HBM2e", "h100-sxm-96g"),
+    ("H100", "h100-sxm"),
+    ("B200", "b200"),
+    ("B300", "b300"),
+    ("GB200", "gb200"),
+    ("GB300", "gb300"),
+];
+
+/// A cluster of one card.
+pub(super) struct Machine {
+    cluster: Cluster,
+}
+
+impl Machine {
+    /// So many GPUs of a card on nodes of so many.
+    pub(super) fn of(card: &str, n_gpus: u32, per_node: u32) -> Result<Self, Reason> {
+        let unknown = || Reason::Card { word: card.to_owned() };
+        let (_, name) = CARDS.iter().find(|(word, _)| *word == card).ok_or_else(unknown)?;
+        let gpu = hw::catalog::gpu(name).ok_or_else(unknown)?;
+        let per_node = per_node.min(n_gpus);
+        Ok(Self { cluster: hw::catalog::cluster(&gpu, n_gpus.div_ceil(per_node), per_node) })
+    }
+
+    /// The problem of a model on it, with a distributed optimizer; sequences come with the plan.
+    pub(super) fn problem(self, model: Model, degrees: &Degrees, execution: Execution) -> Result<Problem, Reason> {
+        check(&model, degrees)?;
+        let not_timed = super::models::not_timed(&model);
+        if !not_timed.is_empty() {
+            return Err(Reason::Layers { what: not_timed });
+        }
+        let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
+        let constants = Constants::of(&self.cluster.gpu.name);
+        let execution =
+            Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
+        let layout = Layout {
+            tp: degrees.tp,
+            pp: degrees.pp,
+            chunks: degrees.chunks,
+            ep: degrees.ep,
+            expert_tp: degrees.expert_tp,
+            sequence_parallel: degrees.tp > 1,
+            order: [Axis::Tensor, Axis::Context, Axis::Data, Axis::Pipeline],
+            ..Layout::data_and_context(degrees.dp, degrees.cp, Zero::OptimizerStates, ContextExchange::Ring)
+        };
+        if layout.expert_span().is_none() {
+            return Err(Reason::Degrees { what: format!("expert groups of {} in {}", degrees.ep, degrees.words()) });
+        }
+        Ok(Problem {
+            model,
+            cluster: self.cluster,
+            layout,
+            schedule: train::schedule::named(schedule).expect("listed"),
+            workload: Workload { lengths: Vec::new(), batch_size: 0, source: "measured".to_owned() },
+            dtype: Dtype::Bf16,
+            execution,
+            bucket_tokens: u64::MAX,
+            reserved_memory: Bytes::ZERO,
+            seed: 0,
+        })
+    }
+}
+
+fn check(model: &Model, degrees: &Degrees) -> Result<(), Reason> {
+    let refused = |what: String| Err(Reason::Degrees { what });
+    if !model.n_heads.is_multiple_of(u64::from(degrees.tp)) {
+        return refused(format!("{} heads over {} GPUs", model.n_heads, degrees.tp));
+    }
+    if model.n_layers < u64::from(degrees.pp * degrees.chunks) {
+        return refused(format!("{} layers in {} stages", model.n_layers, degrees.pp * degrees.chunks));
+    }
+    match model.experts {
+        Some(experts) if !experts.n_routed.is_multiple_of(u64::from(degrees.ep)) => {
+            refused(format!("{} experts over {} GPUs", experts.n_routed, degrees.ep))
+        }
+        None if degrees.ep > 1 => refused(format!("no experts for {} GPUs", degrees.ep)),
+        _ => Ok(()),
+    }
+}

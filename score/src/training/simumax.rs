@@ -1,0 +1,92 @@
+//! SimuMax's measured steps: short models on one node, bf16, Megatron-LM with a distributed optimizer, no overlap and no recompute.
+//!
+//! Source: MooreThreads/SimuMax @ 4dcaae513ba7, docs/b200 (release v1.2), docs/FULL_RESULTS.md; Megatron-LM 23e00ed, Transformer Engine 2.11.
+
+use engine::Model;
+use train::layout::ContextExchange;
+use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
+
+use super::models;
+use super::reason::Reason;
+use super::row::{Asked, Label, Measured, Row};
+use super::setting::{Degrees, MEBIBYTE, Machine};
+use crate::table::Cells;
+
+/// Columns without which nothing can be said.
+pub(super) const NEEDED: [&str; 11] = [
+    "row",
+    "model",
+    "layers",
+    "gpu",
+    "gpus",
+    "seq_tokens",
+    "micro_batch_seqs",
+    "micro_batches_per_step",
+    "tp_gpus",
+    "pp_stages",
+    "ep_gpus",
+];
+
+/// A line of either card's table; what only one of them has is not there in the other.
+pub(super) fn row(cells: &mut Cells<'_>) -> Row {
+    let degrees = Degrees::read(cells);
+    let label = Label { format: "bf16".to_owned(), set: "SimuMax", ..super::setting::label(cells, &degrees) };
+    let n_layers = u64::from(cells.positive("layers"));
+    let tokens = u64::from(cells.positive("seq_tokens"));
+    let [micro_batch, n_micro_batches] =
+        ["micro_batch_seqs", "micro_batches_per_step"].map(|name| cells.positive(name));
+    let measured = measured(cells, &degrees);
+    let asked = model(&label.model, n_layers).and_then(|model| {
+        let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
+        let mut problem = machine.problem(model, &degrees, execution())?;
+        problem.layout.exchange = ContextExchange::Ulysses;
+        Ok(Asked { problem, micro_batch, n_micro_batches, tokens })
+    });
+    Row { label, asked, measured }
+}
+
+fn execution() -> Execution {
+    Execution {
+        recompute: Recompute::Off,
+        framework: Framework::MegatronCore,
+        gradient_sync: GradientSync::AtEnd,
+        gradient_dtype: hw::Dtype::Fp32,
+        overlap: Overlap { stage: false, ..Overlap::NONE },
+        // Capacity factor 1 with padding.
+        experts: ExpertTraffic { imbalance: 0.0, capacity: Some(1.0), compression: None },
+        ..Execution::default()
+    }
+}
+
+/// The cut models; the 405B shape has 16 key-value heads there, DeepSeek one dense layer.
+fn model(word: &str, n_layers: u64) -> Result<Model, Reason> {
+    let model = match word {
+        "llama3-8b" => models::cut("llama-3-8b", n_layers, 0),
+        "llama3-70b" => models::cut("llama-3-70b", n_layers, 0),
+        "llama3-405b" => Model { n_kv_heads: 16, ..models::cut("llama-3.1-405b", n_layers, 0) },
+        "deepseekv2" => models::deepseek_v2(n_layers),
+        "deepseekv3" => models::cut("deepseek-v3", n_layers, 1),
+        _ => return Err(Reason::Model { word: word.to_owned() }),
+    };
+    Ok(model)
+}
+
+/// The B200 table has milliseconds and the peaks of all ranks, in mebibytes; the A100 table has seconds.
+fn measured(cells: &mut Cells<'_>, degrees: &Degrees) -> Measured {
+    let ms = cells.positive_number("iter_time_ms").map(|ms| ms / 1e3);
+    let step_s = ms.or_else(|| cells.positive_number("iter_time_s"));
+    let mut memory: Vec<(u32, f64)> = Vec::new();
+    // Memory was measured once per layout; further rows repeat it.
+    if cells.word("memory_measured_in_this_run") == "1" || !cells.has("memory_measured_in_this_run") {
+        let peaks: Vec<f64> = cells
+            .word("peak_mem_allocated_mib_by_rank")
+            .split_whitespace()
+            .filter_map(|peak| peak.parse().ok())
+            .collect();
+        let per_stage = peaks.len() / degrees.pp as usize;
+        for (stage, ranks) in (0_u32..).zip(peaks.chunks(per_stage.max(1))) {
+            memory.push((stage, ranks.iter().copied().fold(0.0, f64::max) * MEBIBYTE));
+        }
+    }
+    Measured { step_s, memory }
+}

@@ -1,0 +1,173 @@
+//! Predicted over measured: rows, groups of them, and reasons.
+//!
+//! An error is |predicted / measured − 1|; a bias is the mean of predicted / measured less 1.
+
+use std::collections::BTreeMap;
+
+use rayon::prelude::*;
+
+use super::play::{Costs, Predicted, predict};
+use super::reason::Reason;
+use super::row::Row;
+use super::select::{Key, Selection};
+use crate::summary::{holds, median};
+
+/// A row with what became of it.
+#[derive(Clone, Debug)]
+pub struct Scored {
+    /// The row.
+    pub row: Row,
+    /// Its prediction, or why there is none.
+    pub outcome: Result<Predicted, Reason>,
+}
+
+/// Errors over some rows.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Errors {
+    /// Rows.
+    pub n: usize,
+    /// Mean of the error.
+    pub mean: f64,
+    /// Median of the error.
+    pub median: f64,
+    /// Largest error.
+    pub worst: f64,
+    /// Mean of predicted over measured, less 1.
+    pub bias: f64,
+}
+
+/// A group of rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupErrors {
+    /// What they have in common.
+    pub value: String,
+    /// Rows.
+    pub n_rows: usize,
+    /// Those with a prediction.
+    pub n_predicted: usize,
+    /// Of the step.
+    pub step: Option<Errors>,
+    /// Share of measured steps inside the interval.
+    pub covered: Option<f64>,
+    /// Of memory: each measured pipeline stage counts.
+    pub memory: Option<Errors>,
+}
+
+/// Everything about a table.
+#[derive(Clone, Debug)]
+pub struct Score {
+    /// Every row that was asked for, in the table's order.
+    pub rows: Vec<Scored>,
+    /// All rows together.
+    pub all: GroupErrors,
+    /// Groups by key, in the order of `Key::GROUPS`.
+    pub groups: Vec<(Key, Vec<GroupErrors>)>,
+    /// Rows without prediction by their reason: its word, what it means, how many.
+    pub reasons: Vec<(&'static str, &'static str, usize)>,
+}
+
+/// Scores rows in parallel; `done` is called as each one ends.
+#[must_use]
+pub fn score(rows: Vec<Row>, only: &Selection, costs: &Costs<'_>, done: &(dyn Fn() + Sync)) -> Score {
+    let scored = |row: Row| {
+        let outcome = row.asked.as_ref().map(|asked| predict(asked, costs)).map_err(Clone::clone);
+        done();
+        Scored { row, outcome }
+    };
+    let rows: Vec<Scored> = rows.into_par_iter().filter(|row| only.takes(row)).map(scored).collect();
+    let every: Vec<&Scored> = rows.iter().collect();
+    Score {
+        all: group("all", &every),
+        groups: Key::GROUPS.into_iter().map(|key| (key, groups(key, &rows))).collect(),
+        reasons: reasons(&rows),
+        rows,
+    }
+}
+
+impl Scored {
+    /// Predicted over measured time of a step, where both are there.
+    #[must_use]
+    pub fn step_ratio(&self) -> Option<f64> {
+        Some(self.outcome.as_ref().ok()?.step_s / self.row.measured.step_s?)
+    }
+
+    /// Whether the measured step lies in the interval.
+    #[must_use]
+    pub fn is_covered(&self) -> Option<bool> {
+        let (found, measured) = (self.outcome.as_ref().ok()?, self.row.measured.step_s?);
+        Some(holds(found.interval, measured))
+    }
+
+    /// Predicted over measured memory of every stage that was measured: (stage, ratio).
+    #[must_use]
+    pub fn memory_ratios(&self) -> Vec<(u32, f64)> {
+        let Ok(found) = &self.outcome else { return Vec::new() };
+        self.row.measured.memory.iter().map(|(stage, bytes)| (*stage, found.memory[*stage as usize] / bytes)).collect()
+    }
+}
+
+fn groups(key: Key, rows: &[Scored]) -> Vec<GroupErrors> {
+    let mut members: BTreeMap<&str, Vec<&Scored>> = BTreeMap::new();
+    for scored in rows {
+        members.entry(key.of(&scored.row)).or_default().push(scored);
+    }
+    members.iter().map(|(value, rows)| group(value, rows)).collect()
+}
+
+fn group(value: &str, rows: &[&Scored]) -> GroupErrors {
+    let steps: Vec<f64> = rows.iter().filter_map(|scored| scored.step_ratio()).collect();
+    let memory: Vec<f64> = rows.iter().flat_map(|scored| scored.memory_ratios()).map(|(_, ratio)| ratio).collect();
+    let covered: Vec<bool> = rows.iter().filter_map(|scored| scored.is_covered()).collect();
+    let inside = covered.iter().filter(|is_inside| **is_inside).count();
+    GroupErrors {
+        value: value.to_owned(),
+        n_rows: rows.len(),
+        n_predicted: rows.iter().filter(|scored| scored.outcome.is_ok()).count(),
+        step: errors(&steps),
+        covered: (!covered.is_empty()).then(|| share(inside, covered.len())),
+        memory: errors(&memory),
+    }
+}
+
+fn share(part: usize, whole: usize) -> f64 {
+    hw::real(part as u64) / hw::real(whole as u64)
+}
+
+fn errors(ratios: &[f64]) -> Option<Errors> {
+    if ratios.is_empty() {
+        return None;
+    }
+    let n = hw::real(ratios.len() as u64);
+    let off: Vec<f64> = ratios.iter().map(|ratio| (ratio - 1.0).abs()).collect();
+    Some(Errors {
+        n: ratios.len(),
+        mean: off.iter().sum::<f64>() / n,
+        worst: off.iter().copied().fold(0.0, f64::max),
+        median: median(off),
+        bias: ratios.iter().sum::<f64>() / n - 1.0,
+    })
+}
+
+fn reasons(rows: &[Scored]) -> Vec<(&'static str, &'static str, usize)> {
+    let mut counts: BTreeMap<&str, (&str, usize)> = BTreeMap::new();
+    for reason in rows.iter().filter_map(|scored| scored.outcome.as_ref().err()) {
+        counts.entry(reason.name()).or_insert((reason.about(), 0)).1 += 1;
+    }
+    let mut reasons: Vec<_> = counts.into_iter().map(|(name, (about, n))| (name, about, n)).collect();
+    reasons.sort_by_key(|(_, _, n)| std::cmp::Reverse(*n));
+    reasons
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_those_of_hand_arithmetic() {
+        // 10 % above, 20 % below, exact: mean 10 %, median 10 %, worst 20 %, bias −10/3 %.
+        let found = errors(&[1.1, 0.8, 1.0]).expect("ratios");
+        assert!((found.mean - 0.1).abs() < 1e-12 && (found.median - 0.1).abs() < 1e-12);
+        assert!((found.worst - 0.2).abs() < 1e-12 && (found.bias + 0.1 / 3.0).abs() < 1e-12);
+        assert_eq!(errors(&[]), None);
+    }
+}

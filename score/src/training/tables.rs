@@ -1,0 +1,111 @@
+//! Tables of measured steps by their header.
+
+use std::io::Read;
+
+use super::row::Row;
+use super::{bridge, megatron, simumax, torchtitan};
+use crate::table::{Cells, Fault, Table};
+
+/// A table of measured steps.
+struct Known {
+    /// Columns that tell it from every other.
+    header: &'static [&'static str],
+    needed: &'static [&'static str],
+    row: fn(&mut Cells<'_>) -> Row,
+}
+
+const TABLES: [Known; 5] = [
+    Known { header: &["iter_time_ms", "peak_mem_allocated_mib_by_rank"], needed: &simumax::NEEDED, row: simumax::row },
+    Known { header: &["iter_time_s", "time_uncertainty_pct"], needed: &simumax::NEEDED, row: simumax::row },
+    Known { header: &["fsdp_gpus", "activation_checkpointing"], needed: &torchtitan::NEEDED, row: torchtitan::row },
+    Known { header: &["recipe_tag", "tokens_per_s_per_gpu_best"], needed: &bridge::NEEDED, row: bridge::row },
+    Known {
+        header: &["iter_time_median_s", "peak_mem_allocated_bytes"],
+        needed: &megatron::NEEDED,
+        row: megatron::row,
+    },
+];
+
+/// The rows of a table of measured steps; `None` where its header is of no such table.
+///
+/// # Errors
+/// Every fault of the file.
+#[must_use]
+pub fn read(text: &str) -> Option<Result<Vec<Row>, Vec<Fault>>> {
+    let names: Vec<&str> = text.lines().next().unwrap_or("").split(',').map(str::trim).collect();
+    let known = TABLES.iter().find(|known| known.header.iter().all(|name| names.contains(name)))?;
+    Some(rows(text, known))
+}
+
+fn rows(text: &str, known: &Known) -> Result<Vec<Row>, Vec<Fault>> {
+    let table = Table::read(text, known.needed)?;
+    let (mut rows, mut faults) = (Vec::new(), Vec::new());
+    for mut cells in table.rows() {
+        rows.push((known.row)(&mut cells));
+        faults.append(&mut cells.faults);
+    }
+    if faults.is_empty() { Ok(rows) } else { Err(faults) }
+}
+
+/// Text of a file that may be gzipped.
+///
+/// # Errors
+/// What the file is not.
+pub fn unpacked(bytes: Vec<u8>) -> Result<String, String> {
+    if !bytes.starts_with(&[0x1f, 0x8b]) {
+        return String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned());
+    }
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::setting::MEBIBYTE;
+    use super::*;
+
+    const HEAD: &str = "row,model,layers,gpu,gpus,seq_tokens,micro_batch_seqs,micro_batches_per_step,tp_gpus,pp_stages,ep_gpus,dp_replicas,\
+                        iter_time_ms,peak_mem_allocated_mib_by_rank,memory_measured_in_this_run";
+
+    fn rows(line: &str) -> Result<Vec<Row>, Vec<Fault>> {
+        read(&format!("{HEAD}\n{line}\n")).expect("a table of steps")
+    }
+
+    #[test]
+    fn a_table_is_known_by_its_header() {
+        assert!(read("id,silicon_ttft_ms\n1,2\n").is_none());
+        let rows = rows("2,llama3-70b,12,B200,8,4096,1,4,2,2,1,2,725.5,100 101 102 103 90 91 92 93,1").expect("a row");
+        let asked = rows[0].asked.as_ref().expect("a problem");
+        assert_eq!((asked.problem.layout.tp, asked.problem.layout.dp, asked.problem.cluster.n_gpus()), (2, 2, 8));
+        assert_eq!((asked.micro_batch, asked.n_micro_batches, asked.tokens), (1, 4, 4096));
+        // Peaks of two stages of four ranks, the highest of each.
+        assert_eq!(rows[0].measured.memory, [(0, 103.0 * MEBIBYTE), (1, 93.0 * MEBIBYTE)]);
+        assert_eq!(rows[0].measured.step_s, Some(0.7255));
+    }
+
+    #[test]
+    fn what_cannot_be_played_has_a_reason() {
+        let reason = |line: &str| rows(line).expect("a row")[0].asked.as_ref().expect_err("a reason").clone();
+        let name = |line: &str| reason(line).name();
+        assert_eq!(name("1,other,12,B200,8,4096,1,4,2,1,1,4,7,1,1"), "model");
+        assert_eq!(name("1,llama3-70b,12,B900,8,4096,1,4,2,1,1,4,7,1,1"), "card");
+        assert_eq!(name("1,llama3-70b,12,B200,8,4096,1,4,3,1,1,4,7,1,1"), "degrees");
+        assert_eq!(name("1,llama3-70b,12,B200,8,4096,1,4,2,1,8,4,7,1,1"), "degrees");
+    }
+
+    #[test]
+    fn faults_are_named_with_line_and_column() {
+        let faults = rows("1,llama3-70b,twelve,B200,8,4096,1,4,2,1,1,4,-7,1,1").expect_err("faults");
+        let words: Vec<String> = faults.iter().map(Fault::words).collect();
+        assert_eq!(
+            words,
+            [
+                "line 2, column `layers`: `twelve` is not a count",
+                "line 2, column `iter_time_ms`: must be above 0, found `-7`",
+            ]
+        );
+        let missing = read("iter_time_ms,peak_mem_allocated_mib_by_rank\n1,2\n").expect("known").expect_err("columns");
+        assert!(missing.iter().any(|fault| fault.words() == "line 1, column `layers`: no such column"));
+    }
+}

@@ -1,0 +1,132 @@
+//! A score of measured steps as text and as Markdown: every row, groups, and what has no prediction.
+
+use super::row::Label;
+use super::summary::{Errors, GroupErrors, Score, Scored};
+use crate::text::{cut, percent_1, signed_1};
+
+/// Letters of the columns of figures.
+const FIGURES: usize = 62;
+/// An error above which a row is listed.
+const LISTED: f64 = 0.10;
+
+/// The score in lines of at most `width` letters, at least 92.
+#[must_use]
+pub fn text(score: &Score, width: usize) -> String {
+    let width = width.clamp(92, 140);
+    let name = width.min(120) - FIGURES;
+    let mut lines =
+        vec![format!("{} rows, {} with a prediction", score.all.n_rows, score.all.n_predicted), String::new()];
+    lines.push(format!("{:name$}{:>9}{:>29}{:>24}", "", "rows", "step", "memory"));
+    let columns = "mean  worst   bias  cover";
+    lines.push(format!("{:name$}{:>9}{columns:>29}{:>24}", "", "predicted", "mean median  worst"));
+    lines.push(group_line(&score.all, name));
+    for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1 && groups.len() < score.rows.len()) {
+        lines.push(format!("by {}", key.word()));
+        lines.extend(groups.iter().map(|group| group_line(group, name)));
+    }
+    lines.extend(rows(score));
+    if !score.reasons.is_empty() {
+        lines.extend([String::new(), "without prediction".to_owned()]);
+    }
+    lines.extend(score.reasons.iter().map(|(name, about, n)| format!("  {n:>5}  {name:13} {about}")));
+    lines.iter().map(|line| cut(line, width) + "\n").collect()
+}
+
+fn group_line(group: &GroupErrors, name: usize) -> String {
+    let counts = format!("{}/{}", group.n_predicted, group.n_rows);
+    let step = group.step.map_or_else(|| format!("{:>29}", "-"), |errors| step_figures(errors, group.covered));
+    let memory = group.memory.map_or_else(|| format!("{:>24}", "-"), memory_figures);
+    format!("  {:<1$}{counts:>9}{step}{memory}", cut(&group.value, name.saturating_sub(3)), name - 2)
+}
+
+fn step_figures(errors: Errors, covered: Option<f64>) -> String {
+    let covered = covered.map_or_else(|| "-".to_owned(), percent_1);
+    format!("{:>8} {:>6} {:>6} {covered:>6}", percent_1(errors.mean), percent_1(errors.worst), signed_1(errors.bias))
+}
+
+fn memory_figures(errors: Errors) -> String {
+    format!("{:>10} {:>6} {:>6}", percent_1(errors.mean), percent_1(errors.median), percent_1(errors.worst))
+}
+
+/// Rows that are off by more than a tenth.
+fn rows(score: &Score) -> Vec<String> {
+    let is_off = |scored: &&Scored| {
+        let ratios = scored.step_ratio().into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio));
+        ratios.into_iter().any(|ratio| (ratio - 1.0).abs() > LISTED)
+    };
+    let mut off: Vec<&Scored> = score.rows.iter().filter(is_off).collect();
+    off.sort_by(|a, b| worst(b).total_cmp(&worst(a)));
+    let mut lines = Vec::new();
+    if !off.is_empty() {
+        lines.extend([String::new(), format!("{} rows are off by more than a tenth", off.len())]);
+    }
+    lines.extend(off.iter().map(|scored| row_line(scored)));
+    lines
+}
+
+fn worst(scored: &Scored) -> f64 {
+    let ratios = scored.step_ratio().into_iter().chain(scored.memory_ratios().into_iter().map(|(_, ratio)| ratio));
+    ratios.map(|ratio| (ratio - 1.0).abs()).fold(0.0, f64::max)
+}
+
+fn row_line(scored: &Scored) -> String {
+    let step = scored.step_ratio().map_or_else(|| "-".to_owned(), |ratio| signed_1(ratio - 1.0));
+    let memory: Vec<String> = scored.memory_ratios().iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
+    let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
+    format!("  {row:>4}  step {step:>7}  memory {:>7}  {card} {model} {format} {layout} {variant}", memory.join(" "))
+}
+
+/// Groups and every row as Markdown, for `docs/accuracy-training.md`.
+#[must_use]
+pub fn markdown(score: &Score) -> String {
+    let mut text = format!("{} rows, {} with a prediction.\n\n", score.all.n_rows, score.all.n_predicted);
+    text += "| by | group | rows | step mean | median | worst | bias | in interval | memory mean | median | worst |\n";
+    text += "|---|---|---|---|---|---|---|---|---|---|---|\n";
+    text += &markdown_group("all", &score.all);
+    for (key, groups) in score.groups.iter().filter(|(_, groups)| groups.len() > 1 && groups.len() < 16) {
+        text.extend(groups.iter().map(|group| markdown_group(key.word(), group)));
+    }
+    text += "\n| row | card | model | format | layout | variant | step s | error | memory GiB | error |\n";
+    text += "|---|---|---|---|---|---|---|---|---|---|\n";
+    text.extend(score.rows.iter().filter(|scored| scored.outcome.is_ok()).map(markdown_row));
+    text += "\n| rows without prediction | reason |\n|---|---|\n";
+    text.extend(score.reasons.iter().map(|(_, about, n)| format!("| {n} | {about} |\n")));
+    text
+}
+
+fn markdown_group(key: &str, group: &GroupErrors) -> String {
+    let step = group.step.map_or_else(
+        || "- | - | - | - | -".to_owned(),
+        |errors| {
+            let figures = [errors.mean, errors.median, errors.worst].map(percent_1).join(" | ");
+            format!(
+                "{figures} | {} | {}",
+                signed_1(errors.bias),
+                group.covered.map_or_else(|| "-".to_owned(), percent_1)
+            )
+        },
+    );
+    let memory = group.memory.map_or_else(
+        || "- | - | -".to_owned(),
+        |errors| [errors.mean, errors.median, errors.worst].map(percent_1).join(" | "),
+    );
+    format!("| {key} | {} | {}/{} | {step} | {memory} |\n", group.value, group.n_predicted, group.n_rows)
+}
+
+/// What is predicted of a row, and how far it is from what was measured; the measurement itself stays in the table.
+fn markdown_row(scored: &Scored) -> String {
+    let Ok(found) = &scored.outcome else { return String::new() };
+    let Label { row, model, card, format, layout, variant, .. } = &scored.row.label;
+    let step = scored
+        .step_ratio()
+        .map_or_else(|| "- | -".to_owned(), |ratio| format!("{:.3} | {}", found.step_s, signed_1(ratio - 1.0)));
+    let ratios = scored.memory_ratios();
+    let gib: Vec<String> = ratios
+        .iter()
+        .map(|(stage, _)| format!("{:.2}", found.memory[*stage as usize] / super::setting::GIBIBYTE))
+        .collect();
+    let errors: Vec<String> = ratios.iter().map(|(_, ratio)| signed_1(ratio - 1.0)).collect();
+    let memory =
+        if errors.is_empty() { "- | -".to_owned() } else { [gib, errors].map(|cells| cells.join(", ")).join(" | ") };
+    format!("| {row} | {card} | {model} | {format} | {layout} | {variant} | {step} | {memory} |\n")
+}

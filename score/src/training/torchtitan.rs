@@ -1,0 +1,96 @@
+//! torchtitan's measured steps: Llama under fully sharded data parallelism, with tensor, context and pipeline parallelism, bf16 and float8.
+//!
+//! Source: pytorch/torchtitan @ b5bcd76c66d0, benchmarks/*.md; docs/performance.md @ 3faaa1a0d. Values of the 90th iteration, one run.
+//! Micro-batches of a pipeline are not stated; one sequence each is what `local_batch_seqs` over stages allows, and is assumed.
+
+use engine::Model;
+use engine::formats::Formats;
+use hw::Format;
+use train::layout::Zero;
+use train::problem::{Execution, Framework, GradientSync, Overlap, Recompute};
+
+use super::models;
+use super::reason::Reason;
+use super::row::{Asked, Label, Measured, Row};
+use super::setting::{Degrees, GIBIBYTE, Machine};
+use crate::table::Cells;
+
+/// Columns without which nothing can be said.
+pub(super) const NEEDED: [&str; 9] = [
+    "row",
+    "model",
+    "gpu",
+    "gpus",
+    "precision",
+    "activation_checkpointing",
+    "seq_tokens",
+    "local_batch_seqs",
+    "global_batch_seqs",
+];
+
+/// Share of tensor exchange that asynchronous tensor parallelism runs behind products: it cuts each product into as many pieces as ranks
+/// and sends one while another is computed, so the first of eight is exposed (pytorch/pytorch, `_fused_all_gather_matmul`).
+const ASYNC_TENSOR: f64 = 7.0 / 8.0;
+
+/// A line of the table.
+pub(super) fn row(cells: &mut Cells<'_>) -> Row {
+    let dp = cells.count("fsdp_gpus").unwrap_or(1).max(1);
+    let degrees = Degrees { dp, ..Degrees::read(cells) };
+    let format = cells.word("precision").to_owned();
+    let variant = format!("table {}", cells.word("table"));
+    let label = Label { format, variant, set: "torchtitan", ..super::setting::label(cells, &degrees) };
+    let tokens = u64::from(cells.positive("seq_tokens"));
+    let local = cells.positive("local_batch_seqs");
+    let memory = cells.positive_number("peak_mem_gib").map(|gib| (degrees.pp - 1, gib * GIBIBYTE));
+    let measured = Measured { step_s: cells.positive_number("step_time_s"), memory: memory.into_iter().collect() };
+    let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
+    let asked = asked(cells, &label, &degrees).map(|problem| Asked { problem, micro_batch, n_micro_batches, tokens });
+    Row { label, asked, measured }
+}
+
+fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
+    let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
+    let execution = Execution {
+        recompute: recompute(cells.word("activation_checkpointing"))?,
+        framework: Framework::Fsdp2,
+        formats: Some(formats(&label.format)?),
+        gathers_narrow: label.format == "float8 tensorwise",
+        gradient_sync: GradientSync::Overlapped,
+        gradient_dtype: hw::Dtype::Fp32,
+        overlap: Overlap { tensor: if cells.flag("async_tp") { ASYNC_TENSOR } else { 0.0 }, ..Overlap::NONE },
+        ..Execution::default()
+    };
+    let mut problem = machine.problem(model(&label.model)?, degrees, execution)?;
+    problem.layout.zero = Zero::Parameters;
+    Ok(problem)
+}
+
+fn model(word: &str) -> Result<Model, Reason> {
+    let name = match word {
+        "Llama 3 8B" | "Llama 3.1 8B" => "llama-3.1-8b",
+        "Llama 3 70B" | "Llama 3.1 70B" => "llama-3.1-70b",
+        "Llama 3.1 405B" => "llama-3.1-405b",
+        _ => return Err(Reason::Model { word: word.to_owned() }),
+    };
+    let model = engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })?;
+    Ok(models::cut(name, model.n_layers, 0))
+}
+
+/// The recipe makes the products of layers narrow, not the output head (torchao, `filter_fqns = ["output"]`).
+fn formats(word: &str) -> Result<Formats, Reason> {
+    let format = match word {
+        "bf16" => Format::Bf16,
+        "float8 tensorwise" | "float8 rowwise" => Format::Fp8,
+        _ => return Err(Reason::Format { word: word.to_owned() }),
+    };
+    Ok(Formats::weights(format, hw::Dtype::Bf16))
+}
+
+fn recompute(word: &str) -> Result<Recompute, Reason> {
+    match word {
+        "selective" | "selective op" | "selective per op" => Ok(Recompute::Selective),
+        "full" => Ok(Recompute::Full),
+        "none" | "" => Ok(Recompute::Off),
+        _ => Err(Reason::Option { what: format!("activation checkpointing `{word}`") }),
+    }
+}

@@ -1,0 +1,152 @@
+//! A score of measured steps as JSON and as CSV, a row a line. Seconds and bytes.
+
+use engine::cost::Source;
+use serde::Serialize;
+
+use super::reason::Reason;
+use super::summary::{Errors, GroupErrors, Score, Scored};
+
+#[derive(Serialize)]
+struct Line {
+    row: String,
+    line: u64,
+    set: &'static str,
+    model: String,
+    card: String,
+    format: String,
+    layout: String,
+    variant: String,
+    measured_step_s: Option<f64>,
+    predicted_step_s: Option<f64>,
+    step_ratio: Option<f64>,
+    step_low_s: Option<f64>,
+    step_high_s: Option<f64>,
+    measured_memory_bytes: String,
+    predicted_memory_bytes: String,
+    memory_ratio: Option<f64>,
+    source: Option<&'static str>,
+    why: Option<String>,
+    reason: Option<&'static str>,
+    detail: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Group<'s> {
+    by: &'static str,
+    value: &'s str,
+    rows: usize,
+    predicted: usize,
+    step: Option<Figures>,
+    covered: Option<f64>,
+    memory: Option<Figures>,
+}
+
+#[derive(Serialize)]
+struct Figures {
+    n: usize,
+    mean_error: f64,
+    median_error: f64,
+    worst_error: f64,
+    bias: f64,
+}
+
+#[derive(Serialize)]
+struct Missing {
+    reason: &'static str,
+    about: &'static str,
+    rows: usize,
+}
+
+#[derive(Serialize)]
+struct Document<'s> {
+    schema: &'static str,
+    groups: Vec<Group<'s>>,
+    without_prediction: Vec<Missing>,
+    rows: Vec<Line>,
+}
+
+/// Everything as JSON.
+///
+/// # Panics
+/// Never: every part has a JSON form.
+#[must_use]
+pub fn json(score: &Score) -> String {
+    let mut groups = vec![group("all", &score.all)];
+    for (key, of_key) in &score.groups {
+        groups.extend(of_key.iter().map(|found| group(key.word(), found)));
+    }
+    let missing = |(reason, about, rows): &(&'static str, &'static str, usize)| Missing { reason, about, rows: *rows };
+    let document = Document {
+        schema: "skrull-sim/score-training/1",
+        groups,
+        without_prediction: score.reasons.iter().map(missing).collect(),
+        rows: score.rows.iter().map(line).collect(),
+    };
+    serde_json::to_string_pretty(&document).expect("every part has a JSON form") + "\n"
+}
+
+/// Every row as a line of CSV under a header; memory of several stages with blanks between.
+///
+/// # Panics
+/// Never: text has no other end than memory's.
+#[must_use]
+pub fn csv(score: &Score) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    for scored in &score.rows {
+        writer.serialize(line(scored)).expect("a row has a CSV form");
+    }
+    String::from_utf8(writer.into_inner().expect("memory")).expect("text was written")
+}
+
+fn group<'s>(by: &'static str, found: &'s GroupErrors) -> Group<'s> {
+    let figures = |errors: Errors| Figures {
+        n: errors.n,
+        mean_error: errors.mean,
+        median_error: errors.median,
+        worst_error: errors.worst,
+        bias: errors.bias,
+    };
+    Group {
+        by,
+        value: &found.value,
+        rows: found.n_rows,
+        predicted: found.n_predicted,
+        step: found.step.map(figures),
+        covered: found.covered,
+        memory: found.memory.map(figures),
+    }
+}
+
+/// Bytes of several stages.
+fn joined(bytes: impl Iterator<Item = f64>) -> String {
+    bytes.map(|bytes| format!("{bytes:.0}")).collect::<Vec<_>>().join(" ")
+}
+
+fn line(scored: &Scored) -> Line {
+    let (label, measured) = (&scored.row.label, &scored.row.measured);
+    let (found, reason) = (scored.outcome.as_ref().ok(), scored.outcome.as_ref().err());
+    let ratios = scored.memory_ratios();
+    let largest = ratios.iter().map(|(_, ratio)| *ratio).max_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs()));
+    Line {
+        row: label.row.clone(),
+        line: label.line,
+        set: label.set,
+        model: label.model.clone(),
+        card: label.card.clone(),
+        format: label.format.clone(),
+        layout: label.layout.clone(),
+        variant: label.variant.clone(),
+        measured_step_s: measured.step_s,
+        predicted_step_s: found.map(|found| found.step_s),
+        step_ratio: scored.step_ratio(),
+        step_low_s: found.map(|found| found.interval[0]),
+        step_high_s: found.map(|found| found.interval[1]),
+        measured_memory_bytes: joined(measured.memory.iter().map(|(_, bytes)| *bytes)),
+        predicted_memory_bytes: found.map_or_else(String::new, |found| joined(found.memory.iter().copied())),
+        memory_ratio: largest,
+        source: found.map(|found| Source::name(found.source)),
+        why: found.map(|found| found.why.clone()),
+        reason: reason.map(Reason::name),
+        detail: reason.map(Reason::detail).filter(|detail| !detail.is_empty()),
+    }
+}

@@ -1,0 +1,290 @@
+//! What modules of a training framework keep from forward to backward, tensor by tensor. Units: bytes, bytes per token.
+//!
+//! Megatron-Core on Transformer Engine (NVIDIA/Megatron-LM `megatron/core`, NVIDIA/TransformerEngine `transformer_engine/pytorch`):
+//!
+//! - a norm keeps its input, and the product behind it keeps the norm's output (`LayerNormLinear`, `RMSNorm`);
+//! - attention keeps query, key, value, its output and one 32-bit number per query and head (`FusedAttention`, FlashAttention);
+//! - the activation function keeps what it reads, the product behind it what it writes (`bias_swiglu`, `Linear`);
+//! - the loss holds 32-bit logits (`fused_cross_entropy.py`), then the head holds 16-bit ones, a gradient of its weight as a tensor of its own
+//!   (`LinearWithGradAccumulationAndAsyncCommunication`) and the gradient of its input;
+//! - with gradients added inside products, each different weight shape has a 16-bit tensor that stands for its gradient
+//!   (`get_dummy_wgrad`), kept for the whole run;
+//! - two libraries have a workspace for products of 32 MiB each on Hopper and later, 4 and 8 MiB before
+//!   (`get_cublas_workspace_size_bytes`; `CUBLAS_WORKSPACE_CONFIG` of PyTorch).
+//!
+//! torchtitan's modules are plain PyTorch: the gate's function keeps both of its factors and their product.
+
+use hw::{Bytes, Gpu};
+
+use super::LayerActivation;
+use crate::model::{Experts, LatentAttention};
+use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
+use crate::stage::Stage;
+
+/// Bytes of the number per query and head that attention keeps of its softmax.
+const SOFTMAX_BYTES: u64 = 4;
+/// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
+const LOSS_BYTES_PER_LOGIT: u64 = 6;
+/// The same in plain PyTorch, where the loss keeps 32-bit logarithms and makes two gradients of them (`log_softmax`, `nll_loss`).
+const PLAIN_LOSS_BYTES_PER_LOGIT: u64 = 12;
+/// Layers whose whole parameters a sharded module holds at once: one is computed, one is gathered.
+const GATHERED_LAYERS: u64 = 2;
+/// Bytes of a gathered parameter and its whole gradient.
+const GATHERED_BYTES: u64 = 4;
+/// Bytes of a parameter that stays gathered and of its gradient that adds up.
+const KEPT_BYTES: u64 = 6;
+/// Bytes of a 16-bit number.
+const HALF: u64 = 2;
+/// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
+const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
+/// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
+/// the last product's gradient.
+const ROUTED_COPIES: u64 = 3;
+
+/// Parts of a layer's kept tensors, bytes per token on one rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Kept {
+    /// Inputs of both norms.
+    residuals: u64,
+    /// Outputs of both norms.
+    norms: u64,
+    /// Query, key and value as attention reads them, its output and its softmax.
+    attention: u64,
+    /// What latent attention is projected from.
+    compressed: u64,
+    /// Inputs of the feed-forward's products behind routing, where tokens are copied for it.
+    routed: u64,
+    /// What the first product of the feed-forward writes.
+    projected: u64,
+    /// What the activation function writes.
+    activated: u64,
+}
+
+impl Kept {
+    const fn all(self) -> u64 {
+        self.residuals + self.norms + self.attention + self.compressed + self.routed + self.projected + self.activated
+    }
+}
+
+fn cut(shard: &Shard<'_>, bytes: u64) -> u64 {
+    bytes.div_ceil(u64::from(shard.tp))
+}
+
+/// Cut over the tensor group by sequence parallelism alone.
+fn serial(shard: &Shard<'_>, bytes: u64) -> u64 {
+    if shard.sequence_parallel { cut(shard, bytes) } else { bytes }
+}
+
+/// Of one layer, and what its backward holds besides while it runs.
+pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool) -> LayerActivation {
+    let kept = kept(shard, with_experts);
+    let (input, all) = (serial(shard, HALF * shard.model.hidden), kept.all());
+    let dropped = match recompute {
+        Recompute::Off => 0,
+        Recompute::Selective if shard.attention == AttentionKernel::Unfused => 0,
+        Recompute::Selective if shard.framework == Framework::Fsdp2 => every_second_product(shard, kept),
+        Recompute::Selective => kept.norms + kept.activated,
+        Recompute::FeedForward => kept.projected + kept.activated,
+        Recompute::Full => all - input,
+    };
+    LayerActivation { kept: all - dropped, working: dropped + backward(shard, with_experts) }
+}
+
+/// What selective checkpointing by operation drops: norms, what the activation function reads and writes but for the gate's product, and the
+/// key; every other product's result stays, the last one's too (torchtitan, `_get_custom_policy`).
+fn every_second_product(shard: &Shard<'_>, kept: Kept) -> u64 {
+    let model = shard.model;
+    let stays = cut(shard, HALF * model.intermediate) + serial(shard, HALF * model.hidden);
+    let key = cut(shard, HALF * model.kv_width());
+    let residual = serial(shard, HALF * model.hidden);
+    (kept.norms + kept.projected + kept.activated + key + residual).saturating_sub(stays)
+}
+
+fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
+    let model = shard.model;
+    let norms = serial(shard, 2 * HALF * model.hidden);
+    let (attention, compressed) =
+        model.latent.map_or_else(|| (attention(shard), 0), |latent| latent_attention(shard, latent));
+    let feed_forward = match model.experts {
+        Some(experts) if with_experts => of_experts(shard, experts),
+        _ => dense(shard, model.intermediate),
+    };
+    // Two masks of a byte per element where residuals have dropout.
+    let masks = if model.learned_positions { serial(shard, 2 * model.hidden) } else { 0 };
+    // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
+    let gathered = if shard.framework == Framework::Fsdp2 { 2 * HALF * model.hidden } else { norms };
+    Kept { residuals: norms + masks, norms: gathered, attention, compressed, ..feed_forward }
+}
+
+/// Grouped-query attention. With heads exchanged for tokens (Ulysses) the output is kept on both sides of the exchange.
+fn attention(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let width = (2 * model.n_heads + 2 * model.n_kv_heads) * model.head_dim;
+    cut(shard, HALF * width + SOFTMAX_BYTES * model.n_heads)
+}
+
+/// Latent attention: whole queries, keys and values, and the compressed ones around their norms.
+fn latent_attention(shard: &Shard<'_>, latent: LatentAttention) -> (u64, u64) {
+    let n_heads = shard.model.n_heads;
+    let (key, value) = (n_heads * (latent.nope_dim + latent.rope_dim), n_heads * latent.value_dim);
+    let compressed = 2 * HALF * (latent.q_rank.unwrap_or(0) + latent.kv_rank);
+    (cut(shard, HALF * (2 * key + 2 * value) + SOFTMAX_BYTES * n_heads), serial(shard, compressed))
+}
+
+/// A dense feed-forward: what the first product writes, and what the second reads.
+fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
+    let factors: u64 = match (shard.model.gated, shard.framework) {
+        (false, _) => 1,
+        (true, Framework::Fsdp2) => 3,
+        (true, _) => 2,
+    };
+    let wide = cut(shard, HALF * intermediate);
+    Kept { projected: factors * wide, activated: wide, ..Kept::default() }
+}
+
+/// Routed experts: each token's copies as the first product reads them, and the same as of a dense feed-forward for every copy.
+fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
+    let shared = dense(shard, experts.shared_intermediate);
+    let copies = |bytes: u64| (experts.top_k * bytes).div_ceil(u64::from(shard.tp));
+    let projections = if shard.model.gated { 2 } else { 1 };
+    Kept {
+        routed: copies(HALF * experts.latent.unwrap_or(shard.model.hidden)),
+        projected: shared.projected + copies(projections * HALF * experts.intermediate),
+        activated: shared.activated + copies(HALF * experts.intermediate),
+        ..Kept::default()
+    }
+}
+
+/// Bytes per token that backward of one layer holds besides: the gradient of the residual, and the gradient of what the first product of the
+/// feed-forward wrote, whose values are still there.
+fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
+    let model = shard.model;
+    let residual = serial(shard, HALF * model.hidden);
+    let projections = if model.gated { 2 } else { 1 };
+    let dense = residual + cut(shard, projections * HALF * model.intermediate);
+    match model.experts {
+        Some(experts) if with_experts => {
+            let wide = (projections + 1) * experts.intermediate;
+            let row = HALF * (ROUTED_COPIES * experts.latent.unwrap_or(model.hidden) + wide);
+            residual + cut(shard, experts.top_k * row)
+        }
+        _ => dense,
+    }
+}
+
+/// Logits, loss and head of so many tokens at their highest, bytes: while the loss is computed, or while the head's gradients are.
+#[must_use]
+pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
+    let model = shard.model;
+    let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
+    let is_plain = shard.framework == Framework::Fsdp2;
+    let (logits, norm) = (tokens * vocab, tokens * if is_plain { 3 * hidden } else { serial(shard, 2 * hidden) });
+    let loss = logits * if is_plain { PLAIN_LOSS_BYTES_PER_LOGIT } else { LOSS_BYTES_PER_LOGIT };
+    let weight_gradient = HALF * vocab * model.hidden;
+    let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
+    norm + loss.max(HALF * logits + weight_gradient + input_gradient)
+}
+
+/// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
+#[must_use]
+pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
+    let [library, torch] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
+    if shard.framework == Framework::Fsdp2 {
+        return Bytes(torch) + gathered(shard, stages);
+    }
+    let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
+    let mut elements = attention_weights(shard);
+    if has(|stage| stage.n_dense > 0) {
+        elements += feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
+    }
+    if let Some(experts) = shard.model.experts.filter(|_| has(|stage| stage.n_expert > 0)) {
+        elements += feed_forward_weights(shard, experts.intermediate, u64::from(shard.expert_tp));
+        elements += feed_forward_weights(shard, experts.shared_intermediate, u64::from(shard.tp));
+    }
+    // The head is the one product that PyTorch runs itself.
+    let torch = if has(|stage| stage.last) { torch } else { 0 };
+    Bytes(HALF * elements + library + torch)
+}
+
+/// Sharded modules: whole parameters of two layers with their gradients, embedding and head as long as the step lasts. In a pipeline
+/// whole parameters stay from the first micro-batch to the last, and 32-bit gradients add up (torchtitan, `reshard_after_forward`).
+fn gathered(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
+    let layer = attention_weights(shard) + feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
+    let is_whole = stages.iter().any(|stage| stage.first) && stages.iter().any(|stage| stage.last);
+    if !is_whole {
+        let n_layers: u32 = stages.iter().map(Stage::n_layers).sum();
+        return Bytes(KEPT_BYTES * u64::from(n_layers) * layer);
+    }
+    let tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
+    let table = cut(shard, shard.model.vocab * shard.model.hidden);
+    Bytes(GATHERED_BYTES * (GATHERED_LAYERS * layer + tables * table))
+}
+
+/// Elements of the different weights around attention on one rank.
+fn attention_weights(shard: &Shard<'_>) -> u64 {
+    let (model, tp) = (shard.model, u64::from(shard.tp));
+    let Some(latent) = model.latent else {
+        let width = model.n_heads * model.head_dim;
+        return (model.hidden * (2 * width + 2 * model.kv_width())).div_ceil(tp);
+    };
+    let query = model.n_heads * (latent.nope_dim + latent.rope_dim);
+    let (down, up) = latent.q_rank.map_or((0, model.hidden), |rank| (model.hidden * rank, rank));
+    let kept = model.hidden * (latent.kv_rank + latent.rope_dim);
+    let wide = latent.kv_rank * model.n_heads * (latent.nope_dim + latent.value_dim);
+    let output = model.n_heads * latent.value_dim * model.hidden;
+    down + kept + (up * query + wide + output).div_ceil(tp)
+}
+
+/// Elements of both products of a feed-forward on one rank.
+fn feed_forward_weights(shard: &Shard<'_>, intermediate: u64, cut: u64) -> u64 {
+    let projections = if shard.model.gated { 3 } else { 2 };
+    (projections * shard.model.hidden * intermediate).div_ceil(cut)
+}
+
+/// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.
+#[must_use]
+pub(super) fn exchanged_heads(shard: &Shard<'_>) -> u64 {
+    let model = shard.model;
+    let width = model.latent.map_or(model.head_dim, |latent| latent.value_dim);
+    cut(shard, HALF * model.n_heads * width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Llama 3 70B cut over eight GPUs with sequence parallelism.
+    fn shard(model: &crate::Model) -> Shard<'_> {
+        let forward = Shard::forward(model, hw::Dtype::Bf16, 8);
+        Shard { sequence_parallel: true, framework: Framework::MegatronCore, ..forward }
+    }
+
+    #[test]
+    fn a_dense_layer_keeps_what_its_modules_save() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let found = layer(&shard(&model), Recompute::Off, false);
+        // Per token on one of eight GPUs: four tensors of 8192 around the norms, 64 + 8 + 8 + 64 heads of 128 and 64 numbers of softmax, two
+        // factors of 28672 and their product.
+        let (norms, attention) = (4 * 2 * 8192 / 8, (144 * 128 * 2 + 64 * 4) / 8);
+        assert_eq!(found.kept, norms + attention + 3 * 2 * 28_672 / 8);
+        // Backward adds the residual's gradient and that of both factors.
+        assert_eq!(found.working, 2 * 8192 / 8 + 2 * 2 * 28_672 / 8);
+        let full = layer(&shard(&model), Recompute::Full, false);
+        assert_eq!((full.kept, full.kept + full.working), (2 * 8192 / 8, found.kept + found.working));
+    }
+
+    #[test]
+    fn the_peak_of_a_measured_run_is_met() {
+        // MooreThreads/SimuMax @ 4dcaae513ba7, docs/b200: twelve layers of Llama 3 70B over eight B200, 4,096 tokens, 28,965 MiB allocated.
+        let model = crate::Model { n_layers: 12, ..crate::model::embedded("llama-3-70b").expect("embedded") };
+        let (shard, tokens) = (shard(&model), 4096);
+        let stage = Stage { n_dense: 12, first: true, last: true, ..Stage::default() };
+        let (shared, _) = crate::memory::stage_parameters(&shard, &stage);
+        let gpu = hw::catalog::gpu("b200").expect("listed");
+        let activations = 12 * layer(&shard, Recompute::Off, false).kept * tokens;
+        // Parameters 2, gradients 4, master and moments 12; the gathered sequence of the tensor group.
+        let held = Bytes::from_f64(18.0 * shared) + resident(&shard, &[stage], &gpu);
+        let peak = held + Bytes(activations + head(&shard, tokens) + tokens * 2 * 8192);
+        assert!((peak.as_f64() / 1_048_576.0 / 28_965.4 - 1.0).abs() < 0.005, "{peak:?}");
+    }
+}
