@@ -8,7 +8,6 @@ pub mod cost;
 pub mod expect;
 pub mod formats;
 pub mod model;
-pub mod run_list;
 
 use std::path::{Path, PathBuf};
 

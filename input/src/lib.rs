@@ -4,4 +4,5 @@
 
 pub mod diagnostic;
 pub mod reader;
+pub mod run_list;
 pub mod text_file;

@@ -75,6 +75,10 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
 
 /// Shares of the time by source; of the weak ones with what they are.
 fn sources(shares: &[CostShare]) -> String {
+    let first = &shares[0].source;
+    if shares.iter().all(|share| share.source == *first) {
+        return plain(first);
+    }
     let mut parts = Vec::new();
     for source in ["measured", "borrowed", "published", "datasheet"] {
         let of_source: Vec<&CostShare> = shares.iter().filter(|share| share.source == source).collect();

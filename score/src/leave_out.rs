@@ -47,6 +47,15 @@ impl Left {
     pub fn named(word: &str) -> Self {
         if word == "card" { Self::Card } else { Self::Model }
     }
+
+    /// How often so many runs are played: with their own tables, and where cards are left out with a neighbour's too.
+    #[must_use]
+    pub const fn n_plays(self, n_runs: usize) -> usize {
+        match self {
+            Self::Model => n_runs,
+            Self::Card => 2 * n_runs,
+        }
+    }
 }
 
 /// Whose tables play a run.

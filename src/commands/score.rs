@@ -66,8 +66,7 @@ fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
     let only = Selection::parse(&args.only).map_err(unknown)?;
     let n = runs.iter().filter(|run| only.takes(run)).count();
     let left = args.leave_out.as_deref().map(Left::named);
-    // A card is played with its own tables and with its neighbour's.
-    let bar = progress(args, if left == Some(Left::Card) { 2 * n } else { n })?;
+    let bar = progress(args, left.map_or(n, |left| left.n_plays(n)))?;
     if let Some(left) = left {
         let found = leave_out::leave_out(runs, &only, left, &costs, &|| bar.inc(1));
         bar.finish_and_clear();

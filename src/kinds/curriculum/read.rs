@@ -13,10 +13,10 @@ use planner::curriculum::policies::{POLICIES, Policy, Way};
 use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
-use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, place_of, small};
+use input::run_list::{RunList, run_list};
 use transitions::Transitions;
 
 const SECTIONS: [&str; 13] = [

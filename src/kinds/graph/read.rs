@@ -14,11 +14,11 @@ use ::planner::graph::{Machine, legion, seg};
 use engine::cost::profile::Profile;
 use hw::Bytes;
 
-use crate::scenario::run_list::run_list;
 use crate::scenario::{Head, Overrides, cluster, cost, expect};
 use given::{Given, Source as GraphSource};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts, small};
+use input::run_list::run_list;
 
 /// Words of `objective.is` with the section that each has of its own.
 const OBJECTIVES: [(&str, &[&str]); 3] =

@@ -17,10 +17,10 @@ use train::tensor_graph::transformer::training_step;
 
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
-use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts};
+use input::run_list::{RunList, run_list};
 
 const SECTIONS: [&str; 8] = ["model", "cluster", "step", "workload", "compiler", "policies", "cost", "expect"];
 

@@ -102,12 +102,13 @@ fn a_hierarchical_cache_hits_no_less_than_a_replicated_one_of_equal_bytes() {
         assert!(hits("legion") >= hits("legion-replicated"), "{}", platform.0);
         assert!(hits("legion") >= hits("legion-features") - 1e-9, "{}", platform.0);
     }
-    // With a GPU in each clique and vertices cut by hash, sharing is no difference but for what each GPU happens to visit.
+    // With a GPU in each clique and vertices cut by hash, nothing is shared. What is left is that each GPU ranks by its own visits, which
+    // always hold its own training vertices; a replicated cache ranks by the visits of all.
     let mut alone = asked(13, 60_000, 0.57, PLATFORMS[0], 0.3);
     alone.machine.cluster.nvlink_island = 1;
     let (own, same) =
         (run(&alone, "legion-hashed").metrics["hit_ratio"], run(&alone, "legion-replicated").metrics["hit_ratio"]);
-    assert!((own - same).abs() < 0.05, "{own} {same}");
+    assert!(own >= same && own - same < 0.1, "{own} {same}");
 }
 
 /// Papers100M by its degrees on the first platform: the cache that is shared and ranked by sampling reads least, and nothing cached reads most.

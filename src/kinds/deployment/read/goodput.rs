@@ -17,10 +17,10 @@ use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
 use super::{Objective, lengths_table, take_objective};
-use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, small};
+use input::run_list::{RunList, run_list};
 
 const SECTIONS: [&str; 8] = ["model", "inventory", "objective", "engine", "requests", "search", "policies", "expect"];
 

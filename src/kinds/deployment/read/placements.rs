@@ -4,9 +4,9 @@ use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range, Way};
 use toml_span::value::ValueInner;
 
 use super::load::{self, Given};
-use crate::scenario::run_list::{RunList, run_list};
 use input::diagnostic::Code;
 use input::reader::Section;
+use input::run_list::{RunList, run_list};
 
 fn named(name: &str) -> Option<&'static PoolPolicy> {
     POLICIES.iter().find(|policy| policy.name == name)

@@ -14,10 +14,10 @@ use serve::metrics::Slo;
 use super::given::PlanTable;
 use super::inventory::{USD, inventory};
 use super::{Objective, given, replica, take_objective};
-use crate::scenario::run_list::{RunList, run_list};
 use crate::scenario::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
+use input::run_list::{RunList, run_list};
 
 const SECTIONS: [&str; 7] = ["inventory", "objective", "requests", "engine", "play", "policies", "expect"];
 /// One row of the result.

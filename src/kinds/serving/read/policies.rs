@@ -9,9 +9,9 @@ use super::best::{self, Best};
 use super::engine::EngineSection;
 use super::kv::{self, KvTerms};
 use super::operation::operation;
-use crate::scenario::run_list::{RunList, run_list};
 use input::diagnostic::Code;
 use input::reader::Section;
+use input::run_list::{RunList, run_list};
 
 /// A router by a key of a section.
 pub fn router(section: &mut Section<'_>, key: &'static str) -> Option<&'static RouterKind> {

@@ -8,9 +8,9 @@ use train::layout::ContextExchange;
 use train::problem::Recompute;
 
 use super::{PolicyChoice, compression, parallel};
-use crate::scenario::run_list::{RunList, run_list};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, place_of, unknown};
+use input::run_list::{RunList, run_list};
 
 /// Reads the section: the choices in order, and the baseline.
 pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec<PolicyChoice>, String) {

@@ -2,8 +2,8 @@
 
 use toml_span::value::ValueInner;
 
-use input::diagnostic::Code;
-use input::reader::{Place, Section, place_of, unknown};
+use crate::diagnostic::Code;
+use crate::reader::{Place, Section, place_of, unknown};
 
 /// What is compared, in order, each with its name; and the name of the baseline.
 pub struct RunList<T> {
