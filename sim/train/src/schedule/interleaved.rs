@@ -1,6 +1,7 @@
 //! Interleaved 1F1B (Megatron-LM, SC21, arXiv:2104.04473 section 2.2.2): rank r has the stages r, p + r, …; micro-batches go in
 //! groups of p through one chunk after the other, and one forward and one backward pass take turns after a warm-up. The bubble
-//! is 1F1B's divided by the chunks v. A last group smaller than p is allowed; the list scheduler keeps such orders playable.
+//! is 1F1B's divided by the chunks v. A last group smaller than p is allowed; the list scheduler keeps such orders playable. The order is fixed
+//! before anything is timed, as Megatron-LM fixes it: passes count as equally long, whatever their stages take.
 
 use super::greedy::{Rule, best, cap};
 use super::{Order, PassKind, Pipeline, Placement, Schedule};
@@ -18,6 +19,12 @@ pub const SCHEDULE: Schedule = Schedule {
 
 fn order(pipeline: &Pipeline) -> Order {
     let (p, m, v) = (pipeline.n_ranks, pipeline.n_micro_batches, pipeline.n_chunks);
+    let even = Pipeline {
+        activation: pipeline.activation.clone(),
+        limit: pipeline.limit,
+        chains: pipeline.chains.clone(),
+        ..Pipeline::of_schedule(&SCHEDULE, p, v, m)
+    };
     // Number of a pass in the rank's forwards or, with chunks in reverse, its backwards.
     let number = |chunk: usize, micro_batch: usize| {
         let group = micro_batch / p;
@@ -34,5 +41,19 @@ fn order(pipeline: &Pipeline) -> Order {
         key as i64
     };
     let rule = Rule { key: &key, window: -1, eager_start: false, patient: false };
-    best(pipeline, &cap(pipeline, m), PassKind::Backward, [rule]).order
+    best(&even, &cap(pipeline, m), PassKind::Backward, [rule]).order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_fixed_before_anything_is_timed() {
+        let even = Pipeline::of_schedule(&SCHEDULE, 4, 2, 8);
+        let mut uneven = even.clone();
+        uneven.forward[7].fill(9);
+        uneven.input[3].fill(5);
+        assert_eq!(order(&even), order(&uneven));
+    }
 }
