@@ -71,12 +71,16 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
     })
 }
 
+/// Requests whose latencies are drawn at most: a curve of some hundred points shows no more.
+const DRAWN_MAX: usize = 20_000;
+
 /// Quantiles of the time to the first token, the time per further token and the whole time, `n + 1` at equal distances from 0 to 1; none where no
-/// request has the latency.
+/// request has the latency. Of very many requests every so many-th counts.
 #[must_use]
 pub fn curves(requests: &Requests, served: &Served, n: u32) -> [Vec<f64>; 3] {
     let mut all: [Vec<f64>; 3] = Default::default();
-    for of in latencies(requests, served).flatten() {
+    let stride = (requests.len() / DRAWN_MAX).max(1);
+    for of in latencies(requests, served).step_by(stride).flatten() {
         all[0].push(of.ttft_s);
         all[1].extend(of.tpot_s);
         all[2].push(of.e2e_s);

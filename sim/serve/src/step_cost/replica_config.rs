@@ -132,6 +132,12 @@ impl<'a> ReplicaConfig<'a> {
         self.tensor_degree * self.lanes().ranks
     }
 
+    /// Replicas that the machine has GPUs for.
+    #[must_use]
+    pub fn replicas_max(&self) -> u32 {
+        self.cluster.n_gpus() / self.n_gpus()
+    }
+
     /// GPUs of a replica.
     #[must_use]
     pub const fn n_gpus(&self) -> u32 {

@@ -195,6 +195,13 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
         let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
         found.push((what, "the draft model runs on the same GPUs"));
     }
+    if let Some(n) = choice.replicas.filter(|n| *n > deployment.replicas_max()) {
+        let (each, has) = (deployment.n_gpus(), group.cluster.n_gpus());
+        found.push((
+            format!("{n} replicas of {each} GPUs, the cluster has {has} GPUs"),
+            "fewer replicas, or more nodes",
+        ));
+    }
     if serving.replicas_of(choice, group) == 0 {
         let (n, has) = (deployment.n_gpus(), serving.gpus_of(group));
         let what = format!("a replica takes {n} GPUs, group `{}` has {has}", group.name);
