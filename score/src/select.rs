@@ -92,45 +92,62 @@ fn tensor(run: &Run) -> u32 {
     shape.gpus / shape.groups
 }
 
-/// Runs that are asked for: all conditions hold, a value with `*` at its end by its beginning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    conditions: Vec<(Key, String)>,
+/// Keys of the rows of a table, each with its word.
+pub trait Keyed<R>: Copy + 'static {
+    /// Every key with its word.
+    const WORDS: &'static [(&'static str, Self)];
+
+    /// Whether a row has there what is asked for: the value, or where that ends in `*` its beginning.
+    fn is(self, row: &R, value: &str) -> bool;
 }
 
-impl Selection {
+impl Keyed<Run> for Key {
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
+
+    fn is(self, run: &Run, value: &str) -> bool {
+        matches(&self.of(run), value)
+    }
+}
+
+/// Rows that are asked for: all conditions hold, a value with `*` at its end by its beginning.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conditions<K> {
+    list: Vec<(K, String)>,
+}
+
+/// Runs that are asked for.
+pub type Selection = Conditions<Key>;
+
+impl<K> Conditions<K> {
     /// From text: conditions `key=value` with commas between.
     ///
     /// # Errors
     /// A sentence about the first condition that is none.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let words = Key::ALL.map(|(word, _)| word);
-        let found = conditions(text, &words)?;
-        Ok(Self { conditions: found.into_iter().map(|(at, value)| (Key::ALL[at].1, value)).collect() })
+    pub fn parse<R>(text: &str) -> Result<Self, String>
+    where
+        K: Keyed<R>,
+    {
+        let names = || K::WORDS.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+        let mut list = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let Some((word, value)) = part.split_once('=') else {
+                return Err(format!("`{part}` is no condition; write `key=value` with one of {}", names()));
+            };
+            let known = K::WORDS.iter().find(|(known, _)| *known == word.trim());
+            let (_, key) = known.ok_or_else(|| format!("`{word}` is no key; there are {}", names()))?;
+            list.push((*key, value.trim().to_owned()));
+        }
+        Ok(Self { list })
     }
 
-    /// Whether a run is asked for.
+    /// Whether a row is asked for.
     #[must_use]
-    pub fn takes(&self, run: &Run) -> bool {
-        self.conditions.iter().all(|(key, value)| matches(&key.of(run), value))
+    pub fn takes<R>(&self, row: &R) -> bool
+    where
+        K: Keyed<R>,
+    {
+        self.list.iter().all(|(key, value)| key.is(row, value))
     }
-}
-
-/// Conditions `key=value` with commas between, each as the place of its key among `words`, and its value.
-///
-/// # Errors
-/// A sentence about the first condition that is none.
-pub(crate) fn conditions(text: &str, words: &[&str]) -> Result<Vec<(usize, String)>, String> {
-    let mut conditions = Vec::new();
-    for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
-        let Some((word, value)) = part.split_once('=') else {
-            return Err(format!("`{part}` is no condition; write `key=value` with one of {}", words.join(", ")));
-        };
-        let at = words.iter().position(|known| *known == word.trim());
-        let at = at.ok_or_else(|| format!("`{word}` is no key; there are {}", words.join(", ")))?;
-        conditions.push((at, value.trim().to_owned()));
-    }
-    Ok(conditions)
 }
 
 /// Whether what is there is the value that is asked for, or begins with it where that ends in `*`.

@@ -1,6 +1,7 @@
 //! Which measured steps are scored: `card=B200,set=SimuMax`, and what they are grouped by.
 
 use super::row::Row;
+use crate::select::{Conditions, Keyed, matches};
 
 /// What rows are told apart by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,26 +58,13 @@ impl Key {
     }
 }
 
-/// Rows that are asked for: all conditions hold, a value with `*` at its end by its beginning.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Selection {
-    conditions: Vec<(Key, String)>,
-}
+impl Keyed<Row> for Key {
+    const WORDS: &'static [(&'static str, Self)] = &Self::ALL;
 
-impl Selection {
-    /// From text: conditions `key=value` with commas between.
-    ///
-    /// # Errors
-    /// A sentence about the first condition that is none.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let words = Key::ALL.map(|(word, _)| word);
-        let found = crate::select::conditions(text, &words)?;
-        Ok(Self { conditions: found.into_iter().map(|(at, value)| (Key::ALL[at].1, value)).collect() })
-    }
-
-    /// Whether a row is asked for.
-    #[must_use]
-    pub fn takes(&self, row: &Row) -> bool {
-        self.conditions.iter().all(|(key, value)| crate::select::matches(key.of(row), value))
+    fn is(self, row: &Row, value: &str) -> bool {
+        matches(self.of(row), value)
     }
 }
+
+/// Rows that are asked for.
+pub type Selection = Conditions<Key>;
