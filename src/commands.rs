@@ -22,7 +22,7 @@ use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::{self, Kind};
 use crate::scenario::{self, Overrides};
-use input::diagnostic::{self, Code, Severity};
+use input::diagnostic::{self, Code, Severity, Source};
 
 pub use capacity::capacity_of;
 
@@ -116,6 +116,7 @@ fn load_training(args: &ScenarioArgs) -> Result<Scenario, Failure> {
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let overrides = Overrides { set: args.set.clone(), seed: args.seed };
+    let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
     let checked = kinds::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
     let Some(scenario) = checked.scenario else {
@@ -127,6 +128,22 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
         let _ = writeln!(std::io::stderr(), "{rendered}\n");
     }
     Ok(scenario)
+}
+
+/// The scenario that a script of another stack says; any other text as it is. Warnings go to standard error.
+fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure> {
+    let Some(stack) = stacks::recognise(&source.text) else { return Ok(source) };
+    let found = stacks::import(stack, &source.text, machine);
+    let rendered = diagnostic::render(&source, &found.findings);
+    let errors: Vec<Code> =
+        found.findings.iter().filter(|one| one.severity == Severity::Error).map(|one| one.code).collect();
+    if !errors.is_empty() {
+        return Err(Failure::Input(format!("{rendered}\n\n{}", diagnostic::footer(errors))));
+    }
+    if !rendered.is_empty() {
+        let _ = writeln!(std::io::stderr(), "{rendered}\n");
+    }
+    Ok(Source { path: format!("{}.toml (imported)", source.path), text: found.scenario })
 }
 
 /// Uses so many threads.

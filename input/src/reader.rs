@@ -11,7 +11,7 @@ use toml_span::value::{Table, ValueInner};
 
 use crate::diagnostic::{Code, Finding, nearest};
 pub use asked::{items, number};
-use laid::{forget_places, insert};
+use laid::{forget_places, insert, json};
 
 /// Position that `--set` values carry; no file is that long.
 const FROM_COMMAND_LINE: usize = usize::MAX;
@@ -309,6 +309,13 @@ impl Section<'_> {
         self.given.push(key);
         let at = place(value.span);
         Some((value.take(), at))
+    }
+
+    /// Takes a table of a key whole, as JSON, where it is one.
+    pub fn json(&mut self, key: &'static str) -> Option<(String, Place)> {
+        self.table.get(key)?.as_table()?;
+        let (value, at) = self.take(key)?;
+        Some((json(&value).to_string(), at))
     }
 
     fn wrong_type(&mut self, key: &str, found: &ValueInner<'_>, expected: &str, at: Place) {

@@ -1,9 +1,11 @@
 //! `[training]`, `[overlap]` and `[experts]`: how a step is executed.
 
+use engine::formats::Formats;
 use hw::{Dtype, Seconds};
-use train::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
+use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
 
 use super::compression;
+use crate::scenario::formats;
 use input::reader::Section;
 
 /// What the section says besides the execution.
@@ -37,6 +39,9 @@ pub fn training(mut section: Section<'_>) -> Training {
         gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
+        framework: [Framework::Formulas, Framework::MegatronCore]
+            [section.word("framework", 0, &["formulas", "megatron-core"])],
+        formats: section.has("products").then(|| formats::all(&mut section, "products", Formats::of(Dtype::Bf16))),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
         fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
         host_overhead_per_layer: Seconds::new(host_us / 1e6),
