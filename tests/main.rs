@@ -10,6 +10,7 @@ mod curriculum;
 mod determinism;
 mod engine_options;
 mod errors;
+mod foreign;
 mod graph;
 mod hostile;
 mod long_context;

@@ -61,20 +61,23 @@ fn unwrapped(words: Vec<Word>) -> Vec<Word> {
 fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
     let (before, after) = words.split_at(start);
     let n_program = texts[start..].iter().take_while(|text| !text.starts_with("--")).count();
-    let unknown = |word: &&Word| word.text().chars().all(|letter| letter == UNKNOWN);
-    let findings = after.iter().filter(unknown).map(|word| {
+    // Behind a flag it is the flag's value, which is judged when it is asked for.
+    let is_open = |index: &usize| is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"));
+    let findings = (n_program..after.len()).filter(is_open).map(|index| {
         let what = "what stands here is known only when the script runs, and left out";
-        Finding::warning(Code::UnknownValue, Some(word.at()), what).help("flags in it are not read; write them into the script")
+        let help = "flags in it are not read; write them into the script";
+        Finding::warning(Code::UnknownValue, Some(after[index].at()), what).help(help)
     });
-    Launch {
-        launcher: of_words(before),
-        program: texts[start..start + n_program].to_vec(),
-        findings: findings.collect(),
-        flags: of_words(&after[n_program..])
-            .into_iter()
-            .map(|flag| Flag { values: flag.values.into_iter().filter(|value| *value != UNKNOWN.to_string()).collect(), ..flag })
-            .collect(),
+    let mut flags = of_words(&after[n_program..]);
+    for flag in &mut flags {
+        let mut is_first = true;
+        flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
     }
+    Launch { launcher: of_words(before), program: texts[start..start + n_program].to_vec(), findings: findings.collect(), flags }
+}
+
+fn is_unknown(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|letter| letter == UNKNOWN)
 }
 
 /// `#SBATCH --nodes=4` and the like.
@@ -112,6 +115,28 @@ pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
         Flag { name: named(entry.key()), values: words.collect(), at: entry.at.clone() }
     });
     Ok(Launch { flags: flags.collect(), ..Launch::default() })
+}
+
+/// Every key of a YAML file as a flag; a key inside others has their names in front.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
+    let entries = yaml::entries(text)
+        .map_err(|why| Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}")))?;
+    Ok(Launch { flags: entries.iter().map(crate::trtllm::flag).collect(), ..Launch::default() })
+}
+
+/// Flags whose names of one or two letters are the usual short ones.
+#[must_use]
+pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
+    let long = |name: String| match name.as_str() {
+        "dpn" => "data-parallel-rank".to_owned(),
+        "dpl" => "data-parallel-size-local".to_owned(),
+        "ep" => "enable-expert-parallel".to_owned(),
+        _ => name,
+    };
+    flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
 }
 
 /// GPUs that a launcher starts, and how many of a node; `None` where it does not say.

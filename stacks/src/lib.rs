@@ -8,7 +8,11 @@ pub mod document;
 pub mod flags;
 pub mod launch;
 pub mod megatron;
+mod serving;
+pub mod sglang;
 pub mod shell;
+pub mod trtllm;
+pub mod vllm;
 pub mod yaml;
 
 use input::diagnostic::{Code, Finding};
@@ -21,6 +25,12 @@ pub const BYTES_MAX: usize = 1 << 20;
 pub enum Stack {
     /// Megatron-LM: a launch script, or the YAML of its functional tests.
     Megatron,
+    /// vLLM: a command that starts a server.
+    Vllm,
+    /// SGLang: a command that starts a server.
+    Sglang,
+    /// TensorRT-LLM: a command that starts a server, or the YAML of its options.
+    Trtllm,
 }
 
 impl Stack {
@@ -29,6 +39,9 @@ impl Stack {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Megatron => "Megatron-LM",
+            Self::Vllm => "vLLM",
+            Self::Sglang => "SGLang",
+            Self::Trtllm => "TensorRT-LLM",
         }
     }
 }
@@ -79,10 +92,18 @@ pub fn recognise(text: &str) -> Option<Stack> {
     if text.len() > BYTES_MAX || toml_span::parse(text).is_ok() {
         return None;
     }
-    let is_megatron = launch::lines(text).any(|line| {
-        line.starts_with("MODEL_ARGS:") || ["--num-layers", "--tensor-model-parallel-size", "pretrain_"].iter().any(|mark| line.contains(mark))
-    });
-    is_megatron.then_some(Stack::Megatron)
+    let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
+    if has(&["vllm serve", "vllm.entrypoints"]) {
+        Some(Stack::Vllm)
+    } else if has(&["sglang.launch_server", "sglang serve"]) {
+        Some(Stack::Sglang)
+    } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
+        Some(Stack::Trtllm)
+    } else if has(&["--num-layers", "--tensor-model-parallel-size", "pretrain_", "MODEL_ARGS:"]) {
+        Some(Stack::Megatron)
+    } else {
+        None
+    }
 }
 
 /// Reads a file of a stack.
@@ -94,5 +115,8 @@ pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
     }
     match stack {
         Stack::Megatron => megatron::import(text, machine),
+        Stack::Vllm => vllm::import(text, machine),
+        Stack::Sglang => sglang::import(text, machine),
+        Stack::Trtllm => trtllm::import(text, machine),
     }
 }

@@ -59,7 +59,8 @@ impl Word {
 }
 
 const fn end_of(letter: &Letter) -> usize {
-    letter.1 + letter.0.len_utf8()
+    // What stands for something unknown is as long as its dollar.
+    if letter.0 == UNKNOWN { letter.1 + 1 } else { letter.1 + letter.0.len_utf8() }
 }
 
 /// Values of the script so far.
@@ -208,7 +209,7 @@ fn statements(script: &str) -> Result<Vec<Vec<Piece>>, Unreadable> {
         } else if letter == '<' || letter == '>' {
             // The number of a stream in front of `>` is no word.
             let is_number = cutter.next > 0 && cutter.letters[cutter.next - 1].0.is_ascii_digit();
-            statements.last_mut().expect("never empty").pop_if(|piece| is_number && piece.is_number());
+            statements.last_mut().expect("never empty").pop_if(|piece: &mut Piece| is_number && piece.is_number());
             ends.extend(cutter.redirection()?);
         } else if letter.is_whitespace() || cutter.is_continued() {
             cutter.next += if letter == '\\' { 2 } else { 1 };
