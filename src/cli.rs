@@ -44,6 +44,8 @@ pub enum Command {
     },
     /// Write a commented scenario to start from
     Init(InitArgs),
+    /// Write a plan as files of another stack: launch scripts, schedules, configurations
+    Export(ExportArgs),
     /// Turn a launch script of another stack into a scenario, or measured operator tables into a profile
     Import(ImportArgs),
     /// Measure this machine and fit a profile
@@ -242,6 +244,22 @@ pub struct PlanArgs {
     /// Policy of the scenario [default: the last one]
     #[arg(long)]
     pub policy: Option<String>,
+    /// Write the plan as files of another stack too
+    #[arg(long, value_name = "TARGET", value_parser = stacks::export::names())]
+    pub export: Option<String>,
+}
+
+/// Arguments of `export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// plan.json of `plan`
+    pub plan: PathBuf,
+    /// Whose files are written
+    #[arg(long, value_name = "TARGET", value_parser = stacks::export::names())]
+    pub to: String,
+    /// Folder for them [default: that of the plan]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `capacity`.

@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod execute;
 mod explain;
+mod export;
 mod import;
 mod init;
 mod list;
@@ -54,6 +55,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::List { kind } => list::list(kind),
         Command::Show { name } => list::show(&name),
+        Command::Export(args) => export::export(&args),
         Command::Init(args) => init::init(&args),
         Command::Import(args) => import::import(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),

@@ -51,7 +51,7 @@ fn unusable(path: &Path, why: &str) -> Failure {
 }
 
 /// A plan with the scenario that it carries.
-fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
+pub(super) fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error.to_string()))?;
     let plan: Plan = serde_json::from_str(&text).map_err(|error| unusable(path, &error.to_string()))?;
     if plan.schema != train::plan::SCHEMA {

@@ -4,13 +4,19 @@
 //! (`tables/`): which key a flag gives, that it changes neither time nor memory, or that it matters and is not modelled. Nothing is executed.
 //! Each table names the version of the stack that it was written for.
 
+pub mod bridge;
+pub mod deepspeed;
 pub mod document;
+pub mod export;
 pub mod flags;
 pub mod launch;
 pub mod megatron;
+pub mod schedule;
+pub mod servers;
 mod serving;
 pub mod sglang;
 pub mod shell;
+pub mod torchtitan;
 pub mod trtllm;
 pub mod vllm;
 pub mod yaml;

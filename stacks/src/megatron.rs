@@ -3,6 +3,7 @@
 //! What flags mean is that of `megatron/training/arguments.py` (the version stands in `tables/megatron.tsv`). Degrees that do not divide and
 //! stages that lose layers are findings at the flag, before a scenario is made.
 
+pub(crate) mod export;
 mod layers;
 mod model;
 mod parallel;
@@ -16,6 +17,7 @@ use crate::document::Document;
 use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::{Imported, Machine};
+pub use export::TARGET;
 use parallel::Degrees;
 
 /// Flags of Megatron-LM.

@@ -1,0 +1,90 @@
+//! Pipeline schedules as the CSV that `torch.distributed.pipelining` loads: a line for each rank, an action for each pass.
+//!
+//! An action is stage, kind and micro-batch: `0F0` forward, `1I3` gradients of inputs, `1W3` of weights, `2B0` both. Stages count along the path.
+//! The runtime adds the messages by itself.
+
+use train::plan::Plan;
+use train::schedule::{Order, PassKind, Pipeline, Placement};
+use train::Problem;
+
+use crate::export::{ExportError, File, Planned, Target, Words, training};
+
+const VERSION: &str = "PyTorch 2.15 (torch/distributed/pipelining/schedules.py)";
+
+/// The target.
+pub const TARGET: Target = Target::new(
+    "pytorch-schedule",
+    "the pipeline schedule as the CSV that torch.distributed.pipelining loads",
+    VERSION,
+    write,
+);
+
+pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
+    let (problem, plan) = training(planned, "pytorch-schedule")?;
+    let refused = |what: &str| {
+        Err(ExportError::NotExpressible { target: "pytorch-schedule", what: vec![what.to_owned()] })
+    };
+    let Some(step) = plan.steps.first() else { return refused("a plan without steps") };
+    if step.orders.is_empty() {
+        return refused("a plan without a pipeline");
+    }
+    if step.is_mixed() {
+        return refused("pipelines of shapes of their own");
+    }
+    if problem.schedule.placement == Placement::Bidirectional {
+        return refused("two copies of the model on every rank, as DualPipe has them");
+    }
+    if step.groups.iter().flatten().any(|micro_batch| micro_batch.forward_only) {
+        return refused("micro-batches with a forward alone");
+    }
+    let mut files: Vec<File> = step
+        .orders
+        .iter()
+        .enumerate()
+        .map(|(index, order)| {
+            let name = if index == 0 { "schedule.csv".to_owned() } else { format!("schedule-{index}.csv") };
+            File { name, text: csv(problem, order) }
+        })
+        .collect();
+    files.push(File { text: remarks(problem, plan, words), ..words.beside(VERSION) });
+    Ok(files)
+}
+
+/// A line for each rank.
+#[must_use]
+pub fn csv(problem: &Problem, order: &Order) -> String {
+    let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
+    let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);
+    let action = |rank: usize, slot: &train::schedule::Slot| {
+        let kind = match slot.kind {
+            PassKind::Forward => 'F',
+            PassKind::Backward => 'B',
+            PassKind::Input => 'I',
+            PassKind::Weight => 'W',
+        };
+        format!("{}{kind}{}", pipeline.stage(rank, slot.chunk as usize), slot.micro_batch)
+    };
+    let line = |(rank, slots): (usize, &Vec<train::schedule::Slot>)| {
+        let actions: Vec<String> = slots.iter().map(|slot| action(rank, slot)).collect();
+        actions.join(",") + "\n"
+    };
+    order.iter().enumerate().map(line).collect()
+}
+
+/// What a CSV cannot say.
+fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
+    let mut lines = words.lines(VERSION);
+    let layers: Vec<String> = train::stage::stages(problem).iter().map(|stage| stage.n_layers().to_string()).collect();
+    lines.push(format!("Schedule `{}`: {} ranks, layers of the stages along the path: {}.", plan.schedule, problem.layout.pp, layers.join(" ")));
+    let way = if problem.schedule.placement == Placement::V { "v" } else { "loop" };
+    lines.push(format!("Stages lie on ranks as style `{way}` of generate_stage_to_rank_mapping."));
+    let step = &plan.steps[0];
+    if step.orders.len() > 1 {
+        let of: Vec<String> = step.order_of.iter().map(u32::to_string).collect();
+        lines.push(format!("Data-parallel groups follow the orders {}; order 0 is schedule.csv, order N schedule-N.csv.", of.join(" ")));
+    }
+    if plan.steps.len() > 1 {
+        lines.push(format!("This is the first of {} steps.", plan.steps.len()));
+    }
+    lines.join("\n") + "\n"
+}
