@@ -1,10 +1,11 @@
 //! Pipeline schedules as the CSV that `torch.distributed.pipelining` loads: a line for each rank, an action for each pass.
 //!
 //! An action is stage, kind and micro-batch: `0F0` forward, `1I3` gradients of inputs, `1W3` of weights, `2B0` both. Stages count along the path.
-//! The runtime adds the messages by itself.
+//! The runtime adds the messages by itself. It keeps losses in the order in which the last stage computes them and finds them by the number of the
+//! micro-batch, so micro-batches are numbered in that order; a remark says which of the plan's each is.
 
 use train::plan::Plan;
-use train::schedule::{Order, PassKind, Pipeline, Placement};
+use train::schedule::{Order, PassKind, Pipeline, Placement, Slot};
 use train::Problem;
 
 use crate::export::{ExportError, File, Planned, Target, Words, training};
@@ -55,20 +56,32 @@ pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, E
 pub fn csv(problem: &Problem, order: &Order) -> String {
     let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
     let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);
-    let action = |rank: usize, slot: &train::schedule::Slot| {
+    let fed = fed(problem, order);
+    let number = |micro_batch: u32| fed.iter().position(|one| *one == micro_batch).unwrap_or_default();
+    let action = |rank: usize, slot: &Slot| {
         let kind = match slot.kind {
             PassKind::Forward => 'F',
             PassKind::Backward => 'B',
             PassKind::Input => 'I',
             PassKind::Weight => 'W',
         };
-        format!("{}{kind}{}", pipeline.stage(rank, slot.chunk as usize), slot.micro_batch)
+        format!("{}{kind}{}", pipeline.stage(rank, slot.chunk as usize), number(slot.micro_batch))
     };
-    let line = |(rank, slots): (usize, &Vec<train::schedule::Slot>)| {
+    let line = |(rank, slots): (usize, &Vec<Slot>)| {
         let actions: Vec<String> = slots.iter().map(|slot| action(rank, slot)).collect();
         actions.join(",") + "\n"
     };
     order.iter().enumerate().map(line).collect()
+}
+
+/// Micro-batches of the plan in the order in which the last stage computes them.
+#[must_use]
+pub fn fed(problem: &Problem, order: &Order) -> Vec<u32> {
+    let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
+    let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);
+    let (rank, chunk) = pipeline.place(pipeline.n_stages() - 1, 0);
+    let is_last = |slot: &&Slot| slot.kind == PassKind::Forward && slot.chunk as usize == chunk;
+    order[rank].iter().filter(is_last).map(|slot| slot.micro_batch).collect()
 }
 
 /// What a CSV cannot say.
@@ -79,6 +92,10 @@ fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
     let way = if problem.schedule.placement == Placement::V { "v" } else { "loop" };
     lines.push(format!("Stages lie on ranks as style `{way}` of generate_stage_to_rank_mapping."));
     let step = &plan.steps[0];
+    for (index, order) in step.orders.iter().enumerate() {
+        let fed: Vec<String> = fed(problem, order).iter().map(u32::to_string).collect();
+        lines.push(format!("Order {index} takes the micro-batches of the plan as {}.", fed.join(" ")));
+    }
     if step.orders.len() > 1 {
         let of: Vec<String> = step.order_of.iter().map(u32::to_string).collect();
         lines.push(format!("Data-parallel groups follow the orders {}; order 0 is schedule.csv, order N schedule-N.csv.", of.join(" ")));
