@@ -245,7 +245,7 @@ pub struct PlanArgs {
     #[arg(long)]
     pub policy: Option<String>,
     /// Write the plan as files of another stack too
-    #[arg(long, value_name = "TARGET", value_parser = stacks::export::names())]
+    #[arg(long, value_name = "TARGET", value_parser = stacks::targets::names())]
     pub export: Option<String>,
 }
 
@@ -255,7 +255,7 @@ pub struct ExportArgs {
     /// plan.json of `plan`
     pub plan: PathBuf,
     /// Whose files are written
-    #[arg(long, value_name = "TARGET", value_parser = stacks::export::names())]
+    #[arg(long, value_name = "TARGET", value_parser = stacks::targets::names())]
     pub to: String,
     /// Folder for them [default: that of the plan]
     #[arg(long, value_name = "DIR")]

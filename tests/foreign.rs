@@ -145,3 +145,104 @@ fn four_of_five_functional_tests_of_megatron_become_scenarios_and_the_rest_has_a
     assert!(n * 5 >= rows.len() * 4, "{n} of {} rows become scenarios: {reasons:#?}", rows.len());
     assert!(n_tests * 5 >= tests.len() * 4, "{n_tests} of {} tests", tests.len());
 }
+
+/// What a plan decides, without the name of its policy and the scenario that it carries. On one context rank nothing is exchanged, and whole
+/// sequences are where cut ones are.
+fn decided(plan: &train::Plan) -> (train::Layout, String, Vec<train::plan::Step>) {
+    let (mut layout, mut steps) = (plan.layout, plan.steps.clone());
+    if layout.cp == 1 {
+        layout.exchange = train::layout::ContextExchange::Ring;
+        let batches = steps.iter_mut().flat_map(|step| &mut step.groups).flatten();
+        batches.flat_map(|batch| &mut batch.sequences).for_each(|one| one.place = train::plan::Place::Sharded);
+    }
+    (layout, plan.schedule.clone(), steps)
+}
+
+/// A policy's plan in a scenario, with what it was asked.
+fn planned(text: &str, choice: &str) -> Result<skrull_sim::hardware::PlannedStep, String> {
+    let scenario = training(text).ok_or("no training")?;
+    let cost = kinds::training::run::cost_model(&scenario);
+    let topology = hw::topology::Topology::of(&scenario.problem.cluster);
+    let choice = scenario.policies.iter().find(|known| known.name == choice).ok_or("no policy")?;
+    let decided =
+        kinds::training::run::decide(&scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
+    let graph = engine::TaskGraph::default();
+    let policy = choice.name.clone();
+    Ok(skrull_sim::hardware::PlannedStep { policy, problem: decided.problem, decision: decided.decision, graph })
+}
+
+fn training(text: &str) -> Option<kinds::training::read::Scenario> {
+    let source = Source { path: "scenario.toml".to_owned(), text: text.to_owned() };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    checked.scenario?.training().cloned()
+}
+
+/// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
+const ROUND_TRIPS: [&str; 11] = [
+    "megatron/gpt-145b-1536 megatron",
+    "megatron/gpt-175b-1536 megatron",
+    "megatron/gpt-175b-384 megatron",
+    "megatron/gpt-175b-768 megatron",
+    "megatron/gpt-175b-full megatron",
+    "megatron/gpt-175b-selective megatron",
+    "megatron/gpt-22b-full megatron",
+    "megatron/gpt-22b-selective megatron",
+    "megatron/gpt-39b-512 megatron",
+    "megatron/gpt-530b-2520 megatron",
+    "megatron/gpt-7.5b-128 megatron",
+];
+
+/// The plan of a policy through a launch script and back; `None` where Megatron-LM cannot say it.
+fn round_trip(name: &str, text: &str, policy: &str) -> Option<()> {
+    let first = planned(text, policy).ok()?;
+    let asked = stacks::export::Planned::Training { problem: &first.problem, plan: &first.decision.plan };
+    let files = stacks::targets::export("megatron", &asked, &stacks::export::Words::default()).ok()?;
+    let gpu = Some(first.problem.cluster.gpu.name.clone());
+    let stack = stacks::recognise(&files[0].text).expect("a launch script");
+    let imported = stacks::import(stack, &files[0].text, &Machine { gpu, ..Machine::default() });
+    assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text);
+    let again = planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}"));
+    assert_eq!(decided(&first.decision.plan), decided(&again.decision.plan), "{name} {policy}");
+    Some(())
+}
+
+#[test]
+fn every_shipped_plan_that_megatron_can_say_comes_back_as_the_same_plan() {
+    let mut came_back = Vec::new();
+    for (name, text) in skrull_sim::scenario::EMBEDDED {
+        // Lengths that differ are nothing that a launch script says, and a search would be of the same plans.
+        let is_asked = text.contains("kind = \"training\"") && text.contains("\ntokens = ");
+        let Some(scenario) = training(text).filter(|scenario| is_asked && scenario.search.is_none()) else { continue };
+        for choice in &scenario.policies {
+            came_back.extend(round_trip(name, text, &choice.name).map(|()| format!("{name} {}", choice.name)));
+        }
+    }
+    came_back.sort();
+    assert_eq!(came_back, ROUND_TRIPS, "{came_back:#?}");
+}
+
+#[test]
+fn a_bad_script_is_shown_with_everything_that_is_wrong_with_it() {
+    let text = "L=13\ntorchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers $L --hidden-size 768 \\\n\
+                  --num-attention-heads 12 --seq-length 512 --bf16 --tensor-model-parallel-size 8 \\\n\
+                  --global-batch-size $BATCH --recompute-granularity ful\n";
+    let source = Source { path: "train.sh".to_owned(), text: text.to_owned() };
+    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let stack = stacks::recognise(text).expect("a launch script");
+    let shown = input::diagnostic::render(&source, &stacks::import(stack, text, &machine).findings);
+    let expected = "\
+error[S194]: `--tensor-model-parallel-size 8` does not divide 12 attention heads
+ --> train.sh:3:49
+  |
+3 | --num-attention-heads 12 --seq-length 512 --bf16 --tensor-model-parallel-size 8 \\
+  |                                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: allowed are 1, 2, 3, 4, 6, 12, nearest is 6
+
+error[S194]: `--tensor-model-parallel-size 8` does not divide 12 query groups
+ --> train.sh:3:49
+";
+    assert!(shown.starts_with(expected), "{shown}");
+    assert!(shown.contains("the value of `--global-batch-size` is known only when the script runs"), "{shown}");
+    assert!(shown.contains("did you mean `full`? allowed are full, selective"), "{shown}");
+}

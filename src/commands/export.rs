@@ -6,6 +6,7 @@ use input::diagnostic::Code;
 use input::text_file;
 use serve::deployment::Deployment;
 use stacks::export::{self, ExportError, Planned, Words};
+use stacks::targets;
 
 use super::{Failure, execute, print, write};
 use crate::cli::ExportArgs;
@@ -30,20 +31,17 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         let words = json["why"].as_str().unwrap_or_default().to_owned();
         let scenario = json["scenario"].as_str().unwrap_or_default().to_owned();
         let words = Words { scenario, predicted: words };
-        export::export(target, &Planned::Serving { deployments: &deployments }, &words)
+        targets::export(target, &Planned::Serving { deployments: &deployments }, &words)
     } else {
         let (found, scenario) = execute::read(plan)?;
         let planned = hardware::of_file(&scenario, found).map_err(unusable)?;
         let predicted = match hardware::predict(&planned, pipeline::cost_model(&scenario).as_ref()) {
-            Ok((timeline, [low, high])) => {
-                let step_s = timeline.span().to_seconds().get();
-                format!("a step of {step_s:.4} s, 90 % interval {low:.4} to {high:.4} s")
-            }
+            Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
             Err(why) => format!("no step: {why}"),
         };
         let words = Words { scenario: scenario.head.name.clone(), predicted };
         let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan };
-        export::export(target, &asked, &words)
+        targets::export(target, &asked, &words)
     };
     let files = files.map_err(|why| match &why {
         ExportError::NotExpressible { .. } => Failure::input(Code::NotExpressible, &why),

@@ -53,8 +53,12 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
 
 /// A launch script or a file of flags → a scenario.
 fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
-    let machine =
-        stacks::Machine { gpu: args.gpu.clone(), nodes: args.nodes, gpus_per_node: args.gpus_per_node, is_named: false };
+    let machine = stacks::Machine {
+        gpu: args.gpu.clone(),
+        nodes: args.nodes,
+        gpus_per_node: args.gpus_per_node,
+        is_named: false,
+    };
     let scenario = imported(Source { path: args.dir.display().to_string(), text }, &machine)?.text;
     match &args.out {
         Some(path) => write(path, &scenario).and_then(|()| print(&format!("{}\n", path.display()))),

@@ -6,8 +6,6 @@
 use train::Problem;
 use train::plan::{Place, Plan};
 
-use crate::{bridge, deepspeed, megatron, schedule, servers, torchtitan};
-
 /// A file that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
@@ -35,10 +33,12 @@ pub enum ExportError {
         what: Vec<String>,
     },
     /// There is no such target.
-    #[error("unknown target `{found}`; allowed are {}", names().join(", "))]
+    #[error("unknown target `{found}`; allowed are {allowed}")]
     UnknownTarget {
         /// What was asked for.
         found: String,
+        /// Those that there are.
+        allowed: String,
     },
     /// The target is for plans of another kind.
     #[error("{target} takes {wanted}, and the plan is none")]
@@ -89,6 +89,14 @@ impl Words {
     }
 }
 
+/// A step's time and its interval, seconds, in words.
+#[must_use]
+pub fn step_words(seconds: [f64; 3]) -> String {
+    let unit = if seconds[0] < 1e-3 { (1e6, "µs") } else { (1.0, "s") };
+    let [step, low, high] = seconds.map(|time| time * unit.0);
+    format!("a step of {step:.4} {0}, 90 % interval {low:.4} to {high:.4} {0}", unit.1)
+}
+
 /// Writes a plan.
 type Write = fn(&Planned<'_>, &Words) -> Result<Vec<File>, ExportError>;
 
@@ -100,20 +108,8 @@ pub struct Target {
     pub about: &'static str,
     /// The version that it is written for.
     pub version: &'static str,
-    write: Write,
+    pub(crate) write: Write,
 }
-
-/// Every target.
-pub static TARGETS: [Target; 8] = [
-    megatron::TARGET,
-    bridge::TARGET,
-    torchtitan::TARGET,
-    schedule::TARGET,
-    deepspeed::TARGET,
-    servers::VLLM,
-    servers::SGLANG,
-    servers::TRTLLM,
-];
 
 impl Target {
     pub(crate) const fn new(name: &'static str, about: &'static str, version: &'static str, write: Write) -> Self {
@@ -121,25 +117,11 @@ impl Target {
     }
 }
 
-/// Names of all targets.
-#[must_use]
-pub fn names() -> Vec<&'static str> {
-    TARGETS.iter().map(|target| target.name).collect()
-}
-
-/// Files of a plan for a target.
-///
-/// # Errors
-/// What the target cannot say.
-pub fn export(target: &str, planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
-    let Some(found) = TARGETS.iter().find(|known| known.name == target) else {
-        return Err(ExportError::UnknownTarget { found: target.to_owned() });
-    };
-    (found.write)(planned, words)
-}
-
 /// The parts of a training plan.
-pub(crate) fn training<'a>(planned: &Planned<'a>, target: &'static str) -> Result<(&'a Problem, &'a Plan), ExportError> {
+pub(crate) fn training<'a>(
+    planned: &Planned<'a>,
+    target: &'static str,
+) -> Result<(&'a Problem, &'a Plan), ExportError> {
     match planned {
         Planned::Training { problem, plan } => Ok((problem, plan)),
         Planned::Serving { .. } => Err(ExportError::OtherKind { target, wanted: "plans of training steps" }),
@@ -178,7 +160,8 @@ pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> 
         for micro_batch in group {
             let is_whole = |placed: &train::plan::Placement| placed.from == 0 && placed.tokens == tokens;
             let is_spread = |placed: &train::plan::Placement| problem.layout.cp == 1 || placed.place == Place::Sharded;
-            let is_plain = micro_batch.sequences.iter().all(|one| is_whole(one) && is_spread(one)) && !micro_batch.forward_only;
+            let is_plain =
+                micro_batch.sequences.iter().all(|one| is_whole(one) && is_spread(one)) && !micro_batch.forward_only;
             let n = micro_batch.sequences.len() as u64;
             let batch = problem.workload.batch_size as u64;
             let each = Even { tokens, micro_batch: n, n_micro_batches: group.len() as u64, batch };

@@ -116,7 +116,8 @@ impl Table {
     #[must_use]
     pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
         let known = self.find(name)?;
-        let holds = known.values.is_empty() || known.values.split(' ').any(|word| value.split([' ', ',']).any(|v| v == word));
+        let holds =
+            known.values.is_empty() || known.values.split(' ').any(|word| value.split([' ', ',']).any(|v| v == word));
         Some(if holds { known.effect } else { Effect::Silent })
     }
 }
@@ -186,8 +187,13 @@ impl<'t> Flags<'t> {
         let found = allowed.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
         if found.is_none() {
             let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
-            let near = nearest(&value, words.iter().copied()).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-            self.wrong(name, format!("`--{name} {value}` is none of its words"), format!("{near}allowed are {}", words.join(", ")));
+            let near = nearest(&value, words.iter().copied())
+                .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            self.wrong(
+                name,
+                format!("`--{name} {value}` is none of its words"),
+                format!("{near}allowed are {}", words.join(", ")),
+            );
         }
         found
     }
@@ -208,7 +214,11 @@ impl<'t> Flags<'t> {
         let value = self.text(name)?;
         let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
         if number.is_none() {
-            self.wrong(name, format!("`--{name} {value}` is no number"), "allowed are numbers, for example 0.9".to_owned());
+            self.wrong(
+                name,
+                format!("`--{name} {value}` is no number"),
+                "allowed are numbers, for example 0.9".to_owned(),
+            );
         }
         number
     }

@@ -28,7 +28,11 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// What is wrong with the script.
-pub fn of_script(text: &str, begins: fn(&[String]) -> Option<usize>, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
+pub fn of_script(
+    text: &str,
+    begins: fn(&[String]) -> Option<usize>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Result<Launch, Finding> {
     let commands = shell::commands(text).map_err(|why| {
         let help = "only assignments, lists, sums and the command that starts the program are read";
         Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
@@ -62,7 +66,9 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
     let (before, after) = words.split_at(start);
     let n_program = texts[start..].iter().take_while(|text| !text.starts_with("--")).count();
     // Behind a flag it is the flag's value, which is judged when it is asked for.
-    let is_open = |index: &usize| is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"));
+    let is_open = |index: &usize| {
+        is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"))
+    };
     let findings = (n_program..after.len()).filter(is_open).map(|index| {
         let what = "what stands here is known only when the script runs, and left out";
         let help = "flags in it are not read; write them into the script";
@@ -73,7 +79,12 @@ fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
         let mut is_first = true;
         flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
     }
-    Launch { launcher: of_words(before), program: texts[start..start + n_program].to_vec(), findings: findings.collect(), flags }
+    Launch {
+        launcher: of_words(before),
+        program: texts[start..start + n_program].to_vec(),
+        findings: findings.collect(),
+        flags,
+    }
 }
 
 fn is_unknown(text: &str) -> bool {
@@ -102,12 +113,14 @@ fn batch_options(text: &str) -> Vec<Flag> {
 /// # Errors
 /// What is wrong with the file.
 pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
-    let entries = yaml::entries(text)
-        .map_err(|why| Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}")))?;
+    let entries = yaml::entries(text).map_err(|why| {
+        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
+    })?;
     let own = entries.into_iter().filter(|entry| entry.path.len() == 2 && entry.path[0] == section);
     let flags = own.filter(|entry| entry.value != "false" && entry.value != "False").map(|entry| {
         let value = entry.value.trim_start_matches('[').trim_end_matches(']');
-        let value = if entry.value.starts_with('[') && !entry.value.contains('*') { value } else { entry.value.as_str() };
+        let value =
+            if entry.value.starts_with('[') && !entry.value.contains('*') { value } else { entry.value.as_str() };
         let is_switch = value == "true" || value == "True";
         // Variables in braces are those of the test's environment.
         let words = value.split([' ', ',']).filter(|word| !word.is_empty() && !is_switch);
@@ -122,9 +135,21 @@ pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
 /// # Errors
 /// What is wrong with the file.
 pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
-    let entries = yaml::entries(text)
-        .map_err(|why| Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}")))?;
-    Ok(Launch { flags: entries.iter().map(crate::trtllm::flag).collect(), ..Launch::default() })
+    let entries = yaml::entries(text).map_err(|why| {
+        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
+    })?;
+    Ok(Launch { flags: entries.iter().map(key_as_flag).collect(), ..Launch::default() })
+}
+
+/// A key of a file of options as a flag.
+fn key_as_flag(entry: &yaml::Entry) -> Flag {
+    let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();
+    let value = entry.value.trim_start_matches('[').trim_end_matches(']');
+    Flag {
+        name: name.join("."),
+        values: value.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+        at: entry.at.clone(),
+    }
 }
 
 /// Flags whose names of one or two letters are the usual short ones.
@@ -153,5 +178,22 @@ pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
     match (nodes, per_node) {
         (nodes, Some(per_node)) => (Some(nodes.unwrap_or(1).saturating_mul(per_node)), Some(per_node)),
         (_, None) => (number(&["ntasks", "n", "np"]), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_those_of_the_launcher() {
+        let of = |script: &str| {
+            let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+            gpus(&of_script(script, begins, &|_| false).unwrap().launcher)
+        };
+        assert_eq!(of("torchrun --nnodes=4 --nproc_per_node 8 a.py --x"), (Some(32), Some(8)));
+        assert_eq!(of("#SBATCH --nodes=2 --gpus-per-node=4\nsrun python a.py"), (Some(8), Some(4)));
+        assert_eq!(of("srun bash -c \"torchrun --nnodes 2:3 --nproc-per-node 8 a.py --x 1\""), (Some(16), Some(8)));
+        assert_eq!(of("python a.py --x"), (None, None));
     }
 }

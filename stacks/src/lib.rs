@@ -9,6 +9,8 @@ pub mod deepspeed;
 pub mod document;
 pub mod export;
 pub mod flags;
+#[cfg(test)]
+mod hostile;
 pub mod launch;
 pub mod megatron;
 pub mod schedule;
@@ -16,6 +18,7 @@ pub mod servers;
 mod serving;
 pub mod sglang;
 pub mod shell;
+pub mod targets;
 pub mod torchtitan;
 pub mod trtllm;
 pub mod vllm;

@@ -84,7 +84,8 @@ fn is_wrong(findings: &[Finding]) -> bool {
 fn program(flags: &mut Flags<'_>, program: &[String]) {
     let name = program.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
     let found = OTHER_PROGRAMS.iter().find(|(word, _)| name.split(['_', '.']).any(|part| part == *word));
-    let by_flag = ["is-hybrid-model", "hybrid-override-pattern", "hybrid-layer-pattern"].into_iter().find(|flag| flags.is(flag));
+    let by_flag =
+        ["is-hybrid-model", "hybrid-override-pattern", "hybrid-layer-pattern"].into_iter().find(|flag| flags.is(flag));
     let (what, at) = match (found, by_flag) {
         (Some((_, what)), _) => (format!("`{name}` trains {what}"), None),
         (None, Some(flag)) => (format!("`--{flag}` asks for layers without attention"), flags.at(flag)),
@@ -113,7 +114,9 @@ fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape:
     let batch = flags.count("global-batch-size", 1..=1_000_000).unwrap_or(micro_batch * replicas);
     let whole = micro_batch * replicas;
     if !batch.is_multiple_of(whole) && !is_wrong(&flags.findings) {
-        let what = format!("`--global-batch-size {batch}` is not a multiple of micro-batch {micro_batch} times {replicas} replicas");
+        let what = format!(
+            "`--global-batch-size {batch}` is not a multiple of micro-batch {micro_batch} times {replicas} replicas"
+        );
         let (below, above) = (batch / whole * whole, batch.div_ceil(whole) * whole);
         let near = if below > 0 && batch - below < above - batch { below } else { above };
         flags.wrong("global-batch-size", what, format!("allowed are multiples of {whole}, for example {near}"));
@@ -152,11 +155,21 @@ fn precision(flags: &mut Flags<'_>, out: &mut Document) {
         let help = "time and memory come out smaller than they are";
         flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
     }
-    out.word("training", "dtype", if flags.is("fp16") { "fp16" } else { "bf16" }, if flags.is("fp16") { "--fp16" } else { "--bf16" });
+    out.word(
+        "training",
+        "dtype",
+        if flags.is("fp16") { "fp16" } else { "bf16" },
+        if flags.is("fp16") { "--fp16" } else { "--bf16" },
+    );
     let is_narrow = flags.is("grad-reduce-in-bf16")
         || flags.text("main-grads-dtype").is_some_and(|word| word == "bf16")
         || flags.is("fp16") && !flags.is("accumulate-allreduce-grads-in-fp32");
-    out.word("training", "gradient_dtype", if is_narrow { "bf16" } else { "fp32" }, "--grad-reduce-in-bf16, --accumulate-allreduce-grads-in-fp32");
+    out.word(
+        "training",
+        "gradient_dtype",
+        if is_narrow { "bf16" } else { "fp32" },
+        "--grad-reduce-in-bf16, --accumulate-allreduce-grads-in-fp32",
+    );
     if flags.is("fp8-format") {
         let recipes = [("tensorwise", "fp8"), ("delayed", "fp8"), ("blockwise", "fp8-block"), ("mxfp8", "mxfp8")];
         let format = if flags.find("fp8-recipe").is_some() { flags.word("fp8-recipe", &recipes) } else { Some("fp8") };
@@ -181,9 +194,13 @@ fn recompute(flags: &mut Flags<'_>, out: &mut Document) {
         Some(_) if modules.contains(&"mlp") => "mlp",
         Some(_) => "none",
     };
-    let is_partial = granularity == Some("selective") && modules.iter().any(|module| !matches!(*module, "core_attn" | "mlp"));
+    let is_partial =
+        granularity == Some("selective") && modules.iter().any(|module| !matches!(*module, "core_attn" | "mlp"));
     if is_partial {
-        flags.not_modelled("recompute-modules", "of the modules `core_attn` and `mlp` are computed again; memory of the others comes out too large");
+        flags.not_modelled(
+            "recompute-modules",
+            "of the modules `core_attn` and `mlp` are computed again; memory of the others comes out too large",
+        );
     }
     out.word("training", "recompute", word, "--recompute-granularity, --recompute-modules");
     let is_block = flags.text("recompute-method").is_some_and(|method| method == "block");

@@ -16,13 +16,15 @@ pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VL
     write(planned, words, &Engine { target: "vllm", version: VLLM_VERSION, command: vllm })
 });
 /// SGLang.
-pub const SGLANG: Target = Target::new("sglang", "`sglang.launch_server` for each replica", SGLANG_VERSION, |planned, words| {
-    write(planned, words, &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang })
-});
+pub const SGLANG: Target =
+    Target::new("sglang", "`sglang.launch_server` for each replica", SGLANG_VERSION, |planned, words| {
+        write(planned, words, &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang })
+    });
 /// TensorRT-LLM.
-pub const TRTLLM: Target = Target::new("trtllm", "`trtllm-serve` for each replica", TRTLLM_VERSION, |planned, words| {
-    write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm })
-});
+pub const TRTLLM: Target =
+    Target::new("trtllm", "`trtllm-serve` for each replica", TRTLLM_VERSION, |planned, words| {
+        write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm })
+    });
 
 /// An engine that is started.
 struct Engine {
@@ -107,8 +109,17 @@ fn layout<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) ->
 /// Which share of the requests goes where: a router's business, said in remarks.
 fn shares(deployment: &Deployment) -> String {
     let way = |route: &serve::deployment::Route| {
-        let names: Vec<&str> = route.replicas.iter().filter_map(|index| Some(deployment.replicas.get(*index as usize)?.name.as_str())).collect();
-        format!("# {:.1} % of requests of type {} go to {}\n", route.share_ratio * 100.0, route.class, names.join(", then "))
+        let names: Vec<&str> = route
+            .replicas
+            .iter()
+            .filter_map(|index| Some(deployment.replicas.get(*index as usize)?.name.as_str()))
+            .collect();
+        format!(
+            "# {:.1} % of requests of type {} go to {}\n",
+            route.share_ratio * 100.0,
+            route.class,
+            names.join(", then ")
+        )
     };
     let ways: String = deployment.routes.iter().map(way).collect();
     if ways.is_empty() { ways } else { format!("\n{ways}") }
@@ -133,7 +144,9 @@ fn vllm(layout: &Layout<'_>) -> Vec<String> {
         Role::Decode => Some("kv_consumer"),
         Role::Both | Role::Outputs => None,
     };
-    words.extend(role.map(|role| format!("--kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", \"kv_role\": \"{role}\"}}'")));
+    words.extend(role.map(|role| {
+        format!("--kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", \"kv_role\": \"{role}\"}}'")
+    }));
     words
 }
 
@@ -183,4 +196,72 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     };
     words.extend(role.map(|role| format!("--server_role {role}")));
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
+    use serve::replica::Role;
+
+    use crate::export::{ExportError, Planned, Words};
+    use crate::targets::export;
+
+    /// Two nodes of eight H200, with replicas of two stages of four GPUs.
+    fn deployment(second: u32) -> Deployment {
+        let machine = Machine {
+            name: "a".to_owned(),
+            gpu: "h200-sxm".to_owned(),
+            n_gpus: 16,
+            gpus_per_node: 8,
+            memory: None,
+            usd_per_gpu_hour: None,
+        };
+        let stage = |first, n, layers| Stage { machine: 0, gpus: Range::new(first, n), tensor: n, layers };
+        let engine = EngineOptions {
+            batcher: "vllm-v1".to_owned(),
+            sequences_max: 128,
+            tokens_max: 4096,
+            context_max: Some(8192),
+            prompts_max: None,
+            batch_context_max: None,
+            block_tokens: 16,
+            kv_tokens: 1 << 20,
+            watermark_blocks: 0,
+            prefix_cache: false,
+        };
+        let stages = vec![stage(0, 4, Range::new(0, 40)), stage(4, second, Range::new(40, 40))];
+        let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
+        Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }
+    }
+
+    #[test]
+    fn a_replica_comes_back_from_its_command() {
+        let deployments = [deployment(4)];
+        for target in ["vllm", "sglang", "trtllm"] {
+            let files = export(target, &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap();
+            let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+            let stack = crate::recognise(&files[0].text).expect("a known stack");
+            let imported = crate::import(stack, &files[0].text, &machine);
+            for line in [
+                "name = \"llama-3-70b\"",
+                "tp = 4",
+                "pp = 2",
+                "max_sequences = 128",
+                "max_tokens = 4096",
+                "max_context = 8192",
+            ] {
+                assert!(imported.scenario.contains(line), "{target}: `{line}` in {}", imported.scenario);
+            }
+            let codes: Vec<String> = imported.findings.iter().map(|finding| finding.code.to_string()).collect();
+            assert_eq!(codes, ["S195"], "{target}");
+        }
+    }
+
+    #[test]
+    fn stages_of_different_widths_are_refused_by_name() {
+        let deployments = [deployment(2)];
+        let why = export("vllm", &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap_err();
+        let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
+        assert_eq!(what, ["replica `both`: stages with GPUs of different numbers"]);
+    }
 }

@@ -69,7 +69,11 @@ impl Server {
         for name in names {
             let Some(share) = flags.number(name) else { continue };
             if !(0.01..=1.0).contains(&share) {
-                flags.wrong(name, format!("`--{name} {share}` is no share of memory"), "allowed are numbers from 0.01 to 1".to_owned());
+                flags.wrong(
+                    name,
+                    format!("`--{name} {share}` is no share of memory"),
+                    "allowed are numbers from 0.01 to 1".to_owned(),
+                );
                 continue;
             }
             self.keys.push(("memory_ratio", share.to_string(), format!("--{name}")));
@@ -115,22 +119,33 @@ impl Server {
             return;
         };
         let last = asked.trim_end_matches('/').rsplit('/').next().unwrap_or(asked).to_lowercase();
-        let bare = last.trim_end_matches("-instruct").trim_end_matches("-fp8").trim_end_matches("-chat").replace("meta-", "");
+        let bare =
+            last.trim_end_matches("-instruct").trim_end_matches("-fp8").trim_end_matches("-chat").replace("meta-", "");
         let found = of_checkpoint(asked).or_else(|| embedded(&last)).or_else(|| embedded(&bare));
         match found {
             Some(model) => out.word("model", "name", &model.name, asked.clone()),
             None => {
                 let what = format!("the model `{asked}` is not in the catalogue");
-                let near = nearest(&bare, embedded_names()).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
-                let help = format!("{near}give `--set model.name=…`, or a scenario with `model.config = \"config.json\"`");
-                flags.findings.push(Finding::error(Code::UnknownModel, flags.at("model").or_else(|| flags.at("model-path")), what).help(help));
+                let near = nearest(&bare, embedded_names())
+                    .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+                let help =
+                    format!("{near}give `--set model.name=…`, or a scenario with `model.config = \"config.json\"`");
+                flags.findings.push(
+                    Finding::error(Code::UnknownModel, flags.at("model").or_else(|| flags.at("model-path")), what)
+                        .help(help),
+                );
             }
         }
         let is_fp8 = last.ends_with("fp8");
         let [weights, kv] = self.formats;
         if let Some(weights) = weights.or(is_fp8.then_some("fp8")) {
             match kv {
-                Some(kv) => out.set("model", "weights", format!("{{ format = \"{weights}\", kv = \"{kv}\" }}"), "format of weights, keys and values"),
+                Some(kv) => out.set(
+                    "model",
+                    "weights",
+                    format!("{{ format = \"{weights}\", kv = \"{kv}\" }}"),
+                    "format of weights, keys and values",
+                ),
                 None => out.word("model", "weights", weights, "format of the checkpoint"),
             }
         } else if let Some(kv) = kv {
@@ -151,13 +166,19 @@ impl Server {
             Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
             None => {
                 let what = "the command does not say which GPU it runs on";
-                let help = "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
+                let help =
+                    "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
                 flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
             }
         }
         let n_gpus = self.n_gpus();
         let per_node = machine.gpus_per_node.map_or(8, u64::from).min(n_gpus);
-        out.set("cluster", "nodes", machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from), "GPUs of all replicas");
+        out.set(
+            "cluster",
+            "nodes",
+            machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from),
+            "GPUs of all replicas",
+        );
         out.set("cluster", "gpus_per_node", per_node, "");
     }
 
@@ -179,7 +200,12 @@ impl Server {
             of_checkpoint(model).or_else(|| embedded(last.trim_end_matches("-instruct")))
         });
         let draft = known.map_or_else(String::new, |model| format!(", draft_model = \"{}\"", model.name));
-        out.set("engine", "speculation", format!("{{ draft_tokens = {n}, acceptance = {ACCEPTANCE}{draft} }}"), "drafted tokens");
+        out.set(
+            "engine",
+            "speculation",
+            format!("{{ draft_tokens = {n}, acceptance = {ACCEPTANCE}{draft} }}"),
+            "drafted tokens",
+        );
         let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
         let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
         flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
@@ -203,4 +229,66 @@ pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> 
         }
     };
     Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Machine, import, recognise};
+
+    /// Keys of the scenario that a command becomes.
+    fn check(text: &str, expected: &[&str], codes: &[&str]) {
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let imported = import(recognise(text).expect("a known stack"), text, &machine);
+        for line in expected {
+            assert!(imported.scenario.contains(line), "`{line}` of {text}:\n{}", imported.scenario);
+        }
+        let found: Vec<String> = imported.findings.iter().map(|finding| finding.code.to_string()).collect();
+        assert_eq!(found, codes, "{text}: {:#?}", imported.findings);
+    }
+
+    #[test]
+    fn commands_of_vllm_say_degrees_limits_formats_and_drafts() {
+        check(
+            "M=meta-llama/Llama-3.1-70B-Instruct\nvllm serve $M -tp 4 --data_parallel_size=2 --max-num-seqs 128 --enforce-eager --quantization fp8",
+            &[
+                "name = \"llama-3-70b\"",
+                "tp = 4",
+                "nodes = 1",
+                "gpus_per_node = 8",
+                "max_sequences = 128",
+                "graph_max = 0",
+                "weights = \"fp8\"",
+            ],
+            &["S195"],
+        );
+        check(
+            "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --speculative-config '{\"num_speculative_tokens\": 2}'",
+            &["tp = 8", "ep = 16", "nodes = 2", "draft_tokens = 2"],
+            &["S195", "S195"],
+        );
+    }
+
+    #[test]
+    fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
+        check(
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --chunked-prefill-size 4096",
+            &["tp = 4 ", "ep = 16", "nodes = 2", "max_tokens = 4096"],
+            &["S195"],
+        );
+        check(
+            "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
+            &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
+            &["S195"],
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_or_left_out_is_named() {
+        check(
+            "vllm serve llama-3-8b --max-num-seq 4 --cpu-offload-gb 2 -tp x",
+            &["tp = 1"],
+            &["S194", "S195", "S191", "S192"],
+        );
+        check("vllm serve somebody/unheard-of-model", &[], &["S022", "S195"]);
+    }
 }

@@ -69,7 +69,9 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     }
     server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
     if flags.is("speculative-algorithm") {
-        let n = flags.count("speculative-num-draft-tokens", 1..=64).or_else(|| flags.count("speculative-num-steps", 1..=64));
+        let n = flags
+            .count("speculative-num-draft-tokens", 1..=64)
+            .or_else(|| flags.count("speculative-num-steps", 1..=64));
         let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
         server.drafts = Some((n.unwrap_or(4), model));
     }

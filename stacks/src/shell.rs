@@ -182,7 +182,8 @@ impl Piece {
         let text: String = letters.iter().map(|(letter, _)| *letter).collect();
         let (name, _) = text.split_once('=')?;
         let (name, is_more) = name.strip_suffix('+').map_or((name, false), |name| (name, true));
-        let is_name = !name.is_empty() && name.chars().all(is_of_name) && !name.starts_with(|c: char| c.is_ascii_digit());
+        let is_name =
+            !name.is_empty() && name.chars().all(is_of_name) && !name.starts_with(|c: char| c.is_ascii_digit());
         is_name.then(|| (name.to_owned(), is_more))
     }
 }
@@ -446,21 +447,26 @@ mod tests {
 
     #[test]
     fn variables_arrays_and_sums_are_substituted() {
-        check("A=2\nB=$((A*4+1))\nrun --n $B --m ${C:-7} \\\n  --k \"${A}x\"", &[&["run", "--n", "9", "--m", "7", "--k", "2x"]]);
-        check("L=(--a 1 # why\n --b 2)\nL+=(--c)\nrun ${L[@]} \"${L[@]}\"", &[&[
-            "run", "--a", "1", "--b", "2", "--c", "--a", "1", "--b", "2", "--c",
-        ]]);
-        check("O=\"--a 1 \\\n --b 2\"\nO+=' --c 3'\nexport X=1; python x.py $O >log 2>&1 &", &[&[
-            "python", "x.py", "--a", "1", "--b", "2", "--c", "3",
-        ]]);
+        check(
+            "A=2\nB=$((A*4+1))\nrun --n $B --m ${C:-7} \\\n  --k \"${A}x\"",
+            &[&["run", "--n", "9", "--m", "7", "--k", "2x"]],
+        );
+        check(
+            "L=(--a 1 # why\n --b 2)\nL+=(--c)\nrun ${L[@]} \"${L[@]}\"",
+            &[&["run", "--a", "1", "--b", "2", "--c", "--a", "1", "--b", "2", "--c"]],
+        );
+        check(
+            "O=\"--a 1 \\\n --b 2\"\nO+=' --c 3'\nexport X=1; python x.py $O >log 2>&1 &",
+            &[&["python", "x.py", "--a", "1", "--b", "2", "--c", "3"]],
+        );
     }
 
     #[test]
     fn what_a_shell_alone_knows_is_marked_and_conditions_are_not_followed() {
-        check("A=1\nif [ -z $1 ]; then A=2; fi\nrun $A $(nproc) $1", &[
-            &["[", "-z", "\u{fffc}", "]"],
-            &["run", "1", "\u{fffc}", "\u{fffc}"],
-        ]);
+        check(
+            "A=1\nif [ -z $1 ]; then A=2; fi\nrun $A $(nproc) $1",
+            &[&["[", "-z", "\u{fffc}", "]"], &["run", "1", "\u{fffc}", "\u{fffc}"]],
+        );
         check("cat <<EOF\nrun --no\nEOF\nrun --yes", &[&["cat"], &["run", "--yes"]]);
     }
 

@@ -40,7 +40,10 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         format!("--parallelism.context_parallel_degree={}", layout.cp),
         format!("--parallelism.expert_parallel_degree={}", layout.ep),
         format!("--parallelism.pipeline_parallel_degree={}", layout.pp),
-        format!("--parallelism.fsdp_reshard_after_forward={}", if layout.zero == Zero::Parameters { "always" } else { "never" }),
+        format!(
+            "--parallelism.fsdp_reshard_after_forward={}",
+            if layout.zero == Zero::Parameters { "always" } else { "never" }
+        ),
     ];
     if layout.tp > 1 && !layout.sequence_parallel {
         lines.push("--parallelism.no-enable_sequence_parallel".to_owned());

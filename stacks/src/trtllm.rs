@@ -2,10 +2,10 @@
 
 use std::sync::LazyLock;
 
-use crate::flags::{Flag, Flags, Table, named};
+use crate::flags::{Flags, Table};
 use crate::launch::{self, Launch};
 use crate::serving::{Server, format};
-use crate::{Imported, Machine, yaml};
+use crate::{Imported, Machine};
 
 /// Options of TensorRT-LLM; keys inside others have their path.
 pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trtllm.tsv")));
@@ -17,7 +17,13 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
 
 /// Keys of a file of options that no other stack has.
 pub(crate) fn is_own_yaml(text: &str) -> bool {
-    let keys = ["kv_cache_config:", "cuda_graph_config:", "enable_attention_dp:", "disable_overlap_scheduler:", "moe_expert_parallel_size:"];
+    let keys = [
+        "kv_cache_config:",
+        "cuda_graph_config:",
+        "enable_attention_dp:",
+        "disable_overlap_scheduler:",
+        "moe_expert_parallel_size:",
+    ];
     launch::lines(text).any(|line| keys.iter().any(|key| line.starts_with(key)))
 }
 
@@ -34,13 +40,6 @@ pub fn import(text: &str, machine: &Machine) -> Imported {
         Ok(launch) => of_launch(launch, machine),
         Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
     }
-}
-
-/// A key of a file of options as a flag.
-pub(crate) fn flag(entry: &yaml::Entry) -> Flag {
-    let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();
-    let value = entry.value.trim_start_matches('[').trim_end_matches(']');
-    Flag { name: name.join("."), values: value.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect(), at: entry.at.clone() }
 }
 
 /// A server as it is started.
@@ -63,7 +62,10 @@ fn of_launch(launch: Launch, machine: &Machine) -> Imported {
     server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
     server.count(&mut flags, "max_context", &["max-seq-len"], 100_000_000);
     server.count(&mut flags, "block_tokens", &["kv-cache-config.tokens-per-block"], 4096);
-    server.share(&mut flags, &["kv-cache-free-gpu-memory-fraction", "free-gpu-mem-fraction", "kv-cache-config.free-gpu-memory-fraction"]);
+    server.share(
+        &mut flags,
+        &["kv-cache-free-gpu-memory-fraction", "free-gpu-mem-fraction", "kv-cache-config.free-gpu-memory-fraction"],
+    );
     if flags.find("kv-cache-config.enable-block-reuse").is_some_and(|flag| flag.value() == "false") {
         server.key("prefix_cache", false, "kv_cache_config.enable_block_reuse");
     }

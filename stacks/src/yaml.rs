@@ -78,7 +78,8 @@ pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
         if body.is_empty() {
             continue;
         }
-        let (key, value) = key_and_value(body).ok_or_else(|| Unreadable::Line { line: shortened(body), at: at.clone() })?;
+        let (key, value) =
+            key_and_value(body).ok_or_else(|| Unreadable::Line { line: shortened(body), at: at.clone() })?;
         while open.last().is_some_and(|(outer, _)| *outer >= indentation) {
             open.pop();
         }

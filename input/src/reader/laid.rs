@@ -33,7 +33,9 @@ pub(super) fn json(value: &ValueInner<'static>) -> serde_json::Value {
         ValueInner::Float(number) => (*number).into(),
         ValueInner::Boolean(flag) => (*flag).into(),
         ValueInner::Array(items) => items.iter().map(|item| json(item.as_ref())).collect(),
-        ValueInner::Table(table) => table.iter().map(|(key, value)| (key.name.to_string(), json(value.as_ref()))).collect(),
+        ValueInner::Table(table) => {
+            table.iter().map(|(key, value)| (key.name.to_string(), json(value.as_ref()))).collect()
+        }
     }
 }
 

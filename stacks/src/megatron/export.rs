@@ -27,7 +27,11 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     words.lines(VERSION).iter().for_each(|line| text += &format!("# {line}\n"));
     text += &format!("# GPU: {}. The data and the tokenizer are stand-ins: DATA_ARGS is yours.\n", cluster.gpu.name);
     text += "set -eu\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
-    text += &format!("DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n", cluster.n_gpus() / cluster.gpus_per_node, cluster.gpus_per_node);
+    text += &format!(
+        "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",
+        cluster.n_gpus() / cluster.gpus_per_node,
+        cluster.gpus_per_node
+    );
     for (name, given) in &groups {
         text += &format!("{name}=(\n");
         for (flag, value) in given {
@@ -36,7 +40,8 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
         }
         text += ")\n";
     }
-    text += "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer)\n\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py";
+    text +=
+        "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer)\n\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py";
     for (name, _) in &groups {
         text += &format!(" \\\n    \"${{{name}[@]}}\"");
     }
@@ -57,7 +62,11 @@ pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Gi
     let model = model(&problem.model, problem, &mut what);
     let layout = layout(problem, &mut what);
     let execution = execution(problem, found, &mut what);
-    if what.is_empty() { Ok([("MODEL_ARGS", model), ("PARALLEL_ARGS", layout), ("TRAINING_ARGS", execution)]) } else { Err(what) }
+    if what.is_empty() {
+        Ok([("MODEL_ARGS", model), ("PARALLEL_ARGS", layout), ("TRAINING_ARGS", execution)])
+    } else {
+        Err(what)
+    }
 }
 
 /// A flag with a number.
@@ -101,7 +110,10 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
         (model.sandwich_norms, "norms behind mixer and feed-forward"),
         (model.output_gate, "a gate behind attention"),
         (model.qk_norm == QueryKeyNorm::Whole, "one norm over all heads of queries and keys"),
-        (model.layers.kinds().iter().any(|layer| layer.mixer != Mixer::Full), "layers that do not attend to all tokens"),
+        (
+            model.layers.kinds().iter().any(|layer| layer.mixer != Mixer::Full),
+            "layers that do not attend to all tokens",
+        ),
     ];
     what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
     if let Some(latent) = &model.latent {
@@ -130,7 +142,9 @@ fn experts(model: &Model) -> Given {
     if experts.shared_intermediate > 0 {
         given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
     }
-    let has: Vec<bool> = (0..model.n_layers).map(|index| model.n_expert_layers_of(index + 1) > model.n_expert_layers_of(index)).collect();
+    let has: Vec<bool> = (0..model.n_layers)
+        .map(|index| model.n_expert_layers_of(index + 1) > model.n_expert_layers_of(index))
+        .collect();
     if has.iter().any(|has| !has) {
         given.push(n("moe-layer-freq", runs(&has)));
     }
@@ -139,7 +153,8 @@ fn experts(model: &Model) -> Given {
 
 /// `([0]*3+[1]*58)`.
 fn runs(has: &[bool]) -> String {
-    let parts: Vec<String> = has.chunk_by(|a, b| a == b).map(|run| format!("[{}]*{}", u8::from(run[0]), run.len())).collect();
+    let parts: Vec<String> =
+        has.chunk_by(|a, b| a == b).map(|run| format!("[{}]*{}", u8::from(run[0]), run.len())).collect();
     format!("({})", parts.join("+"))
 }
 
@@ -172,8 +187,12 @@ fn layout(problem: &Problem, what: &mut Vec<String>) -> Given {
     match layout.zero {
         Zero::Off => {}
         Zero::OptimizerStates => given.push(("use-distributed-optimizer", None)),
-        Zero::Gradients => given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads")]),
-        Zero::Parameters => given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads_params")]),
+        Zero::Gradients => {
+            given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads")])
+        }
+        Zero::Parameters => {
+            given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads_params")])
+        }
     }
     if layout.pp > 1 {
         pipeline(problem, &mut given, what);
@@ -206,7 +225,11 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     let (execution, layout) = (&problem.execution, &problem.layout);
     let mut given = Given::new();
     if let Some(found) = found {
-        given.extend([n("micro-batch-size", found.micro_batch), n("global-batch-size", found.batch), n("seq-length", found.tokens)]);
+        given.extend([
+            n("micro-batch-size", found.micro_batch),
+            n("global-batch-size", found.batch),
+            n("seq-length", found.tokens),
+        ]);
     }
     given.push(("bf16", None));
     if execution.gradient_dtype == Dtype::Bf16 {
@@ -224,16 +247,29 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     match execution.recompute {
         Recompute::Off => {}
         Recompute::Selective => given.push(n("recompute-granularity", "selective")),
-        Recompute::FeedForward => given.extend([n("recompute-granularity", "selective"), n("recompute-modules", "mlp")]),
+        Recompute::FeedForward => {
+            given.extend([n("recompute-granularity", "selective"), n("recompute-modules", "mlp")])
+        }
         Recompute::Full if execution.recompute_layers == u32::MAX => {
-            given.extend([n("recompute-granularity", "full"), n("recompute-method", "uniform"), n("recompute-num-layers", 1)]);
+            given.extend([
+                n("recompute-granularity", "full"),
+                n("recompute-method", "uniform"),
+                n("recompute-num-layers", 1),
+            ]);
         }
         Recompute::Full => {
             let layers = execution.recompute_layers;
-            given.extend([n("recompute-granularity", "full"), n("recompute-method", "block"), n("recompute-num-layers", layers)]);
+            given.extend([
+                n("recompute-granularity", "full"),
+                n("recompute-method", "block"),
+                n("recompute-num-layers", layers),
+            ]);
         }
     }
-    given.push(n("attention-backend", if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" }));
+    given.push(n(
+        "attention-backend",
+        if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
+    ));
     if let Some(formats) = &execution.formats {
         match formats.dense {
             Format::Bf16 => {}

@@ -6,14 +6,21 @@
 /// What is allowed.
 pub(super) fn frequency(text: &str, n_layers: u64) -> Result<Vec<u8>, String> {
     let n = usize::try_from(n_layers).unwrap_or(usize::MAX);
-    let wanted = || format!("allowed is a number N for every N-th layer, or a list of {n_layers} times 0 or 1, for example `([0]*1+[1]*{})`", n_layers.saturating_sub(1));
+    let wanted = || {
+        format!(
+            "allowed is a number N for every N-th layer, or a list of {n_layers} times 0 or 1, for example `([0]*1+[1]*{})`",
+            n_layers.saturating_sub(1)
+        )
+    };
     if let Ok(every) = text.parse::<usize>() {
         return if every == 0 { Err(wanted()) } else { Ok((0..n).map(|index| u8::from(index % every == 0)).collect()) };
     }
-    let bare: String = text.chars().filter(|letter| !letter.is_whitespace() && *letter != '(' && *letter != ')').collect();
+    let bare: String =
+        text.chars().filter(|letter| !letter.is_whitespace() && *letter != '(' && *letter != ')').collect();
     let mut list = Vec::new();
     for term in bare.split('+') {
-        let (items, times) = term.split_once('*').map_or((term, Some(1)), |(items, times)| (items, times.parse::<usize>().ok()));
+        let (items, times) =
+            term.split_once('*').map_or((term, Some(1)), |(items, times)| (items, times.parse::<usize>().ok()));
         let items = items.strip_prefix('[').and_then(|items| items.strip_suffix(']')).ok_or_else(wanted)?;
         let items: Option<Vec<u8>> = items.split(',').map(|item| item.parse().ok().filter(|item| *item < 2)).collect();
         let (items, times) = (items.ok_or_else(wanted)?, times.ok_or_else(wanted)?);

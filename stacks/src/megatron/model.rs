@@ -7,8 +7,12 @@ use crate::megatron::Shape;
 /// Where the shape is written.
 const SECTION: &str = "model.config";
 /// Rows of a vocabulary that a tokenizer has, where no flag says so.
-const TOKENIZERS: [(&str, u64); 4] =
-    [("GPT2BPETokenizer", 50_257), ("Llama2Tokenizer", 32_000), ("Llama3Tokenizer", 128_256), ("TikTokenizer", 131_072)];
+const TOKENIZERS: [(&str, u64); 4] = [
+    ("GPT2BPETokenizer", 50_257),
+    ("Llama2Tokenizer", 32_000),
+    ("Llama3Tokenizer", 128_256),
+    ("TikTokenizer", 131_072),
+];
 /// Largest width or count.
 const MOST: u64 = 100_000_000;
 
@@ -28,7 +32,11 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> 
     let tokens = needed(["seq-length", "encoder-seq-length"]);
     let (n_layers, hidden, n_heads, tokens) = (n_layers?, hidden?, n_heads?, tokens?);
     if n_layers > 10_000 {
-        flags.wrong("num-layers", format!("`--num-layers {n_layers}` is no such number"), "allowed are whole numbers from 1 to 10000".to_owned());
+        flags.wrong(
+            "num-layers",
+            format!("`--num-layers {n_layers}` is no such number"),
+            "allowed are whole numbers from 1 to 10000".to_owned(),
+        );
         return None;
     }
     out.word(SECTION, "model_type", "megatron", "");
@@ -97,7 +105,10 @@ fn vocabulary(flags: &mut Flags<'_>, out: &mut Document) {
         (Some(rows), _) => rows,
         (None, Some((_, rows))) => *rows,
         (None, None) => {
-            flags.missing("vocab-size", "files of the tokenizer are not read: give `--vocab-size` or `--padded-vocab-size`");
+            flags.missing(
+                "vocab-size",
+                "files of the tokenizer are not read: give `--vocab-size` or `--padded-vocab-size`",
+            );
             return;
         }
     };
@@ -105,7 +116,12 @@ fn vocabulary(flags: &mut Flags<'_>, out: &mut Document) {
     let multiple = flags.count("make-vocab-size-divisible-by", 1..=MOST).unwrap_or(128);
     let tp = flags.count("tensor-model-parallel-size", 1..=100_000).unwrap_or(1);
     let padded = (rows + extra).next_multiple_of(multiple * tp);
-    out.set(SECTION, "vocab_size", padded, format!("{rows} rows of the tokenizer, padded to a multiple of {}", multiple * tp));
+    out.set(
+        SECTION,
+        "vocab_size",
+        padded,
+        format!("{rows} rows of the tokenizer, padded to a multiple of {}", multiple * tp),
+    );
 }
 
 /// Ranks of latent attention, with Megatron-LM's defaults.
@@ -133,7 +149,11 @@ fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) -> u64 {
     out.set(SECTION, "num_experts", n, "--num-experts");
     let top_k = flags.count("moe-router-topk", 1..=100_000).unwrap_or(2);
     if top_k > n {
-        flags.wrong("moe-router-topk", format!("a token visits {top_k} of {n} experts"), format!("allowed are 1 to {n}"));
+        flags.wrong(
+            "moe-router-topk",
+            format!("a token visits {top_k} of {n} experts"),
+            format!("allowed are 1 to {n}"),
+        );
     }
     out.set(SECTION, "num_experts_per_tok", top_k, "--moe-router-topk");
     let width = flags.count("moe-ffn-hidden-size", 1..=MOST).or_else(|| flags.count("ffn-hidden-size", 1..=MOST));
@@ -148,7 +168,11 @@ fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) -> u64 {
                 let words: Vec<String> = list.iter().map(u8::to_string).collect();
                 out.set(SECTION, "moe_layer_freq", format!("[{}]", words.join(", ")), "--moe-layer-freq");
             }
-            Err(help) => flags.wrong("moe-layer-freq", format!("`--moe-layer-freq {frequency}` is no list of the {n_layers} layers"), help),
+            Err(help) => flags.wrong(
+                "moe-layer-freq",
+                format!("`--moe-layer-freq {frequency}` is no list of the {n_layers} layers"),
+                help,
+            ),
         }
     }
     n

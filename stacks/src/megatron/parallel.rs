@@ -37,6 +37,13 @@ impl Degrees {
         let (tp, pp) = (of("tensor-model-parallel-size").unwrap_or(1), of("pipeline-model-parallel-size").unwrap_or(1));
         let (cp, ep) = (of("context-parallel-size").unwrap_or(1), of("expert-model-parallel-size").unwrap_or(1));
         let expert_tp = of("expert-tensor-parallel-size").unwrap_or(tp);
+        let expert_tp = if expert_tp == 1 || expert_tp == tp {
+            expert_tp
+        } else {
+            let why = "experts are cut over the whole tensor group, or not at all: the former is taken";
+            flags.not_modelled("expert-tensor-parallel-size", why);
+            tp
+        };
         let mut degrees = Self { tp, pp, cp, ep, expert_tp, chunks: 1, gpus: 0, layers: Vec::new() };
         divisions(flags, shape, &degrees);
         degrees.split(flags, shape);
@@ -59,9 +66,14 @@ impl Degrees {
         let given = machine.nodes.map(|nodes| nodes.saturating_mul(machine.gpus_per_node.unwrap_or(8))).or(gpus);
         if let Some(given) = given {
             if !given.is_multiple_of(group) {
-                let what = format!("{given} GPUs are not filled by tp {} × pp {} × cp {} = {group}", self.tp, self.pp, self.cp);
+                let what = format!(
+                    "{given} GPUs are not filled by tp {} × pp {} × cp {} = {group}",
+                    self.tp, self.pp, self.cp
+                );
                 let near = given.div_ceil(group).saturating_mul(group);
-                let at = ["tensor-model-parallel-size", "pipeline-model-parallel-size"].into_iter().find_map(|name| flags.at(name));
+                let at = ["tensor-model-parallel-size", "pipeline-model-parallel-size"]
+                    .into_iter()
+                    .find_map(|name| flags.at(name));
                 let help = format!("allowed are multiples of {group}, for example {near}; or other degrees");
                 flags.findings.push(Finding::error(Code::WrongFlag, at, what).help(help));
             }
@@ -71,7 +83,10 @@ impl Degrees {
         // Experts of a group may need more ranks than one replica has.
         let of_experts = self.ep.saturating_mul(self.expert_tp).div_ceil(self.tp.saturating_mul(self.cp));
         self.gpus = group.saturating_mul(of_experts.max(1));
-        let what = format!("the file does not say how many GPUs there are: {} are taken, the fewest that the degrees fill", self.gpus);
+        let what = format!(
+            "the file does not say how many GPUs there are: {} are taken, the fewest that the degrees fill",
+            self.gpus
+        );
         let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or `--nnodes` and `--nproc-per-node` in the script";
         flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
     }
@@ -83,7 +98,8 @@ impl Degrees {
         }
         let (pp, n_layers) = (u64::from(self.pp), shape.n_layers);
         let more = |name: &str, flags: &Flags<'_>| u64::from(flags.is(name));
-        let ends = [more("account-for-embedding-in-pipeline-split", flags), more("account-for-loss-in-pipeline-split", flags)];
+        let ends =
+            [more("account-for-embedding-in-pipeline-split", flags), more("account-for-loss-in-pipeline-split", flags)];
         let all = n_layers + ends[0] + ends[1];
         if let Some(chunks) = flags.count("num-virtual-stages-per-pipeline-rank", 1..=1000) {
             self.chunks = u32::try_from(chunks).expect("in range");
@@ -100,14 +116,19 @@ impl Degrees {
             }
             self.chunks = u32::try_from((all / pp / each).clamp(1, 1000)).expect("in range");
         }
-        let given = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"].map(|name| flags.count(name, 1..=10_000));
+        let given = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"]
+            .map(|name| flags.count(name, 1..=10_000));
         if given.iter().any(Option::is_some) {
             return self.of_ends(flags, shape, given);
         }
         let n_stages = pp * u64::from(self.chunks);
         if !all.is_multiple_of(n_stages) {
             let what = format!("{all} layers do not divide into {n_stages} stages");
-            let help = format!("allowed pipeline degrees are {}, nearest is {}; or give `--pipeline-model-parallel-layout`", divisors(all), nearest_divisor(all, pp));
+            let help = format!(
+                "allowed pipeline degrees are {}, nearest is {}; or give `--pipeline-model-parallel-layout`",
+                divisors(all),
+                nearest_divisor(all, pp)
+            );
             flags.wrong("pipeline-model-parallel-size", what, help);
         } else if ends != [0, 0] && n_stages > 1 {
             let each = u32::try_from(all / n_stages).unwrap_or(u32::MAX);
@@ -124,7 +145,8 @@ impl Degrees {
         let found = match stages::read(text) {
             Ok(found) => found,
             Err(why) => {
-                let help = "for example `Et*2|(tt|)*5t|tL`: embedding, layers, head, with `|` between stages".to_owned();
+                let help =
+                    "for example `Et*2|(tt|)*5t|tL`: embedding, layers, head, with `|` between stages".to_owned();
                 return flags.wrong(NAME, format!("`{text}` is no layout: {why}"), help);
             }
         };
@@ -153,9 +175,17 @@ impl Degrees {
         let inner = rest.filter(|rest| n_inner > 0 && rest.is_multiple_of(n_inner)).map(|rest| rest / n_inner);
         let wholes = [first, last, inner].into_iter().flatten().all(is_whole);
         let Some(inner) = inner.filter(|_| wholes) else {
-            let name = if first.is_some() { "decoder-first-pipeline-num-layers" } else { "decoder-last-pipeline-num-layers" };
-            let what = format!("{} layers less those of the ends do not divide over {n_inner} pipeline ranks of {chunks} stages", shape.n_layers);
-            return flags.wrong(name, what, "what is left must divide, and every rank's layers over its virtual stages".to_owned());
+            let name =
+                if first.is_some() { "decoder-first-pipeline-num-layers" } else { "decoder-last-pipeline-num-layers" };
+            let what = format!(
+                "{} layers less those of the ends do not divide over {n_inner} pipeline ranks of {chunks} stages",
+                shape.n_layers
+            );
+            return flags.wrong(
+                name,
+                what,
+                "what is left must divide, and every rank's layers over its virtual stages".to_owned(),
+            );
         };
         let mut ranks = vec![inner; self.pp as usize];
         if let Some(first) = first {
@@ -191,14 +221,25 @@ fn divisions(flags: &mut Flags<'_>, shape: &Shape, degrees: &Degrees) {
         flags.wrong("expert-model-parallel-size", what, "give `--num-experts`, or leave it out".to_owned());
     }
     if degrees.cp > 1 && !shape.tokens.is_multiple_of(2 * u64::from(degrees.cp)) {
-        let what = format!("`--seq-length {}` is not a multiple of twice the context degree {}", shape.tokens, degrees.cp);
+        let what =
+            format!("`--seq-length {}` is not a multiple of twice the context degree {}", shape.tokens, degrees.cp);
         let step = 2 * u64::from(degrees.cp);
-        flags.wrong("seq-length", what, format!("allowed are multiples of {step}, for example {}", shape.tokens.next_multiple_of(step)));
+        flags.wrong(
+            "seq-length",
+            what,
+            format!("allowed are multiples of {step}, for example {}", shape.tokens.next_multiple_of(step)),
+        );
     }
 }
 
 /// `[cluster]`.
-pub(super) fn machine(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, per_node: Option<u32>, machine: &Machine) {
+pub(super) fn machine(
+    flags: &mut Flags<'_>,
+    out: &mut Document,
+    degrees: &Degrees,
+    per_node: Option<u32>,
+    machine: &Machine,
+) {
     if machine.is_named {
         // A named machine fixes the GPUs of its nodes.
         let per_node = machine.gpus_per_node.unwrap_or(8);
@@ -208,13 +249,15 @@ pub(super) fn machine(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degre
         Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
         None => {
             let what = "the file does not say which GPU it runs on";
-            let help = "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
+            let help =
+                "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
             flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
         }
     }
     // Racks of one NVLink domain count as a node.
     let usual = if machine.gpu.as_deref().is_some_and(|gpu| gpu.starts_with("gb")) { 64 } else { 8 };
-    let per_node = machine.gpus_per_node.or(per_node.filter(|_| machine.nodes.is_none())).unwrap_or(usual).min(degrees.gpus);
+    let per_node =
+        machine.gpus_per_node.or(per_node.filter(|_| machine.nodes.is_none())).unwrap_or(usual).min(degrees.gpus);
     if !degrees.gpus.is_multiple_of(per_node) {
         let what = format!("{} GPUs do not fill nodes of {per_node}", degrees.gpus);
         let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
@@ -257,7 +300,12 @@ pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees
     }
     if degrees.pp > 1 && !degrees.layers.is_empty() {
         let words: Vec<String> = degrees.layers.iter().map(u32::to_string).collect();
-        out.set("parallel", "layers", format!("[{}]", words.join(", ")), "--pipeline-model-parallel-layout, --decoder-first-pipeline-num-layers, …");
+        out.set(
+            "parallel",
+            "layers",
+            format!("[{}]", words.join(", ")),
+            "--pipeline-model-parallel-layout, --decoder-first-pipeline-num-layers, …",
+        );
     }
 }
 

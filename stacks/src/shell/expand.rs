@@ -57,7 +57,8 @@ impl Values {
             Some(list) => self.fields(list)?,
             None => {
                 let word = self.whole(piece)?;
-                let letters = word.letters.iter().position(|(letter, _)| *letter == '=').map(|at| &word.letters[at + 1..]);
+                let letters =
+                    word.letters.iter().position(|(letter, _)| *letter == '=').map(|at| &word.letters[at + 1..]);
                 vec![Word { letters: letters.unwrap_or_default().to_vec() }]
             }
         };
@@ -147,7 +148,9 @@ impl Values {
                     word.trim().parse::<i64>().ok()
                 };
                 match arithmetic::sum(text, &known) {
-                    Some(number) => vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }],
+                    Some(number) => {
+                        vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }]
+                    }
                     None => unknown(),
                 }
             }
