@@ -24,13 +24,27 @@ def megatron_layouts():
     print(f"megatron-core {importlib.metadata.version('megatron-core')}: {len(known)} layouts have the same stages")
 
 
-def deepspeed_configs(folder):
-    from deepspeed.runtime.config import DeepSpeedConfig
+class Replicas:
+    """As many data-parallel ranks as the batch is for; without processes there is one."""
 
+    def __init__(self, config):
+        each = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"]
+        self.n, rest = divmod(config["train_batch_size"], each)
+        assert rest == 0, config
+
+    def get_data_parallel_world_size(self):
+        return self.n
+
+
+def deepspeed_configs(folder):
+    from deepspeed.runtime import config as module
+
+    # No processes run: this one is the first.
+    module.dist.get_rank = lambda *_: 0
     configs = sorted(folder.glob("**/ds_config.json"))
     for path in configs:
         config = json.loads(path.read_text())
-        DeepSpeedConfig(config)
+        module.DeepSpeedConfig(config, mpu=Replicas(config))
     print(f"deepspeed {importlib.metadata.version('deepspeed')}: {len(configs)} configurations are taken")
 
 

@@ -50,6 +50,9 @@ fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<Fi
     };
     let mut files = Vec::new();
     let mut what = Vec::new();
+    if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
+        what.push("a plan without replicas".to_owned());
+    }
     for deployment in *deployments {
         let mut text = "#!/bin/bash\n".to_owned();
         words.lines(engine.version).iter().for_each(|line| text += &format!("# {line}\n"));
@@ -179,7 +182,15 @@ fn sglang(layout: &Layout<'_>) -> Vec<String> {
 
 fn trtllm(layout: &Layout<'_>) -> Vec<String> {
     let engine = layout.engine;
-    let mut words = vec![format!("trtllm-serve {}", layout.model), format!("--tp_size {}", layout.tp * layout.ranks)];
+    // What has no option of its own stands in a file of options, which the script writes.
+    let options = format!(
+        "cat >options.yaml <<'END'\nkv_cache_config:\n  tokens_per_block: {}\n  enable_block_reuse: {}\nEND\n",
+        engine.block_tokens, engine.prefix_cache
+    );
+    let mut words = vec![
+        format!("{options}trtllm-serve {} --extra_llm_api_options options.yaml", layout.model),
+        format!("--tp_size {}", layout.tp * layout.ranks),
+    ];
     if layout.pp > 1 {
         words.push(format!("--pp_size {}", layout.pp));
     }
