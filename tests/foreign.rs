@@ -178,7 +178,8 @@ fn training(text: &str) -> Option<kinds::training::read::Scenario> {
 }
 
 /// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
-const ROUND_TRIPS: [&str; 11] = [
+const ROUND_TRIPS: [&str; 16] = [
+    "long-context/bytescale-offload none",
     "megatron/gpt-145b-1536 megatron",
     "megatron/gpt-175b-1536 megatron",
     "megatron/gpt-175b-384 megatron",
@@ -190,6 +191,10 @@ const ROUND_TRIPS: [&str; 11] = [
     "megatron/gpt-39b-512 megatron",
     "megatron/gpt-530b-2520 megatron",
     "megatron/gpt-7.5b-128 megatron",
+    "moe/deepseek-v3 megatron-1f1b",
+    "moe/lsh-gpt-15b plain",
+    "moe/lsh-gpt-52b plain",
+    "moe/lsh-hashes plain",
 ];
 
 /// The plan of a policy through a launch script and back; `None` where Megatron-LM cannot say it.
@@ -232,7 +237,7 @@ fn a_bad_script_is_shown_with_everything_that_is_wrong_with_it() {
     let shown = input::diagnostic::render(&source, &stacks::import(stack, text, &machine).findings);
     let expected = "\
 error[S194]: `--tensor-model-parallel-size 8` does not divide 12 attention heads
- --> train.sh:3:49
+ --> train.sh:3:50
   |
 3 | --num-attention-heads 12 --seq-length 512 --bf16 --tensor-model-parallel-size 8 \\
   |                                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
@@ -240,7 +245,7 @@ error[S194]: `--tensor-model-parallel-size 8` does not divide 12 attention heads
   = help: allowed are 1, 2, 3, 4, 6, 12, nearest is 6
 
 error[S194]: `--tensor-model-parallel-size 8` does not divide 12 query groups
- --> train.sh:3:49
+ --> train.sh:3:50
 ";
     assert!(shown.starts_with(expected), "{shown}");
     assert!(shown.contains("the value of `--global-batch-size` is known only when the script runs"), "{shown}");

@@ -152,6 +152,10 @@ pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> 
     if plan.steps.iter().any(train::plan::Step::is_mixed) {
         what.push("pipelines of shapes of their own".to_owned());
     }
+    let batches = || plan.steps.iter().flat_map(|step| &step.groups).flatten();
+    if batches().any(|batch| !batch.offload_permille.is_empty()) {
+        what.push("activations in host memory, micro-batch by micro-batch".to_owned());
+    }
     if problem.workload.lengths.is_empty() || plan.steps.is_empty() {
         return Err(vec!["a plan without steps".to_owned()]);
     }

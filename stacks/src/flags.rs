@@ -28,7 +28,7 @@ impl Flag {
 }
 
 /// Whether a word is a flag. Numbers below zero are not.
-fn is_flag(text: &str) -> bool {
+pub(crate) fn is_flag(text: &str) -> bool {
     let rest = text.trim_start_matches('-');
     rest.len() < text.len() && rest.starts_with(|letter: char| letter.is_ascii_alphabetic())
 }

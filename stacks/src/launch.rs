@@ -2,7 +2,7 @@
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flag, named, of_words};
+use crate::flags::{Flag, is_flag, named, of_words};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
 
@@ -64,7 +64,7 @@ fn unwrapped(words: Vec<Word>) -> Vec<Word> {
 
 fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
     let (before, after) = words.split_at(start);
-    let n_program = texts[start..].iter().take_while(|text| !text.starts_with("--")).count();
+    let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
     // Behind a flag it is the flag's value, which is judged when it is asked for.
     let is_open = |index: &usize| {
         is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"))

@@ -211,6 +211,7 @@ fn trtllm(layout: &Layout<'_>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use input::diagnostic::Code;
     use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
     use serve::replica::Role;
 
@@ -263,8 +264,8 @@ mod tests {
             ] {
                 assert!(imported.scenario.contains(line), "{target}: `{line}` in {}", imported.scenario);
             }
-            let codes: Vec<String> = imported.findings.iter().map(|finding| finding.code.to_string()).collect();
-            assert_eq!(codes, ["S195"], "{target}");
+            let codes: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{target}");
         }
     }
 

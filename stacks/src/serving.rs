@@ -233,16 +233,18 @@ pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> 
 
 #[cfg(test)]
 mod tests {
+    use input::diagnostic::Code;
+
     use crate::{Machine, import, recognise};
 
     /// Keys of the scenario that a command becomes.
-    fn check(text: &str, expected: &[&str], codes: &[&str]) {
+    fn check(text: &str, expected: &[&str], codes: &[Code]) {
         let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
         let imported = import(recognise(text).expect("a known stack"), text, &machine);
         for line in expected {
             assert!(imported.scenario.contains(line), "`{line}` of {text}:\n{}", imported.scenario);
         }
-        let found: Vec<String> = imported.findings.iter().map(|finding| finding.code.to_string()).collect();
+        let found: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
         assert_eq!(found, codes, "{text}: {:#?}", imported.findings);
     }
 
@@ -259,12 +261,12 @@ mod tests {
                 "graph_max = 0",
                 "weights = \"fp8\"",
             ],
-            &["S195"],
+            &[Code::MissingFlag],
         );
         check(
             "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --speculative-config '{\"num_speculative_tokens\": 2}'",
             &["tp = 8", "ep = 16", "nodes = 2", "draft_tokens = 2"],
-            &["S195", "S195"],
+            &[Code::MissingFlag, Code::MissingFlag],
         );
     }
 
@@ -273,12 +275,12 @@ mod tests {
         check(
             "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --chunked-prefill-size 4096",
             &["tp = 4 ", "ep = 16", "nodes = 2", "max_tokens = 4096"],
-            &["S195"],
+            &[Code::MissingFlag],
         );
         check(
             "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
             &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
-            &["S195"],
+            &[Code::MissingFlag],
         );
     }
 
@@ -287,8 +289,8 @@ mod tests {
         check(
             "vllm serve llama-3-8b --max-num-seq 4 --cpu-offload-gb 2 -tp x",
             &["tp = 1"],
-            &["S194", "S195", "S191", "S192"],
+            &[Code::WrongFlag, Code::MissingFlag, Code::UnknownFlag, Code::NotModelled],
         );
-        check("vllm serve somebody/unheard-of-model", &[], &["S022", "S195"]);
+        check("vllm serve somebody/unheard-of-model", &[], &[Code::UnknownModel, Code::MissingFlag]);
     }
 }

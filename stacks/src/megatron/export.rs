@@ -271,14 +271,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
     ));
     if let Some(formats) = &execution.formats {
-        match formats.dense {
-            Format::Bf16 => {}
-            Format::Fp8 => given.extend([n("fp8-format", "hybrid"), n("fp8-recipe", "tensorwise")]),
-            Format::Fp8Block => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "blockwise")]),
-            Format::Mxfp8 => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "mxfp8")]),
-            Format::Nvfp4 => given.extend([n("fp4-format", "e2m1"), n("fp4-recipe", "nvfp4")]),
-            other => what.push(format!("products in {}", other.word())),
-        }
+        products(formats.dense, &mut given, what);
     }
     if let Some(capacity) = execution.experts.capacity {
         given.extend([n("moe-expert-capacity-factor", capacity), ("moe-pad-expert-input-to-capacity", None)]);
@@ -297,4 +290,16 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
     ];
     what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
     given
+}
+
+/// Flags of the format of products.
+fn products(format: Format, given: &mut Given, what: &mut Vec<String>) {
+    match format {
+        Format::Bf16 => {}
+        Format::Fp8 => given.extend([n("fp8-format", "hybrid"), n("fp8-recipe", "tensorwise")]),
+        Format::Fp8Block => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "blockwise")]),
+        Format::Mxfp8 => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "mxfp8")]),
+        Format::Nvfp4 => given.extend([n("fp4-format", "e2m1"), n("fp4-recipe", "nvfp4")]),
+        other => what.push(format!("products in {}", other.word())),
+    }
 }

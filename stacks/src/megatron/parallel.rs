@@ -37,12 +37,13 @@ impl Degrees {
         let (tp, pp) = (of("tensor-model-parallel-size").unwrap_or(1), of("pipeline-model-parallel-size").unwrap_or(1));
         let (cp, ep) = (of("context-parallel-size").unwrap_or(1), of("expert-model-parallel-size").unwrap_or(1));
         let expert_tp = of("expert-tensor-parallel-size").unwrap_or(tp);
-        let expert_tp = if expert_tp == 1 || expert_tp == tp {
-            expert_tp
+        let (ep, expert_tp) = if shape.n_experts == 0 || expert_tp == 1 || expert_tp == tp {
+            (ep, expert_tp)
         } else {
-            let why = "experts are cut over the whole tensor group, or not at all: the former is taken";
+            let why =
+                "experts are cut over the whole tensor group or not at all: as many whole ones are taken on each GPU";
             flags.not_modelled("expert-tensor-parallel-size", why);
-            tp
+            (ep.saturating_mul(expert_tp), 1)
         };
         let mut degrees = Self { tp, pp, cp, ep, expert_tp, chunks: 1, gpus: 0, layers: Vec::new() };
         divisions(flags, shape, &degrees);
