@@ -102,7 +102,7 @@ proptest! {
     fn no_change_of_a_file_stops_its_reader(which in 0..FILES.len(), changes in prop::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..12)) {
         let (stack, text) = FILES[which];
         let text = changed(text, &changes);
-        recognise(&text);
+        let _ = recognise(&text);
         let imported = import(stack, &text, &machine());
         prop_assert!(imported.scenario.len() < 1 << 21);
         for finding in imported.findings {
