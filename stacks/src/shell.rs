@@ -192,9 +192,14 @@ const fn is_of_name(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || letter == '_'
 }
 
+/// A letter of the script; the mark for what is unknown is none of a script's own.
+const fn own(letter: char) -> char {
+    if letter == UNKNOWN { char::REPLACEMENT_CHARACTER } else { letter }
+}
+
 /// Cuts a script into statements of words.
 fn statements(script: &str) -> Result<Vec<Vec<Piece>>, Unreadable> {
-    let mut cutter = Cutter { letters: script.char_indices().map(|(at, letter)| (letter, at)).collect(), next: 0 };
+    let mut cutter = Cutter { letters: script.char_indices().map(|(at, letter)| (own(letter), at)).collect(), next: 0 };
     let mut statements = vec![Vec::new()];
     let mut ends: Vec<String> = Vec::new();
     while let Some((letter, _)) = cutter.peek(0) {
