@@ -75,6 +75,7 @@ impl Provenance {
             decode_attention: None,
             decode: BTreeMap::new(),
             experts: BTreeMap::new(),
+            host: BTreeMap::new(),
         }
     }
 }

@@ -50,6 +50,7 @@ pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> S
     summary(&mut out, run);
     served(&mut out, curves);
     lengths(&mut out, pictures);
+    crate::graph::section(&mut out, run);
     for result in &run.results {
         let picture = pictures.iter().find(|picture| picture.policy == result.policy);
         section(&mut out, run, result, picture);

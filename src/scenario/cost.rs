@@ -82,6 +82,11 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
+/// The profile that `profile` of a section names, shipped or as a file, whatever it was measured on.
+pub fn named(section: &mut Section<'_>, folder: &Path) -> Option<Profile> {
+    profile(section, folder, None, None).0
+}
+
 fn profile(
     section: &mut Section<'_>,
     folder: &Path,
