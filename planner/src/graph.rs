@@ -5,6 +5,7 @@
 pub mod judged;
 pub mod legion;
 pub mod seg;
+pub mod source;
 pub mod tf_tgn;
 
 use graph::Csr;

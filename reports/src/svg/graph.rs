@@ -13,6 +13,11 @@ use crate::{PolicyResult, RunResult};
 /// Left edge of what is drawn, and room right of it.
 const LEFT: f64 = 150.0;
 const RIGHT: f64 = 30.0;
+/// Height of a policy's row in the map of caches.
+const MAP_ROW: u32 = 58;
+/// Height of a bar of a cause, and of a policy's four.
+const BAR: f64 = 9.0;
+const CAUSES_ROW: f64 = 4.0 * BAR + 16.0;
 /// Causes by the keys of their metrics.
 const CAUSES: [(&str, &str); 4] = [
     ("sampling_per_epoch_s", "sampling, extraction"),
@@ -20,6 +25,9 @@ const CAUSES: [(&str, &str); 4] = [
     ("training_per_epoch_s", "training"),
     ("reduction_per_epoch_s", "reduction"),
 ];
+
+/// A row with points of a curve.
+type Curve<'a> = (&'a PolicyResult, Vec<(f64, f64)>);
 
 /// Figures of a row whose keys are a beginning, a number and an end: (number, figure) in the order of numbers.
 fn numbered(row: &PolicyResult, begin: &str, end: &str) -> Vec<(f64, f64)> {
@@ -36,12 +44,12 @@ fn numbered(row: &PolicyResult, begin: &str, end: &str) -> Vec<(f64, f64)> {
 }
 
 /// Rows that have such figures, with them.
-fn rows<'a>(run: &'a RunResult, begin: &str, end: &str) -> Vec<(&'a PolicyResult, Vec<(f64, f64)>)> {
+fn rows<'a>(run: &'a RunResult, begin: &str, end: &str) -> Vec<Curve<'a>> {
     let all = run.results.iter().map(|row| (row, numbered(row, begin, end)));
     all.filter(|(_, points)| points.len() > 1).take(SERIES.len()).collect()
 }
 
-fn names(out: &mut String, rows: &[(&PolicyResult, Vec<(f64, f64)>)]) {
+fn names(out: &mut String, rows: &[Curve<'_>]) {
     let entries: Vec<(&str, &str)> =
         rows.iter().zip(SERIES).map(|((row, _), colour)| (row.policy.as_str(), colour)).collect();
     out.push_str(&legend(&entries, 150, 20));
@@ -55,7 +63,7 @@ fn width() -> f64 {
 fn lines(
     label: &str,
     below: &str,
-    shown: &[(&PolicyResult, Vec<(f64, f64)>)],
+    shown: &[Curve<'_>],
     (x, y): (&Axis, &Axis),
     words: (&dyn Fn(f64) -> String, &dyn Fn(f64) -> String),
     mark: &dyn Fn(&PolicyResult) -> Option<(f64, String)>,
@@ -151,11 +159,10 @@ pub fn cache_map(run: &RunResult) -> String {
     if most <= 0.0 {
         return String::new();
     }
-    const ROW: u32 = 58;
-    let height = 40 + ROW * u32::try_from(shown.len()).unwrap_or(0);
+    let height = 40 + MAP_ROW * u32::try_from(shown.len()).unwrap_or(0);
     let mut out = open(height, "What each GPU caches, rows and features");
     for (at, (row, held)) in shown.iter().enumerate() {
-        let top = 44.0 + f64::from(ROW) * float_of(at);
+        let top = 44.0 + f64::from(MAP_ROW) * float_of(at);
         let _ = writeln!(out, "<text x=\"12\" y=\"{}\">{}</text>", px(top + 18.0), escape(&row.policy));
         let each = width() / float_of(held.len());
         for (gpu, [rows, features]) in held.iter().enumerate() {
@@ -197,9 +204,7 @@ pub fn epoch_by_cause(run: &RunResult) -> String {
     if most <= 0.0 {
         return String::new();
     }
-    const BAR: f64 = 9.0;
-    const ROW: f64 = 4.0 * BAR + 16.0;
-    let bottom = 44.0 + ROW * float_of(shown.len());
+    let bottom = 44.0 + CAUSES_ROW * float_of(shown.len());
     let x = Axis { from: 0.0, to: most * 1.02, start: LEFT, length: width() };
     let y = Axis { from: 0.0, to: 1.0, start: bottom, length: 40.0 - bottom };
     let height = hw::whole(bottom + 34.0);
@@ -217,7 +222,7 @@ pub fn epoch_by_cause(run: &RunResult) -> String {
         );
     }
     for (at, (row, epoch)) in shown.iter().enumerate() {
-        let top = 48.0 + ROW * float_of(at);
+        let top = 48.0 + CAUSES_ROW * float_of(at);
         let _ = writeln!(out, "<text x=\"12\" y=\"{}\">{}</text>", px(top + 2.5 * BAR), escape(&row.policy));
         for (index, seconds) in causes(row).into_iter().enumerate() {
             let y = px(top + BAR * float_of(index));

@@ -18,7 +18,8 @@ use hw::Bytes;
 
 use crate::kinds::training::read::stragglers;
 use crate::scenario::{Head, Overrides, cluster, cost, expect};
-use given::{Given, Source as GraphSource};
+use ::planner::graph::source::Source as GraphSource;
+use given::Given;
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts, small};
 use input::run_list::run_list;
