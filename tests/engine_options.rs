@@ -40,6 +40,33 @@ fn a_named_engine_brings_its_own_curves() {
 }
 
 #[test]
+fn a_card_without_tables_takes_its_neighbours_scaled_by_the_datasheets() {
+    let (b200, profile) = run(&["cluster.gpu='b200'"]);
+    assert_eq!(profile, "h200-sxm-vllm for b200");
+    assert_eq!(run(&["cluster.gpu='h200-sxm'"]).1, "h200-sxm-vllm", "one with tables keeps them");
+    // A B200 reads 1.6 times as fast as an H200 and multiplies 2.3 times as fast: a token takes less, by no more than that.
+    let h200 = run(&["cluster.gpu='h200-sxm'"]).0["tpot_s.mean"];
+    let faster = h200 / b200["tpot_s.mean"];
+    assert!(faster > 1.1 && faster < 2.3, "{faster} times");
+    // A profile that is named stands for another card in the same way.
+    let named = run(&["cluster.gpu='b200'", "cost.profile='h200-sxm-vllm'"]);
+    assert_eq!((named.0["tpot_s.mean"], named.1), (b200["tpot_s.mean"], profile));
+}
+
+#[test]
+fn a_profile_of_a_host_processor_is_none_of_a_gpu() {
+    let (source, folder) = scenario::find("quickstart").expect("shipped");
+    let profile = std::env::temp_dir().join(format!("skrull-sim-host-{}.toml", std::process::id()));
+    let text = include_str!("../profiles/h100-sxm.toml").replacen("gpu = \"h100-sxm\"", "gpu = \"cpu\"", 1);
+    std::fs::write(&profile, text).expect("a writable folder");
+    let set = vec![format!("cost.profile='{}'", profile.display())];
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    std::fs::remove_file(&profile).expect("it was written");
+    assert!(checked.scenario.is_none());
+    assert!(checked.findings.iter().any(|finding| finding.what.contains("was measured on `cpu`")));
+}
+
+#[test]
 fn batches_are_padded_to_captured_sizes_and_experts_are_visited_by_skew() {
     let (padded, plain) = (tpot_ms(&[]), tpot_ms(&["engine.graph_max=0"]));
     assert!(plain < padded, "without graphs nothing is padded: {plain} ms against {padded} ms");
@@ -98,4 +125,47 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
     let last: Vec<&str> = series.lines().last().expect("a sample").split(',').collect();
     assert_eq!(last[2..5], ["0", "0", "200"], "nobody waits, nobody runs, all have ended");
     std::fs::remove_dir_all(folder).expect("removed");
+}
+
+/// What a scenario warns of when keys are laid over it.
+fn warnings(name: &str, set: &[&str]) -> Vec<String> {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    assert!(checked.scenario.is_some(), "{:?}", checked.findings);
+    checked.findings.into_iter().map(|finding| finding.what).collect()
+}
+
+#[test]
+fn a_key_of_serving_that_changes_nothing_is_a_warning() {
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("serving/azure-conv", &["trace.cv=3"], "`trace.cv` changes nothing"),
+        ("serving/azure-conv", &["trace.speed=3"], "`trace.speed` changes nothing"),
+        ("serving/azure-conv", &["trace.think_s=3"], "`trace.think_s` changes nothing"),
+        ("serving/azure-conv", &["engine.swap_gib=10"], "`engine.swap_gib` changes nothing"),
+        ("serving/sessions", &["engine.block_tokens=16"], ""),
+        ("compiler/llama-1b-codealpaca", &["cluster.gpus_per_node=4"], "3 of 4 GPUs change nothing"),
+    ];
+    for (name, set, expected) in cases {
+        let found = warnings(name, set);
+        assert!(
+            found.iter().any(|what| what == expected) || (expected.is_empty() && found.is_empty()),
+            "{name} {set:?}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_whose_prefixes_are_no_whole_blocks_says_so() {
+    let trace = std::env::temp_dir().join(format!("skrull-sim-prefixes-{}.jsonl", std::process::id()));
+    let line = r#"{"timestamp": 0, "input_length": 2000, "output_length": 10, "hash_ids": [1, 2, 3, 4]}"#;
+    std::fs::write(&trace, format!("{line}\n{line}\n")).expect("a writable folder");
+    let file = format!("trace.file='{}'", trace.display());
+    let asked = [file.as_str(), "trace.format='mooncake'", "trace.arrivals='replay'", "engine.prefix_cache=true"];
+    let plain = ["trace.requests=2"];
+    let found = |block: &str| warnings("serving/bench-rtx4090", &[&asked[..], &plain, &[block]].concat());
+    let (odd, whole) = (found("engine.block_tokens=24"), found("engine.block_tokens=32"));
+    std::fs::remove_file(&trace).expect("it was written");
+    assert!(odd.iter().any(|what| what.starts_with("no prefix is shared")), "{odd:?}");
+    assert!(whole.iter().all(|what| !what.starts_with("no prefix is shared")), "{whole:?}");
 }

@@ -9,9 +9,9 @@ use engine::random::{self, Stream};
 use graph::Csr;
 use graph::csr::index;
 use graph::generate::{Bursts, bursts};
-use graph::host::Job;
 use graph::host::epoch::{past_job, queries};
-use graph::sample::{self, Hops, Replacement, Sampling, each_batch, visits};
+use graph::host::{Job, perplexity, touched_bytes};
+use graph::sample::{self, Hops, Replacement, Sampling, each_batch};
 use graph::tcsr::{Event, Reverse, TCsr, Take};
 use rayon::prelude::*;
 
@@ -22,7 +22,7 @@ use super::clock::Clock;
 const GRAPHS: [(u32, &[u32], bool); 4] =
     [(40, &[5, 10, 25], true), (40, &[5, 10, 25], false), (10, &[10], true), (10, &[10], false)];
 /// Events of a vertex on average.
-const EVENTS: [f64; 2] = [8.0, 40.0];
+const EVENTS: [f64; 2] = [8.0, 120.0];
 /// Seeds of a batch.
 const BATCH: u32 = 512;
 /// Bytes of a row of features.
@@ -43,8 +43,8 @@ pub type Case = Box<dyn FnMut(u64) -> (f64, Job)>;
 pub fn of_size(bytes: f64) -> Vec<Case> {
     let mut cases = Vec::new();
     for (degree, fan_outs, has_hubs) in GRAPHS {
-        let graph = Rc::new(graph_of(bytes, degree, has_hubs));
-        cases.extend(fan_outs.iter().map(|fan_out| sampling(&graph, *fan_out)));
+        let made = graph_of(bytes, degree, has_hubs);
+        cases.extend(fan_outs.iter().map(|fan_out| sampling(&made, *fan_out)));
     }
     cases.extend(ROW_BYTES.map(|row_bytes| gathering(row_bytes, bytes.min(TABLE_MAX))));
     for degree in EVENTS {
@@ -53,8 +53,14 @@ pub fn of_size(bytes: f64) -> Vec<Case> {
     cases
 }
 
+/// A graph with the share of the slots that name each vertex.
+struct Made {
+    graph: Rc<Csr>,
+    shares: Vec<f64>,
+}
+
 /// A directed graph of so many bytes, rows of one length. A neighbour is any vertex, or drawn from a law with a heavy tail.
-fn graph_of(bytes: f64, degree: u32, has_hubs: bool) -> Csr {
+fn graph_of(bytes: f64, degree: u32, has_hubs: bool) -> Made {
     let n_vertices = u32::try_from(hw::whole(bytes / (12.0 + 4.0 * f64::from(degree))).max(64)).expect("few vertices");
     let n_slots = u64::from(n_vertices) * u64::from(degree);
     let mut stream = random::stream(1, "host");
@@ -68,26 +74,33 @@ fn graph_of(bytes: f64, degree: u32, has_hubs: bool) -> Csr {
     let n_owners = owners.len() as u64;
     let offsets = (0..=u64::from(n_vertices)).map(|vertex| vertex * u64::from(degree)).collect();
     let neighbours = (0..n_slots).map(|_| owners[index(stream.below(n_owners))]).collect();
-    Csr::from_parts(offsets, neighbours).expect("offsets rise and owners are vertices")
+    let mut shares = vec![0.0; n_vertices as usize];
+    owners.iter().for_each(|owner| shares[*owner as usize] += 1.0 / hw::real(n_owners));
+    let graph = Csr::from_parts(offsets, neighbours).expect("offsets rise and owners are vertices");
+    Made { graph: Rc::new(graph), shares }
 }
 
 fn n_threads() -> u64 {
     rayon::current_num_threads() as u64
 }
 
-fn sampling(graph: &Rc<Csr>, fan_out: u32) -> Case {
+fn sampling(made: &Made, fan_out: u32) -> Case {
     let rule = Sampling { fan_out: vec![fan_out; 2], replacement: Replacement::Without, batch: BATCH, seed: 1 };
-    let graph = Rc::clone(graph);
+    let (graph, shares) = (Rc::clone(&made.graph), &made.shares);
+    let n_vertices = f64::from(graph.n_vertices());
     // Marks of all vertices are made once for many batches, as in an epoch; batches of large fan-outs are longer.
     let n_batches = n_threads() * u64::from((64 / (fan_out / 5).pow(2)).max(4));
     let batches = move |graph: &Csr, number| -> Vec<Vec<u32>> {
         let mut stream = random::stream(number, "seeds");
         (0..n_batches).map(|_| (0..BATCH).map(|_| vertex(graph, &mut stream)).collect()).collect()
     };
-    // What is in play is the same in every run.
     let of_job = if graph.degree(0) > u64::from(fan_out) { fan_out } else { 1 };
-    let counted = visits(&graph, &batches(&graph, 0), &rule, &random::stream(0, "picks"));
-    let bytes = Job::sampled(&graph, &rule, &counted)[0].point[1];
+    // Caches outlive a run, so what is in play is what all runs visit: a vertex by the chance that a batch has it.
+    let n_picks = f64::from(BATCH) * f64::from(fan_out);
+    let chance =
+        |share: f64| 1.0 - random::power(std::f64::consts::E, -f64::from(BATCH) / n_vertices - n_picks * share);
+    let in_play = perplexity(shares.iter().map(|share| chance(*share)));
+    let bytes = in_play * touched_bytes(hw::real(graph.degree(0)), f64::from(fan_out));
     let run = move |number| {
         let batches = batches(&graph, number);
         let own = random::stream(number, "picks");

@@ -106,7 +106,7 @@ impl Job {
     #[must_use]
     pub fn gathered(width: u64, visits: &Visits) -> Self {
         let rows = hw::real(*visits.n_vertices.last().expect("the gathered set is counted"));
-        Self::gather(rows, hw::real(4 * width), perplexity(visits.gathers.iter().copied()))
+        Self::gather(rows, hw::real(4 * width), perplexity(visits.gathers.iter().copied().map(f64::from)))
     }
 
     /// A conversion of rows of these lengths, each with how many have it: count and scatter read memory for every slot, the scan handles every
@@ -140,27 +140,34 @@ impl Job {
 }
 
 /// Vertices that are really in play: e to the entropy of how often each is visited. All of them where all are visited alike, few where hubs are.
-fn perplexity(visits: impl Iterator<Item = u32> + Clone) -> f64 {
-    let all: f64 = visits.clone().map(f64::from).sum();
-    let entropy = |n: u32| if n == 0 { 0.0 } else { -f64::from(n) / all * libm::log(f64::from(n) / all) };
+#[must_use]
+pub fn perplexity(visits: impl Iterator<Item = f64> + Clone) -> f64 {
+    let all: f64 = visits.clone().sum();
+    let entropy = |n: f64| if n > 0.0 { -n / all * libm::log(n / all) } else { 0.0 };
     libm::exp(visits.map(entropy).sum())
 }
 
-/// Bytes of rows that are in play: of each its offset, its mark, and no more lines than are picked.
+/// Bytes of a row that a visit touches: its offset, its mark, and no more lines than neighbours are picked.
+#[must_use]
+pub fn touched_bytes(degree: f64, picks: f64) -> f64 {
+    const OFFSET_AND_MARK: f64 = 12.0;
+    OFFSET_AND_MARK + (4.0 * degree).min(hw::real(LINE_BYTES) * picks)
+}
+
+/// Bytes of rows that are in play in an epoch.
 fn rows_in_play(graph: &Csr, visits: &Visits) -> f64 {
-    const OFFSET_AND_MARK: u64 = 12;
     let n_hops = visits.rows.len();
-    let count = |vertex: u32| -> u32 { visits.rows.iter().map(|hop| hop[vertex as usize]).sum() };
-    let (mut n_visits, mut bytes) = (0.0, 0.0);
+    let count = |vertex: u32| visits.rows.iter().map(|hop| f64::from(hop[vertex as usize])).sum::<f64>();
+    let (mut n_visits, mut slots) = (0.0, 0.0);
     for vertex in 0..graph.n_vertices() {
-        let n = f64::from(count(vertex));
+        let n = count(vertex);
         n_visits += n;
-        bytes += n * hw::real(OFFSET_AND_MARK + 4 * graph.degree(vertex));
+        slots += n * hw::real(graph.degree(vertex));
     }
-    let picks_of_row =
-        hw::real(visits.n_picks.iter().sum::<u64>()) / hw::real(visits.n_vertices[..n_hops].iter().sum());
-    let most = hw::real(OFFSET_AND_MARK) + hw::real(LINE_BYTES) * picks_of_row;
-    perplexity((0..graph.n_vertices()).map(count)) * (bytes / n_visits.max(1.0)).min(most)
+    let picks =
+        hw::real(visits.n_picks.iter().sum::<u64>()) / hw::real(visits.n_vertices[..n_hops].iter().sum::<u64>().max(1));
+    let n_vertices = perplexity((0..graph.n_vertices()).map(count));
+    n_vertices * touched_bytes(slots / f64::max(n_visits, 1.0), picks)
 }
 
 /// What a thread of the host takes.
@@ -277,10 +284,10 @@ mod tests {
 
     #[test]
     fn vertices_in_play_are_all_where_visits_are_alike_and_few_where_hubs_are() {
-        assert!((perplexity([3_u32; 50].into_iter()) - 50.0).abs() < 1e-9);
-        assert!((perplexity([7_u32, 0, 0].into_iter()) - 1.0).abs() < 1e-12);
+        assert!((perplexity([3.0; 50].into_iter()) - 50.0).abs() < 1e-9);
+        assert!((perplexity([7.0, 0.0, 0.0].into_iter()) - 1.0).abs() < 1e-12);
         // Half of the visits to one, half to two: entropy 1.5 ln 2.
-        assert!((perplexity([2_u32, 1, 1].into_iter()) - 2.0_f64.powf(1.5)).abs() < 1e-12);
+        assert!((perplexity([2.0, 1.0, 1.0].into_iter()) - 2.0_f64.powf(1.5)).abs() < 1e-12);
     }
 
     #[test]
