@@ -84,11 +84,6 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
-/// The profile that `profile` of a section names, shipped or as a file, whatever it was measured on.
-pub fn named(section: &mut Section<'_>, folder: &Path) -> Option<Profile> {
-    profile(section, folder, None, None).0
-}
-
 /// The profile, and whether the roofline is asked for by name.
 fn profile(
     section: &mut Section<'_>,
@@ -107,7 +102,7 @@ fn profile(
 }
 
 /// A profile that is shipped or in a file.
-fn named(section: &mut Section<'_>, folder: &Path, name: &str, at: &Place) -> Option<Profile> {
+pub fn named(section: &mut Section<'_>, folder: &Path, name: &str, at: &Place) -> Option<Profile> {
     let path = folder.join(name);
     let text = match calibrate::profiles::embedded(name) {
         Some(text) => text.to_owned(),

@@ -331,10 +331,11 @@ fn host(mut section: Section<'_>, folder: &Path, kernels: &[Kernel], assumed: &m
     let [read_ns, item_ns] =
         [("read_ns", READ_NS), ("item_ns", ITEM_NS)].map(|(key, usual)| section.number(key, usual, 0.01..=1e6));
     let mut costs = HostCosts::of_ns(read_ns, item_ns);
-    let at = section.place("profile").flatten();
-    if section.has("profile") {
-        costs.measured = cost::named(&mut section, folder).map(|profile| profile.host).unwrap_or_default();
-        if kernels.iter().all(|kernel| costs.of(*kernel).is_none()) {
+    if let Some((name, at)) = section.text("profile") {
+        let found = cost::named(&mut section, folder, &name, &at);
+        let is_read = found.is_some();
+        costs.measured = found.map(|profile| profile.host).unwrap_or_default();
+        if is_read && kernels.iter().all(|kernel| costs.of(*kernel).is_none()) {
             let what = "`host.profile` has no kernel that this objective uses";
             let help = "`skrull-sim calibrate --device cpu` measures those of conversion, sampling and gather";
             section.refuse(Code::NoEffect, at, what, help);
