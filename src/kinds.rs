@@ -76,7 +76,7 @@ pub trait Kind: Send + Sync {
     }
 
     /// An epoch on the host that a device can execute, or why there is none; `None` where the kind knows no epochs.
-    fn epoch(&self) -> Option<Result<::graph::host::epoch::Epoch, String>> {
+    fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, String>> {
         None
     }
 

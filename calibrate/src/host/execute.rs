@@ -4,7 +4,7 @@ use engine::random;
 use engine::validation::{How, Pair, Point, Validation, classes, quantile};
 use graph::Csr;
 use graph::csr::index;
-use graph::host::epoch::{Epoch, Term, queries};
+use graph::epoch::{Epoch, Term, queries};
 use graph::host::{HostCosts, Job};
 use graph::sample::{self, Sampling, batches, each_batch, epoch_stream};
 use graph::tcsr::{Event, Reverse, TCsr, Take};

@@ -1,8 +1,8 @@
 //! Sweep and fit of the host's kernels: what a fit of known times gives back, and that every kernel runs.
 
 use super::*;
+use graph::epoch::Epoch;
 use graph::host::HostCosts;
-use graph::host::epoch::Epoch;
 use graph::sample::{Replacement, Sampling};
 
 /// Times of a law: reads as the square root of the bytes, so that a surface in logarithms has it exactly.

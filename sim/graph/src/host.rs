@@ -4,8 +4,6 @@
 //! measurement. Where a profile has the kernel, its surface corrects the base; else the scenario's times of a read and an item stand.
 //! Seconds are those of one thread.
 
-pub mod epoch;
-
 use std::collections::BTreeMap;
 
 use engine::cost::host::{HostKernel, ITEM_S, READ_S};
@@ -13,7 +11,12 @@ use engine::cost::host::{HostKernel, ITEM_S, READ_S};
 use crate::cache::LINE_BYTES;
 use crate::csr::Csr;
 use crate::sample::{Replacement, Sampling, Visits};
-use crate::tcsr::log2;
+
+/// Steps of a binary search in a row of this length, at least one.
+#[must_use]
+pub fn log2(length: f64) -> f64 {
+    libm::log2(length.max(2.0))
+}
 
 /// A kernel of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

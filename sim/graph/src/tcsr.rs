@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::csr::index;
-use crate::host::{HostCosts, Job};
+use crate::host::{HostCosts, Job, log2};
 
 /// Rows longer than this are sorted by all threads together.
 const LONG_ROW: usize = 1 << 16;
@@ -305,12 +305,6 @@ pub fn conversion(row_lengths: &[(f64, f64)], threads: u32, costs: &HostCosts) -
     let sort = step((job.items - n_vertices) * item_s, longest * log2(longest) * item_s);
     let seconds = adds + n_vertices * item_s / p + sort;
     Conversion { seconds, hub_s: 2.0 * longest * item_s + longest * log2(longest) * item_s }
-}
-
-/// Steps of a binary search in a row of this length, at least one.
-#[must_use]
-pub fn log2(length: f64) -> f64 {
-    libm::log2(length.max(2.0))
 }
 
 #[cfg(test)]

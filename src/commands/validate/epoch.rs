@@ -7,8 +7,8 @@ use calibrate::device::Device;
 use calibrate::host;
 use engine::cost::profile::Profile;
 use engine::validation::Validation;
+use graph::epoch::Epoch;
 use graph::host::HostCosts;
-use graph::host::epoch::Epoch;
 use reports::validation::Report;
 
 use super::{bar, fit, gates, given, hold, open, report_of, save, show, slug, summary, table};

@@ -5,7 +5,7 @@ mod given;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
-use ::graph::host::epoch::Epoch;
+use ::graph::epoch::Epoch;
 use ::graph::host::{HostCosts, Kernel};
 use ::graph::sample::{Replacement, Sampling};
 use ::graph::step::{Layer, Network};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use ::graph::host::epoch::Epoch;
+use ::graph::epoch::Epoch;
 use ::planner::graph::judged::Judged;
 use ::planner::graph::{legion, seg, tf_tgn};
 use engine::cost::Source;

@@ -2,7 +2,8 @@
 
 use engine::random;
 use graph::distribution::{Degrees, drawn};
-use graph::tcsr::{Event, EventError, Reverse, TCsr, Take, log2};
+use graph::host::log2;
+use graph::tcsr::{Event, EventError, Reverse, TCsr, Take};
 
 use super::{Past, SEQUENCES_PER_EVENT};
 

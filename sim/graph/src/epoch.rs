@@ -2,10 +2,10 @@
 
 use engine::random;
 
-use super::Job;
 use crate::csr::Csr;
+use crate::host::{Job, log2};
 use crate::sample::{Sampling, batches, epoch_stream, visits};
-use crate::tcsr::{Event, Past, Reverse, TCsr, Take, log2};
+use crate::tcsr::{Event, Past, Reverse, TCsr, Take};
 
 /// Number of the epoch that jobs are counted on.
 const COUNTED: u32 = 1;
