@@ -88,7 +88,7 @@ fn lines(
             px(y.start + y.length),
             px(y.start),
             px(beside),
-            px(y.start - 12.0 - 18.0 * float_of(index)),
+            px(y.start + y.length / 2.0 + 18.0 * float_of(index)),
             escape(&text)
         );
     }
