@@ -100,6 +100,11 @@ pub trait Device {
     /// What it is.
     fn facts(&self) -> &Facts;
 
+    /// Threads of the host that it is, where it is one: they sample graphs as well.
+    fn host(&self) -> Option<&rayon::ThreadPool> {
+        None
+    }
+
     /// Whether it can run an operation by itself; exchanges between nodes, for example, it may not.
     fn runs(&self, op: &Op) -> bool;
 

@@ -5,6 +5,7 @@ pub mod curve;
 pub mod decode;
 pub mod experts;
 pub mod fixed;
+pub mod host;
 pub mod law;
 pub mod names;
 pub mod profile;
