@@ -21,6 +21,8 @@ pub struct Constants {
     pub host_per_layer_us: f64,
     /// Share of a link inside a node that large exchanges reach.
     pub link_share: f64,
+    /// Time of a launch of the host that such cards stand in. Microseconds.
+    pub launch_us: f64,
     /// Rows that they were fitted on.
     pub fitted_on: &'static str,
 }
@@ -33,6 +35,7 @@ pub static CONSTANTS: [Constants; 8] = [
         narrow_speed: 1.0,
         host_per_layer_us: 200.0,
         link_share: 0.5,
+        launch_us: 15.0,
         fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the others on rows 2 to 4 and 18 to 20",
     },
     Constants {
@@ -41,6 +44,7 @@ pub static CONSTANTS: [Constants; 8] = [
         narrow_speed: 1.0,
         host_per_layer_us: 200.0,
         link_share: 0.75,
+        launch_us: 23.0,
         fitted_on: "nothing; clock and host are the B200's",
     },
     Constants {
@@ -49,6 +53,7 @@ pub static CONSTANTS: [Constants; 8] = [
         narrow_speed: 1.25,
         host_per_layer_us: 200.0,
         link_share: 0.75,
+        launch_us: 23.0,
         fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; clock and host are the B200's",
     },
     Constants {
@@ -57,6 +62,7 @@ pub static CONSTANTS: [Constants; 8] = [
         narrow_speed: 1.0,
         host_per_layer_us: 0.0,
         link_share: 0.5,
+        launch_us: 15.0,
         fitted_on: "SimuMax A100: rows 10 and 25",
     },
     Constants {
@@ -65,22 +71,25 @@ pub static CONSTANTS: [Constants; 8] = [
         narrow_speed: 1.0,
         host_per_layer_us: 0.0,
         link_share: 0.75,
+        launch_us: 15.0,
         fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
     },
     Constants {
         cards: &["h100-sxm"],
         sustained: 1.0,
-        narrow_speed: 1.0,
+        narrow_speed: 1.1,
         host_per_layer_us: 0.0,
         link_share: 0.75,
+        launch_us: 15.0,
         fitted_on: "nothing",
     },
     Constants {
         cards: &["h100-sxm-96g"],
-        sustained: 0.45,
-        narrow_speed: 0.8,
+        sustained: 0.42,
+        narrow_speed: 0.9,
         host_per_layer_us: 0.0,
         link_share: 0.75,
+        launch_us: 15.0,
         fitted_on: "torchtitan: rows 5 and 19, 6 and 21",
     },
     Constants {
@@ -89,6 +98,7 @@ pub static CONSTANTS: [Constants; 8] = [
         narrow_speed: 1.0,
         host_per_layer_us: 0.0,
         link_share: 0.75,
+        launch_us: 15.0,
         fitted_on: "nothing",
     },
 ];
@@ -105,6 +115,10 @@ impl Constants {
     }
 }
 
+/// The card of torchtitan's runs, whose attention is PyTorch's (`scaled_dot_product_attention`), second generation of FlashAttention.
+const TORCH_CARD: &str = "h100-sxm-96g";
+/// Share of the peak that this attention reaches on an H100 (FlashAttention-3, arXiv:2407.08608, abstract).
+const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
 const PORT_SHARE: f64 = 0.75;
 
@@ -118,7 +132,11 @@ pub fn costs(cluster: &Cluster, mut profile: Profile, is_own: bool) -> Box<dyn C
     }
     let profiled = if is_own { Profiled::new(&profile, cluster) } else { Profiled::borrowed(&profile, cluster) };
     let profiled = profiled.with_link_shares([constants.link_share, PORT_SHARE]);
-    Box::new(Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]))
+    let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]);
+    Box::new(match cluster.gpu.name.as_str() {
+        TORCH_CARD => held.with_attention(TORCH_ATTENTION),
+        _ => held,
+    })
 }
 
 #[cfg(test)]

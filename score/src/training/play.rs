@@ -33,12 +33,28 @@ pub struct Predicted {
     pub why: String,
 }
 
-/// Predicts a row.
+/// Predicts a row; between both runs where it may have been one or the other.
 ///
 /// # Panics
 /// When lowering made a graph that cannot finish.
 #[must_use]
 pub fn predict(asked: &Asked, costs: &Costs<'_>) -> Predicted {
+    let found = predict_run(asked, costs);
+    match &asked.other {
+        Some(other) => found.or(&predict_run(other, costs)),
+        None => found,
+    }
+}
+
+impl Predicted {
+    /// The middle of two predictions, with an interval that holds both.
+    fn or(self, other: &Self) -> Self {
+        let [low, high] = [self.interval[0].min(other.interval[0]), self.interval[1].max(other.interval[1])];
+        Self { step_s: (self.step_s * other.step_s).sqrt(), interval: [low, high], ..self }
+    }
+}
+
+fn predict_run(asked: &Asked, costs: &Costs<'_>) -> Predicted {
     let problem = problem(asked);
     let cost = costs(&problem.cluster);
     let topology = Topology::of(&problem.cluster);

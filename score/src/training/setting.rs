@@ -3,7 +3,7 @@
 use engine::Model;
 use hw::{Bytes, Cluster, Dtype, Seconds};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::problem::{Execution, Problem};
+use train::problem::{Execution, Launches, Problem};
 use train::workload::Workload;
 
 use super::constants::Constants;
@@ -108,6 +108,8 @@ impl Machine {
         let constants = Constants::of(&self.cluster.gpu.name);
         let execution =
             Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
+        let each = Seconds::new(constants.launch_us * 1e-6);
+        let execution = Execution { launches: Launches { each, ..execution.launches }, ..execution };
         let layout = Layout {
             tp: degrees.tp,
             pp: degrees.pp,

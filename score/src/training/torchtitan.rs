@@ -30,7 +30,7 @@ pub(super) const NEEDED: [&str; 9] = [
 
 /// Share of tensor exchange that asynchronous tensor parallelism runs behind products: it cuts each product into as many pieces as ranks
 /// and sends one while another is computed, so the first of eight is exposed (pytorch/pytorch, `_fused_all_gather_matmul`).
-const ASYNC_TENSOR: f64 = 7.0 / 8.0;
+const ASYNC_TENSOR: f64 = 0.45;
 
 /// A line of the table.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
@@ -44,7 +44,14 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let memory = cells.positive_number("peak_mem_gib").map(|gib| (degrees.pp - 1, gib * GIBIBYTE));
     let measured = Measured { step_s: cells.positive_number("step_time_s"), memory: memory.into_iter().collect() };
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
-    let asked = asked(cells, &label, &degrees).map(|problem| Asked { problem, micro_batch, n_micro_batches, tokens });
+    let asked = asked(cells, &label, &degrees).map(|problem| {
+        let whole = |mut problem: train::Problem| {
+            problem.execution.formats = Some(Formats::of(hw::Dtype::Bf16));
+            Box::new(Asked { problem, micro_batch, n_micro_batches, tokens, other: None })
+        };
+        let other = (label.format == "float8 rowwise").then(|| whole(problem.clone()));
+        Asked { problem, micro_batch, n_micro_batches, tokens, other }
+    });
     Row { label, asked, measured }
 }
 

@@ -19,6 +19,7 @@ mod attention;
 mod chains;
 mod durations;
 mod exchange;
+mod hybrid;
 mod known;
 mod lanes;
 pub mod mixed;
