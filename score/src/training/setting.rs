@@ -1,7 +1,7 @@
 //! What the readers of measured steps share: degrees, machines, labels, units.
 
 use engine::Model;
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
 use train::problem::{Execution, Launches, Problem};
 use train::workload::Workload;
@@ -106,10 +106,11 @@ impl Machine {
         }
         let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
         let constants = Constants::of(&self.cluster.gpu.name);
-        let execution =
-            Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
-        let each = Seconds::new(constants.launch_us * 1e-6);
-        let execution = Execution { launches: Launches { each, ..execution.launches }, ..execution };
+        let execution = Execution {
+            host_overhead_per_layer: constants.host_per_layer(),
+            launches: Launches { each: constants.launch(), ..execution.launches },
+            ..execution
+        };
         let layout = Layout {
             tp: degrees.tp,
             pp: degrees.pp,

@@ -42,6 +42,9 @@ const HALF: u64 = 2;
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
 const GROUPED_STREAMS: u64 = 4;
+/// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
+/// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
+const WEIGHTED: [u64; 2] = [2, 1];
 /// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
 /// the last product's gradient.
 const ROUTED_COPIES: u64 = 3;
@@ -152,10 +155,12 @@ fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
     let shared = dense(shard, experts.shared_intermediate);
     let copies = |bytes: u64| (experts.top_k * bytes).div_ceil(u64::from(shard.tp));
     let projections = if shard.model.gated { 2 } else { 1 };
+    // Ranks that cut an expert read the same rows.
+    let row = HALF * experts.latent.unwrap_or(shard.model.hidden) * u64::from(shard.expert_tp);
     Kept {
-        routed: copies(HALF * experts.latent.unwrap_or(shard.model.hidden)),
+        routed: copies(row),
         projected: shared.projected + copies(projections * HALF * experts.intermediate),
-        activated: shared.activated + copies(HALF * experts.intermediate),
+        activated: shared.activated + copies(WEIGHTED[usize::from(shard.model.gated)] * HALF * experts.intermediate),
         ..Kept::default()
     }
 }

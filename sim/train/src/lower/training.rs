@@ -16,6 +16,7 @@
 //! parameter gather, ranks without a micro-batch too; the gather of the first layer is exposed and the rest overlaps.
 
 mod attention;
+mod beside;
 mod chains;
 mod durations;
 mod exchange;

@@ -10,12 +10,21 @@ use engine::model::{FeedForward, Layer, Mixer, Model};
 use engine::shard::{ExpertLoad, Shard};
 use engine::task::{Document, Op, Ops, Pass, PassKind};
 
+use super::{Builder, Share};
 use crate::stage::Stage;
 
 /// Passes of a scan's own products in backward: two gradients, and the states once more.
 const SCAN_BACKWARD: u32 = 3;
 /// Tensors as wide as a mixer's output that gate and norm read and write.
 const GATED_TENSORS: u64 = 3;
+
+impl Builder<'_> {
+    /// All layers of a stage of a hybrid model; none for another model.
+    pub(super) fn hybrid_layers(&self, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
+        let shard = self.problem.shard();
+        is_hybrid(&self.problem.model).then(|| layers(&shard, self.load, stage, &share.local, kind))
+    }
+}
 
 /// Whether some layer lacks attention or a feed-forward.
 pub(super) fn is_hybrid(model: &Model) -> bool {
@@ -24,13 +33,7 @@ pub(super) fn is_hybrid(model: &Model) -> bool {
 }
 
 /// All layers of a stage in a pass over documents of so many tokens together.
-pub(super) fn layers(
-    shard: &Shard<'_>,
-    load: ExpertLoad,
-    stage: &Stage,
-    documents: &[Document],
-    kind: PassKind,
-) -> Ops {
+fn layers(shard: &Shard<'_>, load: ExpertLoad, stage: &Stage, documents: &[Document], kind: PassKind) -> Ops {
     let tokens = documents.iter().map(|document| document.queries).sum();
     let mut ops = Ops::new();
     for (layer, n) in counts(shard.model, stage) {

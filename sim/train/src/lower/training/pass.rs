@@ -358,12 +358,6 @@ impl Builder<'_> {
         leads
     }
 
-    /// All layers of a stage of a hybrid model; none for another model.
-    fn hybrid_layers(&self, stage: &Stage, share: &Share, kind: PassKind) -> Option<Ops> {
-        let shard = self.problem.shard();
-        hybrid::is_hybrid(&self.problem.model).then(|| hybrid::layers(&shard, self.load, stage, &share.local, kind))
-    }
-
     /// What follows attention in all layers of a stage.
     fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
         let mut ops =
@@ -373,40 +367,6 @@ impl Builder<'_> {
             ops.extend(layer::repeated(&experts, stage.n_expert));
         }
         ops
-    }
-
-    /// Layers compute while the next ones are gathered, so that a pass goes no faster than its gathers: what follows on the lane waits for them.
-    fn hold(&mut self, lane: LaneId, gathered: Option<&[TaskId; 2]>) {
-        let last = self.last[lane.index()];
-        if let Some(pair) = gathered {
-            self.gate[lane.index()].extend(last.into_iter().chain([pair[1]]));
-        }
-    }
-
-    /// Operations of the layers of a stage whose kernels the host launches meanwhile.
-    fn launched(&self, ops: Ops, stage: &Stage, kind: PassKind) -> Ops {
-        let launches = self.problem.execution.launches;
-        if launches.each == hw::Seconds::ZERO || ops.is_empty() {
-            return ops;
-        }
-        let of = |n: u32, with_experts: bool| {
-            n * engine::launch::of_layer(&self.problem.shard(), launches.captured, with_experts, kind)
-        };
-        // Layers without a feed-forward are in the graphs of their mixers.
-        let n_dense = if hybrid::is_hybrid(&self.problem.model) { 0 } else { stage.n_dense };
-        let n = of(n_dense, false) + of(stage.n_expert, true);
-        let ns = hw::Span::from_seconds(launches.each * f64::from(n)).as_ns();
-        vec![(Op::Launched { parts: ops, ns }, 1)]
-    }
-
-    /// Computation beside an overlapped exchange takes longer.
-    fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
-        let permille = hw::Bytes::from_f64(self.problem.execution.overlap.slowdown * 1000.0).0;
-        if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
-            return ops;
-        }
-        let permille = u32::try_from(permille).expect("a slowdown is small");
-        vec![(Op::Slowed { parts: ops, permille }, 1)]
     }
 
     fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
