@@ -140,6 +140,8 @@ pub struct Execution {
     pub host_overhead_per_layer: Seconds,
     /// The host's lane of launches.
     pub launches: Launches,
+    /// Whether context ranks hold blocks of a sequence in order instead of balanced pieces: all wait for the last one, which sees most keys.
+    pub context_in_blocks: bool,
     /// Whether small adapters alone are trained: no gradients of the model's weights, whose exchange and step are left out.
     pub trains_adapters: bool,
     /// Fixed durations instead of operations.
@@ -169,6 +171,7 @@ impl Default for Execution {
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,
             launches: Launches::UNSEEN,
+            context_in_blocks: false,
             trains_adapters: false,
             unit_times: None,
             layers: Vec::new(),
