@@ -215,3 +215,19 @@ fn a_changed_result_is_refused_in_words_or_compared() {
     }
     std::fs::remove_dir_all(&folder).ok();
 }
+
+#[test]
+fn a_hidden_character_anywhere_in_a_line_is_shown_escaped_and_never_raw() {
+    let (source, _) = scenario::find("quickstart").expect("shipped");
+    for hidden in ["\u{202e}", "\u{2066}", "\u{9b}", "\u{1b}", "é", "漢"] {
+        for (at, line) in source.text.lines().enumerate().filter(|(_, line)| line.contains('=')) {
+            for place in [1, line.len() / 2, line.len() - 1].into_iter().filter(|at| line.is_char_boundary(*at)) {
+                let (before, after) = line.split_at(place);
+                let checked = read("quickstart", without(&source.text, at, Some(&format!("{before}{hidden}{after}"))));
+                let shown = input::diagnostic::render(&checked.source, &checked.findings);
+                let is_raw = !hidden.chars().all(char::is_alphanumeric) && shown.contains(hidden);
+                assert!(!is_raw, "line {at}, place {place}: {shown}");
+            }
+        }
+    }
+}

@@ -84,9 +84,8 @@ pub fn render(source: &Source, findings: &[Finding]) -> String {
             let title = level.primary_title(finding.what.as_str()).id(code.as_str());
             let mut group: Group<'_> = match &finding.at {
                 Some(range) => {
-                    let end = range.end.min(source.text.len());
-                    let annotation =
-                        AnnotationKind::Primary.span(range.start.min(end)..end).label(finding.label.as_str());
+                    let span = on_characters(&source.text, range);
+                    let annotation = AnnotationKind::Primary.span(span).label(finding.label.as_str());
                     title.element(
                         Snippet::source(source.text.as_str()).path(source.path.as_str()).annotation(annotation),
                     )
@@ -103,7 +102,29 @@ pub fn render(source: &Source, findings: &[Finding]) -> String {
             renderer.render(&[group]).trim_end().to_owned()
         })
         .collect();
-    blocks.join("\n\n")
+    marked(&blocks.join("\n\n"))
+}
+
+/// Whether a character shows nothing, or changes how others are shown: controls, and marks of direction.
+pub(crate) fn is_hidden(letter: char) -> bool {
+    let turns =
+        matches!(letter, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
+    letter.is_control() || turns
+}
+
+/// A message as a terminal may get it: hidden characters are marked, lines stay.
+#[must_use]
+pub fn marked(text: &str) -> String {
+    let mark = |letter: char| if is_hidden(letter) && !matches!(letter, '\n' | '\t') { '\u{fffd}' } else { letter };
+    text.chars().map(mark).collect()
+}
+
+/// The same place with whole characters: a parser's may end inside one.
+fn on_characters(text: &str, range: &Range<usize>) -> Range<usize> {
+    let is_border = |at: &usize| text.is_char_boundary(*at);
+    let (start, end) = (range.start.min(text.len()), range.end.min(text.len()).max(range.start.min(text.len())));
+    let start = (0..=start).rev().find(is_border).unwrap_or(0);
+    start..(end..=text.len()).find(is_border).unwrap_or(text.len())
 }
 
 /// Where errors are explained, in a line; each code once.

@@ -288,8 +288,19 @@ impl Section<'_> {
         self.table.get(key).map(place_of)
     }
 
+    /// Warns of keys that are there and were not taken yet, where they change nothing; `needs` says what they would need.
+    pub fn idle(&mut self, keys: &[&str], needs: &str) {
+        for key in keys {
+            if let Some(at) = self.place(key) {
+                let what = format!("`{}` changes nothing", self.full(key));
+                self.find(Finding::warning(Code::NoEffect, at, what).help(format!("it needs {needs}")));
+            }
+        }
+    }
+
     /// Of keys that exclude each other, those that are there; one from the command line stands for those of the file.
     pub fn alternatives(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
+        self.asked.extend(keys);
         let given: Vec<&'static str> = keys.iter().copied().filter(|key| self.has(key)).collect();
         let is_laid_over = |key: &&str| self.table.get(*key).is_some_and(|value| place(value.span).is_none());
         let laid_over: Vec<&'static str> = given.iter().copied().filter(is_laid_over).collect();
@@ -304,7 +315,9 @@ impl Section<'_> {
 
     /// Takes a key's value.
     pub fn take(&mut self, key: &'static str) -> Option<(ValueInner<'static>, Place)> {
-        self.asked.push(key);
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+        }
         let mut value = self.table.remove(key)?;
         self.given.push(key);
         let at = place(value.span);
@@ -385,7 +398,7 @@ impl Section<'_> {
 
     /// Refuses a name that cannot be part of a file's name.
     pub fn plain_name(&mut self, name: &str, at: Place) {
-        let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '/' | '\\');
+        let is_plain = |letter: char| !crate::diagnostic::is_hidden(letter) && !matches!(letter, '/' | '\\');
         if name.is_empty() || name.starts_with('.') || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
             let what = format!("`{}` is not a name that a file can have", self.full("name"));
             let help = format!(

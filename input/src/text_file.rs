@@ -1,5 +1,6 @@
 //! Text files of a user: read whole, without a byte-order mark, and never more than `BYTES_MAX` of them.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -11,7 +12,24 @@ const BYTES_MAX: u64 = 128 << 20;
 /// # Errors
 /// Why it cannot be read, in words.
 pub fn read(path: &Path) -> Result<String, String> {
-    std::fs::File::open(path).map_err(|error| error.to_string()).and_then(text)
+    open(path).and_then(text)
+}
+
+/// A file that has an end: a regular one, or what another program writes to the standard input or to a descriptor of this process. Any other
+/// pipe or device might never answer.
+///
+/// # Errors
+/// Why it cannot be read, in words.
+pub fn open(path: &Path) -> Result<File, String> {
+    let is_given = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || path == Path::new("/dev/stdin");
+    let kind = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if kind.is_dir() {
+        return Err("it is a folder".to_owned());
+    }
+    if !kind.is_file() && !is_given {
+        return Err("it is a pipe or a device, and no regular file".to_owned());
+    }
+    File::open(path).map_err(|error| error.to_string())
 }
 
 /// The text that a reader holds.
@@ -37,6 +55,13 @@ mod tests {
     fn a_byte_order_mark_is_no_text() {
         assert_eq!(text("\u{feff}100\n".as_bytes()), Ok("100\n".to_owned()));
         assert_eq!(text(&b"37\xe4"[..]), Err("it is not UTF-8 text (byte 3)".to_owned()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_or_a_folder_is_refused_before_it_is_opened() {
+        assert!(open(Path::new("/dev/zero")).is_err_and(|why| why.contains("no regular file")));
+        assert!(open(&std::env::temp_dir()).is_err_and(|why| why.contains("folder")));
     }
 
     #[test]
