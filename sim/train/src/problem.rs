@@ -82,6 +82,11 @@ pub struct ExpertTraffic {
     pub once_per_node: bool,
 }
 
+impl ExpertTraffic {
+    /// Every expert is as popular, and every copy of a token is sent.
+    pub const EVEN: Self = Self { imbalance: 0.0, capacity: None, compression: None, once_per_node: false };
+}
+
 /// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
 /// spends an equal part in each. Nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,7 +171,7 @@ impl Default for Execution {
             formats: None,
             gathers_narrow: false,
             overlap: Overlap::NONE,
-            experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None, once_per_node: false },
+            experts: ExpertTraffic::EVEN,
             offload: 0.0,
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,
