@@ -175,6 +175,6 @@ pub fn describe(op: &Op) -> String {
         Op::Collective { kind, bytes, shape } => format!("{kind:?} of {bytes} bytes on {} ranks", shape.n_ranks),
         Op::Copy { kind, bytes } => format!("{kind:?} copy of {bytes} bytes"),
         Op::Host { ns } => format!("host time of {ns} ns"),
-        Op::Sequence(_) | Op::Slowed { .. } => "a sequence".to_owned(),
+        Op::Sequence(_) | Op::Slowed { .. } | Op::Launched { .. } => "a sequence".to_owned(),
     }
 }
