@@ -12,7 +12,7 @@ use crate::svg::{
 };
 use crate::table::{cells, footer, headings, headline};
 use crate::view::{self, View};
-use crate::{Picture, PolicyResult, RunResult, serving, shown};
+use crate::{Picture, PolicyResult, RunResult, graph, serving, shown};
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
@@ -50,6 +50,7 @@ pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> S
     summary(&mut out, run);
     served(&mut out, curves);
     lengths(&mut out, pictures);
+    graph_pictures(&mut out, run);
     for result in &run.results {
         let picture = pictures.iter().find(|picture| picture.policy == result.policy);
         section(&mut out, run, result, picture);
@@ -90,6 +91,17 @@ fn summary(out: &mut String, run: &RunResult) {
         "Why no policy is faster. Blue: the certified lower bound of any schedule of this batch on this cluster under this cost model. The \
          rest is lost, mean over ranks, and adds up to the step.",
     );
+    out.push_str("</section>\n");
+}
+
+/// Where an epoch on a graph goes.
+fn graph_pictures(out: &mut String, run: &RunResult) {
+    let pictures = graph::pictures(run);
+    if pictures.is_empty() {
+        return;
+    }
+    out.push_str("<section>\n<h2>Epoch</h2>\n");
+    pictures.iter().for_each(|(svg, caption)| figure(out, svg, caption));
     out.push_str("</section>\n");
 }
 

@@ -9,6 +9,7 @@ mod bars;
 mod charts;
 mod compared;
 mod gantt;
+pub(crate) mod graph;
 mod lost;
 mod panels;
 mod scatter;

@@ -102,7 +102,7 @@ pub fn load_curves(curves: &[Curves]) -> String {
 }
 
 /// Axes with grid lines; every `nth` line of the horizontal axis has its label.
-fn grid(
+pub(super) fn grid(
     out: &mut String,
     x: &Axis,
     y: &Axis,
@@ -139,14 +139,14 @@ fn grid(
 }
 
 /// A label of a grid line without zeros behind the point, with its unit where it has one.
-fn tick(label: &str) -> String {
+pub(super) fn tick(label: &str) -> String {
     let (number, unit) = label.split_once(' ').unwrap_or((label, ""));
     let short = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
     format!("{short} {unit}").trim_end().to_owned()
 }
 
 /// The line of the policy at an index of `n`; earlier ones are wider, so that one that lies under a later one is seen.
-fn line(out: &mut String, points: &[(f64, f64)], (index, n): (usize, usize)) {
+pub(super) fn line(out: &mut String, points: &[(f64, f64)], (index, n): (usize, usize)) {
     let (colour, width) = (SERIES[index], px(1.4 + 1.0 * float_of(n - 1 - index)));
     if points.is_empty() {
         return;
