@@ -251,3 +251,31 @@ error[S194]: `--tensor-model-parallel-size 8` does not divide 12 query groups
     assert!(shown.contains("the value of `--global-batch-size` is known only when the script runs"), "{shown}");
     assert!(shown.contains("did you mean `full`? allowed are full, selective"), "{shown}");
 }
+
+/// Llama 3 8B on a node of B200 in MXFP8, as NVIDIA measured it (Megatron Bridge, performance summary of release 25.11): 29,521 tokens a second and GPU,
+/// so 128 sequences of 8,192 tokens on eight GPUs take 4.440 s.
+const MEASURED: &str = "\
+torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 \\
+  --group-query-attention --num-query-groups 8 --seq-length 8192 --max-position-embeddings 8192 --micro-batch-size 2 --global-batch-size 128 \\
+  --tensor-model-parallel-size 1 --use-distributed-optimizer --bf16 --swiglu --normalization RMSNorm --untie-embeddings-and-output-weights \\
+  --vocab-size 128256 --overlap-grad-reduce --overlap-param-gather --fp8-format hybrid --fp8-recipe mxfp8
+";
+
+#[test]
+fn a_script_is_predicted_with_the_constants_of_its_card_and_says_so() {
+    let machine = Machine { gpu: Some("b200".to_owned()), ..Machine::default() };
+    let stack = stacks::recognise(MEASURED).expect("a launch script");
+    let found = stacks::import(stack, MEASURED, &machine);
+    let step_s = |text: &str| {
+        let source = Source { path: "train.sh".to_owned(), text: text.to_owned() };
+        let checked = kinds::check(source, super::root(), &Overrides::default());
+        let result = checked.scenario.expect("a good script").run(&|_| {});
+        (result.results[0].metrics["iteration_time_s"], result.cost_model.free_parameters)
+    };
+    let (predicted, free) = step_s(&found.scenario);
+    assert!((predicted / 4.440 - 1.0).abs() < 0.08, "{predicted} s");
+    assert!(free.iter().any(|sentence| sentence.contains("fitted on SimuMax B200")), "{free:?}");
+    // A clock of one's own takes the place of the card's.
+    let (own, free) = step_s(&format!("{}\n[cost]\nsustained_flops_ratio = 0.9\n", found.scenario));
+    assert!(own < predicted && free.iter().all(|sentence| !sentence.contains("SimuMax")), "{own} s, {free:?}");
+}

@@ -105,6 +105,17 @@ pub static CONSTANTS: [Constants; 9] = [
 /// Fitted with the B200's links on SimuMax B200, rows 2 to 4 and 18 to 20.
 const EXPOSED_LAUNCHES: f64 = 12.5;
 
+impl std::fmt::Display for Constants {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { sustained, narrow_speed, link_share, launch_us, fitted_on, .. } = self;
+        write!(
+            to,
+            "products in 16 bits hold {sustained} of the peak, narrower ones run at {narrow_speed} times their curve, links reach {link_share}, a launch \
+             takes {launch_us} us: fitted on {fitted_on}"
+        )
+    }
+}
+
 impl Constants {
     /// Time of a launch.
     #[must_use]

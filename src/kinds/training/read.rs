@@ -16,8 +16,9 @@ use engine::cost::profile::Profile;
 use hw::Dtype;
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
+use score::training::constants::Constants;
 use train::Problem;
-use train::problem::Execution;
+use train::problem::{Execution, Framework, Launches};
 
 use crate::scenario::cost::Cost;
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
@@ -43,6 +44,8 @@ pub struct Scenario {
     pub strict_hull: bool,
     /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
     pub sustained_flops_ratio: f64,
+    /// Costs as measured steps of the card are predicted, where a framework is named and `[cost]` says nothing.
+    pub of_card: Option<&'static Constants>,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
 }
@@ -84,6 +87,9 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let given = no_effect::Given::of(reader);
+    let asks_costs =
+        ["profile", "sustained_flops_ratio", "units"].iter().any(|key| reader.peek_in("cost", key).is_some());
+    let asks_host = reader.peek_in("training", "host_overhead_per_layer_us").is_some();
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
@@ -101,8 +107,20 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
-    let free_parameters = free_parameters(&training, &cost, &policies);
+    let mut free_parameters = free_parameters(&training, &cost, &policies);
+    let is_framework = training.execution.framework != Framework::Formulas;
+    let of_card = is_framework.then(|| Constants::of(&cluster.gpu.name));
+    let (mut host, mut launches) = (training.execution.host_overhead_per_layer, training.execution.launches);
+    if let Some(constants) = of_card.filter(|_| !asks_host) {
+        (host, launches) = (constants.host_per_layer(), Launches { each: constants.launch(), ..launches });
+    }
+    let of_card = of_card.filter(|_| !asks_costs);
+    free_parameters.extend(of_card.map(|constants| constants.to_string()));
+    let of_training = |_: &Constants| calibrate::profiles::training(&cluster.gpu.name).0;
+    let profile = of_card.map(of_training).or(cost.profile);
     let execution = Execution {
+        host_overhead_per_layer: host,
+        launches,
         overlap,
         experts,
         unit_times: cost.units,
@@ -135,9 +153,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         problem,
         search,
         policies,
-        profile: cost.profile,
+        profile,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
+        of_card,
         free_parameters,
     })
 }

@@ -66,7 +66,12 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, String
 /// Cost model of a scenario.
 #[must_use]
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
-    costs::cost_model(&scenario.problem.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio)
+    let cluster = &scenario.problem.cluster;
+    if scenario.of_card.is_some() {
+        let (profile, is_own) = calibrate::profiles::training(&cluster.gpu.name);
+        return score::training::constants::costs(cluster, profile, is_own);
+    }
+    costs::cost_model(cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio)
 }
 
 /// Runs every policy of a scenario; `done` is called as each finishes.
