@@ -110,6 +110,12 @@ fn width(text: &str) -> Result<f64, String> {
     if (0.001..=1.0).contains(&width) { Ok(width) } else { Err("allowed are numbers from 0.001 to 1".to_owned()) }
 }
 
+/// A confidence of an interval.
+fn confidence(text: &str) -> Result<f64, String> {
+    let share = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.5..=0.9999).contains(&share) { Ok(share) } else { Err("allowed are numbers from 0.5 to 0.9999".to_owned()) }
+}
+
 /// Arguments of `calibrate`.
 #[derive(Args, Debug)]
 pub struct CalibrateArgs {
@@ -284,9 +290,12 @@ pub struct CompareArgs {
     /// First seed
     #[arg(long, default_value = "0", allow_negative_numbers = true)]
     pub seed: u64,
-    /// Exit 1 unless a ratio to the baseline holds: metric<=1.02, or policy:metric<=0.9
+    /// Exit 1 unless it holds: a ratio to the baseline (metric<=1.02, metric<=2x) or an amount (ttft_s.p99<=2s); policy:metric<=0.9 asks one policy
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
+    /// Gates ask that the far end of this interval over batches holds as well, for example 0.95
+    #[arg(long, value_name = "SHARE", value_parser = confidence)]
+    pub confidence: Option<f64>,
     /// Write the gates as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,

@@ -19,6 +19,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
+use crate::kinds::training::given::Given;
 use crate::kinds::training::read::Scenario;
 use crate::kinds::{self, Kind};
 use crate::scenario::{self, Overrides};
@@ -114,8 +115,15 @@ fn load_training(args: &ScenarioArgs) -> Result<Scenario, Failure> {
 
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
-    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let overrides = Overrides { set: args.set.clone(), seed: args.seed };
+    let path = std::path::Path::new(&args.scenario);
+    if path.extension().is_some_and(|ending| ending == "json") {
+        let given = Given::read(path, &overrides);
+        let boxed = given.map(|given| Box::new(given) as Box<dyn Kind>);
+        let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
+        return boxed.map_err(wrong);
+    }
+    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let checked = kinds::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
     let Some(scenario) = checked.scenario else {

@@ -60,8 +60,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
 /// Sentences under every table: where the costs come from and how far to trust them.
 pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
-    let source = if model.shares.is_empty() { plain(&model.source) } else { sources(&model.shares) };
-    let mut first = format!("cost model: {} ({source})", plain(&model.profile));
+    let mut first = format!("cost model: {} ({})", plain(&model.profile), source_words(run));
     if model.outside_hull_ratio.is_finite() {
         let _ = write!(first, "; {} of busy time outside the measured hull", percent(model.outside_hull_ratio));
     }
@@ -71,6 +70,12 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let mut lines = vec![first];
     lines.extend(model.free_parameters.iter().map(|sentence| format!("free parameter: {}", plain(sentence))));
     lines
+}
+
+/// Where the costs come from, in words.
+pub(crate) fn source_words(run: &RunResult) -> String {
+    let model = &run.cost_model;
+    if model.shares.is_empty() { plain(&model.source) } else { sources(&model.shares) }
 }
 
 /// Shares of the time by source; of the weak ones with what they are.

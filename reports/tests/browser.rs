@@ -18,7 +18,7 @@ fn a_browser_shows_headings_and_pictures() {
     let lengths = sample::lengths();
     let device_memory_bytes = sample::DEVICE_BYTES;
     let picture =
-        Picture { policy: "skrull", graph: &graph, timeline: &timeline, lengths: &lengths, device_memory_bytes };
+        Picture { policy: "skrull", step: None, graph: &graph, timeline: &timeline, lengths: &lengths, device_memory_bytes };
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     std::fs::create_dir_all(&folder).unwrap();
     let page = folder.join("report.html");

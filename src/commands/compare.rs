@@ -37,7 +37,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let mut cases = Vec::new();
     for gate in &gates {
         cases.extend(
-            gate.cases(&comparison, |found, names| nearest(found, names))
+            gate.cases(&comparison, args.confidence, |found, names| nearest(found, names))
                 .map_err(|why| Failure::input(Code::WrongGate, why))?,
         );
     }
@@ -122,6 +122,10 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
         }
         let run = read_result(path).map_err(|why| Failure::input(Code::WrongResult, why))?;
         runs.push((path.clone(), run));
+    }
+    if let Some(why) = comparison::unrelated(&runs) {
+        let help = "results of one scenario are compared; a changed one keeps its `name`";
+        return Err(Failure::input(Code::NotComparable, format!("{why}\n  = {help}")));
     }
     Ok(comparison::across(&runs))
 }

@@ -22,11 +22,12 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     }
     let head = scenario.head();
     let bar = progress(args, scenario.choices().len());
-    let run = scenario.draw(&|name| {
+    let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
+    run.result.measured.date = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
     hull(args, scenario.as_ref(), &run.result)?;
     let dir = out_dir(&args.scenario, &head.name)?;
     save(&run, &dir)?;
@@ -127,7 +128,7 @@ fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
     write(&dir.join("result.json"), &json(&run.result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures, &run.curves))?;
     for picture in &pictures {
-        write(&dir.join(format!("trace-{}.json", picture.policy)), &reports::trace::render(picture))?;
+        write(&dir.join(reports::trace::file_name(picture)), &reports::trace::render(picture))?;
     }
     Ok(())
 }

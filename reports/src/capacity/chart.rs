@@ -94,8 +94,8 @@ pub fn front(capacity: &Capacity) -> String {
         let ring = if capacity.chosen == Some(index) { 7 } else { 4 };
         let _ = writeln!(
             out,
-            "<path d=\"M{left} {px_y}H{right}M{px_x} {bottom}V{top}\" stroke=\"{colour}\" stroke-opacity=\".5\"/><circle cx=\"{px_x}\" cy=\"{px_y}\" r=\"{ring}\" fill=\"{colour}\"><title>{}</title></circle>",
-            escape(&point.name)
+            "<path d=\"M{left} {px_y}H{right}M{px_x} {bottom}V{top}\" stroke=\"{colour}\" stroke-opacity=\".5\"/><a href=\"#row-{index}\" aria-label=\"{name}\"><circle cx=\"{px_x}\" cy=\"{px_y}\" r=\"{ring}\" fill=\"{colour}\"><title>{name}</title></circle></a>",
+            name = escape(&point.name)
         );
     }
     let entries: Vec<(&str, &str)> =

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::chart::{front, load_lines};
-use super::{Capacity, Rows, changes, fleets};
-use crate::html::{figure, page};
+use super::{Capacity, changes, fleets};
+use crate::html::{END, figure, page, table};
 use crate::quantity::escape;
 
 /// Renders the report.
@@ -27,9 +27,9 @@ pub fn render(capacity: &Capacity) -> String {
         &mut out,
         &front(capacity),
         "Every fleet that was tried. To the left is cheaper, up is more requests within every limit. Bars are the interval of the costs; the \
-         line joins fleets that no other one beats in both; dashed: the target.",
+         line joins fleets that no other one beats in both. Dashed: the target. A point leads to its row.",
     );
-    table(&mut out, &fleets(capacity));
+    table(&mut out, &fleets(capacity), capacity.chosen, "");
     if !capacity.left_out.is_empty() {
         out.push_str("<h3>Left out</h3>\n<ul>\n");
         for (name, why) in &capacity.left_out {
@@ -50,30 +50,14 @@ pub fn render(capacity: &Capacity) -> String {
     }
     if !capacity.sensitivity.is_empty() {
         out.push_str("<section>\n<h2>If prices or load change</h2>\n");
-        table(&mut out, &changes(capacity));
+        table(&mut out, &changes(capacity), None, "change-");
         out.push_str("</section>\n");
     }
     out.push_str("<section>\n<h2>Where the figures come from</h2>\n<ul>\n");
     for sentence in &capacity.sources {
         let _ = writeln!(out, "<li>{}</li>", escape(sentence));
     }
-    out.push_str("</ul>\n</section>\n</main>\n</body>\n</html>\n");
+    out.push_str("</ul>\n</section>\n");
+    out.push_str(END);
     out
-}
-
-fn table(out: &mut String, rows: &Rows) {
-    out.push_str("<div class=\"scroll\">\n<table>\n");
-    for (index, row) in rows.iter().enumerate() {
-        out.push_str("<tr>");
-        for (column, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
-            let _ = match (index, column) {
-                (0, _) => write!(out, "<th scope=\"col\">{cell}</th>"),
-                (_, 0) => write!(out, "<th scope=\"row\">{cell}</th>"),
-                _ => write!(out, "<td>{cell}</td>"),
-            };
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</table>\n</div>\n");
 }
