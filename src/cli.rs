@@ -72,6 +72,9 @@ pub struct ExplainArgs {
     /// Everything about all codes as a Markdown page
     #[arg(long, conflicts_with = "code")]
     pub page: bool,
+    /// Every key of scenarios as a Markdown page
+    #[arg(long, conflicts_with_all = ["code", "page"])]
+    pub keys: bool,
 }
 
 /// Arguments of `init`.

@@ -26,6 +26,7 @@ use crate::scenario::{self, Overrides};
 use input::diagnostic::{self, Code, Severity};
 
 pub use capacity::capacity_of;
+pub use explain::keys;
 
 /// How a verb fails.
 pub enum Failure {

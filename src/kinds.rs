@@ -245,10 +245,8 @@ fn profile_name(profile: Option<&Profile>) -> &str {
 
 /// A result with nothing in it yet but whose it is.
 fn blank(head: &Head) -> RunResult {
-    let Origin { scenario, text, set, seed, .. } = head.origin.clone();
-    let question = KINDS.iter().find(|card| card.name == head.kind).map_or("", |card| card.about).to_owned();
     RunResult {
-        origin: reports::Origin { question, scenario, text, set, seed },
+        origin: origin(head),
         schema: reports::SCHEMA.to_owned(),
         kind: head.kind.clone(),
         scenario: head.name.clone(),
@@ -257,6 +255,13 @@ fn blank(head: &Head) -> RunResult {
         baseline: head.baseline.clone(),
         ..RunResult::default()
     }
+}
+
+/// What was asked, as reports carry it.
+fn origin(head: &Head) -> reports::Origin {
+    let Origin { scenario, text, set, seed, .. } = head.origin.clone();
+    let question = KINDS.iter().find(|card| card.name == head.kind).map_or("", |card| card.about).to_owned();
+    reports::Origin { question, scenario, text, set, seed }
 }
 
 /// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes.

@@ -185,7 +185,9 @@ pub fn unrelated(runs: &[(String, RunResult)]) -> Option<String> {
         let policies = |run: &RunResult| run.results.iter().map(|row| row.policy.clone()).collect::<BTreeSet<_>>();
         let why = match () {
             () if run.kind != base.kind => format!("its kind is `{}`, not `{}`", run.kind, base.kind),
-            () if run.scenario != base.scenario => format!("its scenario is `{}`, not `{}`", run.scenario, base.scenario),
+            () if run.scenario != base.scenario => {
+                format!("its scenario is `{}`, not `{}`", run.scenario, base.scenario)
+            }
             () if policies(run).is_disjoint(&policies(base)) => "they have no policy in common".to_owned(),
             () => return None,
         };

@@ -33,7 +33,8 @@ impl Gate {
     /// # Errors
     /// What is wrong with it and what is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let wrong = |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`");
+        let wrong =
+            |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`");
         if text.trim().is_empty() {
             return Err("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`".to_owned());
         }

@@ -7,7 +7,7 @@ mod parts;
 
 use std::fmt::Write as _;
 
-pub(crate) use parts::{END, figure, page, table};
+pub(crate) use parts::{END, asked, contents, figure, page, table};
 
 use crate::curves::Curves;
 use crate::quantity::{duration, escape, percent, ratio};
@@ -19,24 +19,28 @@ use crate::view::{self, View};
 use crate::{Picture, PolicyResult, RunResult, serving, shown};
 
 /// Pictures of the time axis that a page holds at most; the others are in their trace files.
-const STEPS_MAX: usize = 24;
+const STEPS_MAX: usize = 48;
 
 /// Renders the report; policies without a picture get their section in words.
 #[must_use]
 pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> String {
     let mut out = page(&format!("{} – skrull-sim report", run.scenario), "");
-    let _ = writeln!(out, "<header>\n<h1>{}</h1>\n<p class=\"faint\">{}</p>", escape(&run.scenario), escape(&headline(run)));
-    parts::contents(&mut out, &contents(run, pictures, curves));
+    let _ = writeln!(
+        out,
+        "<header>\n<h1>{}</h1>\n<p class=\"faint\">{}</p>",
+        escape(&run.scenario),
+        escape(&headline(run))
+    );
+    contents(&mut out, &places(run, pictures, curves));
     out.push_str("</header>\n");
     answer(&mut out, run);
-    asked(&mut out, run);
+    asked_of(&mut out, run);
     served(&mut out, curves);
     lengths(&mut out, pictures);
-    let mut n_left = STEPS_MAX;
+    let n_of_each = (STEPS_MAX / run.results.len().max(1)).max(1);
     for (index, result) in run.results.iter().enumerate() {
         let of_policy = pictures.iter().filter(|picture| picture.policy == result.policy);
-        let shown: Vec<&Picture<'_>> = of_policy.take(n_left.max(1)).collect();
-        n_left = n_left.saturating_sub(shown.len());
+        let shown: Vec<&Picture<'_>> = of_policy.take(n_of_each).collect();
         section(&mut out, run, index, &shown);
     }
     method(&mut out, run);
@@ -46,7 +50,7 @@ pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> S
 }
 
 /// Places of the page and their names.
-fn contents(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> Vec<(String, String)> {
+fn places(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> Vec<(String, String)> {
     let place = |id: &str, name: &str| (id.to_owned(), name.to_owned());
     let mut all = vec![place("answer", "Answer"), place("asked", "What was asked")];
     if !curves.is_empty() {
@@ -55,7 +59,9 @@ fn contents(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> Vec
     if pictures.iter().any(|picture| !picture.lengths.is_empty()) {
         all.push(place("lengths", "Sequence lengths"));
     }
-    all.extend(run.results.iter().enumerate().map(|(index, result)| (format!("policy-{index}"), result.policy.clone())));
+    all.extend(
+        run.results.iter().enumerate().map(|(index, result)| (format!("policy-{index}"), result.policy.clone())),
+    );
     all.extend([place("sources", "Where the figures come from"), place("measured", "Date and times")]);
     all
 }
@@ -109,29 +115,10 @@ fn warnings(run: &RunResult) -> Vec<String> {
 }
 
 /// The scenario in a table, and how to run it again.
-fn asked(out: &mut String, run: &RunResult) {
-    let origin = &run.origin;
-    out.push_str("<section id=\"asked\">\n<h2>What was asked</h2>\n");
-    let _ = writeln!(out, "<p>{}</p>", escape(&origin.question()));
+fn asked_of(out: &mut String, run: &RunResult) {
     let model = format!("{} ({})", run.cost_model.profile, source_words(run));
-    let mut facts = origin.facts();
-    facts.push(("Profile".to_owned(), model));
-    facts.push(("Version".to_owned(), format!("skrull-sim {}, seed {}", run.version, run.seed)));
-    if !origin.text.is_empty() {
-        facts.push(("Command".to_owned(), origin.command("run")));
-    }
-    out.push_str("<table class=\"words\">\n<tbody>\n");
-    for (name, line) in facts {
-        let _ = writeln!(out, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(&name), escape(&line));
-    }
-    out.push_str("</tbody>\n</table>\n");
-    if !origin.text.is_empty() {
-        out.push_str("<p class=\"faint\">Keys that the scenario leaves out have their defaults.</p>\n");
-        let lines: Vec<String> = origin.text.lines().map(escape).collect();
-        let text = lines.join("\n");
-        let _ = writeln!(out, "<details>\n<summary>The scenario's text</summary>\n<pre>{text}</pre>\n</details>");
-    }
-    out.push_str("</section>\n");
+    let version = format!("skrull-sim {}, seed {}", run.version, run.seed);
+    asked(out, &run.origin, "run", &[("Profile", model), ("Version", version)]);
 }
 
 /// How requests fared, and how the fleet stood.

@@ -21,7 +21,7 @@ const NAMED: [(&str, &str); 10] = [
 /// Sections that ask nothing.
 const SILENT: [&str; 5] = ["expect", "kind", "name", "seed", "schema"];
 /// Values of a list of tables that are written out.
-const LISTED: usize = 4;
+const LISTED: usize = 12;
 
 /// Where a result comes from; the same scenario, keys and seed give the same result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -111,7 +111,7 @@ fn inner(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Table(table) => format!("{{{}}}", line(&Value::Table(table.clone()))),
         Value::Array(values) => {
-            let mut shown: Vec<String> = values.iter().take(LISTED).map(inner).collect();
+            let mut shown: Vec<String> = values.iter().take(LISTED).map(named).collect();
             if values.len() > LISTED {
                 shown.push(format!("and {} more", values.len() - LISTED));
             }
@@ -119,6 +119,11 @@ fn inner(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// The name of a table in a list, where it has one.
+fn named(value: &Value) -> String {
+    value.get("name").and_then(Value::as_str).map_or_else(|| inner(value), str::to_owned)
 }
 
 /// A word as a shell takes it.
@@ -162,8 +167,7 @@ mod tests {
     fn what_is_laid_over_counts_and_the_model_comes_first() {
         let facts = origin().facts();
         let facts: Vec<(&str, &str)> = facts.iter().map(|(name, line)| (name.as_str(), line.as_str())).collect();
-        let expected =
-            [("Model", "name = m"), ("Hardware", "gpu = h100, nodes = 8"), ("cost", "a = {b = 1; 2}")];
+        let expected = [("Model", "name = m"), ("Hardware", "gpu = h100, nodes = 8"), ("cost", "a = {b = 1; 2}")];
         assert_eq!(facts, expected);
     }
 }

@@ -58,10 +58,12 @@ pub(crate) fn lead(run: &RunResult) -> String {
         rate(per_s),
         crate::shown::ends(best, key)
     );
-    for (key, name) in [("ttft_s.p99", "TTFT p99"), ("tpot_s.mean", "mean TPOT"), ("slo_attainment_ratio", "within limits")] {
+    for (key, name) in
+        [("ttft_s.p99", "TTFT p99"), ("tpot_s.mean", "Mean TPOT"), ("slo_attainment_ratio", "Within limits")]
+    {
         if let Some(&value) = best.metrics.get(key) {
             let shown = crate::shown::figure(key, value, None);
-            words.push_str(&format!(" {name} {shown}{}.", crate::shown::ends(best, key)));
+            words.push_str(&format!(" {name}: {shown}{}.", crate::shown::ends(best, key)));
         }
     }
     words

@@ -83,7 +83,7 @@ mod tests {
         for (key, value, shown) in [
             ("makespan_s", 28.4314, "28.43 s"),
             ("ttft_s.p99", 0.25, "250.0 ms"),
-            ("cost_usd_per_hour", 8.0, "$ 8.00"),
+            ("cost_usd_per_hour", 8.0, "$\u{a0}8.00"),
             ("busy_ratio", 0.5, "50.0 %"),
             ("tokens_per_s_per_gpu", 1234.0, "1.2 k"),
             ("n_gpus", 3.0, "3"),

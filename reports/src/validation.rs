@@ -289,7 +289,7 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     );
     html_table(
         &mut out,
-        "Steps: predicted with the interval of the calibration, and measured. Steady: the reference kernel beside the runs that counted, at its slowest, over its best; 1 is steady.",
+        "Steps: predicted with the interval of the calibration, and measured. Steady: the slowest time of the reference kernel during the plan's runs over its best time. 1 is a steady device.",
         &plan_rows(report),
         "plan-",
     );
@@ -328,7 +328,14 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
 fn overlay(out: &mut String, one: &Executed<'_>) {
     let until = Time::ZERO + one.predicted.span().max(one.timeline.span());
     let picture = |timeline| {
-        let picture = Picture { policy: one.policy, step: None, graph: one.graph, timeline, lengths: &[], device_memory_bytes: 0 };
+        let picture = Picture {
+            policy: one.policy,
+            step: None,
+            graph: one.graph,
+            timeline,
+            lengths: &[],
+            device_memory_bytes: 0,
+        };
         gantt_until(&picture, until)
     };
     let _ = writeln!(out, "<section>\n<h2>{}</h2>", escape(one.policy));

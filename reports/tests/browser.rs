@@ -17,8 +17,14 @@ fn a_browser_shows_headings_and_pictures() {
     let (graph, timeline) = sample::step(8, 20, true);
     let lengths = sample::lengths();
     let device_memory_bytes = sample::DEVICE_BYTES;
-    let picture =
-        Picture { policy: "skrull", step: None, graph: &graph, timeline: &timeline, lengths: &lengths, device_memory_bytes };
+    let picture = Picture {
+        policy: "skrull",
+        step: None,
+        graph: &graph,
+        timeline: &timeline,
+        lengths: &lengths,
+        device_memory_bytes,
+    };
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     std::fs::create_dir_all(&folder).unwrap();
     let page = folder.join("report.html");

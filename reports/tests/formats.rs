@@ -63,8 +63,10 @@ fn no_line_of_the_table_is_wider_than_promised() {
     run.results[0].metrics.values_mut().for_each(|value| *value = 1e300);
     run.results[1].metrics.values_mut().for_each(|value| *value = -1.234_567e-9);
     run.results[3].status = "s".repeat(90);
-    for line in table::render(&run).lines() {
-        assert!(line.chars().count() <= table::WIDTH_MAX, "{} columns: {line}", line.chars().count());
+    for width in [80, 95, table::WIDTH_MAX] {
+        for line in table::render_at(&run, width).lines() {
+            assert!(line.chars().count() <= width, "{} columns: {line}", line.chars().count());
+        }
     }
 }
 
@@ -227,7 +229,9 @@ fn the_page_has_a_section_and_the_pictures_for_each_policy() {
     assert_eq!(page.matches("class=\"plot\"").count(), 2);
     assert_eq!(page.matches("<figcaption>").count(), 5);
     assert_eq!(page.matches("role=\"img\" aria-label=").count(), 5);
-    assert!(page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.369 s) per step, 1.40× deepspeed."));
+    assert!(
+        page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.369 s) per step, 1.40× deepspeed.")
+    );
     assert!(page.contains("12.5 % of the busy time lies outside what was measured (attention: document length)."));
 }
 

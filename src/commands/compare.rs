@@ -158,6 +158,7 @@ fn progress(args: &CompareArgs, n: usize) -> ProgressBar {
     if args.no_progress || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} batches").expect("a fixed template");
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} batches, {elapsed} so far, ends in about {eta}")
+        .expect("a fixed template");
     ProgressBar::new(n as u64).with_style(style)
 }

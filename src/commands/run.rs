@@ -47,11 +47,16 @@ fn show(args: &RunArgs, result: &RunResult, dir: &Path) -> Result<(), Failure> {
     }
     print(&match args.format {
         Format::Table => {
-            format!("{}\nreport: {}\n", reports::table::render(result), dir.join("report.html").display())
+            format!("{}\nreport: {}\n", reports::table::render_at(result, columns()), dir.join("report.html").display())
         }
         Format::Json => json(result)?,
         Format::Markdown => reports::markdown::render(result),
     })
+}
+
+/// Columns of the terminal; as wide as a table gets where there is none.
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(usize::MAX, |(width, _)| usize::from(width.0))
 }
 
 /// Fails when an expectation is missed or nothing was feasible.
@@ -74,7 +79,8 @@ fn progress(args: &RunArgs, n: usize) -> ProgressBar {
     if args.quiet || args.no_progress || !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template");
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {elapsed} so far, ends in about {eta}")
+        .expect("a fixed template");
     ProgressBar::new(n as u64).with_style(style)
 }
 

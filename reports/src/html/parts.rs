@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::Origin;
 use crate::quantity::escape;
 
 const STYLE: &str = include_str!("style.css");
@@ -27,6 +28,29 @@ pub(crate) fn contents(out: &mut String, places: &[(String, String)]) {
         let _ = writeln!(out, "<li><a href=\"#{id}\">{}</a></li>", escape(name));
     }
     out.push_str("</ul>\n</nav>\n");
+}
+
+/// What was asked: the question, every section in a line, what else is known, the command, and the scenario's text.
+pub(crate) fn asked(out: &mut String, origin: &Origin, verb: &str, known: &[(&str, String)]) {
+    out.push_str("<section id=\"asked\">\n<h2>What was asked</h2>\n");
+    let _ = writeln!(out, "<p>{}</p>", escape(&origin.question()));
+    let mut facts = origin.facts();
+    facts.extend(known.iter().map(|(name, line)| ((*name).to_owned(), line.clone())));
+    if !origin.text.is_empty() {
+        facts.push(("Command".to_owned(), origin.command(verb)));
+    }
+    out.push_str("<table class=\"words\">\n<tbody>\n");
+    for (name, line) in facts {
+        let _ = writeln!(out, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(&name), escape(&line));
+    }
+    out.push_str("</tbody>\n</table>\n");
+    if !origin.text.is_empty() {
+        out.push_str("<p class=\"faint\">Keys that the scenario leaves out have their defaults.</p>\n");
+        let lines: Vec<String> = origin.text.lines().map(escape).collect();
+        let text = lines.join("\n");
+        let _ = writeln!(out, "<details>\n<summary>The scenario's text</summary>\n<pre>{text}</pre>\n</details>");
+    }
+    out.push_str("</section>\n");
 }
 
 /// A table of texts, the first row its headings; `best` is marked, and rows have ids `row…` that pictures link to.

@@ -83,8 +83,7 @@ fn pair(out: &mut String, bin: &Bin, (left, pitch): (f64, f64), exponent: u32, y
             percent(*share)
         );
     }
-    let _ =
-        writeln!(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{from}</text>", px(left), px(y.start + 18.0));
+    let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{from}</text>", px(left), px(y.start + 18.0));
 }
 
 #[cfg(test)]

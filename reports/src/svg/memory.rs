@@ -132,7 +132,10 @@ pub fn memory_areas(picture: &Picture<'_>) -> String {
     }
     if is_near {
         let at = px(y.at(limit));
-        let _ = writeln!(ink, "<path d=\"M{LEFT} {at}H{WIDTH}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>");
+        let _ = writeln!(
+            ink,
+            "<path d=\"M{LEFT} {at}H{WIDTH}\" stroke=\"{VERMILION}\" stroke-width=\"2\" stroke-dasharray=\"6 4\"/>"
+        );
         entries.push(("device memory".to_owned(), VERMILION));
     }
     let entries: Vec<(&str, &str)> = entries.iter().map(|(name, colour)| (name.as_str(), *colour)).collect();
@@ -147,7 +150,13 @@ pub fn memory_areas(picture: &Picture<'_>) -> String {
 }
 
 /// An area per owner, the largest at the bottom, with the entries of the legend.
-fn areas(held: &[Held], labels: &[usize], names: &[String], x: &Axis, y: &Axis) -> (String, Vec<(String, &'static str)>) {
+fn areas(
+    held: &[Held],
+    labels: &[usize],
+    names: &[String],
+    x: &Axis,
+    y: &Axis,
+) -> (String, Vec<(String, &'static str)>) {
     let (mut ink, mut entries) = (String::new(), Vec::new());
     let mut below = vec![0_i64; held.len()];
     let n_own = if labels.len() > OWNERS_MAX { OWNERS_MAX - 1 } else { labels.len() };
