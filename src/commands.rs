@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod execute;
 mod explain;
+mod given;
 mod import;
 mod init;
 mod list;
@@ -19,7 +20,6 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Command, ScenarioArgs};
-use crate::kinds::training::given::Given;
 use crate::kinds::training::read::Scenario;
 use crate::kinds::{self, Kind};
 use crate::scenario::{self, Overrides};
@@ -27,6 +27,7 @@ use input::diagnostic::{self, Code, Severity};
 
 pub use capacity::capacity_of;
 pub use explain::keys;
+use given::Given;
 
 /// How a verb fails.
 pub enum Failure {

@@ -99,7 +99,7 @@ fn a_scenario_of_another_kind_is_compared_by_the_figure_that_counts_there() {
     assert!(table.contains("| goodput/s | ratio to baseline |") && table.contains("above 1 is better"), "{table}");
     let xml = std::fs::read_to_string(&path).expect("written");
     std::fs::remove_file(path).expect("the file is there");
-    assert!(xml.contains("tests=\"3\" failures=\"0\""), "{xml}");
+    assert!(xml.contains("tests=\"4\" failures=\"0\""), "{xml}");
     let (code, _, errors) = of(&["--baseline", "vlm-v1"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("did you mean `vllm-v1`?"), "{errors}");

@@ -8,10 +8,10 @@ use calibrate::device::{self, Device, DeviceError};
 use calibrate::family::{self, Domain};
 use calibrate::sample::Log;
 use engine::cost::profile::{Profile, Residuals};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Failure, print, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};
+use crate::progress;
 use input::diagnostic::Code;
 
 /// Time of `--quick`.
@@ -98,7 +98,7 @@ pub fn measure(
     }
     let (mut log, earlier) = Log::open(samples, device.facts()).map_err(|error| unwritable(samples, &error))?;
     let effort = Effort { budget: if args.quick { QUICK } else { args.budget }, width: args.width };
-    let bar = bar(quiet);
+    let bar = progress::line(quiet, "");
     let campaign =
         campaign::measure(device, domain, effort, &mut log, earlier, &|words| bar.set_message(words.to_owned()));
     bar.finish_and_clear();
@@ -109,15 +109,6 @@ pub fn measure(
         )),
         CampaignError::Log(error) => unwritable(samples, &error),
     })
-}
-
-/// A line of what is being done, on a terminal only.
-pub fn bar(quiet: bool) -> ProgressBar {
-    if quiet || !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}").expect("a fixed template");
-    ProgressBar::new_spinner().with_style(style)
 }
 
 /// Fits what a campaign measured.

@@ -2,10 +2,8 @@
 
 mod vary;
 
-use std::io::IsTerminal;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use reports::RunResult;
 use reports::comparison::{self, Comparison};
@@ -14,6 +12,7 @@ use reports::gate::Gate;
 use super::{Failure, load, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
 use crate::kinds::Kind;
+use crate::progress;
 use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
@@ -99,7 +98,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
             ));
         }
     }
-    let bar = progress(args, batches.len());
+    let bar = progress::bar(args.no_progress, batches.len(), "batches");
     let runs: Vec<RunResult> = batches
         .par_iter()
         .map(|(label, batch)| {
@@ -152,13 +151,4 @@ fn read_result(path: &str) -> Result<RunResult, String> {
         return Err(format!("`{path}` has no policy"));
     }
     Ok(run)
-}
-
-fn progress(args: &CompareArgs, n: usize) -> ProgressBar {
-    if args.no_progress || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} batches, {elapsed} so far, ends in about {eta}")
-        .expect("a fixed template");
-    ProgressBar::new(n as u64).with_style(style)
 }

@@ -6,10 +6,10 @@ use std::path::Path;
 use engine::validation::How;
 
 use super::calibrate::open;
-use super::{Failure, print, write};
+use super::{Failure, given, print, write};
 use crate::cli::ExecuteArgs;
 use crate::hardware;
-use crate::kinds::training::{given, run as pipeline};
+use crate::kinds::training::run as pipeline;
 use crate::scenario::Overrides;
 use input::diagnostic::Code;
 

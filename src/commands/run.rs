@@ -1,15 +1,15 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use reports::expect::{self, Expectation};
 use reports::{RunResult, frame};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
+use crate::progress;
 use input::diagnostic::Code;
 
 /// Runs the verb.
@@ -21,7 +21,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
-    let bar = progress(args, scenario.choices().len());
+    let bar = progress::bar(args.quiet || args.no_progress, scenario.choices().len(), "policies");
     let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
@@ -73,15 +73,6 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
     }
     Ok(())
-}
-
-fn progress(args: &RunArgs, n: usize) -> ProgressBar {
-    if args.quiet || args.no_progress || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}, {elapsed} so far, ends in about {eta}")
-        .expect("a fixed template");
-    ProgressBar::new(n as u64).with_style(style)
 }
 
 /// Says what lies outside the measured hull; an error when the scenario is strict.

@@ -11,7 +11,7 @@ use engine::{CostModel, Timeline};
 use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
-use super::calibrate::{bar, failed, fit, measure, open, slug, table};
+use super::calibrate::{failed, fit, measure, open, slug, table};
 use super::{Failure, load_training, out_dir, print, threads, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
@@ -150,7 +150,7 @@ fn execute_all(
         device: format!("{} ({})", device.facts().name, device.facts().driver),
         ..Report::default()
     };
-    let bar = bar(args.no_progress);
+    let bar = crate::progress::line(args.no_progress, "");
     let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {

@@ -1,6 +1,5 @@
 //! Kind `training`: how fast is a training step: layouts, schedules and policies that place sequences, simulated from a profile.
 
-pub mod given;
 pub mod read;
 pub mod run;
 

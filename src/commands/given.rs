@@ -6,9 +6,9 @@ use planner::train::chosen::Decided;
 use reports::RunResult;
 use train::Plan;
 
-use super::read::Scenario;
-use super::run as pipeline;
 use crate::hardware;
+use crate::kinds::training::read::Scenario;
+use crate::kinds::training::run as pipeline;
 use crate::kinds::{self, Kind, Run};
 use crate::scenario::{Head, Overrides};
 use input::diagnostic::{self, Source};
