@@ -40,6 +40,33 @@ fn a_named_engine_brings_its_own_curves() {
 }
 
 #[test]
+fn a_card_without_tables_takes_its_neighbours_scaled_by_the_datasheets() {
+    let (b200, profile) = run(&["cluster.gpu='b200'"]);
+    assert_eq!(profile, "h200-sxm-vllm for b200");
+    assert_eq!(run(&["cluster.gpu='h200-sxm'"]).1, "h200-sxm-vllm", "one with tables keeps them");
+    // A B200 reads 1.6 times as fast as an H200 and multiplies 2.3 times as fast: a token takes less, by no more than that.
+    let h200 = run(&["cluster.gpu='h200-sxm'"]).0["tpot_s.mean"];
+    let faster = h200 / b200["tpot_s.mean"];
+    assert!(faster > 1.1 && faster < 2.3, "{faster} times");
+    // A profile that is named stands for another card in the same way.
+    let named = run(&["cluster.gpu='b200'", "cost.profile='h200-sxm-vllm'"]);
+    assert_eq!((named.0["tpot_s.mean"], named.1), (b200["tpot_s.mean"], profile));
+}
+
+#[test]
+fn a_profile_of_a_host_processor_is_none_of_a_gpu() {
+    let (source, folder) = scenario::find("quickstart").expect("shipped");
+    let profile = std::env::temp_dir().join(format!("skrull-sim-host-{}.toml", std::process::id()));
+    let text = include_str!("../profiles/h100-sxm.toml").replacen("gpu = \"h100-sxm\"", "gpu = \"cpu\"", 1);
+    std::fs::write(&profile, text).expect("a writable folder");
+    let set = vec![format!("cost.profile='{}'", profile.display())];
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    std::fs::remove_file(&profile).expect("it was written");
+    assert!(checked.scenario.is_none());
+    assert!(checked.findings.iter().any(|finding| finding.what.contains("was measured on `cpu`")));
+}
+
+#[test]
 fn batches_are_padded_to_captured_sizes_and_experts_are_visited_by_skew() {
     let (padded, plain) = (tpot_ms(&[]), tpot_ms(&["engine.graph_max=0"]));
     assert!(plain < padded, "without graphs nothing is padded: {plain} ms against {padded} ms");

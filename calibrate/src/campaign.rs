@@ -320,6 +320,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
     let n_slow = samples.iter().filter(|sample| sample.slowdown > SLOW).count();
     let float = |n: usize| hw::Tokens(n as u64).as_f64();
     let mut profile = Profile {
+        lent_by: None,
         schema: SCHEMA.to_owned(),
         name: header.name.clone(),
         gpu: facts.gpu.clone().unwrap_or_else(|| header.name.clone()),

@@ -62,6 +62,7 @@ impl Provenance {
     /// A profile that says where it comes from and holds nothing yet.
     pub(crate) fn profile(&self) -> Profile {
         Profile {
+            lent_by: None,
             schema: SCHEMA.to_owned(),
             name: self.name.clone(),
             gpu: self.gpu.clone(),
@@ -100,6 +101,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         })
         .collect();
     Ok(Profile {
+        lent_by: None,
         operators: operators?.into_iter().flatten().collect(),
         collectives: [collectives(dir)?, serving::all_reduce(dir)?].concat(),
         decode_attention: serving::decode(dir, &cluster)?,

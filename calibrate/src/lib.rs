@@ -8,6 +8,7 @@ pub mod cpu;
 pub mod cuda;
 pub mod design;
 pub mod device;
+pub mod devices;
 pub mod endpoints;
 pub mod execute;
 pub mod fake;

@@ -132,6 +132,7 @@ pub fn operator_tables(dir: &Path, provenance: &Provenance) -> Result<Profile, I
         ("attention-128", law::operator(&rows.prefill, &[Law::Attention(AttentionLaw::default())], names)),
     ];
     Ok(Profile {
+        lent_by: None,
         operators: operators.into_iter().filter_map(|(name, operator)| Some((name.to_owned(), operator?))).collect(),
         memory,
         decode_attention: decode::law(&rows.alone, &rows.mixed),

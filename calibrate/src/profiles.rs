@@ -1,14 +1,13 @@
 //! Profiles that are shipped with the program: `profiles/*.toml`, embedded by name.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use engine::cost::profile::Profile;
 
 /// Serving engines whose profiles may be shipped.
 pub const ENGINES: [&str; 3] = ["vllm", "sglang", "trtllm"];
 
-static EMBEDDED: &[(&str, &str)] = &[
+const EMBEDDED: &[(&str, &str)] = &[
     ("a100-pcie-80g", include_str!("../../profiles/a100-pcie-80g.toml")),
     ("a100-sxm", include_str!("../../profiles/a100-sxm.toml")),
     ("a100-sxm-sglang", include_str!("../../profiles/a100-sxm-sglang.toml")),
@@ -45,10 +44,9 @@ pub const fn serving() -> &'static str {
 /// Never: a test holds that every shipped profile is one.
 #[must_use]
 pub fn parsed(name: &str) -> Option<&'static Profile> {
-    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
-        EMBEDDED.iter().map(|(name, text)| (*name, Profile::parse(text).expect("held by a test"))).collect()
-    });
-    PROFILES.get(name)
+    static PROFILES: [OnceLock<Profile>; EMBEDDED.len()] = [const { OnceLock::new() }; EMBEDDED.len()];
+    let at = EMBEDDED.iter().position(|(known, _)| *known == name)?;
+    Some(PROFILES[at].get_or_init(|| Profile::parse(EMBEDDED[at].1).expect("held by a test")))
 }
 
 /// Names of the shipped profiles.
@@ -99,32 +97,35 @@ const NARROW: &str = "gemm-fp8";
 /// Factor by which the interval of another card's products widens on each side.
 const WIDENING: f64 = 1.3;
 
-/// Shipped profile of a GPU: of the engine where one is named and was measured there, else the GPU's own.
-#[must_use]
-pub fn shipped(gpu: &str, engine: Option<&str>) -> Option<&'static str> {
-    engine.and_then(|engine| of_engine(gpu, engine)).or_else(|| of_gpu(gpu))
-}
-
 /// Card whose curves stand for those of a card that nobody measured, and the one that stands for it.
 const NEIGHBOURS: [&str; 2] = ["h200-sxm", "h100-sxm"];
 
 /// The card that is nearest to another one in the shape of its efficiency.
-#[must_use]
-pub fn neighbour(card: &str) -> &'static str {
+fn neighbour(card: &str) -> &'static str {
     NEIGHBOURS[usize::from(card == NEIGHBOURS[0])]
 }
 
 /// Shipped profile of a serving engine on a GPU, parsed once.
-///
-/// # Panics
-/// Never: every shipped profile is parsed by a test.
 #[must_use]
 pub fn parsed_of_engine(gpu: &str, engine: &str) -> Option<&'static Profile> {
-    static PROFILES: LazyLock<BTreeMap<&str, Profile>> = LazyLock::new(|| {
-        let parse = |name| Profile::parse(embedded(name).expect("listed")).expect("held by a test");
-        names().into_iter().map(|name| (name, parse(name))).collect()
-    });
-    PROFILES.get(of_engine(gpu, engine)?)
+    parsed(of_engine(gpu, engine)?)
+}
+
+/// Tables of a GPU that serves. Those of the engine, where one is named and was measured there; else the GPU's own, where they tell how decoding
+/// attends; else those of the engine on the neighbour, lent. Nothing is left but the GPU's own for training, or nothing.
+#[must_use]
+pub fn of_serving(gpu: &str, engine: Option<&str>) -> Option<Profile> {
+    let own = of_gpu(gpu).and_then(parsed);
+    let Some(engine) = engine else { return own.cloned() };
+    let decodes = |profile: &&Profile| profile.decode_attention.is_some() || !profile.decode.is_empty();
+    let measured = parsed_of_engine(gpu, engine).or(own.filter(decodes)).cloned();
+    measured.or_else(|| of_neighbour(gpu, engine)).or_else(|| own.cloned())
+}
+
+/// Tables of an engine on the neighbour of a GPU, lent.
+#[must_use]
+pub fn of_neighbour(gpu: &str, engine: &str) -> Option<Profile> {
+    Some(parsed_of_engine(neighbour(gpu), engine)?.lent_to(&hw::catalog::gpu(gpu)?))
 }
 
 /// Whether a profile's card is a GPU, or the GPU is a variant of it with another memory.

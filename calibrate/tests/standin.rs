@@ -13,6 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use calibrate::device::{self, Device, DeviceError, Mark};
+use calibrate::devices;
 use engine::task::{Collective, CopyKind, Document, Op, Pass, PassKind, Stream};
 use hw::{Format, GroupShape};
 
@@ -65,7 +66,7 @@ fn ran_inside(test: &str, settings: &[(&str, &str)], without: Option<&str>) -> b
 }
 
 fn open() -> Box<dyn Device> {
-    device::open("cuda:0").unwrap_or_else(|error| panic!("{error}"))
+    devices::open("cuda:0").unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn attention(documents: Vec<Document>, heads: (u64, u64, u64), pass: Pass) -> Op {
@@ -278,7 +279,7 @@ fn what_does_not_fit_is_named() {
 }
 
 fn why_not(name: &str) -> String {
-    match device::open(name) {
+    match devices::open(name) {
         Err(error @ DeviceError::Missing { .. }) => error.to_string(),
         Err(error) => panic!("{error}"),
         Ok(_) => panic!("{name} opened"),
@@ -378,7 +379,7 @@ fn several_gpus_exchange_what_plain_loops_say() {
         return;
     }
     // Not the first one: ranks and devices differ in their numbers.
-    let mut device = device::open("cuda:2").unwrap_or_else(|error| panic!("{error}"));
+    let mut device = devices::open("cuda:2").unwrap_or_else(|error| panic!("{error}"));
     assert!(device.facts().n_devices == 4 && device.facts().driver.contains("NCCL 2.28.3"), "{:?}", device.facts());
     let lines = device.check_kernels().unwrap_or_else(|error| panic!("{error}"));
     let exact = |end: &str| lines.iter().filter(|line| line.ends_with(end)).count();
@@ -456,7 +457,7 @@ fn a_source_that_does_not_compile_is_shown() {
     if ran_inside("a_source_that_does_not_compile_is_shown", &[("STANDIN_SOURCE_FAULT", "1")], None) {
         return;
     }
-    let text = device::open("cuda:0").err().expect("no kernel compiles").to_string();
+    let text = devices::open("cuda:0").err().expect("no kernel compiles").to_string();
     assert!(text.contains("tools.cu does not compile") && text.contains("told not to compile"), "{text}");
 }
 

@@ -6,14 +6,14 @@ use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use hw::{Cluster, Seconds};
 use serve::batcher;
-use serve::decode_attention::kv_bytes_per_token;
 use serve::engine_constants::EngineConstants;
-use serve::fleet::held::Held;
+use serve::fleet::held::{Held, Users};
 use serve::fleet::{Fleet, Group};
 use serve::metrics::{self, Slo};
 use serve::replica::{Engine, Spans};
 use serve::router;
 use serve::step_cost::StepTable;
+use serve::step_cost::decode_attention::kv_bytes_per_token;
 
 use crate::setup::{Part, Setup};
 
@@ -102,9 +102,9 @@ fn served(setup: &Setup, tables: impl Iterator<Item = StepTable>) -> BTreeMap<St
     let kv_bytes_per_token = hw::real(kv_bytes_per_token(&setup.model, 1, setup.formats.kv.bytes()));
     let fleet = Fleet { groups, kv_bytes_per_token, ..Fleet::default() };
     let requests = setup.client.requests(setup.lengths, setup.in_flight, REQUESTS_MAX);
-    let held = Held { in_flight: setup.in_flight, start: setup.constants.start, seed: 0 };
+    let held = Held { users: Users::in_flight(setup.in_flight), start: setup.constants.start, seed: 0 };
     let mut router = (router::named("least-loaded").expect("listed").make)(0);
-    let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held);
+    let (requests, served) = fleet.serve_held(&requests, router.as_mut(), &held);
     metrics::of(&requests, &served, &Slo::default(), Seconds::ZERO)
 }
 

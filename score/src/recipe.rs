@@ -5,7 +5,7 @@
 
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, MemoryRule, Version};
-use serve::host::EngineLoop;
+use serve::step_cost::host::EngineLoop;
 
 use crate::client::Client;
 use crate::run::Run;

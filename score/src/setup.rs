@@ -12,9 +12,10 @@ use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
 use serve::engine_preset::{self, EnginePreset, Version};
-use serve::host::EngineLoop;
-use serve::replica::{Cut, Limits, Preemption, Role};
+use serve::replica::batcher::Cut;
+use serve::replica::{Limits, Preemption, Role};
 use serve::step_cost::ReplicaConfig;
+use serve::step_cost::host::EngineLoop;
 
 use crate::client::{self, Client};
 use crate::reason::Reason;

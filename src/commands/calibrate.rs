@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use calibrate::campaign::{self, Campaign, CampaignError, Effort, Header};
-use calibrate::device::{self, Device, DeviceError};
+use calibrate::device::{Device, DeviceError};
+use calibrate::devices;
 use calibrate::family::{self, Domain};
 use calibrate::sample::Log;
 use engine::cost::profile::{Profile, Residuals};
@@ -70,7 +71,7 @@ fn check(device: &mut dyn Device) -> Result<(), Failure> {
 
 /// Opens a device; there being none is a failure of the machine.
 pub fn open(name: &str) -> Result<Box<dyn Device>, Failure> {
-    device::open(name).map_err(|error| failed(&error))
+    devices::open(name).map_err(|error| failed(&error))
 }
 
 /// A failure of the device.

@@ -2,7 +2,6 @@
 
 use calibrate::profiles;
 use engine::CostModel;
-use engine::cost::profiled::Profiled;
 use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
@@ -82,13 +81,12 @@ fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
 /// Costs of an engine on a card by its own tables or its neighbour's, and the card that they are from.
 fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>, String) {
     let card = cluster.gpu.name.as_str();
-    let neighbour = profiles::neighbour(card);
-    let own = profiles::parsed_of_engine(card, engine).filter(|_| tables == Tables::Own);
-    match (own, profiles::parsed_of_engine(neighbour, engine)) {
-        (Some(profile), _) => (cost_model(cluster, Some(profile), 1.0), card.to_owned()),
-        (None, Some(profile)) => (Box::new(Profiled::borrowed(profile, cluster)), neighbour.to_owned()),
-        (None, None) => (cost_model(cluster, None, 1.0), "datasheet".to_owned()),
-    }
+    let profile = match tables {
+        Tables::Own => profiles::of_serving(card, Some(engine)),
+        Tables::Neighbour => profiles::of_neighbour(card, engine),
+    };
+    let from = profile.as_ref().map_or("datasheet", |profile| profile.lent_by.as_deref().unwrap_or(card)).to_owned();
+    (cost_model(cluster, profile.as_ref(), 1.0), from)
 }
 
 /// Costs of training on a card.

@@ -7,7 +7,10 @@ use toml_span::value::ValueInner;
 use train::problem::UnitTimes;
 
 use input::diagnostic::{Code, Finding};
-use input::reader::{Section, unknown};
+use input::reader::{Place, Section, unknown};
+
+/// Name of a host processor in the catalogue.
+const HOST: &str = "cpu";
 
 /// What the section says.
 #[derive(Clone, Debug)]
@@ -33,8 +36,7 @@ impl Cost {
         if gpu == main_gpu || self.is_roofline {
             return self.profile.clone();
         }
-        let text = calibrate::profiles::shipped(gpu, self.engine).and_then(calibrate::profiles::embedded)?;
-        Profile::parse(text).ok()
+        calibrate::profiles::of_serving(gpu, self.engine)
     }
 }
 
@@ -82,61 +84,62 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
     }
 }
 
+/// The profile, and whether the roofline is asked for by name.
 fn profile(
     section: &mut Section<'_>,
     folder: &Path,
     gpu: Option<&str>,
     engine: Option<&str>,
 ) -> (Option<Profile>, bool) {
-    let named = section.text("profile");
-    let is_named = named.is_some();
-    let (text, name, at) = match named {
-        Some((name, _)) if name == "roofline" => return (None, true),
-        Some((name, at)) => match calibrate::profiles::embedded(&name) {
-            Some(text) => (Some(text.to_owned()), name, at),
-            None => match input::text_file::read(&folder.join(&name)) {
-                Ok(text) => (Some(text), name, at),
-                Err(why) if folder.join(&name).exists() => {
-                    section.wrong(Code::UnknownProfile, at, format!("cannot read profile `{name}`: {why}"));
-                    (None, name, None)
-                }
-                Err(_) => {
-                    let names = calibrate::profiles::names().into_iter().chain(["roofline"]);
-                    section.find(unknown(
-                        Code::UnknownProfile,
-                        format!("no profile `{name}`, shipped or as a file"),
-                        &name,
-                        names,
-                        at,
-                    ));
-                    (None, name, None)
-                }
-            },
-        },
-        None => match gpu.and_then(|gpu| calibrate::profiles::shipped(gpu, engine)) {
-            Some(name) => (calibrate::profiles::embedded(name).map(str::to_owned), name.to_owned(), None),
-            None => (None, String::new(), None),
-        },
+    let Some((name, at)) = section.text("profile") else {
+        return (gpu.and_then(|gpu| calibrate::profiles::of_serving(gpu, engine)), false);
     };
-    let profile = text.and_then(|text| {
-        Profile::parse(&text)
-            .map_err(|why| {
-                section.wrong(Code::WrongProfile, at.clone(), format!("profile `{name}` cannot be used: {why}"))
-            })
-            .ok()
-    });
-    if let (Some(found), Some(gpu), true) = (&profile, gpu, is_named)
-        && !is_of(&found.gpu, gpu)
-    {
-        let what = format!("profile `{name}` was measured on `{}`, the cluster has `{gpu}`", found.gpu);
-        let help = "its times are taken as they are; `cost.profile = \"roofline\"` uses the datasheet instead";
-        section.find(Finding::warning(Code::OtherGpu, at, what).help(help));
+    if name == "roofline" {
+        return (None, true);
     }
-    (profile, false)
+    let Some(profile) = named(section, folder, &name, &at) else { return (None, false) };
+    (Some(gpu.map_or_else(|| profile.clone(), |gpu| on_gpu(section, &profile, gpu, &at))), false)
 }
 
-/// Whether a profile of one GPU stands for another: the same one, or one of the same family.
-fn is_of(measured: &str, gpu: &str) -> bool {
+/// A profile that is shipped or in a file.
+fn named(section: &mut Section<'_>, folder: &Path, name: &str, at: &Place) -> Option<Profile> {
+    let path = folder.join(name);
+    let text = match calibrate::profiles::embedded(name) {
+        Some(text) => text.to_owned(),
+        None => match input::text_file::read(&path) {
+            Ok(text) => text,
+            Err(why) if path.exists() => {
+                section.wrong(Code::UnknownProfile, at.clone(), format!("cannot read profile `{name}`: {why}"));
+                return None;
+            }
+            Err(_) => {
+                let names = calibrate::profiles::names().into_iter().chain(["roofline"]);
+                let what = format!("no profile `{name}`, shipped or as a file");
+                section.find(unknown(Code::UnknownProfile, what, name, names, at.clone()));
+                return None;
+            }
+        },
+    };
+    let parsed = Profile::parse(&text);
+    if let Err(why) = &parsed {
+        section.wrong(Code::WrongProfile, at.clone(), format!("profile `{name}` cannot be used: {why}"));
+    }
+    parsed.ok()
+}
+
+/// A profile of another GPU is lent; one of a host processor says nothing about a GPU.
+fn on_gpu(section: &mut Section<'_>, profile: &Profile, gpu: &str, at: &Place) -> Profile {
     let family = calibrate::profiles::of_gpu(gpu);
-    measured == gpu || (family.is_some() && family == calibrate::profiles::of_gpu(measured))
+    let is_own = profile.gpu == gpu || (family.is_some() && family == calibrate::profiles::of_gpu(&profile.gpu));
+    if is_own {
+        return profile.clone();
+    }
+    let what = format!("profile `{}` was measured on `{}`, the cluster has `{gpu}`", profile.name, profile.gpu);
+    if [gpu, profile.gpu.as_str()].contains(&HOST) {
+        section.refuse(Code::OtherGpu, at.clone(), what, "a host processor and a GPU cannot stand for each other");
+        return profile.clone();
+    }
+    let help = "its times are scaled by the datasheets of both, with wider intervals; `cost.profile = \"roofline\"` uses the datasheet alone";
+    section.find(Finding::warning(Code::OtherGpu, at.clone(), what).help(help));
+    hw::catalog::gpu(gpu).map_or_else(|| profile.clone(), |gpu| profile.lent_to(&gpu))
 }

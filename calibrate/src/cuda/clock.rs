@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use cudarc::driver::{result, sys};
 
-use super::driver::{Driver, lost};
+use super::driver::{Driver, lost, record};
 use super::symbols;
 use crate::device::DeviceError;
 use crate::sample::WATCHDOG;
@@ -67,13 +67,6 @@ impl Drop for Timer {
             let _ = result::event::destroy(self.end);
         }
     }
-}
-
-/// Puts an event on a stream.
-pub fn record(event: sys::CUevent, stream: sys::CUstream) -> Result<(), DeviceError> {
-    #[expect(unsafe_code, reason = "an event of our own on a stream of our own")]
-    // SAFETY: both live as long as the device.
-    unsafe { result::event::record(event, stream) }.map_err(lost("event"))
 }
 
 /// Milliseconds between two events that have happened.

@@ -161,6 +161,13 @@ pub fn guarded<T>(device: &str, work: impl FnOnce() -> Result<T, DeviceError>) -
     })
 }
 
+/// Puts an event on a stream.
+pub fn record(event: sys::CUevent, stream: sys::CUstream) -> Result<(), DeviceError> {
+    #[expect(unsafe_code, reason = "an event of our own on a stream of our own")]
+    // SAFETY: both live as long as the device.
+    unsafe { result::event::record(event, stream) }.map_err(lost("event"))
+}
+
 /// A failure of the driver.
 pub fn lost(what: &str) -> impl Fn(result::DriverError) -> DeviceError + '_ {
     move |error| DeviceError::Lost(format!("{what}: {error}"))
@@ -329,7 +336,7 @@ impl Driver {
     /// Waits for a stream, but not longer than this.
     pub fn watch(&self, stream: sys::CUstream, what: &str, limit: Duration) -> Result<(), DeviceError> {
         let end = self.event()?;
-        super::clock::record(end, stream)?;
+        record(end, stream)?;
         let watched = self.reach(end, what, Instant::now(), limit);
         if watched.is_ok() {
             #[expect(unsafe_code, reason = "an event of our own")]

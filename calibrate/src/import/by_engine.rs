@@ -110,6 +110,7 @@ pub fn tables(dir: &Path, engine: &str, provenance: &Provenance) -> Result<Impor
         return Err(ImportError::Missing(dir.join("gemm").join(engine), "gemm_perf.csv.gz"));
     }
     let mut profile = Profile {
+        lent_by: None,
         operators: part.profile.operators.into_iter().collect(),
         collectives: part.profile.collectives,
         decode: part.profile.decode.into_iter().collect(),

@@ -6,10 +6,10 @@
 
 use hw::Bytes;
 
-use crate::decode_attention::kv_bytes_per_token;
 use crate::engine_preset::MemoryRule;
 use crate::replica::Limits;
 use crate::step_cost::ReplicaConfig;
+use crate::step_cost::decode_attention::kv_bytes_per_token;
 use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
 use engine::model::Model;
 use engine::stage::Stage;

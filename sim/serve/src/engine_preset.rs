@@ -6,7 +6,7 @@
 use engine::cost::experts::Routing;
 use hw::{Bytes, Gpu};
 
-use crate::host::EngineLoop;
+use crate::step_cost::host::EngineLoop;
 
 /// How tokens spread over experts in a named engine: a power law with the exponent that the makers of the tables assume of real routers
 /// (ai-dynamo/aiconfigurator @ 095f58a51c4c, `power_law_1.2`). An assumption for any one model.

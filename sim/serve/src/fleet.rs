@@ -6,15 +6,11 @@
 //! `fleet/scaler.rs`. A request that no replica could ever
 //! hold is refused and counted. Units: replicas, GPUs, dollars per GPU and hour, bytes, ticks.
 
-mod control;
 pub mod dynamics;
 mod ends;
 pub mod held;
-mod lending;
 mod run;
 pub mod scaler;
-mod split;
-mod stations;
 
 use crate::assignment::Assignment;
 use crate::kv::lending::Terms;
@@ -26,8 +22,8 @@ use crate::request::Requests;
 use crate::router::{ROUTERS, Router};
 use dynamics::{Failures, Outage, Rule, Scaling};
 use run::Run;
+use run::stations::Stations;
 use scaler::Scaler;
-use stations::Stations;
 
 /// Equal replicas.
 #[derive(Clone, Debug)]

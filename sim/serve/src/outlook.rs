@@ -1,14 +1,14 @@
 //! The best that a fleet of equal replicas may do with given requests, in closed form: what a search needs to leave settings out unplayed.
 //!
 //! Every figure is optimistic: no schedule, router or luck gives a better one. Work is priced by `StepTable::least`; attention of prompts by
-//! `prefill::least`; a token is never there before its own passage through the layers. Who is on time within limits is bounded by jobs with
+//! `first_token.rs`; a token is never there before its own passage through the layers. Who is on time within limits is bounded by jobs with
 //! deadlines on one machine that has the speed of all replicas (`on_time`). Left out, so that figures stay optimistic: queues, host times,
 //! memory, uneven replicas. It holds for requests that share no prefix. Units: seconds, tokens, requests.
 
 use engine::CostModel;
 use hw::{Seconds, Time};
 
-use crate::prefill::least;
+use crate::first_token;
 use crate::request::{Request, Requests};
 use crate::step_cost::least::Least;
 use crate::step_cost::{ReplicaConfig, SECONDS_PER_TICK, StepTable};
@@ -101,7 +101,7 @@ impl<'l> Replica<'l> {
     pub fn new(config: &ReplicaConfig<'_>, cost: &dyn CostModel, table: StepTable, load: &'l Load<'l>) -> Self {
         let longest = load.requests.list.iter().map(|request| request.prompt).max().unwrap_or(1);
         let mut attention: Vec<(u32, f64)> =
-            knots(longest).map(|tokens| (tokens, least::attention(config, cost, tokens).get())).collect();
+            knots(longest).map(|tokens| (tokens, first_token::attention(config, cost, tokens).get())).collect();
         // A longer prompt may be cheaper where attention becomes sparse; what holds from a knot on is the least behind it.
         let mut behind = f64::INFINITY;
         for (_, seconds) in attention.iter_mut().rev() {

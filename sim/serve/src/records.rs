@@ -61,19 +61,49 @@ pub struct Records {
     /// By request.
     pub list: Vec<Record>,
     n_finished: u64,
+    n_refused: u64,
+    /// Requests that ended or were refused since somebody looked; `None` where nobody does.
+    ended: Option<Vec<u32>>,
 }
 
 impl Records {
     /// Nothing has happened to any of `n` requests.
     #[must_use]
     pub fn new(n: usize) -> Self {
-        Self { list: vec![Record::NEW; n], n_finished: 0 }
+        Self { list: vec![Record::NEW; n], n_finished: 0, n_refused: 0, ended: None }
     }
 
     /// Requests that have ended.
     #[must_use]
     pub const fn n_finished(&self) -> u64 {
         self.n_finished
+    }
+
+    /// Requests that were refused.
+    #[must_use]
+    pub const fn n_refused(&self) -> u64 {
+        self.n_refused
+    }
+
+    /// Somebody looks at which requests end.
+    pub fn watch(&mut self) {
+        self.ended = Some(Vec::new());
+    }
+
+    /// Requests that ended or were refused since the last call, in that order; none where nobody watches.
+    pub fn take_ended(&mut self) -> Vec<u32> {
+        self.ended.as_mut().map_or_else(Vec::new, std::mem::take)
+    }
+
+    /// Nobody looks any more.
+    pub fn close(&mut self) {
+        self.ended = None;
+    }
+
+    /// Notes that nobody can hold a request.
+    pub fn refuse(&mut self, request: u32) {
+        self.n_refused += 1;
+        self.ended.iter_mut().for_each(|ended| ended.push(request));
     }
 
     /// Tick of the last token of all; 0 where nothing was served.
@@ -126,5 +156,6 @@ impl Records {
         assert!(record.first_token <= tick, "request {request} ends after its first token");
         record.finished = tick;
         self.n_finished += 1;
+        self.ended.iter_mut().for_each(|ended| ended.push(request));
     }
 }

@@ -8,6 +8,7 @@
 //! and are kept one by one (`replica/verify.rs`). With several lanes an iteration is a round of all of them (`step_cost/lanes.rs`).
 
 mod admission;
+pub mod batcher;
 mod flow;
 mod handover;
 mod loans;
@@ -20,10 +21,10 @@ mod verify;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use crate::batcher::Batcher;
 use crate::kv::pool::Pool;
 use crate::request::Requests;
 use crate::step_cost::StepTable;
+use batcher::{Batcher, Cut, Reserve};
 use flow::Flow;
 use handover::Handover;
 pub use handover::{Moving, Role};
@@ -105,24 +106,6 @@ pub enum Spans {
     Closed,
     /// One by one: the independent check of `Closed`.
     Stepwise,
-}
-
-/// Which blocks an admitted prompt takes at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reserve {
-    /// Those of its first chunk.
-    Chunk,
-    /// Those of the whole prompt, leaving the watermark free.
-    Whole,
-}
-
-/// Whether a prompt may be cut into chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// It fills what is left of the iteration.
-    Chunked,
-    /// It is computed in one iteration or waits.
-    Never,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! Units: tokens and `Time`. Invariants: requests are in order of arrival, every prompt and output has at least one token, and
 //! prefix identities are dense numbers, each standing for `Requests::prefix_tokens` tokens and for everything before them.
 
-use hw::Time;
+use hw::{Span, Time};
 
 /// Most tokens that a prompt or an output may have.
 pub const TOKENS_MAX: u32 = 100_000_000;
@@ -46,6 +46,10 @@ pub struct Requests {
     pub streams: Vec<u32>,
     /// Model that every stream asks for; empty where all ask for the same.
     pub models: Vec<u32>,
+    /// Whether each request is a further turn of the session of the one before; empty where none is.
+    pub follows: Vec<bool>,
+    /// How long each request's user pauses before it; empty where nobody does.
+    pub pauses: Vec<Span>,
 }
 
 impl Requests {
@@ -62,12 +66,15 @@ impl Requests {
     /// When prefix identities of two streams stand for different numbers of tokens.
     #[must_use]
     pub fn merged(streams: Vec<Self>) -> Self {
-        let mut all: Vec<(u32, Request)> = Vec::new();
+        let mut all: Vec<(u32, Request, bool, Span)> = Vec::new();
+        let (has_turns, has_pauses) =
+            (streams.iter().any(|part| !part.follows.is_empty()), streams.iter().any(|part| !part.pauses.is_empty()));
         let mut merged = Self::default();
         for (stream, part) in (0..).zip(streams) {
             let ids_before = u32::try_from(merged.prefix_ids.len()).expect("fewer than 2^32 identities");
             let moved = |request: Request| Request { prefix_first: request.prefix_first + ids_before, ..request };
-            all.extend(part.list.into_iter().map(|request| (stream, moved(request))));
+            let row = |at: usize| (stream, moved(part.list[at]), part.is_turn(at), part.pause(at));
+            all.extend((0..part.len()).map(row));
             merged.prefix_ids.extend(part.prefix_ids.iter().map(|id| id + merged.n_prefix_ids));
             merged.n_prefix_ids += part.n_prefix_ids;
             if part.prefix_tokens > 0 {
@@ -75,8 +82,13 @@ impl Requests {
                 merged.prefix_tokens = part.prefix_tokens;
             }
         }
-        all.sort_by_key(|(_, request)| request.arrival);
-        (merged.streams, merged.list) = all.into_iter().unzip();
+        all.sort_by_key(|(_, request, ..)| request.arrival);
+        for (stream, request, is_turn, pause) in all {
+            merged.streams.push(stream);
+            merged.list.push(request);
+            merged.follows.extend(has_turns.then_some(is_turn));
+            merged.pauses.extend(has_pauses.then_some(pause));
+        }
         merged
     }
 
@@ -95,9 +107,24 @@ impl Requests {
     /// The requests of some streams.
     #[must_use]
     pub fn of_streams(&self, is_kept: &dyn Fn(u32) -> bool) -> Self {
-        let kept = (0..self.list.len()).filter(|&index| is_kept(self.stream_of(index)));
-        let (list, streams) = kept.map(|index| (self.list[index], self.stream_of(index))).unzip();
-        Self { list, streams, ..self.clone() }
+        let kept: Vec<usize> = (0..self.len()).filter(|&index| is_kept(self.stream_of(index))).collect();
+        let list = kept.iter().map(|&index| self.list[index]).collect();
+        let streams = kept.iter().map(|&index| self.stream_of(index)).collect();
+        let follows = kept.iter().filter_map(|&index| self.follows.get(index).copied()).collect();
+        let pauses = kept.iter().filter_map(|&index| self.pauses.get(index).copied()).collect();
+        Self { list, streams, follows, pauses, ..self.clone() }
+    }
+
+    /// Whether a request is a further turn of the session of the one before, by its position.
+    #[must_use]
+    pub fn is_turn(&self, index: usize) -> bool {
+        self.follows.get(index).copied().unwrap_or(false)
+    }
+
+    /// How long a request's user pauses before it, by the request's position.
+    #[must_use]
+    pub fn pause(&self, index: usize) -> Span {
+        self.pauses.get(index).copied().unwrap_or(Span::ZERO)
     }
 
     /// Prefix identities of a request, from the first token on.

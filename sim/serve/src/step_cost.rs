@@ -9,8 +9,11 @@
 //! Units: ticks of 1/1024 ns, so that sums of many iterations are exact.
 
 pub mod average;
+pub mod chunks;
+pub mod decode_attention;
 pub mod decoding;
 mod graphs;
+pub mod host;
 pub mod lanes;
 pub mod least;
 mod prefill;
@@ -22,13 +25,13 @@ pub use replica_config::{PromptKernel, ReplicaConfig};
 
 use hw::{Seconds, Span, Time};
 
-use crate::decode_attention::DecodeTicks;
-use crate::host::Host;
-use crate::prefill::chunks::{ChunkLaw, Chunking};
 use crate::speculation::{Acceptance, Speculation};
+use chunks::{ChunkLaw, Chunking};
+use decode_attention::DecodeTicks;
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
 use graphs::Graphs;
+use host::Host;
 use lanes::Lanes;
 use prefill::{Prefill, Rates};
 use stages::{Passage, StageLaw, Stages};
@@ -300,7 +303,7 @@ impl StepTable {
     /// Whether the host works an iteration ahead of what it knows.
     #[must_use]
     pub fn is_asynchronous(&self) -> bool {
-        self.host.engine_loop == crate::host::EngineLoop::Asynchronous
+        self.host.engine_loop == host::EngineLoop::Asynchronous
     }
 
     /// Draws of accepted drafts, where tokens are drafted.

@@ -15,6 +15,8 @@ pub(crate) mod published;
 pub(crate) mod requests;
 pub(crate) mod scaling;
 mod streams;
+mod users;
+mod way;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -25,8 +27,10 @@ use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
 use serve::assignment::Assignment;
 use serve::batcher::Batcher;
+use serve::fleet::dynamics::Failures;
+use serve::fleet::held::Users;
 use serve::metrics::Slo;
-use serve::replica::Limits;
+use serve::replica::{Limits, Role};
 use serve::request::{Request, Requests};
 use serve::router::RouterKind;
 use serve::step_cost::{PromptKernel, ReplicaConfig};
@@ -43,11 +47,11 @@ pub use costs::CostLaw;
 use costs::ServingCost;
 pub use dynamics::{ServingLink, ServingOutage};
 use fleet::FleetSection;
-pub use fleet::ServingGroup;
 use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section};
 pub use operation::Operation;
 pub use requests::Stream;
+use scaling::ServingScaling;
 
 pub(super) const SECTIONS: [&str; 12] =
     ["model", "cluster", "trace", "engine", "kv", "fleet", "slo", "policies", "cost", "expect", "capacity", "tune"];
@@ -163,6 +167,47 @@ pub struct Serving {
     given: Given,
 }
 
+/// Equal replicas of a checked scenario.
+#[derive(Clone, Debug)]
+pub struct ServingGroup {
+    /// Name in results.
+    pub name: String,
+    /// Architecture.
+    pub model: Model,
+    /// Position of its model among those of all groups.
+    pub model_index: u32,
+    /// Machine.
+    pub cluster: Cluster,
+    /// Measured profile of its GPU; `None` for the datasheet roofline.
+    pub profile: Option<Profile>,
+    /// GPUs that share every layer.
+    pub tensor_degree: u32,
+    /// Replicas.
+    pub n_replicas: u32,
+    /// Price of a GPU hour, where given.
+    pub usd_per_gpu_hour: Option<f64>,
+    /// Sequences that run at once, where they differ from the engine's.
+    pub sequences_max: Option<u32>,
+    /// Tokens of an iteration, where they differ from the engine's.
+    pub tokens_max: Option<u32>,
+    /// Memory that is not the engine's, where it differs from the cluster's.
+    pub reserved: Option<Bytes>,
+    /// Blocks of device memory; 0 where they follow from it.
+    pub kv_blocks: u32,
+    /// What its replicas do.
+    pub role: Role,
+    /// Bytes per second that one GPU of a replica sends, and as many that it receives.
+    pub port_bytes_per_s: f64,
+    /// How many replicas run as load changes; `n_replicas` is then the most.
+    pub scaling: Option<ServingScaling>,
+    /// How replicas fail.
+    pub failures: Option<Failures>,
+    /// Whether its replicas lend memory, where any do.
+    pub lends: bool,
+    /// Whether its replicas borrow memory, where any do.
+    pub borrows: bool,
+}
+
 /// Sections that a fleet is made of, for other fleets of the same scenario.
 #[derive(Clone, Debug)]
 struct Given {
@@ -222,12 +267,12 @@ impl Serving {
         Cow::Owned(self.requests.of_streams(&|stream| choice.takes(&self.streams[stream as usize])))
     }
 
-    /// Requests in flight that the only stream of a choice holds; `None` where requests arrive by themselves.
+    /// Users of the only stream of a choice; `None` where requests arrive by themselves.
     #[must_use]
-    pub fn held_of(&self, choice: &ServingChoice) -> Option<u64> {
+    pub fn users_of(&self, choice: &ServingChoice) -> Option<Users> {
         let mut taken = self.streams.iter().filter(|stream| choice.takes(stream));
         match (taken.next(), taken.next()) {
-            (Some(stream), None) => stream.held,
+            (Some(stream), None) => stream.users,
             _ => None,
         }
     }

@@ -26,15 +26,15 @@ use reports::tuned::Tuned;
 use reports::{CostModelFacts, Measured, PlannerFacts, PolicyResult, RunResult};
 use serve;
 use serve::engine_constants::{self, EngineConstants};
-use serve::fleet::held::Held;
+use serve::fleet::held::{Held, Users};
 use serve::fleet::{Fleet, Group, Served};
 use serve::metrics;
-use serve::prefill::chunks::Sizes;
 use serve::replica::{Engine, Spans};
 use serve::request::Requests;
 use serve::speculation::Speculation;
 use serve::step_cost::StepTable;
 use serve::step_cost::average::Average;
+use serve::step_cost::chunks::Sizes;
 
 use crate::costs::cost_model;
 use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
@@ -243,8 +243,8 @@ type Outcome<'s, 'f> = (Cow<'s, Requests>, Served, Option<SlaPlanner<'f>>);
 fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'f Fleet) -> Outcome<'s, 'f> {
     let requests = scenario.requests_of(choice);
     let mut router = (choice.router.make)(scenario.head.seed);
-    if let Some(in_flight) = scenario.held_of(choice) {
-        let (requests, served) = fleet.serve_held(&requests, router.as_mut(), held(scenario, in_flight));
+    if let Some(users) = scenario.users_of(choice) {
+        let (requests, served) = fleet.serve_held(&requests, router.as_mut(), &held(scenario, users));
         return (Cow::Owned(requests), served, None);
     }
     let planned = scaling::asked(scenario, choice);
@@ -256,11 +256,10 @@ fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'
     (requests, served, planner)
 }
 
-/// A client that holds so many requests in flight; a named engine has its time until a request is in the queue.
-fn held(scenario: &Serving, in_flight: u64) -> Held {
+/// A load of users; a named engine has its time until a request is in the queue.
+fn held(scenario: &Serving, users: Users) -> Held {
     let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    let in_flight = u32::try_from(in_flight).unwrap_or(u32::MAX);
-    Held { in_flight, start: constants.start, seed: scenario.head.seed }
+    Held { users, start: constants.start, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.

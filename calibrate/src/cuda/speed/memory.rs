@@ -111,11 +111,11 @@ pub fn link(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
     let to_host = bench.median("copy to the host", |_| bench.driver.copy_out(&into, far.at, bytes, bench.on))?;
     let (begun, ended) = (bench.driver.event()?, bench.driver.event()?);
     let both = bench.median("copies both ways", |_| {
-        super::super::clock::record(begun, bench.on)?;
+        super::super::driver::record(begun, bench.on)?;
         super::super::clock::wait(bench.other, begun)?;
         bench.driver.copy_in(near.at, &from, bytes, bench.on)?;
         bench.driver.copy_out(&into, far.at, bytes, bench.other)?;
-        super::super::clock::record(ended, bench.other)?;
+        super::super::driver::record(ended, bench.other)?;
         super::super::clock::wait(bench.on, ended)
     })?;
     bench.driver.watch(bench.other, "copies both ways", WATCHDOG)?;

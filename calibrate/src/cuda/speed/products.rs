@@ -117,7 +117,7 @@ pub fn overlap(bench: &mut Bench<'_>) -> Result<Vec<String>, DeviceError> {
         fork.begin(bench.on)?;
         fork.follow(bench.other)?;
         bench.driver.copy_in(to, &host, bytes, bench.other)?;
-        super::super::clock::record(copied, bench.other)?;
+        super::super::driver::record(copied, bench.other)?;
         products(bench)?;
         wait(bench.on, copied)
     };

@@ -26,6 +26,9 @@ pub struct Profile {
     pub name: String,
     /// GPU of the catalogue that it is for.
     pub gpu: String,
+    /// GPU that was measured, where it stands for another one.
+    #[serde(skip)]
+    pub lent_by: Option<String>,
     /// Where the rows come from.
     pub source: String,
     /// When it was fitted.

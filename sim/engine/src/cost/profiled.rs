@@ -39,8 +39,6 @@ const BACKWARD_SPREAD: f64 = 1.2;
 pub struct Profiled {
     profile: Profile,
     roofline: Roofline,
-    /// Whether the profile is of another card.
-    is_borrowed: bool,
 }
 
 impl Profiled {
@@ -62,7 +60,7 @@ impl Profiled {
                 _ => {}
             }
         }
-        Self { profile: profile.clone(), roofline: roofline.with_network(network), is_borrowed: false }
+        Self { profile: profile.clone(), roofline: roofline.with_network(network) }
     }
 
     /// The same where large exchanges reach such shares of the links inside a node and of the ports between nodes.
@@ -356,7 +354,8 @@ impl CostModel for Profiled {
             Op::Collective { .. } => self.collective(op),
             memory => self.memory(memory),
         };
-        let fitted = fitted.map(|found| if self.is_borrowed { found.borrowed(ANOTHER_CARD) } else { found });
+        let fitted =
+            fitted.map(|found| if self.profile.lent_by.is_some() { found.borrowed(ANOTHER_CARD) } else { found });
         fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
     }
 
@@ -471,6 +470,7 @@ mod tests {
             seconds: vec![1e-5, 1e-4],
         };
         Profile {
+            lent_by: None,
             schema: SCHEMA.to_owned(),
             name: "test".to_owned(),
             gpu: "h100-sxm".to_owned(),

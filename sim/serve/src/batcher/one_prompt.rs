@@ -4,8 +4,8 @@
 //! means that ThunderServe's planner counts with (arXiv:2502.09334). Where a replica has several micro-batches under way, one prompt for
 //! each. A prompt takes all its blocks at once and leaves a watermark free.
 
-use crate::batcher::Batcher;
-use crate::replica::{Composed, Cut, Replica, Reserve};
+use crate::replica::batcher::{Batcher, Cut, Reserve};
+use crate::replica::{Composed, Replica};
 
 /// The policy.
 #[derive(Debug)]

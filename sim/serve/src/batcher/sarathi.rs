@@ -3,7 +3,7 @@
 //! Source of details: microsoft/sarathi-serve, `sarathi/core/scheduler/sarathi_scheduler.py` (Apache-2.0): the same order as vLLM V1, but an
 //! admitted prompt takes all its blocks at once and leaves a watermark free, so prompts are not preempted half-way.
 
-use crate::batcher::Batcher;
+use crate::replica::batcher::Batcher;
 use crate::replica::{Composed, Replica};
 
 /// The policy.

@@ -4,7 +4,7 @@
 //! Apache-2.0), without `--enable-mixed-chunk`: a prompt that was cut goes on first, then others fill the chunk; decoding goes on when no
 //! prompt can be admitted. Approximation: memory is reserved for the whole prompt, not for a share of the output to come.
 
-use crate::batcher::Batcher;
+use crate::replica::batcher::Batcher;
 use crate::replica::{Composed, Replica};
 
 /// The policy.

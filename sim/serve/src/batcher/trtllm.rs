@@ -4,8 +4,8 @@
 //! default: a prompt joins only where all of it fits `max_num_tokens`. Approximation: the capacity scheduler keeps blocks for the whole
 //! output (`GUARANTEED_NO_EVICT`); here they are taken as they are needed.
 
-use crate::batcher::Batcher;
-use crate::replica::{Composed, Cut, Replica};
+use crate::replica::batcher::{Batcher, Cut};
+use crate::replica::{Composed, Replica};
 
 /// The policy.
 #[derive(Debug)]

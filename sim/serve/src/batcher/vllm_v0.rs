@@ -4,8 +4,8 @@
 //! iteration fit its token budget together, take all their blocks and leave a watermark free; a decode iteration preempts the
 //! latest admitted when blocks run out.
 
-use crate::batcher::Batcher;
-use crate::replica::{Composed, Cut, Replica};
+use crate::replica::batcher::{Batcher, Cut};
+use crate::replica::{Composed, Replica};
 
 /// The policy.
 #[derive(Debug)]

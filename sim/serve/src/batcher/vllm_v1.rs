@@ -4,8 +4,8 @@
 //! waiting ones as long as none was preempted; blocks are taken chunk by chunk. Approximation: decoding sequences come before
 //! prompts under way, which differs only where the budget is smaller than the number of sequences, and that is not allowed.
 
-use crate::batcher::Batcher;
-use crate::replica::{Composed, Replica, Reserve};
+use crate::replica::batcher::{Batcher, Reserve};
+use crate::replica::{Composed, Replica};
 
 /// The policy.
 #[derive(Debug)]

@@ -1,4 +1,8 @@
-//! A held number of requests in flight, as benchmark clients keep it: so many are sent together, and the next one when one has ended.
+//! Users who wait for their answers: a held number of requests in flight, as benchmark clients keep it, and sessions of several turns.
+//!
+//! A user sends a request, waits for its end, pauses, and sends the next turn of the session, or the first one of the next session. Without
+//! sessions and pauses that is a number of requests in flight: so many are sent together, and the next one when one has ended. Where sessions
+//! arrive by themselves, each has a user of its own.
 //!
 //! A client counts from the moment at which it sends; the engine sees the request when a frontend is done with it (connection, checks, text
 //! to tokens). That varies: an exponential draw for every request. The spread parts requests that ended
@@ -15,15 +19,37 @@ use super::ends::IDLE;
 use super::run::{Run, Waiter};
 use super::{Fleet, Served};
 use crate::replica::Engine;
-use crate::request::Requests;
+use crate::request::{Request, Requests};
 use crate::router::Router;
-use crate::step_cost::{ticks_of, time_of};
+use crate::step_cost::{TICKS_PER_NS, ticks_of, time_of};
 
-/// A load of so many requests in flight.
+/// Who sends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Users {
+    /// So many, at least one; each takes the next session when its own has ended. They begin one after another during the ramp.
+    Held {
+        /// How many.
+        n: u32,
+        /// Time in which all begin.
+        ramp: Seconds,
+    },
+    /// One for each session, who begins when its first request arrives.
+    OfSessions,
+}
+
+impl Users {
+    /// So many who begin together.
+    #[must_use]
+    pub const fn in_flight(n: u32) -> Self {
+        Self::Held { n, ramp: Seconds::ZERO }
+    }
+}
+
+/// A load of users.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held {
-    /// Requests in flight; at least one.
-    pub in_flight: u32,
+    /// Who sends.
+    pub users: Users,
     /// Mean time from the client's sending to the engine's queue.
     pub start: Seconds,
     /// Seed of its draws.
@@ -33,78 +59,147 @@ pub struct Held {
 /// Who sends the next request when one has ended.
 struct Client<'r> {
     requests: &'r Requests,
-    in_flight: u64,
+    /// First request of every session.
+    begins: Vec<usize>,
+    /// Behind its request a user takes the next session.
+    takes_next: bool,
+    next_session: usize,
     start_s: f64,
     draws: Stream,
-    /// Ticks at which requests were sent, in their order.
+    /// Ticks at which requests were sent.
     sent: Vec<u64>,
+    /// Requests that users will send, by tick and by when that was known.
+    due: BinaryHeap<Reverse<(u64, u64, u32)>>,
+    n_known: u64,
     /// Requests that the engine has not seen, by the tick at which it does.
     on_the_way: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-impl Client<'_> {
-    /// Sends as many as are missing where `n_ended` have ended.
-    fn send(&mut self, n_ended: u64, now: u64) {
-        let most = n_ended + self.in_flight;
-        while self.sent.len() < self.requests.len() && (self.sent.len() as u64) < most {
-            let request = u32::try_from(self.sent.len()).expect("fewer than 2^32 requests");
-            let start = ticks_of(Seconds::new(self.start_s * self.draws.exponential()));
-            self.on_the_way.push(Reverse((now + start, request)));
-            self.sent.push(now);
+impl<'r> Client<'r> {
+    fn new(requests: &'r Requests, held: &Held) -> Self {
+        let mut client = Self {
+            requests,
+            begins: (0..requests.len()).filter(|&request| !requests.is_turn(request)).collect(),
+            takes_next: held.users != Users::OfSessions,
+            next_session: 0,
+            start_s: held.start.get(),
+            draws: random::stream(held.seed, "starts of requests"),
+            sent: vec![0; requests.len()],
+            due: BinaryHeap::new(),
+            n_known: 0,
+            on_the_way: BinaryHeap::new(),
+        };
+        match held.users {
+            Users::Held { n, ramp } => {
+                for user in 0..n.max(1) {
+                    let since = ramp.get() * f64::from(user) / f64::from(n.max(1));
+                    client.begin_next(ticks_of(Seconds::new(since)));
+                }
+            }
+            Users::OfSessions => {
+                for first in client.begins.clone() {
+                    client.will_send(requests.list[first].arrival.as_ns() * TICKS_PER_NS, first);
+                }
+            }
+        }
+        client
+    }
+
+    fn will_send(&mut self, tick: u64, request: usize) {
+        let request = u32::try_from(request).expect("fewer than 2^32 requests");
+        self.due.push(Reverse((tick, self.n_known, request)));
+        self.n_known += 1;
+    }
+
+    /// A user takes the next session, if there is one.
+    fn begin_next(&mut self, now: u64) {
+        if let Some(&first) = self.begins.get(self.next_session) {
+            self.next_session += 1;
+            self.will_send(now, first);
         }
     }
 
-    /// Tick at which the engine sees the next request.
+    /// The user of a request that has ended pauses and goes on.
+    fn goes_on(&mut self, request: u32, now: u64) {
+        let turn = request as usize + 1;
+        let is_turn = self.requests.is_turn(turn);
+        let next = if is_turn { Some(turn) } else { self.begins.get(self.next_session).copied() };
+        let pause = next.map_or(0, |next| self.requests.pause(next).as_ns() * TICKS_PER_NS);
+        if is_turn {
+            self.will_send(now + pause, turn);
+        } else if self.takes_next {
+            self.begin_next(now + pause);
+        }
+    }
+
+    /// Sends what is due.
+    fn send(&mut self, now: u64) {
+        while let Some(Reverse((tick, _, request))) = self.due.peek().copied() {
+            if tick > now {
+                return;
+            }
+            self.due.pop();
+            let start = ticks_of(Seconds::new(self.start_s * self.draws.exponential()));
+            self.on_the_way.push(Reverse((tick + start, request)));
+            self.sent[request as usize] = tick;
+        }
+    }
+
+    /// Tick at which a user sends, or the engine sees, the next request.
     fn next(&self) -> u64 {
-        self.on_the_way.peek().map_or(IDLE, |Reverse((tick, _))| *tick)
+        let due = self.due.peek().map_or(IDLE, |Reverse((tick, ..))| *tick);
+        self.on_the_way.peek().map_or(due, |Reverse((tick, _))| due.min(*tick))
     }
 }
 
 impl Run<'_, '_> {
-    /// Serves everything with so many requests in flight; when each was sent.
-    fn play_held(mut self, held: Held) -> (Vec<u64>, Served) {
-        let mut client = Client {
-            requests: self.requests,
-            in_flight: u64::from(held.in_flight.max(1)),
-            start_s: held.start.get(),
-            draws: random::stream(held.seed, "starts of requests"),
-            sent: Vec::new(),
-            on_the_way: BinaryHeap::new(),
-        };
-        client.send(0, 0);
+    /// Serves everything that users send; when each request was sent.
+    fn play_held(mut self, held: &Held) -> (Vec<u64>, Served) {
+        self.records.watch();
+        let mut client = Client::new(self.requests, held);
+        client.send(0);
         loop {
             let (event, arrival) = (self.next_tick(), client.next());
-            if event < arrival {
-                self.next_event(arrival);
-                client.send(self.n_ended(), event);
-            } else if let Some(Reverse((now, request))) = client.on_the_way.pop() {
-                self.dispatch(Waiter { request, again: None }, now);
-                // A request that nobody can hold is answered at once.
-                client.send(self.n_ended(), now);
-            } else {
+            let now = event.min(arrival);
+            if now == IDLE {
+                self.records.close();
                 return (client.sent, self.end());
             }
+            if event < arrival {
+                self.next_event(arrival);
+            } else if client.on_the_way.peek().is_some_and(|Reverse((tick, _))| *tick <= now) {
+                let Reverse((_, request)) = client.on_the_way.pop().expect("it was looked at");
+                self.dispatch(Waiter { request, again: None }, now);
+            }
+            // A request that nobody can hold is answered at once.
+            for request in self.records.take_ended() {
+                client.goes_on(request, now);
+            }
+            client.send(now);
         }
     }
 }
 
-/// The requests as they were sent, and what was served.
-fn as_sent(requests: &Requests, (sent, served): (Vec<u64>, Served)) -> (Requests, Served) {
-    let mut requests = requests.clone();
-    for (request, tick) in requests.list.iter_mut().zip(sent) {
-        request.arrival = time_of(tick);
-    }
-    (requests, served)
+/// The requests as they were sent, in order of sending, and what was served.
+fn as_sent(requests: &Requests, (sent, mut served): (Vec<u64>, Served)) -> (Requests, Served) {
+    let mut order: Vec<usize> = (0..sent.len()).collect();
+    order.sort_by_key(|&request| sent[request]);
+    let sent_at = |&request: &usize| Request { arrival: time_of(sent[request]), ..requests.list[request] };
+    let list = order.iter().map(sent_at).collect();
+    served.records.list = order.iter().map(|&request| served.records.list[request]).collect();
+    let streams = order.iter().filter_map(|&request| requests.streams.get(request).copied()).collect();
+    let (follows, pauses) = (Vec::new(), Vec::new());
+    (Requests { list, streams, follows, pauses, ..requests.clone() }, served)
 }
 
 impl Fleet {
-    /// Serves all requests, in their order, with so many in flight; arrivals that they have are not asked. The requests come back with the
-    /// moments at which they were sent.
+    /// Serves all requests of users who wait for their answers. Arrivals that requests have are asked of the first ones of sessions that arrive
+    /// by themselves. The requests come back in the order and with the moments in which they were sent.
     ///
     /// # Panics
     /// When there is no replica.
     #[must_use]
-    pub fn serve_held(&self, requests: &Requests, router: &mut dyn Router, held: Held) -> (Requests, Served) {
+    pub fn serve_held(&self, requests: &Requests, router: &mut dyn Router, held: &Held) -> (Requests, Served) {
         let mut group_of = Vec::new();
         for (index, group) in (0..).zip(&self.groups) {
             group_of.extend(std::iter::repeat_n(index, group.n_replicas as usize));

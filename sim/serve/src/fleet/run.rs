@@ -6,12 +6,18 @@
 //! arrivals, then ends by the replica's index, then other events; so equal inputs give equal outputs on any machine, and a
 //! boundary inside a span sees the same as the end of a single step.
 
-use super::control::Control;
+mod control;
+mod lending;
+mod split;
+pub(super) mod stations;
+
+use control::Control;
+use lending::Lending;
+use split::Split;
+use stations::Stations;
+
 use super::ends::{Ends, IDLE};
-use super::lending::{self, Lending};
 use super::scaler::Scaler;
-use super::split::Split;
-use super::stations::Stations;
 use super::{Fleet, Served};
 use crate::records::Records;
 use crate::replica::{Engine, Replica, Role};
@@ -40,7 +46,6 @@ pub(super) struct Run<'a, 'r> {
     pub(super) scaler: Option<&'r mut dyn Scaler>,
     pub(super) records: Records,
     pub(super) ends: Ends,
-    pub(super) n_refused: u64,
     pub(super) split: Split,
     pub(super) control: Control,
     pub(super) lending: Lending<'r>,
@@ -74,7 +79,6 @@ impl<'a, 'r> Run<'a, 'r> {
             scaler: None,
             records: Records::new(requests.len()),
             ends: Ends::new(group_of.len()),
-            n_refused: 0,
             split: Split::new(fleet, &group_of),
             control: Control::new(fleet, &group_of),
             lending: Lending::new(fleet, &group_of),
@@ -116,7 +120,7 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// Requests that ended or were refused.
     pub(super) const fn n_ended(&self) -> u64 {
-        self.records.n_finished() + self.n_refused
+        self.records.n_finished() + self.records.n_refused()
     }
 
     /// Tick of the next event; `IDLE` where nothing goes on.
@@ -192,7 +196,7 @@ impl<'a, 'r> Run<'a, 'r> {
             if self.may_come(request, 0) {
                 self.control.backlog.push_back(waiter);
             } else {
-                self.n_refused += 1;
+                self.records.refuse(request);
             }
             return;
         };
@@ -247,8 +251,8 @@ impl<'a, 'r> Run<'a, 'r> {
             counts: self.replicas.iter().map(|replica| replica.counts).collect(),
             blocks: self.replicas.iter().map(|replica| (replica.pool.peak(), replica.pool.total())).collect(),
             group_of: self.group_of,
+            n_refused: self.records.n_refused(),
             records: self.records,
-            n_refused: self.n_refused,
             moved: self.split.moved,
             changes: self.control.changes,
             loaned: self.lending.loaned,

@@ -12,12 +12,12 @@ mod needs;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::batcher::Batcher;
+use super::batcher::{Cut, Reserve};
 use super::{Composed, Phase, Replica, Waiting};
-use crate::batcher::Batcher;
 use crate::kv::lending::Borrow;
 use crate::kv::lending::rates::Load;
 use crate::records::Records;
-use crate::replica::{Cut, Reserve};
 use crate::step_cost::{Chunk, StepLoad, ticks_of};
 pub use needs::{Head, Needs, Neighbour, Part};
 
@@ -313,9 +313,8 @@ impl Replica<'_> {
     }
 
     /// Own blocks of a slot that may be cached for others: not those elsewhere, nor the last one.
-    pub(super) fn publishable(&self, id: u32) -> u32 {
+    pub(super) fn publishable(&self, id: u32, own: u32) -> u32 {
         let away = self.loans.as_ref().map_or(0, |loans| loans.blocks_away(id));
-        let own = self.slots[id as usize].blocks;
         if away == 0 { own } else { own - away - 1 }
     }
 

@@ -391,12 +391,27 @@ impl Replica<'_> {
         if ids.len() <= slot.shared as usize {
             return;
         }
-        let most = self.publishable(id) / self.pool.blocks_per_prefix();
+        let most = self.publishable(id, slot.blocks) / self.pool.blocks_per_prefix();
         let ids = &ids[slot.shared as usize..];
         let turned = self.pool.publish(&ids[..ids.len().min(most as usize)]);
         let slot = &mut self.slots[id as usize];
         slot.shared += turned;
         slot.blocks -= turned * self.pool.blocks_per_prefix();
+    }
+
+    /// Keeps what a sequence of so many cached tokens said, for the next turn of its session; how many of its own blocks are shared now.
+    fn keep(&mut self, id: u32, tokens: u32, blocks: u32) -> u32 {
+        let slot = self.slots[id as usize];
+        let (ids, per_id) = (self.prefix(&slot), self.pool.prefix_tokens());
+        // A trace names what prompts share; a session names its answers as well.
+        if per_id == 0 || self.requests.follows.is_empty() {
+            return 0;
+        }
+        let most = self.publishable(id, blocks) / self.pool.blocks_per_prefix();
+        let n = ids.len().min((tokens / per_id) as usize).min((slot.shared + most) as usize);
+        let turned = self.pool.publish(&ids[slot.shared as usize..n]);
+        self.slots[id as usize].shared += turned;
+        turned * self.pool.blocks_per_prefix()
     }
 
     /// Sequences whose last token is there leave, from an asynchronous engine an iteration later.
@@ -418,8 +433,9 @@ impl Replica<'_> {
                 self.spend(id);
                 self.ends.push(Reverse((end + 1, id, epoch)));
             } else {
-                let (_, blocks) = self.leave(id, false);
-                self.vacate(id, blocks);
+                let (tokens, blocks) = self.leave(id, false);
+                let kept = self.keep(id, tokens, blocks);
+                self.vacate(id, blocks - kept);
             }
         }
     }

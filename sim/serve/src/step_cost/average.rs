@@ -7,9 +7,9 @@ use engine::cost::provenance::Provenance;
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
 
+use super::decode_attention::DecodeTicks;
 use super::writer::Writer;
 use super::{Chunk, ReplicaConfig, SECONDS_PER_TICK};
-use crate::decode_attention::DecodeTicks;
 
 /// What an iteration of a run holds on average.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,7 +48,7 @@ impl Average {
             hw::real(table.fixed(n, n_chunks)) + hw::real(table.per_key(n, n_chunks)) * self.keys * hw::real(decode);
         provenance.add("attention of decoding sequences", table.source, ticks * SECONDS_PER_TICK);
         let host = deployment.host_per_step.get() + deployment.host_per_sequence.get() * hw::real(decode);
-        if deployment.engine_loop == crate::host::EngineLoop::Serial {
+        if deployment.engine_loop == crate::step_cost::host::EngineLoop::Serial {
             // Fitted to published runs, or said by the user.
             provenance.add("host", Source::Published, host);
         }

@@ -4,7 +4,7 @@ use hw::Seconds;
 
 use engine::task::Document;
 
-use crate::prefill::chunks::ChunkLaw;
+use super::chunks::ChunkLaw;
 use crate::step_cost::{Chunk, ticks_of};
 
 /// Longest context of the table; beyond it the last rate holds.

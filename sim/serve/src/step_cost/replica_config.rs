@@ -5,7 +5,7 @@ use engine::shard::Shard;
 use engine::stage::{self, Stage};
 use hw::{Cluster, Dtype, GroupShape, Rank, Seconds};
 
-use crate::host::{EngineLoop, Host};
+use super::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
 use engine::CostModel;
 use engine::cost::experts::Routing;

@@ -12,7 +12,7 @@ use planner::deploy::thunderserve::{Tabu, Task, Working, alone_s};
 use serve::arrivals::{self, Arrivals};
 use serve::batcher;
 use serve::beginnings::Beginnings;
-use serve::replica::Cut;
+use serve::replica::batcher::Cut;
 use serve::request::{Request, Requests};
 
 use super::inventory::inventory;

@@ -12,7 +12,7 @@ use toml_span::value::ValueInner;
 use super::ServingChoice;
 use super::engine::EngineSection;
 use super::kv::KvTerms;
-use super::policies;
+use super::way;
 use crate::scenario::expect;
 use input::diagnostic::Code;
 use input::reader::{self, Listed, Section, unknown};
@@ -205,7 +205,7 @@ fn ways(
         let label: Vec<String> = words.iter().map(|(key, value)| format!("{key}_{value}")).collect();
         let number = |(key, value): &Listed| Some(((*key).to_owned(), reader::number(value.as_ref())?));
         let values = listed.iter().filter_map(number).collect();
-        let read = policies::way(&mut way, engine, router);
+        let read = way::way(&mut way, engine, router);
         way.finish();
         let Some((of, choice)) = read else { return };
         let candidate = Candidate { of: of.clone(), label: label.join("_"), values, words, refused: None };

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use engine::cost::published_runs::Laws;
-use serve::prefill::chunks::ChunkLaw;
+use serve::step_cost::chunks::ChunkLaw;
 use toml_span::value::ValueInner;
 
 use crate::scenario::cost::{self, Cost};

@@ -2,10 +2,10 @@
 //! `[fleet.group.scaling]`.
 
 use hw::{Seconds, Span, Time};
-use serve::decode_attention::kv_bytes_per_token;
 use serve::fleet::Link;
 use serve::fleet::dynamics::{Failures, Outage};
 use serve::replica::Role;
+use serve::step_cost::decode_attention::kv_bytes_per_token;
 
 use super::{Serving, ServingChoice, ServingGroup};
 use input::diagnostic::Code;

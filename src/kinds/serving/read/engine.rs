@@ -5,7 +5,8 @@ use hw::{Bytes, Gpu, Seconds};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
-use serve::replica::{Cut, Limits, Preemption};
+use serve::replica::batcher::Cut;
+use serve::replica::{Limits, Preemption};
 use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use engine::Model;
-use engine::cost::profile::Profile;
 use hw::{Bytes, Cluster};
 use serve::assignment::{Assignment, TypeCentre, nearest_types};
 use serve::fleet::dynamics::Failures;
@@ -14,53 +13,12 @@ use toml_span::value::ValueInner;
 
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
-use super::{Serving, dynamics, policies, streams};
+use super::{Serving, ServingGroup, dynamics, streams, way};
 use crate::scenario::cluster::Tuning;
 use crate::scenario::cost::Cost;
 use crate::scenario::{self, cluster};
 use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section, small, unknown};
-
-/// Equal replicas of a checked scenario.
-#[derive(Clone, Debug)]
-pub struct ServingGroup {
-    /// Name in results.
-    pub name: String,
-    /// Architecture.
-    pub model: Model,
-    /// Position of its model among those of all groups.
-    pub model_index: u32,
-    /// Machine.
-    pub cluster: Cluster,
-    /// Measured profile of its GPU; `None` for the datasheet roofline.
-    pub profile: Option<Profile>,
-    /// GPUs that share every layer.
-    pub tensor_degree: u32,
-    /// Replicas.
-    pub n_replicas: u32,
-    /// Price of a GPU hour, where given.
-    pub usd_per_gpu_hour: Option<f64>,
-    /// Sequences that run at once, where they differ from the engine's.
-    pub sequences_max: Option<u32>,
-    /// Tokens of an iteration, where they differ from the engine's.
-    pub tokens_max: Option<u32>,
-    /// Memory that is not the engine's, where it differs from the cluster's.
-    pub reserved: Option<Bytes>,
-    /// Blocks of device memory; 0 where they follow from it.
-    pub kv_blocks: u32,
-    /// What its replicas do.
-    pub role: Role,
-    /// Bytes per second that one GPU of a replica sends, and as many that it receives.
-    pub port_bytes_per_s: f64,
-    /// How many replicas run as load changes; `n_replicas` is then the most.
-    pub scaling: Option<ServingScaling>,
-    /// How replicas fail.
-    pub failures: Option<Failures>,
-    /// Whether its replicas lend memory, where any do.
-    pub lends: bool,
-    /// Whether its replicas borrow memory, where any do.
-    pub borrows: bool,
-}
 
 /// A group as it was read.
 #[derive(Clone, Debug)]
@@ -178,7 +136,7 @@ fn price(section: &mut Section<'_>) -> Option<f64> {
 /// Reads the section.
 pub fn fleet(mut section: Section<'_>) -> FleetSection {
     let (n_replicas, replicas_at) = section.count("replicas", Some(0), 1..=100_000);
-    let router = policies::router(&mut section, "router").unwrap_or(&serve::router::ROUTERS[0]);
+    let router = way::router(&mut section, "router").unwrap_or(&serve::router::ROUTERS[0]);
     let usd_per_gpu_hour = price(&mut section);
     let (mut groups, mut types) = (Vec::new(), Vec::new());
     section.each_table("group", &mut |table| groups.push(group(table)));

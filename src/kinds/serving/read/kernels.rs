@@ -5,8 +5,8 @@ use engine::Model;
 use engine::cost::sparse_attention::{self, Budget, KERNELS, Kernel, SparseAttention};
 use engine::cost::sparse_weights::{PRODUCTS, SparseLayers};
 use engine::formats::Formats;
-use serve::prefill::chunks::{Chunking, Sizes};
 use serve::replica::Limits;
+use serve::step_cost::chunks::{Chunking, Sizes};
 use toml_span::value::ValueInner;
 
 use crate::scenario::formats;

@@ -1,9 +1,9 @@
 //! `[kv]`: on what terms replicas lend each other memory for keys and values. A variant may say it for itself, a group may stay apart.
 
 use hw::Seconds;
-use serve::decode_attention::kv_bytes_per_token;
 use serve::kv::lending::{Borrow, Exchange, Party, Terms};
 use serve::replica::Role;
+use serve::step_cost::decode_attention::kv_bytes_per_token;
 
 use super::dynamics::KV_ELEMENT_BYTES;
 use super::{CostLaw, Serving, ServingChoice, ServingGroup};

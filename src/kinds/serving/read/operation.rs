@@ -3,10 +3,10 @@
 
 use engine::Model;
 use hw::Seconds;
-use serve::host::EngineLoop;
-use serve::replica::Cut;
+use serve::replica::batcher::Cut;
 use serve::speculation::{DRAFTS_MAX, Speculation};
 use serve::step_cost::ReplicaConfig;
+use serve::step_cost::host::EngineLoop;
 
 use super::costs::CostLaw;
 use super::kernels::{self, Kernels};

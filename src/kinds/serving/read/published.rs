@@ -96,17 +96,17 @@ pub fn of<'s>(serving: &'s Serving, choice: &'s ServingChoice) -> Option<Asked<'
 
 /// A held number of requests in flight is a load of its own: nothing else arrives beside it, and nobody plans for what arrives.
 fn check_held(reader: &mut Reader<'_>, serving: &Serving) {
-    if serving.streams.iter().all(|stream| stream.held.is_none()) {
+    if serving.streams.iter().all(|stream| stream.users.is_none()) {
         return;
     }
     let is_planned = serving.groups.iter().any(|group| group.scaling.is_some()) || serving.capacity.is_some();
-    let is_mixed = serving.choices.iter().any(|choice| serving.held_of(choice).is_none());
+    let is_mixed = serving.choices.iter().any(|choice| serving.users_of(choice).is_none());
     let what = match (is_planned, is_mixed) {
-        (true, _) => "`arrivals = \"held\"` beside `scaling` or `[capacity]`",
-        (_, true) => "a variant that serves a held stream beside others",
+        (true, _) => "users who wait for answers beside `scaling` or `[capacity]`",
+        (_, true) => "a variant that serves a stream of waiting users beside others",
         _ => return,
     };
-    let help = "a client that holds requests in flight sends when one ends, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that stream alone";
+    let help = "a user sends when an answer is there, so there is no rate: write `arrivals = \"poisson\"` with `rate_per_s`, or serve that stream alone";
     reader.find(Finding::error(Code::WrongOperation, None, what).help(help));
 }
 

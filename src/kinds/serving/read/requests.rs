@@ -6,11 +6,13 @@ use std::path::Path;
 
 use hw::{Seconds, Span, Time};
 use serve::arrivals::{self, Arrivals, Schedule};
+use serve::fleet::held::Users;
 use serve::lengths;
 use serve::request::{Request, Requests, TOKENS_MAX};
+use serve::sessions::{self, Sessions};
 use serve::trace::{self, Format};
 
-use super::long;
+use super::{long, users};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small, unknown};
 
@@ -40,13 +42,15 @@ pub struct Asked {
 }
 
 /// One stream of requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stream {
     /// Name in results; empty where there is one.
     pub name: String,
     /// Tokens of every prompt and every output, where all requests are alike.
     pub lengths: Option<(u32, u32)>,
-    /// Requests in flight where that number is held.
+    /// Users who wait for their answers, where requests are not sent by the clock alone.
+    pub users: Option<Users>,
+    /// Requests in flight, where nothing but that number is held.
     pub held: Option<u64>,
     /// Model that they ask for, where they say.
     pub model: Option<(String, Place)>,
@@ -107,9 +111,40 @@ fn stream(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<(Reques
     let taken = taken(section, folder, seed);
     let lengths = taken.as_ref().and_then(|taken| taken.lengths);
     let asked = asked(section);
-    let held = (asked.kind == HELD).then_some(asked.concurrency);
-    let (requests, source) = taken.and_then(|taken| lay(section, taken, &asked, seed))?;
-    Some((requests, Stream { lengths, held, ..Stream::default() }, source))
+    let users = users::read(section, (asked.kind == HELD).then_some(asked.concurrency));
+    let (requests, source) = match &users.sessions {
+        Some(sessions) => lay_sessions(section, taken?, &asked, (sessions, seed))?,
+        None => lay(section, taken?, &asked, seed)?,
+    };
+    let requests = users.pause(requests, seed);
+    Some((requests, Stream { lengths, users: users.users, held: users.held(), ..Stream::default() }, source))
+}
+
+/// Makes sessions of requests; arrivals are those of sessions.
+fn lay_sessions(
+    section: &mut Section<'_>,
+    taken: Taken,
+    asked: &AskedArrivals,
+    (asked_sessions, seed): (&Sessions, u64),
+) -> Option<(Requests, String)> {
+    let is_replay = asked.kind == REPLAY || (asked.kind == usize::MAX && taken.has_arrivals);
+    let is_cut = asked.from_s > 0.0 || asked.to_s < WINDOW_S_MAX;
+    let wrong = [
+        (!taken.requests.prefix_ids.is_empty(), "requests that share prefixes already"),
+        (is_replay, "arrivals of a trace"),
+        (is_cut, "a window of the trace"),
+        (section.has("long"), "`[trace.long]`"),
+    ];
+    if let Some((_, what)) = wrong.into_iter().find(|(is_wrong, _)| *is_wrong) {
+        let help =
+            "turns follow each other: give `lengths` or `prompt_tokens`, and `arrivals` as held, poisson or gamma";
+        section.refuse(Code::ExclusiveKeys, section.at(), format!("`[trace.sessions]` beside {what}"), help);
+        return None;
+    }
+    let turns = asked_sessions.lay(&taken.requests, seed);
+    let (begins, source) = lay(section, Taken { requests: sessions::begins(&turns), ..taken }, asked, seed)?;
+    let words = format!("{source}, in {} sessions of {} turns in the mean", begins.len(), asked_sessions.turns);
+    Some((sessions::arrive(turns, &begins), words))
 }
 
 /// Requests before arrivals: drawn, from a file, or all alike.
@@ -235,6 +270,8 @@ fn from_file(
 
 /// Words of `arrivals`.
 const ARRIVALS: [&str; 5] = ["poisson", "gamma", "replay", "together", "held"];
+/// Position of `replay`.
+const REPLAY: usize = 2;
 /// Position of `together`.
 const TOGETHER: usize = 3;
 /// Position of `held`.

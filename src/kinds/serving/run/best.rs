@@ -9,10 +9,10 @@ use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
 use reports::PlannerFacts;
 use reports::expect;
+use serve::first_token::{self, Asked};
 use serve::fleet::{Fleet, Group};
-use serve::prefill::chunks::Sizes;
-use serve::prefill::least::{self, Asked};
 use serve::request::Requests;
+use serve::step_cost::chunks::Sizes;
 
 use super::{Figures, Row, figures, policy};
 use crate::costs::cost_model;
@@ -71,7 +71,7 @@ fn least_ttft(scenario: &Serving, way: &ServingChoice) -> f64 {
     let (fleet, _) = super::fleet(scenario, way, Case::Expected);
     let groups = scenario.groups_of(way).into_iter().zip(&fleet.groups);
     let asked: Vec<_> = groups.map(|(group, served)| asked(scenario, way, group, served)).collect();
-    least::mean_ttft(&asked, &scenario.requests_of(way)).get()
+    first_token::mean_ttft(&asked, &scenario.requests_of(way)).get()
 }
 
 fn asked<'s>(scenario: &'s Serving, way: &'s ServingChoice, group: &'s ServingGroup, served: &'s Group) -> Asked<'s> {

@@ -76,7 +76,7 @@ fn load(scenario: &Serving) -> Option<Load<'_>> {
     let [group] = &scenario.groups[..] else { return None };
     let is_plain = matches!(scenario.law, CostLaw::Operations)
         && scenario.warm_up.get() == 0.0
-        && scenario.streams.iter().all(|stream| stream.held.is_none())
+        && scenario.streams.iter().all(|stream| stream.users.is_none())
         && scenario.outages.is_empty()
         && group.role == Role::Both
         && group.scaling.is_none()

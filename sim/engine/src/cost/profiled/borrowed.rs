@@ -17,6 +17,9 @@ struct Slower {
 }
 
 impl Slower {
+    /// As fast.
+    const NOT: Self = Self { compute: 1.0, memory: 1.0, link: 1.0, host: 1.0 };
+
     fn of(from: &Gpu, to: &Gpu) -> Self {
         Self {
             compute: from.peak_bf16.get() / to.peak_bf16.get(),
@@ -55,7 +58,8 @@ fn scaled(seconds: &mut [f64], ratio: f64) {
 
 /// A profile as it would be on another card.
 fn on(profile: &Profile, slower: Slower, to: &Gpu) -> Profile {
-    let mut profile = Profile { gpu: to.name.clone(), ..profile.clone() };
+    let (name, lent_by) = (format!("{} for {}", profile.name, to.name), Some(profile.gpu.clone()));
+    let mut profile = Profile { name, gpu: to.name.clone(), lent_by, ..profile.clone() };
     for operator in profile.operators.values_mut() {
         operator.law = operator.law.as_ref().map(|law| slower.law(law));
     }
@@ -72,17 +76,20 @@ fn on(profile: &Profile, slower: Slower, to: &Gpu) -> Profile {
     profile
 }
 
+impl Profile {
+    /// The same for another card, scaled by the datasheets of both. Every estimate then says that it is borrowed, and its interval is wider. A
+    /// profile of a card that is not in the catalogue is taken as it is.
+    #[must_use]
+    pub fn lent_to(&self, gpu: &Gpu) -> Self {
+        let slower = hw::catalog::gpu(&self.gpu).map_or(Slower::NOT, |from| Slower::of(&from, gpu));
+        on(self, slower, gpu)
+    }
+}
+
 impl Profiled {
-    /// Cost model of a cluster from a profile of another card. Every estimate says that it is borrowed, and its interval is wider. A profile
-    /// of a card that is not in the catalogue is taken as it is.
+    /// Cost model of a cluster from a profile of another card.
     #[must_use]
     pub fn borrowed(profile_of_another_card: &Profile, cluster: &Cluster) -> Self {
-        let from = hw::catalog::gpu(&profile_of_another_card.gpu);
-        let slower = from.map(|from| Slower::of(&from, &cluster.gpu));
-        let profile = slower.map_or_else(
-            || profile_of_another_card.clone(),
-            |slower| on(profile_of_another_card, slower, &cluster.gpu),
-        );
-        Self { is_borrowed: true, ..Self::new(&profile, cluster) }
+        Self::new(&profile_of_another_card.lent_to(&cluster.gpu), cluster)
     }
 }

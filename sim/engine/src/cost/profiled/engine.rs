@@ -79,7 +79,7 @@ impl Profiled {
             Some((is_exact, surfaces)) => (is_exact, ShapedDecode::of_surfaces(surfaces, *shape, bandwidth)),
             None => (true, ShapedDecode::of_law(simple()?, *shape, bandwidth)),
         };
-        Some(if self.is_borrowed || !is_exact { law.borrowed(super::OUTSIDE_WIDENING) } else { law })
+        Some(if self.profile.lent_by.is_some() || !is_exact { law.borrowed(super::OUTSIDE_WIDENING) } else { law })
     }
 
     /// The fused layer of experts by the curve of its format, or by that of the nearest format that was fitted.
@@ -107,7 +107,7 @@ impl Profiled {
 
     /// An estimate of this card, or one that is borrowed.
     fn own(&self, found: Estimate) -> Estimate {
-        if self.is_borrowed { found.borrowed(super::ANOTHER_CARD) } else { found }
+        if self.profile.lent_by.is_some() { found.borrowed(super::ANOTHER_CARD) } else { found }
     }
 }
 

@@ -1,17 +1,17 @@
 //! A closed loop by hand, where every iteration takes the same time.
 
-use hw::{Seconds, Time};
+use hw::{Seconds, Span, Time};
 
 use super::*;
 use crate::batcher;
 use crate::fleet::Group;
-use crate::host::{EngineLoop, Host};
 use crate::metrics::{self, Slo};
 use crate::records::Record;
 use crate::replica::{Limits, Spans};
 use crate::request::Request;
 use crate::router;
 use crate::step_cost::StepTable;
+use crate::step_cost::host::{EngineLoop, Host};
 
 /// Time of every iteration, seconds.
 const STEP_S: f64 = 0.01;
@@ -25,8 +25,16 @@ fn fleet(sequences_max: u32, spans: Spans) -> Fleet {
 
 fn served(fleet: &Fleet, n: usize, in_flight: u32, start_s: f64) -> (Requests, Served) {
     let requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); n]);
-    let held = Held { in_flight, start: Seconds::new(start_s), seed: 3 };
-    fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held)
+    by_users(fleet, &requests, Users::in_flight(in_flight), start_s)
+}
+
+fn by_users(fleet: &Fleet, requests: &Requests, users: Users, start_s: f64) -> (Requests, Served) {
+    let held = Held { users, start: Seconds::new(start_s), seed: 3 };
+    fleet.serve_held(requests, (router::ROUTERS[0].make)(0).as_mut(), &held)
+}
+
+fn sent_ms(run: &(Requests, Served)) -> Vec<u64> {
+    run.0.list.iter().map(|request| request.arrival.as_ns() / 1_000_000).collect()
 }
 
 fn first_token_s(record: &Record) -> f64 {
@@ -111,8 +119,8 @@ fn a_host_that_is_an_iteration_ahead_sees_a_request_an_iteration_later() {
             let mut fleet = fleet(8, spans);
             let engine = &mut fleet.groups[0].engine;
             engine.table = engine.table.clone().hosted(host);
-            let held = Held { in_flight: 2, start: Seconds::ZERO, seed: 3 };
-            let (_, served) = fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), held);
+            let held = Held { users: Users::in_flight(2), start: Seconds::ZERO, seed: 3 };
+            let (_, served) = fleet.serve_held(&requests, (router::ROUTERS[0].make)(0).as_mut(), &held);
             let firsts: Vec<f64> = served.records.list.iter().map(first_token_s).collect();
             assert_eq!(firsts, seconds);
         }
@@ -132,4 +140,61 @@ fn spans_and_single_steps_agree_to_the_tick_where_the_host_is_ahead() {
         assert_eq!(closed.0, stepwise.0);
         assert_eq!(closed.1.records, stepwise.1.records);
     }
+}
+
+#[test]
+fn a_user_pauses_between_an_answer_and_the_next_request() {
+    // A request takes eleven iterations of 10 ms. Two users, 50 ms apart, pause for 200 ms: each sends every 310 ms, and nobody waits.
+    let mut requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 6]);
+    requests.pauses = vec![Span::from_ns(200_000_000); 6];
+    let users = Users::Held { n: 2, ramp: Seconds::new(0.1) };
+    let run = by_users(&fleet(8, Spans::Closed), &requests, users, 0.0);
+    assert_eq!(sent_ms(&run), [0, 50, 310, 360, 620, 670]);
+}
+
+#[test]
+fn a_turn_is_sent_when_the_one_before_has_ended_and_sessions_follow_each_other() {
+    // Three turns and two turns; a turn takes 110 ms alone. One user plays them one after another.
+    let mut requests = Requests::of(vec![Request::new(Time::ZERO, 100, 11); 5]);
+    requests.follows = vec![false, true, true, false, true];
+    requests.pauses = [0, 100, 100, 500, 100].map(|ms| Span::from_ns(ms * 1_000_000)).to_vec();
+    let run = by_users(&fleet(8, Spans::Closed), &requests, Users::in_flight(1), 0.0);
+    assert_eq!(sent_ms(&run), [0, 210, 420, 1030, 1240]);
+    // Sessions that arrive by themselves have a user each: the second one begins at 30 ms, whatever the first one does.
+    requests.list[3].arrival = Time::from_ns(30_000_000);
+    requests.pauses = vec![Span::ZERO; 5];
+    let run = by_users(&fleet(8, Spans::Closed), &requests, Users::OfSessions, 0.0);
+    // The turn of 110 ms misses the iteration that begins then, for there is somebody else to compute.
+    assert_eq!(sent_ms(&run), [0, 30, 110, 140, 230]);
+    assert_eq!(run.0.list.iter().map(|request| request.prompt).sum::<u32>(), 500, "every turn is there once");
+}
+
+#[test]
+fn a_turn_finds_what_its_session_said_before() {
+    let turns = Requests::of(vec![Request::new(Time::ZERO, 160, 17); 8]);
+    let sessions = crate::sessions::Sessions { turns: 1e9, system: 32, context_max: 100_000 };
+    let requests = sessions.lay(&turns, 1);
+    let mut fleet = fleet(8, Spans::Closed);
+    fleet.groups[0].engine.limits.shares_prefixes = true;
+    let (_, served) = by_users(&fleet, &requests, Users::in_flight(1), 0.0);
+    let cached: Vec<u32> = served.records.list.iter().map(|record| record.cached_tokens).collect();
+    // Keys and values of the last output token are never computed, so 32 + 176 n tokens are there behind n turns, all in full blocks.
+    let expected: Vec<u32> = (0..8).map(|n| if n == 0 { 0 } else { (32 + 177 * n - 1) / 16 * 16 }).collect();
+    assert_eq!(cached, expected);
+}
+
+#[test]
+fn answers_are_kept_step_by_step_as_in_closed_spans() {
+    let turns = Requests::of((0..200).map(|n| Request::new(Time::ZERO, 20 + n % 90, 5 + n % 70)).collect());
+    let sessions = crate::sessions::Sessions { turns: 5.0, system: 48, context_max: 2_000 };
+    let mut requests = sessions.lay(&turns, 2);
+    crate::sessions::lay_pauses(&mut requests, Seconds::new(0.3), 4);
+    let run = |spans| {
+        let mut fleet = fleet(6, spans);
+        (fleet.groups[0].engine.limits.shares_prefixes, fleet.groups[0].engine.limits.kv_blocks) = (true, 160);
+        by_users(&fleet, &requests, Users::Held { n: 9, ramp: Seconds::new(0.5) }, 0.002)
+    };
+    let ((requests, closed), (stepwise_requests, stepwise)) = (run(Spans::Closed), run(Spans::Stepwise));
+    assert!(requests == stepwise_requests && closed.records == stepwise.records);
+    assert!(closed.records.list.iter().any(|record| record.n_preempted > 0), "memory is tight");
 }

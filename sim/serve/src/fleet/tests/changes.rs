@@ -6,10 +6,10 @@ use super::split::check_books;
 use super::{Arrivals, close, engine, lay, named, requests};
 use crate::fleet::dynamics::{Concurrency, Failures, Outage, Rule, Scaling};
 use crate::fleet::{Fleet, Group, Link, Served};
-use crate::host::{EngineLoop, Host};
 use crate::replica::{Engine, Role, Spans};
 use crate::request::{Request, Requests};
 use crate::speculation::Speculation;
+use crate::step_cost::host::{EngineLoop, Host};
 use crate::{batcher, metrics};
 
 fn seconds(value: f64) -> Time {

@@ -1,8 +1,8 @@
 //! Prompts in chunks: a lone one through a pipeline played chunk by chunk, others beside one that is capped, drafts through stages.
 
 use super::*;
-use crate::prefill::chunks::{ChunkLaw, Chunking, Sizes};
 use crate::speculation::Speculation;
+use crate::step_cost::chunks::{ChunkLaw, Chunking, Sizes};
 use crate::step_cost::lanes::Lanes;
 
 /// A stage takes 2 ms, 10 us per token, and 20 ns for each earlier token and new one.

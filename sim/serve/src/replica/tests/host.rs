@@ -1,7 +1,7 @@
 //! Serial and asynchronous loops: the published ratio, the wasted iteration, and closed forms against single steps.
 
 use super::*;
-use crate::host::{EngineLoop, Host};
+use crate::step_cost::host::{EngineLoop, Host};
 
 const US: f64 = 1e-6;
 

@@ -1,7 +1,7 @@
 //! Rounds of a pipeline: closed forms, a pipeline played stage by stage, and an engine of micro-batches that come and go one by one.
 
 use super::*;
-use crate::host::{EngineLoop, Host};
+use crate::step_cost::host::{EngineLoop, Host};
 use crate::step_cost::lanes::Lanes;
 
 const STEP_S: f64 = 1e-3;

@@ -67,7 +67,7 @@ fn every_sequence_ends_with_its_own_tokens_whatever_happens_to_its_blocks() {
 
 #[test]
 fn every_kind_of_engine_keeps_its_books() {
-    use crate::host::{EngineLoop, Host};
+    use crate::step_cost::host::{EngineLoop, Host};
     use crate::step_cost::lanes::Lanes;
     let host = |engine_loop| Host::new(engine_loop, Seconds::new(1e-3), Seconds::ZERO, Seconds::new(1e-4));
     for batcher in ["vllm-v1", "sarathi", "vllm-v0"] {

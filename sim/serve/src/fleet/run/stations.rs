@@ -12,8 +12,8 @@ mod loss;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::ends::{Ends, IDLE};
-use super::run::Run;
+use super::Run;
+use crate::fleet::ends::{Ends, IDLE};
 use crate::pool::path::Paths;
 use crate::pool::{self, Load, Outcome, PAUSE, Pool};
 use crate::step_cost::{TICKS_PER_NS, time_of};
@@ -79,7 +79,7 @@ enum Event {
 }
 
 /// All stations of a deployment, and what is between them.
-pub(super) struct Stations<'r> {
+pub(in crate::fleet) struct Stations<'r> {
     pool: &'r Pool,
     paths: &'r mut dyn Paths,
     asked: &'r pool::Run<'r>,
@@ -94,7 +94,7 @@ pub(super) struct Stations<'r> {
 }
 
 impl<'r> Stations<'r> {
-    pub(super) fn new(pool: &'r Pool, paths: &'r mut dyn Paths, asked: &'r pool::Run<'r>) -> Self {
+    pub(in crate::fleet) fn new(pool: &'r Pool, paths: &'r mut dyn Paths, asked: &'r pool::Run<'r>) -> Self {
         let n = pool.nodes.len();
         let outcome = Outcome {
             busy_ns: vec![0; n],
@@ -119,12 +119,12 @@ impl<'r> Stations<'r> {
     }
 
     /// Next event that is no end of a batch.
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<u64> {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// Last tick that is played.
-    pub(super) fn until(&self) -> u64 {
+    pub(in crate::fleet) fn until(&self) -> u64 {
         self.asked.until.as_ns() * TICKS_PER_NS
     }
 
@@ -475,20 +475,20 @@ fn seconds(ticks: u64) -> f64 {
 
 impl Run<'_, '_> {
     /// A batch of a station ends.
-    pub(super) fn batch_ends(&mut self, node: u32, now: u64) {
+    pub(in crate::fleet) fn batch_ends(&mut self, node: u32, now: u64) {
         let stations = self.stations.as_mut().expect("a station has ended");
         stations.end_of_batch(node as usize, now, &mut self.ends);
     }
 
     /// Moves messages between stations on to now.
-    pub(super) fn pass_on(&mut self, now: u64) {
+    pub(in crate::fleet) fn pass_on(&mut self, now: u64) {
         if let Some(stations) = &mut self.stations {
             stations.advance(now, &mut self.ends);
         }
     }
 
     /// Plays stations until the end that was asked for.
-    pub(super) fn play_stations(mut self) -> Outcome {
+    pub(in crate::fleet) fn play_stations(mut self) -> Outcome {
         let until = self.stations.as_ref().map_or(0, |stations| stations.until());
         self.run_until(until + 1);
         let changes = self.control.changes;

@@ -10,8 +10,8 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::run::Run;
-use super::{Fleet, Loaned};
+use super::Run;
+use crate::fleet::{Fleet, Loaned};
 use crate::kv::lending::ledger::{Heartbeat, Ledger};
 use crate::kv::lending::rates::{Load, Member, Rates};
 use crate::kv::lending::{Borrow, Party, Terms};
@@ -22,8 +22,8 @@ use crate::step_cost::ticks_of;
 const SENT_AWAY_PART: u32 = 64;
 
 /// Everything between lenders and borrowers.
-pub(super) struct Lending<'r> {
-    pub(super) is_active: bool,
+pub(in crate::fleet) struct Lending<'r> {
+    pub(in crate::fleet) is_active: bool,
     terms: Option<&'r Terms>,
     ledger: Ledger,
     /// Blocks that a replica's link can still carry before the next heartbeat.
@@ -34,11 +34,11 @@ pub(super) struct Lending<'r> {
     asking: BTreeSet<(u64, u32)>,
     /// Whether lenders have gone since somebody was last found to be too long.
     has_shrunk: bool,
-    pub(super) loaned: Loaned,
+    pub(in crate::fleet) loaned: Loaned,
 }
 
 impl<'r> Lending<'r> {
-    pub(super) fn new(fleet: &'r Fleet, group_of: &[u32]) -> Self {
+    pub(in crate::fleet) fn new(fleet: &'r Fleet, group_of: &[u32]) -> Self {
         let terms = terms_of(fleet);
         let nodes = if let Some(terms) = terms { nodes(terms, group_of) } else { Vec::new() };
         Self {
@@ -53,13 +53,13 @@ impl<'r> Lending<'r> {
         }
     }
 
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<u64> {
         let asked = self.asking.first().map(|(at, _)| *at);
         [asked, self.next_heartbeat].into_iter().flatten().min()
     }
 
     /// Nothing is to come any more.
-    pub(super) fn end(&mut self) {
+    pub(in crate::fleet) fn end(&mut self) {
         self.next_heartbeat = None;
     }
 
@@ -94,7 +94,11 @@ fn nodes(terms: &Terms, group_of: &[u32]) -> Vec<u32> {
 }
 
 /// Replicas that take part in lending, where any does.
-pub(super) fn equip<'a>(replicas: Vec<Replica<'a>>, fleet: &Fleet, of: (&[&'a Engine], &[u32])) -> Vec<Replica<'a>> {
+pub(in crate::fleet) fn equip<'a>(
+    replicas: Vec<Replica<'a>>,
+    fleet: &Fleet,
+    of: (&[&'a Engine], &[u32]),
+) -> Vec<Replica<'a>> {
     let (engines, group_of) = of;
     let Some(terms) = terms_of(fleet) else { return replicas };
     let mut neighbours = Vec::new();
@@ -125,7 +129,7 @@ impl Run<'_, '_> {
     }
 
     /// Notes how much every replica may count on from others.
-    pub(super) fn count_lenders(&mut self) {
+    pub(in crate::fleet) fn count_lenders(&mut self) {
         if !self.lending.is_active {
             return;
         }
@@ -144,7 +148,7 @@ impl Run<'_, '_> {
 
     /// Blocks that others lend a replica at most: those that serve now, or those that may come back too. Of a group that scales, as many
     /// as there always are.
-    pub(super) fn lendable_to(&self, replica: u32, is_now: bool) -> u32 {
+    pub(in crate::fleet) fn lendable_to(&self, replica: u32, is_now: bool) -> u32 {
         if !self.lending.is_active || !self.party_of(replica).borrows {
             return 0;
         }
@@ -169,7 +173,7 @@ impl Run<'_, '_> {
     }
 
     /// After anything has happened at a replica: blocks that came free elsewhere go back, lenders compute, and it may ask.
-    pub(super) fn settle(&mut self, replica: u32, now: u64) {
+    pub(in crate::fleet) fn settle(&mut self, replica: u32, now: u64) {
         if !self.lending.is_active {
             return;
         }
@@ -203,7 +207,7 @@ impl Run<'_, '_> {
     }
 
     /// Answers who asks, and does what is due at a heartbeat.
-    pub(super) fn lend(&mut self, now: u64) {
+    pub(in crate::fleet) fn lend(&mut self, now: u64) {
         if self.lending.next_heartbeat.is_some_and(|at| at <= now) {
             self.beat(now);
         }
@@ -511,7 +515,7 @@ impl Run<'_, '_> {
     }
 
     /// Everybody with blocks on a replica that is lost, and everybody on it.
-    pub(super) fn lose_memory(&mut self, replica: u32, now: u64) -> Lost {
+    pub(in crate::fleet) fn lose_memory(&mut self, replica: u32, now: u64) -> Lost {
         let mut lost = Lost::default();
         if self.lending.is_active {
             let others: Vec<u32> = (0..self.n_replicas()).filter(|home| *home != replica).collect();

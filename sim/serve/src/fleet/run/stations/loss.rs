@@ -4,10 +4,10 @@
 //! new path; what other stations of the old path had cached is let go. Paths avoid stations that do not take new requests, and those from
 //! which none that does leads on. Invariant: afterwards nothing that is lost is in a queue, a batch, on a hop or in a cache.
 
+use super::super::Run;
 use super::super::control::State;
-use super::super::ends::{Ends, IDLE};
-use super::super::run::Run;
 use super::{Stations, small};
+use crate::fleet::ends::{Ends, IDLE};
 
 impl Stations<'_> {
     /// Loses a station; returns how many requests go again.

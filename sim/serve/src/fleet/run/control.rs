@@ -8,10 +8,10 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use hw::Seconds;
 
-use super::dynamics::{Rule, Scaling, Wishes};
-use super::run::{Run, Waiter};
-use super::scaler::{GroupSeen, Watch};
-use super::{Changes, Fleet};
+use super::{Run, Waiter};
+use crate::fleet::dynamics::{Rule, Scaling, Wishes};
+use crate::fleet::scaler::{GroupSeen, Watch};
+use crate::fleet::{Changes, Fleet};
 use crate::replica::{Lost, Role};
 use crate::step_cost::TICKS_PER_NS;
 use crate::transfer::ticks;
@@ -19,7 +19,7 @@ use engine::random::{self, Stream};
 
 /// What a replica is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(in crate::fleet) enum State {
     /// Not rented.
     Off,
     /// Loading.
@@ -67,22 +67,22 @@ enum Event {
 }
 
 /// Everything that changes a fleet.
-pub(super) struct Control {
-    pub(super) is_active: bool,
+pub(in crate::fleet) struct Control {
+    pub(in crate::fleet) is_active: bool,
     places: Vec<Place>,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
     n_events: u64,
     /// Requests for which there is no replica now.
-    pub(super) backlog: VecDeque<Waiter>,
+    pub(in crate::fleet) backlog: VecDeque<Waiter>,
     /// By group: wishes, and requests in the system integrated up to the last decision with its tick.
     scalers: Vec<(Wishes, u128, u64)>,
     /// What the planner of the fleet has not seen yet.
     watch: Watch,
-    pub(super) changes: Changes,
+    pub(in crate::fleet) changes: Changes,
 }
 
 impl Control {
-    pub(super) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
+    pub(in crate::fleet) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
         let place = |(index, group): (usize, &u32)| {
             let group = fleet.groups.get(*group as usize);
             let first =
@@ -90,7 +90,7 @@ impl Control {
             let nth = group_of[..index].iter().rev().take_while(|other| **other == group_of[index]).count();
             let is_up = u32::try_from(nth).is_ok_and(|nth| nth < first.max(1));
             let stream =
-                |failures: super::dynamics::Failures| random::stream(failures.seed, &format!("replica {index}"));
+                |failures: crate::fleet::dynamics::Failures| random::stream(failures.seed, &format!("replica {index}"));
             Place {
                 state: if is_up { State::Up } else { State::Off },
                 epoch: 0,
@@ -156,17 +156,17 @@ impl Control {
         self.n_events += 1;
     }
 
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<u64> {
         self.events.peek().map(|Reverse((at, ..))| *at)
     }
 
     /// What a replica or a station is doing.
-    pub(super) fn state(&self, place: usize) -> State {
+    pub(in crate::fleet) fn state(&self, place: usize) -> State {
         self.places[place].state
     }
 
     /// Nothing changes any more.
-    pub(super) fn end(&mut self) {
+    pub(in crate::fleet) fn end(&mut self) {
         self.events.clear();
     }
 
@@ -195,7 +195,7 @@ impl Control {
     }
 
     /// Ticks for which every replica is paid until the end.
-    pub(super) fn paid_until(&mut self, end: u64) -> Vec<u64> {
+    pub(in crate::fleet) fn paid_until(&mut self, end: u64) -> Vec<u64> {
         self.places.iter().map(|place| place.paid + place.since.map_or(0, |since| end.saturating_sub(since))).collect()
     }
 }
@@ -207,7 +207,7 @@ fn exponential(stream: &mut Stream, mean: Seconds) -> u64 {
 
 impl Run<'_, '_> {
     /// Finds which replicas take requests.
-    pub(super) fn find_candidates(&mut self) {
+    pub(in crate::fleet) fn find_candidates(&mut self) {
         for (stage, candidates) in self.candidates.iter_mut().enumerate() {
             candidates.clear();
             for (index, replica) in self.replicas.iter().enumerate() {
@@ -222,22 +222,22 @@ impl Run<'_, '_> {
     }
 
     /// Whether a replica takes new requests.
-    pub(super) fn is_up(&self, replica: u32) -> bool {
+    pub(in crate::fleet) fn is_up(&self, replica: u32) -> bool {
         self.is_in(replica, &[State::Up])
     }
 
     /// Whether a replica serves, be it only what it has.
-    pub(super) fn is_serving(&self, replica: u32) -> bool {
+    pub(in crate::fleet) fn is_serving(&self, replica: u32) -> bool {
         self.is_in(replica, &[State::Up, State::Draining, State::Noticed])
     }
 
     /// Whether a replica serves or will again.
-    pub(super) fn comes_back(&self, replica: u32) -> bool {
+    pub(in crate::fleet) fn comes_back(&self, replica: u32) -> bool {
         self.is_in(replica, &[State::Up, State::Starting, State::Off, State::Repair])
     }
 
     /// Whether a replica that could hold a request, in a stage, may come.
-    pub(super) fn may_come(&self, request: u32, stage: usize) -> bool {
+    pub(in crate::fleet) fn may_come(&self, request: u32, stage: usize) -> bool {
         let may = |role: Role| {
             self.replicas.iter().zip(0..).any(|(replica, index)| {
                 let holds = || replica.can_hold_with(request, self.lendable_to(index, false));
@@ -249,7 +249,7 @@ impl Run<'_, '_> {
     }
 
     /// Handles changes that are due.
-    pub(super) fn change(&mut self, now: u64) {
+    pub(in crate::fleet) fn change(&mut self, now: u64) {
         while let Some(Reverse((at, _, event))) = self.control.events.peek().copied() {
             if at > now {
                 break;
@@ -295,7 +295,7 @@ impl Run<'_, '_> {
     }
 
     /// A replica that was to stop and has nothing left is stopped.
-    pub(super) fn rest(&mut self, replica: u32, now: u64) {
+    pub(in crate::fleet) fn rest(&mut self, replica: u32, now: u64) {
         let has_scaling =
             |group: u32| self.fleet.groups.get(group as usize).is_some_and(|group| group.scaling.is_some());
         let is_scaled = has_scaling(self.group_of[replica as usize]);
@@ -327,13 +327,13 @@ impl Run<'_, '_> {
             return self.lose_station(replica, now);
         }
         let lost = self.lose_memory(replica, now);
-        self.ends.set(replica, super::ends::IDLE);
+        self.ends.set(replica, crate::fleet::ends::IDLE);
         self.send_back(lost, now);
         self.try_again(now);
     }
 
     /// Sequences whose keys and values are lost where they come from are not waited for any more.
-    pub(super) fn give_up_moves(&mut self, requests: &[u32], now: u64) {
+    pub(in crate::fleet) fn give_up_moves(&mut self, requests: &[u32], now: u64) {
         for &request in requests {
             if let Some(of) = self.split.moves.remove(&request) {
                 self.split.transfers.cancel(request, now);
@@ -345,7 +345,7 @@ impl Run<'_, '_> {
     }
 
     /// Requests of a lost replica go elsewhere.
-    pub(super) fn send_back(&mut self, lost: Lost, now: u64) {
+    pub(in crate::fleet) fn send_back(&mut self, lost: Lost, now: u64) {
         self.split.drop_handed(&lost.sending);
         self.give_up_moves(&lost.sending, now);
         for moving in lost.unsent {

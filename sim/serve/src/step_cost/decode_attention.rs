@@ -5,8 +5,8 @@
 
 use hw::Seconds;
 
-use crate::step_cost::decoding::Decoding;
-use crate::step_cost::{ReplicaConfig, ticks_of};
+use super::decoding::Decoding;
+use super::{ReplicaConfig, ticks_of};
 use engine::cost::decode::{DecodeLaw, DecodeShape, DecodeTime, ShapedDecode};
 use engine::cost::{CostModel, Source};
 use engine::memory;

@@ -7,7 +7,7 @@
 
 use hw::Seconds;
 
-use crate::step_cost::ticks_of;
+use super::ticks_of;
 
 /// How the host's work and the device's are joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,40 +7,40 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use super::run::Run;
-use super::{Fleet, Link, Moved};
+use super::Run;
+use crate::fleet::{Fleet, Link, Moved};
 use crate::replica::Moving;
 use crate::transfer::{Transfer, Transfers, ticks};
 
 /// A request between replicas.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
-    pub(super) from: u32,
-    pub(super) to: u32,
+pub(in crate::fleet) struct Move {
+    pub(in crate::fleet) from: u32,
+    pub(in crate::fleet) to: u32,
     moving: Moving,
     /// When its blocks were reserved.
     since: u64,
 }
 
 /// Everything between replicas.
-pub(super) struct Split {
-    pub(super) is_active: bool,
+pub(in crate::fleet) struct Split {
+    pub(in crate::fleet) is_active: bool,
     /// Prompts that were computed, with their replica.
     handed: BinaryHeap<Reverse<(Moving, u32)>>,
     /// Prompts for which there is no decode replica now.
-    pub(super) held: Vec<(Moving, u32)>,
-    pub(super) moves: BTreeMap<u32, Move>,
-    pub(super) transfers: Transfers,
+    pub(in crate::fleet) held: Vec<(Moving, u32)>,
+    pub(in crate::fleet) moves: BTreeMap<u32, Move>,
+    pub(in crate::fleet) transfers: Transfers,
     /// Links of each pair of groups that may move anything: what a transfer costs and where its limit is.
     links: BTreeMap<(u32, u32), (Link, Option<usize>)>,
     /// Limits of what replicas send and receive.
     ports: Vec<[Option<usize>; 2]>,
     kv_bytes_per_token: f64,
-    pub(super) moved: Moved,
+    pub(in crate::fleet) moved: Moved,
 }
 
 impl Split {
-    pub(super) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
+    pub(in crate::fleet) fn new(fleet: &Fleet, group_of: &[u32]) -> Self {
         let mut capacity = Vec::new();
         let mut limit = |bytes_per_s: Option<f64>| {
             let found = bytes_per_s.filter(|rate| rate.is_finite() && *rate > 0.0)?;
@@ -76,17 +76,17 @@ impl Split {
         }
     }
 
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(in crate::fleet) fn next(&self) -> Option<u64> {
         let handed = self.handed.peek().map(|Reverse((moving, _))| moving.at);
         [handed, self.transfers.next()].into_iter().flatten().min()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::fleet) fn is_empty(&self) -> bool {
         self.handed.is_empty() && self.held.is_empty() && self.moves.is_empty()
     }
 
     /// Prompts of a lost replica go nowhere.
-    pub(super) fn drop_handed(&mut self, requests: &[u32]) {
+    pub(in crate::fleet) fn drop_handed(&mut self, requests: &[u32]) {
         self.handed.retain(|Reverse((moving, _))| !requests.contains(&moving.request));
         self.held.retain(|(moving, _)| !requests.contains(&moving.request));
     }
@@ -108,7 +108,7 @@ impl Split {
 
 impl Run<'_, '_> {
     /// Takes from a replica what goes on: what it owes others, prompts that were computed, and sequences that got their blocks.
-    pub(super) fn collect(&mut self, replica: u32, now: u64) {
+    pub(in crate::fleet) fn collect(&mut self, replica: u32, now: u64) {
         self.settle(replica, now);
         if !self.split.is_active {
             return;
@@ -128,7 +128,7 @@ impl Run<'_, '_> {
     }
 
     /// Sends computed prompts on.
-    pub(super) fn hand_on(&mut self, now: u64) {
+    pub(in crate::fleet) fn hand_on(&mut self, now: u64) {
         while let Some(Reverse((moving, from))) = self.split.handed.peek().copied() {
             if moving.at > now {
                 break;
@@ -142,13 +142,13 @@ impl Run<'_, '_> {
     }
 
     /// Chooses who decodes.
-    pub(super) fn onward(&mut self, moving: Moving, from: u32, now: u64) {
+    pub(in crate::fleet) fn onward(&mut self, moving: Moving, from: u32, now: u64) {
         let request = moving.request;
         let Some(to) = self.choose(request, Some(self.group_of[from as usize])) else {
             if self.may_come(request, 1) {
                 self.split.held.push((moving, from));
             } else {
-                self.n_refused += 1;
+                self.records.refuse(request);
                 let end = self.replicas[from as usize].sent(request, now, &mut self.records);
                 self.reset(from, end);
             }
@@ -162,7 +162,7 @@ impl Run<'_, '_> {
     }
 
     /// Moves transfers on to now.
-    pub(super) fn transfer(&mut self, now: u64) {
+    pub(in crate::fleet) fn transfer(&mut self, now: u64) {
         if self.split.transfers.next().is_none_or(|next| next > now) {
             return;
         }

@@ -1,0 +1,165 @@
+//! Sessions: requests of one user that follow each other, each with everything before it in its prompt.
+//!
+//! A turn's prompt is the system prompt, every earlier prompt and output of the session, and new tokens. The next turn is sent a pause after
+//! the last token of the one before: the user reads and writes, or a tool runs. So the moments of turns are an outcome (`fleet/held.rs`), and
+//! a prefix cache finds what a session said before. All sessions share the system prompt. Units: tokens, seconds.
+
+use engine::random;
+use hw::{Seconds, Span, Time};
+
+use crate::request::{Request, Requests, TOKENS_MAX};
+
+/// Tokens that one prefix identity of a session stands for: the usual block of an engine.
+pub const PREFIX_TOKENS: u32 = 16;
+
+/// How requests become sessions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sessions {
+    /// Mean number of turns of a session; at least one. A session of one more turn is always as likely (geometric).
+    pub turns: f64,
+    /// Tokens of the system prompt, before the first turn.
+    pub system: u32,
+    /// A session ends before a prompt and its output would be longer.
+    pub context_max: u32,
+}
+
+/// Mean pause of a user between an answer and the next request; every pause is an exponential draw.
+pub fn lay_pauses(requests: &mut Requests, mean: Seconds, seed: u64) {
+    let mut draws = random::stream(seed, "pauses of users");
+    let pause = |_: &Request| Span::from_seconds(Seconds::new(mean.get() * draws.exponential()));
+    requests.pauses = requests.list.iter().map(pause).collect();
+}
+
+/// First requests of sessions, which arrive by themselves.
+#[must_use]
+pub fn begins(turns: &Requests) -> Requests {
+    let is_first = |at: &usize| !turns.is_turn(*at);
+    Requests { list: (0..turns.len()).filter(is_first).map(|at| turns.list[at]).collect(), ..Requests::default() }
+}
+
+/// Every turn counts from the arrival of its session.
+///
+/// # Panics
+/// When a session has no beginning.
+#[must_use]
+pub fn arrive(mut turns: Requests, begins: &Requests) -> Requests {
+    let mut next = begins.list.iter();
+    let mut arrival = Time::ZERO;
+    for at in 0..turns.len() {
+        if !turns.is_turn(at) {
+            arrival = next.next().expect("every session begins").arrival;
+        }
+        turns.list[at].arrival = arrival;
+    }
+    turns
+}
+
+impl Sessions {
+    /// Requests in their order as turns of sessions: what a request's prompt was is new in its turn.
+    ///
+    /// # Panics
+    /// When requests share prefixes already.
+    #[must_use]
+    pub fn lay(&self, turns: &Requests, seed: u64) -> Requests {
+        assert!(turns.prefix_ids.is_empty(), "what requests share is known already");
+        let mut draws = random::stream(seed, "turns of sessions");
+        let n_system = self.system / PREFIX_TOKENS;
+        let mut laid = Requests { prefix_tokens: PREFIX_TOKENS, n_prefix_ids: n_system, ..Requests::default() };
+        let mut session = Session::new(self);
+        for turn in &turns.list {
+            let is_over = session.n_turns > 0 && draws.unit() * self.turns < 1.0;
+            if is_over || session.tokens_with(turn) > u64::from(self.context_max) {
+                session = Session::new(self);
+            }
+            laid.follows.push(session.n_turns > 0);
+            session.say(turn, &mut laid);
+        }
+        laid
+    }
+}
+
+/// A session under way.
+struct Session {
+    n_turns: u32,
+    /// Tokens so far, outputs included.
+    tokens: u64,
+    /// Identities of its full blocks so far.
+    ids: Vec<u32>,
+}
+
+impl Session {
+    fn new(sessions: &Sessions) -> Self {
+        Self { n_turns: 0, tokens: sessions.system.into(), ids: (0..sessions.system / PREFIX_TOKENS).collect() }
+    }
+
+    /// Tokens behind the answer to a turn.
+    fn tokens_with(&self, turn: &Request) -> u64 {
+        self.tokens + u64::from(turn.prompt) + u64::from(turn.output)
+    }
+
+    /// Adds the next turn.
+    fn say(&mut self, turn: &Request, laid: &mut Requests) {
+        let prompt = (self.tokens + u64::from(turn.prompt)).min(TOKENS_MAX.into());
+        self.tokens = self.tokens_with(turn);
+        self.n_turns += 1;
+        while (self.ids.len() as u64 + 1) * u64::from(PREFIX_TOKENS) <= self.tokens {
+            self.ids.push(laid.n_prefix_ids);
+            laid.n_prefix_ids += 1;
+        }
+        let small = |n: usize| u32::try_from(n).expect("fewer than 2^32 identities");
+        laid.list.push(Request {
+            prompt: u32::try_from(prompt).expect("at most the most tokens"),
+            prefix_first: small(laid.prefix_ids.len()),
+            prefix_count: small(self.ids.len()),
+            ..*turn
+        });
+        laid.prefix_ids.extend(&self.ids);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// First request of every session.
+    fn begins(all: &Requests) -> Vec<usize> {
+        (0..all.len()).filter(|&at| !all.is_turn(at)).collect()
+    }
+
+    fn laid(turns: f64, system: u32, context_max: u32) -> Requests {
+        let turn = Request::new(Time::ZERO, 100, 30);
+        Sessions { turns, system, context_max }.lay(&Requests::of(vec![turn; 1000]), 7)
+    }
+
+    #[test]
+    fn a_turn_has_everything_before_it_in_its_prompt() {
+        let all = laid(1e9, 50, 1_000_000);
+        assert_eq!(begins(&all), [0], "a session that never ends");
+        let prompts: Vec<u32> = all.list[..3].iter().map(|request| request.prompt).collect();
+        assert_eq!(prompts, [50 + 100, 50 + 130 + 100, 50 + 260 + 100]);
+        // 50 tokens are three full blocks of 16. Behind the first answer there are 180 tokens: eleven.
+        let ids = |at: usize| all.prefix(&all.list[at]);
+        assert_eq!((ids(0).len(), &ids(0)[..3]), (11, &[0, 1, 2][..]));
+        assert!(ids(1).starts_with(ids(0)) && ids(2).starts_with(ids(1)), "what was said is shared");
+        assert_eq!(ids(1).len(), (50 + 260) / 16);
+    }
+
+    #[test]
+    fn sessions_share_the_system_prompt_and_nothing_else() {
+        let all = laid(4.0, 64, 1_000_000);
+        let begins = begins(&all);
+        let n = begins.len();
+        assert!((230..270).contains(&n), "a thousand turns are about 250 sessions of four: {n}");
+        let of = |session: usize| all.prefix(&all.list[begins[session]]);
+        let shared = of(0).iter().filter(|id| of(1).contains(id)).count();
+        assert_eq!(shared, 4);
+    }
+
+    #[test]
+    fn a_session_ends_before_its_context_is_full() {
+        let all = laid(1e9, 0, 400);
+        // Three turns of 130 tokens fit 400.
+        assert_eq!(&begins(&all)[..3], [0, 3, 6]);
+        assert!(all.list.iter().all(|request| request.prompt + request.output <= 400));
+    }
+}
