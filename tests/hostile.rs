@@ -215,3 +215,25 @@ fn a_changed_result_is_refused_in_words_or_compared() {
     }
     std::fs::remove_dir_all(&folder).ok();
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_nobody_writes_is_refused_at_once() {
+    let path = std::env::temp_dir().join(format!("skrull-sim-pipe-{}", std::process::id()));
+    let made = std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success());
+    if !made {
+        println!("skipped: no mkfifo on this machine");
+        return;
+    }
+    let file = format!("workload.file='{}'", path.display());
+    for args in [vec!["run", path.to_str().expect("text")], vec!["run", "quickstart", "--set", &file]] {
+        let done = std::process::Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
+            .args(&args)
+            .output()
+            .expect("the program starts");
+        let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(done.status.code(), Some(2), "{args:?}: {errors}");
+        assert!(errors.contains("not a regular file") || errors.contains("two sources"), "{args:?}: {errors}");
+    }
+    std::fs::remove_file(path).expect("the pipe is there");
+}

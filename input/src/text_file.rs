@@ -1,5 +1,6 @@
 //! Text files of a user: read whole, without a byte-order mark, and never more than `BYTES_MAX` of them.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -11,7 +12,22 @@ const BYTES_MAX: u64 = 128 << 20;
 /// # Errors
 /// Why it cannot be read, in words.
 pub fn read(path: &Path) -> Result<String, String> {
-    std::fs::File::open(path).map_err(|error| error.to_string()).and_then(text)
+    open(path).and_then(text)
+}
+
+/// Opens a regular file. A pipe or a device has no end, or none that anybody writes: opening it may wait for ever.
+///
+/// # Errors
+/// Why it cannot be read, in words.
+pub fn open(path: &Path) -> Result<File, String> {
+    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if about.is_dir() {
+        return Err("it is a folder".to_owned());
+    }
+    if !about.is_file() {
+        return Err("it is a pipe or a device, not a regular file; `-` reads a scenario from standard input".to_owned());
+    }
+    File::open(path).map_err(|error| error.to_string())
 }
 
 /// The text that a reader holds.
@@ -37,6 +53,14 @@ mod tests {
     fn a_byte_order_mark_is_no_text() {
         assert_eq!(text("\u{feff}100\n".as_bytes()), Ok("100\n".to_owned()));
         assert_eq!(text(&b"37\xe4"[..]), Err("it is not UTF-8 text (byte 3)".to_owned()));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_is_refused_before_it_is_opened() {
+        let why = read(Path::new("/dev/zero")).expect_err("no regular file");
+        assert!(why.contains("not a regular file"), "{why}");
+        assert_eq!(read(&std::env::temp_dir()), Err("it is a folder".to_owned()));
     }
 
     #[test]

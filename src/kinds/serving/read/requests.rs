@@ -232,7 +232,7 @@ fn from_file(
     at: Place,
     n: usize,
 ) -> Option<Taken> {
-    let file = match std::fs::File::open(path) {
+    let file = match input::text_file::open(path) {
         Ok(file) => file,
         Err(error) => {
             section.wrong(Code::UnreadableFile, at, format!("cannot read `{shown}`: {error}"));
