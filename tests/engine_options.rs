@@ -126,3 +126,46 @@ fn written_requests_have_the_mean_of_the_result_and_a_series_ends_empty() {
     assert_eq!(last[2..5], ["0", "0", "200"], "nobody waits, nobody runs, all have ended");
     std::fs::remove_dir_all(folder).expect("removed");
 }
+
+/// What a scenario warns of when keys are laid over it.
+fn warnings(name: &str, set: &[&str]) -> Vec<String> {
+    let (source, folder) = scenario::find(name).expect("shipped");
+    let set = set.iter().map(|text| (*text).to_owned()).collect();
+    let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
+    assert!(checked.scenario.is_some(), "{:?}", checked.findings);
+    checked.findings.into_iter().map(|finding| finding.what).collect()
+}
+
+#[test]
+fn a_key_of_serving_that_changes_nothing_is_a_warning() {
+    let cases: [(&str, &[&str], &str); 6] = [
+        ("serving/azure-conv", &["trace.cv=3"], "`trace.cv` changes nothing"),
+        ("serving/azure-conv", &["trace.speed=3"], "`trace.speed` changes nothing"),
+        ("serving/azure-conv", &["trace.think_s=3"], "`trace.think_s` changes nothing"),
+        ("serving/azure-conv", &["engine.swap_gib=10"], "`engine.swap_gib` changes nothing"),
+        ("serving/sessions", &["engine.block_tokens=16"], ""),
+        ("compiler/llama-1b-codealpaca", &["cluster.gpus_per_node=4"], "3 of 4 GPUs change nothing"),
+    ];
+    for (name, set, expected) in cases {
+        let found = warnings(name, set);
+        assert!(
+            found.iter().any(|what| what == expected) || (expected.is_empty() && found.is_empty()),
+            "{name} {set:?}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_whose_prefixes_are_no_whole_blocks_says_so() {
+    let trace = std::env::temp_dir().join(format!("skrull-sim-prefixes-{}.jsonl", std::process::id()));
+    let line = r#"{"timestamp": 0, "input_length": 2000, "output_length": 10, "hash_ids": [1, 2, 3, 4]}"#;
+    std::fs::write(&trace, format!("{line}\n{line}\n")).expect("a writable folder");
+    let file = format!("trace.file='{}'", trace.display());
+    let asked = [file.as_str(), "trace.format='mooncake'", "trace.arrivals='replay'", "engine.prefix_cache=true"];
+    let plain = ["trace.requests=2"];
+    let found = |block: &str| warnings("serving/bench-rtx4090", &[&asked[..], &plain, &[block]].concat());
+    let (odd, whole) = (found("engine.block_tokens=24"), found("engine.block_tokens=32"));
+    std::fs::remove_file(&trace).expect("it was written");
+    assert!(odd.iter().any(|what| what.starts_with("no prefix is shared")), "{odd:?}");
+    assert!(whole.iter().all(|what| !what.starts_with("no prefix is shared")), "{whole:?}");
+}

@@ -290,8 +290,19 @@ impl Section<'_> {
         self.table.get(key).map(place_of)
     }
 
+    /// Warns of keys that are there and were not taken yet, where they change nothing; `needs` says what they would need.
+    pub fn idle(&mut self, keys: &[&str], needs: &str) {
+        for key in keys {
+            if let Some(at) = self.place(key) {
+                let what = format!("`{}` changes nothing", self.full(key));
+                self.find(Finding::warning(Code::NoEffect, at, what).help(format!("it needs {needs}")));
+            }
+        }
+    }
+
     /// Of keys that exclude each other, those that are there; one from the command line stands for those of the file.
     pub fn alternatives(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
+        self.asked.extend(keys);
         let given: Vec<&'static str> = keys.iter().copied().filter(|key| self.has(key)).collect();
         let is_laid_over = |key: &&str| self.table.get(*key).is_some_and(|value| place(value.span).is_none());
         let laid_over: Vec<&'static str> = given.iter().copied().filter(is_laid_over).collect();
@@ -306,7 +317,9 @@ impl Section<'_> {
 
     /// Takes a key's value.
     pub fn take(&mut self, key: &'static str) -> Option<(ValueInner<'static>, Place)> {
-        self.asked.push(key);
+        if !self.asked.contains(&key) {
+            self.asked.push(key);
+        }
         self.note(key, "value", String::new, String::new);
         let mut value = self.table.remove(key)?;
         self.given.push(key);

@@ -9,8 +9,8 @@ use hw::{Seconds, Span, Time};
 
 use crate::request::{Request, Requests, TOKENS_MAX};
 
-/// Tokens that one prefix identity of a session stands for: the usual block of an engine.
-pub const PREFIX_TOKENS: u32 = 16;
+/// Fewest tokens that one prefix identity stands for; an engine with smaller blocks shares several at once.
+const PREFIX_TOKENS_MIN: u32 = 16;
 
 /// How requests become sessions.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Sessions {
     pub system: u32,
     /// A session ends before a prompt and its output would be longer.
     pub context_max: u32,
+    /// Tokens of the engine's blocks, which are shared whole.
+    pub block_tokens: u32,
 }
 
 /// Mean pause of a user between an answer and the next request; every pause is an exponential draw.
@@ -63,13 +65,14 @@ impl Sessions {
     pub fn lay(&self, turns: &Requests, seed: u64) -> Requests {
         assert!(turns.prefix_ids.is_empty(), "what requests share is known already");
         let mut draws = random::stream(seed, "turns of sessions");
-        let n_system = self.system / PREFIX_TOKENS;
-        let mut laid = Requests { prefix_tokens: PREFIX_TOKENS, n_prefix_ids: n_system, ..Requests::default() };
-        let mut session = Session::new(self);
+        let prefix_tokens = PREFIX_TOKENS_MIN.next_multiple_of(self.block_tokens.max(1));
+        let n_prefix_ids = self.system / prefix_tokens;
+        let mut laid = Requests { prefix_tokens, n_prefix_ids, ..Requests::default() };
+        let mut session = Session::new(self.system, prefix_tokens);
         for turn in &turns.list {
             let is_over = session.n_turns > 0 && draws.unit() * self.turns < 1.0;
             if is_over || session.tokens_with(turn) > u64::from(self.context_max) {
-                session = Session::new(self);
+                session = Session::new(self.system, prefix_tokens);
             }
             laid.follows.push(session.n_turns > 0);
             session.say(turn, &mut laid);
@@ -88,8 +91,8 @@ struct Session {
 }
 
 impl Session {
-    fn new(sessions: &Sessions) -> Self {
-        Self { n_turns: 0, tokens: sessions.system.into(), ids: (0..sessions.system / PREFIX_TOKENS).collect() }
+    fn new(system: u32, prefix_tokens: u32) -> Self {
+        Self { n_turns: 0, tokens: system.into(), ids: (0..system / prefix_tokens).collect() }
     }
 
     /// Tokens behind the answer to a turn.
@@ -102,7 +105,7 @@ impl Session {
         let prompt = (self.tokens + u64::from(turn.prompt)).min(TOKENS_MAX.into());
         self.tokens = self.tokens_with(turn);
         self.n_turns += 1;
-        while (self.ids.len() as u64 + 1) * u64::from(PREFIX_TOKENS) <= self.tokens {
+        while (self.ids.len() as u64 + 1) * u64::from(laid.prefix_tokens) <= self.tokens {
             self.ids.push(laid.n_prefix_ids);
             laid.n_prefix_ids += 1;
         }
@@ -128,7 +131,7 @@ mod tests {
 
     fn laid(turns: f64, system: u32, context_max: u32) -> Requests {
         let turn = Request::new(Time::ZERO, 100, 30);
-        Sessions { turns, system, context_max }.lay(&Requests::of(vec![turn; 1000]), 7)
+        Sessions { turns, system, context_max, block_tokens: 16 }.lay(&Requests::of(vec![turn; 1000]), 7)
     }
 
     #[test]

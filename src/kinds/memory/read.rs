@@ -18,7 +18,7 @@ use train::tensor_graph::transformer::training_step;
 use crate::kinds::training::read::training::Training;
 use crate::kinds::training::read::workload;
 use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
-use input::diagnostic::{Code, Source};
+use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Reader, Section, counts};
 use input::run_list::{RunList, run_list};
 
@@ -132,6 +132,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cost = cost::cost(reader.section("cost"), folder, gpu);
     let expectations = expect::read(reader.section("expect"));
     let (graph, ((cluster, reserved), workload)) = graph.zip(cluster.zip(workload))?;
+    if cluster.n_gpus() > 1 {
+        let what = format!("{} of {} GPUs change nothing", cluster.n_gpus() - 1, cluster.n_gpus());
+        reader.find(Finding::warning(Code::NoEffect, None, what).help("a step of symbolic sizes runs on one GPU"));
+    }
     cross_checks(reader, &compiler, &step, &workload.lengths);
     let steps = Steps {
         graph,

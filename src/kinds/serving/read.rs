@@ -367,7 +367,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let cluster = fleet::machine(reader, &fleet);
     let engine = engine::engine(reader.section("engine"), cluster.as_ref().map(|(cluster, ..)| &cluster.gpu));
     let (slo, warm_up) = slo(reader.section("slo"));
-    let asked = requests::trace(reader.section("trace"), folder, head.seed);
+    let asked = requests::trace(reader.section("trace"), folder, (head.seed, engine.limits.block_tokens));
     let policies = policies::policies(reader.section("policies"), (&engine, &kv), fleet.router);
     let gpu = cluster.as_ref().map(|(cluster, ..)| cluster.gpu.name.as_str());
     let mut choices = policies.choices;
@@ -451,6 +451,20 @@ fn check(reader: &mut Reader<'_>, serving: &mut Serving, before: usize) {
     if reader.n_errors() == before {
         kv::check(reader, serving);
         holds(reader, serving);
+        shares(reader, serving);
+    }
+}
+
+/// Prefixes of a trace are shared in whole blocks.
+fn shares(reader: &mut Reader<'_>, serving: &Serving) {
+    let (prefix, block) = (serving.requests.prefix_tokens, serving.engine.limits.block_tokens);
+    let is_shared = serving.choices.iter().any(|choice| choice.limits.shares_prefixes);
+    if is_shared && prefix > 0 && !prefix.is_multiple_of(block) {
+        let what = format!(
+            "no prefix is shared: the trace names prefixes of {prefix} tokens, `engine.block_tokens` is {block}"
+        );
+        let help = format!("{prefix} is to be a multiple of `engine.block_tokens`, for example 16");
+        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
     }
 }
 

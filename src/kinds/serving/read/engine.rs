@@ -128,6 +128,9 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
+    if !swaps {
+        section.idle(&["swap_gib"], "`preemption = \"swap\"`");
+    }
     let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let us = |time: Seconds| time.get() * 1e6;

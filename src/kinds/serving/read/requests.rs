@@ -57,9 +57,9 @@ pub struct Stream {
 }
 
 /// Reads the section.
-pub fn trace(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Asked> {
+pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
     if !section.has("stream") {
-        let found = stream(&mut section, folder, seed);
+        let found = stream(&mut section, folder, (seed, block_tokens));
         let long = section.table("long").map(long::long);
         section.finish();
         let (mut requests, stream, source) = found?;
@@ -75,7 +75,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, seed: u64) -> Option<Asked
         let name = table.name();
         let at = table.at();
         let model = table.text("model");
-        let found = stream(&mut table, folder, seed.wrapping_add(n_streams));
+        let found = stream(&mut table, folder, (seed.wrapping_add(n_streams), block_tokens));
         table.finish();
         names.push((name.clone(), at));
         read.extend(found.zip(name).map(|((requests, stream, source), name)| {
@@ -107,11 +107,15 @@ fn named_once(section: &mut Section<'_>, names: &[(Option<String>, Place)]) {
 }
 
 /// Reads the keys of a stream: the requests, how they are alike, and where they come from.
-fn stream(section: &mut Section<'_>, folder: &Path, seed: u64) -> Option<(Requests, Stream, String)> {
+fn stream(
+    section: &mut Section<'_>,
+    folder: &Path,
+    (seed, block_tokens): (u64, u32),
+) -> Option<(Requests, Stream, String)> {
     let taken = taken(section, folder, seed);
     let lengths = taken.as_ref().and_then(|taken| taken.lengths);
-    let asked = asked(section);
-    let users = users::read(section, (asked.kind == HELD).then_some(asked.concurrency));
+    let asked = asked(section, taken.as_ref().is_some_and(|taken| taken.has_arrivals));
+    let users = users::read(section, (asked.kind == HELD).then_some(asked.concurrency), block_tokens);
     let (requests, source) = match &users.sessions {
         Some(sessions) => lay_sessions(section, taken?, &asked, (sessions, seed))?,
         None => lay(section, taken?, &asked, seed)?,
@@ -127,11 +131,10 @@ fn lay_sessions(
     asked: &AskedArrivals,
     (asked_sessions, seed): (&Sessions, u64),
 ) -> Option<(Requests, String)> {
-    let is_replay = asked.kind == REPLAY || (asked.kind == usize::MAX && taken.has_arrivals);
     let is_cut = asked.from_s > 0.0 || asked.to_s < WINDOW_S_MAX;
     let wrong = [
         (!taken.requests.prefix_ids.is_empty(), "requests that share prefixes already"),
-        (is_replay, "arrivals of a trace"),
+        (asked.kind == REPLAY, "arrivals of a trace"),
         (is_cut, "a window of the trace"),
         (section.has("long"), "`[trace.long]`"),
     ];
@@ -270,6 +273,9 @@ fn from_file(
 
 /// Words of `arrivals`.
 const ARRIVALS: [&str; 5] = ["poisson", "gamma", "replay", "together", "held"];
+/// Positions of `poisson` and `gamma`, which have a rate.
+const POISSON: usize = 0;
+const GAMMA: usize = 1;
 /// Position of `replay`.
 const REPLAY: usize = 2;
 /// Position of `together`.
@@ -279,7 +285,7 @@ const HELD: usize = 4;
 
 /// What the section asks of arrivals.
 struct AskedArrivals {
-    /// Position in `ARRIVALS`; beyond them where it follows from the requests.
+    /// Position in `ARRIVALS`.
     kind: usize,
     /// When those arrive that arrive together.
     at_s: f64,
@@ -327,8 +333,15 @@ fn schedule(section: &mut Section<'_>) -> Option<Schedule> {
     Some(Schedule { pieces, repeat_s, cv: 1.0 })
 }
 
-fn asked(section: &mut Section<'_>) -> AskedArrivals {
-    let kind = section.word("arrivals", usize::MAX, &ARRIVALS);
+fn asked(section: &mut Section<'_>, has_arrivals: bool) -> AskedArrivals {
+    let usual = if has_arrivals { REPLAY } else { POISSON };
+    let kind = section.word("arrivals", usual, &ARRIVALS);
+    match kind {
+        POISSON => section.idle(&["cv", "speed"], "`arrivals` that are gamma, or as recorded"),
+        GAMMA => section.idle(&["speed"], "`arrivals` as recorded"),
+        REPLAY => section.idle(&["rate_per_s", "cv", "schedule"], "`arrivals` that are poisson or gamma"),
+        _ => {}
+    }
     let mut asked = AskedArrivals {
         kind,
         at_s: 0.0,
@@ -374,21 +387,20 @@ fn lay(section: &mut Section<'_>, taken: Taken, asked: &AskedArrivals, seed: u64
             if kind == HELD { format!("{} of them in flight", asked.concurrency) } else { "all at once".to_owned() };
         return Some((requests, format!("{source}, {words}")));
     }
-    let kind = if kind == usize::MAX { 2 * usize::from(has_arrivals) } else { kind };
-    if kind == 2 && !has_arrivals {
+    if kind == REPLAY && !has_arrivals {
         let what = "`trace.arrivals` is `replay`, and the requests have no arrivals";
         section.refuse(Code::NoArrivals, section.at(), what, "give `rate_per_s` with `poisson` or `gamma`");
         return None;
     }
-    let schedule = asked.schedule.clone().filter(|_| kind < 2);
-    let schedule = schedule.map(|schedule| Schedule { cv: if kind == 0 { 1.0 } else { cv }, ..schedule });
-    if kind < 2 && per_s <= 0.0 && schedule.is_none() {
+    let schedule = asked.schedule.clone().filter(|_| kind < REPLAY);
+    let schedule = schedule.map(|schedule| Schedule { cv: if kind == POISSON { 1.0 } else { cv }, ..schedule });
+    if kind < REPLAY && per_s <= 0.0 && schedule.is_none() {
         section.missing("rate_per_s", "requests per second that arrive on average");
         return None;
     }
     let arrivals = match kind {
-        0 => Arrivals::Poisson { per_s },
-        1 => Arrivals::Gamma { per_s, cv },
+        POISSON => Arrivals::Poisson { per_s },
+        GAMMA => Arrivals::Gamma { per_s, cv },
         _ => Arrivals::Replay { speed },
     };
     let n_late = match &schedule {

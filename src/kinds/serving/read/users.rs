@@ -5,7 +5,6 @@ use serve::fleet::held::Users;
 use serve::request::Requests;
 use serve::sessions::{self, Sessions};
 
-use input::diagnostic::{Code, Finding};
 use input::reader::{Section, small};
 
 /// Longest pause and ramp, seconds.
@@ -21,32 +20,30 @@ pub struct AskedUsers {
 }
 
 /// Reads the keys; `held` is the number of users where it is held.
-pub fn read(section: &mut Section<'_>, held: Option<u64>) -> AskedUsers {
-    let sessions = section.table("sessions").map(sessions_of);
+pub fn read(section: &mut Section<'_>, held: Option<u64>, block_tokens: u32) -> AskedUsers {
+    let sessions = section.table("sessions").map(|table| sessions_of(table, block_tokens));
+    if held.is_none() {
+        section.idle(&["ramp_s"], "users whose number is held: `arrivals = \"held\"` with `concurrency`");
+    }
+    if held.is_none() && sessions.is_none() {
+        section.idle(&["think_s"], "users who wait for answers: `arrivals = \"held\"`, or `[trace.sessions]`");
+    }
     let think = Seconds::new(section.number("think_s", 0.0, 0.0..=PAUSE_S_MAX));
     let ramp = Seconds::new(section.number("ramp_s", 0.0, 0.0..=PAUSE_S_MAX));
     let users = match held {
         Some(n) => Some(Users::Held { n: small(n), ramp }),
         None => sessions.map(|_| Users::OfSessions),
     };
-    let idle = [("think_s", think, users.is_none()), ("ramp_s", ramp, held.is_none())];
-    for (key, value, is_idle) in idle {
-        if is_idle && value > Seconds::ZERO {
-            let what = format!("`{}` changes nothing", section.full(key));
-            let help = "it is of users who wait: write `arrivals = \"held\"` with `concurrency`";
-            section.find(Finding::warning(Code::NoEffect, section.at(), what).help(help));
-        }
-    }
     AskedUsers { users, sessions, think }
 }
 
 /// `[trace.sessions]`.
-fn sessions_of(mut section: Section<'_>) -> Sessions {
+fn sessions_of(mut section: Section<'_>, block_tokens: u32) -> Sessions {
     let turns = section.needed("turns", 1.0..=10_000.0, "the mean number of turns of a session, for example 5");
     let system = section.small("system_tokens", Some(0), 0..=1_000_000);
     let context_max = section.small("max_context", Some(131_072), 2..=100_000_000);
     section.finish();
-    Sessions { turns, system, context_max }
+    Sessions { turns, system, context_max, block_tokens }
 }
 
 impl AskedUsers {

@@ -172,7 +172,7 @@ fn a_turn_is_sent_when_the_one_before_has_ended_and_sessions_follow_each_other()
 #[test]
 fn a_turn_finds_what_its_session_said_before() {
     let turns = Requests::of(vec![Request::new(Time::ZERO, 160, 17); 8]);
-    let sessions = crate::sessions::Sessions { turns: 1e9, system: 32, context_max: 100_000 };
+    let sessions = crate::sessions::Sessions { turns: 1e9, system: 32, context_max: 100_000, block_tokens: 16 };
     let requests = sessions.lay(&turns, 1);
     let mut fleet = fleet(8, Spans::Closed);
     fleet.groups[0].engine.limits.shares_prefixes = true;
@@ -186,7 +186,7 @@ fn a_turn_finds_what_its_session_said_before() {
 #[test]
 fn answers_are_kept_step_by_step_as_in_closed_spans() {
     let turns = Requests::of((0..200).map(|n| Request::new(Time::ZERO, 20 + n % 90, 5 + n % 70)).collect());
-    let sessions = crate::sessions::Sessions { turns: 5.0, system: 48, context_max: 2_000 };
+    let sessions = crate::sessions::Sessions { turns: 5.0, system: 48, context_max: 2_000, block_tokens: 16 };
     let mut requests = sessions.lay(&turns, 2);
     crate::sessions::lay_pauses(&mut requests, Seconds::new(0.3), 4);
     let run = |spans| {
