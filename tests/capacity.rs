@@ -106,7 +106,8 @@ fn a_mixed_fleet_is_varied_by_group() {
 
 #[test]
 fn stages_and_experts_of_a_replica_are_paid() {
-    let found = commands::capacity_of("serving/capacity", &["engine.pp=2", "capacity.replicas=[1, 2]"]).expect("a report");
+    let found =
+        commands::capacity_of("serving/capacity", &["engine.pp=2", "capacity.replicas=[1, 2]"]).expect("a report");
     let h100 = found.points.iter().filter(|point| point.gpu == "h100-sxm");
     let paid: Vec<(u64, f64)> = h100.map(|point| (point.n_gpus, point.usd_per_hour)).collect();
     // Two stages: two GPUs a replica, at $ 2.25 each.
