@@ -74,7 +74,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Err(Failure::Machine(message)) => (3, message),
     };
     // Standard error may be closed as well; the exit code still tells.
-    let _ = writeln!(std::io::stderr(), "{message}");
+    let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
     ExitCode::from(code)
 }
 

@@ -216,24 +216,18 @@ fn a_changed_result_is_refused_in_words_or_compared() {
     std::fs::remove_dir_all(&folder).ok();
 }
 
-#[cfg(unix)]
 #[test]
-fn a_pipe_that_nobody_writes_is_refused_at_once() {
-    let path = std::env::temp_dir().join(format!("skrull-sim-pipe-{}", std::process::id()));
-    let made = std::process::Command::new("mkfifo").arg(&path).status().is_ok_and(|status| status.success());
-    if !made {
-        println!("skipped: no mkfifo on this machine");
-        return;
+fn a_hidden_character_anywhere_in_a_line_is_shown_escaped_and_never_raw() {
+    let (source, _) = scenario::find("quickstart").expect("shipped");
+    for hidden in ["\u{202e}", "\u{2066}", "\u{9b}", "\u{1b}", "é", "漢"] {
+        for (at, line) in source.text.lines().enumerate().filter(|(_, line)| line.contains('=')) {
+            for place in [1, line.len() / 2, line.len() - 1].into_iter().filter(|at| line.is_char_boundary(*at)) {
+                let (before, after) = line.split_at(place);
+                let checked = read("quickstart", without(&source.text, at, Some(&format!("{before}{hidden}{after}"))));
+                let shown = input::diagnostic::render(&checked.source, &checked.findings);
+                let is_raw = !hidden.chars().all(char::is_alphanumeric) && shown.contains(hidden);
+                assert!(!is_raw, "line {at}, place {place}: {shown}");
+            }
+        }
     }
-    let file = format!("workload.file='{}'", path.display());
-    for args in [vec!["run", path.to_str().expect("text")], vec!["run", "quickstart", "--set", &file]] {
-        let done = std::process::Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
-            .args(&args)
-            .output()
-            .expect("the program starts");
-        let errors = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert_eq!(done.status.code(), Some(2), "{args:?}: {errors}");
-        assert!(errors.contains("not a regular file") || errors.contains("two sources"), "{args:?}: {errors}");
-    }
-    std::fs::remove_file(path).expect("the pipe is there");
 }

@@ -18,6 +18,8 @@ fn every_scenario_runs_and_meets_its_expectations() {
         let result = scenario.run(&|_| {});
         let misses = expect::misses(&scenario.head().expectations, &result);
         assert!(misses.is_empty(), "{}:\n{}", path.display(), misses.join("\n"));
+        let faults = reports::sound::faults(&result);
+        assert!(faults.is_empty(), "{}:\n{}", path.display(), faults.join("\n"));
         if scenario.training().is_none() {
             continue;
         }

@@ -411,7 +411,7 @@ impl Section<'_> {
 
     /// Refuses a name that cannot be part of a file's name.
     pub fn plain_name(&mut self, name: &str, at: Place) {
-        let is_plain = |letter: char| !letter.is_control() && !matches!(letter, '/' | '\\');
+        let is_plain = |letter: char| !crate::diagnostic::is_hidden(letter) && !matches!(letter, '/' | '\\');
         if name.is_empty() || name.starts_with('.') || name.len() > NAME_BYTES_MAX || !name.chars().all(is_plain) {
             let what = format!("`{}` is not a name that a file can have", self.full("name"));
             let help = format!(

@@ -15,17 +15,19 @@ pub fn read(path: &Path) -> Result<String, String> {
     open(path).and_then(text)
 }
 
-/// Opens a regular file. A pipe or a device has no end, or none that anybody writes: opening it may wait for ever.
+/// A file that has an end: a regular one, or what another program writes to the standard input or to a descriptor of this process. Any other
+/// pipe or device might never answer.
 ///
 /// # Errors
 /// Why it cannot be read, in words.
 pub fn open(path: &Path) -> Result<File, String> {
-    let about = std::fs::metadata(path).map_err(|error| error.to_string())?;
-    if about.is_dir() {
+    let is_given = path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd") || path == Path::new("/dev/stdin");
+    let kind = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    if kind.is_dir() {
         return Err("it is a folder".to_owned());
     }
-    if !about.is_file() {
-        return Err("it is a pipe or a device, not a regular file; `-` reads a scenario from standard input".to_owned());
+    if !kind.is_file() && !is_given {
+        return Err("it is a pipe or a device, and no regular file".to_owned());
     }
     File::open(path).map_err(|error| error.to_string())
 }
@@ -57,10 +59,9 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn a_device_is_refused_before_it_is_opened() {
-        let why = read(Path::new("/dev/zero")).expect_err("no regular file");
-        assert!(why.contains("not a regular file"), "{why}");
-        assert_eq!(read(&std::env::temp_dir()), Err("it is a folder".to_owned()));
+    fn a_device_or_a_folder_is_refused_before_it_is_opened() {
+        assert!(open(Path::new("/dev/zero")).is_err_and(|why| why.contains("no regular file")));
+        assert!(open(&std::env::temp_dir()).is_err_and(|why| why.contains("folder")));
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod quantity;
 mod rows;
 mod serving;
 mod shown;
+pub mod sound;
 pub mod svg;
 pub mod table;
 pub mod trace;

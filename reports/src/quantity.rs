@@ -126,19 +126,24 @@ pub(crate) fn power_of_two(exponent: u32) -> String {
     }
 }
 
-/// One line of plain text: control characters (a terminal would obey them) become `?`.
+/// One line of plain text: control characters, which a terminal would obey, and marks that turn the direction of text become `?`.
 pub(crate) fn plain(text: &str) -> String {
     text.chars()
         .map(|c| {
             if c == '\n' || c == '\t' {
                 ' '
-            } else if c.is_control() {
+            } else if c.is_control() || turns(c) {
                 '?'
             } else {
                 c
             }
         })
         .collect()
+}
+
+/// Whether a character changes how others are shown, or shows nothing.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// At most `width` characters, the cut marked.
@@ -201,6 +206,7 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         assert_eq!(plain("a\u{1b}[31mb"), "a?[31mb");
+        assert_eq!(plain("a\u{202e}b"), "a?b");
         assert_eq!(shortened("abcdef", 4), "abc…");
     }
 }

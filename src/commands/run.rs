@@ -61,6 +61,13 @@ fn columns() -> usize {
 
 /// Fails when an expectation is missed or nothing was feasible.
 fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Result<(), Failure> {
+    let faults = reports::sound::faults(result);
+    if !faults.is_empty() {
+        return Err(Failure::Machine(format!(
+            "error: a defect of skrull-sim, do not trust this result\n  {}",
+            faults.join("\n  ")
+        )));
+    }
     let misses = if args.check { expect::misses(expectations, result) } else { Vec::new() };
     if !misses.is_empty() {
         return Err(Failure::Gate(format!(

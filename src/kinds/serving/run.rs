@@ -304,8 +304,9 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
     for key in WITH_INTERVAL {
-        if let (Some(low), Some(high)) = (ends[0].get(key), ends[1].get(key)) {
-            interval.insert(key.to_owned(), [low.min(*high), high.max(*low)]);
+        // A percentile of a fleet that scales or routes need not lie between those at both ends of the costs.
+        if let (Some(low), Some(high), Some(expected)) = (ends[0].get(key), ends[1].get(key), values.get(key)) {
+            interval.insert(key.to_owned(), [low.min(*high).min(*expected), high.max(*low).max(*expected)]);
         }
     }
     let result = PolicyResult {
