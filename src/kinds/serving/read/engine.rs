@@ -105,6 +105,16 @@ fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
     }
 }
 
+/// Host memory for requests that lose their blocks; none where they are computed again.
+fn swap(section: &mut Section<'_>) -> Option<Bytes> {
+    let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
+    if !swaps {
+        section.idle(&["swap_gib"], "`preemption = \"swap\"`");
+    }
+    let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
+    swaps.then(|| Bytes::from_gib(swap_gib))
+}
+
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let preset = preset(&mut section);
@@ -127,11 +137,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
-    let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
-    if !swaps {
-        section.idle(&["swap_gib"], "`preemption = \"swap\"`");
-    }
-    let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
+    let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let us = |time: Seconds| time.get() * 1e6;
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
@@ -162,7 +168,6 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         preemption: Preemption::Recompute,
         shares_prefixes,
     };
-    let swap = swaps.then(|| Bytes::from_gib(swap_gib));
     EngineSection {
         tensor_degree,
         limits,
