@@ -98,6 +98,7 @@ mod tests {
             interval: interval.iter().map(|(key, ends)| ((*key).to_owned(), *ends)).collect(),
             planner: None,
             measured: crate::Measured { planner_wall_s: 0.0, simulate_wall_s: 0.0 },
+            ..PolicyResult::default()
         }
     }
 
