@@ -13,6 +13,7 @@ use engine::task::{Role, TaskGraph};
 use engine::timeline::Timeline;
 
 /// A played iteration.
+#[derive(Debug)]
 pub struct Played {
     /// Its tasks and when they ran.
     pub step: metrics::Played,
