@@ -106,9 +106,8 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
-/// Reads the training scenario of a command line; warnings go to standard error.
-fn load_training(args: &ScenarioArgs) -> Result<Scenario, Failure> {
-    let scenario = load(args)?;
+/// The training scenario of a kind; a failure where it is another one.
+fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
     scenario.training().cloned().ok_or_else(|| {
         let what = format!("`{}` is not of kind `training`, and this verb takes no other", scenario.head().name);
         Failure::input(Code::WrongKind, what + "\n  = `skrull-sim run` takes every kind")

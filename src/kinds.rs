@@ -76,6 +76,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// An epoch on the host that a device can execute, or why there is none; `None` where the kind knows no epochs.
+    fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, String>> {
+        None
+    }
+
     /// The training step that it asks about, which a device can execute; `None` where there is none.
     fn training(&self) -> Option<&training::read::Scenario> {
         None

@@ -118,3 +118,46 @@ fn threads_change_nothing_in_a_graph_scenario() {
     assert_eq!(one, bytes(2));
     assert_eq!(one, bytes(8));
 }
+
+/// A small scenario of sequences with these lines under `[host]`.
+fn sequences(host: &str) -> String {
+    format!(
+        "kind = \"graph\"\n[objective]\nis = \"sequences\"\n[graph]\ngenerator = \"bursts\"\nvertices = 50\nedges = 2000\nfeatures = 8\n[network]\nhidden \
+         = 8\nheads = 1\n[sequences]\nneighbours = [4]\nbatch = [64]\n[host]\nthreads = 2\n{host}\n[cluster]\ngpu = \"a100-sxm-40g\"\nnodes = \
+         1\ngpus_per_node = 1\n[policies]\nrun = [\"tgl\", \"tf-tgn\"]\n"
+    )
+}
+
+/// A profile with one kernel of the host, ten times the base at every size.
+fn profile_of_host(kernel: &str) -> String {
+    format!(
+        "schema = \"skrull-sim/profile/1\"\nname = \"host\"\ngpu = \"cpu\"\nsource = \"test\"\ndate = \"2026-11-22\"\ncollectives = \
+         []\n[operators]\n[host.{kernel}]\nthreads = 1\n[host.{kernel}.residuals]\nn_fit = 9\nn_held_out = 9\nmedian_error = 0.05\np90_error = 0.1\nlow = \
+         0.9\nhigh = 1.1\n[host.{kernel}.surface]\nvalues = [2.302585092994046]\n[[host.{kernel}.surface.axes]]\nname = \"a\"\nknots = \
+         [1.0]\n[[host.{kernel}.surface.axes]]\nname = \"b\"\nknots = [1.0]\n"
+    )
+}
+
+#[test]
+fn kernels_of_a_profile_stand_for_assumed_times_and_the_report_says_which() {
+    let folder = Folder::new("host");
+    folder.write("host.toml", profile_of_host("convert-events").as_bytes());
+    folder.write("other.toml", profile_of_host("sample-neighbours").as_bytes());
+    let [assumed, measured] = ["", "profile = \"host.toml\""].map(|host| run(sequences(host), &folder.0));
+    let conversion = |result: &RunResult| result.results[0].metrics["conversion_s"];
+    assert!((conversion(&measured) / conversion(&assumed) - 10.0).abs() < 1e-6);
+    let words = measured.cost_model.free_parameters.join("\n");
+    assert!(words.contains("`convert-events` was measured on 1 thread: median error 5.0 %"), "{words}");
+    assert!(words.contains("`gather-rows` is assumed") && words.contains("`host.read_ns`"), "{words}");
+    let useless = messages(sequences("profile = \"other.toml\""), &folder.0);
+    assert!(useless.contains("has no kernel that this objective uses"), "{useless}");
+}
+
+#[test]
+fn a_straggler_that_ends_within_an_epoch_is_refused() {
+    let folder = Folder::new("straggler");
+    let graph = "generator = \"rmat\"\nvertices = 64\nedges = 300\nfeatures = 4";
+    let straggler = "[[stragglers]]\nranks = [1]\nrate = 2.0\nuntil_step = 4\n";
+    let found = messages(caching(graph) + straggler, &folder.0);
+    assert!(found.contains("`stragglers.until_step` has no effect"), "{found}");
+}

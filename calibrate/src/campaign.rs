@@ -341,6 +341,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
         decode_attention: None,
         decode: BTreeMap::new(),
         experts: BTreeMap::new(),
+        host: BTreeMap::new(),
     };
     for (family, samples) in families {
         let steady: Vec<&Sample> = samples.iter().copied().filter(|sample| sample.slowdown <= SLOW).collect();

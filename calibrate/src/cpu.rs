@@ -148,6 +148,10 @@ impl Device for Cpu {
         &self.facts
     }
 
+    fn host(&self) -> Option<&rayon::ThreadPool> {
+        Some(&self.pool)
+    }
+
     fn runs(&self, op: &Op) -> bool {
         // Narrow formats would run as 32-bit ones, which says nothing of them.
         match op {

@@ -100,6 +100,11 @@ pub trait Device {
     /// What it is.
     fn facts(&self) -> &Facts;
 
+    /// Threads of the host that it is, where it is one: they sample graphs as well.
+    fn host(&self) -> Option<&rayon::ThreadPool> {
+        None
+    }
+
     /// Whether it can run an operation by itself; exchanges between nodes, for example, it may not.
     fn runs(&self, op: &Op) -> bool;
 
@@ -170,6 +175,6 @@ pub fn describe(op: &Op) -> String {
         Op::Collective { kind, bytes, shape } => format!("{kind:?} of {bytes} bytes on {} ranks", shape.n_ranks),
         Op::Copy { kind, bytes } => format!("{kind:?} copy of {bytes} bytes"),
         Op::Host { ns } => format!("host time of {ns} ns"),
-        Op::Sequence(_) | Op::Slowed { .. } => "a sequence".to_owned(),
+        Op::Sequence(_) | Op::Slowed { .. } | Op::Launched { .. } => "a sequence".to_owned(),
     }
 }

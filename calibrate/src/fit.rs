@@ -81,6 +81,32 @@ pub fn surface(rows: &[Row], axes: Vec<Axis>, start_s: f64) -> (Surface, Residua
     (surface, residuals)
 }
 
+/// Fits a surface on every row; of the residuals every row is predicted by the fit of the other four fifths.
+#[must_use]
+pub fn surface_of_all(rows: &[Row], axes: Vec<Axis>) -> (Surface, Residuals) {
+    let n: usize = axes.iter().map(|axis| axis.knots.len()).product();
+    let blank = Surface { axes, values: vec![0.0; n] };
+    let fitted = |is_used: &dyn Fn(&Row) -> bool| {
+        let used = rows.iter().filter(|row| is_used(row));
+        let corners = |row: &Row| blank.corners(&row.point).0;
+        let equations: Vec<Equation> =
+            used.map(|row| Equation { corners: corners(row), log_ratio: row.log_ratio(0.0), weight: 1.0 }).collect();
+        let mean = equations.iter().map(|equation| equation.log_ratio).sum::<f64>() / float(equations.len());
+        let mut surface = Surface { values: vec![mean; n], ..blank.clone() };
+        robust(&mut surface.values, &equations, &neighbours(&blank), 0.0);
+        surface
+    };
+    let mut ratios = Vec::with_capacity(rows.len());
+    for fold in 0..HELD_OUT_EVERY {
+        let others = fitted(&|row| row.shape % HELD_OUT_EVERY != fold);
+        let unseen = rows.iter().filter(|row| row.shape % HELD_OUT_EVERY == fold);
+        ratios.extend(unseen.map(|row| row.measured_s / (row.base_s * others.factor(&row.point).0)));
+    }
+    let mut surface = fitted(&|_| true);
+    surface.values.iter_mut().for_each(|value| *value = (*value * 1e4).round() / 1e4);
+    (surface, residuals(&ratios, rows.len()))
+}
+
 /// Knots by weighted least squares in rounds: rows far from the fit lose weight.
 fn robust(values: &mut [f64], equations: &[Equation], neighbours: &[(usize, usize)], ridge: f64) {
     let mut weights: Vec<f64> = equations.iter().map(|equation| equation.weight).collect();

@@ -76,6 +76,7 @@ impl Provenance {
             decode_attention: None,
             decode: BTreeMap::new(),
             experts: BTreeMap::new(),
+            host: BTreeMap::new(),
         }
     }
 }

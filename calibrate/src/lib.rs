@@ -1,7 +1,7 @@
 //! Everything that touches measurements or a real device.
 //!
 //! `device.rs` is the seam to hardware, `cpu.rs` the device that every machine has. `import.rs`, `llmservingsim.rs`, `network.rs` and `endpoints.rs` read what others
-//! measured, `fit.rs` fits it, `profiles.rs` holds what is shipped.
+//! measured, `host.rs` runs what graph training does on the host, `fit.rs` fits it, `profiles.rs` holds what is shipped.
 
 pub mod campaign;
 pub mod cpu;
@@ -14,6 +14,7 @@ pub mod execute;
 pub mod fake;
 pub mod family;
 pub mod fit;
+pub mod host;
 pub mod import;
 pub mod llmservingsim;
 pub mod network;

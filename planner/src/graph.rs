@@ -5,12 +5,14 @@
 pub mod judged;
 pub mod legion;
 pub mod seg;
+pub mod source;
 pub mod tf_tgn;
 
 use graph::Csr;
 use graph::csr::Removed;
 use graph::distribution::Degrees;
 use hw::Cluster;
+use train::straggler::Rates;
 
 /// What is known of a graph.
 #[derive(Clone, Debug)]
@@ -80,6 +82,23 @@ pub struct Machine {
     pub cluster: Cluster,
     /// Bytes of a GPU that the job may use.
     pub memory_bytes: u64,
+    /// GPUs that compute slower than the rest, in every step.
+    pub stragglers: Rates,
     /// Dollars of a GPU and hour.
     pub usd_per_gpu_hour: Option<f64>,
+}
+
+impl Machine {
+    /// What no policy does about GPUs that straggle, in words; `None` where none does.
+    #[must_use]
+    pub fn ignored(&self) -> Option<String> {
+        if self.stragglers.is_healthy() {
+            return None;
+        }
+        let rates = self.stragglers.stragglers().iter().map(|(rank, rate)| format!("GPU {} × {rate}", rank.0));
+        let rates = rates.collect::<Vec<_>>().join(", ");
+        Some(format!(
+            "stragglers ({rates}) are played and not planned around: every GPU keeps its share of the batches"
+        ))
+    }
 }

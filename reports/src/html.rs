@@ -16,7 +16,7 @@ use crate::svg::{
 };
 use crate::table::{cells, footer, headings, headline, source_words};
 use crate::view::{self, View};
-use crate::{Picture, PolicyResult, RunResult, serving, shown};
+use crate::{Picture, PolicyResult, RunResult, graph, serving, shown};
 
 /// Pictures of the time axis that a page holds at most; the others are in their trace files.
 const STEPS_MAX: usize = 48;
@@ -37,6 +37,7 @@ pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> S
     asked_of(&mut out, run);
     served(&mut out, curves);
     lengths(&mut out, pictures);
+    graph_pictures(&mut out, run);
     let n_of_each = (STEPS_MAX / run.results.len().max(1)).max(1);
     for (index, result) in run.results.iter().enumerate() {
         let of_policy = pictures.iter().filter(|picture| picture.policy == result.policy);
@@ -119,6 +120,17 @@ fn asked_of(out: &mut String, run: &RunResult) {
     let model = format!("{} ({})", run.cost_model.profile, source_words(run));
     let version = format!("skrull-sim {}, seed {}", run.version, run.seed);
     asked(out, &run.origin, "run", &[("Profile", model), ("Version", version)]);
+}
+
+/// Where an epoch on a graph goes.
+fn graph_pictures(out: &mut String, run: &RunResult) {
+    let pictures = graph::pictures(run);
+    if pictures.is_empty() {
+        return;
+    }
+    out.push_str("<section id=\"epoch\" class=\"detail\">\n<h2>Epoch</h2>\n");
+    pictures.iter().for_each(|(svg, caption)| figure(out, svg, caption));
+    out.push_str("</section>\n");
 }
 
 /// How requests fared, and how the fleet stood.

@@ -10,6 +10,7 @@ pub mod curves;
 pub mod expect;
 pub mod frame;
 pub mod gate;
+mod graph;
 pub mod html;
 pub mod json;
 pub mod junit;

@@ -8,6 +8,7 @@ pub(crate) mod axis;
 mod bars;
 mod compared;
 mod gantt;
+pub(crate) mod graph;
 mod histogram;
 mod lost;
 mod memory;

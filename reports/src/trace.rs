@@ -97,7 +97,7 @@ impl Work {
     /// Tokens are those of the widest part, which all parts share; bytes add up.
     fn add(&mut self, op: &Op, times: u64, names: &mut Vec<&'static str>) {
         let (tokens, bytes) = match op {
-            Op::Sequence(parts) | Op::Slowed { parts, .. } => {
+            Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
                 for (part, n) in parts {
                     self.add(part, times * u64::from(*n), names);
                 }

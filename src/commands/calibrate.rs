@@ -7,6 +7,7 @@ use calibrate::campaign::{self, Campaign, CampaignError, Effort, Header};
 use calibrate::device::{Device, DeviceError};
 use calibrate::devices;
 use calibrate::family::{self, Domain};
+use calibrate::host;
 use calibrate::sample::Log;
 use engine::cost::profile::{Profile, Residuals};
 
@@ -17,6 +18,10 @@ use input::diagnostic::Code;
 
 /// Time of `--quick`.
 const QUICK: Duration = Duration::from_secs(20);
+
+/// Largest graph on which kernels of the host are measured, and the time for them as a share of the budget, on top of it.
+const HOST_BYTES_MAX: f64 = 134_217_728.0;
+const HOST_SHARE: f64 = 0.5;
 
 /// Runs the verb.
 pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
@@ -43,7 +48,13 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
             format!("nothing was measured in {budget}; give a longer `--budget`"),
         ));
     }
-    let profile = fit(&campaign, device.as_ref(), &name);
+    let mut profile = fit(&campaign, device.as_ref(), &name);
+    if let Some(pool) = device.host() {
+        let bar = progress::line(args.no_progress, "");
+        let say = |words: &str| bar.set_message(words.to_owned());
+        profile.host = host::measured(pool, HOST_BYTES_MAX, args.device.budget.mul_f64(HOST_SHARE), &say);
+        bar.finish_and_clear();
+    }
     write(&out, &profile.to_toml())?;
     print(&format!(
         "{}\n{}\n\n{} samples in {:.0} s ({}), kept in {}\n",
@@ -145,6 +156,7 @@ pub fn table(profile: &Profile) -> String {
     };
     profile.operators.iter().for_each(|(name, operator)| row(name, &operator.residuals));
     profile.memory.iter().for_each(|(name, curve)| row(name, &curve.residuals));
+    profile.host.iter().for_each(|(name, kernel)| row(name, &kernel.residuals));
     profile.collectives.iter().for_each(|curve| row(&format!("{} of {}", curve.kind, curve.n_ranks), &curve.residuals));
     text
 }

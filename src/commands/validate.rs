@@ -1,5 +1,7 @@
 //! `validate`: measure the machine, plan, predict, execute the very same plans, and show the error term by term.
 
+mod epoch;
+
 use std::path::{Path, PathBuf};
 
 use calibrate::campaign;
@@ -12,18 +14,23 @@ use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{failed, fit, measure, open, slug, table};
-use super::{Failure, load_training, out_dir, print, threads, write};
+use super::{Failure, load, out_dir, print, threads, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
+use crate::scenario::Head;
 use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let gates = gates(&args.gate)?;
-    let scenario = load_training(&args.scenario)?;
+    let scenario = load(&args.scenario)?;
+    if let Some(epoch) = scenario.epoch() {
+        return epoch::validate(args, scenario.as_ref(), epoch);
+    }
+    let scenario = training(scenario.as_ref())?;
     let mut device = open(&args.device.device)?;
     same_device(args, &scenario, device.as_ref())?;
     if !args.device.unchecked {
@@ -41,13 +48,7 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         report.refit = refit;
     }
     save(&dir, &report, &ran)?;
-    print(&match args.format {
-        Format::Table => {
-            format!("{}\nreport: {}\n", reports::validation::table(&report), dir.join("validation.html").display())
-        }
-        Format::Markdown => reports::validation::markdown(&report),
-        Format::Json => reports::validation::json(&report),
-    })?;
+    show(args, &report, &dir)?;
     if let Some(failure) = stopped {
         return Err(failure);
     }
@@ -56,6 +57,28 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
     }
     Ok(())
+}
+
+fn show(args: &ValidateArgs, report: &Report, dir: &Path) -> Result<(), Failure> {
+    print(&match args.format {
+        Format::Table => {
+            format!("{}\nreport: {}\n", reports::validation::table(report), dir.join("validation.html").display())
+        }
+        Format::Markdown => reports::validation::markdown(report),
+        Format::Json => reports::validation::json(report),
+    })
+}
+
+/// A report without plans.
+fn report_of(head: &Head, device: &dyn Device) -> Report {
+    Report {
+        schema: reports::validation::SCHEMA.to_owned(),
+        scenario: head.name.clone(),
+        seed: head.seed,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        device: format!("{} ({})", device.facts().name, device.facts().driver),
+        ..Report::default()
+    }
 }
 
 /// Refuses a scenario that is for another device.
@@ -142,14 +165,7 @@ fn execute_all(
     device: &mut dyn Device,
     cost: &dyn CostModel,
 ) -> (Vec<Ran>, Report, Option<Failure>) {
-    let mut report = Report {
-        schema: reports::validation::SCHEMA.to_owned(),
-        scenario: scenario.head.name.clone(),
-        seed: scenario.problem.seed,
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        device: format!("{} ({})", device.facts().name, device.facts().driver),
-        ..Report::default()
-    };
+    let mut report = report_of(&scenario.head, device);
     let bar = crate::progress::line(args.no_progress, "");
     let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {

@@ -102,7 +102,7 @@ fn profile(
 }
 
 /// A profile that is shipped or in a file.
-fn named(section: &mut Section<'_>, folder: &Path, name: &str, at: &Place) -> Option<Profile> {
+pub fn named(section: &mut Section<'_>, folder: &Path, name: &str, at: &Place) -> Option<Profile> {
     let path = folder.join(name);
     let text = match calibrate::profiles::embedded(name) {
         Some(text) => text.to_owned(),

@@ -91,7 +91,9 @@ fn bytes_of(op: &Op) -> u64 {
 
 fn holds(op: &Op, is: &dyn Fn(&Op) -> bool) -> bool {
     match op {
-        Op::Sequence(parts) | Op::Slowed { parts, .. } => parts.iter().any(|(part, _)| holds(part, is)),
+        Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
+            parts.iter().any(|(part, _)| holds(part, is))
+        }
         other => is(other),
     }
 }

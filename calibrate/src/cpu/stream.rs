@@ -183,7 +183,7 @@ pub fn footprint(op: &Op) -> Option<(usize, usize)> {
             Some((n_in.checked_mul(shape.n_ranks as usize)?, n_out.checked_mul(shape.n_ranks as usize)?))
         }
         Op::Copy { bytes, .. } => Some((size(bytes.div_ceil(4)), size(bytes.div_ceil(4)))),
-        Op::Host { .. } | Op::Sequence(_) | Op::Slowed { .. } => Some((0, 0)),
+        Op::Host { .. } | Op::Sequence(_) | Op::Slowed { .. } | Op::Launched { .. } => Some((0, 0)),
     }
 }
 

@@ -72,7 +72,7 @@ impl Cuda {
                 let ns = Arg::Long(i64::try_from(*ns).unwrap_or(i64::MAX));
                 self.driver.launch("spin", shape, &[ns], on).map(|()| Vec::new())
             }
-            Op::Sequence(_) | Op::Slowed { .. } => Ok(Vec::new()),
+            Op::Sequence(_) | Op::Slowed { .. } | Op::Launched { .. } => Ok(Vec::new()),
         }
     }
 

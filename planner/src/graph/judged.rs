@@ -113,8 +113,12 @@ impl Times {
 /// # Panics
 /// When the engine finds tasks that wait for each other, which would be a fault of the lowering.
 #[must_use]
-pub fn play(graph: TaskGraph, machine: &Machine, cost: &dyn CostModel, n_steps: usize) -> Times {
+pub fn play(mut graph: TaskGraph, machine: &Machine, cost: &dyn CostModel, n_steps: usize) -> Times {
     let topology = Topology::of(&machine.cluster);
+    // Lanes of GPUs come first; workers of the host stand beside them and are none of the stragglers.
+    for lane in graph.lanes.iter_mut().take(machine.cluster.n_gpus() as usize) {
+        lane.rate = machine.stragglers.of(lane.rank);
+    }
     // Memory is counted before steps are made.
     let play = Play { cost, topology: &topology, memory_bytes: u64::MAX, case: Case::Expected, speed_changes: &[] };
     let mut timelines = Vec::with_capacity(3);

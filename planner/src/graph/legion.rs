@@ -25,10 +25,19 @@ pub enum Memory {
     Nothing,
     /// Features alone.
     Features,
-    /// By the best α.
+    /// By the α with the fewest transactions.
     Swept,
+    /// By the α with the shortest epoch, as played.
+    Timed,
     /// Some GPUs hold all rows and sample, the others cache features and train.
     Apart,
+}
+
+impl Memory {
+    /// Whether rows and features share memory by an α.
+    const fn is_split(self) -> bool {
+        matches!(self, Self::Swept | Self::Timed)
+    }
 }
 
 /// Who shares a cache.
@@ -80,7 +89,7 @@ const LEGION: Policy = Policy {
 };
 
 /// Every policy.
-pub const POLICIES: [Policy; 8] = [
+pub const POLICIES: [Policy; 9] = [
     Policy {
         name: "dgl-uva",
         about: "DGL with UVA: no cache, GPUs sample and gather over PCIe",
@@ -114,6 +123,12 @@ pub const POLICIES: [Policy; 8] = [
         cut: Cut::Hash,
     },
     LEGION,
+    Policy {
+        name: "legion-timed",
+        about: "Legion with the split whose epoch is the shortest as played, not the one with the fewest transactions",
+        memory: Memory::Timed,
+        ..LEGION
+    },
     Policy {
         name: "legion-features",
         about: "Legion with features alone in the cache",
@@ -166,6 +181,8 @@ struct Timed {
     steps: Vec<GpuStep>,
     times: Times,
     n_steps: f64,
+    /// The split that came second, with the seconds of its epoch, where splits are chosen by them.
+    second: Option<(Caches, f64)>,
 }
 
 impl Timed {
@@ -204,29 +221,47 @@ pub fn judged(asked: &Asked, policy: &Policy, costs: &Costs<'_>) -> Judged<Cache
     told::row(asked, policy, &groups, timed, decision, costs)
 }
 
-/// The policy's caches, timed; of several numbers of GPUs that sample, those with the shortest epoch.
+/// The policy's caches, timed; of several numbers of GPUs that sample, or of several splits, those with the shortest epoch.
 fn timed(asked: &Asked, policy: &Policy, groups: &[Group], cost: &dyn CostModel) -> Timed {
+    let plain: Vec<Point> = groups.iter().map(|group| chosen(policy, group, asked.cache_bytes)).collect();
     let n_gpus = asked.machine.cluster.n_gpus();
     let samplers = if policy.memory == Memory::Apart { 1..n_gpus } else { 0..1 };
-    let mut best: Option<Timed> = None;
-    for n_samplers in samplers {
-        let found = of_samplers(asked, policy, groups, n_samplers, cost);
-        if best.as_ref().is_none_or(|best| found.epoch_s() < best.epoch_s()) {
-            best = Some(found);
+    let mut ways: Vec<Timed> =
+        samplers.map(|n_samplers| laid(asked, policy, groups, &plain, n_samplers, cost)).collect();
+    if policy.memory == Memory::Timed {
+        for tenth in 0..=10 {
+            let alpha = f64::from(tenth) / 10.0;
+            let at = |group: &Group| point(&group.demand, budget(policy, group, asked.cache_bytes), alpha);
+            let points: Vec<Point> = groups.iter().map(at).collect();
+            if points != plain {
+                ways.push(laid(asked, policy, groups, &points, 0, cost));
+            }
         }
     }
-    best.expect("there is a number of samplers")
+    // Of equals the first: the fewest transactions, the fewest GPUs that only sample.
+    ways.sort_by(|a, b| a.epoch_s().total_cmp(&b.epoch_s()));
+    let mut ways = ways.into_iter();
+    let best = ways.next().expect("there is a way");
+    let second = ways.next().filter(|_| policy.memory == Memory::Timed).map(|way| (way.caches.clone(), way.epoch_s()));
+    Timed { second, ..best }
 }
 
-fn of_samplers(asked: &Asked, policy: &Policy, groups: &[Group], n_samplers: u32, cost: &dyn CostModel) -> Timed {
+/// Steps with given splits, played.
+fn laid(
+    asked: &Asked,
+    policy: &Policy,
+    groups: &[Group],
+    points: &[Point],
+    n_samplers: u32,
+    cost: &dyn CostModel,
+) -> Timed {
     let cluster = &asked.machine.cluster;
     let mut caches = Caches { groups: Vec::with_capacity(groups.len()), n_samplers };
     let mut steps = vec![GpuStep::default(); cluster.n_gpus() as usize];
-    for group in groups {
-        let point = chosen(policy, group, asked.cache_bytes);
-        let step = groups::step(asked, policy, group, &point);
+    for (group, point) in groups.iter().zip(points) {
+        let step = groups::step(asked, policy, group, point);
         group.gpus.iter().for_each(|gpu| steps[*gpu as usize] = step.clone());
-        caches.groups.push((group.gpus.clone(), point));
+        caches.groups.push((group.gpus.clone(), *point));
     }
     let split = if n_samplers == 0 { Split::Together } else { Split::Apart { n_samplers } };
     let graph = step::steps(cluster, asked.network, split, &steps, N_STEPS);
@@ -238,7 +273,7 @@ fn of_samplers(asked: &Asked, policy: &Policy, groups: &[Group], n_samplers: u32
         let all: f64 = groups.iter().map(|group| group.n_batches * hw::real(group.gpus.len() as u64)).sum();
         all / f64::from(cluster.n_gpus() - n_samplers)
     };
-    Timed { caches, steps, times, n_steps }
+    Timed { caches, steps, times, n_steps, second: None }
 }
 
 /// Bytes of a group's cache.
@@ -261,7 +296,7 @@ fn chosen(policy: &Policy, group: &Group, cache_bytes: f64) -> Point {
             let rows = group.demand.rows.within(f64::INFINITY);
             Point { transactions: [0.0, features.transactions[1]], rows, ..features }
         }
-        Memory::Swept => {
+        Memory::Swept | Memory::Timed => {
             let points = sweep(&group.demand, budget);
             points[best(&points)]
         }
@@ -270,6 +305,12 @@ fn chosen(policy: &Policy, group: &Group, cache_bytes: f64) -> Point {
 
 /// The split with its bound and the next best one.
 fn decided(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed) -> Decision<Caches> {
+    if policy.memory == Memory::Timed {
+        let other = timed.second.clone().map(|(plan, objective)| RunnerUp { plan, objective });
+        return Decision::new(timed.caches.clone(), Aim::Seconds, timed.epoch_s())
+            .limited(timed.times.binding.to_owned())
+            .beside(other);
+    }
     let objective: f64 = timed.caches.groups.iter().map(|(_, point)| point.sum()).sum();
     let least: f64 = match policy.memory {
         Memory::Apart => objective,

@@ -10,9 +10,9 @@ use engine::CostModel;
 use engine::random;
 use engine::task::{CopyKind, Op, Ops};
 use graph::cache::{Item, Ranked, row_bytes};
+use graph::host::HostCosts;
 use graph::pipeline::{Batch, Overlap, batches};
 use graph::subgraph::{self, Rule, Work};
-use graph::tcsr::HostCosts;
 use hw::{Format, Seconds, Span};
 
 use super::judged::{Judged, Status as Ended, Times, add_times, keyed, play};
@@ -437,6 +437,7 @@ fn n_batches(asked: &Asked, method: Method) -> f64 {
 fn notes(asked: &Asked, method: Method, ways: &[Way]) -> Vec<String> {
     let best = &ways[0];
     let mut notes = vec![asked.known.words()];
+    notes.extend(asked.machine.ignored());
     if method == Method::EncodeOnce || method == Method::CommonNeighbours {
         return notes;
     }
@@ -473,9 +474,7 @@ fn notes(asked: &Asked, method: Method, ways: &[Way]) -> Vec<String> {
 fn by_workers(ways: &[Way]) -> BTreeMap<String, f64> {
     let mut found = BTreeMap::new();
     for way in ways.iter().filter(|way| way.plan.storage == Storage::OnTheFly) {
-        if way.plan.n_workers.is_power_of_two() {
-            found.insert(format!("epoch_at_{:03}_workers_s", way.plan.n_workers), way.epoch_s[1]);
-        }
+        found.insert(format!("epoch_at_{:03}_workers_s", way.plan.n_workers), way.epoch_s[1]);
     }
     found
 }

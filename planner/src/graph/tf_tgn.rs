@@ -9,8 +9,9 @@ mod told;
 
 use engine::CostModel;
 use engine::task::{Document, Op, Ops, Pass};
+use graph::host::{HostCosts, Job};
 use graph::pipeline::{Batch, Overlap, batches};
-use graph::tcsr::{Conversion, HostCosts, conversion};
+use graph::tcsr::{Conversion, conversion};
 use hw::{Dtype, Format, Seconds, Span};
 
 use super::Machine;
@@ -120,6 +121,14 @@ pub struct Past {
     pub roots: Vec<f64>,
     /// What the graph is, in words.
     pub words: String,
+}
+
+impl Past {
+    /// A query that finds so many neighbours.
+    fn query(&self, found: f64) -> Job {
+        let n_slots: f64 = self.rows.iter().map(|(length, count)| length * count).sum();
+        Job::past(1.0, self.log2_length, found, 24.0 * n_slots)
+    }
 }
 
 /// What is asked.
@@ -288,15 +297,13 @@ fn way(asked: &Asked, policy: &Policy, (k, batch): (usize, usize), threads: u32,
     let plan = Plan { neighbours: asked.neighbours[k], batch: asked.batches[batch], threads };
     let (rows, distinct) = (Rows::of(asked, policy, (k, batch)), asked.past.found[k].1[batch]);
     let n_gpus = f64::from(asked.machine.cluster.n_gpus());
-    let costs = asked.costs;
+    let costs = &asked.costs;
     // Threads are shared by the GPUs; with fewer threads than GPUs a thread works for several.
     let threads_of_gpu = f64::from(threads) / n_gpus;
-    // Binary search misses at every halving; a neighbour is three numbers of adjacent slots.
     let copied = if policy.copies_past { 3.0 * asked.past.before * costs.item_s } else { 0.0 };
-    let query_s = asked.past.log2_length * costs.read_s + 3.0 * rows.length * costs.item_s + copied;
+    let query_s = costs.seconds(&asked.past.query(rows.length)) + copied;
     let moved = rows.n_moved() * if policy.moves_once { distinct } else { 1.0 };
-    let lines = hw::real((4 * asked.width).div_ceil(graph::cache::LINE_BYTES));
-    let gather_s = moved * (costs.read_s + lines * costs.item_s);
+    let gather_s = costs.seconds(&Job::gather(moved, hw::real(4 * asked.width), asked.n_events));
     let host_s = [rows.n_queries() * query_s / threads_of_gpu, gather_s / threads_of_gpu];
     let forward = ops(asked, policy, &rows, Pass::Forward);
     let least_s: f64 = forward.iter().map(|(op, n)| f64::from(*n) * cost.least(op).get()).sum();

@@ -145,6 +145,43 @@ fn beside(out: &mut String, x: &Axis, y: &Axis, label: &dyn Fn(f64) -> String) {
     }
 }
 
+/// Axes with grid lines; every `nth` line of the horizontal axis has its label.
+pub(super) fn grid(
+    out: &mut String,
+    x: &Axis,
+    y: &Axis,
+    nth: usize,
+    below: &dyn Fn(f64) -> String,
+    beside: &dyn Fn(f64) -> String,
+) {
+    let (right, top) = (x.start + x.length, y.start + y.length);
+    let (left, bottom) = (px(x.start), px(y.start));
+    let _ =
+        writeln!(out, "<path d=\"M{left} {}V{bottom}H{}\" fill=\"none\" stroke=\"currentColor\"/>", px(top), px(right));
+    for (index, value) in x.lines().into_iter().enumerate() {
+        let at = px(x.at(value));
+        let label = if index % nth == 0 { tick(&below(value)) } else { String::new() };
+        let _ = writeln!(
+            out,
+            "<path d=\"M{at} {}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+            px(top),
+            px(y.start + 18.0)
+        );
+    }
+    for value in y.lines() {
+        let at = y.at(value);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{left} {}H{}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            px(at),
+            px(right),
+            px(x.start - 8.0),
+            px(at + 4.0),
+            tick(&beside(value))
+        );
+    }
+}
+
 /// A label of a grid line without zeros behind the point, with its unit where it has one.
 pub(crate) fn tick(label: &str) -> String {
     let (number, unit) = label.split_once(' ').unwrap_or((label, ""));
@@ -153,7 +190,7 @@ pub(crate) fn tick(label: &str) -> String {
 }
 
 /// The line of the policy at an index of `n`; earlier ones are wider, so that one that lies under a later one is seen.
-fn line(out: &mut String, name: &str, points: &[(f64, f64)], (index, n): (usize, usize)) {
+pub(super) fn line(out: &mut String, name: &str, points: &[(f64, f64)], (index, n): (usize, usize)) {
     let (colour, width) = (SERIES[index], px(1.4 + 1.0 * float_of(n - 1 - index)));
     if points.is_empty() {
         return;

@@ -7,7 +7,9 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::{Dtype, Format};
 use train::layout::Zero;
-use train::problem::{Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
+use train::problem::{
+    AttentionKernel, Captured, Execution, ExpertTraffic, Framework, GradientSync, Launches, Overlap, Recompute,
+};
 
 use super::reason::Reason;
 use super::row::{Asked, Label, Measured, Row};
@@ -38,6 +40,13 @@ const USER_BUFFERS: f64 = 0.75;
 /// Share of the all-to-all that runs behind the neighbour micro-batch (`--overlap-moe-expert-parallel-comm`).
 const EXPERT_OVERLAP: f64 = 1.0;
 
+/// Launches of a host that interleaves a forward with a backward, over those of both one after the other: every module is a node with events of
+/// its own. Fitted on rows 229 and 288; no description says how much it is.
+const INTERLEAVED: f64 = 2.0;
+/// First release whose libraries have a fused attention with learned sinks: cuDNN 9.18 is needed for it, and earlier containers have 9.11 to
+/// 9.16 (verl-project/verl, issue 5224; NVIDIA/TransformerEngine, issue 2318).
+const FUSED_SINKS: &str = "26.06";
+
 /// A line of the table.
 pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let degrees = Degrees::read(cells);
@@ -48,26 +57,74 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let micro_batch = cells.positive("micro_batch_seqs");
     let batch = cells.positive("global_batch_seqs");
     let step_s = cells.positive_number("step_time_s");
-    let asked = asked(cells, &label, &degrees).and_then(|problem| {
-        let step = micro_batch * degrees.dp;
-        if !batch.is_multiple_of(step) {
-            return Err(Reason::Degrees { what: format!("{batch} sequences in micro-batches of {step}") });
-        }
-        Ok(Asked { problem, micro_batch, n_micro_batches: batch / step, tokens })
+    let printed = Run { degrees, micro_batch, batch, tokens };
+    let asked = printed.asked(cells, &label).map(|asked| {
+        let other = other(cells, &label, &printed, &asked).map(Box::new);
+        Asked { other, ..asked }
     });
     Row { label, asked, measured: Measured { step_s, memory: Vec::new() } }
 }
 
-fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
-    if cells.word("task") == "lora" {
-        return Err(Reason::Task { word: "lora".to_owned() });
+/// What is cut how, and in which pieces it runs.
+#[derive(Clone, Copy)]
+struct Run {
+    degrees: Degrees,
+    micro_batch: u32,
+    batch: u32,
+    tokens: u64,
+}
+
+impl Run {
+    /// With the micro-batch and the virtual stages of the recipe, where nothing else differs from it.
+    fn by_recipe(self, word: &str) -> Option<Self> {
+        let mut run = self;
+        for difference in word.strip_prefix("differs: ")?.split("; ") {
+            let (name, recipe) = (difference.split(':').next()?, difference.rsplit(' ').next()?);
+            match name {
+                "mbs" => run.micro_batch = recipe.parse().ok()?,
+                "vp" => run.degrees.chunks = recipe.parse().unwrap_or(1),
+                _ => return None,
+            }
+        }
+        Some(run)
     }
+
+    fn asked(&self, cells: &Cells<'_>, label: &Label) -> Result<Asked, Reason> {
+        let problem = asked(cells, label, &self.degrees)?;
+        let (batch, step) = (self.batch, self.micro_batch * self.degrees.dp);
+        if !batch.is_multiple_of(step) {
+            return Err(Reason::Degrees { what: format!("{batch} sequences in micro-batches of {step}") });
+        }
+        let n_micro_batches = batch / step;
+        Ok(Asked { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
+    }
+}
+
+/// What a row may have run instead: the recipe's micro-batch and virtual stages where the printed ones are not the recipe's, passes one after
+/// another where the recipe is of another tag, and unfused attention with sinks.
+fn other(cells: &Cells<'_>, label: &Label, printed: &Run, asked: &Asked) -> Option<Asked> {
+    let by_recipe = printed.by_recipe(cells.word("recipe_match"));
+    let mut other = by_recipe.and_then(|run| run.asked(cells, label).ok()).unwrap_or_else(|| asked.clone());
+    let execution = &mut other.problem.execution;
+    let is_of_another_tag = cells.word("recipe_match") == "exact_in_other_tag" && cells.flag("moe_a2a_overlap");
+    let may_be_unfused =
+        has_sinks(cells) && (cells.word("release") < FUSED_SINKS || cells.word("flags").contains("gpt-oss-note"));
+    if is_of_another_tag {
+        execution.overlap.expert = 0.0;
+        execution.launches.each = execution.launches.each * (1.0 / INTERLEAVED);
+    }
+    if may_be_unfused {
+        execution.attention = AttentionKernel::Unfused;
+    }
+    (by_recipe.is_some() || is_of_another_tag || may_be_unfused).then_some(other)
+}
+
+fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let per_node = if label.card.starts_with("GB") { RACK } else { NODE };
     let machine = Machine::of(&label.card, degrees.n_gpus(), per_node)?;
-    let mut model = model(&label.model)?;
-    // A head that predicts a further token is a layer more on the last stage; its second pass through the output head is left out.
-    model.n_layers += cells.word("mtp_layers").parse::<u64>().unwrap_or(0).min(1);
+    let model = super::models::predicting(model(&label.model)?, cells.word("mtp_layers").parse().unwrap_or(0));
     let mut execution = execution(cells, label)?;
+    execution.trains_adapters = cells.word("task") == "lora";
     execution.layers = stage_layers(cells.word("pipeline_layout"));
     let n_stages = (degrees.pp * degrees.chunks) as usize;
     if execution.layers.len() != n_stages || execution.layers.iter().sum::<u32>() != layers_of(&model) {
@@ -77,11 +134,27 @@ fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::P
     // What a graph replays was launched once.
     if !matches!(cells.word("cuda_graph_impl"), "" | "none") {
         problem.execution.host_overhead_per_layer = hw::Seconds::ZERO;
+        problem.execution.launches = captured(cells, problem.execution.launches);
+    }
+    if cells.flag("moe_a2a_overlap") {
+        let launches = &mut problem.execution.launches;
+        launches.each = launches.each * INTERLEAVED;
     }
     if cells.flag("fsdp") {
         problem.layout.zero = Zero::Parameters;
     }
     Ok(problem)
+}
+
+/// What remains for the host beside the graphs of a recipe.
+fn captured(cells: &Cells<'_>, launches: Launches) -> Launches {
+    let scopes: Vec<&str> = cells.word("cuda_graph_scope").split('+').collect();
+    let has = |scope: &str| scopes.contains(&scope);
+    if cells.word("cuda_graph_impl") != "transformer_engine" {
+        return Launches::UNSEEN;
+    }
+    let captured = Captured { attention: has("attn"), router: has("moe_router") };
+    Launches { captured, ..launches }
 }
 
 fn layers_of(model: &Model) -> u32 {
@@ -95,11 +168,12 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
     } else {
         Dtype::Fp32
     };
-    let capacity = cells.word("moe_capacity_factor").parse().ok();
+    // With a stash the factor is of the buffer of a rank; products take the rows that there are (`moe_expert_rank_capacity_factor`).
+    let capacity = cells.word("moe_capacity_factor").parse().ok().filter(|_| !cells.flag("moe_paged_stash"));
     Ok(Execution {
         recompute: recompute(cells),
         framework: Framework::MegatronCore,
-        formats: Some(formats(&label.format)?),
+        formats: Some(formats(cells, &label.format)?),
         gathers_narrow: cells.flag("fp8_param_gather") || cells.flag("fp4_param_gather"),
         gradient_sync: if is_hidden { GradientSync::Overlapped } else { GradientSync::AtEnd },
         gradient_dtype: gradients,
@@ -110,9 +184,19 @@ fn execution(cells: &Cells<'_>, label: &Label) -> Result<Execution, Reason> {
             parameter_gather: cells.flag("param_gather_overlap"),
             ..Overlap::NONE
         },
-        experts: ExpertTraffic { imbalance: 0.0, capacity, compression: None },
+        experts: ExpertTraffic {
+            imbalance: 0.0,
+            capacity,
+            compression: None,
+            once_per_node: cells.word("moe_dispatcher") == "flex",
+        },
         ..Execution::default()
     })
+}
+
+/// Whether attention has learned sinks.
+fn has_sinks(cells: &Cells<'_>) -> bool {
+    cells.word("model").starts_with("GPT_OSS")
 }
 
 /// Recompute by module: the dense feed-forward is an option here; norms, activation functions and the up-projections of latent attention are
@@ -125,7 +209,9 @@ fn recompute(cells: &Cells<'_>) -> Recompute {
     }
 }
 
-fn formats(word: &str) -> Result<Formats, Reason> {
+/// Runs in 4 bits that keep some layers wider keep attention, projections around experts and the last layers so: 8 bits stand for their mixture
+/// (Nemotron 3 Super, arXiv:2604.12374).
+fn formats(cells: &Cells<'_>, word: &str) -> Result<Formats, Reason> {
     let format = match word {
         "BF16" => Format::Bf16,
         "FP8-CS" => Format::Fp8,
@@ -133,7 +219,9 @@ fn formats(word: &str) -> Result<Formats, Reason> {
         "NVFP4" => Format::Nvfp4,
         _ => return Err(Reason::Format { word: word.to_owned() }),
     };
-    Ok(Formats::weights(format, Dtype::Bf16))
+    let formats = Formats::weights(format, Dtype::Bf16);
+    let is_mixed = format == Format::Nvfp4 && cells.flag("first_last_layers_bf16");
+    Ok(if is_mixed { Formats { attention: Format::Mxfp8, dense: Format::Mxfp8, ..formats } } else { formats })
 }
 
 fn model(word: &str) -> Result<Model, Reason> {
@@ -146,7 +234,8 @@ fn model(word: &str) -> Result<Model, Reason> {
         "Qwen3_30B_a3B" => "qwen3-30b-a3b",
         "Qwen3_235B_a22B" => "qwen3-235b-a22b",
         "Kimi_K2" => "kimi-k2",
-        "Nemotron_3_Nano" => "nemotron-3-nano-30b-a3b",
+        "Nemotron_3_Nano" | "Nemotron_3_5_Lightning" => "nemotron-3-nano-30b-a3b",
+        "Nemotron_3_Super" => return Ok(super::models::nemotron_3_super()),
         _ => return Err(Reason::Model { word: word.to_owned() }),
     };
     engine::model::embedded(name).ok_or_else(|| Reason::Model { word: word.to_owned() })

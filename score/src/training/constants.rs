@@ -1,4 +1,4 @@
-//! What no table of kernels holds of a training step: three numbers per type of GPU, with the rows that they were fitted on.
+//! What no table of kernels holds of a training step: at most three fitted numbers per type of GPU, with the rows that they were fitted on.
 //!
 //! They are of the machine and its software, never of a row or a model.
 
@@ -6,7 +6,7 @@ use engine::CostModel;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use engine::cost::sustained::Sustained;
-use hw::Cluster;
+use hw::{Cluster, Seconds};
 
 /// Constants of a type of GPU.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,83 +17,107 @@ pub struct Constants {
     pub sustained: f64,
     /// Speed of products narrower than 16 bits over the curve that stands for the card's.
     pub narrow_speed: f64,
-    /// Time per layer and pass in which the device waits for the host: launches, Python, autograd. Microseconds.
-    pub host_per_layer_us: f64,
     /// Share of a link inside a node that large exchanges reach.
     pub link_share: f64,
+    /// Time of a launch by the host that such cards stand in, Python and autograd with it. Microseconds.
+    pub launch_us: f64,
     /// Rows that they were fitted on.
     pub fitted_on: &'static str,
 }
 
 /// Every type; the last one is of every card that has no other.
-pub static CONSTANTS: [Constants; 8] = [
+pub static CONSTANTS: [Constants; 9] = [
     Constants {
-        cards: &["b200", "b300"],
+        cards: &["b200"],
         sustained: 0.46,
         narrow_speed: 1.0,
-        host_per_layer_us: 200.0,
         link_share: 0.5,
-        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the others on rows 2 to 4 and 18 to 20",
+        launch_us: 16.0,
+        fitted_on: "SimuMax B200: the clock on rows 25, 29 and 33, the links on rows 2 to 4 and 18 to 20; Bridge: the host on rows 227, 258 and 259",
+    },
+    Constants {
+        cards: &["b300"],
+        sustained: 0.46,
+        narrow_speed: 1.0,
+        link_share: 0.5,
+        launch_us: 14.0,
+        fitted_on: "Bridge: the host on rows 196 and 229; clock and links are the B200's",
     },
     Constants {
         cards: &["gb200"],
         sustained: 0.46,
         narrow_speed: 1.0,
-        host_per_layer_us: 200.0,
         link_share: 0.75,
-        fitted_on: "nothing; clock and host are the B200's",
+        launch_us: 23.0,
+        fitted_on: "Bridge: the host on rows 271 to 274; the clock is the B200's",
     },
     Constants {
         cards: &["gb300"],
         sustained: 0.46,
         narrow_speed: 1.25,
-        host_per_layer_us: 200.0,
         link_share: 0.75,
-        fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; clock and host are the B200's",
+        launch_us: 23.0,
+        fitted_on: "Bridge: the speed on Llama 3 8B and 70B of release 25.11 and 26.02; the clock is the B200's, the host the GB200's",
     },
     Constants {
         cards: &["a100-pcie-80g"],
         sustained: 1.0,
         narrow_speed: 1.0,
-        host_per_layer_us: 0.0,
         link_share: 0.5,
+        launch_us: 15.0,
         fitted_on: "SimuMax A100: rows 10 and 25",
     },
     Constants {
         cards: &["a100-sxm-80g"],
         sustained: 0.72,
         narrow_speed: 1.0,
-        host_per_layer_us: 0.0,
         link_share: 0.75,
+        launch_us: 15.0,
         fitted_on: "gpt-175b-768 and gpt-22b-full of docs/megatron.md",
     },
     Constants {
         cards: &["h100-sxm"],
         sustained: 1.0,
-        narrow_speed: 1.0,
-        host_per_layer_us: 0.0,
+        narrow_speed: 1.1,
         link_share: 0.75,
-        fitted_on: "nothing",
+        launch_us: 17.5,
+        fitted_on: "Bridge: the speed on rows 151 to 153, the host on row 288",
     },
     Constants {
         cards: &["h100-sxm-96g"],
-        sustained: 0.45,
-        narrow_speed: 0.8,
-        host_per_layer_us: 0.0,
+        sustained: 0.42,
+        narrow_speed: 0.9,
         link_share: 0.75,
-        fitted_on: "torchtitan: rows 5 and 19, 6 and 21",
+        launch_us: 15.0,
+        fitted_on: "torchtitan: the clock on rows 5 and 19, the speed on rows 6 and 21",
     },
     Constants {
         cards: &[],
         sustained: 1.0,
         narrow_speed: 1.0,
-        host_per_layer_us: 0.0,
         link_share: 0.75,
+        launch_us: 15.0,
         fitted_on: "nothing",
     },
 ];
 
+/// Launches per layer and pass that the device waits for where nothing replays them, though the host is ahead: the first ones behind an exchange.
+/// Fitted with the B200's links on SimuMax B200, rows 2 to 4 and 18 to 20.
+const EXPOSED_LAUNCHES: f64 = 12.5;
+
 impl Constants {
+    /// Time of a launch.
+    #[must_use]
+    pub fn launch(&self) -> Seconds {
+        Seconds::new(self.launch_us * 1e-6)
+    }
+
+    /// Time per layer and pass in which the device waits for the host.
+    #[must_use]
+    pub fn host_per_layer(&self) -> Seconds {
+        self.launch() * EXPOSED_LAUNCHES
+    }
+
     /// Constants of a card of the catalogue.
     ///
     /// # Panics
@@ -105,6 +129,10 @@ impl Constants {
     }
 }
 
+/// The card of torchtitan's runs, whose attention is PyTorch's (`scaled_dot_product_attention`), second generation of FlashAttention.
+const TORCH_CARD: &str = "h100-sxm-96g";
+/// Share of the peak that this attention reaches on an H100 (FlashAttention-3, arXiv:2407.08608, abstract).
+const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
 const PORT_SHARE: f64 = 0.75;
 
@@ -118,7 +146,11 @@ pub fn costs(cluster: &Cluster, mut profile: Profile, is_own: bool) -> Box<dyn C
     }
     let profiled = if is_own { Profiled::new(&profile, cluster) } else { Profiled::borrowed(&profile, cluster) };
     let profiled = profiled.with_link_shares([constants.link_share, PORT_SHARE]);
-    Box::new(Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]))
+    let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]);
+    Box::new(match cluster.gpu.name.as_str() {
+        TORCH_CARD => held.with_attention(TORCH_ATTENTION),
+        _ => held,
+    })
 }
 
 #[cfg(test)]

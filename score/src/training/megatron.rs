@@ -72,7 +72,10 @@ fn asked(cells: &mut Cells<'_>, label: &Label, degrees: &Degrees) -> Result<Aske
     let mut problem = machine.problem(model, degrees, execution(cells)?)?;
     problem.layout.sequence_parallel = cells.flag("sequence_parallel");
     problem.layout.zero = if cells.flag("distributed_optimizer") { Zero::OptimizerStates } else { Zero::Off };
-    Ok(Asked { problem, micro_batch, n_micro_batches, tokens })
+    if cells.flag("deterministic") {
+        problem.reserved_memory = super::models::deterministic_workspace(&problem.cluster.gpu);
+    }
+    Ok(Asked { problem, micro_batch, n_micro_batches, tokens, other: None })
 }
 
 /// The shape that the flags state, GPT with learned positions unless they say otherwise.

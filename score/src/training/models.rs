@@ -1,12 +1,20 @@
 //! Models of tables of measured steps: embedded ones with another number of layers, and shapes that a table states itself.
 
 use engine::Model;
-use engine::model::{Experts, FeedForward, Layer, Mixer, Pattern};
+use engine::model::{Experts, FeedForward, Layer, Mixer, Pattern, StateSpace};
+use hw::{Bytes, Gpu};
 
 /// A vocabulary padded as Megatron-LM pads it: to a multiple of 128 rows on every tensor rank (`--make-vocab-size-divisible-by`).
 #[must_use]
 pub const fn padded_vocabulary(vocab: u64, tp: u32) -> u64 {
     vocab.next_multiple_of(128 * tp as u64)
+}
+
+/// Memory that deterministic products need beside PyTorch's usual workspace: `CUBLAS_WORKSPACE_CONFIG=:4096:8` is eight buffers of 4 MiB, which is
+/// the usual one from Hopper on and four times that of earlier cards.
+#[must_use]
+pub fn deterministic_workspace(gpu: &Gpu) -> Bytes {
+    Bytes(if gpu.peak_fp8.is_some() { 0 } else { 24 << 20 })
 }
 
 /// An embedded model cut to so many layers, the first `n_dense` of them without experts.
@@ -38,17 +46,59 @@ pub fn deepseek_v2(n_layers: u64) -> Model {
     }
 }
 
+/// Nemotron 3 Super: state-space layers, attention and experts behind a projection (nvidia/NVIDIA-Nemotron-3-Super-120B-A12B, config.json).
+///
+/// # Panics
+/// Never: its relative is embedded.
+#[must_use]
+pub fn nemotron_3_super() -> Model {
+    let base = engine::model::embedded("nemotron-3-nano-30b-a3b").expect("an embedded model");
+    let blocks = "MEMEMEM*EMEMEMEM*EMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEMEM*EMEMEMEM*EMEMEMEME";
+    let experts = Experts { shared_intermediate: 5376, latent: Some(1024), ..Experts::plain(512, 22, 2688) };
+    let state_space = base.state_space.map(|space| StateSpace { n_heads: 128, ..space });
+    Model {
+        name: "nemotron-3-super-120b-a12b".to_owned(),
+        hidden: 4096,
+        layers: Pattern::of_layers(&blocks.chars().map(block).collect::<Vec<_>>()),
+        n_layers: blocks.len() as u64,
+        experts: Some(experts),
+        state_space,
+        ..base
+    }
+}
+
+/// A layer of Nemotron's pattern strings.
+const fn block(letter: char) -> Layer {
+    match letter {
+        'M' => Layer { mixer: Mixer::StateSpace, feed_forward: FeedForward::Off },
+        '*' => Layer { mixer: Mixer::Full, feed_forward: FeedForward::Off },
+        '-' => Layer { mixer: Mixer::Off, feed_forward: FeedForward::Dense },
+        _ => Layer { mixer: Mixer::Off, feed_forward: FeedForward::Experts },
+    }
+}
+
+/// A model with so many layers that predict a further token each, behind its own: as its others, or attention and experts in a hybrid.
+///
+/// # Panics
+/// Never: layers are few.
+#[must_use]
+pub fn predicting(model: Model, n: u64) -> Model {
+    if n == 0 || model.state_space.is_none() {
+        return Model { n_layers: model.n_layers + n, n_predicting: n, ..model };
+    }
+    let n_own = usize::try_from(model.n_layers).expect("few layers");
+    let mut layers: Vec<Layer> = (0..n_own as u64).map(|index| model.layers.layer(index)).collect();
+    (0..n).for_each(|_| layers.extend([block('*'), block('E')]));
+    Model { n_layers: layers.len() as u64, layers: Pattern::of_layers(&layers), n_predicting: n, ..model }
+}
+
 /// Layers that a training step does not time, in words; empty where there are none.
 #[must_use]
 pub fn not_timed(model: &Model) -> String {
-    let words = |layer: Layer| match (layer.mixer, layer.feed_forward) {
-        (Mixer::Full | Mixer::Window(_), FeedForward::Off) => Some("attention alone"),
-        (Mixer::Full | Mixer::Window(_), _) => None,
-        (Mixer::Chunked(_), _) => Some("attention in chunks"),
-        (Mixer::Selected(_), _) => Some("attention to selected tokens"),
-        (Mixer::Linear, _) => Some("linear attention"),
-        (Mixer::StateSpace, _) => Some("state space"),
-        (Mixer::Off, _) => Some("feed-forward alone"),
+    let words = |layer: Layer| match layer.mixer {
+        Mixer::Chunked(_) => Some("attention in chunks"),
+        Mixer::Selected(_) => Some("attention to selected tokens"),
+        Mixer::Full | Mixer::Window(_) | Mixer::Linear | Mixer::StateSpace | Mixer::Off => None,
     };
     let found: Vec<&str> = model.layers.kinds().into_iter().filter_map(words).collect();
     found.join(", ")

@@ -49,6 +49,8 @@ pub struct Asked {
     pub n_micro_batches: u32,
     /// Tokens of a sequence.
     pub tokens: u64,
+    /// What may have been run instead, where a row does not say it; the prediction then lies between both.
+    pub other: Option<Box<Asked>>,
 }
 
 /// What was measured.

@@ -1,9 +1,9 @@
 //! What the readers of measured steps share: degrees, machines, labels, units.
 
 use engine::Model;
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use hw::{Bytes, Cluster, Dtype};
 use train::layout::{Axis, ContextExchange, Layout, Zero};
-use train::problem::{Execution, Problem};
+use train::problem::{Execution, Launches, Problem};
 use train::workload::Workload;
 
 use super::constants::Constants;
@@ -106,8 +106,11 @@ impl Machine {
         }
         let schedule = if degrees.chunks > 1 { "interleaved" } else { "1f1b" };
         let constants = Constants::of(&self.cluster.gpu.name);
-        let execution =
-            Execution { host_overhead_per_layer: Seconds::new(constants.host_per_layer_us * 1e-6), ..execution };
+        let execution = Execution {
+            host_overhead_per_layer: constants.host_per_layer(),
+            launches: Launches { each: constants.launch(), ..execution.launches },
+            ..execution
+        };
         let layout = Layout {
             tp: degrees.tp,
             pp: degrees.pp,

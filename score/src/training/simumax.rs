@@ -40,7 +40,7 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
         let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
         let mut problem = machine.problem(model, &degrees, execution())?;
         problem.layout.exchange = ContextExchange::Ulysses;
-        Ok(Asked { problem, micro_batch, n_micro_batches, tokens })
+        Ok(Asked { problem, micro_batch, n_micro_batches, tokens, other: None })
     });
     Row { label, asked, measured }
 }
@@ -53,7 +53,7 @@ fn execution() -> Execution {
         gradient_dtype: hw::Dtype::Fp32,
         overlap: Overlap { stage: false, ..Overlap::NONE },
         // Capacity factor 1 with padding.
-        experts: ExpertTraffic { imbalance: 0.0, capacity: Some(1.0), compression: None },
+        experts: ExpertTraffic { imbalance: 0.0, capacity: Some(1.0), compression: None, once_per_node: false },
         ..Execution::default()
     }
 }

@@ -5,6 +5,7 @@ pub mod curve;
 pub mod decode;
 pub mod experts;
 pub mod fixed;
+pub mod host;
 pub mod law;
 pub mod names;
 pub mod profile;
@@ -114,6 +115,12 @@ impl Estimate {
         Self { time: least, low: self.low * factor, high: self.high * factor, outside: self.outside * factor, ..self }
     }
 
+    /// The same where the host needs so long for its launches: all of the interval moves up to it.
+    #[must_use]
+    pub fn at_least_host(self, least: Seconds) -> Self {
+        Self { time: self.time.max(least), low: self.low.max(least), high: self.high.max(least), ..self }
+    }
+
     /// The same operation `n` times in a row.
     #[must_use]
     pub fn times(self, n: u32) -> Self {
@@ -214,6 +221,10 @@ pub trait CostModel: Sync {
                     outside: parts.outside * factor,
                     ..parts
                 }
+            }
+            Op::Launched { parts, ns } => {
+                let least = hw::Span::from_ns(*ns).to_seconds();
+                self.estimate(&Op::Sequence(parts.clone())).at_least_host(least)
             }
             elementary => self.elementary(elementary),
         }

@@ -253,7 +253,8 @@ pub fn after_mixing(shard: &Shard<'_>, layer: Layer, tokens: u64, kind: PassKind
 }
 
 /// Width of what a mixer gives its output projection.
-fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
+#[must_use]
+pub fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
     let model = shard.model;
     match (mixer, model.linear, model.state_space) {
         (Mixer::Linear, Some(linear), _) => linear.value_width(),
@@ -340,12 +341,13 @@ fn over_windows(shard: &Shard<'_>, document: Document) -> Document {
     if shard.framework == Framework::Formulas || model.is_plain() {
         return document;
     }
-    let mut pairs = 0;
-    for (kind, n) in model.kinds(0, model.n_layers) {
+    let (mut pairs, mut n_layers) = (0, 0);
+    for (kind, n) in model.kinds(0, model.n_layers).into_iter().filter(|(kind, _)| kind.mixer.attends()) {
+        n_layers += n;
         let most = kind.mixer.attended_max().map_or(u64::MAX, |tokens| tokens.saturating_mul(document.queries));
         pairs += n * document.pairs.min(most);
     }
-    Document { pairs: pairs / model.n_layers.max(1), ..document }
+    Document { pairs: pairs / n_layers.max(1), ..document }
 }
 
 /// Scores, softmax with dropout, and values of one document over the whole square: masked pairs are computed too.
@@ -419,7 +421,9 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     if tokens > 0 && kind != PassKind::Weight {
         ops.push((Op::Elementwise { bytes: tokens * vocab * LOSS_BYTES_PER_LOGIT }, 1));
     }
-    ops
+    // Each layer that predicts a further token sends its output through the same head (Megatron-Core, `MultiTokenPredictionBlock`).
+    let n_predicting = if shard.framework == Framework::MegatronCore { shard.model.n_predicting } else { 0 };
+    repeated(&ops, 1 + u32::try_from(n_predicting).expect("few layers predict"))
 }
 
 /// Exchanges of the tensor group in one pass of a stage: per layer two all-gathers and two reduce-scatters with sequence
@@ -458,8 +462,13 @@ pub fn expert_exchange(
         return Vec::new();
     }
     let sent = (dispatched(shard, experts, tokens) * load.permille).div_ceil(1000);
+    // Experts behind a narrower projection get its rows.
+    let row_bytes = experts.latent.unwrap_or(shard.model.hidden) * shard.dtype.bytes();
+    if shard.once_per_node {
+        let rows = sent.div_ceil(experts.top_k);
+        return repeated(&spread(rows, experts.top_k, row_bytes, shape), 2 * stage.n_expert);
+    }
     let all_to_all = |bytes| Op::Collective { kind: Collective::AllToAll, bytes, shape };
-    let row_bytes = shard.model.hidden * shard.dtype.bytes();
     let Some(compression) = shard.compression else {
         return vec![(all_to_all(sent * row_bytes), 2 * stage.n_expert)];
     };
@@ -468,6 +477,27 @@ pub fn expert_exchange(
         ops.push((all_to_all(compression::count_bytes(experts)), stage.n_expert));
     }
     ops
+}
+
+/// Exchange of so many tokens with their experts where no GPU gets a token twice and no node's port carries it twice (DeepEP, HybridEP): over the
+/// ports once per node, then inside nodes once per GPU, experts being chosen evenly.
+fn spread(tokens: u64, top_k: u64, row_bytes: u64, shape: GroupShape) -> Ops {
+    let all_to_all = |n_ranks, n_nodes, n_targets| {
+        let met = Bytes::from_f64(hw::real(tokens * row_bytes) * met(n_targets, top_k)).0;
+        (Op::Collective { kind: Collective::AllToAll, bytes: met, shape: GroupShape { n_ranks, n_nodes } }, 1)
+    };
+    let per_node = shape.n_ranks.div_ceil(shape.n_nodes);
+    let mut ops = vec![all_to_all(per_node, 1, shape.n_ranks)];
+    if shape.n_nodes > 1 {
+        ops.push(all_to_all(shape.n_nodes, shape.n_nodes, shape.n_nodes));
+    }
+    ops
+}
+
+/// How many of `n` equal targets a token meets that draws `top_k` of them.
+fn met(n: u32, top_k: u64) -> f64 {
+    let n = f64::from(n);
+    n * (1.0 - libm::pow(1.0 - 1.0 / n, hw::real(top_k)))
 }
 
 /// Host time of `n` layers in one pass.

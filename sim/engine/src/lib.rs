@@ -7,6 +7,7 @@ pub mod cause;
 pub mod compression;
 pub mod cost;
 pub mod formats;
+pub mod launch;
 pub mod layer;
 pub mod memory;
 pub mod mixing;

@@ -96,6 +96,8 @@ pub struct Shard<'a> {
     pub compression: Option<Compression>,
     /// Whose kernels compute it.
     pub framework: Framework,
+    /// Whether a token goes to a node once, however many of its experts are there.
+    pub once_per_node: bool,
 }
 
 impl<'a> Shard<'a> {
@@ -114,6 +116,7 @@ impl<'a> Shard<'a> {
             recompute: Recompute::Off,
             compression: None,
             framework: Framework::Formulas,
+            once_per_node: false,
         }
     }
 }

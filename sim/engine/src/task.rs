@@ -284,6 +284,13 @@ pub enum Op {
         /// Thousandths of the undisturbed time, 1000 or more.
         permille: u32,
     },
+    /// The same where a host launches every kernel and waits for some of them: it takes as long as the device or as the host, whichever is longer.
+    Launched {
+        /// Parts, each so many times.
+        parts: Vec<(Op, u32)>,
+        /// Time of the host, nanoseconds.
+        ns: u64,
+    },
 }
 
 impl Op {
@@ -300,7 +307,7 @@ impl Op {
             Self::Collective { .. } => "collective",
             Self::Copy { .. } => "copy",
             Self::Host { .. } => "host",
-            Self::Sequence(_) | Self::Slowed { .. } => "sequence",
+            Self::Sequence(_) | Self::Slowed { .. } | Self::Launched { .. } => "sequence",
         }
     }
 

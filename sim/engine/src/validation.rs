@@ -135,7 +135,7 @@ pub struct Validation {
 #[must_use]
 pub fn elementary(op: &Op) -> Vec<(&Op, u32)> {
     match op {
-        Op::Sequence(parts) | Op::Slowed { parts, .. } => parts
+        Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => parts
             .iter()
             .flat_map(|(part, n)| elementary(part).into_iter().map(move |(op, times)| (op, times * n)))
             .collect(),

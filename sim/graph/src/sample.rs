@@ -149,6 +149,18 @@ fn sample(graph: &Csr, seeds: &[u32], sampling: &Sampling, stream: &Stream, mark
     hops
 }
 
+/// Copies the features of vertices into a batch, one row of `width` numbers after the other.
+///
+/// # Panics
+/// When a vertex has no row.
+pub fn gather(features: &[f32], width: usize, vertices: impl ExactSizeIterator<Item = usize>, batch: &mut Vec<f32>) {
+    batch.clear();
+    batch.reserve(width * vertices.len());
+    for vertex in vertices {
+        batch.extend_from_slice(&features[vertex * width..(vertex + 1) * width]);
+    }
+}
+
 /// How often an epoch reads each vertex.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Visits {

@@ -11,6 +11,7 @@ use rayon::prelude::*;
 use thiserror::Error;
 
 use crate::csr::index;
+use crate::host::{HostCosts, Job, log2};
 
 /// Rows longer than this are sorted by all threads together.
 const LONG_ROW: usize = 1 << 16;
@@ -166,6 +167,15 @@ impl TCsr {
         queries.par_iter().enumerate().map(one).collect()
     }
 
+    /// Lengths of the rows and how many have each.
+    #[must_use]
+    pub fn row_lengths(&self) -> Vec<(f64, f64)> {
+        let mut lengths: Vec<u64> = (0..self.n_vertices()).map(|vertex| self.degree(vertex)).collect();
+        lengths.sort_unstable();
+        let of = |same: &[u64]| (hw::real(same[0]), hw::real(same.len() as u64));
+        lengths.chunk_by(|a, b| a == b).map(of).collect()
+    }
+
     /// Bytes with fields of 64 bits.
     #[must_use]
     pub const fn bytes(n_vertices: u64, n_slots: u64) -> u64 {
@@ -271,23 +281,6 @@ fn other_end(code: u64, events: &[Event]) -> u32 {
     if code.is_multiple_of(2) { event.target } else { event.source }
 }
 
-/// What a thread of the host takes for the steps of conversion and sampling, seconds.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct HostCosts {
-    /// A read of memory that no cache holds.
-    pub read_s: f64,
-    /// Handling an item that is at hand: a comparison, a copy, a probe.
-    pub item_s: f64,
-}
-
-impl HostCosts {
-    /// From nanoseconds of a read and of an item.
-    #[must_use]
-    pub fn of_ns(read_ns: f64, item_ns: f64) -> Self {
-        Self { read_s: read_ns * 1e-9, item_s: item_ns * 1e-9 }
-    }
-}
-
 /// Seconds to convert a graph of these row lengths on so many threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Conversion {
@@ -297,29 +290,21 @@ pub struct Conversion {
     pub hub_s: f64,
 }
 
-/// Cost of a conversion: count and scatter read memory for every slot, the scan handles every vertex, the sort d log2 d items of a row.
-/// The adds to one counter follow each other, and a row is sorted by one thread (long ones by all, which the bound leaves out).
+/// Cost of a conversion on so many threads. The adds to one counter follow each other, and a row is sorted by one thread (long ones by all, which the
+/// bound leaves out).
 #[must_use]
-pub fn conversion(row_lengths: &[(f64, f64)], threads: u32, costs: HostCosts) -> Conversion {
-    let (mut n_vertices, mut n_slots, mut sorting, mut longest) = (0.0, 0.0, 0.0, 0.0_f64);
-    for &(length, count) in row_lengths {
-        n_vertices += count;
-        n_slots += length * count;
-        sorting += count * length * log2(length);
-        longest = longest.max(length);
-    }
+pub fn conversion(row_lengths: &[(f64, f64)], threads: u32, costs: &HostCosts) -> Conversion {
+    let job = Job::convert(row_lengths);
+    let [read_s, item_s] = costs.unit_s(&job);
+    let n_vertices: f64 = row_lengths.iter().map(|(_, count)| count).sum();
+    let longest = row_lengths.iter().map(|(length, _)| *length).fold(0.0, f64::max);
     let p = f64::from(threads);
     let step = |work: f64, hub: f64| (work / p).max(hub);
-    let adds = 2.0 * step(n_slots * costs.read_s, longest * costs.item_s);
-    let sort = step(sorting * costs.item_s, longest * log2(longest) * costs.item_s);
-    let seconds = adds + n_vertices * costs.item_s / p + sort;
-    Conversion { seconds, hub_s: 2.0 * longest * costs.item_s + longest * log2(longest) * costs.item_s }
-}
-
-/// Steps of a binary search in a row of this length, at least one.
-#[must_use]
-pub fn log2(length: f64) -> f64 {
-    libm::log2(length.max(2.0))
+    // Two passes over the slots; every second read is of one of them.
+    let adds = 2.0 * step(job.reads / 2.0 * read_s, longest * item_s);
+    let sort = step((job.items - n_vertices) * item_s, longest * log2(longest) * item_s);
+    let seconds = adds + n_vertices * item_s / p + sort;
+    Conversion { seconds, hub_s: 2.0 * longest * item_s + longest * log2(longest) * item_s }
 }
 
 #[cfg(test)]

@@ -186,8 +186,9 @@ impl Work {
     }
 
     fn add(&mut self, op: &Op, n: f64, cost: &dyn CostModel) -> f64 {
-        if let Op::Sequence(parts) | Op::Slowed { parts, .. } = op {
-            return parts.iter().map(|(part, count)| self.add(part, n * f64::from(*count), cost)).sum();
+        if let Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } = op {
+            let device: f64 = parts.iter().map(|(part, count)| self.add(part, n * f64::from(*count), cost)).sum();
+            return device + self.add_waiting(op, n, device, cost);
         }
         let estimate = cost.estimate(op);
         let seconds = estimate.time.get() * n;
@@ -197,6 +198,19 @@ impl Work {
         self.outside += estimate.outside.get() * n;
         self.dimensions.extend(estimate.dimension);
         seconds
+    }
+}
+
+impl Work {
+    /// What a host that launches kernels adds to the device's own time.
+    fn add_waiting(&mut self, op: &Op, n: f64, device: f64, cost: &dyn CostModel) -> f64 {
+        if !matches!(op, Op::Launched { .. }) {
+            return 0.0;
+        }
+        let waiting = (cost.estimate(op).time.get() * n - device).max(0.0);
+        *self.classes.entry("host").or_default() += waiting;
+        self.provenance.add("host", Source::Published, waiting);
+        waiting
     }
 }
 

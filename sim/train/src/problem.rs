@@ -8,6 +8,7 @@ use hw::{Bytes, Cluster, Dtype, Rank, Seconds};
 
 use engine::compression::Compression;
 use engine::formats::Formats;
+pub use engine::launch::Captured;
 use engine::shard::Shard;
 pub use engine::shard::{AttentionKernel, Framework, Recompute};
 
@@ -77,6 +78,13 @@ pub struct ExpertTraffic {
     pub capacity: Option<f64>,
     /// Merging of similar tokens before the all-to-all; `None` sends every token.
     pub compression: Option<Compression>,
+    /// Whether a token goes to a node once, however many of its experts are there (DeepEP, HybridEP).
+    pub once_per_node: bool,
+}
+
+impl ExpertTraffic {
+    /// Every expert is as popular, and every copy of a token is sent.
+    pub const EVEN: Self = Self { imbalance: 0.0, capacity: None, compression: None, once_per_node: false };
 }
 
 /// Duration of a pipeline rank's passes per token, for studying schedules without an architecture: a rank with several chunks
@@ -89,6 +97,20 @@ pub struct UnitTimes {
     pub input: u64,
     /// Gradients of weights.
     pub weight: u64,
+}
+
+/// The lane of a host that launches kernels one by one: a pass takes as long as the device or as the host, whichever is longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Launches {
+    /// Time of a launch, Python and autograd with it; zero where graphs replay the whole step.
+    pub each: Seconds,
+    /// Modules whose kernels graphs replay.
+    pub captured: Captured,
+}
+
+impl Launches {
+    /// A host that is always ahead.
+    pub const UNSEEN: Self = Self { each: Seconds::ZERO, captured: Captured { attention: false, router: false } };
 }
 
 /// How a training step is executed, besides its layout.
@@ -121,6 +143,12 @@ pub struct Execution {
     /// Host time per layer and pass that the kernels of a layer cannot hide (free parameter of a training
     /// framework: Python, autograd, launches); zero for a graph-captured one.
     pub host_overhead_per_layer: Seconds,
+    /// The host's lane of launches.
+    pub launches: Launches,
+    /// Whether context ranks hold blocks of a sequence in order instead of balanced pieces: all wait for the last one, which sees most keys.
+    pub context_in_blocks: bool,
+    /// Whether small adapters alone are trained: no gradients of the model's weights, whose exchange and step are left out.
+    pub trains_adapters: bool,
     /// Fixed durations instead of operations.
     pub unit_times: Option<UnitTimes>,
     /// Layers of every stage along the path; empty splits evenly.
@@ -143,10 +171,13 @@ impl Default for Execution {
             formats: None,
             gathers_narrow: false,
             overlap: Overlap::NONE,
-            experts: ExpertTraffic { imbalance: 0.0, capacity: None, compression: None },
+            experts: ExpertTraffic::EVEN,
             offload: 0.0,
             fragmentation: 1.0,
             host_overhead_per_layer: Seconds::ZERO,
+            launches: Launches::UNSEEN,
+            context_in_blocks: false,
+            trains_adapters: false,
             unit_times: None,
             layers: Vec::new(),
             places: Vec::new(),
@@ -197,6 +228,7 @@ impl Problem {
             recompute: self.execution.recompute,
             compression: self.execution.experts.compression.filter(|_| layout.ep > 1),
             framework: self.execution.framework,
+            once_per_node: self.execution.experts.once_per_node,
         }
     }
 

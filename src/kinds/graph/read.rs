@@ -3,19 +3,23 @@
 mod given;
 
 use std::path::Path;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
+use ::graph::epoch::Epoch;
+use ::graph::host::{HostCosts, Kernel};
 use ::graph::sample::{Replacement, Sampling};
 use ::graph::step::{Layer, Network};
 use ::graph::subgraph::{Paths, Rule};
-use ::graph::tcsr::{HostCosts, Reverse, Take};
+use ::graph::tcsr::{Event, Reverse, Take};
 use ::planner::graph::tf_tgn::{self, past};
-use ::planner::graph::{Machine, legion, seg};
+use ::planner::graph::{Known, Machine, legion, seg};
 use engine::cost::profile::Profile;
 use hw::Bytes;
 
+use crate::kinds::training::read::stragglers;
 use crate::scenario::{Head, Overrides, cluster, cost, expect};
-use given::{Given, Source as GraphSource};
+use ::planner::graph::source::Source as GraphSource;
+use given::Given;
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, counts, small};
 use input::run_list::run_list;
@@ -24,7 +28,8 @@ use input::run_list::run_list;
 const OBJECTIVES: [(&str, &[&str]); 3] =
     [("caching", &["sampling", "cache"]), ("subgraphs", &["subgraphs", "host"]), ("sequences", &["sequences", "host"])];
 /// Sections of every objective.
-const SECTIONS: [&str; 8] = ["objective", "graph", "network", "cluster", "budget", "policies", "cost", "expect"];
+const SECTIONS: [&str; 9] =
+    ["objective", "graph", "network", "cluster", "stragglers", "budget", "policies", "cost", "expect"];
 /// Reads of memory that a thread has under way at once hide most of a miss of some 90 ns: an assumption, `docs/graphs.md` has measurements.
 const READ_NS: f64 = 25.0;
 /// Handling an item that is at hand: an assumption of the same kind.
@@ -43,7 +48,7 @@ pub enum Question {
     /// How to extract.
     Subgraphs(Later<seg::Asked>, Vec<(String, seg::Method)>),
     /// How to sample the past.
-    Sequences(Later<tf_tgn::Asked>, Vec<(String, tf_tgn::Policy)>),
+    Sequences(Later<tf_tgn::Asked>, Vec<(String, tf_tgn::Policy)>, Box<dyn Fn() -> Option<Epoch> + Send + Sync>),
 }
 
 /// A checked scenario.
@@ -91,8 +96,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let network = network(reader.section("network"), objective);
     let machine = cluster::cluster(reader.section("cluster"));
     let (usd_per_gpu_hour, epoch_s_max) = budget(reader.section("budget"), objective);
+    let stragglers = stragglers::of_epochs(reader, machine.as_ref().map(|(cluster, _)| cluster.n_gpus()));
     let machine = machine.map(|(cluster, reserved)| Machine {
         memory_bytes: cluster.gpu.memory.0.saturating_sub(reserved.0),
+        stragglers,
         cluster,
         usd_per_gpu_hour,
     });
@@ -103,8 +110,8 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let input = shared.given.as_ref().map(|given| given.input.clone()).unwrap_or_default();
     let question = match objective {
         0 => caching(reader, shared),
-        1 => subgraphs(reader, shared, &mut free_parameters),
-        _ => sequences(reader, shared, &mut free_parameters),
+        1 => subgraphs(reader, shared, folder, &mut free_parameters),
+        _ => sequences(reader, shared, folder, &mut free_parameters),
     };
     let cost = cost::of_engine(reader.section("cost"), folder, gpu.as_deref(), None);
     let expectations = expect::read(reader.section("expect"));
@@ -209,8 +216,9 @@ fn fan_out(section: &mut Section<'_>) -> Vec<u32> {
     }
 }
 
-fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>) -> Asked {
-    let host = host(reader.section("host"), assumed);
+fn subgraphs(reader: &mut Reader<'_>, shared: Shared, folder: &Path, assumed: &mut Vec<String>) -> Asked {
+    // Extraction is no kernel of a profile.
+    let host = host(reader.section("host"), folder, &[], assumed);
     let mut section = reader.section("subgraphs");
     let ratios = section.numbers("neighbour_ratio", 1e-6..=1.0);
     let ratios = ratios.unwrap_or(Ok(vec![1.0])).unwrap_or_else(|at| {
@@ -258,8 +266,8 @@ fn subgraphs(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
     Some((Question::Subgraphs(Later::new(Box::new(asked)), run.choices), run.baseline))
 }
 
-fn sequences(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>) -> Asked {
-    let host = host(reader.section("host"), assumed);
+fn sequences(reader: &mut Reader<'_>, shared: Shared, folder: &Path, assumed: &mut Vec<String>) -> Asked {
+    let host = host(reader.section("host"), folder, &[Kernel::Convert, Kernel::Past, Kernel::Gather], assumed);
     let mut section = reader.section("sequences");
     let neighbours = counts(&mut section, "neighbours", &[64], 100_000);
     let batches = counts(&mut section, "batch", &[512], 10_000_000);
@@ -274,17 +282,29 @@ fn sequences(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
     section.finish();
     let (given, machine) = shared.given.zip(shared.machine)?;
     let (network, epoch_s_max) = (shared.network, shared.epoch_s_max);
+    let (width, batch) = (given.width, batches[0] as usize);
+    let k = neighbours.iter().copied().max().unwrap_or(1) as usize;
+    let (known, events) = match given.source {
+        GraphSource::Events { make, n_vertices } => (None, Some((n_vertices, Later::new(make)))),
+        source => (Some(source), None),
+    };
+    let events: Arc<Option<(u32, Later<Vec<Event>>)>> = Arc::new(events);
+    let executed = Arc::clone(&events);
+    let epoch = move || {
+        let (n_vertices, events) = executed.as_ref().as_ref()?;
+        Some(Epoch::Past { n_vertices: *n_vertices, events: (**events).clone(), reverse, k, take, batch, width })
+    };
     let asked = move || tf_tgn::Asked {
-        past: match given.source {
-            GraphSource::Events { make, n_vertices } => {
-                let past = past::of_events(n_vertices, &make(), reverse, (&neighbours, &batches), take);
+        past: match (known, events.as_ref()) {
+            (_, Some((n_vertices, events))) => {
+                let past = past::of_events(*n_vertices, events, reverse, (&neighbours, &batches), take);
                 past.expect("readers and generators name vertices that there are")
             }
-            source => past::of_degrees(&source.graph().degrees(), &neighbours, &batches),
+            (known, None) => past::of_degrees(&known.expect("no events").graph().degrees(), &neighbours, &batches),
         },
         n_events: hw::real(given.n_edges) * train_ratio,
         n_epochs,
-        width: given.width,
+        width,
         hidden: network.hidden,
         n_heads: network.n_heads,
         n_layers: network.n_layers,
@@ -295,7 +315,7 @@ fn sequences(reader: &mut Reader<'_>, shared: Shared, assumed: &mut Vec<String>)
         epoch_s_max,
         machine,
     };
-    Some((Question::Sequences(Later::new(Box::new(asked)), run.choices), run.baseline))
+    Some((Question::Sequences(Later::new(Box::new(asked)), run.choices, Box::new(epoch)), run.baseline))
 }
 
 struct Host {
@@ -305,16 +325,57 @@ struct Host {
     hot_bytes: f64,
 }
 
-fn host(mut section: Section<'_>, assumed: &mut Vec<String>) -> Host {
+/// Kernels of the host: those of a profile that an objective uses, and times that are assumed for all others.
+fn host(mut section: Section<'_>, folder: &Path, kernels: &[Kernel], assumed: &mut Vec<String>) -> Host {
     let threads = section.small("threads", None, 1..=4096);
-    let [read_ns, item_ns] = [("read_ns", READ_NS), ("item_ns", ITEM_NS)].map(|(key, usual)| {
-        let found = section.number(key, usual, 0.01..=1e6);
-        assumed
-            .push(format!("`host.{key}` = {found}: fitted or assumed, not measured on the host that is asked about"));
-        found
-    });
+    let [read_ns, item_ns] =
+        [("read_ns", READ_NS), ("item_ns", ITEM_NS)].map(|(key, usual)| section.number(key, usual, 0.01..=1e6));
+    let mut costs = HostCosts::of_ns(read_ns, item_ns);
+    if let Some((name, at)) = section.text("profile") {
+        let found = cost::named(&mut section, folder, &name, &at);
+        let is_read = found.is_some();
+        costs.measured = found.map(|profile| profile.host).unwrap_or_default();
+        if is_read && kernels.iter().all(|kernel| costs.of(*kernel).is_none()) {
+            let what = "`host.profile` has no kernel that this objective uses";
+            let help = "`skrull-sim calibrate --device cpu` measures those of conversion, sampling and gather";
+            section.refuse(Code::NoEffect, at, what, help);
+        }
+    }
+    if kernels.is_empty() || kernels.iter().any(|kernel| costs.of(*kernel).is_none()) {
+        for (key, value) in [("read_ns", read_ns), ("item_ns", item_ns)] {
+            assumed.push(format!(
+                "`host.{key}` = {value}: fitted or assumed, not measured on the host that is asked about"
+            ));
+        }
+    }
+    if !costs.measured.is_empty() {
+        assumed.extend(costs.sources(kernels));
+    }
     let memory_bytes = Bytes::from_gib(section.number("memory_gib", 0.0, 0.0..=1e6)).as_f64();
     let hot_bytes = Bytes::from_gib(section.number("hot_rows_gib", 0.0, 0.0..=1e6)).as_f64();
     section.finish();
-    Host { threads, costs: HostCosts::of_ns(read_ns, item_ns), memory_bytes, hot_bytes }
+    Host { threads, costs, memory_bytes, hot_bytes }
+}
+
+impl Question {
+    /// An epoch of it on the host, which a device can execute.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn epoch(&self) -> Result<Epoch, String> {
+        let absent = "the graph is known by its degrees alone; give a generator or a file".to_owned();
+        match self {
+            Self::Caching(asked, _) => match &asked.known {
+                Known::Whole { graph, train, .. } => Ok(Epoch::Sampled {
+                    graph: graph.clone(),
+                    train: train.clone(),
+                    sampling: asked.sampling.clone(),
+                    width: asked.network.width,
+                }),
+                Known::Degrees { .. } => Err(absent),
+            },
+            Self::Sequences(_, _, epoch) => epoch().ok_or(absent),
+            Self::Subgraphs(..) => Err("extraction of subgraphs is no kernel that is measured".to_owned()),
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use ::graph::epoch::Epoch;
 use ::planner::graph::judged::Judged;
 use ::planner::graph::{legion, seg, tf_tgn};
 use engine::cost::Source;
@@ -34,7 +35,7 @@ impl Kind for GraphScenario {
         match &self.question {
             Question::Caching(_, choices) => choices.iter().map(|(name, _)| name.as_str()).collect(),
             Question::Subgraphs(_, choices) => choices.iter().map(|(name, _)| name.as_str()).collect(),
-            Question::Sequences(_, choices) => choices.iter().map(|(name, _)| name.as_str()).collect(),
+            Question::Sequences(_, choices, _) => choices.iter().map(|(name, _)| name.as_str()).collect(),
         }
     }
 
@@ -53,6 +54,10 @@ impl Kind for GraphScenario {
         let (results, source) = kinds::weakest(of_rows);
         let device_memory_bytes = self.machine.cluster.gpu.memory.0;
         Run { result: self.result(results, source), pictures, device_memory_bytes, ..Run::default() }
+    }
+
+    fn epoch(&self) -> Option<Result<Epoch, String>> {
+        Some(self.question.epoch())
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
@@ -74,7 +79,7 @@ impl GraphScenario {
             Question::Subgraphs(asked, choices) => {
                 self.told(name, begun, seg::judged(asked, *chosen(choices, name), cost))
             }
-            Question::Sequences(asked, choices) => {
+            Question::Sequences(asked, choices, _) => {
                 self.told(name, begun, tf_tgn::judged(asked, chosen(choices, name), cost))
             }
         }

@@ -6,7 +6,7 @@ mod no_effect;
 mod parallel;
 mod policies;
 mod search;
-mod stragglers;
+pub mod stragglers;
 pub mod training;
 pub mod workload;
 

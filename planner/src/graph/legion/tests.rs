@@ -20,7 +20,12 @@ fn machine((gpu, island, per_switch, nvlink): (&str, u32, u32, f64)) -> Machine 
     cluster.nvlink_island = island;
     cluster.gpus_per_switch = per_switch;
     cluster.gpu.intra_node_bandwidth = hw::BytesPerSecond::new(nvlink * 1e9);
-    Machine { memory_bytes: cluster.gpu.memory.0, cluster, usd_per_gpu_hour: Some(2.0) }
+    Machine {
+        memory_bytes: cluster.gpu.memory.0,
+        cluster,
+        stragglers: train::straggler::Rates::default(),
+        usd_per_gpu_hour: Some(2.0),
+    }
 }
 
 /// An R-MAT graph of which a share of the vertices is trained on; caches hold this share of all features in a clique of four.
@@ -126,10 +131,14 @@ fn the_order_on_published_graphs_is_the_papers() {
             Asked { known: known.clone(), network, sampling, machine, cache_bytes: gib * hw::GIB, replay: false };
         let found = |name: &str| run(&asked, name).metrics;
         let [legion, quiver, pagraph, dgl] = ["legion", "quiver", "pagraph", "dgl-uva"].map(found);
+        let [by_time, features] = ["legion-timed", "legion-features"].map(found);
         let left = |row: &std::collections::BTreeMap<String, f64>| row["transactions_per_epoch"];
         let time = |row: &std::collections::BTreeMap<String, f64>| row["epoch_time_s"];
         assert!(left(&legion) <= left(&quiver) && left(&quiver) <= left(&pagraph) && left(&pagraph) <= left(&dgl));
         assert!(time(&quiver) <= time(&pagraph) && time(&pagraph) <= time(&dgl), "{}", platform.0);
+        // What transactions save may come over a busy NVLink instead; the split that is chosen by seconds takes no option that loses.
+        assert!(time(&by_time) <= time(&legion) && time(&by_time) <= time(&features), "{}", platform.0);
+        assert!(time(&by_time) <= 1.001 * time(&quiver), "{}: {} {}", platform.0, time(&by_time), time(&quiver));
         assert!(time(&legion) <= 1.05 * time(&quiver), "{}: {} {}", platform.0, time(&legion), time(&quiver));
     }
 }
@@ -146,4 +155,19 @@ fn what_does_not_fit_says_why() {
     let large = asked(13, 60_000, 0.5, PLATFORMS[0], 4.0);
     let found = run(&large, "gnnlab");
     assert!((1.0..8.0).contains(&found.metrics["n_samplers"]), "{}", found.why);
+}
+
+#[test]
+fn a_straggler_is_played_and_the_notes_say_that_nobody_plans_around_it() {
+    let mut asked = asked(13, 60_000, 0.5, PLATFORMS[0], 0.4);
+    let healthy = run(&asked, "legion");
+    let slow = train::straggler::Straggler { ranks: vec![hw::Rank(3)], rate: 50.0, from_step: 0, until_step: None };
+    asked.machine.stragglers = train::straggler::Rates::at(&[slow], 0);
+    let found = run(&asked, "legion");
+    let step = |row: &Judged<Caches>| row.metrics["iteration_time_s"];
+    // All GPUs wait for its gradients, so a step is as long as its computation: fifty times that of the others.
+    assert!(step(&found) > 5.0 * step(&healthy), "{} {}", step(&found), step(&healthy));
+    let notes = found.decision.expect("a plan").notes.join(" ");
+    assert!(notes.contains("GPU 3 × 50") && notes.contains("not planned around"), "{notes}");
+    assert_eq!(found.metrics["transactions_per_epoch"], healthy.metrics["transactions_per_epoch"]);
 }

@@ -25,14 +25,17 @@ pub(super) fn row(
     let mut notes = notes(asked, policy, groups, &found, costs);
     if let Some(other) = decision.runner_up() {
         let alphas: Vec<String> = other.plan.groups.iter().map(|(_, point)| format!("{:.2}", point.alpha)).collect();
-        let more = 100.0 * (other.objective / decision.objective().unwrap_or(other.objective).max(1.0) - 1.0);
-        notes.push(format!("runner-up of the grid: rows' share {}, {more:+.2} % transactions", alphas.join(" and ")));
+        let more =
+            100.0 * (other.objective / decision.objective().unwrap_or(other.objective).max(f64::MIN_POSITIVE) - 1.0);
+        let what = if policy.memory == Memory::Timed { "of the epoch's time" } else { "transactions" };
+        notes.push(format!("runner-up of the grid: rows' share {}, {more:+.2} % {what}", alphas.join(" and ")));
     }
     if let Some(error) = metrics.get("replay_error_ratio") {
         let counted = metrics["replayed_transactions_per_epoch"];
         notes.push(format!("another epoch, counted: {counted:.0} transactions; planned {:+.1} %", 100.0 * error));
     }
-    let figures = figures(policy, groups, asked.cache_bytes);
+    let mut figures = figures(policy, groups, asked.cache_bytes);
+    figures.extend(held(policy, &found.caches));
     Judged {
         decision: Some(decision.said(notes, figures)),
         status: Status::Ok,
@@ -133,6 +136,7 @@ fn why(timed: &Timed, metrics: &BTreeMap<String, f64>) -> String {
 fn notes(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed, costs: &Costs<'_>) -> Vec<String> {
     let last = &timed.steps[timed.steps.len() - 1];
     let mut notes = vec![asked.known.words()];
+    notes.extend(asked.machine.ignored());
     notes.push(format!(
         "fan-out {}, batches of {} on each GPU: {:.0} edges picked, {:.0} vertices gathered",
         groups::hops(&asked.sampling),
@@ -149,7 +153,7 @@ fn notes(asked: &Asked, policy: &Policy, groups: &[Group], timed: &Timed, costs:
     for (group, (gpus, point)) in groups.iter().zip(&timed.caches.groups).take(n_shown) {
         notes.push(cache_map(asked, group, gpus, point));
     }
-    if policy.memory == Memory::Swept && policy.share == Share::Clique {
+    if policy.memory.is_split() && policy.share == Share::Clique {
         notes.extend(what_if(asked, policy, groups, timed, costs));
     }
     notes
@@ -196,7 +200,7 @@ fn figures(policy: &Policy, groups: &[Group], cache_bytes: f64) -> BTreeMap<Stri
     let mut found = BTreeMap::new();
     let all: f64 = uncached(groups).iter().sum();
     found.insert("uncached_transactions".to_owned(), all);
-    if policy.memory != Memory::Swept {
+    if !policy.memory.is_split() {
         return found;
     }
     let sweeps: Vec<Vec<Point>> =
@@ -204,6 +208,28 @@ fn figures(policy: &Policy, groups: &[Group], cache_bytes: f64) -> BTreeMap<Stri
     for step in (0..sweeps[0].len()).step_by(10) {
         let left: f64 = sweeps.iter().map(|points| points[step].sum()).sum();
         found.insert(format!("hit_ratio_at_alpha_{step:03}_percent"), 100.0 - 100.0 * ratio(left, all));
+    }
+    found
+}
+
+/// Bytes of rows and of features on each GPU.
+fn held(policy: &Policy, caches: &Caches) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    if policy.memory == Memory::Nothing {
+        return found;
+    }
+    for (gpus, point) in &caches.groups {
+        let share = if policy.share == Share::Clique { 1.0 / hw::real(gpus.len() as u64) } else { 1.0 };
+        for &gpu in gpus {
+            // GPUs that sample hold all rows and no features, the others the other way round.
+            let [rows, features] = match policy.memory {
+                Memory::Apart if gpu < caches.n_samplers => [point.rows.bytes, 0.0],
+                Memory::Apart => [0.0, point.features.bytes],
+                _ => [point.rows.bytes * share, point.features.bytes * share],
+            };
+            found.insert(format!("gpu_{gpu:03}_rows_bytes"), rows);
+            found.insert(format!("gpu_{gpu:03}_features_bytes"), features);
+        }
     }
     found
 }

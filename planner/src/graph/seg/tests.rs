@@ -23,11 +23,16 @@ fn asked(workers_max: u32) -> Asked {
         ratios: vec![1.0],
         rule: Rule { hops: 1, ratio: 1.0, neighbours_max: u64::MAX, paths: Paths::WithoutEdge },
         workers_max,
-        costs: HostCosts { read_s: 25e-9, item_s: 8e-9 },
+        costs: HostCosts::of_ns(25.0, 8.0),
         host_bytes: 0.0,
         hot_bytes: 0.0,
         epoch_s_max: f64::INFINITY,
-        machine: Machine { memory_bytes: cluster.gpu.memory.0, cluster, usd_per_gpu_hour: Some(3.0) },
+        machine: Machine {
+            memory_bytes: cluster.gpu.memory.0,
+            cluster,
+            stragglers: train::straggler::Rates::default(),
+            usd_per_gpu_hour: Some(3.0),
+        },
         n_drawn: 200,
         seed: 0,
     }

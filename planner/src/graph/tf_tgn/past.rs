@@ -2,7 +2,8 @@
 
 use engine::random;
 use graph::distribution::{Degrees, drawn};
-use graph::tcsr::{Event, EventError, Reverse, TCsr, Take, log2};
+use graph::host::log2;
+use graph::tcsr::{Event, EventError, Reverse, TCsr, Take};
 
 use super::{Past, SEQUENCES_PER_EVENT};
 
@@ -21,10 +22,7 @@ pub fn of_events(
     take: Take,
 ) -> Result<Past, EventError> {
     let graph = TCsr::convert(n_vertices, events, reverse)?;
-    let mut lengths: Vec<u64> = (0..n_vertices).map(|vertex| graph.degree(vertex)).collect();
-    lengths.sort_unstable();
-    let rows: Vec<(f64, f64)> =
-        lengths.chunk_by(|a, b| a == b).map(|same| (hw::real(same[0]), hw::real(same.len() as u64))).collect();
+    let rows = graph.row_lengths();
     let step = events.len().div_ceil(N_QUERIES).max(1);
     let (mut before, mut log2_length, mut n) = (0.0, 0.0, 0.0);
     for event in events.iter().step_by(step) {

@@ -22,9 +22,14 @@ fn asked(neighbours: &[u32], batches: &[u32], n_layers: u32) -> Asked {
         neighbours: neighbours.to_vec(),
         batches: batches.to_vec(),
         threads_max: 4,
-        costs: HostCosts { read_s: 100e-9, item_s: 10e-9 },
+        costs: HostCosts::of_ns(100.0, 10.0),
         epoch_s_max: f64::INFINITY,
-        machine: Machine { memory_bytes: cluster.gpu.memory.0, cluster, usd_per_gpu_hour: None },
+        machine: Machine {
+            memory_bytes: cluster.gpu.memory.0,
+            cluster,
+            stragglers: train::straggler::Rates::default(),
+            usd_per_gpu_hour: None,
+        },
     }
 }
 

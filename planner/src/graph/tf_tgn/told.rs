@@ -85,6 +85,7 @@ fn notes(asked: &Asked, policy: &Policy, ways: &[Way]) -> Vec<String> {
             1000.0 * way.times.causes.values().sum::<f64>()
         ),
     ];
+    notes.extend(asked.machine.ignored());
     if let Some(other) = ways.get(1) {
         notes.push(format!(
             "runner-up of {} choices: batches of {} events, {} threads: {:+.2} % of the epoch's time",

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::{DecodeLaw, DecodeSurfaces};
 use crate::cost::experts::ExpertsCurve;
+use crate::cost::host::HostKernel;
 use crate::cost::law::{COEFFICIENT_S_MAX, Law};
 use crate::cost::names;
 pub use crate::cost::residuals::Residuals;
@@ -55,6 +56,9 @@ pub struct Profile {
     /// Fused layers of experts by format: `experts`, `experts-fp8-block`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub experts: BTreeMap<String, ExpertsCurve>,
+    /// Kernels of the host by name: `sample-neighbours`, `gather-rows` and so on.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub host: BTreeMap<String, HostKernel>,
 }
 
 /// The device that a profile was measured on.
@@ -207,6 +211,9 @@ impl Profile {
             checked.map_err(|why| format!("decode attention: {why}"))?;
         }
         profile.check_engine()?;
+        for (name, kernel) in &profile.host {
+            kernel.check(name).map_err(|why| format!("kernel of the host `{name}`: {why}"))?;
+        }
         Ok(profile)
     }
 

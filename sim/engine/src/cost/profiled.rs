@@ -484,6 +484,7 @@ mod tests {
             decode_attention: None,
             decode: std::collections::BTreeMap::new(),
             experts: std::collections::BTreeMap::new(),
+            host: std::collections::BTreeMap::new(),
         }
     }
 

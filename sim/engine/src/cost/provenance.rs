@@ -38,7 +38,7 @@ impl Provenance {
 
     /// Adds an operation, `times` times, part by part.
     pub fn add_op(&mut self, op: &Op, times: f64, cost: &dyn CostModel) {
-        if let Op::Sequence(parts) | Op::Slowed { parts, .. } = op {
+        if let Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } = op {
             for (part, n) in parts {
                 self.add_op(part, times * f64::from(*n), cost);
             }
@@ -88,7 +88,7 @@ pub const fn what_of(op: &Op) -> &'static str {
         Op::Collective { kind: Collective::AllToAll, .. } => "all-to-all",
         Op::Collective { .. } => "messages",
         Op::Host { .. } => "host",
-        Op::Copy { .. } | Op::Sequence(_) | Op::Slowed { .. } => "copies",
+        Op::Copy { .. } | Op::Sequence(_) | Op::Slowed { .. } | Op::Launched { .. } => "copies",
     }
 }
 

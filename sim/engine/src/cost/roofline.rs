@@ -128,7 +128,7 @@ impl CostModel for Roofline {
             Op::Collective { kind, bytes, shape } => self.collective(*kind, *bytes, *shape),
             Op::Copy { kind: CopyKind::DeviceToDevice, bytes } => start + self.traffic(2 * bytes),
             Op::Copy { bytes, .. } => start + Bytes(*bytes) / (self.cluster.gpu.host_bandwidth * LINK_REACHED),
-            Op::Host { .. } | Op::Sequence(_) | Op::Slowed { .. } => return self.estimate(op),
+            Op::Host { .. } | Op::Sequence(_) | Op::Slowed { .. } | Op::Launched { .. } => return self.estimate(op),
         };
         datasheet(time)
     }

@@ -17,6 +17,8 @@ pub struct Sustained<M> {
     gpu: Gpu,
     /// Shares of the peak that products in 16 bits and more hold, and narrower ones.
     ratios: [f64; 2],
+    /// Share of the 16-bit peak that attention holds.
+    attention: f64,
 }
 
 impl<M: CostModel> Sustained<M> {
@@ -29,14 +31,20 @@ impl<M: CostModel> Sustained<M> {
     /// The same where products in 16 bits and more hold another share than narrower ones.
     #[must_use]
     pub fn by_width(inner: M, gpu: &Gpu, ratios: [f64; 2]) -> Self {
-        Self { inner, gpu: gpu.clone(), ratios }
+        Self { inner, gpu: gpu.clone(), ratios, attention: ratios[0] }
+    }
+
+    /// The same where attention holds another share than products in 16 bits.
+    #[must_use]
+    pub fn with_attention(self, attention: f64) -> Self {
+        Self { attention, ..self }
     }
 
     /// Most that a product holds.
     fn held_peak(&self, op: &Op) -> Option<FlopsPerSecond> {
         let format = match op {
             Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => *format,
-            Op::Attention { .. } => Format::Bf16,
+            Op::Attention { .. } => return Some(self.gpu.peak(Format::Bf16) * self.attention),
             _ => return None,
         };
         let [wide, narrow] = self.ratios;

@@ -27,6 +27,9 @@ const SOFTMAX_BYTES: u64 = 4;
 const LOSS_BYTES_PER_LOGIT: u64 = 6;
 /// The same in plain PyTorch, where the loss keeps 32-bit logarithms and makes two gradients of them (`log_softmax`, `nll_loss`).
 const PLAIN_LOSS_BYTES_PER_LOGIT: u64 = 12;
+/// The same where the vocabulary is cut over the tensor group: kept logarithms, the gradient of the loss, exponentials and their sum
+/// (`torch/distributed/tensor/parallel/loss.py`).
+const CUT_LOSS_BYTES_PER_LOGIT: u64 = 16;
 /// Layers whose whole parameters a sharded module holds at once: one is computed, one is gathered.
 const GATHERED_LAYERS: u64 = 2;
 /// Bytes of a gathered parameter and its whole gradient.
@@ -37,6 +40,11 @@ const KEPT_BYTES: u64 = 6;
 const HALF: u64 = 2;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
+/// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
+const GROUPED_STREAMS: u64 = 4;
+/// What experts keep of an activation function's results, that are weighted by the router: a plain function's are kept before and after the
+/// weights, a gated one is computed again with them (`TEGroupedMLP`, `weighted_bias_swiglu_impl`).
+const WEIGHTED: [u64; 2] = [2, 1];
 /// Copies of the routed tokens that backward of a layer of experts holds at once: as they come back, sorted by expert, and as
 /// the last product's gradient.
 const ROUTED_COPIES: u64 = 3;
@@ -147,10 +155,12 @@ fn of_experts(shard: &Shard<'_>, experts: Experts) -> Kept {
     let shared = dense(shard, experts.shared_intermediate);
     let copies = |bytes: u64| (experts.top_k * bytes).div_ceil(u64::from(shard.tp));
     let projections = if shard.model.gated { 2 } else { 1 };
+    // Ranks that cut an expert read the same rows.
+    let row = HALF * experts.latent.unwrap_or(shard.model.hidden) * u64::from(shard.expert_tp);
     Kept {
-        routed: copies(HALF * experts.latent.unwrap_or(shard.model.hidden)),
+        routed: copies(row),
         projected: shared.projected + copies(projections * HALF * experts.intermediate),
-        activated: shared.activated + copies(HALF * experts.intermediate),
+        activated: shared.activated + copies(WEIGHTED[usize::from(shard.model.gated)] * HALF * experts.intermediate),
         ..Kept::default()
     }
 }
@@ -179,7 +189,12 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
     let is_plain = shard.framework == Framework::Fsdp2;
     let (logits, norm) = (tokens * vocab, tokens * if is_plain { 3 * hidden } else { serial(shard, 2 * hidden) });
-    let loss = logits * if is_plain { PLAIN_LOSS_BYTES_PER_LOGIT } else { LOSS_BYTES_PER_LOGIT };
+    let per_logit = match (is_plain, shard.tp) {
+        (false, _) => LOSS_BYTES_PER_LOGIT,
+        (true, 1) => PLAIN_LOSS_BYTES_PER_LOGIT,
+        (true, _) => CUT_LOSS_BYTES_PER_LOGIT,
+    };
+    let loss = logits * per_logit;
     let weight_gradient = HALF * vocab * model.hidden;
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
     norm + loss.max(HALF * logits + weight_gradient + input_gradient)
@@ -201,6 +216,7 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
         elements += feed_forward_weights(shard, experts.intermediate, u64::from(shard.expert_tp));
         elements += feed_forward_weights(shard, experts.shared_intermediate, u64::from(shard.tp));
     }
+    let library = if has(|stage| stage.n_expert > 0) { library * (1 + GROUPED_STREAMS) } else { library };
     // The head is the one product that PyTorch runs itself.
     let torch = if has(|stage| stage.last) { torch } else { 0 };
     Bytes(HALF * elements + library + torch)
@@ -210,13 +226,13 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
 /// whole parameters stay from the first micro-batch to the last, and 32-bit gradients add up (torchtitan, `reshard_after_forward`).
 fn gathered(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
     let layer = attention_weights(shard) + feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
+    let tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
+    let table = cut(shard, shard.model.vocab * shard.model.hidden);
     let is_whole = stages.iter().any(|stage| stage.first) && stages.iter().any(|stage| stage.last);
     if !is_whole {
         let n_layers: u32 = stages.iter().map(Stage::n_layers).sum();
-        return Bytes(KEPT_BYTES * u64::from(n_layers) * layer);
+        return Bytes(KEPT_BYTES * (u64::from(n_layers) * layer + tables * table));
     }
-    let tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
-    let table = cut(shard, shard.model.vocab * shard.model.hidden);
     Bytes(GATHERED_BYTES * (GATHERED_LAYERS * layer + tables * table))
 }
 

@@ -24,7 +24,7 @@ pub fn loads(op: &Op, members: &[Rank], topology: &Topology) -> Vec<(LinkId, f64
 
 fn add(op: &Op, times: f64, members: &[Rank], topology: &Topology, loads: &mut BTreeMap<LinkId, f64>) {
     match op {
-        Op::Sequence(parts) | Op::Slowed { parts, .. } => {
+        Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
             parts.iter().for_each(|(part, n)| add(part, times * f64::from(*n), members, topology, loads));
         }
         Op::Copy { kind, bytes } => {

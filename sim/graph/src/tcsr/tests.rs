@@ -99,7 +99,7 @@ fn samples_are_the_same_on_any_number_of_threads() {
 /// longest row, which is nothing. With one row of a fifth of the slots the hub holds it back.
 #[test]
 fn conversion_scales_until_the_hub_holds_it_back() {
-    let costs = HostCosts { read_s: 25e-9, item_s: 2e-9 };
+    let costs = &HostCosts::of_ns(25.0, 2.0);
     let uniform = [(20.0, 1e6)];
     let one = conversion(&uniform, 1, costs).seconds;
     for threads in [2, 4, 8] {

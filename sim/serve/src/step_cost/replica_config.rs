@@ -172,6 +172,7 @@ impl<'a> ReplicaConfig<'a> {
         let expert_tp = if self.expert_degree > 1 { 1 } else { self.tensor_degree };
         let formats = self.formats;
         Shard {
+            once_per_node: false,
             ep: self.expert_degree,
             expert_tp,
             formats,

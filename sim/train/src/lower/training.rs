@@ -16,9 +16,11 @@
 //! parameter gather, ranks without a micro-batch too; the gather of the first layer is exposed and the rest overlaps.
 
 mod attention;
+mod beside;
 mod chains;
 mod durations;
 mod exchange;
+mod hybrid;
 mod known;
 mod lanes;
 pub mod mixed;
@@ -237,7 +239,11 @@ fn content(problem: &Problem, micro_batch: &MicroBatch) -> Content {
             (_, Some((first, 1))) => shares[first as usize].local.push(whole),
             (_, Some((first, count))) => {
                 *rings.entry((first, count)).or_default() += placement.from + placement.tokens;
-                let document = attention::sharded_document(layout.exchange, count, placement.from, placement.tokens);
+                let mut document =
+                    attention::sharded_document(layout.exchange, count, placement.from, placement.tokens);
+                if problem.execution.context_in_blocks {
+                    document.pairs = attention::busiest_pairs(document.pairs, count);
+                }
                 for share in &mut shares[first as usize..(first + count) as usize] {
                     share.sharded.push(document);
                     share.ring = count;

@@ -215,7 +215,9 @@ impl Lanes {
 fn is_all_to_all(op: &Op) -> bool {
     match op {
         Op::Collective { kind, .. } => *kind == engine::task::Collective::AllToAll,
-        Op::Sequence(parts) | Op::Slowed { parts, .. } => parts.iter().any(|(part, _)| is_all_to_all(part)),
+        Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
+            parts.iter().any(|(part, _)| is_all_to_all(part))
+        }
         _ => false,
     }
 }

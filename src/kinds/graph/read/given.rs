@@ -10,6 +10,7 @@ use ::graph::published::{SHAPES, Shape};
 use ::graph::read::{self, Columns, Edges, ReadError};
 use ::graph::tcsr::Event;
 use ::planner::graph::Known;
+use ::planner::graph::source::{Source, trained};
 
 use input::diagnostic::Code;
 use input::reader::{Place, Section, small};
@@ -20,50 +21,6 @@ const EXPONENT: f64 = 2.2;
 const EDGES_MAX: u64 = 200_000_000;
 const GENERATORS: [&str; 5] = ["degrees", "rmat", "barabasi-albert", "configuration", "bursts"];
 const DIRECTIONS: [(&str, Direction); 2] = [("undirected", Direction::Undirected), ("directed", Direction::Directed)];
-
-/// Where rows or events come from; what has to be made is made when a policy runs.
-pub enum Source {
-    /// There.
-    Known(Known),
-    /// Edges that a generator makes.
-    Edges {
-        /// Makes them.
-        make: Box<dyn FnOnce() -> Vec<(u32, u32)> + Send>,
-        /// Vertices at the least.
-        n_vertices: u32,
-        /// What an edge is.
-        direction: Direction,
-        /// Share of the vertices that is trained on.
-        train_ratio: f64,
-    },
-    /// Events, with the number of vertices.
-    Events {
-        /// Makes them.
-        make: Box<dyn FnOnce() -> Vec<Event> + Send>,
-        /// Vertices.
-        n_vertices: u32,
-    },
-}
-
-impl Source {
-    /// The graph; of events there are degrees alone to know.
-    ///
-    /// # Panics
-    /// When events are asked for a graph, which readers refuse.
-    pub fn graph(self) -> Known {
-        match self {
-            Self::Known(known) => known,
-            Self::Edges { make, n_vertices, direction, train_ratio } => {
-                let edges = make();
-                let largest = edges.iter().map(|edge| edge.0.max(edge.1)).max().unwrap_or(0);
-                let made = Csr::from_edges(n_vertices.max(largest + 1), &edges, direction);
-                let (graph, removed) = made.expect("generators name vertices that there are");
-                Known::Whole { train: trained(&graph, train_ratio), graph, removed }
-            }
-            Self::Events { .. } => panic!("events are no graph of rows"),
-        }
-    }
-}
 
 /// A graph as far as it is known.
 pub struct Given {
@@ -202,15 +159,6 @@ fn generated(section: &mut Section<'_>, seed: u64, is_temporal: bool) -> Option<
 
 fn train_ratio(section: &mut Section<'_>) -> f64 {
     section.number("train_ratio", 0.1, 1e-9..=1.0)
-}
-
-/// Vertices that are trained on, spread over the graph; one at the least.
-fn trained(graph: &Csr, ratio: f64) -> Vec<u32> {
-    const MILLION: u32 = 1_000_000;
-    let n_of_million = small(hw::whole(f64::from(MILLION) * ratio));
-    let is_trained = |vertex: &u32| ::graph::partition::hash(*vertex, MILLION) < n_of_million;
-    let found: Vec<u32> = (0..graph.n_vertices()).filter(is_trained).collect();
-    if found.is_empty() { vec![0] } else { found }
 }
 
 fn temporal(n_vertices: u32, n_edges: u64, make: Box<dyn FnOnce() -> Vec<Event> + Send>, width: u64) -> Given {

@@ -105,14 +105,14 @@ fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
     }
 }
 
-/// Host memory for requests that lose their blocks; none where they are computed again.
+/// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
     if !swaps {
         section.idle(&["swap_gib"], "`preemption = \"swap\"`");
     }
-    let swap_gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
-    swaps.then(|| Bytes::from_gib(swap_gib))
+    let gib = section.number("swap_gib", 4.0, 0.0..=100_000.0);
+    swaps.then(|| Bytes::from_gib(gib))
 }
 
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.

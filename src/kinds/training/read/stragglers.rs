@@ -2,7 +2,7 @@
 
 use hw::Rank;
 use toml_span::value::ValueInner;
-use train::straggler::Straggler;
+use train::straggler::{Rates, Straggler};
 
 use input::diagnostic::{Code, Finding};
 use input::reader::{Reader, Section, place_of};
@@ -15,6 +15,16 @@ pub fn stragglers(reader: &mut Reader<'_>, n_gpus: Option<u32>, n_steps: u64) ->
     let mut all = Vec::new();
     reader.each_table("stragglers", &mut |table| all.push(straggler(table, n_gpus, n_steps)));
     all
+}
+
+/// Reads the list for a kind whose steps are all alike: rates of GPUs, the largest of each.
+pub fn of_epochs(reader: &mut Reader<'_>, n_gpus: Option<u32>) -> Rates {
+    let all = stragglers(reader, n_gpus, 1);
+    if all.iter().any(|straggler| straggler.until_step.is_some()) {
+        let what = "`stragglers.until_step` has no effect: a step stands for all steps of an epoch here";
+        reader.refuse(Code::NoEffect, None, what, "leave it out");
+    }
+    Rates::at(&all, 0)
 }
 
 fn straggler(mut section: Section<'_>, n_gpus: Option<u32>, n_steps: u64) -> Straggler {

@@ -69,5 +69,5 @@ pub fn experts(mut section: Section<'_>) -> (ExpertTraffic, Option<compression::
     let given = section.table("compression").map(compression::read);
     section.finish();
     // What is merged is decided per policy.
-    (ExpertTraffic { imbalance, capacity: (capacity > 0.0).then_some(capacity), compression: None }, given)
+    (ExpertTraffic { imbalance, capacity: (capacity > 0.0).then_some(capacity), ..ExpertTraffic::EVEN }, given)
 }

@@ -25,6 +25,13 @@ pub(super) fn sharded_document(exchange: ContextExchange, count: u32, from: u64,
     }
 }
 
+/// Pairs of the last of `count` ranks that hold blocks of a causal sequence in order, from the mean: it sees all blocks and half of its own, so
+/// 2 − 1/n times as many.
+pub(super) const fn busiest_pairs(mean: u64, count: u32) -> u64 {
+    let n = count as u64;
+    (mean * (2 * n - 1)).div_ceil(n)
+}
+
 /// Bytes of the keys and values of so many tokens on one rank of the tensor group.
 fn key_value_bytes(problem: &Problem, tokens: u64) -> u64 {
     let model = &problem.model;

@@ -6,9 +6,9 @@
 use hw::Rank;
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid};
 use crate::layout::Position;
-use crate::problem::{GradientSync, Problem, Recompute};
+use crate::problem::{Framework, GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
 use engine::layer;
@@ -330,7 +330,9 @@ impl Builder<'_> {
                     problem.execution.host_overhead_per_layer,
                     if tokens > 0 { n_layers } else { 0 },
                 ));
-                ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
+                if !hybrid::is_hybrid(&problem.model) {
+                    ops.extend(layer::before_attention(&problem.shard(), tokens, PassKind::Forward));
+                }
                 ops
             });
             let preds = awaited(gathered.get(cp), problem.execution.overlap.forward_prefetch);
@@ -340,15 +342,17 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, PassKind::Forward, stage, frame, cp), |builder| {
+                if let Some(ops) = builder.hybrid_layers(stage, &frame.content.shares[cp], PassKind::Forward) {
+                    return builder.launched(ops, stage, PassKind::Forward);
+                }
                 let mut ops = builder.attention_after(frame.content, cp, n_layers, Pass::Forward);
                 ops.extend(builder.after_attention(stage, tokens, PassKind::Forward));
                 let before = layer::before_attention(&problem.shard(), tokens, PassKind::Forward);
                 ops.extend(layer::repeated(&before, n_layers.saturating_sub(1)));
-                builder.slowed(ops, begun.len())
+                builder.launched(builder.slowed(ops, begun.len()), stage, PassKind::Forward)
             });
-            let mut preds: Vec<TaskId> = attended[cp].clone();
-            preds.extend(gathered.get(cp).map(|pair| pair[1]));
-            self.compute_op(lane, role, micro_batch, op, &preds);
+            self.compute_op(lane, role, micro_batch, op, &attended[cp]);
+            self.hold(lane, gathered.get(cp));
         }
         self.end_exchanges(frame, column, stage, PassKind::Forward, begun);
         leads
@@ -363,16 +367,6 @@ impl Builder<'_> {
             ops.extend(layer::repeated(&experts, stage.n_expert));
         }
         ops
-    }
-
-    /// Computation beside an overlapped exchange takes longer.
-    fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
-        let permille = hw::Bytes::from_f64(self.problem.execution.overlap.slowdown * 1000.0).0;
-        if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
-            return ops;
-        }
-        let permille = u32::try_from(permille).expect("a slowdown is small");
-        vec![(Op::Slowed { parts: ops, permille }, 1)]
     }
 
     fn unit_pass(&mut self, frame: &Frame<'_>, column: &Column, role: Role, per_token: u64) -> Vec<TaskId> {
@@ -428,7 +422,8 @@ impl Builder<'_> {
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
             if frame.stage.last && self.problem.execution.unit_times.is_none() {
-                self.effect(first, Moment::End, self.logits, -logits(self.problem, &frame.stage, share));
+                let freed = logits(self.problem, &frame.stage, share) - outputs(self.problem, share);
+                self.effect(first, Moment::End, self.logits, -freed);
             }
             let working = share.tokens * engine::memory::working_bytes_per_token(&self.problem.shard(), &frame.stage);
             let working = i64::try_from(working).expect("a layer stays below 2^63 bytes");
@@ -466,6 +461,8 @@ impl Builder<'_> {
         }
         let whole = self.problem.execution.recompute == Recompute::Full && piece.again().n_layers() > 0;
         let again = whole.then(|| self.layers_forward(frame, column, &piece.again(), Role::Recompute, &[]));
+        let kind =
+            if self.problem.execution.trains_adapters && kind == PassKind::Backward { PassKind::Input } else { kind };
         let leads = self.input_gradients(frame, column, piece, kind, gathered);
         again.unwrap_or(leads)
     }
@@ -498,7 +495,9 @@ impl Builder<'_> {
                     if share.tokens > 0 { n_layers } else { 0 },
                 ));
                 // One layer of the kind that the piece ends with leads; its share is left out of the rest.
-                ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
+                if !hybrid::is_hybrid(&problem.model) {
+                    ops.extend(builder.after_attention(&one_layer(piece), share.tokens, kind));
+                }
                 ops
             });
             let preds = awaited(gathered.get(cp), problem.execution.overlap.backward_prefetch);
@@ -510,14 +509,16 @@ impl Builder<'_> {
         for (cp, &lane) in column.lanes.iter().enumerate() {
             let tokens = frame.content.shares[cp].tokens;
             let op = self.known_op(OpKey::new(Part::Rest, kind, piece, frame, cp), |builder| {
+                if let Some(ops) = builder.hybrid_layers(piece, &frame.content.shares[cp], kind) {
+                    return builder.launched(ops, piece, kind);
+                }
                 let mut ops = builder.attention_after(frame.content, cp, n_layers, pass_of(kind));
                 ops.extend(layer::repeated(&layer::before_attention(&problem.shard(), tokens, kind), n_layers));
                 ops.extend(builder.after_attention(&all_but_one_layer(piece), tokens, kind));
-                builder.slowed(ops, begun.len())
+                builder.launched(builder.slowed(ops, begun.len()), piece, kind)
             });
-            let mut preds: Vec<TaskId> = attended[cp].clone();
-            preds.extend(gathered.get(cp).map(|pair| pair[1]));
-            self.compute_op(lane, Role::Backward, micro_batch, op, &preds);
+            self.compute_op(lane, Role::Backward, micro_batch, op, &attended[cp]);
+            self.hold(lane, gathered.get(cp));
         }
         self.end_exchanges(frame, column, piece, kind, begun);
         firsts
@@ -556,6 +557,15 @@ fn awaited(gathered: Option<&[TaskId; 2]>, prefetch: bool) -> Vec<TaskId> {
 fn logits(problem: &Problem, stage: &Stage, share: &Share) -> i64 {
     i64::try_from(engine::memory::head_bytes(&problem.shard(), stage, share.tokens))
         .expect("logits stay below 2^63 bytes")
+}
+
+/// Logits of a micro-batch that PyTorch's pipeline keeps to the end of the step, when it joins all outputs (`PipelineStage.output_chunks`).
+fn outputs(problem: &Problem, share: &Share) -> i64 {
+    if problem.execution.framework != Framework::Fsdp2 || problem.layout.pp < 2 {
+        return 0;
+    }
+    let row = problem.model.vocab.div_ceil(u64::from(problem.layout.tp)) * problem.dtype.bytes();
+    i64::try_from(share.tokens * row).expect("logits stay below 2^63 bytes")
 }
 
 /// The layer that leads the backward of a piece.

@@ -77,7 +77,8 @@ impl Builder<'_> {
     }
 
     fn is_alone(&self) -> bool {
-        self.problem.execution.unit_times.is_some() || self.problem.layout.n_shards() < 2
+        let execution = &self.problem.execution;
+        execution.unit_times.is_some() || execution.trains_adapters || self.problem.layout.n_shards() < 2
     }
 
     /// Chunks of a lane from the end of the path, with their stages.
@@ -197,7 +198,7 @@ impl Builder<'_> {
 
     /// Adam on every lane; with ZeRO 1 and 2 every rank then ends the step with all parameters.
     pub(super) fn optimizer(&mut self) {
-        if self.problem.execution.unit_times.is_some() {
+        if self.problem.execution.unit_times.is_some() || self.problem.execution.trains_adapters {
             return;
         }
         let layout = self.problem.layout;

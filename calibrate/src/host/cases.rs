@@ -1,0 +1,191 @@
+//! What is run under measurement: kernels of `graph` on graphs that are made for it, of a size in bytes.
+//!
+//! Degrees fall as a power law and neighbours are met by their degree, as in real graphs, so hubs are read more often than others. Every run
+//! takes seeds of its own, and no run finds what the one before left in the caches but what any batch would.
+
+use std::rc::Rc;
+
+use engine::random::{self, Stream};
+use graph::Csr;
+use graph::csr::index;
+use graph::epoch::{past_job, queries};
+use graph::generate::{Bursts, bursts};
+use graph::host::{Job, perplexity, touched_bytes};
+use graph::sample::{self, Hops, Replacement, Sampling, each_batch};
+use graph::tcsr::{Event, Reverse, TCsr, Take};
+use rayon::prelude::*;
+
+use super::clock::Clock;
+
+/// Neighbours of a vertex, picks at each of two hops, and whether a few vertices are met far more often than others. Rows are longer than the
+/// picks, so all are drawn, or no longer, so all are taken.
+const GRAPHS: [(u32, &[u32], bool); 4] =
+    [(40, &[5, 10, 25], true), (40, &[5, 10, 25], false), (10, &[10], true), (10, &[10], false)];
+/// Events of a vertex on average.
+const EVENTS: [f64; 2] = [8.0, 120.0];
+/// Seeds of a batch.
+const BATCH: u32 = 512;
+/// Bytes of a row of features.
+const ROW_BYTES: [u64; 3] = [64, 512, 2048];
+/// Neighbours of the past.
+const PASTS: [usize; 3] = [8, 32, 128];
+/// Queries of a run, on each thread.
+const QUERIES: u64 = 2048;
+/// Most rows of a batch.
+const ROWS_MAX: u64 = 100_000;
+/// Most bytes of features beside a graph.
+const TABLE_MAX: f64 = 268_435_456.0;
+
+/// A kernel on inputs of its own: runs it once on those of a number, and gives its seconds, without those of making the inputs, and what it did.
+pub type Case = Box<dyn FnMut(u64) -> (f64, Job)>;
+
+/// Cases of a size.
+pub fn of_size(bytes: f64) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (degree, fan_outs, has_hubs) in GRAPHS {
+        let made = graph_of(bytes, degree, has_hubs);
+        cases.extend(fan_outs.iter().map(|fan_out| sampling(&made, *fan_out)));
+    }
+    cases.extend(ROW_BYTES.map(|row_bytes| gathering(row_bytes, bytes.min(TABLE_MAX))));
+    for degree in EVENTS {
+        cases.extend(temporal(bytes, degree));
+    }
+    cases
+}
+
+/// A graph with the share of the slots that name each vertex.
+struct Made {
+    graph: Rc<Csr>,
+    shares: Vec<f64>,
+}
+
+/// A directed graph of so many bytes, rows of one length. A neighbour is any vertex, or drawn from a law with a heavy tail.
+fn graph_of(bytes: f64, degree: u32, has_hubs: bool) -> Made {
+    let n_vertices = u32::try_from(hw::whole(bytes / (12.0 + 4.0 * f64::from(degree))).max(64)).expect("few vertices");
+    let n_slots = u64::from(n_vertices) * u64::from(degree);
+    let mut stream = random::stream(1, "host");
+    // Pareto with an exponent of 2.5, never above an eighth of the graph.
+    let mut owners = Vec::new();
+    for vertex in 0..n_vertices {
+        let drawn = if has_hubs { 3.0 * random::power(1.0 - stream.unit(), -1.0 / 1.5) } else { 1.0 };
+        let own = hw::whole(drawn).clamp(1, u64::from(n_vertices / 8));
+        owners.resize(owners.len() + index(own), vertex);
+    }
+    let n_owners = owners.len() as u64;
+    let offsets = (0..=u64::from(n_vertices)).map(|vertex| vertex * u64::from(degree)).collect();
+    let neighbours = (0..n_slots).map(|_| owners[index(stream.below(n_owners))]).collect();
+    let mut shares = vec![0.0; n_vertices as usize];
+    owners.iter().for_each(|owner| shares[*owner as usize] += 1.0 / hw::real(n_owners));
+    let graph = Csr::from_parts(offsets, neighbours).expect("offsets rise and owners are vertices");
+    Made { graph: Rc::new(graph), shares }
+}
+
+fn n_threads() -> u64 {
+    rayon::current_num_threads() as u64
+}
+
+fn sampling(made: &Made, fan_out: u32) -> Case {
+    let rule = Sampling { fan_out: vec![fan_out; 2], replacement: Replacement::Without, batch: BATCH, seed: 1 };
+    let (graph, shares) = (Rc::clone(&made.graph), &made.shares);
+    let n_vertices = f64::from(graph.n_vertices());
+    // Marks of all vertices are made once for many batches, as in an epoch; batches of large fan-outs are longer.
+    let n_batches = n_threads() * u64::from((64 / (fan_out / 5).pow(2)).max(4));
+    let batches = move |graph: &Csr, number| -> Vec<Vec<u32>> {
+        let mut stream = random::stream(number, "seeds");
+        (0..n_batches).map(|_| (0..BATCH).map(|_| vertex(graph, &mut stream)).collect()).collect()
+    };
+    let of_job = if graph.degree(0) > u64::from(fan_out) { fan_out } else { 1 };
+    // Caches outlive a run, so what is in play is what all runs visit: a vertex by the chance that a batch has it.
+    let n_picks = f64::from(BATCH) * f64::from(fan_out);
+    let chance =
+        |share: f64| 1.0 - random::power(std::f64::consts::E, -f64::from(BATCH) / n_vertices - n_picks * share);
+    let in_play = perplexity(shares.iter().map(|share| chance(*share)));
+    let bytes = in_play * touched_bytes(hw::real(graph.degree(0)), f64::from(fan_out));
+    let run = move |number| {
+        let batches = batches(&graph, number);
+        let own = random::stream(number, "picks");
+        let clock = Clock::start();
+        let sizes = each_batch(&graph, &batches, &rule, &own, |_, hops| sizes(hops));
+        let seconds = clock.seconds();
+        let [rows, picks] = sizes.into_iter().fold([0; 2], |sum, own| [sum[0] + own[0], sum[1] + own[1]]);
+        (seconds, Job::sample(of_job, hw::real(rows), hw::real(picks), bytes))
+    };
+    Box::new(run)
+}
+
+/// Rows that a batch reads and neighbours that it picks.
+fn sizes(hops: &Hops) -> [u64; 2] {
+    let n_rows = hops.frontiers[..hops.n_picks.len()].iter().map(|frontier| frontier.len() as u64).sum();
+    [n_rows, hops.n_picks.iter().sum()]
+}
+
+fn vertex(graph: &Csr, stream: &mut Stream) -> u32 {
+    u32::try_from(stream.below(u64::from(graph.n_vertices()))).expect("a vertex")
+}
+
+fn gathering(row_bytes: u64, bytes: f64) -> Case {
+    let (width, n_rows) = (row_bytes / 4, hw::whole(bytes).div_euclid(row_bytes).max(2));
+    // A batch of half of the rows, as large as batches are at the most.
+    let n_of_batch = (n_rows / 2).min(ROWS_MAX);
+    let table = vec![1.0_f32; index(n_rows * width)];
+    // Loaders keep their batches; pages of new ones would be made while they are written.
+    let mut kept = vec![Vec::new(); index(n_threads())];
+    let run = move |number| {
+        let mut stream = random::stream(number, "rows");
+        let n_batches = n_threads();
+        let batches: Vec<Vec<usize>> =
+            (0..n_batches).map(|_| (0..n_of_batch).map(|_| index(stream.below(n_rows))).collect()).collect();
+        let clock = Clock::start();
+        batches.par_iter().zip(&mut kept).for_each(|(rows, batch)| {
+            sample::gather(&table, index(width), rows.iter().copied(), batch);
+        });
+        let seconds = clock.seconds();
+        (seconds, Job::gather(hw::real(n_batches * n_of_batch), hw::real(row_bytes), hw::real(n_rows)))
+    };
+    Box::new(run)
+}
+
+/// Conversion and sampling of a temporal graph whose slots take so many bytes.
+fn temporal(bytes: f64, degree: f64) -> Vec<Case> {
+    let n_events = hw::whole(bytes / 48.0).max(64);
+    let n_vertices = u32::try_from(hw::whole(hw::real(2 * n_events) / degree)).expect("graphs of a sweep are small");
+    let shape = Bursts { n_vertices, n_events, length: 4.0, skew: 2.0, span: 1 << 40 };
+    let events = Rc::new(bursts(&shape, 1));
+    let graph = Rc::new(TCsr::convert(n_vertices, &events, Reverse::With).expect("vertices that there are"));
+    let mut cases = vec![conversion(n_vertices, &events, &graph)];
+    cases.extend(PASTS.map(|k| past(&events, &graph, k)));
+    cases
+}
+
+fn conversion(n_vertices: u32, events: &Rc<Vec<Event>>, graph: &TCsr) -> Case {
+    let (events, job) = (Rc::clone(events), Job::convert(&graph.row_lengths()));
+    let run = move |_| {
+        let clock = Clock::start();
+        let made = TCsr::convert(n_vertices, &events, Reverse::With).expect("vertices that there are");
+        let seconds = clock.seconds();
+        std::hint::black_box(made);
+        (seconds, job.clone())
+    };
+    Box::new(run)
+}
+
+fn past(events: &Rc<Vec<Event>>, graph: &Rc<TCsr>, k: usize) -> Case {
+    let (events, graph) = (Rc::clone(events), Rc::clone(graph));
+    let run = move |number| {
+        // A batch of events that follow each other, as training takes them.
+        let stream = random::stream(number, "queries");
+        let n = (QUERIES * n_threads() / 2).min(events.len() as u64);
+        let first = index(stream.branch(0).below(events.len() as u64 - n + 1));
+        let batch = &events[first..first + index(n)];
+        let queries = queries(batch);
+        let mut seconds = 0.0;
+        let job = past_job(&graph, &queries, |queries| {
+            let clock = Clock::start();
+            let sampled = graph.sample_all(queries, k, Take::Recent, &stream);
+            seconds = clock.seconds();
+            sampled
+        });
+        (seconds, job)
+    };
+    Box::new(run)
+}

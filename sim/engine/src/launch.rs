@@ -1,0 +1,103 @@
+//! Kernels that a host launches for a layer, where no graph replays them. Units: launches.
+//!
+//! Counted from the modules of Megatron-Core and Transformer Engine (NVIDIA/Megatron-LM `megatron/core/transformer`, NVIDIA/TransformerEngine
+//! `transformer_engine/pytorch/module`). A product of narrow operands launches a cast before it; with a scale per tensor the largest value is
+//! looked for first, with scales per block those of both operands are laid out anew (`swizzle`). Experts in one module run one after another:
+//! each has a product, a cast and its scales (`GroupedLinear`).
+//!
+//! With experts the host waits for the counts of tokens in every layer, so it is never ahead of the device by more than a layer.
+
+use hw::Format;
+
+use crate::shard::{Framework, Shard};
+use crate::task::PassKind;
+
+/// Norm, split of the projection, norms and positions of queries and keys, attention with its helpers, residual: forward, backward.
+const ATTENTION: [u32; 2] = [13, 16];
+/// Products of attention: projections before and behind.
+const ATTENTION_PRODUCTS: u32 = 2;
+/// Norm, activation function and residual of a dense feed-forward.
+const FEED_FORWARD: [u32; 2] = [4, 5];
+/// Products of a feed-forward.
+const FEED_FORWARD_PRODUCTS: u32 = 2;
+/// Norm, router, choice of experts, loss of balance, and counts of tokens with their copies to the host.
+const ROUTER: [u32; 2] = [30, 20];
+/// Permutation, exchange and sort before the experts and behind, activation function, residual.
+const DISPATCH: [u32; 2] = [14, 16];
+
+/// Modules whose kernels a graph replays (`--cuda-graph-scope`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// Attention with its projections.
+    pub attention: bool,
+    /// The router, and what follows it up to the counts of tokens.
+    pub router: bool,
+}
+
+/// Launches of one layer in a pass.
+#[must_use]
+pub fn of_layer(shard: &Shard<'_>, captured: Captured, with_experts: bool, kind: PassKind) -> u32 {
+    let format = |format: Format| of_product(shard, format, kind);
+    let of = |counts: [u32; 2]| match kind {
+        PassKind::Forward => counts[0],
+        PassKind::Backward | PassKind::Input => counts[1],
+        PassKind::Weight => 0,
+    };
+    let mut n = 0;
+    if !captured.attention {
+        n += of(ATTENTION) + ATTENTION_PRODUCTS * format(shard.formats.attention);
+    }
+    let experts = shard.model.experts.filter(|_| with_experts);
+    let Some(experts) = experts else {
+        return n + of(FEED_FORWARD) + FEED_FORWARD_PRODUCTS * format(shard.formats.dense);
+    };
+    if !captured.router {
+        n += of(ROUTER);
+    }
+    if experts.shared_intermediate > 0 {
+        n += of(FEED_FORWARD) + FEED_FORWARD_PRODUCTS * format(shard.formats.dense);
+    }
+    let n_local = u32::try_from(experts.n_routed / u64::from(shard.ep)).expect("experts fit u32");
+    n + of(DISPATCH) + n_local * FEED_FORWARD_PRODUCTS * format(shard.formats.experts)
+}
+
+/// Launches of one product in a pass: itself, or those of both gradients, with casts and scales.
+fn of_product(shard: &Shard<'_>, format: Format, kind: PassKind) -> u32 {
+    let products = match kind {
+        PassKind::Forward | PassKind::Input | PassKind::Weight => 1,
+        PassKind::Backward => 2,
+    };
+    if format.is_whole() || shard.framework == Framework::Formulas {
+        return products;
+    }
+    let is_scaled_whole = format == Format::Fp8;
+    let (casts, scales) = if is_scaled_whole { (3, 0) } else { (1, 2) };
+    products * (1 + scales) + if kind == PassKind::Weight { 0 } else { casts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Formats;
+    use hw::Dtype;
+
+    #[test]
+    fn experts_launch_one_by_one_and_graphs_take_their_modules_away() {
+        let model = crate::model::embedded("qwen3-30b-a3b").expect("embedded");
+        let formats = Formats::weights(Format::Mxfp8, Dtype::Bf16);
+        let shard =
+            Shard { framework: Framework::MegatronCore, formats, ep: 8, ..Shard::forward(&model, Dtype::Bf16, 1) };
+        let of = |shard: &Shard<'_>, captured, kind| of_layer(shard, captured, true, kind);
+        let none = Captured::default();
+        // 128 experts on eight ranks: sixteen, each with a cast, a product and two scales for each of two products.
+        let forward = of(&shard, none, PassKind::Forward);
+        assert_eq!(forward, 13 + 2 * 4 + 30 + 14 + 16 * 2 * 4);
+        // Backward has two products with their scales and one cast.
+        assert_eq!(of(&shard, none, PassKind::Backward), 16 + 2 * 7 + 20 + 16 + 16 * 2 * 7);
+        let all = Captured { attention: true, router: true };
+        assert_eq!(of(&shard, all, PassKind::Forward), 14 + 16 * 2 * 4);
+        // Sixteen bits need neither casts nor scales.
+        let wide = Shard { formats: Formats::of(Dtype::Bf16), ..shard };
+        assert_eq!(of(&wide, all, PassKind::Forward), 14 + 16 * 2);
+    }
+}

@@ -1,0 +1,304 @@
+//! What threads of the host take to sample, gather and convert: reads of memory and items at hand, or what was measured of a kernel.
+//!
+//! A `Job` is an amount of work of one kernel. Its base is the same wherever it comes from: counts of a graph, of degrees, or of a run under
+//! measurement. Where a profile has the kernel, its surface corrects the base; else the scenario's times of a read and an item stand.
+//! Seconds are those of one thread.
+
+use std::collections::BTreeMap;
+
+use engine::cost::host::{HostKernel, ITEM_S, READ_S};
+
+use crate::cache::LINE_BYTES;
+use crate::csr::Csr;
+use crate::sample::{Replacement, Sampling, Visits};
+
+/// Steps of a binary search in a row of this length, at least one.
+#[must_use]
+pub fn log2(length: f64) -> f64 {
+    libm::log2(length.max(2.0))
+}
+
+/// A kernel of the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kernel {
+    /// Neighbours of the vertices of a frontier (`sample.rs`).
+    Sample,
+    /// Rows of features copied into a batch.
+    Gather,
+    /// Events to T-CSR.
+    Convert,
+    /// Neighbours before a moment.
+    Past,
+}
+
+impl Kernel {
+    /// Every kernel.
+    pub const ALL: [Self; 4] = [Self::Sample, Self::Gather, Self::Convert, Self::Past];
+
+    /// Name in profiles.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        engine::cost::host::KERNELS[self as usize]
+    }
+
+    /// What the axes of its surface are.
+    #[must_use]
+    pub const fn axes(self) -> [&'static str; 2] {
+        match self {
+            Self::Sample => ["fan-out", "bytes of rows in play"],
+            Self::Gather => ["bytes of a row", "bytes of rows in play"],
+            Self::Convert => ["slots of a vertex", "bytes of slots"],
+            Self::Past => ["neighbours", "bytes of slots"],
+        }
+    }
+}
+
+/// An amount of work of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Kernel.
+    pub kernel: Kernel,
+    /// Reads of memory that the base counts.
+    pub reads: f64,
+    /// Items at hand that it counts.
+    pub items: f64,
+    /// Place on the kernel's axes.
+    pub point: [f64; 2],
+}
+
+impl Job {
+    /// So many rows are read and neighbours drawn of them at a hop, where so many bytes are in play; `fan_out` of 1 stands for rows of which every
+    /// neighbour is taken.
+    #[must_use]
+    pub fn sample(fan_out: u32, rows: f64, picks: f64, bytes: f64) -> Self {
+        // A row's offset and its line; a pick's mark. Distinct picks of k compare each with half of the others, some four at a time.
+        let items = picks * (1.0 + f64::from(fan_out) / 8.0);
+        Self { kernel: Kernel::Sample, reads: 2.0 * rows + picks, items, point: [f64::from(fan_out), bytes] }
+    }
+
+    /// Sampling of every hop of an epoch: rows that are longer than the fan-out, and those that are taken whole.
+    #[must_use]
+    pub fn sampled(graph: &Csr, sampling: &Sampling, visits: &Visits) -> Vec<Self> {
+        let bytes = rows_in_play(graph, visits);
+        let mut jobs = Vec::new();
+        for (visits, &fan_out) in visits.rows.iter().zip(&sampling.fan_out) {
+            let (mut whole, mut drawn) = ([0.0; 2], [0.0; 2]);
+            for (vertex, &n) in (0..).zip(visits) {
+                let (degree, n) = (graph.degree(vertex), f64::from(n));
+                let is_drawn = degree > u64::from(fan_out) || sampling.replacement == Replacement::With;
+                let sums = if is_drawn { &mut drawn } else { &mut whole };
+                sums[0] += n;
+                sums[1] += n * if is_drawn { f64::from(fan_out) } else { hw::real(degree) };
+            }
+            jobs.push(Self::sample(fan_out, drawn[0], drawn[1], bytes));
+            jobs.push(Self::sample(1, whole[0], whole[1], bytes));
+        }
+        jobs.retain(|job| job.reads > 0.0);
+        jobs
+    }
+
+    /// So many rows of `row_bytes` are copied, out of so many rows that are in play.
+    #[must_use]
+    pub fn gather(rows: f64, row_bytes: f64, in_play: f64) -> Self {
+        let lines = libm::ceil(row_bytes / hw::real(LINE_BYTES));
+        let point = [row_bytes, row_bytes * in_play.max(1.0)];
+        Self { kernel: Kernel::Gather, reads: rows, items: rows * lines, point }
+    }
+
+    /// Gather of an epoch.
+    #[must_use]
+    pub fn gathered(width: u64, visits: &Visits) -> Self {
+        let rows = hw::real(*visits.n_vertices.last().expect("the gathered set is counted"));
+        Self::gather(rows, hw::real(4 * width), perplexity(visits.gathers.iter().copied().map(f64::from)))
+    }
+
+    /// A conversion of rows of these lengths, each with how many have it: count and scatter read memory for every slot, the scan handles every
+    /// vertex, the sort d log2 d items of a row.
+    #[must_use]
+    pub fn convert(rows: &[(f64, f64)]) -> Self {
+        let (mut n_vertices, mut n_slots, mut sorting) = (0.0, 0.0, 0.0);
+        for &(length, count) in rows {
+            n_vertices += count;
+            n_slots += length * count;
+            sorting += count * length * log2(length);
+        }
+        let point = [(n_slots / n_vertices.max(1.0)).max(1e-3), 24.0 * n_slots.max(1.0)];
+        Self { kernel: Kernel::Convert, reads: 2.0 * n_slots, items: n_vertices + sorting, point }
+    }
+
+    /// So many queries of rows with this mean binary logarithm of the length, which find so many neighbours each. Binary search misses at every
+    /// halving; a neighbour is three numbers of adjacent slots.
+    #[must_use]
+    pub fn past(queries: f64, log2_length: f64, found: f64, slot_bytes: f64) -> Self {
+        let items = queries * 3.0 * found;
+        let point = [found.max(1.0), slot_bytes.max(1.0)];
+        Self { kernel: Kernel::Past, reads: queries * log2_length, items, point }
+    }
+
+    /// Seconds of the base that measurements are compared with.
+    #[must_use]
+    pub fn base_s(&self) -> f64 {
+        self.reads * READ_S + self.items * ITEM_S
+    }
+}
+
+/// Vertices that are really in play: e to the entropy of how often each is visited. All of them where all are visited alike, few where hubs are.
+#[must_use]
+pub fn perplexity(visits: impl Iterator<Item = f64> + Clone) -> f64 {
+    let all: f64 = visits.clone().sum();
+    let entropy = |n: f64| if n > 0.0 { -n / all * libm::log(n / all) } else { 0.0 };
+    libm::exp(visits.map(entropy).sum())
+}
+
+/// Bytes of a row that a visit touches: its offset, its mark, and no more lines than neighbours are picked.
+#[must_use]
+pub fn touched_bytes(degree: f64, picks: f64) -> f64 {
+    const OFFSET_AND_MARK: f64 = 12.0;
+    OFFSET_AND_MARK + (4.0 * degree).min(hw::real(LINE_BYTES) * picks)
+}
+
+/// Bytes of rows that are in play in an epoch.
+fn rows_in_play(graph: &Csr, visits: &Visits) -> f64 {
+    let n_hops = visits.rows.len();
+    let count = |vertex: u32| visits.rows.iter().map(|hop| f64::from(hop[vertex as usize])).sum::<f64>();
+    let (mut n_visits, mut slots) = (0.0, 0.0);
+    for vertex in 0..graph.n_vertices() {
+        let n = count(vertex);
+        n_visits += n;
+        slots += n * hw::real(graph.degree(vertex));
+    }
+    let picks =
+        hw::real(visits.n_picks.iter().sum::<u64>()) / hw::real(visits.n_vertices[..n_hops].iter().sum::<u64>().max(1));
+    let n_vertices = perplexity((0..graph.n_vertices()).map(count));
+    n_vertices * touched_bytes(slots / f64::max(n_visits, 1.0), picks)
+}
+
+/// What a thread of the host takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HostCosts {
+    /// A read of memory that no cache holds, seconds; assumed.
+    pub read_s: f64,
+    /// Handling an item that is at hand, seconds; assumed.
+    pub item_s: f64,
+    /// Kernels that were measured, by their names in profiles.
+    pub measured: BTreeMap<String, HostKernel>,
+}
+
+impl HostCosts {
+    /// From nanoseconds of a read and of an item.
+    #[must_use]
+    pub fn of_ns(read_ns: f64, item_ns: f64) -> Self {
+        Self { read_s: read_ns * 1e-9, item_s: item_ns * 1e-9, measured: BTreeMap::new() }
+    }
+
+    /// The base's own times.
+    #[must_use]
+    pub const fn assumed() -> Self {
+        Self { read_s: READ_S, item_s: ITEM_S, measured: BTreeMap::new() }
+    }
+
+    /// The measurement of a kernel; `None` where its times are assumed.
+    #[must_use]
+    pub fn of(&self, kernel: Kernel) -> Option<&HostKernel> {
+        self.measured.get(kernel.name())
+    }
+
+    /// Seconds of a job.
+    #[must_use]
+    pub fn seconds(&self, job: &Job) -> f64 {
+        let [read_s, item_s] = self.unit_s(job);
+        job.reads * read_s + job.items * item_s
+    }
+
+    /// Seconds of a read and of an item in a job.
+    #[must_use]
+    pub fn unit_s(&self, job: &Job) -> [f64; 2] {
+        match self.of(job.kernel) {
+            Some(kernel) => [READ_S, ITEM_S].map(|base| base * kernel.surface.factor(&job.point).0),
+            None => [self.read_s, self.item_s],
+        }
+    }
+
+    /// Ends of the interval of a job's seconds: the residuals of the fit where the kernel was measured.
+    #[must_use]
+    pub fn ends(&self, job: &Job) -> [f64; 2] {
+        let seconds = self.seconds(job);
+        match self.of(job.kernel) {
+            Some(kernel) => [seconds * kernel.residuals.low, seconds * kernel.residuals.high],
+            None => [seconds; 2],
+        }
+    }
+
+    /// The axis on which a job lies outside of what was measured, if it does.
+    #[must_use]
+    pub fn outside(&self, job: &Job) -> Option<&'static str> {
+        let axis = self.of(job.kernel)?.surface.factor(&job.point).1?;
+        Some(job.kernel.axes()[axis])
+    }
+
+    /// Where the times of some kernels come from, a sentence each.
+    #[must_use]
+    pub fn sources(&self, kernels: &[Kernel]) -> Vec<String> {
+        let words = |kernel: &Kernel| match self.of(*kernel) {
+            Some(found) => format!(
+                "`{}` was measured on {} thread{}: median error {:.1} % on unseen sizes",
+                kernel.name(),
+                found.threads,
+                if found.threads == 1 { "" } else { "s" },
+                100.0 * found.residuals.median_error
+            ),
+            None => format!(
+                "`{}` is assumed: {:.1} ns for a read of memory, {:.1} ns for an item",
+                kernel.name(),
+                self.read_s * 1e9,
+                self.item_s * 1e9
+            ),
+        };
+        kernels.iter().map(words).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::cost::residuals::Residuals;
+    use engine::cost::surface::{Axis, Surface};
+
+    fn measured(kernel: Kernel, factor: f64) -> HostCosts {
+        let residuals = Residuals { n_fit: 9, n_held_out: 1, median_error: 0.05, p90_error: 0.1, low: 0.9, high: 1.2 };
+        let axis = |name: &str| Axis { name: name.to_owned(), knots: vec![100.0] };
+        let surface = Surface { axes: vec![axis("a"), axis("b")], values: vec![libm::log(factor)] };
+        let mut costs = HostCosts::of_ns(100.0, 10.0);
+        costs.measured.insert(kernel.name().to_owned(), HostKernel { residuals, threads: 1, surface });
+        costs
+    }
+
+    #[test]
+    fn a_measured_kernel_stands_for_what_is_assumed_and_for_nothing_else() {
+        let costs = measured(Kernel::Gather, 3.0);
+        // 10 rows of 2 lines: 10 reads and 20 items, three times the base of 25 and 2 ns.
+        let gather = Job::gather(10.0, 100.0, 1.0);
+        assert!((costs.seconds(&gather) - 3.0 * (10.0 * 25e-9 + 20.0 * 2e-9)).abs() < 1e-15);
+        assert!((costs.ends(&gather)[1] / costs.seconds(&gather) - 1.2).abs() < 1e-12);
+        let past = Job::past(10.0, 4.0, 5.0, 1.0);
+        assert!((costs.seconds(&past) - (40.0 * 100e-9 + 150.0 * 10e-9)).abs() < 1e-15);
+        assert_eq!(costs.ends(&past), [costs.seconds(&past); 2]);
+    }
+
+    #[test]
+    fn vertices_in_play_are_all_where_visits_are_alike_and_few_where_hubs_are() {
+        assert!((perplexity([3.0; 50].into_iter()) - 50.0).abs() < 1e-9);
+        assert!((perplexity([7.0, 0.0, 0.0].into_iter()) - 1.0).abs() < 1e-12);
+        // Half of the visits to one, half to two: entropy 1.5 ln 2.
+        assert!((perplexity([2.0, 1.0, 1.0].into_iter()) - 2.0_f64.powf(1.5)).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_job_outside_of_what_was_measured_says_on_which_axis() {
+        let costs = measured(Kernel::Gather, 1.0);
+        assert_eq!(costs.outside(&Job::gather(1.0, 100.0, 1.0)), None, "an axis of one knot holds everything");
+        assert_eq!(costs.outside(&Job::past(1.0, 1.0, 1.0, 1.0)), None, "what is assumed was measured nowhere");
+        assert!(costs.sources(&[Kernel::Gather])[0].contains("measured on 1 thread:"));
+        assert!(costs.sources(&[Kernel::Past])[0].contains("assumed: 100.0 ns"));
+    }
+}

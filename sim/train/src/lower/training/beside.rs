@@ -1,0 +1,43 @@
+//! What runs beside a pass on a rank and makes it longer: the host that launches its kernels, exchanges that take a part of the device, and gathers
+//! of the parameters of its next layers.
+
+use super::{Builder, hybrid};
+use crate::schedule::PassKind;
+use crate::stage::Stage;
+use engine::task::{LaneId, Op, Ops, TaskId};
+
+impl Builder<'_> {
+    /// Layers compute while the next ones are gathered, so that a pass goes no faster than its gathers: what follows on the lane waits for them.
+    pub(super) fn hold(&mut self, lane: LaneId, gathered: Option<&[TaskId; 2]>) {
+        let last = self.last[lane.index()];
+        if let Some(pair) = gathered {
+            self.gate[lane.index()].extend(last.into_iter().chain([pair[1]]));
+        }
+    }
+
+    /// Operations of the layers of a stage whose kernels the host launches meanwhile.
+    pub(super) fn launched(&self, ops: Ops, stage: &Stage, kind: PassKind) -> Ops {
+        let launches = self.problem.execution.launches;
+        if launches.each == hw::Seconds::ZERO || ops.is_empty() {
+            return ops;
+        }
+        let of = |n: u32, with_experts: bool| {
+            n * engine::launch::of_layer(&self.problem.shard(), launches.captured, with_experts, kind)
+        };
+        // Layers without a feed-forward are in the graphs of their mixers.
+        let n_dense = if hybrid::is_hybrid(&self.problem.model) { 0 } else { stage.n_dense };
+        let n = of(n_dense, false) + of(stage.n_expert, true);
+        let ns = hw::Span::from_seconds(launches.each * f64::from(n)).as_ns();
+        vec![(Op::Launched { parts: ops, ns }, 1)]
+    }
+
+    /// Computation beside an overlapped exchange takes longer.
+    pub(super) fn slowed(&self, ops: Ops, n_overlapped: usize) -> Ops {
+        let permille = hw::Bytes::from_f64(self.problem.execution.overlap.slowdown * 1000.0).0;
+        if n_overlapped == 0 || permille <= 1000 || ops.is_empty() {
+            return ops;
+        }
+        let permille = u32::try_from(permille).expect("a slowdown is small");
+        vec![(Op::Slowed { parts: ops, permille }, 1)]
+    }
+}
