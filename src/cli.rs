@@ -44,7 +44,9 @@ pub enum Command {
     },
     /// Write a commented scenario to start from
     Init(InitArgs),
-    /// Turn measured operator tables into a profile
+    /// Write a plan as files of another stack: launch scripts, schedules, configurations
+    Export(ExportArgs),
+    /// Turn a launch script of another stack into a scenario, or measured operator tables into a profile
     Import(ImportArgs),
     /// Measure this machine and fit a profile
     Calibrate(CalibrateArgs),
@@ -251,6 +253,22 @@ pub struct PlanArgs {
     /// Policy of the scenario [default: the last one]
     #[arg(long)]
     pub policy: Option<String>,
+    /// Write the plan as files of another stack too
+    #[arg(long, value_name = "TARGET", value_parser = stacks::targets::names())]
+    pub export: Option<String>,
+}
+
+/// Arguments of `export`.
+#[derive(Args, Debug)]
+pub struct ExportArgs {
+    /// plan.json of `plan`
+    pub plan: PathBuf,
+    /// Whose files are written
+    #[arg(long, value_name = "TARGET", value_parser = stacks::targets::names())]
+    pub to: String,
+    /// Folder for them [default: that of the plan]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 /// Arguments of `capacity`.
@@ -350,7 +368,8 @@ pub struct ScoreArgs {
 /// Arguments of `import`.
 #[derive(Args, Debug)]
 pub struct ImportArgs {
-    /// Folder with the tables of one device; for serving-runs and simumax the table itself
+    /// Launch script or file of flags of another stack; or a folder with the tables of one device, for serving-runs and simumax the table itself
+    #[arg(value_name = "FILE")]
     pub dir: PathBuf,
     /// Whose format the tables have
     #[arg(long, value_enum, default_value_t = ImportFormat::Aiconfigurator)]
@@ -360,24 +379,30 @@ pub struct ImportArgs {
     pub engine: Option<String>,
     /// Name of the profile; the file is profiles/NAME.toml
     #[arg(long)]
-    pub name: String,
+    pub name: Option<String>,
     /// GPU of the catalogue; for serving-runs several with commas
     #[arg(long)]
-    pub gpu: String,
+    pub gpu: Option<String>,
+    /// Nodes that a script runs on, where it does not say so
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub nodes: Option<u32>,
+    /// GPUs of such a node
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub gpus_per_node: Option<u32>,
     /// Repository, commit and licence of the tables, for the header
     #[arg(long)]
-    pub source: String,
+    pub source: Option<String>,
     /// Date of the fit, for the header
     #[arg(long)]
-    pub date: String,
+    pub date: Option<String>,
     /// Folder with send_recv.csv of the same device (vidur's format)
     #[arg(long, value_name = "DIR")]
     pub network: Option<PathBuf>,
     /// Network port of the machine in that folder; without it only links inside a node are used
     #[arg(long, value_name = "GB/S")]
     pub port_gb_per_s: Option<f64>,
-    /// File to write
-    #[arg(long, value_name = "FILE")]
+    /// File to write [default: profiles/NAME.toml; a scenario is printed]
+    #[arg(long, visible_alias = "to", value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 

@@ -6,6 +6,7 @@ mod compare;
 mod completions;
 mod execute;
 mod explain;
+mod export;
 mod given;
 mod import;
 mod init;
@@ -23,7 +24,7 @@ use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::kinds::training::read::Scenario;
 use crate::kinds::{self, Kind};
 use crate::scenario::{self, Overrides};
-use input::diagnostic::{self, Code, Severity};
+use input::diagnostic::{self, Code, Severity, Source};
 
 pub use capacity::capacity_of;
 pub use explain::keys;
@@ -57,6 +58,7 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::List { kind } => list::list(kind),
         Command::Show { name } => list::show(&name),
+        Command::Export(args) => export::export(&args),
         Command::Init(args) => init::init(&args),
         Command::Import(args) => import::import(&args),
         Command::Calibrate(args) => calibrate::calibrate(&args),
@@ -117,14 +119,15 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
     let overrides = Overrides { set: args.set.clone(), seed: args.seed };
-    let path = std::path::Path::new(&args.scenario);
-    if path.extension().is_some_and(|ending| ending == "json") {
-        let given = Given::read(path, &overrides);
+    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    // A plan carries its scenario; what other JSON there is, importers know.
+    if source.text.starts_with('{') && source.text.contains("\"skrull-sim/") {
+        let given = Given::read(std::path::Path::new(&args.scenario), &overrides);
         let boxed = given.map(|given| Box::new(given) as Box<dyn Kind>);
         let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
         return boxed.map_err(wrong);
     }
-    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
     let checked = kinds::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);
     let Some(scenario) = checked.scenario else {
@@ -136,6 +139,22 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
         let _ = writeln!(std::io::stderr(), "{rendered}\n");
     }
     Ok(scenario)
+}
+
+/// The scenario that a script of another stack says; any other text as it is. Warnings go to standard error.
+fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure> {
+    let Some(stack) = stacks::recognise(&source.text) else { return Ok(source) };
+    let found = stacks::import(stack, &source.text, machine);
+    let rendered = diagnostic::render(&source, &found.findings);
+    let errors: Vec<Code> =
+        found.findings.iter().filter(|one| one.severity == Severity::Error).map(|one| one.code).collect();
+    if !errors.is_empty() {
+        return Err(Failure::Input(format!("{rendered}\n\n{}", diagnostic::footer(errors))));
+    }
+    if !rendered.is_empty() {
+        let _ = writeln!(std::io::stderr(), "{rendered}\n");
+    }
+    Ok(Source { path: format!("{}.toml (imported)", source.path), text: found.scenario })
 }
 
 /// Uses so many threads.

@@ -33,7 +33,7 @@ use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section};
 
 /// Schema of `plan.json` where deployments are planned.
-const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
+pub const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
 
 /// A checked scenario that knows how to run.
 pub trait Kind: Send + Sync {

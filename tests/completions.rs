@@ -29,7 +29,7 @@ fn bash_completes_verbs_scenarios_policies_and_options() {
     };
     // Arguments of a completion function: the word, and the one before it.
     let cases = [
-        ("ex skrull-sim", "skrull-sim ex", 1, "execute explain"),
+        ("ex skrull-sim", "skrull-sim ex", 1, "export execute explain"),
         ("qui run", "skrull-sim run qui", 2, "quickstart"),
         ("serving/distk plan", "skrull-sim plan serving/distk", 2, "serving/distkv"),
         ("megat --policy", "skrull-sim plan --policy megat", 3, "megatron"),

@@ -11,6 +11,7 @@ mod determinism;
 mod docs;
 mod engine_options;
 mod errors;
+mod foreign;
 mod graph;
 mod hostile;
 mod keys;

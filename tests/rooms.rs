@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "hw/src",
     "input/src",
     "sim/engine/src",
@@ -16,6 +16,7 @@ const CRATES: [&str; 12] = [
     "planner/src",
     "calibrate/src",
     "score/src",
+    "stacks/src",
     "reports/src",
     "src",
 ];

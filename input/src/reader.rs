@@ -12,7 +12,7 @@ use toml_span::value::{Table, ValueInner};
 
 use crate::diagnostic::{Code, Finding, nearest};
 pub use asked::{items, number};
-use laid::{forget_places, insert};
+use laid::{forget_places, insert, json};
 use seen::Seen;
 
 /// Position that `--set` values carry; no file is that long.
@@ -330,6 +330,13 @@ impl Section<'_> {
     /// Tells who watches what a key may be.
     fn note(&self, key: &str, what: &'static str, default: impl FnOnce() -> String, allowed: impl FnOnce() -> String) {
         seen::note(|| Seen { path: self.full(key), what, default: default(), allowed: allowed() });
+    }
+
+    /// Takes a table of a key whole, as JSON, where it is one.
+    pub fn json(&mut self, key: &'static str) -> Option<(String, Place)> {
+        self.table.get(key)?.as_table()?;
+        let (value, at) = self.take(key)?;
+        Some((json(&value).to_string(), at))
     }
 
     fn wrong_type(&mut self, key: &str, found: &ValueInner<'_>, expected: &str, at: Place) {

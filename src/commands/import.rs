@@ -1,4 +1,5 @@
-//! `import`: measured operator tables → a profile, or measured endpoints → coefficients, with the error on what the fit did not see.
+//! `import`: a launch script → a scenario, measured operator tables → a profile, or measured endpoints → coefficients, with the error on what the
+//! fit did not see.
 
 use std::path::Path;
 
@@ -6,23 +7,31 @@ use calibrate::import::{ImportError, Provenance, by_engine, report};
 use calibrate::network::links;
 use calibrate::{endpoints, import, llmservingsim};
 
-use super::{Failure, print, write};
+use super::{Failure, imported, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
-use input::diagnostic::Code;
+use input::diagnostic::{Code, Source};
+use input::text_file;
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
+    if let Some(text) = text_file::read(&args.dir).ok().filter(|text| stacks::recognise(text).is_some()) {
+        return script(args, text);
+    }
+    let needed = |value: &Option<String>, name: &str| {
+        let what = format!("`{}` is no script of a known stack; tables need `--{name}`", args.dir.display());
+        value.clone().ok_or_else(|| Failure::input(Code::MissingFlag, what))
+    };
     let provenance = Provenance {
-        name: args.name.clone(),
-        gpu: args.gpu.clone(),
-        source: args.source.clone(),
-        date: args.date.clone(),
+        name: needed(&args.name, "name")?,
+        gpu: needed(&args.gpu, "gpu")?,
+        source: needed(&args.source, "source")?,
+        date: needed(&args.date, "date")?,
     };
     let failure = |error| match error {
         ImportError::Device(_) => Failure::input(Code::UnknownGpu, format!("{error}; `skrull-sim list gpus` shows it")),
         other => Failure::input(Code::WrongTables, other),
     };
-    let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", args.name)));
+    let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", provenance.name)));
     let tables = match args.format {
         ImportFormat::ServingRuns => return runs(args, &provenance, &path).map_err(failure)?,
         ImportFormat::Aiconfigurator => import::operator_tables,
@@ -42,9 +51,24 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     print(&format!("{}\n{}", path.display(), report::of_profile(&profile)))
 }
 
+/// A launch script or a file of flags → a scenario.
+fn script(args: &ImportArgs, text: String) -> Result<(), Failure> {
+    let machine = stacks::Machine {
+        gpu: args.gpu.clone(),
+        nodes: args.nodes,
+        gpus_per_node: args.gpus_per_node,
+        is_named: false,
+    };
+    let scenario = imported(Source { path: args.dir.display().to_string(), text }, &machine)?.text;
+    match &args.out {
+        Some(path) => write(path, &scenario).and_then(|()| print(&format!("{}\n", path.display()))),
+        None => print(&scenario),
+    }
+}
+
 /// Measured endpoints → coefficients of every framework and kind of model.
 fn runs(args: &ImportArgs, provenance: &Provenance, path: &Path) -> Result<Result<(), Failure>, ImportError> {
-    let gpus: Vec<&str> = args.gpu.split(',').map(str::trim).collect();
+    let gpus: Vec<&str> = provenance.gpu.split(',').map(str::trim).collect();
     if let Some(unknown) = gpus.iter().find(|gpu| hw::catalog::gpu(gpu).is_none()) {
         return Err(ImportError::Device((*unknown).to_owned()));
     }

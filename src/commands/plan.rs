@@ -24,7 +24,9 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     let how = planned.how.unwrap_or_else(|| format!("by `{choice}`"));
     let words = planned.words.strip_suffix('\n').unwrap_or(&planned.words);
     let gap = if words.is_empty() { "" } else { "\n" };
-    print(&format!("{words}{gap}{}: {how}\n", path.display()))
+    print(&format!("{words}{gap}{}: {how}\n", path.display()))?;
+    let Some(target) = &args.export else { return Ok(()) };
+    super::export::files(&path, target, path.parent().expect("it lies in a folder"))
 }
 
 /// The policy that was asked for, or the last one.

@@ -1,4 +1,4 @@
-//! `[model]`: an architecture by name or from a Hugging Face `config.json`.
+//! `[model]`: an architecture by name, from a Hugging Face `config.json`, or with such keys in `[model.config]`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use engine::formats::Formats;
 
 use super::formats;
 use input::diagnostic::{Code, Finding};
-use input::reader::{Section, unknown};
+use input::reader::{Place, Section, unknown};
 use input::text_file;
 
 /// Reads the section of a model whose layers are taken to attend to all tokens, as training does.
@@ -41,6 +41,11 @@ pub fn served(mut section: Section<'_>, folder: &Path) -> Option<Model> {
 
 fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     section.alternatives(&["name", "config"]);
+    if !section.has("name")
+        && let Some((config, at)) = section.json("config")
+    {
+        return of_config(section, "model.config", &config, at);
+    }
     let (name, config) = (section.text("name"), section.text("config"));
     match (name, config) {
         (None, None) => {
@@ -59,19 +64,7 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
                 section.find(Finding::error(Code::UnreadableModel, at, format!("cannot read `{path}`: {error}")));
                 None
             }
-            Ok(text) => Model::from_config(&path, &text)
-                .map_err(|why| {
-                    why.into_iter().for_each(|why| {
-                        section.find(Finding::error(Code::WrongModel, at.clone(), format!("`{path}`: {why}")))
-                    });
-                })
-                .inspect(|model| {
-                    model
-                        .left_out()
-                        .into_iter()
-                        .for_each(|what| section.find(Finding::warning(Code::LeftOut, at.clone(), what)));
-                })
-                .ok(),
+            Ok(text) => of_config(section, &path, &text, at),
         },
         (Some((name, at)), None) => {
             let model = engine::model::embedded(&name);
@@ -85,6 +78,24 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
                 ));
             }
             model
+        }
+    }
+}
+
+/// A model of a configuration; what is wrong with it, and what is left out of it, are findings.
+fn of_config(section: &mut Section<'_>, name: &str, text: &str, at: Place) -> Option<Model> {
+    match Model::from_config(name, text) {
+        Ok(model) => {
+            for what in model.left_out() {
+                section.find(Finding::warning(Code::LeftOut, at.clone(), what));
+            }
+            Some(model)
+        }
+        Err(why) => {
+            for why in why {
+                section.find(Finding::error(Code::WrongModel, at.clone(), format!("`{name}`: {why}")));
+            }
+            None
         }
     }
 }

@@ -139,6 +139,15 @@ codes! {
     WrongMatrix = 161, "A matrix of transitions is none.";
     AskedElsewhere = 170, "Another kind has what this one asks.";
     WrongGraph = 180, "A graph cannot be read, made or trained on as it is asked.";
+    UnreadableScript = 190, "A launch script or a file of flags cannot be read, or starts nothing that is known.";
+    UnknownFlag = 191, "A flag of another stack is in none of its tables.";
+    NotModelled = 192, "A flag matters for time or memory and is not modelled.";
+    UnknownValue = 193, "A value is known only when a script runs.";
+    WrongFlag = 194, "A flag of another stack has a value that it cannot have, or does not fit the others.";
+    MissingFlag = 195, "A flag that a scenario needs is not given.";
+    UnsupportedJob = 196, "A job of another stack is of a kind that is not simulated.";
+    NotExpressible = 197, "The target of an export cannot say what a plan has.";
+    NotExported = 198, "A plan or a target of an export is none that is known.";
 }
 
 impl fmt::Display for Code {

@@ -25,6 +25,20 @@ pub(super) fn forget_places(value: &mut ValueInner<'static>) {
     }
 }
 
+/// A value as JSON.
+pub(super) fn json(value: &ValueInner<'static>) -> serde_json::Value {
+    match value {
+        ValueInner::String(text) => text.to_string().into(),
+        ValueInner::Integer(number) => (*number).into(),
+        ValueInner::Float(number) => (*number).into(),
+        ValueInner::Boolean(flag) => (*flag).into(),
+        ValueInner::Array(items) => items.iter().map(|item| json(item.as_ref())).collect(),
+        ValueInner::Table(table) => {
+            table.iter().map(|(key, value)| (key.name.to_string(), json(value.as_ref()))).collect()
+        }
+    }
+}
+
 /// Lays a value over a key; a list of tables is entered by the name of one. Whether there was a place for it.
 pub(super) fn insert(table: &mut Table<'static>, path: &[&str], inner: ValueInner<'static>) -> bool {
     let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);

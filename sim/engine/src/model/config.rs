@@ -32,10 +32,11 @@ enum Family {
     Latent,
     SparseLatent,
     NemotronH,
+    Megatron,
 }
 
 /// Supported values of `model_type`.
-const TYPES: [(&str, Family); 32] = [
+const TYPES: [(&str, Family); 33] = [
     ("deepseek_v3", Family::Latent),
     ("gpt2", Family::Gpt2),
     ("llama", Family::Llama),
@@ -55,6 +56,8 @@ const TYPES: [(&str, Family); 32] = [
     ("kimi_k25", Family::Latent),
     ("llama4", Family::Llama4),
     ("llama4_text", Family::Llama4),
+    // No type of Hugging Face: what flags of Megatron-LM state (`stacks`).
+    ("megatron", Family::Megatron),
     ("minimax_m2", Family::MiniMax),
     ("nemotron_h", Family::NemotronH),
     ("phi3", Family::Phi3),
@@ -171,6 +174,10 @@ fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Mode
     let max_positions = positions(family, reader);
     let (n_layers, layers) = layers::layers(family, reader, max_positions, experts.is_some());
     let bias = reader.flag("attention_bias", family == Family::GptOss);
+    let is_stated = family == Family::Megatron;
+    let output_bias = is_stated && reader.flag("output_bias", false);
+    let is_learned = is_stated && reader.flag("learned_positions", false);
+    let is_gated = if is_stated { reader.flag("gated", false) } else { !gpt && family != Family::NemotronH };
     let vocab =
         if gemma { reader.optional(&["vocab_size"]).unwrap_or(GEMMA3_VOCAB) } else { reader.required(&["vocab_size"]) };
     let linear = (family == Family::Qwen3Next).then(|| linear(reader));
@@ -184,14 +191,14 @@ fn read(name: &str, family: Family, kind: &str, reader: &mut Reader<'_>) -> Mode
         n_kv_heads: reader.optional(&["num_key_value_heads"]).unwrap_or(n_heads),
         head_dim: reader.optional(&["head_dim", "attention_head_dim"]).unwrap_or(hidden / n_heads),
         intermediate,
-        gated: !gpt && family != Family::NemotronH,
+        gated: is_gated,
         vocab,
         tied: reader.flag("tie_word_embeddings", gpt || gemma),
         qkv_bias: bias || matches!(kind, "qwen2" | "qwen2_moe" | "gpt2"),
-        output_bias: gpt || (bias && family != Family::Glm4),
+        output_bias: gpt || output_bias || (bias && family != Family::Glm4 && !is_stated),
         output_gate: family == Family::Qwen3Next && reader.flag("attn_output_gate", true),
         sinks: family == Family::GptOss,
-        learned_positions: gpt,
+        learned_positions: gpt || is_learned,
         sandwich_norms: gemma,
         qk_norm: qk_norm(family, reader),
         max_positions,
@@ -302,7 +309,7 @@ fn qk_norm(family: Family, reader: &mut Reader<'_>) -> QueryKeyNorm {
             Some("per_head") => QueryKeyNorm::Head,
             _ => QueryKeyNorm::Whole,
         },
-        Family::Glm4 if reader.flag("use_qk_norm", false) => QueryKeyNorm::Head,
+        Family::Glm4 | Family::Megatron if reader.flag("use_qk_norm", false) => QueryKeyNorm::Head,
         // Llama 4 normalises without weights.
         Family::Llama4 => {
             reader.flag("use_qk_norm", true);

@@ -1,9 +1,11 @@
 //! `[training]`, `[overlap]` and `[experts]`: how a step is executed.
 
+use engine::formats::Formats;
 use hw::{Dtype, Seconds};
-use train::problem::{AttentionKernel, Execution, ExpertTraffic, GradientSync, Overlap, Recompute};
+use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
 
 use super::compression;
+use crate::scenario::formats;
 use input::reader::Section;
 
 /// What the section says besides the execution.
@@ -28,6 +30,8 @@ pub fn training(mut section: Section<'_>) -> Training {
     let host_us = section.number("host_overhead_per_layer_us", 0.0, 0.0..=1e6);
     let recompute = Recompute::WORDS[section.word("recompute", 0, &Recompute::WORDS.map(|(word, _)| word))].1;
     let recompute_layers = section.count("recompute_layers", Some(u64::from(u32::MAX)), 1..=u64::from(u32::MAX)).0;
+    let has_products = section.has("products");
+    let products = formats::all(&mut section, "products", Formats::of(Dtype::Bf16));
     let execution = Execution {
         recompute,
         recompute_layers: u32::try_from(recompute_layers).expect("the range is that of u32"),
@@ -37,6 +41,9 @@ pub fn training(mut section: Section<'_>) -> Training {
         gradient_dtype: [Dtype::Bf16, Dtype::Fp32][section.word("gradient_dtype", 0, &["bf16", "fp32"])],
         attention: [AttentionKernel::Flash, AttentionKernel::Unfused]
             [section.word("attention", 0, &["flash", "unfused"])],
+        framework: [Framework::Formulas, Framework::MegatronCore]
+            [section.word("framework", 0, &["formulas", "megatron-core"])],
+        formats: has_products.then_some(products),
         offload: section.number("offload_ratio", 0.0, 0.0..=1.0),
         fragmentation: section.number("fragmentation", 1.0, 1.0..=10.0),
         host_overhead_per_layer: Seconds::new(host_us / 1e6),

@@ -245,3 +245,14 @@ fn windows_of_whole_models_are_read() {
     let phi = mistral.replace("\"mistral\"", "\"phi3\"").replace("4096 }", "32768 }");
     assert_eq!(mixers(&phi), [(Mixer::Full, 32)]);
 }
+
+#[test]
+fn a_model_that_flags_state_has_the_parameters_of_its_layers() {
+    // GPT-3 175B: 96 layers of 12 h² + 13 h, a final norm of 2 h, 50,304 rows and 2,048 positions of h (arXiv:2005.14165, table 2.1).
+    let h: u64 = 12_288;
+    let config = r#"{"model_type": "megatron", "num_hidden_layers": 96, "hidden_size": 12288, "intermediate_size": 49152,
+        "num_attention_heads": 96, "vocab_size": 50304, "max_position_embeddings": 2048, "tie_word_embeddings": true,
+        "learned_positions": true, "attention_bias": true, "output_bias": true, "gated": false}"#;
+    let model = Model::from_config("stated", config).unwrap();
+    assert_eq!(model.n_parameters(), 96 * (12 * h * h + 13 * h) + 2 * h + (50_304 + 2048) * h);
+}

@@ -1,0 +1,59 @@
+//! `export`: a plan → files of another stack, with the prediction in a remark.
+
+use std::path::Path;
+
+use input::diagnostic::Code;
+use input::text_file;
+use serve::deployment::Deployment;
+use stacks::export::{self, ExportError, Planned, Words};
+use stacks::targets;
+
+use super::{Failure, given, print, write};
+use crate::cli::ExportArgs;
+use crate::hardware;
+use crate::kinds;
+use crate::kinds::training::run as pipeline;
+use crate::scenario::Overrides;
+
+/// Runs the verb.
+pub fn export(args: &ExportArgs) -> Result<(), Failure> {
+    let beside = args.plan.parent().map_or_else(Default::default, Path::to_path_buf);
+    files(&args.plan, &args.to, args.out.as_deref().unwrap_or(&beside))
+}
+
+/// Writes the files of a plan into a folder.
+pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
+    let unusable = |why: String| Failure::input(Code::NotExported, format!("`{}` is no plan: {why}", plan.display()));
+    let text = text_file::read(plan).map_err(unusable)?;
+    let json: serde_json::Value = serde_json::from_str(&text).map_err(|error| unusable(error.to_string()))?;
+    let files = if json["schema"] == kinds::DEPLOYMENT_SCHEMA {
+        let deployments: Vec<Deployment> =
+            serde_json::from_value(json["deployments"].clone()).map_err(|error| unusable(error.to_string()))?;
+        let words = json["why"].as_str().unwrap_or_default().to_owned();
+        let scenario = json["scenario"].as_str().unwrap_or_default().to_owned();
+        let words = Words { scenario, predicted: words };
+        targets::export(target, &Planned::Serving { deployments: &deployments }, &words)
+    } else {
+        let (found, scenario) = given::read(plan, &Overrides::default()).map_err(unusable)?;
+        let planned = hardware::of_file(&scenario, found).map_err(unusable)?;
+        let predicted = match hardware::predict(&planned, pipeline::cost_model(&scenario).as_ref()) {
+            Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
+            Err(why) => format!("no step: {why}"),
+        };
+        let words = Words { scenario: scenario.head.name.clone(), predicted };
+        let asked = Planned::Training { problem: &planned.problem, plan: &planned.decision.plan };
+        targets::export(target, &asked, &words)
+    };
+    let files = files.map_err(|why| match &why {
+        ExportError::NotExpressible { .. } => Failure::input(Code::NotExpressible, &why),
+        _ => Failure::input(Code::NotExported, &why),
+    })?;
+    std::fs::create_dir_all(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })
+        .map_err(|error| Failure::Machine(format!("error: cannot create `{}`: {error}", folder.display())))?;
+    for file in files {
+        let path = folder.join(&file.name);
+        write(&path, &file.text)?;
+        print(&format!("{}\n", path.display()))?;
+    }
+    Ok(())
+}

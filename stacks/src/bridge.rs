@@ -1,0 +1,76 @@
+//! A plan as overrides of a recipe of Megatron Bridge: `section.key=value` words behind the recipe's name.
+
+use crate::export::{ExportError, File, Planned, Target, Words, training};
+use crate::megatron;
+
+const NAME: &str = "bridge";
+const VERSION: &str = "Megatron Bridge 0.6 (megatron/bridge/training/config.py)";
+
+/// The target.
+pub const TARGET: Target = Target::new(NAME, "overrides of a recipe", VERSION, write);
+
+/// Flags of Megatron-LM and the keys of Bridge that say the same; a value in the third place stands for a switch.
+const KEYS: [(&str, &str, &str); 29] = [
+    ("tensor-model-parallel-size", "model.tensor_model_parallel_size", ""),
+    ("pipeline-model-parallel-size", "model.pipeline_model_parallel_size", ""),
+    ("context-parallel-size", "model.context_parallel_size", ""),
+    ("expert-model-parallel-size", "model.expert_model_parallel_size", ""),
+    ("expert-tensor-parallel-size", "model.expert_tensor_parallel_size", ""),
+    ("num-virtual-stages-per-pipeline-rank", "model.virtual_pipeline_model_parallel_size", ""),
+    ("pipeline-model-parallel-layout", "model.pipeline_model_parallel_layout", ""),
+    ("cp-comm-type", "model.cp_comm_type", ""),
+    ("sequence-parallel", "model.sequence_parallel", "true"),
+    ("no-overlap-p2p-communication", "comm_overlap.overlap_p2p_comm", "false"),
+    ("use-distributed-optimizer", "ddp.use_distributed_optimizer", "true"),
+    ("use-megatron-fsdp", "ddp.use_megatron_fsdp", "true"),
+    ("data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy", ""),
+    ("use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping", "true"),
+    ("overlap-grad-reduce", "ddp.overlap_grad_reduce", "true"),
+    ("overlap-param-gather", "ddp.overlap_param_gather", "true"),
+    ("grad-reduce-in-bf16", "ddp.grad_reduce_in_fp32", "false"),
+    ("micro-batch-size", "train.micro_batch_size", ""),
+    ("global-batch-size", "train.global_batch_size", ""),
+    ("seq-length", "dataset.sequence_length", ""),
+    ("recompute-granularity", "model.recompute_granularity", ""),
+    ("recompute-modules", "model.recompute_modules", "list"),
+    ("recompute-method", "model.recompute_method", ""),
+    ("recompute-num-layers", "model.recompute_num_layers", ""),
+    ("attention-backend", "model.attention_backend", ""),
+    ("tp-comm-overlap", "comm_overlap.tp_comm_overlap", "true"),
+    ("overlap-moe-expert-parallel-comm", "comm_overlap.overlap_moe_expert_parallel_comm", "true"),
+    ("moe-expert-capacity-factor", "model.moe_expert_capacity_factor", ""),
+    ("moe-pad-expert-input-to-capacity", "model.moe_pad_expert_input_to_capacity", "true"),
+];
+/// Number formats as mixed precision names them.
+const PRECISIONS: [(&str, &str); 4] = [
+    ("tensorwise", "bf16_with_fp8_current_scaling_mixed"),
+    ("blockwise", "bf16_with_fp8_subchannel_scaling_mixed"),
+    ("mxfp8", "bf16_with_mxfp8_mixed"),
+    ("nvfp4", "bf16_with_nvfp4_mixed"),
+];
+
+fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
+    let (problem, plan) = training(planned, NAME)?;
+    let refused = |what| ExportError::NotExpressible { target: NAME, what };
+    let [_, (_, parallel), (_, training)] = megatron::export::flags(problem, plan).map_err(refused)?;
+    let mut text = words.lines(VERSION).iter().map(|line| format!("# {line}\n")).collect::<String>();
+    text += &format!("# Behind the name of a recipe of {}.\n", problem.model.name);
+    let mut unsaid = Vec::new();
+    for (flag, value) in parallel.into_iter().chain(training) {
+        let value = value.unwrap_or_default();
+        if let Some((_, key, fixed)) = KEYS.iter().find(|(known, _, _)| *known == flag) {
+            let value = match *fixed {
+                "" => value,
+                "list" => format!("[{value}]"),
+                fixed => fixed.to_owned(),
+            };
+            text += &format!("{key}={value}\n");
+        } else if flag == "fp8-recipe" || flag == "fp4-recipe" {
+            let found = PRECISIONS.iter().find(|(recipe, _)| *recipe == value);
+            text += &format!("mixed_precision={}\n", found.map_or(value.as_str(), |(_, name)| name));
+        } else if !matches!(flag, "bf16" | "fp8-format" | "fp4-format") {
+            unsaid.push(format!("`--{flag}`"));
+        }
+    }
+    if unsaid.is_empty() { Ok(vec![File::new("overrides.txt", text)]) } else { Err(refused(unsaid)) }
+}

@@ -1,0 +1,75 @@
+//! A scenario that is being written: sections of keys, each with the flag that gave it.
+
+use std::fmt::{Display, Write};
+
+/// Column at which remarks begin.
+const REMARK_COLUMN: usize = 34;
+
+/// A scenario as text, section by section.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Document {
+    head: Vec<String>,
+    sections: Vec<(String, Vec<Key>)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    name: String,
+    value: String,
+    remark: String,
+}
+
+impl Document {
+    /// A remark before everything.
+    pub fn remark(&mut self, line: impl Into<String>) {
+        self.head.push(line.into());
+    }
+
+    /// A key with a number, a truth or a value that is TOML already, and what gave it.
+    pub fn set(&mut self, section: &str, name: &str, value: impl Display, remark: impl Into<String>) {
+        let key = Key { name: name.to_owned(), value: value.to_string(), remark: remark.into() };
+        let keys = match self.sections.iter_mut().find(|(known, _)| known == section) {
+            Some((_, keys)) => keys,
+            None => {
+                self.sections.push((section.to_owned(), Vec::new()));
+                &mut self.sections.last_mut().expect("just pushed").1
+            }
+        };
+        match keys.iter_mut().find(|known| known.name == name) {
+            Some(known) => *known = key,
+            None => keys.push(key),
+        }
+    }
+
+    /// A key with a word.
+    pub fn word(&mut self, section: &str, name: &str, word: &str, remark: impl Into<String>) {
+        self.set(section, name, quoted(word), remark);
+    }
+
+    /// The scenario as TOML.
+    #[must_use]
+    pub fn toml(&self) -> String {
+        let mut text: String = self.head.iter().map(|line| format!("# {line}\n")).collect();
+        for (name, keys) in &self.sections {
+            if !name.is_empty() {
+                let _ = write!(text, "\n[{name}]\n");
+            }
+            for key in keys {
+                let line = format!("{} = {}", key.name, key.value);
+                if key.remark.is_empty() {
+                    let _ = writeln!(text, "{line}");
+                } else {
+                    let _ = writeln!(text, "{line:REMARK_COLUMN$}# {}", key.remark);
+                }
+            }
+        }
+        text
+    }
+}
+
+/// A word as TOML has it.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain: String = word.chars().filter(|letter| !letter.is_control()).collect();
+    format!("\"{}\"", plain.replace('\\', "\\\\").replace('"', "\\\""))
+}

@@ -1,0 +1,183 @@
+//! Files of other stacks from plans: what a target can say is written, what it cannot say is an error that names it.
+//!
+//! Each file names the version of the target that it was written for and carries the prediction; where a format has no remarks, a file beside it
+//! does.
+
+use train::Problem;
+use train::plan::{Place, Plan};
+
+/// A file that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub text: String,
+}
+
+impl File {
+    pub(crate) fn new(name: &str, text: String) -> Self {
+        Self { name: name.to_owned(), text }
+    }
+}
+
+/// Why a plan has no file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExportError {
+    /// The target has no words for parts of the plan.
+    #[error("{target} cannot say: {}", what.join("; "))]
+    NotExpressible {
+        /// The target.
+        target: &'static str,
+        /// What it cannot say.
+        what: Vec<String>,
+    },
+    /// There is no such target.
+    #[error("unknown target `{found}`; allowed are {allowed}")]
+    UnknownTarget {
+        /// What was asked for.
+        found: String,
+        /// Those that there are.
+        allowed: String,
+    },
+    /// The target is for plans of another kind.
+    #[error("{target} takes {wanted}, and the plan is none")]
+    OtherKind {
+        /// The target.
+        target: &'static str,
+        /// What it takes.
+        wanted: &'static str,
+    },
+}
+
+/// What a plan is, with what it was made for.
+pub enum Planned<'a> {
+    /// A training step.
+    Training {
+        /// What was asked.
+        problem: &'a Problem,
+        /// What was decided.
+        plan: &'a Plan,
+    },
+    /// Replicas that serve.
+    Serving {
+        /// One deployment for each model.
+        deployments: &'a [serve::deployment::Deployment],
+    },
+}
+
+/// What a remark says besides the version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// The scenario.
+    pub scenario: String,
+    /// What is predicted, in a line.
+    pub predicted: String,
+}
+
+impl Words {
+    /// Lines of remarks, without a mark.
+    pub(crate) fn lines(&self, version: &str) -> Vec<String> {
+        let written = format!("Written for {version} from the plan of `{}`.", self.scenario);
+        let predicted = format!("Predicted: {}", self.predicted);
+        [written, predicted].into_iter().filter(|line| line != "Predicted: ").collect()
+    }
+
+    /// The same in a file of its own.
+    pub(crate) fn beside(&self, version: &str) -> File {
+        File::new("PREDICTED.txt", self.lines(version).join("\n") + "\n")
+    }
+}
+
+/// A step's time and its interval, seconds, in words.
+#[must_use]
+pub fn step_words(seconds: [f64; 3]) -> String {
+    let unit = if seconds[0] < 1e-3 { (1e6, "µs") } else { (1.0, "s") };
+    let [step, low, high] = seconds.map(|time| time * unit.0);
+    format!("a step of {step:.4} {0}, 90 % interval {low:.4} to {high:.4} {0}", unit.1)
+}
+
+/// Writes a plan.
+type Write = fn(&Planned<'_>, &Words) -> Result<Vec<File>, ExportError>;
+
+/// A target: its name, what is written, and how.
+pub struct Target {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// What is written, in a few words.
+    pub about: &'static str,
+    /// The version that it is written for.
+    pub version: &'static str,
+    pub(crate) write: Write,
+}
+
+impl Target {
+    pub(crate) const fn new(name: &'static str, about: &'static str, version: &'static str, write: Write) -> Self {
+        Self { name, about, version, write }
+    }
+}
+
+/// The parts of a training plan.
+pub(crate) fn training<'a>(
+    planned: &Planned<'a>,
+    target: &'static str,
+) -> Result<(&'a Problem, &'a Plan), ExportError> {
+    match planned {
+        Planned::Training { problem, plan } => Ok((problem, plan)),
+        Planned::Serving { .. } => Err(ExportError::OtherKind { target, wanted: "plans of training steps" }),
+    }
+}
+
+/// What all micro-batches of a plan have in common, where a stack makes them from two numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Even {
+    /// Tokens of a sequence.
+    pub(crate) tokens: u64,
+    /// Sequences of a micro-batch.
+    pub(crate) micro_batch: u64,
+    /// Micro-batches of a group.
+    pub(crate) n_micro_batches: u64,
+    /// Sequences of a step.
+    pub(crate) batch: u64,
+}
+
+/// Micro-batches that are all alike; otherwise what they differ in.
+pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> {
+    let mut what = Vec::new();
+    let mut found: Option<Even> = None;
+    let lengths = &problem.workload.lengths;
+    if lengths.windows(2).any(|pair| pair[0] != pair[1]) {
+        what.push("sequences of different lengths, dealt out by the plan".to_owned());
+    }
+    if plan.steps.iter().any(train::plan::Step::is_mixed) {
+        what.push("pipelines of shapes of their own".to_owned());
+    }
+    let batches = || plan.steps.iter().flat_map(|step| &step.groups).flatten();
+    if batches().any(|batch| !batch.offload_permille.is_empty()) {
+        what.push("activations in host memory, micro-batch by micro-batch".to_owned());
+    }
+    if problem.workload.lengths.is_empty() || plan.steps.is_empty() {
+        return Err(vec!["a plan without steps".to_owned()]);
+    }
+    let tokens = lengths[0];
+    for group in plan.steps.iter().flat_map(|step| &step.groups) {
+        for micro_batch in group {
+            let is_whole = |placed: &train::plan::Placement| placed.from == 0 && placed.tokens == tokens;
+            let is_spread = |placed: &train::plan::Placement| problem.layout.cp == 1 || placed.place == Place::Sharded;
+            let is_plain =
+                micro_batch.sequences.iter().all(|one| is_whole(one) && is_spread(one)) && !micro_batch.forward_only;
+            let n = micro_batch.sequences.len() as u64;
+            let batch = problem.workload.batch_size as u64;
+            let each = Even { tokens, micro_batch: n, n_micro_batches: group.len() as u64, batch };
+            let same = found.is_none_or(|found| found == each);
+            if (!is_plain || !same || micro_batch.padding >= tokens) && what.is_empty() {
+                what.push("micro-batches that differ from each other, dealt out by the plan".to_owned());
+            }
+            found = Some(each);
+        }
+    }
+    match found {
+        Some(found) if what.is_empty() => Ok(found),
+        _ => Err(what),
+    }
+}

@@ -1,0 +1,282 @@
+//! Flags as they were given, and tables of what flags of a stack do to time and memory.
+//!
+//! A flag counts as asked for when its value is read; what a stack's table says of the others becomes a finding.
+
+use std::ops::Range;
+
+use input::diagnostic::{Code, Finding, nearest};
+
+use crate::shell::{UNKNOWN, Word};
+
+/// A flag as it was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// Name without dashes in front, with `-` where people write `_`.
+    pub name: String,
+    /// Words behind it.
+    pub values: Vec<String>,
+    /// Bytes of the file.
+    pub at: Range<usize>,
+}
+
+impl Flag {
+    /// Words behind it, with spaces.
+    #[must_use]
+    pub fn value(&self) -> String {
+        self.values.join(" ")
+    }
+}
+
+/// Whether a word is a flag. Numbers below zero are not.
+pub(crate) fn is_flag(text: &str) -> bool {
+    let rest = text.trim_start_matches('-');
+    rest.len() < text.len() && rest.starts_with(|letter: char| letter.is_ascii_alphabetic())
+}
+
+/// Cuts the words of a command into flags; words in front of the first one are left out.
+#[must_use]
+pub fn of_words(words: &[Word]) -> Vec<Flag> {
+    let mut flags: Vec<Flag> = Vec::new();
+    for word in words {
+        let text = word.text();
+        if is_flag(&text) {
+            let (name, value) = text.split_once('=').map_or((text.as_str(), None), |(name, value)| (name, Some(value)));
+            let values = value.map(str::to_owned).into_iter().collect();
+            flags.push(Flag { name: named(name), values, at: word.at() });
+        } else if let Some(flag) = flags.last_mut() {
+            flag.at.end = if word.at().end > flag.at.start { flag.at.end.max(word.at().end) } else { flag.at.end };
+            // A value from another line is pointed to where it was written.
+            if word.at().start < flag.at.start || word.at().start > flag.at.start + 400 {
+                flag.at = word.at();
+            }
+            flag.values.push(text);
+        }
+    }
+    flags
+}
+
+/// A flag's name as tables have it.
+#[must_use]
+pub fn named(text: &str) -> String {
+    text.trim_start_matches('-').replace('_', "-")
+}
+
+/// What a flag does to the time and memory of a step or a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It gives a key of the scenario.
+    Sets(&'static str),
+    /// None.
+    Silent,
+    /// It matters and is not modelled, for this reason.
+    NotModelled(&'static str),
+}
+
+/// A row of a table of flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Name without dashes.
+    pub name: &'static str,
+    /// What it does.
+    pub effect: Effect,
+    /// Values for which that holds; empty for all. Other values are silent.
+    pub values: &'static str,
+}
+
+/// Known flags of a stack: one line each, `name`, `sets KEY`, `silent` or `missing`, the reason, and values, with tabs between them.
+#[derive(Clone, Debug)]
+pub struct Table {
+    rows: Vec<Known>,
+}
+
+impl Table {
+    /// Reads a table; lines that begin with `#` are remarks.
+    ///
+    /// # Panics
+    /// Where a line is none: tables are part of the program.
+    #[must_use]
+    pub fn new(text: &'static str) -> Self {
+        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Self { rows: lines.map(row).collect() }
+    }
+
+    /// Every row.
+    #[must_use]
+    pub fn rows(&self) -> &[Known] {
+        &self.rows
+    }
+
+    /// The row of a flag.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Known> {
+        self.rows.iter().find(|known| known.name == name)
+    }
+
+    /// What a flag with a value does; `None` for one that no row has.
+    #[must_use]
+    pub fn effect(&self, name: &str, value: &str) -> Option<Effect> {
+        let known = self.find(name)?;
+        let holds =
+            known.values.is_empty() || known.values.split(' ').any(|word| value.split([' ', ',']).any(|v| v == word));
+        Some(if holds { known.effect } else { Effect::Silent })
+    }
+}
+
+fn row(line: &'static str) -> Known {
+    let cells: Vec<&'static str> = line.split('\t').collect();
+    let cell = |index: usize| cells.get(index).copied().unwrap_or("");
+    let effect = match cell(1) {
+        "silent" => Effect::Silent,
+        "missing" => Effect::NotModelled(cell(2)),
+        sets => Effect::Sets(sets.strip_prefix("sets ").unwrap_or_else(|| panic!("a row of a table: {line}"))),
+    };
+    Known { name: cell(0), effect, values: cell(3) }
+}
+
+/// Flags that are being read, and what is wrong with them.
+pub struct Flags<'t> {
+    /// As they were given.
+    pub given: Vec<Flag>,
+    /// The stack's table.
+    pub table: &'t Table,
+    /// Findings so far.
+    pub findings: Vec<Finding>,
+}
+
+impl<'t> Flags<'t> {
+    /// Flags of a stack.
+    #[must_use]
+    pub const fn new(given: Vec<Flag>, table: &'t Table) -> Self {
+        Self { given, table, findings: Vec::new() }
+    }
+
+    /// A flag; the last one counts where it stands more than once.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&Flag> {
+        self.given.iter().rev().find(|flag| flag.name == name)
+    }
+
+    /// Where a flag stands.
+    #[must_use]
+    pub fn at(&self, name: &str) -> Option<Range<usize>> {
+        self.find(name).map(|flag| flag.at.clone())
+    }
+
+    /// Whether a switch is given.
+    #[must_use]
+    pub fn is(&self, name: &str) -> bool {
+        self.find(name).is_some_and(|flag| flag.value() != "false")
+    }
+
+    /// The words behind a flag, where all of them are known.
+    pub fn text(&mut self, name: &str) -> Option<String> {
+        let flag = self.find(name)?.clone();
+        let value = flag.value();
+        if value.contains(UNKNOWN) {
+            let what = format!("the value of `--{name}` is known only when the script runs");
+            let help = "write the value into the script, or set the variable in it";
+            self.findings.push(Finding::error(Code::UnknownValue, Some(flag.at), what).help(help));
+            return None;
+        }
+        (!value.is_empty()).then_some(value)
+    }
+
+    /// One of a few words.
+    pub fn word<T: Copy>(&mut self, name: &str, allowed: &[(&str, T)]) -> Option<T> {
+        let value = self.text(name)?;
+        let found = allowed.iter().find(|(word, _)| *word == value).map(|(_, meaning)| *meaning);
+        if found.is_none() {
+            let words: Vec<&str> = allowed.iter().map(|(word, _)| *word).collect();
+            let near = nearest(&value, words.iter().copied())
+                .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+            self.wrong(
+                name,
+                format!("`--{name} {value}` is none of its words"),
+                format!("{near}allowed are {}", words.join(", ")),
+            );
+        }
+        found
+    }
+
+    /// A whole number within a range.
+    pub fn count(&mut self, name: &str, range: std::ops::RangeInclusive<u64>) -> Option<u64> {
+        let value = self.text(name)?;
+        let number = value.replace('_', "").parse::<u64>().ok().filter(|number| range.contains(number));
+        if number.is_none() {
+            let allowed = format!("allowed are whole numbers from {} to {}", range.start(), range.end());
+            self.wrong(name, format!("`--{name} {value}` is no such number"), allowed);
+        }
+        number
+    }
+
+    /// A number.
+    pub fn number(&mut self, name: &str) -> Option<f64> {
+        let value = self.text(name)?;
+        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+        if number.is_none() {
+            self.wrong(
+                name,
+                format!("`--{name} {value}` is no number"),
+                "allowed are numbers, for example 0.9".to_owned(),
+            );
+        }
+        number
+    }
+
+    /// An error about a flag; about the whole file where it is not given.
+    pub fn wrong(&mut self, name: &str, what: String, help: String) {
+        let at = self.at(name);
+        self.findings.push(Finding::error(Code::WrongFlag, at, what).help(help));
+    }
+
+    /// An error about a flag that is needed.
+    pub fn missing(&mut self, name: &str, why: &str) {
+        let what = format!("`--{name}` is not given");
+        self.findings.push(Finding::error(Code::MissingFlag, None, what).help(why.to_owned()));
+    }
+
+    /// A warning that something matters and is not modelled.
+    pub fn not_modelled(&mut self, name: &str, why: &str) {
+        let flag = self.find(name);
+        let value = flag.map_or_else(String::new, Flag::value);
+        let gap = if value.is_empty() { "" } else { " " };
+        let what = format!("`--{name}{gap}{value}` is not modelled");
+        let at = flag.map(|flag| flag.at.clone());
+        self.findings.push(Finding::warning(Code::NotModelled, at, what).help(why.to_owned()));
+    }
+
+    /// Says what the table does not know and what matters without being modelled, each flag once.
+    pub fn judge(&mut self) {
+        let mut seen = std::collections::BTreeSet::new();
+        for flag in self.given.clone() {
+            if !seen.insert(flag.name.clone()) {
+                continue;
+            }
+            match self.table.effect(&flag.name, &flag.value()) {
+                Some(Effect::NotModelled(why)) => self.not_modelled(&flag.name, why),
+                Some(_) => {}
+                None => {
+                    let what = format!("`--{}` is not in the table of flags", flag.name);
+                    let names = self.table.rows().iter().map(|known| known.name);
+                    let near = nearest(&flag.name, names).map(|near| format!("did you mean `--{near}`?"));
+                    let help = near.unwrap_or_else(|| "it is taken to change neither time nor memory".to_owned());
+                    self.findings.push(Finding::warning(Code::UnknownFlag, Some(flag.at), what).help(help));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_belong_to_the_flag_before_them() {
+        let words = crate::shell::commands("x.py --a 1 2 --b --c=-3 -d -4").unwrap().remove(0);
+        let found: Vec<(String, String)> =
+            of_words(&words).iter().map(|flag| (flag.name.clone(), flag.value())).collect();
+        let expected = [("a", "1 2"), ("b", ""), ("c", "-3"), ("d", "-4")];
+        assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+}

@@ -1,0 +1,199 @@
+//! The command in a script that starts a stack: what starts it, its program, and the program's flags.
+
+use input::diagnostic::{Code, Finding};
+
+use crate::flags::{Flag, is_flag, named, of_words};
+use crate::shell::{self, UNKNOWN, Word};
+use crate::yaml;
+
+/// A program as it is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// Flags of what starts it: `torchrun`, `srun`.
+    pub launcher: Vec<Flag>,
+    /// The program and the words without a flag behind it.
+    pub program: Vec<String>,
+    /// Flags of the program.
+    pub flags: Vec<Flag>,
+    /// Warnings.
+    pub findings: Vec<Finding>,
+}
+
+/// Lines of a text that are no remarks.
+pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
+}
+
+/// The command of a script with the most flags that a stack knows; `begins` says which word begins the program.
+///
+/// # Errors
+/// What is wrong with the script.
+pub fn of_script(
+    text: &str,
+    begins: fn(&[String]) -> Option<usize>,
+    knows: &dyn Fn(&str) -> bool,
+) -> Result<Launch, Finding> {
+    let commands = shell::commands(text).map_err(|why| {
+        let help = "only assignments, lists, sums and the command that starts the program are read";
+        Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
+    })?;
+    let mut best: Option<(usize, Launch)> = None;
+    for command in commands {
+        let words = unwrapped(command);
+        let texts: Vec<String> = words.iter().map(Word::text).collect();
+        let flags = of_words(&words);
+        let n = flags.iter().filter(|flag| knows(&flag.name)).count();
+        let start = begins(&texts);
+        let score = n + if start.is_some() { 1000 } else { 0 };
+        if score > 0 && best.as_ref().is_none_or(|(most, _)| score > *most) {
+            best = Some((score, launched(&words, &texts, start.unwrap_or(0))));
+        }
+    }
+    let mut launch = best.map(|(_, launch)| launch).ok_or_else(|| {
+        let help = "a command of `torchrun`, `srun` or `python` with the program's flags is needed";
+        Finding::error(Code::UnreadableScript, None, "the script starts nothing that is known").help(help)
+    })?;
+    launch.launcher.extend(batch_options(text));
+    Ok(launch)
+}
+
+/// A command with what `bash -c '…'` would run in the place of its one word.
+fn unwrapped(words: Vec<Word>) -> Vec<Word> {
+    words.into_iter().flat_map(|word| if word.text().contains(" --") { word.cut() } else { vec![word] }).collect()
+}
+
+fn launched(words: &[Word], texts: &[String], start: usize) -> Launch {
+    let (before, after) = words.split_at(start);
+    let n_program = texts[start..].iter().take_while(|text| !is_flag(text)).count();
+    // Behind a flag it is the flag's value, which is judged when it is asked for.
+    let is_open = |index: &usize| {
+        is_unknown(&texts[start + *index]) && !(*index > 0 && texts[start + *index - 1].starts_with("--"))
+    };
+    let findings = (n_program..after.len()).filter(is_open).map(|index| {
+        let what = "what stands here is known only when the script runs, and left out";
+        let help = "flags in it are not read; write them into the script";
+        Finding::warning(Code::UnknownValue, Some(after[index].at()), what).help(help)
+    });
+    let mut flags = of_words(&after[n_program..]);
+    for flag in &mut flags {
+        let mut is_first = true;
+        flag.values.retain(|value| std::mem::take(&mut is_first) || !is_unknown(value));
+    }
+    Launch {
+        launcher: of_words(before),
+        program: texts[start..start + n_program].to_vec(),
+        findings: findings.collect(),
+        flags,
+    }
+}
+
+fn is_unknown(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|letter| letter == UNKNOWN)
+}
+
+/// `#SBATCH --nodes=4` and the like.
+fn batch_options(text: &str) -> Vec<Flag> {
+    let mut flags = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let at = start..start + line.trim_end().len();
+        start += line.len();
+        let Some(options) = line.trim().strip_prefix("#SBATCH") else { continue };
+        for option in options.split_whitespace().filter(|option| option.starts_with("--")) {
+            if let Some((name, value)) = option.split_once('=') {
+                flags.push(Flag { name: named(name), values: vec![value.to_owned()], at: at.clone() });
+            }
+        }
+    }
+    flags
+}
+
+/// Flags of a section of a YAML file, each a key of its own.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn of_yaml(text: &str, section: &str) -> Result<Launch, Finding> {
+    let entries = yaml::entries(text).map_err(|why| {
+        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
+    })?;
+    let own = entries.into_iter().filter(|entry| entry.path.len() == 2 && entry.path[0] == section);
+    let flags = own.filter(|entry| entry.value != "false" && entry.value != "False").map(|entry| {
+        let value = entry.value.trim_start_matches('[').trim_end_matches(']');
+        let value =
+            if entry.value.starts_with('[') && !entry.value.contains('*') { value } else { entry.value.as_str() };
+        let is_switch = value == "true" || value == "True";
+        // Variables in braces are those of the test's environment.
+        let words = value.split([' ', ',']).filter(|word| !word.is_empty() && !is_switch);
+        let words = words.map(|word| if word.contains("${") { UNKNOWN.to_string() } else { word.to_owned() });
+        Flag { name: named(entry.key()), values: words.collect(), at: entry.at.clone() }
+    });
+    Ok(Launch { flags: flags.collect(), ..Launch::default() })
+}
+
+/// Every key of a YAML file as a flag; a key inside others has their names in front.
+///
+/// # Errors
+/// What is wrong with the file.
+pub fn of_all_yaml(text: &str) -> Result<Launch, Finding> {
+    let entries = yaml::entries(text).map_err(|why| {
+        Finding::error(Code::UnreadableScript, Some(why.at()), format!("the file cannot be read: {why}"))
+    })?;
+    Ok(Launch { flags: entries.iter().map(key_as_flag).collect(), ..Launch::default() })
+}
+
+/// A key of a file of options as a flag.
+fn key_as_flag(entry: &yaml::Entry) -> Flag {
+    let name: Vec<String> = entry.path.iter().map(|key| named(key)).collect();
+    let value = entry.value.trim_start_matches('[').trim_end_matches(']');
+    Flag {
+        name: name.join("."),
+        values: value.split([' ', ',']).filter(|word| !word.is_empty()).map(str::to_owned).collect(),
+        at: entry.at.clone(),
+    }
+}
+
+/// Flags whose names of one or two letters are the usual short ones.
+#[must_use]
+pub fn with_short_names(flags: Vec<Flag>) -> Vec<Flag> {
+    let long = |name: String| match name.as_str() {
+        "dpn" => "data-parallel-rank".to_owned(),
+        "dpl" => "data-parallel-size-local".to_owned(),
+        "ep" => "enable-expert-parallel".to_owned(),
+        _ => name,
+    };
+    flags.into_iter().map(|flag| Flag { name: long(flag.name), ..flag }).collect()
+}
+
+/// GPUs that a launcher starts, and how many of a node; `None` where it does not say.
+#[must_use]
+pub fn gpus(launcher: &[Flag]) -> (Option<u32>, Option<u32>) {
+    let number = |names: &[&str]| {
+        let flag = launcher.iter().rev().find(|flag| names.contains(&flag.name.as_str()))?;
+        let value = flag.value();
+        // `torchrun --nnodes 2:4` is elastic: what it starts with at least.
+        value.split(':').next()?.parse::<u32>().ok().filter(|n| *n > 0)
+    };
+    let per_node = number(&["nproc-per-node", "gpus-per-node", "ntasks-per-node", "num-gpus"]);
+    let nodes = number(&["nnodes", "nodes", "N", "num-nodes"]);
+    match (nodes, per_node) {
+        (nodes, Some(per_node)) => (Some(nodes.unwrap_or(1).saturating_mul(per_node)), Some(per_node)),
+        (_, None) => (number(&["ntasks", "n", "np"]), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gpus_are_those_of_the_launcher() {
+        let of = |script: &str| {
+            let begins = |words: &[String]| words.iter().position(|word| word.ends_with(".py"));
+            gpus(&of_script(script, begins, &|_| false).unwrap().launcher)
+        };
+        assert_eq!(of("torchrun --nnodes=4 --nproc_per_node 8 a.py --x"), (Some(32), Some(8)));
+        assert_eq!(of("#SBATCH --nodes=2 --gpus-per-node=4\nsrun python a.py"), (Some(8), Some(4)));
+        assert_eq!(of("srun bash -c \"torchrun --nnodes 2:3 --nproc-per-node 8 a.py --x 1\""), (Some(16), Some(8)));
+        assert_eq!(of("python a.py --x"), (None, None));
+    }
+}

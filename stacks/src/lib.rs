@@ -1,0 +1,131 @@
+//! Launch scripts and flags of other stacks: scenarios are made from them, and files for them from plans.
+//!
+//! Text comes in and goes out; files and the command line are the shell's. A stack is a file that knows what its flags mean, and a table of them
+//! (`tables/`): which key a flag gives, that it changes neither time nor memory, or that it matters and is not modelled. Nothing is executed.
+//! Each table names the version of the stack that it was written for.
+
+pub mod bridge;
+pub mod deepspeed;
+pub mod document;
+pub mod export;
+pub mod flags;
+#[cfg(test)]
+mod hostile;
+pub mod launch;
+pub mod megatron;
+pub mod schedule;
+pub mod servers;
+mod serving;
+pub mod sglang;
+pub mod shell;
+pub mod targets;
+pub mod torchtitan;
+pub mod trtllm;
+pub mod vllm;
+pub mod yaml;
+
+use input::diagnostic::{Code, Finding};
+
+/// Largest script or flag file that is read; nobody writes longer ones.
+pub const BYTES_MAX: usize = 1 << 20;
+
+/// A stack whose files are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// Megatron-LM: a launch script, or the YAML of its functional tests.
+    Megatron,
+    /// vLLM: a command that starts a server.
+    Vllm,
+    /// SGLang: a command that starts a server.
+    Sglang,
+    /// TensorRT-LLM: a command that starts a server, or the YAML of its options.
+    Trtllm,
+}
+
+impl Stack {
+    /// Its name for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Megatron => "Megatron-LM",
+            Self::Vllm => "vLLM",
+            Self::Sglang => "SGLang",
+            Self::Trtllm => "TensorRT-LLM",
+        }
+    }
+}
+
+/// What the command line says of the machine, which no script knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// GPU of the catalogue.
+    pub gpu: Option<String>,
+    /// Nodes.
+    pub nodes: Option<u32>,
+    /// GPUs of a node.
+    pub gpus_per_node: Option<u32>,
+    /// Whether a cluster of the catalogue is named in its place.
+    pub is_named: bool,
+}
+
+impl Machine {
+    /// What overrides of the form `cluster.key=value` say.
+    #[must_use]
+    pub fn of_overrides(set: &[String]) -> Self {
+        let value = |key: &str| {
+            let value = set.iter().rev().find_map(|item| item.strip_prefix(key)?.strip_prefix('='));
+            value.map(|value| value.trim().trim_matches(['"', '\'']).to_owned())
+        };
+        let number = |key: &str| value(key)?.parse::<u32>().ok();
+        Self {
+            gpu: value("cluster.gpu"),
+            nodes: number("cluster.nodes"),
+            gpus_per_node: number("cluster.gpus_per_node"),
+            is_named: value("cluster.name").is_some(),
+        }
+    }
+}
+
+/// What a foreign file says, as a scenario.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Imported {
+    /// Text of the scenario; a part of one where there are errors.
+    pub scenario: String,
+    /// Errors and warnings, with places in the foreign file.
+    pub findings: Vec<Finding>,
+}
+
+/// Whose file a text is, where it is one of a known stack.
+#[must_use]
+pub fn recognise(text: &str) -> Option<Stack> {
+    if text.len() > BYTES_MAX || toml_span::parse(text).is_ok() {
+        return None;
+    }
+    let has = |marks: &[&str]| launch::lines(text).any(|line| marks.iter().any(|mark| line.contains(mark)));
+    if has(&["vllm serve", "vllm.entrypoints"]) {
+        Some(Stack::Vllm)
+    } else if has(&["sglang.launch_server", "sglang serve"]) {
+        Some(Stack::Sglang)
+    } else if has(&["trtllm-serve"]) || trtllm::is_own_yaml(text) {
+        Some(Stack::Trtllm)
+    } else if has(&["--num-layers", "--tensor-model-parallel-size", "pretrain_", "MODEL_ARGS:"]) {
+        Some(Stack::Megatron)
+    } else {
+        None
+    }
+}
+
+/// Reads a file of a stack.
+#[must_use]
+pub fn import(stack: Stack, text: &str, machine: &Machine) -> Imported {
+    if text.len() > BYTES_MAX {
+        let what = format!("the file is longer than {} KiB", BYTES_MAX >> 10);
+        return Imported { findings: vec![Finding::error(Code::UnreadableScript, None, what)], ..Imported::default() };
+    }
+    match stack {
+        Stack::Megatron => megatron::import(text, machine),
+        Stack::Vllm => vllm::import(text, machine),
+        Stack::Sglang => sglang::import(text, machine),
+        Stack::Trtllm => trtllm::import(text, machine),
+    }
+}

@@ -1,0 +1,210 @@
+//! Megatron-LM: a launch script or the YAML of its functional tests becomes a training scenario.
+//!
+//! What flags mean is that of `megatron/training/arguments.py` (the version stands in `tables/megatron.tsv`). Degrees that do not divide and
+//! stages that lose layers are findings at the flag, before a scenario is made.
+
+pub(crate) mod export;
+mod layers;
+mod model;
+mod parallel;
+pub mod stages;
+
+use std::sync::LazyLock;
+
+use input::diagnostic::{Code, Finding, Severity};
+
+use crate::document::Document;
+use crate::flags::{Flags, Table};
+use crate::launch::{self, Launch};
+use crate::{Imported, Machine};
+pub use export::TARGET;
+use parallel::Degrees;
+
+/// Flags of Megatron-LM.
+pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/megatron.tsv")));
+
+/// Programs whose models are not decoders of attention and feed-forward, with what they train.
+const OTHER_PROGRAMS: [(&str, &str); 8] = [
+    ("t5", "an encoder and a decoder"),
+    ("bert", "an encoder, whose attention is not causal"),
+    ("mamba", "state-space layers"),
+    ("hybrid", "state-space layers"),
+    ("vlm", "an encoder of images beside the decoder"),
+    ("vision", "an encoder of images"),
+    ("retro", "a retriever beside the decoder"),
+    ("ict", "two encoders"),
+];
+
+/// Which word of a command begins the program.
+fn begins(words: &[String]) -> Option<usize> {
+    words.iter().position(|word| word.ends_with(".py") && !word.contains("torch.distributed"))
+}
+
+/// Reads a launch script or the YAML of a functional test.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let is_yaml = launch::lines(text).any(|line| line.starts_with("MODEL_ARGS:"));
+    let knows = |name: &str| FLAGS.find(name).is_some();
+    let launch = if is_yaml { launch::of_yaml(text, "MODEL_ARGS") } else { launch::of_script(text, begins, &knows) };
+    match launch {
+        Ok(launch) => of_launch(launch, machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
+}
+
+/// A training job as it is started.
+#[must_use]
+pub fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    let (gpus, per_node) = launch::gpus(&launch.launcher);
+    let mut flags = Flags::new(launch.flags, &FLAGS);
+    flags.findings = launch.findings;
+    program(&mut flags, &launch.program);
+    let mut out = Document::default();
+    out.remark("A training job of Megatron-LM as a scenario; remarks name the flags that gave the keys.");
+    out.word("", "kind", "training", "");
+    out.set("", "seed", 0, "");
+    let shape = model::write(&mut flags, &mut out);
+    if let Some(shape) = shape {
+        let degrees = Degrees::read(&mut flags, &shape, gpus, machine);
+        parallel::machine(&mut flags, &mut out, &degrees, per_node, machine);
+        parallel::write(&mut flags, &mut out, &degrees, &shape);
+        training(&mut flags, &mut out, &degrees, &shape);
+    }
+    out.set("policies", "run", "[\"megatron\"]", "sequences of one length, in order");
+    flags.judge();
+    Imported { scenario: out.toml(), findings: flags.findings }
+}
+
+/// Whether there is an error among findings.
+fn is_wrong(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.severity == Severity::Error)
+}
+
+/// Refuses programs that train something else.
+fn program(flags: &mut Flags<'_>, program: &[String]) {
+    let name = program.first().map_or("", |word| word.rsplit('/').next().unwrap_or(word));
+    let found = OTHER_PROGRAMS.iter().find(|(word, _)| name.split(['_', '.']).any(|part| part == *word));
+    let by_flag =
+        ["is-hybrid-model", "hybrid-override-pattern", "hybrid-layer-pattern"].into_iter().find(|flag| flags.is(flag));
+    let (what, at) = match (found, by_flag) {
+        (Some((_, what)), _) => (format!("`{name}` trains {what}"), None),
+        (None, Some(flag)) => (format!("`--{flag}` asks for layers without attention"), flags.at(flag)),
+        (None, None) if flags.is("encoder-pipeline-model-parallel-size") || flags.is("decoder-seq-length") => {
+            ("the job trains an encoder and a decoder".to_owned(), flags.at("decoder-seq-length"))
+        }
+        _ => return,
+    };
+    let help = "training steps are modelled of decoders with attention and feed-forward in every layer";
+    flags.findings.push(Finding::error(Code::UnsupportedJob, at, what).help(help));
+}
+
+/// What the shape of the model says of layouts.
+pub(crate) struct Shape {
+    pub(crate) n_layers: u64,
+    pub(crate) n_heads: u64,
+    pub(crate) n_groups: u64,
+    pub(crate) n_experts: u64,
+    pub(crate) tokens: u64,
+}
+
+/// `[training]`, `[overlap]`, `[experts]` and `[workload]`.
+fn training(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape: &Shape) {
+    let micro_batch = flags.count("micro-batch-size", 1..=1_000_000).unwrap_or(1);
+    let replicas = u64::from(degrees.dp());
+    let batch = flags.count("global-batch-size", 1..=1_000_000).unwrap_or(micro_batch * replicas);
+    let whole = micro_batch * replicas;
+    if !batch.is_multiple_of(whole) && !is_wrong(&flags.findings) {
+        let what = format!(
+            "`--global-batch-size {batch}` is not a multiple of micro-batch {micro_batch} times {replicas} replicas"
+        );
+        let (below, above) = (batch / whole * whole, batch.div_ceil(whole) * whole);
+        let near = if below > 0 && batch - below < above - batch { below } else { above };
+        flags.wrong("global-batch-size", what, format!("allowed are multiples of {whole}, for example {near}"));
+    }
+    out.set("training", "batch_size", batch, "--global-batch-size");
+    let tokens = (micro_batch * shape.tokens).div_ceil(u64::from(degrees.cp));
+    out.set("training", "bucket_tokens", tokens, "--micro-batch-size × --seq-length / --context-parallel-size");
+    out.word("training", "framework", "megatron-core", "whose kernels keep what in memory");
+    precision(flags, out);
+    recompute(flags, out);
+    let is_unfused = flags.text("attention-backend").is_some_and(|word| word == "unfused" || word == "local")
+        || flags.text("transformer-impl").is_some_and(|word| word == "local") && !flags.is("use-flash-attn");
+    if is_unfused {
+        out.word("training", "attention", "unfused", "--attention-backend, --transformer-impl");
+    }
+    let sync = if flags.is("overlap-grad-reduce") { "overlapped" } else { "at_end" };
+    out.word("training", "gradient_sync", sync, "--overlap-grad-reduce");
+    if flags.is("overlap-param-gather") {
+        out.set("overlap", "parameter_gather", true, "--overlap-param-gather");
+    }
+    let is_overlapped = degrees.chunks > 1 && !flags.is("no-overlap-p2p-communication");
+    if degrees.pp > 1 {
+        out.set("overlap", "stage", is_overlapped, "messages go behind computation with virtual stages alone");
+    }
+    if let Some(capacity) = flags.number("moe-expert-capacity-factor") {
+        out.set("experts", "capacity", capacity, "--moe-expert-capacity-factor");
+    }
+    out.set("workload", "tokens", shape.tokens, "--seq-length");
+}
+
+/// Number formats of activations, gradients and products.
+fn precision(flags: &mut Flags<'_>, out: &mut Document) {
+    let is_half = flags.is("bf16") || flags.is("fp16");
+    if !is_half {
+        let what = "neither `--bf16` nor `--fp16` is given: Megatron-LM computes in 32 bits, which is taken as 16 here";
+        let help = "time and memory come out smaller than they are";
+        flags.findings.push(Finding::warning(Code::NotModelled, None, what).help(help));
+    }
+    out.word(
+        "training",
+        "dtype",
+        if flags.is("fp16") { "fp16" } else { "bf16" },
+        if flags.is("fp16") { "--fp16" } else { "--bf16" },
+    );
+    let is_narrow = flags.is("grad-reduce-in-bf16")
+        || flags.text("main-grads-dtype").is_some_and(|word| word == "bf16")
+        || flags.is("fp16") && !flags.is("accumulate-allreduce-grads-in-fp32");
+    out.word(
+        "training",
+        "gradient_dtype",
+        if is_narrow { "bf16" } else { "fp32" },
+        "--grad-reduce-in-bf16, --accumulate-allreduce-grads-in-fp32",
+    );
+    if flags.is("fp8-format") {
+        let recipes = [("tensorwise", "fp8"), ("delayed", "fp8"), ("blockwise", "fp8-block"), ("mxfp8", "mxfp8")];
+        let format = if flags.find("fp8-recipe").is_some() { flags.word("fp8-recipe", &recipes) } else { Some("fp8") };
+        out.word("training", "products", format.unwrap_or("fp8"), "--fp8-format, --fp8-recipe");
+    }
+    if flags.is("fp4-format") {
+        out.word("training", "products", "nvfp4", "--fp4-format");
+    }
+}
+
+/// Which activations are computed again.
+fn recompute(flags: &mut Flags<'_>, out: &mut Document) {
+    let kinds = [("full", "full"), ("selective", "selective")];
+    let granularity = flags.word("recompute-granularity", &kinds);
+    let granularity = granularity.or_else(|| flags.is("recompute-activations").then_some("selective"));
+    let modules = flags.text("recompute-modules").unwrap_or_else(|| "core_attn".to_owned());
+    let modules: Vec<&str> = modules.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+    let word = match granularity {
+        None => "none",
+        Some("full") => "full",
+        Some(_) if modules == ["core_attn"] => "selective",
+        Some(_) if modules.contains(&"mlp") => "mlp",
+        Some(_) => "none",
+    };
+    let is_partial =
+        granularity == Some("selective") && modules.iter().any(|module| !matches!(*module, "core_attn" | "mlp"));
+    if is_partial {
+        flags.not_modelled(
+            "recompute-modules",
+            "of the modules `core_attn` and `mlp` are computed again; memory of the others comes out too large",
+        );
+    }
+    out.word("training", "recompute", word, "--recompute-granularity, --recompute-modules");
+    let is_block = flags.text("recompute-method").is_some_and(|method| method == "block");
+    if let Some(n) = flags.count("recompute-num-layers", 1..=10_000).filter(|_| is_block && word == "full") {
+        out.set("training", "recompute_layers", n, "--recompute-num-layers");
+    }
+}

@@ -1,0 +1,305 @@
+//! A plan as the launch script of Megatron-LM.
+
+use engine::model::{Mixer, Model, QueryKeyNorm};
+use hw::{Dtype, Format};
+use train::Problem;
+use train::layout::{Axis, ContextExchange, Zero};
+use train::plan::Plan;
+use train::problem::{AttentionKernel, GradientSync, Recompute};
+
+use super::stages;
+use crate::export::{Even, ExportError, File, Planned, Target, Words, even, training};
+
+const NAME: &str = "megatron";
+const VERSION: &str = "Megatron-LM core 0.15 (megatron/training/arguments.py @ 000c4ac24f61)";
+
+/// The target.
+pub const TARGET: Target = Target::new(NAME, "a launch script with all flags of the layout", VERSION, write);
+
+/// Flags with their values; a switch has none.
+pub(crate) type Given = Vec<(&'static str, Option<String>)>;
+
+fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
+    let (problem, plan) = training(planned, NAME)?;
+    let groups = flags(problem, plan).map_err(|what| ExportError::NotExpressible { target: NAME, what })?;
+    let cluster = &problem.cluster;
+    let mut text = "#!/bin/bash\n".to_owned();
+    words.lines(VERSION).iter().for_each(|line| text += &format!("# {line}\n"));
+    text += &format!("# GPU: {}. The data and the tokenizer are stand-ins: DATA_ARGS is yours.\n", cluster.gpu.name);
+    text += "set -eu\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
+    text += &format!(
+        "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",
+        cluster.n_gpus() / cluster.gpus_per_node,
+        cluster.gpus_per_node
+    );
+    for (name, given) in &groups {
+        text += &format!("{name}=(\n");
+        for (flag, value) in given {
+            let value = value.as_ref().map_or_else(String::new, |value| format!(" {}", shown(value)));
+            text += &format!("    --{flag}{value}\n");
+        }
+        text += ")\n";
+    }
+    text +=
+        "DATA_ARGS=(--mock-data --tokenizer-type NullTokenizer)\n\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" pretrain_gpt.py";
+    for (name, _) in &groups {
+        text += &format!(" \\\n    \"${{{name}[@]}}\"");
+    }
+    text += " \\\n    \"${DATA_ARGS[@]}\"\n";
+    Ok(vec![File::new("train.sh", text)])
+}
+
+/// A value in quotes where a shell would read it otherwise.
+fn shown(value: &str) -> String {
+    let is_plain = value.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-+,".contains(letter));
+    if is_plain { value.to_owned() } else { format!("'{value}'") }
+}
+
+/// Flags in groups, or everything that no flag says.
+pub(crate) fn flags(problem: &Problem, plan: &Plan) -> Result<[(&'static str, Given); 3], Vec<String>> {
+    let mut what = Vec::new();
+    let found = even(problem, plan).map_err(|why| what.extend(why)).ok();
+    let model = model(&problem.model, problem, &mut what);
+    let layout = layout(problem, &mut what);
+    let execution = execution(problem, found, &mut what);
+    if what.is_empty() {
+        Ok([("MODEL_ARGS", model), ("PARALLEL_ARGS", layout), ("TRAINING_ARGS", execution)])
+    } else {
+        Err(what)
+    }
+}
+
+/// A flag with a number.
+fn n(flag: &'static str, value: impl std::fmt::Display) -> (&'static str, Option<String>) {
+    (flag, Some(value.to_string()))
+}
+
+fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
+    let mut given = vec![
+        n("num-layers", model.n_layers),
+        n("hidden-size", model.hidden),
+        n("ffn-hidden-size", model.intermediate),
+        n("num-attention-heads", model.n_heads),
+        n("kv-channels", model.head_dim),
+        // The tokenizer of stand-in data adds a row.
+        n("vocab-size", model.vocab.saturating_sub(1)),
+        n("make-vocab-size-divisible-by", 1),
+    ];
+    if !model.vocab.is_multiple_of(u64::from(problem.layout.tp)) {
+        what.push(format!("{} rows of the vocabulary over {} tensor ranks", model.vocab, problem.layout.tp));
+    }
+    if model.n_kv_heads != model.n_heads && model.latent.is_none() {
+        given.extend([("group-query-attention", None), n("num-query-groups", model.n_kv_heads)]);
+    }
+    let tokens = problem.workload.lengths.first().copied().unwrap_or(1);
+    given.push(n("max-position-embeddings", model.max_positions.max(tokens)));
+    given.push(n("position-embedding-type", if model.learned_positions { "learned_absolute" } else { "rope" }));
+    let switches = [
+        ("swiglu", model.gated),
+        ("untie-embeddings-and-output-weights", !model.tied),
+        ("disable-bias-linear", !model.output_bias),
+        ("add-qkv-bias", model.qkv_bias && !model.output_bias),
+        ("qk-layernorm", model.qk_norm == QueryKeyNorm::Head),
+    ];
+    given.extend(switches.into_iter().filter(|(_, is_on)| *is_on).map(|(flag, _)| (flag, None)));
+    if !model.learned_positions {
+        given.push(n("normalization", "RMSNorm"));
+    }
+    let odd = [
+        (model.sinks, "learned scores that no key belongs to"),
+        (model.sandwich_norms, "norms behind mixer and feed-forward"),
+        (model.output_gate, "a gate behind attention"),
+        (model.qk_norm == QueryKeyNorm::Whole, "one norm over all heads of queries and keys"),
+        (
+            model.layers.kinds().iter().any(|layer| layer.mixer != Mixer::Full),
+            "layers that do not attend to all tokens",
+        ),
+    ];
+    what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
+    if let Some(latent) = &model.latent {
+        given.push(("multi-latent-attention", None));
+        given.extend(latent.q_rank.map(|rank| n("q-lora-rank", rank)));
+        given.extend([
+            n("kv-lora-rank", latent.kv_rank),
+            n("qk-head-dim", latent.nope_dim),
+            n("qk-pos-emb-head-dim", latent.rope_dim),
+            n("v-head-dim", latent.value_dim),
+        ]);
+    }
+    given.extend(experts(model));
+    given
+}
+
+fn experts(model: &Model) -> Given {
+    let Some(experts) = &model.experts else { return Vec::new() };
+    let mut given = vec![
+        n("num-experts", experts.n_routed),
+        n("moe-router-topk", experts.top_k),
+        n("moe-ffn-hidden-size", experts.intermediate),
+        n("moe-token-dispatcher-type", "alltoall"),
+        ("moe-grouped-gemm", None),
+    ];
+    if experts.shared_intermediate > 0 {
+        given.push(n("moe-shared-expert-intermediate-size", experts.shared_intermediate));
+    }
+    let has: Vec<bool> = (0..model.n_layers)
+        .map(|index| model.n_expert_layers_of(index + 1) > model.n_expert_layers_of(index))
+        .collect();
+    if has.iter().any(|has| !has) {
+        given.push(n("moe-layer-freq", runs(&has)));
+    }
+    given
+}
+
+/// `([0]*3+[1]*58)`.
+fn runs(has: &[bool]) -> String {
+    let parts: Vec<String> =
+        has.chunk_by(|a, b| a == b).map(|run| format!("[{}]*{}", u8::from(run[0]), run.len())).collect();
+    format!("({})", parts.join("+"))
+}
+
+fn layout(problem: &Problem, what: &mut Vec<String>) -> Given {
+    let layout = &problem.layout;
+    let mut given = vec![
+        n("tensor-model-parallel-size", layout.tp),
+        n("pipeline-model-parallel-size", layout.pp),
+        n("context-parallel-size", layout.cp),
+    ];
+    if problem.model.experts.is_some() {
+        given.extend([n("expert-model-parallel-size", layout.ep), n("expert-tensor-parallel-size", layout.expert_tp)]);
+    }
+    if layout.cp > 1 {
+        let exchange = match layout.exchange {
+            ContextExchange::Ring => "p2p",
+            ContextExchange::Ulysses => "a2a",
+            ContextExchange::Gather => "allgather",
+        };
+        given.push(n("cp-comm-type", exchange));
+    }
+    if layout.sequence_parallel && layout.tp > 1 {
+        given.push(("sequence-parallel", None));
+    }
+    match layout.order {
+        [Axis::Tensor, Axis::Context, Axis::Data, Axis::Pipeline] => {}
+        [Axis::Tensor, Axis::Context, Axis::Pipeline, Axis::Data] => given.push(("use-tp-pp-dp-mapping", None)),
+        _ => what.push("ranks in another order than tensor, context, data, pipeline".to_owned()),
+    }
+    match layout.zero {
+        Zero::Off => {}
+        Zero::OptimizerStates => given.push(("use-distributed-optimizer", None)),
+        Zero::Gradients => {
+            given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads")])
+        }
+        Zero::Parameters => {
+            given.extend([("use-megatron-fsdp", None), n("data-parallel-sharding-strategy", "optim_grads_params")])
+        }
+    }
+    if layout.pp > 1 {
+        pipeline(problem, &mut given, what);
+    }
+    given
+}
+
+/// Virtual stages, and the layers of each where they differ.
+fn pipeline(problem: &Problem, given: &mut Given, what: &mut Vec<String>) {
+    let layout = &problem.layout;
+    if !matches!(problem.schedule.name, "1f1b" | "interleaved") {
+        what.push(format!("the schedule `{}`; `pytorch-schedule` writes it", problem.schedule.name));
+        return;
+    }
+    let layers: Vec<u32> = train::stage::stages(problem).iter().map(|stage| stage.n_layers()).collect();
+    if layers.windows(2).all(|pair| pair[0] == pair[1]) {
+        if layout.chunks > 1 {
+            given.push(n("num-virtual-stages-per-pipeline-rank", layout.chunks));
+        }
+    } else {
+        given.push(n("pipeline-model-parallel-layout", stages::write(&layers)));
+    }
+    let overlaps = problem.execution.overlap.stage;
+    if layout.chunks > 1 && !overlaps {
+        given.push(("no-overlap-p2p-communication", None));
+    }
+}
+
+fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> Given {
+    let (execution, layout) = (&problem.execution, &problem.layout);
+    let mut given = Given::new();
+    if let Some(found) = found {
+        given.extend([
+            n("micro-batch-size", found.micro_batch),
+            n("global-batch-size", found.batch),
+            n("seq-length", found.tokens),
+        ]);
+    }
+    given.push(("bf16", None));
+    if execution.gradient_dtype == Dtype::Bf16 {
+        given.push(("grad-reduce-in-bf16", None));
+    }
+    match execution.gradient_sync {
+        GradientSync::Overlapped => given.push(("overlap-grad-reduce", None)),
+        GradientSync::AtEnd => {}
+        GradientSync::EachMicroBatch if layout.zero == Zero::Parameters => given.push(("overlap-grad-reduce", None)),
+        GradientSync::EachMicroBatch => what.push("gradients that are reduced with every micro-batch".to_owned()),
+    }
+    if execution.overlap.parameter_gather {
+        given.push(("overlap-param-gather", None));
+    }
+    match execution.recompute {
+        Recompute::Off => {}
+        Recompute::Selective => given.push(n("recompute-granularity", "selective")),
+        Recompute::FeedForward => {
+            given.extend([n("recompute-granularity", "selective"), n("recompute-modules", "mlp")])
+        }
+        Recompute::Full if execution.recompute_layers == u32::MAX => {
+            given.extend([
+                n("recompute-granularity", "full"),
+                n("recompute-method", "uniform"),
+                n("recompute-num-layers", 1),
+            ]);
+        }
+        Recompute::Full => {
+            let layers = execution.recompute_layers;
+            given.extend([
+                n("recompute-granularity", "full"),
+                n("recompute-method", "block"),
+                n("recompute-num-layers", layers),
+            ]);
+        }
+    }
+    given.push(n(
+        "attention-backend",
+        if execution.attention == AttentionKernel::Unfused { "unfused" } else { "flash" },
+    ));
+    if let Some(formats) = &execution.formats {
+        products(formats.dense, &mut given, what);
+    }
+    if let Some(capacity) = execution.experts.capacity {
+        given.extend([n("moe-expert-capacity-factor", capacity), ("moe-pad-expert-input-to-capacity", None)]);
+    }
+    if execution.overlap.tensor > 0.0 {
+        given.push(("tp-comm-overlap", None));
+    }
+    if execution.overlap.expert > 0.0 {
+        given.push(("overlap-moe-expert-parallel-comm", None));
+    }
+    let odd = [
+        (execution.offload > 0.0, "a share of all activations in host memory"),
+        (!execution.stragglers.is_empty(), "stages around devices that are slower"),
+        (execution.unit_times.is_some(), "passes with times of their own"),
+        (execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all"),
+    ];
+    what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
+    given
+}
+
+/// Flags of the format of products.
+fn products(format: Format, given: &mut Given, what: &mut Vec<String>) {
+    match format {
+        Format::Bf16 => {}
+        Format::Fp8 => given.extend([n("fp8-format", "hybrid"), n("fp8-recipe", "tensorwise")]),
+        Format::Fp8Block => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "blockwise")]),
+        Format::Mxfp8 => given.extend([n("fp8-format", "e4m3"), n("fp8-recipe", "mxfp8")]),
+        Format::Nvfp4 => given.extend([n("fp4-format", "e2m1"), n("fp4-recipe", "nvfp4")]),
+        other => what.push(format!("products in {}", other.word())),
+    }
+}

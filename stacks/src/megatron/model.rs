@@ -1,0 +1,179 @@
+//! The shape of a model that flags state, as keys of `[model.config]`.
+
+use crate::document::Document;
+use crate::flags::Flags;
+use crate::megatron::Shape;
+
+/// Where the shape is written.
+const SECTION: &str = "model.config";
+/// Rows of a vocabulary that a tokenizer has, where no flag says so.
+const TOKENIZERS: [(&str, u64); 4] = [
+    ("GPT2BPETokenizer", 50_257),
+    ("Llama2Tokenizer", 32_000),
+    ("Llama3Tokenizer", 128_256),
+    ("TikTokenizer", 131_072),
+];
+/// Largest width or count.
+const MOST: u64 = 100_000_000;
+
+/// Writes the model; `None` without layers, width or heads.
+pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document) -> Option<Shape> {
+    let mut needed = |names: [&'static str; 2]| {
+        let found = names.into_iter().find(|name| flags.find(name).is_some());
+        let count = found.and_then(|name| flags.count(name, 1..=MOST));
+        if found.is_none() {
+            flags.missing(names[0], "a scenario needs it; checkpoints are not read");
+        }
+        count
+    };
+    let n_layers = needed(["num-layers", "encoder-num-layers"]);
+    let hidden = needed(["hidden-size", "hidden-size"]);
+    let n_heads = needed(["num-attention-heads", "num-attention-heads"]);
+    let tokens = needed(["seq-length", "encoder-seq-length"]);
+    let (n_layers, hidden, n_heads, tokens) = (n_layers?, hidden?, n_heads?, tokens?);
+    if n_layers > 10_000 {
+        flags.wrong(
+            "num-layers",
+            format!("`--num-layers {n_layers}` is no such number"),
+            "allowed are whole numbers from 1 to 10000".to_owned(),
+        );
+        return None;
+    }
+    out.word(SECTION, "model_type", "megatron", "");
+    out.set(SECTION, "num_hidden_layers", n_layers, "--num-layers");
+    out.set(SECTION, "hidden_size", hidden, "--hidden-size");
+    let is_gated = flags.is("swiglu") || flags.is("quick-geglu");
+    feed_forward(flags, out, hidden, is_gated);
+    out.set(SECTION, "num_attention_heads", n_heads, "--num-attention-heads");
+    let n_groups = groups(flags, out, n_heads);
+    let width = flags.count("kv-channels", 1..=MOST).unwrap_or((hidden / n_heads).max(1));
+    out.set(SECTION, "head_dim", width, "--kv-channels");
+    let given = flags.count("max-position-embeddings", 1..=MOST).unwrap_or(tokens);
+    out.set(SECTION, "max_position_embeddings", given.max(tokens), "--max-position-embeddings");
+    vocabulary(flags, out);
+    let is_tied = !flags.is("untie-embeddings-and-output-weights");
+    out.set(SECTION, "tie_word_embeddings", is_tied, "--untie-embeddings-and-output-weights");
+    let is_learned = flags.text("position-embedding-type").is_none_or(|word| word == "learned_absolute")
+        && !flags.is("use-rotary-position-embeddings");
+    out.set(SECTION, "learned_positions", is_learned, "--position-embedding-type");
+    let has_bias = !flags.is("disable-bias-linear");
+    out.set(SECTION, "attention_bias", has_bias || flags.is("add-qkv-bias"), "--disable-bias-linear, --add-qkv-bias");
+    out.set(SECTION, "output_bias", has_bias, "--disable-bias-linear");
+    if flags.is("qk-layernorm") {
+        out.set(SECTION, "use_qk_norm", true, "--qk-layernorm");
+    }
+    if let Some(window) = flags.text("window-size") {
+        let first = window.split(|letter: char| !letter.is_ascii_digit()).find_map(|word| word.parse::<u64>().ok());
+        if let Some(first) = first {
+            out.set(SECTION, "sliding_window", first + 1, "--window-size");
+        }
+    }
+    latent(flags, out);
+    let n_experts = experts(flags, out, n_layers);
+    Some(Shape { n_layers, n_heads, n_groups, n_experts, tokens })
+}
+
+fn feed_forward(flags: &mut Flags<'_>, out: &mut Document, hidden: u64, is_gated: bool) {
+    // Megatron-LM keeps the parameters of a gated feed-forward near those of a plain one: 4 · 2/3, to a multiple of 64.
+    let default = if is_gated { (4 * hidden * 2 / 3) / 64 * 64 } else { 4 * hidden };
+    let width = flags.count("ffn-hidden-size", 1..=MOST).unwrap_or(default.max(1));
+    out.set(SECTION, "intermediate_size", width, "--ffn-hidden-size");
+    out.set(SECTION, "gated", is_gated, "--swiglu");
+}
+
+fn groups(flags: &mut Flags<'_>, out: &mut Document, n_heads: u64) -> u64 {
+    let given = flags.count("num-query-groups", 1..=MOST).filter(|_| flags.is("group-query-attention"));
+    let n_groups = given.unwrap_or(n_heads);
+    if !n_heads.is_multiple_of(n_groups) {
+        let what = format!("{n_groups} query groups do not divide {n_heads} heads");
+        flags.wrong("num-query-groups", what, format!("allowed are {}", super::parallel::divisors(n_heads)));
+    }
+    out.set(SECTION, "num_key_value_heads", n_groups, "--group-query-attention, --num-query-groups");
+    n_groups
+}
+
+/// Rows of the embedding, padded as Megatron-LM pads them.
+fn vocabulary(flags: &mut Flags<'_>, out: &mut Document) {
+    if let Some(rows) = flags.count("padded-vocab-size", 1..=MOST) {
+        return out.set(SECTION, "vocab_size", rows, "--padded-vocab-size");
+    }
+    let tokenizer = flags.text("tokenizer-type");
+    let is_null = tokenizer.as_deref() == Some("NullTokenizer");
+    let known = TOKENIZERS.iter().find(|(name, _)| tokenizer.as_deref().is_none_or(|found| found == *name));
+    let given = flags.count("vocab-size", 1..=MOST).map(|rows| rows + u64::from(is_null));
+    let rows = match (given, known) {
+        (Some(rows), _) => rows,
+        (None, Some((_, rows))) => *rows,
+        (None, None) => {
+            flags.missing(
+                "vocab-size",
+                "files of the tokenizer are not read: give `--vocab-size` or `--padded-vocab-size`",
+            );
+            return;
+        }
+    };
+    let extra = flags.count("vocab-extra-ids", 0..=MOST).unwrap_or(0);
+    let multiple = flags.count("make-vocab-size-divisible-by", 1..=MOST).unwrap_or(128);
+    let tp = flags.count("tensor-model-parallel-size", 1..=100_000).unwrap_or(1);
+    let padded = (rows + extra).next_multiple_of(multiple * tp);
+    out.set(
+        SECTION,
+        "vocab_size",
+        padded,
+        format!("{rows} rows of the tokenizer, padded to a multiple of {}", multiple * tp),
+    );
+}
+
+/// Ranks of latent attention, with Megatron-LM's defaults.
+fn latent(flags: &mut Flags<'_>, out: &mut Document) {
+    if !flags.is("multi-latent-attention") {
+        return;
+    }
+    if let Some(rank) = flags.count("q-lora-rank", 1..=MOST) {
+        out.set(SECTION, "q_lora_rank", rank, "--q-lora-rank");
+    }
+    for (key, flag, default) in [
+        ("kv_lora_rank", "kv-lora-rank", 512),
+        ("qk_nope_head_dim", "qk-head-dim", 128),
+        ("qk_rope_head_dim", "qk-pos-emb-head-dim", 64),
+        ("v_head_dim", "v-head-dim", 128),
+    ] {
+        let value = flags.count(flag, 1..=MOST).unwrap_or(default);
+        out.set(SECTION, key, value, format!("--{flag}"));
+    }
+}
+
+/// Experts, and which layers have them.
+fn experts(flags: &mut Flags<'_>, out: &mut Document, n_layers: u64) -> u64 {
+    let Some(n) = flags.count("num-experts", 1..=100_000) else { return 0 };
+    out.set(SECTION, "num_experts", n, "--num-experts");
+    let top_k = flags.count("moe-router-topk", 1..=100_000).unwrap_or(2);
+    if top_k > n {
+        flags.wrong(
+            "moe-router-topk",
+            format!("a token visits {top_k} of {n} experts"),
+            format!("allowed are 1 to {n}"),
+        );
+    }
+    out.set(SECTION, "num_experts_per_tok", top_k, "--moe-router-topk");
+    let width = flags.count("moe-ffn-hidden-size", 1..=MOST).or_else(|| flags.count("ffn-hidden-size", 1..=MOST));
+    let width = width.unwrap_or_else(|| 4 * flags.count("hidden-size", 1..=MOST).unwrap_or(1));
+    out.set(SECTION, "moe_intermediate_size", width, "--moe-ffn-hidden-size");
+    if let Some(shared) = flags.count("moe-shared-expert-intermediate-size", 1..=MOST) {
+        out.set(SECTION, "shared_expert_intermediate_size", shared, "--moe-shared-expert-intermediate-size");
+    }
+    if let Some(frequency) = flags.text("moe-layer-freq") {
+        match super::layers::frequency(&frequency, n_layers) {
+            Ok(list) => {
+                let words: Vec<String> = list.iter().map(u8::to_string).collect();
+                out.set(SECTION, "moe_layer_freq", format!("[{}]", words.join(", ")), "--moe-layer-freq");
+            }
+            Err(help) => flags.wrong(
+                "moe-layer-freq",
+                format!("`--moe-layer-freq {frequency}` is no list of the {n_layers} layers"),
+                help,
+            ),
+        }
+    }
+    n
+}

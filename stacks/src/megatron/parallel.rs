@@ -1,0 +1,325 @@
+//! Degrees, the machine, the order of ranks and the split of layers.
+
+use input::diagnostic::{Code, Finding};
+
+use super::{Shape, stages};
+use crate::Machine;
+use crate::document::Document;
+use crate::flags::Flags;
+
+/// Degrees of a job.
+pub(super) struct Degrees {
+    pub(super) tp: u32,
+    pub(super) pp: u32,
+    pub(super) cp: u32,
+    pub(super) ep: u32,
+    pub(super) expert_tp: u32,
+    pub(super) chunks: u32,
+    pub(super) gpus: u32,
+    /// Layers of every stage along the path; empty for an even split.
+    pub(super) layers: Vec<u32>,
+}
+
+/// Whole numbers that divide another one.
+pub(super) fn divisors(n: u64) -> String {
+    let all: Vec<String> = (1..=n.min(100_000)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    all.join(", ")
+}
+
+/// The divisor of a number that is nearest to another.
+fn nearest_divisor(n: u64, to: u64) -> u64 {
+    (1..=n.min(100_000)).filter(|d| n.is_multiple_of(*d)).min_by_key(|d| d.abs_diff(to)).unwrap_or(1)
+}
+
+impl Degrees {
+    pub(super) fn read(flags: &mut Flags<'_>, shape: &Shape, gpus: Option<u32>, machine: &Machine) -> Self {
+        let mut of = |name: &str| flags.count(name, 1..=100_000).map(|n| u32::try_from(n).expect("in range"));
+        let (tp, pp) = (of("tensor-model-parallel-size").unwrap_or(1), of("pipeline-model-parallel-size").unwrap_or(1));
+        let (cp, ep) = (of("context-parallel-size").unwrap_or(1), of("expert-model-parallel-size").unwrap_or(1));
+        let expert_tp = of("expert-tensor-parallel-size").unwrap_or(tp);
+        let (ep, expert_tp) = if shape.n_experts == 0 || expert_tp == 1 || expert_tp == tp {
+            (ep, expert_tp)
+        } else {
+            let why =
+                "experts are cut over the whole tensor group or not at all: as many whole ones are taken on each GPU";
+            flags.not_modelled("expert-tensor-parallel-size", why);
+            (ep.saturating_mul(expert_tp), 1)
+        };
+        let mut degrees = Self { tp, pp, cp, ep, expert_tp, chunks: 1, gpus: 0, layers: Vec::new() };
+        divisions(flags, shape, &degrees);
+        degrees.split(flags, shape);
+        degrees.count_gpus(flags, gpus, machine);
+        degrees
+    }
+
+    /// Data-parallel replicas.
+    pub(super) fn dp(&self) -> u32 {
+        (self.gpus / self.group()).max(1)
+    }
+
+    /// GPUs of a replica.
+    const fn group(&self) -> u32 {
+        self.tp.saturating_mul(self.pp).saturating_mul(self.cp)
+    }
+
+    fn count_gpus(&mut self, flags: &mut Flags<'_>, gpus: Option<u32>, machine: &Machine) {
+        let group = self.group();
+        let given = machine.nodes.map(|nodes| nodes.saturating_mul(machine.gpus_per_node.unwrap_or(8))).or(gpus);
+        if let Some(given) = given {
+            if !given.is_multiple_of(group) {
+                let what = format!(
+                    "{given} GPUs are not filled by tp {} × pp {} × cp {} = {group}",
+                    self.tp, self.pp, self.cp
+                );
+                let near = given.div_ceil(group).saturating_mul(group);
+                let at = ["tensor-model-parallel-size", "pipeline-model-parallel-size"]
+                    .into_iter()
+                    .find_map(|name| flags.at(name));
+                let help = format!("allowed are multiples of {group}, for example {near}; or other degrees");
+                flags.findings.push(Finding::error(Code::WrongFlag, at, what).help(help));
+            }
+            self.gpus = given;
+            return;
+        }
+        // Experts of a group may need more ranks than one replica has.
+        let of_experts = self.ep.saturating_mul(self.expert_tp).div_ceil(self.tp.saturating_mul(self.cp));
+        self.gpus = group.saturating_mul(of_experts.max(1));
+        let what = format!(
+            "the file does not say how many GPUs there are: {} are taken, the fewest that the degrees fill",
+            self.gpus
+        );
+        let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`, or `--nnodes` and `--nproc-per-node` in the script";
+        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+    }
+
+    /// Virtual stages and layers of each stage.
+    fn split(&mut self, flags: &mut Flags<'_>, shape: &Shape) {
+        if let Some(text) = flags.text("pipeline-model-parallel-layout") {
+            return self.of_layout(flags, &text, shape);
+        }
+        let (pp, n_layers) = (u64::from(self.pp), shape.n_layers);
+        let more = |name: &str, flags: &Flags<'_>| u64::from(flags.is(name));
+        let ends =
+            [more("account-for-embedding-in-pipeline-split", flags), more("account-for-loss-in-pipeline-split", flags)];
+        let all = n_layers + ends[0] + ends[1];
+        if let Some(chunks) = flags.count("num-virtual-stages-per-pipeline-rank", 1..=1000) {
+            self.chunks = u32::try_from(chunks).expect("in range");
+        } else if let Some(each) = flags.count("num-layers-per-virtual-pipeline-stage", 1..=10_000) {
+            if !all.is_multiple_of(pp * each) {
+                let what = format!("virtual stages of {each} layers do not fill {pp} pipeline ranks with {all} layers");
+                let per_rank = all / pp;
+                let help = if all.is_multiple_of(pp) {
+                    format!("allowed are {}, nearest is {}", divisors(per_rank), nearest_divisor(per_rank, each))
+                } else {
+                    format!("allowed pipeline degrees are {}", divisors(all))
+                };
+                flags.wrong("num-layers-per-virtual-pipeline-stage", what, help);
+            }
+            self.chunks = u32::try_from((all / pp / each).clamp(1, 1000)).expect("in range");
+        }
+        let given = ["decoder-first-pipeline-num-layers", "decoder-last-pipeline-num-layers"]
+            .map(|name| flags.count(name, 1..=10_000));
+        if given.iter().any(Option::is_some) {
+            return self.of_ends(flags, shape, given);
+        }
+        let n_stages = pp * u64::from(self.chunks);
+        if !all.is_multiple_of(n_stages) {
+            let what = format!("{all} layers do not divide into {n_stages} stages");
+            let help = format!(
+                "allowed pipeline degrees are {}, nearest is {}; or give `--pipeline-model-parallel-layout`",
+                divisors(all),
+                nearest_divisor(all, pp)
+            );
+            flags.wrong("pipeline-model-parallel-size", what, help);
+        } else if ends != [0, 0] && n_stages > 1 {
+            let each = u32::try_from(all / n_stages).unwrap_or(u32::MAX);
+            self.layers = vec![each; usize::try_from(n_stages).unwrap_or(0)];
+            self.layers[0] -= u32::try_from(ends[0]).expect("0 or 1").min(each);
+            let last = self.layers.len() - 1;
+            self.layers[last] -= u32::try_from(ends[1]).expect("0 or 1").min(each);
+        }
+    }
+
+    /// Stages that a string lists.
+    fn of_layout(&mut self, flags: &mut Flags<'_>, text: &str, shape: &Shape) {
+        const NAME: &str = "pipeline-model-parallel-layout";
+        let found = match stages::read(text) {
+            Ok(found) => found,
+            Err(why) => {
+                let help =
+                    "for example `Et*2|(tt|)*5t|tL`: embedding, layers, head, with `|` between stages".to_owned();
+                return flags.wrong(NAME, format!("`{text}` is no layout: {why}"), help);
+            }
+        };
+        let n_stages = u32::try_from(found.len()).unwrap_or(u32::MAX);
+        if !n_stages.is_multiple_of(self.pp) {
+            let what = format!("`{text}` has {n_stages} stages, which {} pipeline ranks do not share evenly", self.pp);
+            return flags.wrong(NAME, what, format!("allowed are multiples of {}", self.pp));
+        }
+        let layers: Vec<u32> = found.iter().map(|stage| stage.layers).collect();
+        let sum: u64 = layers.iter().map(|&n| u64::from(n)).sum();
+        if sum != shape.n_layers {
+            let what = format!("`{text}` holds {sum} layers, the model has {}", shape.n_layers);
+            return flags.wrong(NAME, what, format!("{} letters `t` are needed", shape.n_layers));
+        }
+        self.chunks = (n_stages / self.pp).max(1);
+        self.layers = layers;
+    }
+
+    /// A first and a last pipeline rank with layers of their own.
+    fn of_ends(&mut self, flags: &mut Flags<'_>, shape: &Shape, given: [Option<u64>; 2]) {
+        let [first, last] = given;
+        let n_inner = u64::from(self.pp).saturating_sub(given.iter().flatten().count() as u64);
+        let rest = shape.n_layers.checked_sub(first.unwrap_or(0) + last.unwrap_or(0));
+        let chunks = u64::from(self.chunks);
+        let is_whole = |n: u64| n.is_multiple_of(chunks);
+        let inner = rest.filter(|rest| n_inner > 0 && rest.is_multiple_of(n_inner)).map(|rest| rest / n_inner);
+        let wholes = [first, last, inner].into_iter().flatten().all(is_whole);
+        let Some(inner) = inner.filter(|_| wholes) else {
+            let name =
+                if first.is_some() { "decoder-first-pipeline-num-layers" } else { "decoder-last-pipeline-num-layers" };
+            let what = format!(
+                "{} layers less those of the ends do not divide over {n_inner} pipeline ranks of {chunks} stages",
+                shape.n_layers
+            );
+            return flags.wrong(
+                name,
+                what,
+                "what is left must divide, and every rank's layers over its virtual stages".to_owned(),
+            );
+        };
+        let mut ranks = vec![inner; self.pp as usize];
+        if let Some(first) = first {
+            ranks[0] = first;
+        }
+        if let (Some(last), Some(rank)) = (last, ranks.last_mut()) {
+            *rank = last;
+        }
+        let each: Vec<u32> = ranks.iter().map(|n| u32::try_from(n / chunks).unwrap_or(u32::MAX)).collect();
+        self.layers = each.repeat(self.chunks as usize);
+    }
+}
+
+/// Heads, groups and experts that degrees cut.
+fn divisions(flags: &mut Flags<'_>, shape: &Shape, degrees: &Degrees) {
+    let mut check = |name: &str, degree: u32, n: u64, of: &str| {
+        if n.is_multiple_of(u64::from(degree)) {
+            return;
+        }
+        let what = format!("`--{name} {degree}` does not divide {n} {of}");
+        let help = format!("allowed are {}, nearest is {}", divisors(n), nearest_divisor(n, u64::from(degree)));
+        flags.wrong(name, what, help);
+    };
+    check("tensor-model-parallel-size", degrees.tp, shape.n_heads, "attention heads");
+    // Groups may be fewer than ranks: each rank then holds a whole one.
+    if shape.n_groups > u64::from(degrees.tp) {
+        check("tensor-model-parallel-size", degrees.tp, shape.n_groups, "query groups");
+    }
+    if shape.n_experts > 0 {
+        check("expert-model-parallel-size", degrees.ep, shape.n_experts, "experts");
+    } else if degrees.ep > 1 {
+        let what = format!("`--expert-model-parallel-size {}`, but there are no experts", degrees.ep);
+        flags.wrong("expert-model-parallel-size", what, "give `--num-experts`, or leave it out".to_owned());
+    }
+    if degrees.cp > 1 && !shape.tokens.is_multiple_of(2 * u64::from(degrees.cp)) {
+        let what =
+            format!("`--seq-length {}` is not a multiple of twice the context degree {}", shape.tokens, degrees.cp);
+        let step = 2 * u64::from(degrees.cp);
+        flags.wrong(
+            "seq-length",
+            what,
+            format!("allowed are multiples of {step}, for example {}", shape.tokens.next_multiple_of(step)),
+        );
+    }
+}
+
+/// `[cluster]`.
+pub(super) fn machine(
+    flags: &mut Flags<'_>,
+    out: &mut Document,
+    degrees: &Degrees,
+    per_node: Option<u32>,
+    machine: &Machine,
+) {
+    if machine.is_named {
+        // A named machine fixes the GPUs of its nodes.
+        let per_node = machine.gpus_per_node.unwrap_or(8);
+        return out.set("cluster", "nodes", machine.nodes.unwrap_or(degrees.gpus.div_ceil(per_node)), "");
+    }
+    match &machine.gpu {
+        Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
+        None => {
+            let what = "the file does not say which GPU it runs on";
+            let help =
+                "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
+            flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+        }
+    }
+    // Racks of one NVLink domain count as a node.
+    let usual = if machine.gpu.as_deref().is_some_and(|gpu| gpu.starts_with("gb")) { 64 } else { 8 };
+    let per_node =
+        machine.gpus_per_node.or(per_node.filter(|_| machine.nodes.is_none())).unwrap_or(usual).min(degrees.gpus);
+    if !degrees.gpus.is_multiple_of(per_node) {
+        let what = format!("{} GPUs do not fill nodes of {per_node}", degrees.gpus);
+        let help = "give `--set cluster.nodes=…` and `--set cluster.gpus_per_node=…`";
+        flags.findings.push(Finding::error(Code::WrongFlag, None, what).help(help));
+    }
+    out.set("cluster", "nodes", degrees.gpus.div_ceil(per_node), "--nnodes");
+    out.set("cluster", "gpus_per_node", per_node, "--nproc-per-node");
+}
+
+/// `[parallel]`.
+pub(super) fn write(flags: &mut Flags<'_>, out: &mut Document, degrees: &Degrees, shape: &Shape) {
+    let mut set = |name: &str, value: u32, flag: &str| out.set("parallel", name, value, flag);
+    set("tp", degrees.tp, "--tensor-model-parallel-size");
+    set("pp", degrees.pp, "--pipeline-model-parallel-size");
+    set("cp", degrees.cp, "--context-parallel-size");
+    if shape.n_experts > 0 {
+        set("ep", degrees.ep, "--expert-model-parallel-size");
+        set("expert_tp", degrees.expert_tp, "--expert-tensor-parallel-size, else that of the rest");
+    }
+    set("zero", zero(flags), "--use-distributed-optimizer, --data-parallel-sharding-strategy");
+    if degrees.tp > 1 {
+        out.set("parallel", "sequence_parallel", flags.is("sequence-parallel"), "--sequence-parallel");
+    }
+    if degrees.cp > 1 {
+        let words = [("p2p", "ring"), ("a2a", "ulysses"), ("allgather", "gather"), ("a2a+p2p", "ring")];
+        let exchange = flags.word("cp-comm-type", &words).unwrap_or("ring");
+        if flags.text("cp-comm-type").is_some_and(|word| word == "a2a+p2p") {
+            flags.not_modelled("cp-comm-type", "the exchange is taken as a ring over the whole context group");
+        }
+        out.word("parallel", "exchange", exchange, "--cp-comm-type");
+    }
+    if flags.is("use-tp-pp-dp-mapping") {
+        out.word("parallel", "order", "tp-cp-pp-dp", "--use-tp-pp-dp-mapping");
+    }
+    if degrees.pp > 1 && degrees.chunks > 1 {
+        out.word("parallel", "schedule", "interleaved", "virtual stages");
+        out.set("parallel", "chunks", degrees.chunks, "--num-layers-per-virtual-pipeline-stage or the layout");
+    } else if degrees.pp > 1 {
+        out.word("parallel", "schedule", "1f1b", "Megatron-LM's own");
+    }
+    if degrees.pp > 1 && !degrees.layers.is_empty() {
+        let words: Vec<String> = degrees.layers.iter().map(u32::to_string).collect();
+        out.set(
+            "parallel",
+            "layers",
+            format!("[{}]", words.join(", ")),
+            "--pipeline-model-parallel-layout, --decoder-first-pipeline-num-layers, …",
+        );
+    }
+}
+
+/// What is sharded over the data-parallel ranks.
+fn zero(flags: &mut Flags<'_>) -> u32 {
+    let is_fsdp = ["use-megatron-fsdp", "use-custom-fsdp"].into_iter().any(|name| flags.is(name));
+    if flags.is("use-torch-fsdp2") {
+        return 3;
+    }
+    let words = [("no_shard", 0), ("optim", 1), ("optim_grads", 2), ("optim_grads_params", 3)];
+    let strategy = flags.word("data-parallel-sharding-strategy", &words);
+    match (is_fsdp, strategy) {
+        (true, strategy) => strategy.unwrap_or(0),
+        (false, _) => u32::from(flags.is("use-distributed-optimizer")),
+    }
+}

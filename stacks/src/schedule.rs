@@ -1,0 +1,161 @@
+//! Pipeline schedules as the CSV that `torch.distributed.pipelining` loads: a line for each rank, an action for each pass.
+//!
+//! An action is stage, kind and micro-batch: `0F0` forward, `1I3` gradients of inputs, `1W3` of weights, `2B0` both. Stages count along the path.
+//! The runtime adds the messages by itself. It keeps losses in the order in which the last stage computes them and finds them by the number of the
+//! micro-batch, so micro-batches are numbered in that order; a remark says which of the plan's each is.
+
+use train::Problem;
+use train::plan::Plan;
+use train::schedule::{Order, PassKind, Pipeline, Placement, Slot};
+
+use crate::export::{ExportError, File, Planned, Target, Words, training};
+
+const VERSION: &str = "PyTorch 2.15 (torch/distributed/pipelining/schedules.py)";
+
+/// The target.
+pub const TARGET: Target = Target::new(
+    "pytorch-schedule",
+    "the pipeline schedule as the CSV that torch.distributed.pipelining loads",
+    VERSION,
+    write,
+);
+
+pub(crate) fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
+    let (problem, plan) = training(planned, "pytorch-schedule")?;
+    let refused =
+        |what: &str| Err(ExportError::NotExpressible { target: "pytorch-schedule", what: vec![what.to_owned()] });
+    let Some(step) = plan.steps.first() else { return refused("a plan without steps") };
+    if step.orders.is_empty() {
+        return refused("a plan without a pipeline");
+    }
+    if step.is_mixed() {
+        return refused("pipelines of shapes of their own");
+    }
+    if problem.schedule.placement == Placement::Bidirectional {
+        return refused("two copies of the model on every rank, as DualPipe has them");
+    }
+    if step.groups.iter().flatten().any(|micro_batch| micro_batch.forward_only) {
+        return refused("micro-batches with a forward alone");
+    }
+    let mut files: Vec<File> = step
+        .orders
+        .iter()
+        .enumerate()
+        .map(|(index, order)| {
+            let name = if index == 0 { "schedule.csv".to_owned() } else { format!("schedule-{index}.csv") };
+            File { name, text: csv(problem, order) }
+        })
+        .collect();
+    files.push(File { text: remarks(problem, plan, words), ..words.beside(VERSION) });
+    Ok(files)
+}
+
+/// A line for each rank.
+#[must_use]
+pub fn csv(problem: &Problem, order: &Order) -> String {
+    let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
+    let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);
+    let fed = fed(problem, order);
+    let number = |micro_batch: u32| fed.iter().position(|one| *one == micro_batch).unwrap_or_default();
+    let action = |rank: usize, slot: &Slot| {
+        let kind = match slot.kind {
+            PassKind::Forward => 'F',
+            PassKind::Backward => 'B',
+            PassKind::Input => 'I',
+            PassKind::Weight => 'W',
+        };
+        format!("{}{kind}{}", pipeline.stage(rank, slot.chunk as usize), number(slot.micro_batch))
+    };
+    let line = |(rank, slots): (usize, &Vec<Slot>)| {
+        let actions: Vec<String> = slots.iter().map(|slot| action(rank, slot)).collect();
+        actions.join(",") + "\n"
+    };
+    order.iter().enumerate().map(line).collect()
+}
+
+/// Micro-batches of the plan in the order in which the last stage computes them.
+#[must_use]
+pub fn fed(problem: &Problem, order: &Order) -> Vec<u32> {
+    let (p, v) = (problem.layout.pp as usize, problem.layout.chunks as usize);
+    let pipeline = Pipeline::of_schedule(problem.schedule, p, v, 1);
+    let (rank, chunk) = pipeline.place(pipeline.n_stages() - 1, 0);
+    let is_last = |slot: &&Slot| slot.kind == PassKind::Forward && slot.chunk as usize == chunk;
+    order[rank].iter().filter(is_last).map(|slot| slot.micro_batch).collect()
+}
+
+/// What a CSV cannot say.
+fn remarks(problem: &Problem, plan: &Plan, words: &Words) -> String {
+    let mut lines = words.lines(VERSION);
+    let layers: Vec<String> = train::stage::stages(problem).iter().map(|stage| stage.n_layers().to_string()).collect();
+    lines.push(format!(
+        "Schedule `{}`: {} ranks, layers of the stages along the path: {}.",
+        plan.schedule,
+        problem.layout.pp,
+        layers.join(" ")
+    ));
+    let way = if problem.schedule.placement == Placement::V { "v" } else { "loop" };
+    lines.push(format!("Stages lie on ranks as style `{way}` of generate_stage_to_rank_mapping."));
+    let step = &plan.steps[0];
+    for (index, order) in step.orders.iter().enumerate() {
+        let fed: Vec<String> = fed(problem, order).iter().map(u32::to_string).collect();
+        lines.push(format!("Order {index} takes the micro-batches of the plan as {}.", fed.join(" ")));
+    }
+    if step.orders.len() > 1 {
+        let of: Vec<String> = step.order_of.iter().map(u32::to_string).collect();
+        lines.push(format!(
+            "Data-parallel groups follow the orders {}; order 0 is schedule.csv, order N schedule-N.csv.",
+            of.join(" ")
+        ));
+    }
+    if plan.steps.len() > 1 {
+        lines.push(format!("This is the first of {} steps.", plan.steps.len()));
+    }
+    lines.join("\n") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::Words;
+    use crate::targets::export;
+
+    #[test]
+    fn actions_of_an_order_are_those_that_pytorch_reads() {
+        // Two ranks and two micro-batches by hand: the second one goes first, and the first rank runs ahead by one.
+        let slot = |kind, micro_batch| Slot { kind, chunk: 0, micro_batch };
+        let (f, i, w) = (PassKind::Forward, PassKind::Input, PassKind::Weight);
+        let order = vec![
+            vec![slot(f, 1), slot(f, 0), slot(i, 1), slot(w, 1), slot(i, 0), slot(w, 0)],
+            vec![slot(f, 1), slot(i, 1), slot(w, 1), slot(f, 0), slot(i, 0), slot(w, 0)],
+        ];
+        let problem = problem();
+        assert_eq!(fed(&problem, &order), [1, 0]);
+        assert_eq!(csv(&problem, &order), "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1W0,1F1,1I1,1W1\n");
+    }
+
+    fn problem() -> Problem {
+        use train::layout::{ContextExchange, Layout, Zero};
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let layout = Layout { pp: 2, ..Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Ring) };
+        Problem {
+            model: engine::model::embedded("llama-3m").expect("listed"),
+            cluster: hw::catalog::cluster(&gpu, 1, 2),
+            layout,
+            schedule: train::schedule::named("zb-1p").expect("listed"),
+            workload: train::Workload { lengths: vec![4, 4], batch_size: 2, source: String::new() },
+            dtype: hw::Dtype::Bf16,
+            execution: train::problem::Execution::default(),
+            bucket_tokens: 4,
+            reserved_memory: hw::Bytes::ZERO,
+            seed: 0,
+        }
+    }
+
+    #[test]
+    fn a_plan_without_a_pipeline_is_refused() {
+        let problem = problem();
+        let plan = Plan::new("megatron", &problem, vec![train::plan::Step::default()]);
+        let why = export("pytorch-schedule", &Planned::Training { problem: &problem, plan: &plan }, &Words::default());
+        assert!(matches!(why, Err(ExportError::NotExpressible { .. })));
+    }
+}

@@ -1,0 +1,279 @@
+//! Deployments as the commands that start their replicas: vLLM, SGLang and TensorRT-LLM.
+//!
+//! One script for each model, with a command for each kind of replica. Copies are started as often as their line says, each on GPUs of its own.
+
+use serve::deployment::{Deployment, EngineOptions, Replica};
+use serve::replica::Role;
+
+use crate::export::{ExportError, File, Planned, Target, Words};
+
+const VLLM_VERSION: &str = "vLLM 0.32 (vllm/engine/arg_utils.py)";
+const SGLANG_VERSION: &str = "SGLang 0.5.23 (sglang/srt/arg_groups)";
+const TRTLLM_VERSION: &str = "TensorRT-LLM 1.2 (tensorrt_llm/commands/serve.py)";
+
+/// vLLM.
+pub const VLLM: Target = Target::new("vllm", "`vllm serve` for each replica", VLLM_VERSION, |planned, words| {
+    write(planned, words, &Engine { target: "vllm", version: VLLM_VERSION, command: vllm })
+});
+/// SGLang.
+pub const SGLANG: Target =
+    Target::new("sglang", "`sglang.launch_server` for each replica", SGLANG_VERSION, |planned, words| {
+        write(planned, words, &Engine { target: "sglang", version: SGLANG_VERSION, command: sglang })
+    });
+/// TensorRT-LLM.
+pub const TRTLLM: Target =
+    Target::new("trtllm", "`trtllm-serve` for each replica", TRTLLM_VERSION, |planned, words| {
+        write(planned, words, &Engine { target: "trtllm", version: TRTLLM_VERSION, command: trtllm })
+    });
+
+/// An engine that is started.
+struct Engine {
+    target: &'static str,
+    version: &'static str,
+    command: fn(&Layout<'_>) -> Vec<String>,
+}
+
+/// What a command says of a replica.
+struct Layout<'a> {
+    model: &'a str,
+    tp: u32,
+    pp: u32,
+    /// Tensor groups side by side that share the experts.
+    ranks: u32,
+    engine: &'a EngineOptions,
+    role: Role,
+}
+
+fn write(planned: &Planned<'_>, words: &Words, engine: &Engine) -> Result<Vec<File>, ExportError> {
+    let Planned::Serving { deployments } = planned else {
+        return Err(ExportError::OtherKind { target: engine.target, wanted: "deployments of servers" });
+    };
+    let mut files = Vec::new();
+    let mut what = Vec::new();
+    if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
+        what.push("a plan without replicas".to_owned());
+    }
+    for deployment in *deployments {
+        let mut text = "#!/bin/bash\n".to_owned();
+        words.lines(engine.version).iter().for_each(|line| text += &format!("# {line}\n"));
+        text += "# Put the path of the checkpoint in the place of the model's name.\n";
+        for replica in &deployment.replicas {
+            match layout(deployment, replica, engine.target) {
+                Ok(layout) => text += &command(deployment, replica, engine, &layout),
+                Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
+            }
+        }
+        text += &shares(deployment);
+        files.push(File::new(&format!("serve-{}.sh", deployment.model.replace(['/', ' '], "-")), text));
+    }
+    what.dedup();
+    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: engine.target, what }) }
+}
+
+fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: &Layout<'_>) -> String {
+    let machine = replica.stages.first().and_then(|stage| deployment.machines.get(stage.machine as usize));
+    let gpu = machine.map_or("?", |machine| machine.gpu.as_str());
+    let role = match replica.role {
+        Role::Prefill => ", reads prompts",
+        Role::Decode => ", generates",
+        Role::Both | Role::Outputs => "",
+    };
+    let head = format!("\n# {}: {} × {} GPUs of type {gpu}{role}\n", replica.name, replica.copies, replica.n_gpus());
+    head + &(engine.command)(layout).join(" \\\n    ") + "\n"
+}
+
+/// Degrees of a replica, where its stages are alike.
+fn layout<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Layout<'a>, String> {
+    if replica.role == Role::Outputs {
+        return Err("prompts that machines outside of the fleet compute".to_owned());
+    }
+    let Some(first) = replica.stages.first() else { return Err("no stages".to_owned()) };
+    let layers = replica.layers();
+    if layers.n() != deployment.n_layers {
+        return Err(format!("a part of the layers ({} to {})", layers.first, layers.end));
+    }
+    let is_even = |stage: &serve::deployment::Stage| stage.tensor == first.tensor && stage.gpus.n() == first.gpus.n();
+    if !replica.stages.iter().all(is_even) {
+        return Err("stages with GPUs of different numbers".to_owned());
+    }
+    if replica.stages.iter().any(|stage| stage.machine != first.machine) && target != "vllm" {
+        return Err("stages on different machines".to_owned());
+    }
+    let most = replica.stages.iter().map(|stage| stage.layers.n()).max().unwrap_or(0);
+    let least = replica.stages.iter().map(|stage| stage.layers.n()).min().unwrap_or(0);
+    if most - least > 1 {
+        return Err("stages with layers of their own".to_owned());
+    }
+    let n = u32::try_from(replica.stages.len()).unwrap_or(u32::MAX);
+    let ranks = first.gpus.n() / first.tensor.max(1);
+    Ok(Layout { model: &deployment.model, tp: first.tensor, pp: n, ranks, engine: &replica.engine, role: replica.role })
+}
+
+/// Which share of the requests goes where: a router's business, said in remarks.
+fn shares(deployment: &Deployment) -> String {
+    let way = |route: &serve::deployment::Route| {
+        let names: Vec<&str> = route
+            .replicas
+            .iter()
+            .filter_map(|index| Some(deployment.replicas.get(*index as usize)?.name.as_str()))
+            .collect();
+        format!(
+            "# {:.1} % of requests of type {} go to {}\n",
+            route.share_ratio * 100.0,
+            route.class,
+            names.join(", then ")
+        )
+    };
+    let ways: String = deployment.routes.iter().map(way).collect();
+    if ways.is_empty() { ways } else { format!("\n{ways}") }
+}
+
+fn vllm(layout: &Layout<'_>) -> Vec<String> {
+    let engine = layout.engine;
+    let mut words = vec![format!("vllm serve {}", layout.model), format!("--tensor-parallel-size {}", layout.tp)];
+    if layout.pp > 1 {
+        words.push(format!("--pipeline-parallel-size {}", layout.pp));
+    }
+    if layout.ranks > 1 {
+        words.push(format!("--data-parallel-size {} --enable-expert-parallel", layout.ranks));
+    }
+    words.push(format!("--max-num-seqs {}", engine.sequences_max));
+    words.push(format!("--max-num-batched-tokens {}", engine.tokens_max));
+    words.extend(engine.context_max.map(|tokens| format!("--max-model-len {tokens}")));
+    words.push(format!("--block-size {}", engine.block_tokens));
+    words.push(if engine.prefix_cache { "--enable-prefix-caching" } else { "--no-enable-prefix-caching" }.to_owned());
+    let role = match layout.role {
+        Role::Prefill => Some("kv_producer"),
+        Role::Decode => Some("kv_consumer"),
+        Role::Both | Role::Outputs => None,
+    };
+    words.extend(role.map(|role| {
+        format!("--kv-transfer-config '{{\"kv_connector\": \"NixlConnector\", \"kv_role\": \"{role}\"}}'")
+    }));
+    words
+}
+
+fn sglang(layout: &Layout<'_>) -> Vec<String> {
+    let engine = layout.engine;
+    let mut words = vec![format!("python -m sglang.launch_server --model-path {}", layout.model)];
+    if layout.ranks > 1 {
+        words.push(format!("--tp-size {} --dp-size {} --enable-dp-attention", layout.tp * layout.ranks, layout.ranks));
+    } else {
+        words.push(format!("--tp-size {}", layout.tp));
+    }
+    if layout.pp > 1 {
+        words.push(format!("--pp-size {}", layout.pp));
+    }
+    words.push(format!("--max-running-requests {}", engine.sequences_max));
+    words.push(format!("--chunked-prefill-size {}", engine.tokens_max));
+    words.extend(engine.context_max.map(|tokens| format!("--context-length {tokens}")));
+    words.push(format!("--page-size {}", engine.block_tokens));
+    if !engine.prefix_cache {
+        words.push("--disable-radix-cache".to_owned());
+    }
+    let role = match layout.role {
+        Role::Prefill => Some("prefill"),
+        Role::Decode => Some("decode"),
+        Role::Both | Role::Outputs => None,
+    };
+    words.extend(role.map(|role| format!("--disaggregation-mode {role}")));
+    words
+}
+
+fn trtllm(layout: &Layout<'_>) -> Vec<String> {
+    let engine = layout.engine;
+    // What has no option of its own stands in a file of options, which the script writes.
+    let options = format!(
+        "cat >options.yaml <<'END'\nkv_cache_config:\n  tokens_per_block: {}\n  enable_block_reuse: {}\nEND\n",
+        engine.block_tokens, engine.prefix_cache
+    );
+    let mut words = vec![
+        format!("{options}trtllm-serve {} --extra_llm_api_options options.yaml", layout.model),
+        format!("--tp_size {}", layout.tp * layout.ranks),
+    ];
+    if layout.pp > 1 {
+        words.push(format!("--pp_size {}", layout.pp));
+    }
+    if layout.ranks > 1 {
+        words.push(format!("--ep_size {}", layout.tp * layout.ranks));
+    }
+    words.push(format!("--max_batch_size {}", engine.sequences_max));
+    words.push(format!("--max_num_tokens {}", engine.tokens_max));
+    words.extend(engine.context_max.map(|tokens| format!("--max_seq_len {tokens}")));
+    let role = match layout.role {
+        Role::Prefill => Some("CONTEXT"),
+        Role::Decode => Some("GENERATION"),
+        Role::Both | Role::Outputs => None,
+    };
+    words.extend(role.map(|role| format!("--server_role {role}")));
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use input::diagnostic::Code;
+    use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
+    use serve::replica::Role;
+
+    use crate::export::{ExportError, Planned, Words};
+    use crate::targets::export;
+
+    /// Two nodes of eight H200, with replicas of two stages of four GPUs.
+    fn deployment(second: u32) -> Deployment {
+        let machine = Machine {
+            name: "a".to_owned(),
+            gpu: "h200-sxm".to_owned(),
+            n_gpus: 16,
+            gpus_per_node: 8,
+            memory: None,
+            usd_per_gpu_hour: None,
+        };
+        let stage = |first, n, layers| Stage { machine: 0, gpus: Range::new(first, n), tensor: n, layers };
+        let engine = EngineOptions {
+            batcher: "vllm-v1".to_owned(),
+            sequences_max: 128,
+            tokens_max: 4096,
+            context_max: Some(8192),
+            prompts_max: None,
+            batch_context_max: None,
+            block_tokens: 16,
+            kv_tokens: 1 << 20,
+            watermark_blocks: 0,
+            prefix_cache: false,
+        };
+        let stages = vec![stage(0, 4, Range::new(0, 40)), stage(4, second, Range::new(40, 40))];
+        let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };
+        Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }
+    }
+
+    #[test]
+    fn a_replica_comes_back_from_its_command() {
+        let deployments = [deployment(4)];
+        for target in ["vllm", "sglang", "trtllm"] {
+            let files = export(target, &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap();
+            let machine = crate::Machine { gpu: Some("h200-sxm".to_owned()), ..crate::Machine::default() };
+            let stack = crate::recognise(&files[0].text).expect("a known stack");
+            let imported = crate::import(stack, &files[0].text, &machine);
+            for line in [
+                "name = \"llama-3-70b\"",
+                "tp = 4",
+                "pp = 2",
+                "max_sequences = 128",
+                "max_tokens = 4096",
+                "max_context = 8192",
+            ] {
+                assert!(imported.scenario.contains(line), "{target}: `{line}` in {}", imported.scenario);
+            }
+            let codes: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
+            assert_eq!(codes, [Code::MissingFlag], "{target}");
+        }
+    }
+
+    #[test]
+    fn stages_of_different_widths_are_refused_by_name() {
+        let deployments = [deployment(2)];
+        let why = export("vllm", &Planned::Serving { deployments: &deployments }, &Words::default()).unwrap_err();
+        let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
+        assert_eq!(what, ["replica `both`: stages with GPUs of different numbers"]);
+    }
+}

@@ -1,0 +1,296 @@
+//! A server as its command starts it: what engines share, and the scenario of it.
+//!
+//! A command says nothing of requests. A shipped table of lengths at one request a second stands in the scenario, and a warning says so.
+
+use engine::model::{embedded, embedded_names, of_checkpoint};
+use input::diagnostic::{Code, Finding, nearest};
+
+use crate::document::Document;
+use crate::flags::Flags;
+use crate::{Imported, Machine};
+
+/// Share of drafts that is accepted, where nobody says: an assumption, named in a warning.
+const ACCEPTANCE: f64 = 0.7;
+
+/// What an engine's flags say.
+#[derive(Clone, Debug)]
+pub(crate) struct Server {
+    /// Name of the engine's preset.
+    pub(crate) engine: &'static str,
+    /// Its batching policy.
+    pub(crate) policy: &'static str,
+    /// Checkpoint.
+    pub(crate) model: Option<String>,
+    /// GPUs that share every layer.
+    pub(crate) tp: u64,
+    /// Stages.
+    pub(crate) pp: u64,
+    /// Replicas, or ranks of data-parallel attention with experts over all.
+    pub(crate) dp: u64,
+    /// GPUs that share the experts, where they are not cut.
+    pub(crate) ep: Option<u64>,
+    /// Other keys of `[engine]`, with the flags that gave them.
+    pub(crate) keys: Vec<(&'static str, String, String)>,
+    /// Format of the weights, of keys and values.
+    pub(crate) formats: [Option<&'static str>; 2],
+    /// Drafted tokens, and the model that drafts them.
+    pub(crate) drafts: Option<(u64, Option<String>)>,
+}
+
+impl Server {
+    /// A server of which nothing is known.
+    pub(crate) const fn new(engine: &'static str, policy: &'static str) -> Self {
+        Self {
+            engine,
+            policy,
+            model: None,
+            tp: 1,
+            pp: 1,
+            dp: 1,
+            ep: None,
+            keys: Vec::new(),
+            formats: [None, None],
+            drafts: None,
+        }
+    }
+
+    /// A whole number of a flag as a key of `[engine]`.
+    pub(crate) fn count(&mut self, flags: &mut Flags<'_>, key: &'static str, names: &[&str], most: u64) {
+        for name in names {
+            if let Some(n) = flags.count(name, 1..=most) {
+                self.keys.push((key, n.to_string(), format!("--{name}")));
+                return;
+            }
+        }
+    }
+
+    /// A share of memory.
+    pub(crate) fn share(&mut self, flags: &mut Flags<'_>, names: &[&str]) {
+        for name in names {
+            let Some(share) = flags.number(name) else { continue };
+            if !(0.01..=1.0).contains(&share) {
+                flags.wrong(
+                    name,
+                    format!("`--{name} {share}` is no share of memory"),
+                    "allowed are numbers from 0.01 to 1".to_owned(),
+                );
+                continue;
+            }
+            self.keys.push(("memory_ratio", share.to_string(), format!("--{name}")));
+            return;
+        }
+    }
+
+    /// Any key.
+    pub(crate) fn key(&mut self, key: &'static str, value: impl std::fmt::Display, flag: &str) {
+        self.keys.push((key, value.to_string(), flag.to_owned()));
+    }
+
+    /// The first of several names of a degree.
+    pub(crate) fn degree(flags: &mut Flags<'_>, names: &[&str]) -> Option<u64> {
+        let found = names.iter().find(|name| flags.find(name).is_some())?;
+        flags.count(found, 1..=4096)
+    }
+
+    /// The scenario of it.
+    pub(crate) fn import(&self, mut flags: Flags<'_>, machine: &Machine) -> Imported {
+        let mut out = Document::default();
+        out.remark("A server as a scenario; remarks name the options that gave the keys.");
+        out.word("", "kind", "serving", "");
+        out.set("", "seed", 0, "");
+        self.model(&mut flags, &mut out);
+        self.machine(&mut flags, &mut out, machine);
+        out.word("trace", "lengths", "azure-conv", "stands for your requests: nothing in a command says them");
+        out.set("trace", "requests", 1000, "");
+        out.word("trace", "arrivals", "poisson", "");
+        out.set("trace", "rate_per_s", "1.0", "");
+        let what = "a command says nothing of requests: 1,000 of `azure-conv` at one a second are taken";
+        let help = "give `--set trace.rate_per_s=…`, `--set trace.lengths=…` or a trace of your own";
+        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+        self.engine(&mut flags, &mut out);
+        out.set("policies", "run", format!("[\"{}\"]", self.policy), "the engine's own batching");
+        flags.judge();
+        Imported { scenario: out.toml(), findings: flags.findings }
+    }
+
+    fn model(&self, flags: &mut Flags<'_>, out: &mut Document) {
+        let Some(asked) = &self.model else {
+            flags.missing("model", "name the checkpoint that is served");
+            return;
+        };
+        let last = asked.trim_end_matches('/').rsplit('/').next().unwrap_or(asked).to_lowercase();
+        let bare =
+            last.trim_end_matches("-instruct").trim_end_matches("-fp8").trim_end_matches("-chat").replace("meta-", "");
+        let found = of_checkpoint(asked).or_else(|| embedded(&last)).or_else(|| embedded(&bare));
+        match found {
+            Some(model) => out.word("model", "name", &model.name, asked.clone()),
+            None => {
+                let what = format!("the model `{asked}` is not in the catalogue");
+                let near = nearest(&bare, embedded_names())
+                    .map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+                let help =
+                    format!("{near}give `--set model.name=…`, or a scenario with `model.config = \"config.json\"`");
+                flags.findings.push(
+                    Finding::error(Code::UnknownModel, flags.at("model").or_else(|| flags.at("model-path")), what)
+                        .help(help),
+                );
+            }
+        }
+        let is_fp8 = last.ends_with("fp8");
+        let [weights, kv] = self.formats;
+        if let Some(weights) = weights.or(is_fp8.then_some("fp8")) {
+            match kv {
+                Some(kv) => out.set(
+                    "model",
+                    "weights",
+                    format!("{{ format = \"{weights}\", kv = \"{kv}\" }}"),
+                    "format of weights, keys and values",
+                ),
+                None => out.word("model", "weights", weights, "format of the checkpoint"),
+            }
+        } else if let Some(kv) = kv {
+            out.set("model", "weights", format!("{{ kv = \"{kv}\" }}"), "format of keys and values");
+        }
+    }
+
+    /// GPUs of all replicas.
+    fn n_gpus(&self) -> u64 {
+        self.tp * self.pp * self.dp
+    }
+
+    fn machine(&self, flags: &mut Flags<'_>, out: &mut Document, machine: &Machine) {
+        if machine.is_named {
+            return out.set("cluster", "nodes", machine.nodes.unwrap_or(1), "");
+        }
+        match &machine.gpu {
+            Some(gpu) => out.word("cluster", "gpu", gpu, "--gpu or --set cluster.gpu"),
+            None => {
+                let what = "the command does not say which GPU it runs on";
+                let help =
+                    "give `--set cluster.gpu=h100-sxm` (`import`: `--gpu h100-sxm`); `skrull-sim list gpus` shows all";
+                flags.findings.push(Finding::error(Code::MissingFlag, None, what).help(help));
+            }
+        }
+        let n_gpus = self.n_gpus();
+        let per_node = machine.gpus_per_node.map_or(8, u64::from).min(n_gpus);
+        out.set(
+            "cluster",
+            "nodes",
+            machine.nodes.map_or_else(|| n_gpus.div_ceil(per_node), u64::from),
+            "GPUs of all replicas",
+        );
+        out.set("cluster", "gpus_per_node", per_node, "");
+    }
+
+    fn engine(&self, flags: &mut Flags<'_>, out: &mut Document) {
+        out.word("engine", "name", self.engine, "defaults of the newest known version");
+        out.set("engine", "tp", self.tp, "tensor degree");
+        if self.pp > 1 {
+            out.set("engine", "pp", self.pp, "pipeline degree");
+        }
+        if let Some(ep) = self.ep.filter(|ep| *ep > 1) {
+            out.set("engine", "ep", ep, "expert degree: all ranks of the replica");
+        }
+        for (key, value, flag) in &self.keys {
+            out.set("engine", key, value, flag.clone());
+        }
+        let Some((n, model)) = &self.drafts else { return };
+        let known = model.as_ref().and_then(|model| {
+            let last = model.rsplit('/').next().unwrap_or(model).to_lowercase();
+            of_checkpoint(model).or_else(|| embedded(last.trim_end_matches("-instruct")))
+        });
+        let draft = known.map_or_else(String::new, |model| format!(", draft_model = \"{}\"", model.name));
+        out.set(
+            "engine",
+            "speculation",
+            format!("{{ draft_tokens = {n}, acceptance = {ACCEPTANCE}{draft} }}"),
+            "drafted tokens",
+        );
+        let what = format!("a command does not say which share of drafts is accepted: {ACCEPTANCE} is taken");
+        let help = "give `--set engine.speculation.acceptance=…`; it depends on the models and the text";
+        flags.findings.push(Finding::warning(Code::MissingFlag, None, what).help(help));
+    }
+}
+
+/// Formats of checkpoints as engines name them.
+pub(crate) fn format(flags: &mut Flags<'_>, name: &str) -> Option<&'static str> {
+    let value = flags.text(name)?.to_lowercase();
+    let found = match value.as_str() {
+        "auto" | "none" | "bfloat16" | "float16" | "half" => return None,
+        word if word.starts_with("fp8") && word.contains("block") => "fp8-block",
+        word if word.starts_with("fp8") || word.contains("w8a8") || word == "fbgemm_fp8" => "fp8",
+        "int8" => "int8",
+        word if word.contains("nvfp4") || word.contains("modelopt_fp4") => "nvfp4",
+        word if word.contains("mxfp4") => "mxfp4",
+        word if word.contains("awq") || word.contains("gptq") || word.contains("w4a16") => "int4",
+        _ => {
+            flags.not_modelled(name, "weights are taken as the model's name says");
+            return None;
+        }
+    };
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use input::diagnostic::Code;
+
+    use crate::{Machine, import, recognise};
+
+    /// Keys of the scenario that a command becomes.
+    fn check(text: &str, expected: &[&str], codes: &[Code]) {
+        let machine = Machine { gpu: Some("h200-sxm".to_owned()), ..Machine::default() };
+        let imported = import(recognise(text).expect("a known stack"), text, &machine);
+        for line in expected {
+            assert!(imported.scenario.contains(line), "`{line}` of {text}:\n{}", imported.scenario);
+        }
+        let found: Vec<Code> = imported.findings.iter().map(|finding| finding.code).collect();
+        assert_eq!(found, codes, "{text}: {:#?}", imported.findings);
+    }
+
+    #[test]
+    fn commands_of_vllm_say_degrees_limits_formats_and_drafts() {
+        check(
+            "M=meta-llama/Llama-3.1-70B-Instruct\nvllm serve $M -tp 4 --data_parallel_size=2 --max-num-seqs 128 --enforce-eager --quantization fp8",
+            &[
+                "name = \"llama-3-70b\"",
+                "tp = 4",
+                "nodes = 1",
+                "gpus_per_node = 8",
+                "max_sequences = 128",
+                "graph_max = 0",
+                "weights = \"fp8\"",
+            ],
+            &[Code::MissingFlag],
+        );
+        check(
+            "vllm serve deepseek-ai/DeepSeek-V3 -tp 8 -dp 2 --enable-expert-parallel --speculative-config '{\"num_speculative_tokens\": 2}'",
+            &["tp = 8", "ep = 16", "nodes = 2", "draft_tokens = 2"],
+            &[Code::MissingFlag, Code::MissingFlag],
+        );
+    }
+
+    #[test]
+    fn attention_over_data_parallel_groups_cuts_the_tensor_degree() {
+        check(
+            "python -m sglang.launch_server --model-path deepseek-ai/DeepSeek-V3 --tp 16 --dp 4 --enable-dp-attention --chunked-prefill-size 4096",
+            &["tp = 4 ", "ep = 16", "nodes = 2", "max_tokens = 4096"],
+            &[Code::MissingFlag],
+        );
+        check(
+            "model: Qwen/Qwen3-235B-A22B\ntensor_parallel_size: 8\nenable_attention_dp: true\nkv_cache_config:\n  free_gpu_memory_fraction: 0.8\n",
+            &["tp = 1 ", "ep = 8", "gpus_per_node = 8", "memory_ratio = 0.8"],
+            &[Code::MissingFlag],
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_or_left_out_is_named() {
+        check(
+            "vllm serve llama-3-8b --max-num-seq 4 --cpu-offload-gb 2 -tp x",
+            &["tp = 1"],
+            &[Code::WrongFlag, Code::MissingFlag, Code::UnknownFlag, Code::NotModelled],
+        );
+        check("vllm serve somebody/unheard-of-model", &[], &[Code::UnknownModel, Code::MissingFlag]);
+    }
+}

@@ -1,0 +1,79 @@
+//! SGLang: `python -m sglang.launch_server --model-path …` becomes a serving scenario. What options mean is that of `tables/sglang.tsv`.
+
+use std::sync::LazyLock;
+
+use crate::flags::{Flags, Table};
+use crate::launch::{self, Launch};
+use crate::serving::{Server, format};
+use crate::{Imported, Machine};
+
+/// Options of SGLang.
+pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/sglang.tsv")));
+
+/// Which word of a command begins the server.
+pub(crate) fn begins(words: &[String]) -> Option<usize> {
+    let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("sglang") && pair[1] == "serve");
+    of_serve.or_else(|| words.iter().position(|word| word.contains("sglang.launch_server")))
+}
+
+/// Reads a script that starts a server.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
+        Ok(launch) => of_launch(launch, machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
+}
+
+/// A server as it is started.
+fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    let mut flags = Flags::new(launch.flags, &FLAGS);
+    flags.findings = launch.findings;
+    let mut server = Server::new("sglang", "sglang");
+    server.model = flags.text("model-path").or_else(|| flags.text("model"));
+    server.tp = Server::degree(&mut flags, &["tp-size", "tp", "tensor-parallel-size"]).unwrap_or(1);
+    server.pp = Server::degree(&mut flags, &["pp-size", "pp", "pipeline-parallel-size"]).unwrap_or(1);
+    let dp = Server::degree(&mut flags, &["dp-size", "dp", "data-parallel-size"]).unwrap_or(1);
+    let ep = Server::degree(&mut flags, &["ep-size", "ep", "expert-parallel-size"]);
+    if flags.is("enable-dp-attention") {
+        // The tensor ranks are cut into data-parallel groups of attention; experts lie over all of them.
+        if !server.tp.is_multiple_of(dp) {
+            let what = format!("{dp} groups of attention do not divide {} tensor ranks", server.tp);
+            flags.wrong("dp-size", what, "allowed are divisors of the tensor degree".to_owned());
+        }
+        server.ep = Some(server.tp);
+        server.tp = (server.tp / dp).max(1);
+    } else {
+        server.ep = ep;
+    }
+    server.dp = dp;
+    server.count(&mut flags, "max_sequences", &["max-running-requests"], 65_536);
+    server.count(&mut flags, "max_context", &["context-length"], 100_000_000);
+    if flags.text("chunked-prefill-size").is_some_and(|size| size == "-1") {
+        flags.not_modelled("chunked-prefill-size", "prompts are cut into chunks of the default size");
+    } else {
+        server.count(&mut flags, "max_tokens", &["chunked-prefill-size"], 1 << 20);
+    }
+    server.share(&mut flags, &["mem-fraction-static"]);
+    server.count(&mut flags, "block_tokens", &["page-size"], 4096);
+    if flags.is("disable-radix-cache") {
+        server.key("prefix_cache", false, "--disable-radix-cache");
+    }
+    if flags.is("disable-cuda-graph") || flags.is("disable-decode-cuda-graph") {
+        server.key("graph_max", 0, "--disable-cuda-graph");
+    } else {
+        server.count(&mut flags, "graph_max", &["cuda-graph-max-bs", "cuda-graph-max-bs-decode"], 65_536);
+    }
+    if flags.is("disable-overlap-schedule") {
+        server.key("loop", "\"serial\"", "--disable-overlap-schedule");
+    }
+    server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    if flags.is("speculative-algorithm") {
+        let n = flags
+            .count("speculative-num-draft-tokens", 1..=64)
+            .or_else(|| flags.count("speculative-num-steps", 1..=64));
+        let model = flags.text("speculative-draft-model-path").or_else(|| flags.text("speculative-draft-model"));
+        server.drafts = Some((n.unwrap_or(4), model));
+    }
+    server.import(flags, machine)
+}

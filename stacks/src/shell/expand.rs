@@ -1,0 +1,180 @@
+//! Substitution: a word as it is written becomes words as a command gets them.
+
+use super::{DEPTH_MAX, Dollar, LETTERS_MAX, Letter, Part, Piece, UNKNOWN, Unreadable, Values, Word, arithmetic};
+
+/// What stands in braces behind a dollar; `at` is the byte of its first letter.
+pub(super) fn braces(text: &str, at: usize) -> Dollar {
+    let end = text.find(|letter: char| !super::is_of_name(letter)).unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    let is_name = !name.is_empty() && !name.starts_with(|letter: char| letter.is_ascii_digit());
+    let default = [":-", ":=", "-", "="].into_iter().find_map(|mark| {
+        let default = rest.strip_prefix(mark)?;
+        Some((default.to_owned(), at + end + mark.len()))
+    });
+    let name = name.to_owned();
+    match rest {
+        "[@]" | "[*]" if is_name => Dollar::All { name },
+        "" if is_name => Dollar::Name { name, default: None },
+        _ if default.is_some() && is_name => Dollar::Name { name, default },
+        // A place of the caller's arguments with a default: the default stands in the script.
+        _ if default.is_some() && !name.is_empty() => Dollar::Name { name: String::new(), default },
+        _ => Dollar::Else,
+    }
+}
+
+/// Words that are being put together.
+#[derive(Default)]
+struct Fields {
+    done: Vec<Word>,
+    open: Option<Word>,
+}
+
+impl Fields {
+    fn push(&mut self, letters: impl IntoIterator<Item = Letter>) {
+        self.open.get_or_insert_default().letters.extend(letters);
+    }
+
+    fn split(&mut self) {
+        self.done.extend(self.open.take());
+    }
+
+    /// Letters that are cut at spaces.
+    fn push_split(&mut self, letters: &[Letter]) {
+        for &letter in letters {
+            if letter.0.is_whitespace() {
+                self.split();
+            } else {
+                self.push([letter]);
+            }
+        }
+    }
+}
+
+impl Values {
+    /// Remembers the value of a name.
+    pub(super) fn assign(&mut self, name: &str, is_more: bool, piece: &Piece) -> Result<(), Unreadable> {
+        let words = match &piece.list {
+            Some(list) => self.fields(list)?,
+            None => {
+                let word = self.whole(piece)?;
+                let letters =
+                    word.letters.iter().position(|(letter, _)| *letter == '=').map(|at| &word.letters[at + 1..]);
+                vec![Word { letters: letters.unwrap_or_default().to_vec() }]
+            }
+        };
+        self.letters += words.iter().map(|word| word.letters.len() + 1).sum::<usize>();
+        if self.letters > LETTERS_MAX {
+            return Err(Unreadable::Long);
+        }
+        let before = self.words.entry(name.to_owned()).or_default();
+        match (is_more, piece.list.is_some(), before.first_mut()) {
+            (false, ..) => *before = words,
+            (true, true, _) | (true, false, None) => before.extend(words),
+            (true, false, Some(first)) => first.letters.extend(words.into_iter().flat_map(|word| word.letters)),
+        }
+        Ok(())
+    }
+
+    /// A word without cuts at spaces.
+    fn whole(&self, piece: &Piece) -> Result<Word, Unreadable> {
+        let mut letters = Vec::new();
+        for part in &piece.parts {
+            match part {
+                Part::Plain { letters: plain, .. } => letters.extend_from_slice(plain),
+                Part::Dollar { what, at, .. } => {
+                    for (index, word) in self.value(what, *at, 0)?.into_iter().enumerate() {
+                        letters.extend((index > 0).then_some((' ', *at)));
+                        letters.extend(word.letters);
+                    }
+                }
+            }
+            if letters.len() > LETTERS_MAX {
+                return Err(Unreadable::Long);
+            }
+        }
+        Ok(Word { letters })
+    }
+
+    /// Words that a command gets.
+    pub(super) fn fields(&self, pieces: &[Piece]) -> Result<Vec<Word>, Unreadable> {
+        let mut fields = Fields::default();
+        let mut n_letters = 0;
+        for piece in pieces {
+            for part in &piece.parts {
+                match part {
+                    Part::Plain { letters, .. } => fields.push(letters.iter().copied()),
+                    Part::Dollar { what, at, is_quoted } => {
+                        let words = self.value(what, *at, 0)?;
+                        n_letters += words.iter().map(|word| word.letters.len() + 1).sum::<usize>();
+                        for (index, word) in words.into_iter().enumerate() {
+                            if index > 0 {
+                                fields.split();
+                            }
+                            if *is_quoted {
+                                fields.push(word.letters);
+                            } else {
+                                fields.push_split(&word.letters);
+                            }
+                        }
+                    }
+                }
+            }
+            fields.split();
+            if n_letters > LETTERS_MAX {
+                return Err(Unreadable::Long);
+            }
+        }
+        Ok(fields.done)
+    }
+
+    /// What a dollar stands for, as words.
+    fn value(&self, what: &Dollar, at: usize, depth: usize) -> Result<Vec<Word>, Unreadable> {
+        let unknown = || vec![Word { letters: vec![(UNKNOWN, at)] }];
+        if depth > DEPTH_MAX {
+            return Err(Unreadable::Deep);
+        }
+        Ok(match what {
+            Dollar::Else => unknown(),
+            Dollar::All { name } => self.words.get(name).cloned().unwrap_or_else(unknown),
+            Dollar::Name { name, default } => match (self.words.get(name), default) {
+                (Some(words), _) if words.first().is_some_and(|word| !word.letters.is_empty()) => words[..1].to_vec(),
+                (_, Some((text, at))) => vec![Word { letters: self.text(text, *at, depth + 1)? }],
+                (Some(_), None) => Vec::new(),
+                (None, None) => unknown(),
+            },
+            Dollar::Sum { text } => {
+                let known = |name: &str| {
+                    let word = self.words.get(name)?.first()?.text();
+                    word.trim().parse::<i64>().ok()
+                };
+                match arithmetic::sum(text, &known) {
+                    Some(number) => {
+                        vec![Word { letters: number.to_string().chars().map(|digit| (digit, at)).collect() }]
+                    }
+                    None => unknown(),
+                }
+            }
+        })
+    }
+
+    /// The text of a default, with its own substitutions.
+    fn text(&self, text: &str, at: usize, depth: usize) -> Result<Vec<Letter>, Unreadable> {
+        let letters: Vec<Letter> = text.char_indices().map(|(byte, letter)| (letter, at + byte)).collect();
+        let mut cutter = super::Cutter { letters, next: 0 };
+        let mut out = Vec::new();
+        while let Some(letter) = cutter.peek(0) {
+            if letter.0 != '$' {
+                cutter.next += 1;
+                out.extend((letter.0 != '"' && letter.0 != '\'').then_some(letter));
+                continue;
+            }
+            match cutter.dollar(false)? {
+                Part::Plain { letters, .. } => out.extend(letters),
+                Part::Dollar { what, at, .. } => {
+                    out.extend(self.value(&what, at, depth)?.into_iter().flat_map(|word| word.letters));
+                }
+            }
+        }
+        Ok(out)
+    }
+}

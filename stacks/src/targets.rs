@@ -1,0 +1,33 @@
+//! Every target of an export, one row each.
+
+use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::{bridge, deepspeed, megatron, schedule, servers, torchtitan};
+
+/// Every target.
+pub static TARGETS: [Target; 8] = [
+    megatron::TARGET,
+    bridge::TARGET,
+    torchtitan::TARGET,
+    schedule::TARGET,
+    deepspeed::TARGET,
+    servers::VLLM,
+    servers::SGLANG,
+    servers::TRTLLM,
+];
+
+/// Names of all targets.
+#[must_use]
+pub fn names() -> Vec<&'static str> {
+    TARGETS.iter().map(|target| target.name).collect()
+}
+
+/// Files of a plan for a target.
+///
+/// # Errors
+/// What the target cannot say.
+pub fn export(target: &str, planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
+    let Some(found) = TARGETS.iter().find(|known| known.name == target) else {
+        return Err(ExportError::UnknownTarget { found: target.to_owned(), allowed: names().join(", ") });
+    };
+    (found.write)(planned, words)
+}

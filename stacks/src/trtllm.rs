@@ -1,0 +1,83 @@
+//! TensorRT-LLM: `trtllm-serve MODEL --tp_size …`, or the YAML of its options, becomes a serving scenario; meanings are in `tables/trtllm.tsv`.
+
+use std::sync::LazyLock;
+
+use crate::flags::{Flags, Table};
+use crate::launch::{self, Launch};
+use crate::serving::{Server, format};
+use crate::{Imported, Machine};
+
+/// Options of TensorRT-LLM; keys inside others have their path.
+pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/trtllm.tsv")));
+
+/// Which word of a command begins the server.
+pub(crate) fn begins(words: &[String]) -> Option<usize> {
+    words.iter().position(|word| word.rsplit('/').next() == Some("trtllm-serve"))
+}
+
+/// Keys of a file of options that no other stack has.
+pub(crate) fn is_own_yaml(text: &str) -> bool {
+    let keys = [
+        "kv_cache_config:",
+        "cuda_graph_config:",
+        "enable_attention_dp:",
+        "disable_overlap_scheduler:",
+        "moe_expert_parallel_size:",
+    ];
+    launch::lines(text).any(|line| keys.iter().any(|key| line.starts_with(key)))
+}
+
+/// Reads a script that starts a server, or a file of options.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    let is_script = launch::lines(text).any(|line| line.contains("trtllm-serve"));
+    let launch = if is_script {
+        launch::of_script(text, begins, &|name| FLAGS.find(name).is_some())
+    } else {
+        launch::of_all_yaml(text)
+    };
+    match launch {
+        Ok(launch) => of_launch(launch, machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
+}
+
+/// A server as it is started.
+fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    let Launch { program, flags, findings, .. } = launch;
+    let mut flags = Flags::new(flags, &FLAGS);
+    flags.findings = findings;
+    let mut server = Server::new("trtllm", "trtllm");
+    let words = program.iter().skip(1).find(|word| *word != "serve" && !word.starts_with('-'));
+    server.model = flags.text("model").or_else(|| words.cloned());
+    server.tp = Server::degree(&mut flags, &["tp-size", "tensor-parallel-size"]).unwrap_or(1);
+    server.pp = Server::degree(&mut flags, &["pp-size", "pipeline-parallel-size"]).unwrap_or(1);
+    server.ep = Server::degree(&mut flags, &["ep-size", "moe-expert-parallel-size"]);
+    if flags.is("enable-attention-dp") {
+        // Attention is data-parallel over what is otherwise the tensor group.
+        server.ep = Some(server.tp);
+        (server.tp, server.dp) = (1, server.tp);
+    }
+    server.count(&mut flags, "max_sequences", &["max-batch-size"], 65_536);
+    server.count(&mut flags, "max_tokens", &["max-num-tokens"], 1 << 20);
+    server.count(&mut flags, "max_context", &["max-seq-len"], 100_000_000);
+    server.count(&mut flags, "block_tokens", &["kv-cache-config.tokens-per-block"], 4096);
+    server.share(
+        &mut flags,
+        &["kv-cache-free-gpu-memory-fraction", "free-gpu-mem-fraction", "kv-cache-config.free-gpu-memory-fraction"],
+    );
+    if flags.find("kv-cache-config.enable-block-reuse").is_some_and(|flag| flag.value() == "false") {
+        server.key("prefix_cache", false, "kv_cache_config.enable_block_reuse");
+    }
+    server.count(&mut flags, "graph_max", &["cuda-graph-config.max-batch-size"], 65_536);
+    if flags.is("disable-overlap-scheduler") {
+        server.key("loop", "\"serial\"", "disable_overlap_scheduler");
+    }
+    server.formats = [format(&mut flags, "quant-config.quant-algo"), format(&mut flags, "kv-cache-config.dtype")];
+    if flags.is("speculative-config.decoding-type") {
+        let n = flags.count("speculative-config.max-draft-len", 1..=64);
+        let n = n.or_else(|| flags.count("speculative-config.num-nextn-predict-layers", 1..=64));
+        server.drafts = Some((n.unwrap_or(1), flags.text("speculative-config.speculative-model-dir")));
+    }
+    server.import(flags, machine)
+}

@@ -1,0 +1,78 @@
+//! vLLM: `vllm serve MODEL --tensor-parallel-size …` becomes a serving scenario. What options mean is that of `tables/vllm.tsv`.
+
+use std::sync::LazyLock;
+
+use crate::flags::{Flags, Table};
+use crate::launch::{self, Launch};
+use crate::serving::{Server, format};
+use crate::{Imported, Machine};
+
+/// Options of vLLM.
+pub static FLAGS: LazyLock<Table> = LazyLock::new(|| Table::new(include_str!("../tables/vllm.tsv")));
+
+/// Which word of a command begins the server.
+pub(crate) fn begins(words: &[String]) -> Option<usize> {
+    let of_serve = words.windows(2).position(|pair| pair[0].rsplit('/').next() == Some("vllm") && pair[1] == "serve");
+    of_serve.or_else(|| words.iter().position(|word| word.contains("vllm.entrypoints")))
+}
+
+/// Reads a script that starts a server.
+#[must_use]
+pub fn import(text: &str, machine: &Machine) -> Imported {
+    match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
+        Ok(launch) => of_launch(launch, machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
+}
+
+/// A server as it is started.
+fn of_launch(launch: Launch, machine: &Machine) -> Imported {
+    let Launch { program, flags, findings, .. } = launch;
+    let mut flags = Flags::new(launch::with_short_names(flags), &FLAGS);
+    flags.findings = findings;
+    let mut server = Server::new("vllm", "vllm-v1");
+    // `vllm serve MODEL`: the third word.
+    server.model = flags.text("model").or_else(|| program.get(2).cloned());
+    server.tp = Server::degree(&mut flags, &["tensor-parallel-size", "tp"]).unwrap_or(1);
+    server.pp = Server::degree(&mut flags, &["pipeline-parallel-size", "pp"]).unwrap_or(1);
+    server.dp = Server::degree(&mut flags, &["data-parallel-size", "dp"]).unwrap_or(1);
+    // With experts over ranks, data-parallel ranks share them: one replica.
+    server.ep = flags.is("enable-expert-parallel").then_some(server.tp * server.dp);
+    server.count(&mut flags, "max_sequences", &["max-num-seqs"], 65_536);
+    server.count(&mut flags, "max_tokens", &["max-num-batched-tokens"], 1 << 20);
+    server.count(&mut flags, "max_context", &["max-model-len"], 100_000_000);
+    server.count(&mut flags, "block_tokens", &["block-size"], 4096);
+    server.count(&mut flags, "kv_blocks", &["num-gpu-blocks-override"], 1_000_000_000);
+    server.share(&mut flags, &["gpu-memory-utilization", "device-memory-utilization"]);
+    if flags.is("no-enable-prefix-caching") {
+        server.key("prefix_cache", false, "--no-enable-prefix-caching");
+    }
+    if flags.is("enforce-eager") {
+        server.key("graph_max", 0, "--enforce-eager");
+    } else {
+        server.count(&mut flags, "graph_max", &["max-cudagraph-capture-size"], 65_536);
+    }
+    if flags.is("no-async-scheduling") {
+        server.key("loop", "\"serial\"", "--no-async-scheduling");
+    } else if flags.is("async-scheduling") {
+        server.key("loop", "\"async\"", "--async-scheduling");
+    }
+    server.formats = [format(&mut flags, "quantization"), format(&mut flags, "kv-cache-dtype")];
+    server.drafts = drafts(&mut flags);
+    server.import(flags, machine)
+}
+
+/// `--speculative-config '{"method": "ngram", "num_speculative_tokens": 3}'`.
+fn drafts(flags: &mut Flags<'_>) -> Option<(u64, Option<String>)> {
+    if let Some(n) = flags.count("spec-tokens", 1..=64) {
+        return Some((n, flags.text("spec-model")));
+    }
+    let text = flags.text("speculative-config")?;
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let Some(n) = config["num_speculative_tokens"].as_u64().filter(|n| (1..=64).contains(n)) else {
+        let help = "a JSON object with `num_speculative_tokens` from 1 to 64".to_owned();
+        flags.wrong("speculative-config", "`--speculative-config` has no number of drafted tokens".to_owned(), help);
+        return None;
+    };
+    Some((n, config["model"].as_str().map(str::to_owned)))
+}

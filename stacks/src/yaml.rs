@@ -1,0 +1,185 @@
+//! The part of YAML in which people write flags: keys with words, nested by indentation, and lists of words.
+//!
+//! Every value is the text behind its key, without quotes; anchors, tags and several documents are not read. Positions are bytes of the file.
+
+use std::ops::Range;
+
+/// Keys inside keys.
+const DEPTH_MAX: usize = 32;
+
+/// A value and the keys that lead to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Keys from the outermost on; items of a list have the key `-`.
+    pub path: Vec<String>,
+    /// Text of the value; empty where keys follow.
+    pub value: String,
+    /// Bytes of key and value.
+    pub at: Range<usize>,
+}
+
+impl Entry {
+    /// Its own key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.path.last().map_or("", String::as_str)
+    }
+}
+
+/// Why a file cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// A line is no key with a value.
+    #[error("`{line}` is no `key: value`")]
+    Line {
+        /// The line.
+        line: String,
+        /// Where.
+        at: Range<usize>,
+    },
+    /// Keys lie too deep inside each other.
+    #[error("keys lie more than {DEPTH_MAX} deep")]
+    Deep {
+        /// Where.
+        at: Range<usize>,
+    },
+}
+
+impl Unreadable {
+    /// Where.
+    #[must_use]
+    pub fn at(&self) -> Range<usize> {
+        match self {
+            Self::Line { at, .. } | Self::Deep { at } => at.clone(),
+        }
+    }
+}
+
+/// Every key of a file, in order.
+///
+/// # Errors
+/// The first line that is none.
+pub fn entries(text: &str) -> Result<Vec<Entry>, Unreadable> {
+    let mut entries = Vec::new();
+    // Keys that are open, with their indentation.
+    let mut open: Vec<(usize, String)> = Vec::new();
+    let mut start = 0;
+    for line in text.split_inclusive('\n') {
+        let from = start;
+        start += line.len();
+        let bare = without_comment(line).trim_end();
+        let body = bare.trim_start();
+        if body.is_empty() || body.starts_with("---") || body.starts_with("...") {
+            continue;
+        }
+        let indentation = bare.len() - body.len();
+        let at = from + indentation..from + bare.len();
+        let (indentation, body) = opened_items(indentation, body, &mut open);
+        if body.is_empty() {
+            continue;
+        }
+        let (key, value) =
+            key_and_value(body).ok_or_else(|| Unreadable::Line { line: shortened(body), at: at.clone() })?;
+        while open.last().is_some_and(|(outer, _)| *outer >= indentation) {
+            open.pop();
+        }
+        if open.len() >= DEPTH_MAX {
+            return Err(Unreadable::Deep { at });
+        }
+        let key = unquoted(key).to_owned();
+        let path = open.iter().map(|(_, key)| key.clone()).chain([key.clone()]).collect();
+        if value.is_empty() {
+            open.push((indentation, key));
+        }
+        entries.push(Entry { path, value: unquoted(value).to_owned(), at });
+    }
+    Ok(entries)
+}
+
+/// The line behind the marks of list items, which count as indentation.
+fn opened_items<'a>(indentation: usize, body: &'a str, open: &mut Vec<(usize, String)>) -> (usize, &'a str) {
+    let (mut indentation, mut body) = (indentation, body);
+    while let Some(rest) = body.strip_prefix("- ").or_else(|| (body == "-").then_some("")) {
+        while open.last().is_some_and(|(outer, key)| *outer > indentation || (*outer == indentation && key == "-")) {
+            open.pop();
+        }
+        if key_and_value(rest).is_none() {
+            // An item that is a word alone: a key without a name holds it.
+            return (indentation + 1, body);
+        }
+        if open.len() < DEPTH_MAX {
+            open.push((indentation, "-".to_owned()));
+        }
+        let inner = rest.trim_start();
+        indentation += body.len() - inner.len();
+        body = inner;
+    }
+    (indentation, body)
+}
+
+/// `key: value`, `key:`, or an item of a list, whose key is `-`.
+fn key_and_value(body: &str) -> Option<(&str, &str)> {
+    if let Some(item) = body.strip_prefix("- ") {
+        return Some(("-", item.trim()));
+    }
+    let is_quoted = body.starts_with('"') || body.starts_with('\'');
+    let from = if is_quoted { body[1..].find(&body[..1]).map_or(0, |at| at + 2) } else { 0 };
+    match body.get(from..)?.find(": ") {
+        Some(at) => Some((body[..from + at].trim(), body[from + at + 2..].trim())),
+        None => Some((body.strip_suffix(':')?.trim(), "")),
+    }
+}
+
+/// A line without the comment behind it.
+fn without_comment(line: &str) -> &str {
+    let mut quote = None;
+    let mut before = ' ';
+    for (at, letter) in line.char_indices() {
+        match quote {
+            Some(open) if letter == open => quote = None,
+            Some(_) => {}
+            None if letter == '#' && before.is_whitespace() => return &line[..at],
+            None if (letter == '"' || letter == '\'') && !before.is_alphanumeric() => quote = Some(letter),
+            None => {}
+        }
+        before = letter;
+    }
+    line
+}
+
+fn unquoted(text: &str) -> &str {
+    let of = |quote: char| text.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
+    of('"').or_else(|| of('\'')).unwrap_or(text)
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(40).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expected: &[(&str, &str)]) {
+        let found: Vec<(String, String)> =
+            entries(text).unwrap().into_iter().map(|entry| (entry.path.join("/"), entry.value)).collect();
+        let expected: Vec<(String, String)> =
+            expected.iter().map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect();
+        assert_eq!(found, expected, "{text}");
+    }
+
+    #[test]
+    fn keys_nest_by_indentation() {
+        check("A:\n  --x: 1 # why\n  --y: 'a b'\nB: c\n", &[("A", ""), ("A/--x", "1"), ("A/--y", "a b"), ("B", "c")]);
+        check("a:\n  b:\n    c: 1\n  d: 2", &[("a", ""), ("a/b", ""), ("a/b/c", "1"), ("a/d", "2")]);
+        check("s:\n- name: x\n  n: 2\n- name: y", &[("s", ""), ("s/-/name", "x"), ("s/-/n", "2"), ("s/-/name", "y")]);
+        check("l:\n  - a\n  - b\nm: [1, 2]", &[("l", ""), ("l/-", "a"), ("l/-", "b"), ("m", "[1, 2]")]);
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused() {
+        assert!(matches!(entries("a: 1\nnonsense\n"), Err(Unreadable::Line { .. })));
+        let deep: String = (0..100).map(|n| format!("{}k:\n", " ".repeat(n))).collect();
+        assert!(matches!(entries(&deep), Err(Unreadable::Deep { .. })));
+    }
+}

@@ -1,0 +1,253 @@
+//! Files of other stacks: how many of their published configurations become scenarios, and that nothing of them is lost.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use input::diagnostic::{Finding, Severity, Source};
+use skrull_sim::kinds;
+use skrull_sim::scenario::Overrides;
+use stacks::Machine;
+
+/// Columns of the table of functional tests and the flags of Megatron-LM that they were read from.
+const COLUMNS: [(&str, &str); 26] = [
+    ("global_batch_seqs", "global-batch-size"),
+    ("micro_batch_seqs", "micro-batch-size"),
+    ("seq_tokens", "seq-length"),
+    ("tp_gpus", "tensor-model-parallel-size"),
+    ("pp_stages", "pipeline-model-parallel-size"),
+    ("cp_gpus", "context-parallel-size"),
+    ("ep_gpus", "expert-model-parallel-size"),
+    ("etp_gpus", "expert-tensor-parallel-size"),
+    ("pipeline_layout", "pipeline-model-parallel-layout"),
+    ("layers", "num-layers"),
+    ("hidden", "hidden-size"),
+    ("ffn", "ffn-hidden-size"),
+    ("heads", "num-attention-heads"),
+    ("kv_heads", "num-query-groups"),
+    ("head_dim", "kv-channels"),
+    ("experts", "num-experts"),
+    ("topk", "moe-router-topk"),
+    ("moe_ffn", "moe-ffn-hidden-size"),
+    ("shared_ffn", "moe-shared-expert-intermediate-size"),
+    ("moe_dispatcher", "moe-token-dispatcher-type"),
+    ("mtp_layers", "mtp-num-layers"),
+    ("fp8_recipe", "fp8-recipe"),
+    ("recompute_granularity", "recompute-granularity"),
+    ("recompute_modules", "recompute-modules"),
+    ("attention_backend", "attention-backend"),
+    ("layer_pattern", "hybrid-override-pattern"),
+];
+
+/// Columns of 0 and 1, and their switches.
+const SWITCHES: [(&str, &str); 9] = [
+    ("sequence_parallel", "sequence-parallel"),
+    ("mla", "multi-latent-attention"),
+    ("swiglu", "swiglu"),
+    ("untied_embeddings", "untie-embeddings-and-output-weights"),
+    ("distributed_optimizer", "use-distributed-optimizer"),
+    ("grad_reduce_overlap", "overlap-grad-reduce"),
+    ("param_gather_overlap", "overlap-param-gather"),
+    ("tp_comm_overlap", "tp-comm-overlap"),
+    ("fsdp", "use-megatron-fsdp"),
+];
+
+/// Rows of the table; `None` where it is absent.
+fn rows() -> Option<Vec<BTreeMap<String, String>>> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data/truth/megatron_lm.csv.gz");
+    let Ok(bytes) = std::fs::read(path) else {
+        println!("skipped: shared data absent ({path})");
+        return None;
+    };
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&bytes[..]).read_to_string(&mut text).expect("a packed text");
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    Some(reader.deserialize().map(|row| row.expect("a row")).collect())
+}
+
+/// The YAML from which a row was read, with the flags that the table keeps.
+fn yaml(row: &BTreeMap<String, String>) -> String {
+    let mut text = "MODEL_ARGS:\n".to_owned();
+    let mut flag = |name: &str, value: &str| text += &format!("  --{name}: {value}\n");
+    COLUMNS.iter().filter(|(column, _)| !row[*column].is_empty()).for_each(|(column, name)| flag(name, &row[*column]));
+    SWITCHES.iter().filter(|(column, _)| row[*column] == "1").for_each(|(_, name)| flag(name, "true"));
+    if row["linear_bias"] == "0" {
+        flag("disable-bias-linear", "true");
+    }
+    if row["kv_heads"] != row["heads"] {
+        flag("group-query-attention", "true");
+    }
+    if !row["fp8_recipe"].is_empty() {
+        flag("fp8-format", "hybrid");
+    }
+    let chunks: u32 = row["vp_chunks"].parse().unwrap_or(1);
+    if chunks > 1 && row["pipeline_layout"].is_empty() {
+        flag("num-virtual-stages-per-pipeline-rank", &chunks.to_string());
+    }
+    flag(if row["precision"] == "fp16" { "fp16" } else { "bf16" }, "true");
+    for other in row["other_flags"].split(';').filter(|other| !other.is_empty()) {
+        let (name, value) = other.split_once('=').unwrap_or((other, "true"));
+        flag(name, value);
+    }
+    text
+}
+
+fn machine(gpu: &str, row: &BTreeMap<String, String>) -> Machine {
+    let gpu = match gpu {
+        "A100" => "a100-sxm-80g",
+        "GB200" => "gb200",
+        _ => "h100-sxm",
+    };
+    let n: Option<u32> = row.get("gpus").and_then(|gpus| gpus.parse().ok());
+    let per_node = if gpu == "gb200" { 64 } else { 8 };
+    let per_node = n.map(|n| n.min(per_node));
+    let nodes = n.zip(per_node).map(|(n, per_node)| n.div_ceil(per_node));
+    Machine { gpu: Some(gpu.to_owned()), nodes, gpus_per_node: per_node, is_named: false }
+}
+
+fn errors(findings: &[Finding]) -> Vec<String> {
+    let wrong = findings.iter().filter(|finding| finding.severity == Severity::Error);
+    wrong.map(|finding| finding.what.clone()).collect()
+}
+
+/// What is wrong with a file of another stack, as a scenario.
+fn wrong(text: &str, machine: &Machine) -> Vec<String> {
+    let stack = stacks::recognise(text).expect("a known stack");
+    let imported = stacks::import(stack, text, machine);
+    let wrong = errors(&imported.findings);
+    if !wrong.is_empty() {
+        return wrong;
+    }
+    let source = Source { path: "imported.toml".to_owned(), text: imported.scenario };
+    errors(&kinds::check(source, std::path::Path::new(""), &Overrides::default()).findings)
+}
+
+#[test]
+fn four_of_five_functional_tests_of_megatron_become_scenarios_and_the_rest_has_a_reason() {
+    let Some(rows) = rows() else { return };
+    let (mut n, mut tests) = (0, BTreeMap::<String, bool>::new());
+    let mut reasons = BTreeMap::<String, usize>::new();
+    for row in &rows {
+        // The table keeps what kind of model a test trains; its flags alone do not say so.
+        let kind = row["kind"].as_str();
+        let wrong = match kind {
+            "gpt" | "moe" | "nemotron" => wrong(&yaml(row), &machine(&row["gpu"], row)),
+            other => vec![format!("trains {other}")],
+        };
+        let is_read = wrong.is_empty();
+        n += usize::from(is_read);
+        *tests.entry(row["test"].clone()).or_default() |= is_read;
+        for reason in wrong.into_iter().take(1) {
+            *reasons.entry(reason).or_default() += 1;
+        }
+    }
+    let n_tests = tests.values().filter(|is_read| **is_read).count();
+    println!("{n} of {} rows, {n_tests} of {} tests; the rest: {reasons:#?}", rows.len(), tests.len());
+    assert!(n * 5 >= rows.len() * 4, "{n} of {} rows become scenarios: {reasons:#?}", rows.len());
+    assert!(n_tests * 5 >= tests.len() * 4, "{n_tests} of {} tests", tests.len());
+}
+
+/// What a plan decides, without the name of its policy and the scenario that it carries. On one context rank nothing is exchanged, and whole
+/// sequences are where cut ones are.
+fn decided(plan: &train::Plan) -> (train::Layout, String, Vec<train::plan::Step>) {
+    let (mut layout, mut steps) = (plan.layout, plan.steps.clone());
+    if layout.cp == 1 {
+        layout.exchange = train::layout::ContextExchange::Ring;
+        let batches = steps.iter_mut().flat_map(|step| &mut step.groups).flatten();
+        batches.flat_map(|batch| &mut batch.sequences).for_each(|one| one.place = train::plan::Place::Sharded);
+    }
+    (layout, plan.schedule.clone(), steps)
+}
+
+/// A policy's plan in a scenario, with what it was asked.
+fn planned(text: &str, choice: &str) -> Result<skrull_sim::hardware::PlannedStep, String> {
+    let scenario = training(text).ok_or("no training")?;
+    let cost = kinds::training::run::cost_model(&scenario);
+    let topology = hw::topology::Topology::of(&scenario.problem.cluster);
+    let choice = scenario.policies.iter().find(|known| known.name == choice).ok_or("no policy")?;
+    let decided =
+        kinds::training::run::decide(&scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
+    let graph = engine::TaskGraph::default();
+    let policy = choice.name.clone();
+    Ok(skrull_sim::hardware::PlannedStep { policy, problem: decided.problem, decision: decided.decision, graph })
+}
+
+fn training(text: &str) -> Option<kinds::training::read::Scenario> {
+    let source = Source { path: "scenario.toml".to_owned(), text: text.to_owned() };
+    let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
+    checked.scenario?.training().cloned()
+}
+
+/// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
+const ROUND_TRIPS: [&str; 16] = [
+    "long-context/bytescale-offload none",
+    "megatron/gpt-145b-1536 megatron",
+    "megatron/gpt-175b-1536 megatron",
+    "megatron/gpt-175b-384 megatron",
+    "megatron/gpt-175b-768 megatron",
+    "megatron/gpt-175b-full megatron",
+    "megatron/gpt-175b-selective megatron",
+    "megatron/gpt-22b-full megatron",
+    "megatron/gpt-22b-selective megatron",
+    "megatron/gpt-39b-512 megatron",
+    "megatron/gpt-530b-2520 megatron",
+    "megatron/gpt-7.5b-128 megatron",
+    "moe/deepseek-v3 megatron-1f1b",
+    "moe/lsh-gpt-15b plain",
+    "moe/lsh-gpt-52b plain",
+    "moe/lsh-hashes plain",
+];
+
+/// The plan of a policy through a launch script and back; `None` where Megatron-LM cannot say it.
+fn round_trip(name: &str, text: &str, policy: &str) -> Option<()> {
+    let first = planned(text, policy).ok()?;
+    let asked = stacks::export::Planned::Training { problem: &first.problem, plan: &first.decision.plan };
+    let files = stacks::targets::export("megatron", &asked, &stacks::export::Words::default()).ok()?;
+    let gpu = Some(first.problem.cluster.gpu.name.clone());
+    let stack = stacks::recognise(&files[0].text).expect("a launch script");
+    let imported = stacks::import(stack, &files[0].text, &Machine { gpu, ..Machine::default() });
+    assert_eq!(errors(&imported.findings), Vec::<String>::new(), "{name}: {}", files[0].text);
+    let again = planned(&imported.scenario, "megatron").unwrap_or_else(|why| panic!("{name}: {why}"));
+    assert_eq!(decided(&first.decision.plan), decided(&again.decision.plan), "{name} {policy}");
+    Some(())
+}
+
+#[test]
+fn every_shipped_plan_that_megatron_can_say_comes_back_as_the_same_plan() {
+    let mut came_back = Vec::new();
+    for (name, text) in skrull_sim::scenario::EMBEDDED {
+        // Lengths that differ are nothing that a launch script says, and a search would be of the same plans.
+        let is_asked = text.contains("kind = \"training\"") && text.contains("\ntokens = ");
+        let Some(scenario) = training(text).filter(|scenario| is_asked && scenario.search.is_none()) else { continue };
+        for choice in &scenario.policies {
+            came_back.extend(round_trip(name, text, &choice.name).map(|()| format!("{name} {}", choice.name)));
+        }
+    }
+    came_back.sort();
+    assert_eq!(came_back, ROUND_TRIPS, "{came_back:#?}");
+}
+
+#[test]
+fn a_bad_script_is_shown_with_everything_that_is_wrong_with_it() {
+    let text = "L=13\ntorchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py --num-layers $L --hidden-size 768 \\\n\
+                  --num-attention-heads 12 --seq-length 512 --bf16 --tensor-model-parallel-size 8 \\\n\
+                  --global-batch-size $BATCH --recompute-granularity ful\n";
+    let source = Source { path: "train.sh".to_owned(), text: text.to_owned() };
+    let machine = Machine { gpu: Some("h100-sxm".to_owned()), ..Machine::default() };
+    let stack = stacks::recognise(text).expect("a launch script");
+    let shown = input::diagnostic::render(&source, &stacks::import(stack, text, &machine).findings);
+    let expected = "\
+error[S194]: `--tensor-model-parallel-size 8` does not divide 12 attention heads
+ --> train.sh:3:50
+  |
+3 | --num-attention-heads 12 --seq-length 512 --bf16 --tensor-model-parallel-size 8 \\
+  |                                                  ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  |
+  = help: allowed are 1, 2, 3, 4, 6, 12, nearest is 6
+
+error[S194]: `--tensor-model-parallel-size 8` does not divide 12 query groups
+ --> train.sh:3:50
+";
+    assert!(shown.starts_with(expected), "{shown}");
+    assert!(shown.contains("the value of `--global-batch-size` is known only when the script runs"), "{shown}");
+    assert!(shown.contains("did you mean `full`? allowed are full, selective"), "{shown}");
+}
