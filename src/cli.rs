@@ -74,6 +74,9 @@ pub struct ExplainArgs {
     /// Everything about all codes as a Markdown page
     #[arg(long, conflicts_with = "code")]
     pub page: bool,
+    /// Every key of scenarios as a Markdown page
+    #[arg(long, conflicts_with_all = ["code", "page"])]
+    pub keys: bool,
 }
 
 /// Arguments of `init`.
@@ -110,6 +113,12 @@ pub struct DeviceArgs {
 fn width(text: &str) -> Result<f64, String> {
     let width = text.parse().map_err(|_| "not a number".to_owned())?;
     if (0.001..=1.0).contains(&width) { Ok(width) } else { Err("allowed are numbers from 0.001 to 1".to_owned()) }
+}
+
+/// A confidence of an interval.
+fn confidence(text: &str) -> Result<f64, String> {
+    let share = text.parse().map_err(|_| "not a number".to_owned())?;
+    if (0.5..=0.9999).contains(&share) { Ok(share) } else { Err("allowed are numbers from 0.5 to 0.9999".to_owned()) }
 }
 
 /// Arguments of `calibrate`.
@@ -302,9 +311,12 @@ pub struct CompareArgs {
     /// First seed
     #[arg(long, default_value = "0", allow_negative_numbers = true)]
     pub seed: u64,
-    /// Exit 1 unless a ratio to the baseline holds: metric<=1.02, or policy:metric<=0.9
+    /// Exit 1 unless it holds: a ratio to the baseline (metric<=1.02, metric<=2x) or an amount (ttft_s.p99<=2s); policy:metric<=0.9 asks one policy
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
+    /// Gates ask that the far end of this interval over batches holds as well, for example 0.95
+    #[arg(long, value_name = "SHARE", value_parser = confidence)]
+    pub confidence: Option<f64>,
     /// Write the gates as JUnit XML
     #[arg(long, value_name = "FILE")]
     pub junit: Option<PathBuf>,

@@ -7,6 +7,7 @@ mod completions;
 mod execute;
 mod explain;
 mod export;
+mod given;
 mod import;
 mod init;
 mod list;
@@ -26,6 +27,8 @@ use crate::scenario::{self, Overrides};
 use input::diagnostic::{self, Code, Severity, Source};
 
 pub use capacity::capacity_of;
+pub use explain::keys;
+use given::Given;
 
 /// How a verb fails.
 pub enum Failure {
@@ -115,8 +118,15 @@ fn training(scenario: &dyn Kind) -> Result<Scenario, Failure> {
 
 /// Reads the scenario of a command line; warnings go to standard error.
 fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
-    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let overrides = Overrides { set: args.set.clone(), seed: args.seed };
+    let (source, folder) = scenario::find(&args.scenario).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    // A plan carries its scenario; what other JSON there is, importers know.
+    if source.text.starts_with('{') && source.text.contains("\"skrull-sim/") {
+        let given = Given::read(std::path::Path::new(&args.scenario), &overrides);
+        let boxed = given.map(|given| Box::new(given) as Box<dyn Kind>);
+        let wrong = |why| Failure::input(Code::UnusablePlan, format!("`{}` cannot be used: {why}", args.scenario));
+        return boxed.map_err(wrong);
+    }
     let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
     let checked = kinds::check(source, &folder, &overrides);
     let rendered = diagnostic::render(&checked.source, &checked.findings);

@@ -26,6 +26,7 @@ use reports::tuned::Tuned;
 use reports::{Column, CostModelFacts, CostShare, Picture, PlannerFacts, PolicyResult, RunResult};
 use serve::deployment::Deployment;
 use train::metrics::Played;
+use train::plan::Origin;
 
 use crate::scenario::{Head, Overrides};
 use input::diagnostic::{Code, Finding, Severity, Source};
@@ -91,8 +92,8 @@ pub trait Kind: Send + Sync {
 pub struct Run {
     /// Numbers.
     pub result: RunResult,
-    /// First simulated step of each choice that has one, with its name.
-    pub pictures: Vec<(String, Played)>,
+    /// Simulated steps of the choices that have some: the choice's name, the step's number where several are kept, and the step.
+    pub pictures: Vec<(String, Option<usize>, Played)>,
     /// What is drawn of each choice that serves requests.
     pub curves: Vec<Curves>,
     /// Lengths of the sequences in those steps.
@@ -105,12 +106,13 @@ impl Run {
     /// What reports draw.
     #[must_use]
     pub fn pictures(&self) -> Vec<Picture<'_>> {
-        self.pictures.iter().map(|(policy, played)| self.picture(policy, played)).collect()
+        self.pictures.iter().map(|(policy, step, played)| self.picture(policy, *step, played)).collect()
     }
 
-    fn picture<'a>(&'a self, policy: &'a str, played: &'a Played) -> Picture<'a> {
+    fn picture<'a>(&'a self, policy: &'a str, step: Option<usize>, played: &'a Played) -> Picture<'a> {
         Picture {
             policy,
+            step,
             graph: &played.graph,
             timeline: &played.timeline,
             lengths: &self.lengths,
@@ -249,6 +251,7 @@ fn profile_name(profile: Option<&Profile>) -> &str {
 /// A result with nothing in it yet but whose it is.
 fn blank(head: &Head) -> RunResult {
     RunResult {
+        origin: origin(head),
         schema: reports::SCHEMA.to_owned(),
         kind: head.kind.clone(),
         scenario: head.name.clone(),
@@ -257,6 +260,13 @@ fn blank(head: &Head) -> RunResult {
         baseline: head.baseline.clone(),
         ..RunResult::default()
     }
+}
+
+/// What was asked, as reports carry it.
+fn origin(head: &Head) -> reports::Origin {
+    let Origin { scenario, text, set, seed, .. } = head.origin.clone();
+    let question = KINDS.iter().find(|card| card.name == head.kind).map_or("", |card| card.about).to_owned();
+    reports::Origin { question, scenario, text, set, seed }
 }
 
 /// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes.

@@ -5,4 +5,5 @@ pub mod commands;
 mod costs;
 pub mod hardware;
 pub mod kinds;
+mod progress;
 pub mod scenario;

@@ -103,3 +103,13 @@ fn a_mixed_fleet_is_varied_by_group() {
         assert!(checked.scenario.is_none() && text.contains(expected), "{expected}:\n{text}");
     }
 }
+
+#[test]
+fn stages_and_experts_of_a_replica_are_paid() {
+    let found =
+        commands::capacity_of("serving/capacity", &["engine.pp=2", "capacity.replicas=[1, 2]"]).expect("a report");
+    let h100 = found.points.iter().filter(|point| point.gpu == "h100-sxm");
+    let paid: Vec<(u64, f64)> = h100.map(|point| (point.n_gpus, point.usd_per_hour)).collect();
+    // Two stages: two GPUs a replica, at $ 2.25 each.
+    assert_eq!(paid, [(2, 4.5), (4, 9.0)]);
+}

@@ -73,7 +73,7 @@ fn cell(policy: &str, mechanisms: &[&Mechanism]) -> Cell {
     let checked = kinds::check(source, &folder, &Overrides { set, ..Overrides::default() });
     let scenario = super::training(checked);
     let mut run = pipeline::run(&scenario, &|_| {});
-    Cell { row: run.result.results.remove(0), played: run.pictures.pop().map(|(_, played)| played) }
+    Cell { row: run.result.results.remove(0), played: run.pictures.into_iter().next().map(|(_, _, played)| played) }
 }
 
 /// Lengths are ragged and memory is ample: here a limit is a policy's, not the machine's.

@@ -25,7 +25,7 @@ fn a_gate_that_holds_passes_and_one_that_does_not_fails_with_its_figure() {
     assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
     let xml = std::fs::read_to_string(&path).expect("written");
     assert!(xml.contains("tests=\"1\" failures=\"0\""), "{xml}");
-    let bad = compare(&["quickstart", "--gate", "iteration_time_s<=0.1", "--junit", &junit]);
+    let bad = compare(&["quickstart", "--gate", "iteration_time_s<=0.1x", "--junit", &junit]);
     assert_eq!(bad.status.code(), Some(1));
     assert!(text(&bad.stderr).contains("of the baseline's"), "{}", text(&bad.stderr));
     let xml = std::fs::read_to_string(&path).expect("written");
@@ -38,6 +38,8 @@ fn wrong_gates_policies_and_files_are_input_errors() {
     for (args, part) in [
         (&["quickstart", "--gate", "iteration_time_s<1"][..], "no `<=` or `>=`"),
         (&["quickstart", "--gate", "iteration_tme_s<=1"], "did you mean `iteration_time_s`?"),
+        (&["quickstart", "--gate", "iteration_time_s<=2"], "may be an amount or a ratio; write `2x`"),
+        (&["quickstart", "--gate", "iteration_time_s<=2GiB"], "`iteration_time_s` has another unit"),
         (&["quickstart", "--gate", "skrul:mfu_ratio>=1"], "did you mean `skrull`?"),
         (&["quickstart", "--baseline", "deepsped"], "did you mean `deepspeed`?"),
         (&["Cargo.json", "other.json"], "cannot read `Cargo.json`"),
@@ -81,7 +83,7 @@ fn a_scenario_of_another_kind_is_compared_by_the_figure_that_counts_there() {
     let path = std::env::temp_dir().join(format!("skrull-sim-serving-{}.xml", std::process::id()));
     let junit = path.to_string_lossy().into_owned();
     let args = ["serving/azure-conv", "--set", "trace.requests=400", "--seeds", "3", "--format", "markdown"];
-    let gates = ["--gate", "vllm-v1:goodput_requests_per_s>=0.9", "--gate", "ttft_s.mean<=100", "--junit", &junit];
+    let gates = ["--gate", "vllm-v1:goodput_requests_per_s>=0.9", "--gate", "ttft_s.mean<=100s", "--junit", &junit];
     let of = |more: &[&str]| {
         let found = Command::new(env!("CARGO_BIN_EXE_skrull-sim"))
             .arg("compare")
@@ -97,11 +99,11 @@ fn a_scenario_of_another_kind_is_compared_by_the_figure_that_counts_there() {
     assert!(table.contains("| goodput/s | ratio to baseline |") && table.contains("above 1 is better"), "{table}");
     let xml = std::fs::read_to_string(&path).expect("written");
     std::fs::remove_file(path).expect("the file is there");
-    assert!(xml.contains("tests=\"3\" failures=\"0\""), "{xml}");
+    assert!(xml.contains("tests=\"4\" failures=\"0\""), "{xml}");
     let (code, _, errors) = of(&["--baseline", "vlm-v1"]);
     assert_eq!(code, Some(2));
     assert!(errors.contains("did you mean `vllm-v1`?"), "{errors}");
-    let (code, _, errors) = of(&["--gate", "vllm-v1:ttft_s.mean<=0.01"]);
+    let (code, _, errors) = of(&["--gate", "vllm-v1:ttft_s.mean<=0.01x"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("of the baseline's"), "{errors}");
 }

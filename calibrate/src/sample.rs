@@ -77,8 +77,8 @@ pub struct Timed {
 
 /// Times launches of an operation, after warm-up.
 ///
-/// Before each launch on the compute stream the reference kernel runs: in a step no operation follows itself either, and one that did
-/// would find its own streams in prefetchers and caches. Its time says how fast the device was just then.
+/// The reference kernel runs before each launch on the compute stream. In a real step another operation runs in between as well. An operation
+/// that follows itself is too fast: caches and prefetchers still hold its data. The kernel's time says how fast the device was just then.
 ///
 /// # Errors
 /// When the device fails.

@@ -3,6 +3,7 @@
 //! It knows no kind of scenario and no section. Whoever reads one asks for keys; what nobody asked for is a finding.
 
 pub mod diagnostic;
+pub mod keys;
 pub mod reader;
 pub mod run_list;
 pub mod text_file;

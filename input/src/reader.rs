@@ -2,6 +2,7 @@
 
 mod asked;
 mod laid;
+pub mod seen;
 mod ways;
 
 use std::ops::Range;
@@ -12,6 +13,7 @@ use toml_span::value::{Table, ValueInner};
 use crate::diagnostic::{Code, Finding, nearest};
 pub use asked::{items, number};
 use laid::{forget_places, insert, json};
+use seen::Seen;
 
 /// Position that `--set` values carry; no file is that long.
 const FROM_COMMAND_LINE: usize = usize::MAX;
@@ -318,10 +320,16 @@ impl Section<'_> {
         if !self.asked.contains(&key) {
             self.asked.push(key);
         }
+        self.note(key, "value", String::new, String::new);
         let mut value = self.table.remove(key)?;
         self.given.push(key);
         let at = place(value.span);
         Some((value.take(), at))
+    }
+
+    /// Tells who watches what a key may be.
+    fn note(&self, key: &str, what: &'static str, default: impl FnOnce() -> String, allowed: impl FnOnce() -> String) {
+        seen::note(|| Seen { path: self.full(key), what, default: default(), allowed: allowed() });
     }
 
     /// Takes a table of a key whole, as JSON, where it is one.
@@ -343,6 +351,8 @@ impl Section<'_> {
         default: Option<u64>,
         range: std::ops::RangeInclusive<u64>,
     ) -> (u64, Place) {
+        let shown = || default.map_or_else(|| "needed".to_owned(), |n| n.to_string());
+        self.note(key, "whole number", shown, || format!("{} to {}", range.start(), range.end()));
         let Some((value, at)) = self.take(key) else {
             return (self.absent(key, default.map(|n| n.to_string()), default), None);
         };
@@ -363,6 +373,8 @@ impl Section<'_> {
 
     /// A number within a range.
     pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
+        let shown = || if default.is_finite() { default.to_string() } else { String::new() };
+        self.note(key, "number", shown, || format!("{} to {}", range.start(), range.end()));
         let Some((value, at)) = self.take(key) else { return default };
         let number = match value {
             ValueInner::Integer(number) => number as f64,
@@ -383,6 +395,7 @@ impl Section<'_> {
 
     /// A string.
     pub fn text(&mut self, key: &'static str) -> Option<(String, Place)> {
+        self.note(key, "text", String::new, String::new);
         let (value, at) = self.take(key)?;
         match value {
             ValueInner::String(text) => Some((text.into_owned(), at)),
@@ -417,6 +430,7 @@ impl Section<'_> {
 
     /// A flag.
     pub fn flag(&mut self, key: &'static str, default: bool) -> bool {
+        self.note(key, "true or false", || default.to_string(), String::new);
         match self.take(key) {
             None => default,
             Some((ValueInner::Boolean(flag), _)) => flag,
@@ -429,6 +443,8 @@ impl Section<'_> {
 
     /// One of the words, by its position.
     pub fn word(&mut self, key: &'static str, default: usize, words: &[&str]) -> usize {
+        let shown = || words.get(default).map_or_else(String::new, |word| (*word).to_owned());
+        self.note(key, "word", shown, || words.join(", "));
         let Some((found, at)) = self.text(key) else { return default };
         if let Some(index) = words.iter().position(|word| *word == found) {
             return index;
@@ -458,6 +474,7 @@ impl Section<'_> {
 
     /// Reads every table of a list of tables as a section of its own.
     pub fn each_table(&mut self, key: &'static str, read: &mut dyn FnMut(Section<'_>)) {
+        self.note(key, "list of tables", String::new, String::new);
         let Some((value, at)) = self.take(key) else { return };
         let name = self.full(key);
         let ValueInner::Array(tables) = value else {
@@ -479,6 +496,7 @@ impl Section<'_> {
 
     /// A table inside the section as a section of its own.
     pub fn table(&mut self, key: &'static str) -> Option<Section<'_>> {
+        self.note(key, "table", String::new, String::new);
         let (value, at) = self.take(key)?;
         let name = self.full(key);
         let ValueInner::Table(table) = value else {

@@ -14,6 +14,7 @@ fn main() {
         .zip(&steps)
         .map(|(policy, (graph, timeline))| Picture {
             policy,
+            step: None,
             graph,
             timeline,
             lengths: &lengths,

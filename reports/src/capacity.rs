@@ -12,7 +12,7 @@ pub use markdown::render as markdown;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quantity::{percent, plain, ratio};
+use crate::quantity::{percent, plain, ratio, usd};
 use crate::rows::{Rows, aligned};
 
 /// Schema of `capacity.json`.
@@ -97,6 +97,9 @@ pub struct Capacity {
     pub scenario: String,
     /// Version of the program.
     pub version: String,
+    /// The scenario's text and what was laid over it.
+    #[serde(default)]
+    pub origin: crate::Origin,
     /// The limits, in words.
     pub limits: String,
     /// Share of requests that have to meet every limit.
@@ -130,19 +133,19 @@ impl Capacity {
             return vec![format!("No fleet that was tried meets {} for {target} of requests{best}.", self.limits)];
         };
         let mut all = vec![format!(
-            "{} is the cheapest fleet that meets {} for {target} of requests: $ {} per hour, $ {} per million output tokens, {} within the limits.",
+            "{} is the cheapest fleet that meets {} for {target} of requests: {} per hour, {} per million output tokens, {} within the limits.",
             plain(&chosen.name),
             self.limits,
-            ratio(chosen.usd_per_hour),
-            ratio(chosen.usd_per_mtok),
+            usd(chosen.usd_per_hour),
+            usd(chosen.usd_per_mtok),
             percent(chosen.attainment_ratio)
         )];
         all.push(match self.safe.and_then(|index| self.points.get(index)) {
             Some(safe) if safe.name == chosen.name => "It does so at the slow end of the costs too.".to_owned(),
             Some(safe) => format!(
-                "At the slow end of the costs it does not; {} does, for $ {} per hour.",
+                "At the slow end of the costs it does not. {} does, for {} per hour.",
                 plain(&safe.name),
-                ratio(safe.usd_per_hour)
+                usd(safe.usd_per_hour)
             ),
             None => "At the slow end of the costs neither it nor any other fleet that was tried does.".to_owned(),
         });
@@ -162,9 +165,13 @@ impl Headroom {
         match self.fails {
             _ if self.meets <= 0.0 => format!("{at} it is beyond its limits at every load that was tried."),
             Some(fails) => {
-                format!("{at} it takes {} times the load and not {} times.", ratio(self.meets), ratio(fails))
+                format!(
+                    "{at} it keeps the limits up to {} times the load. At {} times it breaks one.",
+                    ratio(self.meets),
+                    ratio(fails)
+                )
             }
-            None => format!("{at} it takes {} times the load, and more was not tried.", ratio(self.meets)),
+            None => format!("{at} it keeps the limits at {} times the load. More was not tried.", ratio(self.meets)),
         }
     }
 }
@@ -268,7 +275,7 @@ mod tests {
             "2 x <gpu> is the cheapest",
             "99.5 % within the limits",
             "neither it nor any other",
-            "1.50 times the load and not 1.53",
+            "up to 1.50 times the load. At 1.53 times",
         ] {
             assert!(lead.contains(words), "{words}: {lead}");
         }

@@ -47,6 +47,16 @@ impl Spread {
         let half = student.inverse_cdf(QUANTILE) * (variance / n).sqrt();
         Some(Self { mean, low: Some(mean - half), high: Some(mean + half) })
     }
+
+    /// The interval at another confidence, of `n` values; none of one value.
+    #[must_use]
+    pub fn at(&self, confidence: f64, n: usize) -> Option<[f64; 2]> {
+        let half = self.high? - self.mean;
+        let freedom = crate::quantity::float(n as u64) - 1.0;
+        let student = StudentsT::new(0.0, 1.0, freedom).ok()?;
+        let half = half / student.inverse_cdf(QUANTILE) * student.inverse_cdf(0.5 + confidence / 2.0);
+        Some([self.mean - half, self.mean + half])
+    }
 }
 
 /// One policy of one scenario.
@@ -56,6 +66,9 @@ pub struct Entry {
     pub scenario: String,
     /// Policy; with the result that it is from, where results are compared.
     pub policy: String,
+    /// Keys that were laid over the scenario, the varied ones among them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub set: BTreeMap<String, String>,
     /// Whether ratios are relative to this one.
     pub is_baseline: bool,
     /// Batches that it planned and finished.
@@ -154,6 +167,7 @@ fn more_is_better(runs: &[&RunResult], key: &str) -> bool {
 struct Batches<'a> {
     ok: BTreeMap<u64, &'a BTreeMap<String, f64>>,
     failure: Option<String>,
+    set: BTreeMap<String, String>,
 }
 
 /// Policies of scenarios that were each run with several seeds, against a policy of the same scenario.
@@ -161,6 +175,24 @@ struct Batches<'a> {
 pub fn within(runs: &[RunResult], baseline: Option<&str>) -> Comparison {
     let labelled: Vec<(&RunResult, String)> = runs.iter().map(|run| (run, String::new())).collect();
     compare(&labelled, |run, _| baseline.unwrap_or(&run.baseline).to_owned())
+}
+
+/// Why results have nothing to do with the first one; nothing where all have.
+#[must_use]
+pub fn unrelated(runs: &[(String, RunResult)]) -> Option<String> {
+    let ((first, base), others) = runs.split_first()?;
+    others.iter().find_map(|(path, run)| {
+        let policies = |run: &RunResult| run.results.iter().map(|row| row.policy.clone()).collect::<BTreeSet<_>>();
+        let why = match () {
+            () if run.kind != base.kind => format!("its kind is `{}`, not `{}`", run.kind, base.kind),
+            () if run.scenario != base.scenario => {
+                format!("its scenario is `{}`, not `{}`", run.scenario, base.scenario)
+            }
+            () if policies(run).is_disjoint(&policies(base)) => "they have no policy in common".to_owned(),
+            () => return None,
+        };
+        Some(format!("`{path}` and `{first}` are of different things: {why}"))
+    })
 }
 
 /// Policies of several results against the same policy in the first one.
@@ -186,6 +218,8 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
                 order.push((run.scenario.as_str(), policy.clone(), baseline_of(run, &policy)));
             }
             let batches = rows.entry(key).or_default();
+            let keys = run.origin.set.iter().filter_map(|set| set.split_once('='));
+            batches.set.extend(keys.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())));
             if result.status == "ok" {
                 batches.ok.insert(run.seed, &result.metrics);
             } else {
@@ -198,6 +232,7 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
         let base = rows.get(&(*scenario, baseline.clone()));
         Entry {
             scenario: (*scenario).to_owned(),
+            set: batches.set.clone(),
             is_baseline: policy == baseline,
             n_ok: batches.ok.len(),
             failure: batches.failure.clone(),
@@ -283,6 +318,26 @@ mod tests {
         assert!((spread.high.expect("an interval") - 4.484).abs() < 0.001);
         assert_eq!(Spread::of(&[1.0]), Some(Spread { mean: 1.0, low: None, high: None }));
         assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn a_wider_interval_is_asked_for_by_its_confidence() {
+        // Two degrees of freedom: t is 4.303 at 95 % and 9.925 at 99 %; values 1, 2, 3 as above.
+        let spread = Spread::of(&[1.0, 2.0, 3.0]).expect("three values");
+        let [_, high] = spread.at(0.99, 3).expect("an interval");
+        assert!((high - 2.0 - 9.925 / 3.0_f64.sqrt()).abs() < 0.001, "{high}");
+        assert_eq!(Spread::of(&[1.0]).expect("one").at(0.99, 1), None);
+    }
+
+    #[test]
+    fn results_of_other_scenarios_are_unrelated() {
+        let named = |scenario: &str, policy: &str| {
+            let run = RunResult { scenario: scenario.to_owned(), ..run(0, &[(policy, 1.0)]) };
+            (scenario.to_owned(), run)
+        };
+        assert_eq!(unrelated(&[named("s", "a"), named("s", "a")]), None);
+        assert!(unrelated(&[named("s", "a"), named("t", "a")]).is_some_and(|why| why.contains("its scenario is `t`")));
+        assert!(unrelated(&[named("s", "a"), named("s", "b")]).is_some_and(|why| why.contains("no policy")));
     }
 
     #[test]

@@ -1,6 +1,10 @@
-//! Gates of `compare`: `metric<=1.02` asks that a policy's ratio to the baseline holds, `policy:metric<=0.9` asks it of one.
+//! Gates of `compare`: `metric<=1.02` holds a ratio to the baseline, `ttft_s.p99<=2s` an amount, `policy:metric<=0.9` asks it of one policy.
 
-use crate::comparison::{Comparison, Entry};
+mod bound;
+
+use bound::Bound;
+
+use crate::comparison::{Comparison, Entry, Spread};
 use crate::junit::Case;
 
 /// The nearest of some names, where one is near enough to be meant.
@@ -20,7 +24,7 @@ pub struct Gate {
     policy: Option<String>,
     metric: String,
     relation: Relation,
-    bound: f64,
+    bound: Bound,
 }
 
 impl Gate {
@@ -30,7 +34,7 @@ impl Gate {
     /// What is wrong with it and what is allowed.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong =
-            |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`");
+            |why: &str| format!("gate `{text}`: {why}; write `metric<=1.02`, `metric<=2s` or `policy:metric>=0.98x`");
         if text.trim().is_empty() {
             return Err("a gate is empty; write `metric<=1.02`, `metric>=0.98` or `policy:metric<=1.02`".to_owned());
         }
@@ -39,10 +43,7 @@ impl Gate {
             (_, Some((left, right))) => (left, Relation::AtLeast, right),
             _ => return Err(wrong("no `<=` or `>=`")),
         };
-        let bound: f64 = right.trim().parse().map_err(|_| wrong("the bound is not a number"))?;
-        if !bound.is_finite() {
-            return Err(wrong("the bound is not a number"));
-        }
+        let bound = Bound::parse(right).map_err(|why| wrong(&why))?;
         let (policy, metric) = match left.trim().split_once(':') {
             Some((policy, metric)) => (Some(policy.to_owned()), metric.to_owned()),
             None => (None, left.trim().to_owned()),
@@ -69,18 +70,26 @@ impl Gate {
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
         match self.relation {
-            Relation::AtMost => value <= self.bound,
-            Relation::AtLeast => value >= self.bound,
+            Relation::AtMost => value <= self.bound.number(),
+            Relation::AtLeast => value >= self.bound.number(),
         }
     }
 
-    /// Holds every policy that the gate is about against it.
+    /// Holds every policy that the gate is about against it. With a confidence the far end of the interval must hold as well.
     ///
     /// # Errors
-    /// When the comparison has no such policy or metric.
-    pub fn cases(&self, comparison: &Comparison, nearest: Nearest) -> Result<Vec<Case>, String> {
-        let about =
-            |entry: &&Entry| !entry.is_baseline && self.policy.as_ref().is_none_or(|policy| is_of(entry, policy));
+    /// When the comparison has no such policy or metric, or the bound may mean two things.
+    pub fn cases(
+        &self,
+        comparison: &Comparison,
+        confidence: Option<f64>,
+        nearest: Nearest,
+    ) -> Result<Vec<Case>, String> {
+        let is_amount = self.bound.is_amount(&self.metric).map_err(|why| format!("gate `{}`: {why}", self.text))?;
+        // An amount is asked of the baseline as well; a ratio to itself says nothing.
+        let about = |entry: &&Entry| {
+            (is_amount || !entry.is_baseline) && self.policy.as_ref().is_none_or(|policy| is_of(entry, policy))
+        };
         let entries: Vec<&Entry> = comparison.entries.iter().filter(about).collect();
         let hint = |found: &str, names: Vec<&str>| {
             nearest(found, names).map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
@@ -102,22 +111,38 @@ impl Gate {
             let near = if near.is_empty() { "; metrics are those of result.json".to_owned() } else { near };
             return Err(format!("gate `{}`: no metric `{}`{near}", self.text, self.metric));
         }
-        Ok(entries.into_iter().map(|entry| self.case(entry)).collect())
+        Ok(entries.into_iter().map(|entry| self.case(entry, is_amount, confidence)).collect())
     }
 
-    fn case(&self, entry: &Entry) -> Case {
-        let failure = match (&entry.failure, entry.ratio.get(&self.metric)) {
+    fn case(&self, entry: &Entry, is_amount: bool, confidence: Option<f64>) -> Case {
+        let of = if is_amount { &entry.metrics } else { &entry.ratio };
+        let failure = match (&entry.failure, of.get(&self.metric)) {
             (Some(why), _) => Some(why.clone()),
+            (None, None) if is_amount => Some(format!("no `{}`", self.metric)),
             (None, None) => Some(format!("no ratio of `{}` to the baseline", self.metric)),
-            (None, Some(ratio)) => {
-                let holds = match self.relation {
-                    Relation::AtMost => ratio.mean <= self.bound,
-                    Relation::AtLeast => ratio.mean >= self.bound,
-                };
-                (!holds).then(|| format!("`{}` is {:.4} of the baseline's", self.metric, ratio.mean))
-            }
+            (None, Some(spread)) => self.failure(spread, entry.n_ok, is_amount, confidence),
         };
         Case { suite: entry.scenario.clone(), name: format!("{}: {}", entry.policy, self.text), failure }
+    }
+
+    /// Why a figure breaks the bound; nothing where it holds.
+    fn failure(&self, spread: &Spread, n: usize, is_amount: bool, confidence: Option<f64>) -> Option<String> {
+        let shown = |value: f64| match is_amount {
+            true => crate::shown::figure(&self.metric, value, None),
+            false => format!("{value:.4} of the baseline's"),
+        };
+        if !self.holds(spread.mean) {
+            return Some(format!("`{}` is {}", self.metric, shown(spread.mean)));
+        }
+        let confidence = confidence?;
+        let Some([low, high]) = spread.at(confidence, n) else {
+            return Some("one batch has no interval; `--seeds 2` or more gives one".to_owned());
+        };
+        let end = if self.relation == Relation::AtMost { high } else { low };
+        (!self.holds(end)).then(|| {
+            let percent = crate::quantity::percent(confidence);
+            format!("`{}` is {}, but its {percent} interval reaches {}", self.metric, shown(spread.mean), shown(end))
+        })
     }
 }
 
@@ -135,7 +160,7 @@ mod tests {
         let gate = Gate::parse("skrull:iteration_time_s<=0.9").expect("a gate");
         assert_eq!(
             (gate.policy.as_deref(), gate.metric.as_str(), gate.bound),
-            (Some("skrull"), "iteration_time_s", 0.9)
+            (Some("skrull"), "iteration_time_s", Bound::Bare(0.9))
         );
         assert_eq!(Gate::parse("mfu_ratio >= 1").expect("a gate").relation, Relation::AtLeast);
         for bad in ["", "step", "step<=", "<=1", "step<=NaN", "step=1"] {

@@ -1,97 +1,125 @@
-//! `report.html`: one file that loads nothing, the summary first, then a section for each policy.
+//! `report.html`: one file that loads nothing: the answer, what was asked, then a section for each policy.
 //!
-//! Invariants: every text of a run is escaped; no script, no font, no address is loaded, which the page's own
-//! content policy enforces.
+//! Invariants: every text of a run is escaped; nothing is loaded, which the page's own content policy enforces; without the script
+//! everything is still there. What differs from run to run stands in the section `measured` alone.
+
+mod parts;
 
 use std::fmt::Write as _;
+
+pub(crate) use parts::{END, asked, contents, figure, page, table};
 
 use crate::curves::Curves;
 use crate::quantity::{duration, escape, percent, ratio};
 use crate::svg::{
-    gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_lines, rank_bars, speedup_bars,
+    gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_areas, rank_bars, speedup_bars,
 };
-use crate::table::{cells, footer, headings, headline};
+use crate::table::{cells, footer, headings, headline, source_words};
 use crate::view::{self, View};
 use crate::{Picture, PolicyResult, RunResult, graph, serving, shown};
 
-const STYLE: &str = "\
-:root{color-scheme:light dark;--ground:#fff;--ink:#1a1a1a;--faint:#666;--line:#d0d0d0;--accent:#0072b2}\
-@media(prefers-color-scheme:dark){:root{--ground:#16181b;--ink:#e8e8e8;--faint:#a0a0a0;--line:#3c4046;--accent:#56b4e9}}\
-body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.5 system-ui,sans-serif}\
-main{max-width:1140px;margin:0 auto;padding:24px 20px 64px}\
-h1{font-size:1.8rem;margin:0}h2{margin:2.4rem 0 .6rem;padding-top:.8rem;border-top:1px solid var(--line)}\
-h3{margin:1.6rem 0 .4rem}h1,h2,h3,p,li,td,dd,dt{overflow-wrap:anywhere}\
-.faint,figcaption{color:var(--faint);font-size:.9rem}\
-.lead{font-size:1.2rem}.scroll{overflow-x:auto}\
-table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums}\
-caption{text-align:left;color:var(--faint);font-size:.9rem;padding-bottom:.4rem}\
-th,td{text-align:right;padding:.35rem .6rem;border-bottom:1px solid var(--line)}\
-td{white-space:nowrap}th:nth-child(-n+2),td:nth-child(2){text-align:left}\
-th[scope=row]{font-weight:600;min-width:8rem}tr.best th,tr.best td{color:var(--accent);font-weight:600}\
-figure{margin:1.2rem 0}figure svg{max-width:100%;min-width:680px;height:auto;display:block}\
-dl{display:grid;grid-template-columns:max-content 1fr;gap:.2rem 1rem}dt{font-weight:600;max-width:20rem}dd{margin:0}\
-.failed{border-left:4px solid #d55e00;padding-left:.8rem}";
-
-/// A page up to its first section: nothing may be loaded, and `style` comes after what all pages share.
-pub(crate) fn page(title: &str, style: &str) -> String {
-    format!(
-        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{}</title>\n<style>{STYLE}{style}</style>\n</head>\n<body>\n<main>\n",
-        escape(title)
-    )
-}
+/// Pictures of the time axis that a page holds at most; the others are in their trace files.
+const STEPS_MAX: usize = 48;
 
 /// Renders the report; policies without a picture get their section in words.
 #[must_use]
 pub fn render(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> String {
     let mut out = page(&format!("{} – skrull-sim report", run.scenario), "");
-    summary(&mut out, run);
+    let _ = writeln!(
+        out,
+        "<header>\n<h1>{}</h1>\n<p class=\"faint\">{}</p>",
+        escape(&run.scenario),
+        escape(&headline(run))
+    );
+    contents(&mut out, &places(run, pictures, curves));
+    out.push_str("</header>\n");
+    answer(&mut out, run);
+    asked_of(&mut out, run);
     served(&mut out, curves);
     lengths(&mut out, pictures);
     graph_pictures(&mut out, run);
-    for result in &run.results {
-        let picture = pictures.iter().find(|picture| picture.policy == result.policy);
-        section(&mut out, run, result, picture);
+    let n_of_each = (STEPS_MAX / run.results.len().max(1)).max(1);
+    for (index, result) in run.results.iter().enumerate() {
+        let of_policy = pictures.iter().filter(|picture| picture.policy == result.policy);
+        let shown: Vec<&Picture<'_>> = of_policy.take(n_of_each).collect();
+        section(&mut out, run, index, &shown);
     }
     method(&mut out, run);
-    out.push_str("</main>\n</body>\n</html>\n");
+    measured(&mut out, run);
+    out.push_str(END);
     out
 }
 
-fn summary(out: &mut String, run: &RunResult) {
-    let _ = write!(
-        out,
-        "<header>\n<h1>{}</h1>\n<p class=\"faint\">{} · skrull-sim {}</p>\n</header>\n\
-         <section>\n<h2>Summary</h2>\n<p class=\"lead\">{}</p>\n<h3>{}</h3>\n<dl>\n",
-        escape(&run.scenario),
-        escape(&headline(run)),
-        escape(&run.version),
-        lead(run),
-        if view::of(run) == View::Steps { "What dominates the step" } else { "What limits it" }
-    );
-    for result in &run.results {
-        let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(&result.policy), why(result));
+/// Places of the page and their names.
+fn places(run: &RunResult, pictures: &[Picture<'_>], curves: &[Curves]) -> Vec<(String, String)> {
+    let place = |id: &str, name: &str| (id.to_owned(), name.to_owned());
+    let mut all = vec![place("answer", "Answer"), place("asked", "What was asked")];
+    if !curves.is_empty() {
+        all.push(place("requests", "Requests"));
     }
-    out.push_str("</dl>\n");
-    table(out, run);
+    if pictures.iter().any(|picture| !picture.lengths.is_empty()) {
+        all.push(place("lengths", "Sequence lengths"));
+    }
+    all.extend(
+        run.results.iter().enumerate().map(|(index, result)| (format!("policy-{index}"), result.policy.clone())),
+    );
+    all.extend([place("sources", "Where the figures come from"), place("measured", "Date and times")]);
+    all
+}
+
+fn answer(out: &mut String, run: &RunResult) {
+    let _ = write!(out, "<section id=\"answer\">\n<h2>Answer</h2>\n<p class=\"lead\">{}</p>\n", lead(run));
+    for warning in warnings(run) {
+        let _ = writeln!(out, "<p class=\"warn\">{}</p>", escape(&warning));
+    }
     let chart = speedup_bars(run);
     let caption = match view::of(run) {
-        View::Columns => format!("Gain over {}: above 1 is better.", run.baseline),
+        View::Columns => format!("Gain over {}. Above 1 is better.", run.baseline),
         View::Requests => {
-            format!("Goodput over that of {}; requests per second where the scenario has no limits.", run.baseline)
+            format!("Goodput over that of {}. Without limits, all requests per second count.", run.baseline)
         }
         View::Steps => format!("Speed-up relative to {}: its iteration time over the policy's.", run.baseline),
     };
     figure(out, &chart, &caption);
+    results(out, run);
+    let heading = if view::of(run) == View::Steps { "What dominates the step" } else { "What limits each" };
+    let _ = writeln!(out, "<h3>{heading}</h3>\n<dl>");
+    for result in &run.results {
+        let _ = writeln!(out, "<dt>{}</dt><dd>{}</dd>", escape(&result.policy), why(result));
+    }
+    out.push_str("</dl>\n");
     figure(
         out,
         &lost_bars(run),
-        "Why no policy is faster. Blue: the certified lower bound of any schedule of this batch on this cluster under this cost model. The \
-         rest is lost, mean over ranks, and adds up to the step.",
+        "Why no policy is faster. Blue: no schedule of this batch on this cluster is faster, under this cost model. The rest is lost time, \
+         mean over ranks. Both add up to the step.",
     );
     out.push_str("</section>\n");
+}
+
+/// What a reader must know before believing the headline.
+fn warnings(run: &RunResult) -> Vec<String> {
+    let model = &run.cost_model;
+    let mut all = Vec::new();
+    if model.outside_hull_ratio.is_finite() && model.outside_hull_ratio > 0.0 {
+        let dimensions = model.outside_hull.join(", ");
+        let of = if dimensions.is_empty() { String::new() } else { format!(" ({dimensions})") };
+        all.push(format!("{} of the busy time lies outside what was measured{of}.", percent(model.outside_hull_ratio)));
+    }
+    let weak: f64 = model.shares.iter().filter(|share| share.source == "datasheet").map(|share| share.ratio).sum();
+    if model.shares.is_empty() && model.source == "datasheet" {
+        all.push("All times come from datasheets. Nothing was measured.".to_owned());
+    } else if weak > 0.25 {
+        all.push(format!("{} of the time comes from datasheets, not from measurements.", percent(weak)));
+    }
+    all
+}
+
+/// The scenario in a table, and how to run it again.
+fn asked_of(out: &mut String, run: &RunResult) {
+    let model = format!("{} ({})", run.cost_model.profile, source_words(run));
+    let version = format!("skrull-sim {}, seed {}", run.version, run.seed);
+    asked(out, &run.origin, "run", &[("Profile", model), ("Version", version)]);
 }
 
 /// Where an epoch on a graph goes.
@@ -100,7 +128,7 @@ fn graph_pictures(out: &mut String, run: &RunResult) {
     if pictures.is_empty() {
         return;
     }
-    out.push_str("<section>\n<h2>Epoch</h2>\n");
+    out.push_str("<section id=\"epoch\" class=\"detail\">\n<h2>Epoch</h2>\n");
     pictures.iter().for_each(|(svg, caption)| figure(out, svg, caption));
     out.push_str("</section>\n");
 }
@@ -110,11 +138,11 @@ fn served(out: &mut String, curves: &[Curves]) {
     if curves.is_empty() {
         return;
     }
-    out.push_str("<section>\n<h2>Requests</h2>\n");
+    out.push_str("<section id=\"requests\" class=\"detail\">\n<h2>Requests</h2>\n");
     figure(
         out,
         &latency_curves(curves),
-        "Share of requests that had a latency or less, by policy. Red, dashed: the limit. A curve that does not reach the top goes on to the right. Of equal curves the later one lies on the wider one.",
+        "Share of requests that had a latency or less, by policy. Red, dashed: the limit. A curve that does not reach the top goes on to the right. Where curves are equal, the later one lies on the wider one.",
     );
     figure(
         out,
@@ -134,7 +162,7 @@ fn lead(run: &RunResult) -> String {
     let Some((best, seconds)) = fastest(run) else {
         return "No policy of this scenario could run.".to_owned();
     };
-    let time = duration(seconds, None);
+    let time = duration(seconds, None) + &shown::ends(best, "iteration_time_s");
     let name = escape(&best.policy);
     match run.speedup_ratio.get(&best.policy) {
         Some(speedup) if best.policy != run.baseline && speedup.is_finite() => {
@@ -163,36 +191,27 @@ fn why(result: &PolicyResult) -> String {
     }
 }
 
-const CAPTION: &str = "Iteration time is the mean over the simulated steps, ± the larger deviation of its interval, or its ends where that is larger still. Imbalance: the \
-     busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for communication \
-     alone. Peak memory: the fullest rank.";
+const CAPTION: &str = "Iteration time: mean over the simulated steps. ± is how far its interval reaches; where it reaches further than the time itself, both \
+     ends are shown. Imbalance: the busiest data-parallel rank over the mean. Exposed: share of the step in which a rank waits for \
+     communication alone. Peak memory: the fullest rank.";
 
-fn table(out: &mut String, run: &RunResult) {
-    // Not a caption of the table: on a narrow screen it would scroll away with it.
-    out.push_str("<h3>Results</h3>\n<p class=\"faint\" id=\"columns\">");
-    out.push_str(match view::of(run) {
+fn results(out: &mut String, run: &RunResult) {
+    let words = match view::of(run) {
         View::Columns => shown::CAPTION,
         View::Requests => serving::CAPTION,
         View::Steps => CAPTION,
-    });
-    out.push_str("</p>\n<div class=\"scroll\">\n<table aria-describedby=\"columns\">\n<thead><tr>");
-    headings(run).iter().for_each(|heading| {
-        let _ = write!(out, "<th scope=\"col\">{}</th>", escape(heading));
-    });
-    out.push_str("</tr></thead>\n<tbody>\n");
-    let best = fastest(run).map(|(result, _)| result.policy.as_str());
-    for result in &run.results {
-        out.push_str(if Some(result.policy.as_str()) == best { "<tr class=\"best\">" } else { "<tr>" });
-        for (index, cell) in cells(run, result).iter().enumerate() {
-            let cell = escape(cell);
-            let _ = match index {
-                0 => write!(out, "<th scope=\"row\">{cell}</th>"),
-                _ => write!(out, "<td>{cell}</td>"),
-            };
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</tbody>\n</table>\n</div>\n");
+    };
+    // Not a caption of the table: on a narrow screen it would scroll away with it.
+    let _ = writeln!(out, "<h3>Results</h3>\n<p class=\"faint\" id=\"columns\">{words}</p>");
+    let mut rows = vec![headings(run)];
+    rows.extend(run.results.iter().map(|result| cells(run, result)));
+    let best = match view::of(run) {
+        View::Steps => fastest(run).map(|(result, _)| result),
+        View::Requests => serving::best(run).map(|(result, _)| result),
+        View::Columns => shown::best(run).map(|(result, _)| result),
+    };
+    let best = best.and_then(|best| run.results.iter().position(|result| result.policy == best.policy));
+    table(out, &rows, best, "");
 }
 
 /// The lengths of the step, once where all policies had the same, else for each.
@@ -200,7 +219,7 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
     let Some(first) = pictures.iter().find(|picture| !picture.lengths.is_empty()) else {
         return;
     };
-    out.push_str("<section>\n<h2>Sequence lengths</h2>\n");
+    out.push_str("<section id=\"lengths\" class=\"detail\">\n<h2>Sequence lengths</h2>\n");
     let sorted = |picture: &Picture<'_>| {
         let mut lengths = picture.lengths.to_vec();
         lengths.sort_unstable();
@@ -222,15 +241,21 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
     out.push_str("</section>\n");
 }
 
-fn section(out: &mut String, run: &RunResult, result: &PolicyResult, picture: Option<&Picture<'_>>) {
+fn section(out: &mut String, run: &RunResult, index: usize, pictures: &[&Picture<'_>]) {
+    let result = &run.results[index];
     let class = if result.status == "ok" { "" } else { " class=\"failed\"" };
-    let _ = writeln!(out, "<section>\n<h2>{}</h2>\n<p{class}>{}</p>", escape(&result.policy), why(result));
+    let name = escape(&result.policy);
+    let _ = writeln!(
+        out,
+        "<section id=\"policy-{index}\" class=\"detail\">\n<h2>{name}</h2>\n<p{class}>{}</p>",
+        why(result)
+    );
     let notes = result.planner.as_ref().map_or(&[][..], |planner| &planner.notes);
     if !notes.is_empty() {
         let items: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
         let _ = writeln!(out, "<h3>What was planned</h3>\n<ul>{items}</ul>");
     }
-    if let Some(picture) = picture {
+    for picture in pictures {
         pictures_of(out, picture);
     }
     figures_of(out, run, result);
@@ -238,23 +263,29 @@ fn section(out: &mut String, run: &RunResult, result: &PolicyResult, picture: Op
 }
 
 fn pictures_of(out: &mut String, picture: &Picture<'_>) {
-    figure(
-        out,
-        &gantt(picture),
-        "First simulated step. In each rank from top to bottom: compute, then the other streams that were used. \
-         Neighbouring tasks closer than can be seen are drawn as one; large jobs show a sample of ranks with the \
-         busiest and the least busy. The trace file has every task.",
+    let step = match picture.step {
+        Some(step) => {
+            let _ = writeln!(out, "<h3>Step {step}</h3>");
+            format!("Step {step}.")
+        }
+        None => "First simulated step.".to_owned(),
+    };
+    let words = format!(
+        "{step} In each rank from top to bottom: compute, then the other streams that were used. Tasks that lie closer than can be seen are \
+         drawn as one. Large jobs show a sample of ranks, the busiest and the least busy among them. The trace file has every task."
     );
+    figure(out, &gantt(picture), &words);
     figure(
         out,
         &rank_bars(picture),
-        "How each rank spends the step. Uneven blue is imbalance; the rest is idle, mostly waiting for other ranks.",
+        "How each rank spends the step. Uneven blue is imbalance. The rest is idle, mostly waiting for other ranks.",
     );
     let limit = match picture.device_memory_bytes {
         0 => String::new(),
-        bytes => format!(" Red, dashed: the device's {}.", crate::quantity::gib(crate::quantity::float(bytes))),
+        bytes => format!(" A device has {}.", crate::quantity::gib(crate::quantity::float(bytes))),
     };
-    figure(out, &memory_lines(picture), &format!("Memory in use over the step.{limit}"));
+    let words = format!("Memory of the fullest rank by what holds it. Dashed: all memory of the emptiest rank.{limit}");
+    figure(out, &memory_areas(picture), &words);
 }
 
 /// Every metric with its key, so that the page holds what the JSON holds.
@@ -271,7 +302,9 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
         }
         out.push_str("</dl>\n</details>\n");
     }
-    for sentence in [crate::lost::words(result), crate::lost::planner(result)].into_iter().flatten() {
+    // Its wall time stands with the other measured ones.
+    let planner = result.planner.as_ref().map(|planner| planner.words(0.0));
+    for sentence in [crate::lost::words(result), planner].into_iter().flatten() {
         let _ = writeln!(out, "<p class=\"faint\">{}.</p>", escape(&sentence));
     }
     if result.policy == run.baseline {
@@ -287,26 +320,33 @@ fn figure_text(key: &str, value: f64) -> String {
         _ if key.split('.').next().is_some_and(|key| key.ends_with("_s")) => duration(value, None),
         _ if key.contains("imbalance") => ratio(value),
         _ if key.ends_with("_ratio") => percent(value),
-        _ if key.contains("_usd") => format!("{value:.4} USD"),
+        _ if key.contains("_usd") => crate::quantity::usd(value),
         _ => crate::quantity::rate(value),
     }
 }
 
 fn method(out: &mut String, run: &RunResult) {
-    out.push_str("<section>\n<h2>Where the figures come from</h2>\n<ul>\n");
+    out.push_str("<section id=\"sources\">\n<h2>Where the figures come from</h2>\n<ul>\n");
     for sentence in footer(run) {
         let _ = writeln!(out, "<li>{}</li>", escape(&sentence));
     }
     out.push_str("</ul>\n</section>\n");
 }
 
-/// A picture with its caption; nothing where the picture is empty.
-pub(crate) fn figure(out: &mut String, svg: &str, caption: &str) {
-    if !svg.is_empty() {
-        let _ = writeln!(
-            out,
-            "<figure>\n<div class=\"scroll\">\n{svg}</div>\n<figcaption>{}</figcaption>\n</figure>",
-            escape(caption)
-        );
-    }
+/// The one place of what differs from run to run.
+fn measured(out: &mut String, run: &RunResult) {
+    out.push_str("<!-- measured -->\n<section id=\"measured\">\n<h2>Date and times</h2>\n");
+    let date = if run.measured.date.is_empty() { "not noted" } else { &run.measured.date };
+    let _ = writeln!(
+        out,
+        "<p>Run: {}. The rest of this page is the same bytes for the same scenario, seed and version.</p>",
+        escape(date)
+    );
+    let shown = |seconds: f64| duration(seconds, None);
+    let mut rows = vec![["policy", "planning", "simulating"].map(str::to_owned).to_vec()];
+    rows.extend(run.results.iter().map(|result| {
+        vec![result.policy.clone(), shown(result.measured.planner_wall_s), shown(result.measured.simulate_wall_s)]
+    }));
+    table(out, &rows, None, "time-");
+    out.push_str("</section>\n<!-- /measured -->\n");
 }

@@ -17,6 +17,7 @@ pub mod junit;
 mod lost;
 pub mod markdown;
 mod nested;
+pub mod origin;
 mod quantity;
 mod rows;
 mod serving;
@@ -32,6 +33,7 @@ mod view;
 use std::collections::BTreeMap;
 
 pub use aim::Aim;
+pub use origin::Origin;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -129,6 +131,9 @@ pub struct PolicyResult {
     /// `[low, high]` for metrics that carry an interval, with the same keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", serialize_with = "finite_intervals")]
     pub interval: BTreeMap<String, [f64; 2]>,
+    /// What was chosen, as fields: `tp`, `pp`, `dp`, `schedule`, …; absent where nothing was to choose.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub chosen: BTreeMap<String, serde_json::Value>,
     /// Planner facts, absent where no plan was found.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub planner: Option<PlannerFacts>,
@@ -160,6 +165,9 @@ pub struct RunResult {
     pub seed: u64,
     /// Version of the program.
     pub version: String,
+    /// The scenario's text and what was laid over it: enough to run it again.
+    #[serde(default)]
+    pub origin: Origin,
     /// Cost model.
     pub cost_model: CostModelFacts,
     /// One row per policy, in scenario order.
@@ -172,12 +180,26 @@ pub struct RunResult {
     /// Baseline's iteration time over the policy's, or in serving the policy's goodput over the baseline's; above 1 is better.
     #[serde(serialize_with = "finite_figures")]
     pub speedup_ratio: BTreeMap<String, f64>,
+    /// What differs from run to run.
+    #[serde(default)]
+    pub measured: RunMeasured,
 }
 
-/// What the pictures need beyond the numbers: the first simulated step of one policy.
+/// What differs from run to run beside the wall times of rows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunMeasured {
+    /// When it was run, in UTC; empty where nobody looked at a clock.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub date: String,
+}
+
+/// What the pictures need beyond the numbers: a simulated step of one policy.
 pub struct Picture<'a> {
     /// Policy name.
     pub policy: &'a str,
+    /// Number of the step, where more than one is drawn.
+    pub step: Option<usize>,
     /// Tasks.
     pub graph: &'a engine::TaskGraph,
     /// When they ran.

@@ -91,6 +91,15 @@ pub(crate) fn rate(value: f64) -> String {
     )
 }
 
+/// Dollars, never cut from their sign: `$ 2.25`; small amounts keep their digits.
+pub(crate) fn usd(value: f64) -> String {
+    match value.abs() {
+        size if !size.is_finite() => ABSENT.to_owned(),
+        size if size > 0.0 && size < 0.1 => format!("$\u{a0}{}", significant(value)),
+        _ => format!("$\u{a0}{}", ratio(value)),
+    }
+}
+
 /// Memory in GiB: `41.3 GiB`.
 pub(crate) fn gib(bytes: f64) -> String {
     let value = gib_of(bytes);

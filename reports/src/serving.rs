@@ -8,7 +8,7 @@ pub(crate) const HEADINGS: [&str; 9] =
     ["policy", "status", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "goodput/s", "in limits", "gain"];
 
 /// Sentence above the table of the report.
-pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± the larger deviation of its interval, or its ends where that is larger still. Goodput: \
+pub(crate) const CAPTION: &str = "TTFT: arrival to first token. TPOT: time per further token of a request, ± is how far its interval reaches. Goodput: \
      requests per second that met every limit of the scenario; all completed ones where it has none.";
 
 /// Requests per second that count.
@@ -36,14 +36,35 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; 9] {
     ]
 }
 
-/// The best policy in a sentence.
-pub(crate) fn lead(run: &RunResult) -> String {
+/// The policy with the most requests that count, the first of equals.
+pub(crate) fn best(run: &RunResult) -> Option<(&PolicyResult, f64)> {
     let ranked = run.results.iter().filter_map(|result| Some((result, worth(result)?)));
-    let Some((best, per_s)) = ranked.reduce(|best, next| if next.1 > best.1 { next } else { best }) else {
+    ranked.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+/// The best policy in a sentence, with the interval of its rate where that is known.
+pub(crate) fn lead(run: &RunResult) -> String {
+    let Some((best, per_s)) = best(run) else {
         return "No policy of this scenario could run.".to_owned();
     };
     let name = escape(&best.policy);
     let gain = run.speedup_ratio.get(&best.policy).filter(|gain| best.policy != run.baseline && gain.is_finite());
     let against = gain.map_or_else(String::new, |gain| format!(", {}× {}", ratio(*gain), escape(&run.baseline)));
-    format!("<strong>{name}</strong> serves most within the limits: {} requests per second{against}.", rate(per_s))
+    let has_limits = best.metrics.contains_key("goodput_requests_per_s");
+    let key = if has_limits { "goodput_requests_per_s" } else { "requests_per_s" };
+    let within = if has_limits { " within the limits" } else { "" };
+    let mut words = format!(
+        "<strong>{name}</strong> serves most{within}: {} requests per second{}{against}.",
+        rate(per_s),
+        crate::shown::ends(best, key)
+    );
+    for (key, name) in
+        [("ttft_s.p99", "TTFT p99"), ("tpot_s.mean", "Mean TPOT"), ("slo_attainment_ratio", "Within limits")]
+    {
+        if let Some(&value) = best.metrics.get(key) {
+            let shown = crate::shown::figure(key, value, None);
+            words.push_str(&format!(" {name}: {shown}{}.", crate::shown::ends(best, key)));
+        }
+    }
+    words
 }

@@ -2,7 +2,7 @@
 //!
 //! The unit is read off the end of a key, as the contract has it, so that a new kind needs no code here.
 
-use crate::quantity::{ABSENT, duration, escape, gib, percent, plain, rate, ratio, times};
+use crate::quantity::{ABSENT, duration, escape, gib, percent, plain, rate, ratio, times, usd};
 use crate::{PolicyResult, RunResult};
 
 /// Sentence above the table of the report.
@@ -30,7 +30,7 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
     let key = key.split('.').next().unwrap_or(key);
     match key {
         _ if !value.is_finite() => ABSENT.to_owned(),
-        _ if key.contains("usd") => format!("$ {}", ratio(value)),
+        _ if key.contains("usd") => usd(value),
         _ if key.contains("_per_s") => rate(value),
         _ if key.ends_with("_s") => duration(value, interval),
         _ if key.ends_with("_ratio") => percent(value),
@@ -41,17 +41,33 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
     }
 }
 
-/// The best policy in a sentence.
-pub(crate) fn lead(run: &RunResult) -> String {
+/// The policy with the largest gain, the first of equals, and the gain.
+pub(crate) fn best(run: &RunResult) -> Option<(&PolicyResult, f64)> {
     let gain = |result: &PolicyResult| run.speedup_ratio.get(&result.policy).copied().filter(|gain| gain.is_finite());
     let ranked = run.results.iter().filter(|result| result.status == "ok").filter_map(|r| Some((r, gain(r)?)));
-    let Some((best, gain)) = ranked.reduce(|best, next| if next.1 > best.1 { next } else { best }) else {
+    ranked.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+/// The ends of a figure's interval in brackets; nothing where it has none.
+pub(crate) fn ends(result: &PolicyResult, key: &str) -> String {
+    match result.interval.get(key) {
+        Some([low, high]) if low.is_finite() && high.is_finite() => {
+            format!(" ({} to {})", figure(key, *low, None), figure(key, *high, None))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The best policy in a sentence, with the interval of its figure.
+pub(crate) fn lead(run: &RunResult) -> String {
+    let Some((best, gain)) = best(run) else {
         return "No policy of this scenario could run.".to_owned();
     };
     let name = escape(&best.policy);
     let column = &run.columns[0];
     let value = best.metrics.get(&column.key).map(|value| figure(&column.key, *value, None));
-    let value = value.map_or_else(String::new, |value| format!(": {} {value}", escape(&column.heading)));
+    let ends = ends(best, &column.key);
+    let value = value.map_or_else(String::new, |value| format!(": {} {value}{ends}", escape(&column.heading)));
     if best.policy == run.baseline {
         return format!("<strong>{name}</strong> is best{value}.");
     }
@@ -67,7 +83,7 @@ mod tests {
         for (key, value, shown) in [
             ("makespan_s", 28.4314, "28.43 s"),
             ("ttft_s.p99", 0.25, "250.0 ms"),
-            ("cost_usd_per_hour", 8.0, "$ 8.00"),
+            ("cost_usd_per_hour", 8.0, "$\u{a0}8.00"),
             ("busy_ratio", 0.5, "50.0 %"),
             ("tokens_per_s_per_gpu", 1234.0, "1.2 k"),
             ("n_gpus", 3.0, "3"),

@@ -89,6 +89,9 @@ fn gains(metrics: &BTreeMap<String, f64>) -> Vec<String> {
 mod tests {
     use super::*;
 
+    /// Metrics, intervals, and what is said of them.
+    type Case<'a> = (&'a [(&'a str, f64)], &'a [(&'a str, [f64; 2])], &'a str);
+
     fn row(metrics: &[(&str, f64)], interval: &[(&str, [f64; 2])]) -> PolicyResult {
         PolicyResult {
             policy: "a".to_owned(),
@@ -98,6 +101,7 @@ mod tests {
             interval: interval.iter().map(|(key, ends)| ((*key).to_owned(), *ends)).collect(),
             planner: None,
             measured: crate::Measured { planner_wall_s: 0.0, simulate_wall_s: 0.0 },
+            ..PolicyResult::default()
         }
     }
 
@@ -109,7 +113,7 @@ mod tests {
 
     #[test]
     fn every_rule_is_told_by_the_figure_that_breaks_it() {
-        let cases: [(&[(&str, f64)], &[(&str, [f64; 2])], &str); 4] = [
+        let cases: [Case<'_>; 4] = [
             (&[("ttft_s.p99", 2.1)], &[("ttft_s.p99", [1.5, 2.0])], "outside its interval"),
             (&[("kv_peak_ratio", 1.08)], &[], "no share"),
             (&[("tpot_s.p50", 3.0), ("tpot_s.p99", 2.0)], &[], "is above p99"),

@@ -6,19 +6,21 @@
 
 pub(crate) mod axis;
 mod bars;
-mod charts;
 mod compared;
 mod gantt;
 pub(crate) mod graph;
+mod histogram;
 mod lost;
+mod memory;
 mod panels;
 mod scatter;
 
 pub use bars::{rank_bars, speedup_bars};
-pub use charts::{length_histogram, memory_lines};
 pub use compared::ratio_bars;
 pub use gantt::{gantt, gantt_until};
+pub use histogram::length_histogram;
 pub use lost::lost_bars;
+pub use memory::memory_areas;
 pub use panels::{latency_curves, load_curves};
 pub use scatter::scatter;
 

@@ -1,7 +1,8 @@
-//! The terminal table: one row per policy, plain characters, at most `WIDTH_MAX` columns wide.
+//! The terminal table: one row per policy, plain characters, from `WIDTH_MIN` to `WIDTH_MAX` columns wide.
 //!
 //! Rows that failed carry their reason in the line below; the footer names the cost model and what it does not know.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use crate::quantity::{ABSENT, duration, gib, percent, plain, rate, ratio, shortened, times};
@@ -10,6 +11,9 @@ use crate::{CostShare, PolicyResult, RunResult, serving, shown};
 
 /// Widest line, in characters.
 pub const WIDTH_MAX: usize = 110;
+
+/// Narrowest terminal that tables are made for.
+pub const WIDTH_MIN: usize = 80;
 
 const GAP: usize = 2;
 /// Narrowest policy column that still tells names apart.
@@ -60,8 +64,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
 /// Sentences under every table: where the costs come from and how far to trust them.
 pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let model = &run.cost_model;
-    let source = if model.shares.is_empty() { plain(&model.source) } else { sources(&model.shares) };
-    let mut first = format!("cost model: {} ({source})", plain(&model.profile));
+    let mut first = format!("cost model: {} ({})", plain(&model.profile), source_words(run));
     if model.outside_hull_ratio.is_finite() {
         let _ = write!(first, "; {} of busy time outside the measured hull", percent(model.outside_hull_ratio));
     }
@@ -71,6 +74,12 @@ pub(crate) fn footer(run: &RunResult) -> Vec<String> {
     let mut lines = vec![first];
     lines.extend(model.free_parameters.iter().map(|sentence| format!("free parameter: {}", plain(sentence))));
     lines
+}
+
+/// Where the costs come from, in words.
+pub(crate) fn source_words(run: &RunResult) -> String {
+    let model = &run.cost_model;
+    if model.shares.is_empty() { plain(&model.source) } else { sources(&model.shares) }
 }
 
 /// Shares of the time by source; of the weak ones with what they are.
@@ -100,58 +109,109 @@ pub(crate) fn headline(run: &RunResult) -> String {
     format!("{} · seed {} · {ratio} relative to {}", plain(&run.scenario), run.seed, plain(&run.baseline))
 }
 
-/// Renders the table with a final line feed.
+/// Renders the table with a final line feed, for files and pipes.
 #[must_use]
 pub fn render(run: &RunResult) -> String {
-    let rows: Vec<_> = run.results.iter().map(|result| cells(run, result)).collect();
-    let widths = widths(&headings(run), &rows);
+    render_at(run, WIDTH_MAX)
+}
+
+/// Renders the table for a terminal of so many columns. What does not fit beside the names follows in a block below.
+#[must_use]
+pub fn render_at(run: &RunResult, columns: usize) -> String {
+    let room = columns.clamp(WIDTH_MIN, WIDTH_MAX);
+    let headings = headings(run);
+    let mut rows: Vec<_> = run.results.iter().map(|result| cells(run, result)).collect();
+    let widths = widths(&headings, &mut rows, room);
     let mut out = String::new();
-    wrap(&mut out, &headline(run), "");
+    wrap(&mut out, &headline(run), "", room);
     out.push('\n');
-    line(&mut out, &headings(run), &widths);
-    for (result, row) in run.results.iter().zip(&rows) {
-        line(&mut out, row, &widths);
-        if result.status != "ok" && !result.why.is_empty() {
-            wrap(&mut out, &format!("{}: {}", plain(&result.status), plain(&result.why)), "  ");
+    let blocks = blocks(&widths, room);
+    for (number, block) in blocks.iter().enumerate() {
+        line(&mut out, &headings, &widths, block);
+        for (result, row) in run.results.iter().zip(&rows) {
+            line(&mut out, row, &widths, block);
+            if number == 0 && result.status != "ok" && !result.why.is_empty() {
+                wrap(&mut out, &format!("{}: {}", plain(&result.status), plain(&result.why)), "  ", room);
+            }
         }
+        out.push('\n');
     }
-    out.push('\n');
     for result in run.results.iter().filter(|result| result.status == "ok" && !result.why.is_empty()) {
-        wrap(&mut out, &format!("{}: {}", plain(&result.policy), plain(&result.why)), "");
+        wrap(&mut out, &format!("{}: {}", plain(&result.policy), plain(&result.why)), "", room);
         let against = [crate::lost::words(result), crate::lost::planner(result)];
         for sentence in against.into_iter().flatten() {
-            wrap(&mut out, &sentence, "  ");
+            wrap(&mut out, &sentence, "  ", room);
         }
         for note in result.planner.iter().flat_map(|planner| &planner.notes) {
-            wrap(&mut out, &plain(note), "  ");
+            wrap(&mut out, &plain(note), "  ", room);
         }
     }
     out.push('\n');
-    footer(run).iter().for_each(|sentence| wrap(&mut out, sentence, ""));
+    footer(run).iter().for_each(|sentence| wrap(&mut out, sentence, "", room));
     out
 }
 
-/// Width of each column; the policy column yields where the line would be too long.
-fn widths(headings: &[String], rows: &[Vec<String>]) -> Vec<usize> {
+/// Width of each column. Names are shortened in the middle where the line would be too long, as far as they stay different.
+fn widths(headings: &[String], rows: &mut [Vec<String>], room: usize) -> Vec<usize> {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.chars().count()).collect();
-    for row in rows {
+    for row in rows.iter() {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
     widths[1] = widths[1].min(12);
     let others: usize = widths[1..].iter().sum::<usize>() + GAP * (widths.len() - 1);
-    widths[0] = widths[0].min(WIDTH_MAX.saturating_sub(others).max(POLICY_WIDTH_MIN));
+    let least = room.saturating_sub(others).max(POLICY_WIDTH_MIN);
+    let names: Vec<String> = rows.iter().map(|row| row[0].clone()).collect();
+    let names = shorter(&names, least.min(widths[0]), room / 2);
+    widths[0] = names.iter().map(|name| name.chars().count()).chain([headings[0].chars().count()]).max().unwrap_or(0);
+    for (row, name) in rows.iter_mut().zip(names) {
+        row[0] = name;
+    }
     widths
 }
 
-/// One row: the first two columns to the left, figures to the right.
-fn line(out: &mut String, cells: &[String], widths: &[usize]) {
+/// Names of at most so many characters, or as many more as keep them different, up to `most`.
+fn shorter(names: &[String], least: usize, most: usize) -> Vec<String> {
+    let at = |width: usize| -> Vec<String> { names.iter().map(|name| in_middle(name, width)).collect() };
+    let n_names = names.iter().collect::<BTreeSet<_>>().len();
+    let is_clear = |width: &usize| at(*width).iter().collect::<BTreeSet<_>>().len() == n_names;
+    at((least..most).find(is_clear).unwrap_or(most))
+}
+
+/// A name without its middle where it is longer than `width`.
+fn in_middle(name: &str, width: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= width {
+        return name.to_owned();
+    }
+    let kept = width.saturating_sub(1);
+    let (front, back) = (kept.div_ceil(2), kept / 2);
+    letters[..front].iter().chain(['…'].iter()).chain(&letters[letters.len() - back..]).collect()
+}
+
+/// Columns that fit beside the names, in order; a line each.
+fn blocks(widths: &[usize], room: usize) -> Vec<Vec<usize>> {
+    let mut blocks: Vec<Vec<usize>> = Vec::new();
+    let mut used = usize::MAX;
+    for (column, width) in widths.iter().enumerate().skip(1) {
+        if used.saturating_add(GAP + width) > room {
+            blocks.push(vec![0]);
+            used = widths[0];
+        }
+        used += GAP + width;
+        blocks.last_mut().expect("one was begun").push(column);
+    }
+    blocks
+}
+
+/// One row of a block: names and states to the left, figures to the right.
+fn line(out: &mut String, cells: &[String], widths: &[usize], block: &[usize]) {
     let mut text = String::new();
-    for (index, (cell, &width)) in cells.iter().zip(widths).enumerate() {
-        let cell = shortened(cell, width);
-        let gap = if index == 0 { 0 } else { GAP };
-        let _ = if index < 2 {
+    for &column in block {
+        let (width, gap) = (widths[column], if column == 0 { 0 } else { GAP });
+        let cell = shortened(&cells[column], width);
+        let _ = if column < 2 {
             write!(text, "{:gap$}{cell:<width$}", "")
         } else {
             write!(text, "{:gap$}{cell:>width$}", "")
@@ -162,12 +222,12 @@ fn line(out: &mut String, cells: &[String], widths: &[usize]) {
 }
 
 /// Breaks a sentence at spaces; continuation lines are indented by two more.
-fn wrap(out: &mut String, sentence: &str, indent: &str) {
+fn wrap(out: &mut String, sentence: &str, indent: &str, room: usize) {
     let mut current = indent.to_owned();
     let mut is_empty = true;
     for word in sentence.split(' ').filter(|word| !word.is_empty()) {
-        for piece in pieces(word, WIDTH_MAX - indent.len() - GAP) {
-            if !is_empty && current.chars().count() + 1 + piece.chars().count() > WIDTH_MAX {
+        for piece in pieces(word, room - indent.len() - GAP) {
+            if !is_empty && current.chars().count() + 1 + piece.chars().count() > room {
                 out.push_str(&current);
                 out.push('\n');
                 current = format!("{indent}  ");
@@ -188,4 +248,25 @@ fn wrap(out: &mut String, sentence: &str, indent: &str) {
 fn pieces(word: &str, width: usize) -> Vec<String> {
     let letters: Vec<char> = word.chars().collect();
     letters.chunks(width).map(|chunk| chunk.iter().collect()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_their_middle_only_while_they_stay_different() {
+        let names = ["interleaved-a-4".to_owned(), "interleaved-b-4".to_owned()];
+        // With 9 characters both would be `inte…-4` and the like; the letter in the middle is kept by not cutting.
+        let short = shorter(&names, 9, 40);
+        assert_ne!(short[0], short[1]);
+        assert_eq!(in_middle("abcdefghij", 5), "ab…ij");
+        assert_eq!(shorter(&["one".to_owned()], 8, 40), ["one"]);
+    }
+
+    #[test]
+    fn columns_that_do_not_fit_follow_below_with_the_names() {
+        // Names 10, then 2 + 30 thrice: two beside the names, one below.
+        assert_eq!(blocks(&[10, 30, 30, 30], 80), [vec![0, 1, 2], vec![0, 3]]);
+    }
 }

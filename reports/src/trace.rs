@@ -1,7 +1,8 @@
 //! Chrome/Perfetto trace of one step: a process per rank, a thread per stream, a counter for memory.
 //!
-//! Units: microseconds with three decimals, which is exact for nanoseconds. Every task is one `ph: X` event,
-//! in task order; of a very large step only as many ranks as a viewer can hold, from the first on. Format: "Trace Event Format" of the Chromium project.
+//! Units: microseconds with three decimals, which is exact for nanoseconds. Every task that takes time is one `ph: X` event, in task order,
+//! with its operation, tokens, bytes and micro-batch. Of a very large step only as many ranks are written as a viewer can hold, from the
+//! first on. Format: "Trace Event Format" of the Chromium project.
 
 use std::fmt::Write as _;
 
@@ -34,13 +35,19 @@ pub fn render(picture: &Picture<'_>) -> String {
     let n_shown = n_shown(picture);
     let n_events = picture.graph.tasks.len().min(TASKS_MAX) + n_marks;
     let mut out = String::with_capacity(EVENT_BYTES * n_events + 4096);
-    let _ = write!(out, "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"policy\":\"{}\"}},", escape(picture.policy));
+    let n_instant = (0..picture.graph.tasks.len()).filter(|&index| is_instant(picture, index)).count();
+    let _ = write!(
+        out,
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"policy\":\"{}\",\"tasks_without_time\":{n_instant}}},",
+        escape(picture.policy)
+    );
     out.push_str("\"traceEvents\":[");
     let mut writer = Writer { out, is_first: true };
     names(&mut writer, picture);
-    let is_shown = |task: &engine::task::Task| task.lane.index() < n_shown;
-    for index in (0..picture.graph.tasks.len()).filter(|&index| is_shown(&picture.graph.tasks[index])) {
-        task(&mut writer, picture, index);
+    let works: Vec<Work> = picture.graph.ops.iter().map(Work::of).collect();
+    let is_shown = |index: &usize| picture.graph.tasks[*index].lane.index() < n_shown && !is_instant(picture, *index);
+    for index in (0..picture.graph.tasks.len()).filter(is_shown) {
+        task(&mut writer, picture, &works, index);
     }
     for (rank, marks) in picture.timeline.memory.iter().enumerate().take(n_shown) {
         for mark in marks {
@@ -54,6 +61,62 @@ pub fn render(picture: &Picture<'_>) -> String {
     let mut out = writer.out;
     out.push_str("\n]}\n");
     out
+}
+
+/// File of a picture's trace.
+#[must_use]
+pub fn file_name(picture: &Picture<'_>) -> String {
+    match picture.step {
+        Some(step) => format!("trace-{}-step-{step}.json", picture.policy),
+        None => format!("trace-{}.json", picture.policy),
+    }
+}
+
+/// Whether a task takes no time: marks of the graph, of which a step may have thousands.
+fn is_instant(picture: &Picture<'_>, index: usize) -> bool {
+    picture.timeline.start[index] == picture.timeline.end[index]
+}
+
+/// What an operation works on.
+struct Work {
+    /// Its name, or those of its parts.
+    name: String,
+    tokens: u64,
+    bytes: u64,
+}
+
+impl Work {
+    fn of(op: &Op) -> Self {
+        let mut work = Self { name: String::new(), tokens: 0, bytes: 0 };
+        let mut names: Vec<&str> = Vec::new();
+        work.add(op, 1, &mut names);
+        work.name = names.join(", ");
+        work
+    }
+
+    /// Tokens are those of the widest part, which all parts share; bytes add up.
+    fn add(&mut self, op: &Op, times: u64, names: &mut Vec<&'static str>) {
+        let (tokens, bytes) = match op {
+            Op::Sequence(parts) | Op::Slowed { parts, .. } | Op::Launched { parts, .. } => {
+                for (part, n) in parts {
+                    self.add(part, times * u64::from(*n), names);
+                }
+                return;
+            }
+            Op::Gemm { m, .. } => (*m, 0),
+            Op::GroupedGemm { rows, .. } => (rows.iter().sum(), 0),
+            Op::Attention { documents, .. } => (documents.iter().map(|document| document.queries).sum(), 0),
+            Op::Embedding { tokens, row_bytes } => (*tokens, tokens.saturating_mul(*row_bytes)),
+            Op::Elementwise { bytes } | Op::Collective { bytes, .. } | Op::Copy { bytes, .. } => (0, *bytes),
+            Op::Host { .. } => (0, 0),
+        };
+        self.tokens = self.tokens.max(tokens);
+        self.bytes = self.bytes.saturating_add(bytes.saturating_mul(times));
+        let name = op_name(op);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
 }
 
 struct Writer {
@@ -107,21 +170,27 @@ fn names(writer: &mut Writer, picture: &Picture<'_>) {
     }
 }
 
-fn task(writer: &mut Writer, picture: &Picture<'_>, index: usize) {
+fn task(writer: &mut Writer, picture: &Picture<'_>, works: &[Work], index: usize) {
     let task = &picture.graph.tasks[index];
     let (start, end) = (picture.timeline.start[index], picture.timeline.end[index]);
     let (ts, dur) = (Micros(start.as_ns()), Micros((end - start).as_ns()));
     let id = TaskId(u32::try_from(index).expect("a graph has fewer than 2^32 tasks"));
     let role = task.role.name();
-    let op = op_name(&picture.graph.ops[task.op.0 as usize]);
+    let work = &works[task.op.0 as usize];
+    let op = &work.name;
     let (pid, tid) = (task.lane.0, task.stream.index());
     let out = writer.next();
     let _ = write!(
         out,
         "{{\"name\":\"{role}\",\"cat\":\"{op}\",\"ph\":\"X\",\"ts\":{ts},\"dur\":{dur},\"pid\":{pid},\"tid\":{tid},\
-         \"args\":{{\"task\":{}",
+         \"args\":{{\"task\":{},\"operation\":\"{op}\"",
         id.0
     );
+    for (key, n) in [("tokens", work.tokens), ("bytes", work.bytes)] {
+        if n > 0 {
+            let _ = write!(out, ",\"{key}\":{n}");
+        }
+    }
     if task.micro_batch != u32::MAX {
         let _ = write!(out, ",\"micro_batch\":{}", task.micro_batch);
     }

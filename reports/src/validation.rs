@@ -8,7 +8,7 @@ use hw::Time;
 use serde::Serialize;
 
 use crate::Picture;
-use crate::html::{figure, page};
+use crate::html::{END, figure, page};
 use crate::quantity::escape;
 use crate::quantity::{duration, percent, ratio};
 use crate::svg::{gantt_until, scatter};
@@ -269,21 +269,9 @@ pub fn json(report: &Report) -> String {
     serde_json::to_string_pretty(report).expect("a report has a JSON form")
 }
 
-fn html_table(out: &mut String, caption: &str, rows: &Rows) {
-    let _ = writeln!(out, "<div class=\"scroll\">\n<table>\n<caption>{}</caption>", escape(caption));
-    for (index, row) in rows.iter().enumerate() {
-        out.push_str("<tr>");
-        for (column, cell) in row.iter().enumerate() {
-            let tag = match (index, column) {
-                (0, _) => "th scope=\"col\"",
-                (_, 0) => "th scope=\"row\"",
-                _ => "td",
-            };
-            let _ = write!(out, "<{tag}>{}</{}>", escape(cell), &tag[..2]);
-        }
-        out.push_str("</tr>\n");
-    }
-    out.push_str("</table>\n</div>\n");
+fn html_table(out: &mut String, caption: &str, rows: &Rows, ids: &str) {
+    let _ = writeln!(out, "<p class=\"faint\">{}</p>", escape(caption));
+    crate::html::table(out, rows, None, ids);
 }
 
 /// `validation.html`: one file that loads nothing.
@@ -301,8 +289,9 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
     );
     html_table(
         &mut out,
-        "Steps: predicted with the interval of the calibration, and measured. Steady: the reference kernel beside the runs that counted, at its slowest, over its best; 1 is steady.",
+        "Steps: predicted with the interval of the calibration, and measured. Steady: the slowest time of the reference kernel during the plan's runs over its best time. 1 is a steady device.",
         &plan_rows(report),
+        "plan-",
     );
     out.push_str("<ul>\n");
     for sentence in sentences(report) {
@@ -313,17 +302,18 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
         &mut out,
         "All plans together. Error: of the sum; median and 90 %: of |error| over shapes; in interval: share of shapes measured inside the predicted interval.",
         &class_rows(report),
+        "class-",
     );
     figure(&mut out, &scatter(&all_points(report)), "Every operation of every plan, median over its launches.");
     out.push_str("</section>\n<section>\n<h2>Streams and ranks</h2>\n");
-    html_table(&mut out, "Busy time of each stream and each rank.", &place_rows(report));
+    html_table(&mut out, "Busy time of each stream and each rank.", &place_rows(report), "place-");
     out.push_str("</section>\n");
     for one in executed {
         overlay(&mut out, one);
     }
     let _ = write!(
         out,
-        "<section>\n<h2>What the predictions rest on</h2>\n<pre class=\"scroll\">{}</pre>\n</section>\n</main>\n</body>\n</html>\n",
+        "<section>\n<h2>What the predictions rest on</h2>\n<pre class=\"scroll\">{}</pre>\n</section>\n{END}",
         report
             .profile
             .iter()
@@ -338,7 +328,14 @@ pub fn html(report: &Report, executed: &[Executed<'_>]) -> String {
 fn overlay(out: &mut String, one: &Executed<'_>) {
     let until = Time::ZERO + one.predicted.span().max(one.timeline.span());
     let picture = |timeline| {
-        let picture = Picture { policy: one.policy, graph: one.graph, timeline, lengths: &[], device_memory_bytes: 0 };
+        let picture = Picture {
+            policy: one.policy,
+            step: None,
+            graph: one.graph,
+            timeline,
+            lengths: &[],
+            device_memory_bytes: 0,
+        };
         gantt_until(&picture, until)
     };
     let _ = writeln!(out, "<section>\n<h2>{}</h2>", escape(one.policy));

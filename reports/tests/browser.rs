@@ -17,8 +17,14 @@ fn a_browser_shows_headings_and_pictures() {
     let (graph, timeline) = sample::step(8, 20, true);
     let lengths = sample::lengths();
     let device_memory_bytes = sample::DEVICE_BYTES;
-    let picture =
-        Picture { policy: "skrull", graph: &graph, timeline: &timeline, lengths: &lengths, device_memory_bytes };
+    let picture = Picture {
+        policy: "skrull",
+        step: None,
+        graph: &graph,
+        timeline: &timeline,
+        lengths: &lengths,
+        device_memory_bytes,
+    };
     let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("browser");
     std::fs::create_dir_all(&folder).unwrap();
     let page = folder.join("report.html");
@@ -33,8 +39,10 @@ fn a_browser_shows_headings_and_pictures() {
         .unwrap();
     let dom = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    for part in ["<h1>synthetic-32</h1>", "<h2>Summary</h2>", "<h2>skrull</h2>", "<table", "<figcaption>"] {
+    for part in ["<h1>synthetic-32</h1>", "<h2>Answer</h2>", "<h2>skrull</h2>", "<table", "<figcaption>"] {
         assert!(dom.contains(part), "the page lacks {part}");
     }
-    assert_eq!(dom.matches("<svg").count(), 5);
+    // Five pictures, two of them with a plot inside; the script ran to its end.
+    assert_eq!(dom.matches("<svg").count(), 7);
+    assert!(dom.contains("data-script=\"ran\""));
 }

@@ -8,7 +8,7 @@ mod sample;
 
 fn picture<'a>(policy: &'a str, step: &'a (TaskGraph, Timeline), lengths: &'a [u64]) -> Picture<'a> {
     let device_memory_bytes = sample::DEVICE_BYTES;
-    Picture { policy, graph: &step.0, timeline: &step.1, lengths, device_memory_bytes }
+    Picture { policy, step: None, graph: &step.0, timeline: &step.1, lengths, device_memory_bytes }
 }
 
 fn with_nan() -> RunResult {
@@ -63,8 +63,10 @@ fn no_line_of_the_table_is_wider_than_promised() {
     run.results[0].metrics.values_mut().for_each(|value| *value = 1e300);
     run.results[1].metrics.values_mut().for_each(|value| *value = -1.234_567e-9);
     run.results[3].status = "s".repeat(90);
-    for line in table::render(&run).lines() {
-        assert!(line.chars().count() <= table::WIDTH_MAX, "{} columns: {line}", line.chars().count());
+    for width in [80, 95, table::WIDTH_MAX] {
+        for line in table::render_at(&run, width).lines() {
+            assert!(line.chars().count() <= width, "{} columns: {line}", line.chars().count());
+        }
     }
 }
 
@@ -98,7 +100,10 @@ fn a_figure_that_is_not_finite_is_absent_everywhere() {
     assert!(!back.speedup_ratio.contains_key("skrull"));
     assert!(!back.results[0].interval.contains_key("iteration_time_s"));
     assert_eq!(back.results[0].planner.as_ref().unwrap().gap_ratio, None);
-    for text in [table::render(&run), markdown::render(&run), html::render(&run, &[], &[])] {
+    // The page's own script may speak of what is null.
+    let page = html::render(&run, &[], &[]);
+    let (page, _) = page.split_once("<script>").expect("a script at the end");
+    for text in [table::render(&run), markdown::render(&run), page.to_owned()] {
         assert!(has_no_nan(&text), "{text}");
     }
 }
@@ -173,7 +178,7 @@ fn rank_bars_add_busy_and_exposed_to_the_step() {
 fn an_empty_step_draws_nothing_and_breaks_nothing() {
     let empty = (TaskGraph::new(0), Timeline::default());
     let picture = picture("nothing", &empty, &[]);
-    assert_eq!(svg::gantt(&picture) + &svg::rank_bars(&picture) + &svg::memory_lines(&picture), "");
+    assert_eq!(svg::gantt(&picture) + &svg::rank_bars(&picture) + &svg::memory_areas(&picture), "");
     let run = RunResult { results: vec![PolicyResult::default()], ..RunResult::default() };
     assert!(html::render(&run, &[picture], &[]).contains("No policy of this scenario could run."));
     assert!(table::render(&RunResult::default()).contains("policy"));
@@ -198,7 +203,8 @@ fn names_cannot_bring_markup_into_the_page() {
     run.speedup_ratio.insert(evil.to_owned(), 1.0);
     let step = sample::step(2, 2, true);
     let page = html::render(&run, &[picture(evil, &step, &sample::lengths())], &[]);
-    assert!(!page.contains("<script"), "a name opened a tag");
+    // The page's own script is the only one.
+    assert_eq!(page.matches("<script").count(), 1, "a name opened a tag");
     assert!(page.contains("&lt;script&gt;"));
 }
 
@@ -206,10 +212,13 @@ fn names_cannot_bring_markup_into_the_page() {
 fn the_page_loads_nothing() {
     let step = sample::step(4, 4, true);
     let page = html::render(&sample::run(), &[picture("skrull", &step, &sample::lengths())], &[]);
-    let page = page.replace("xmlns=\"http://www.w3.org/2000/svg\"", "");
-    for word in ["http://", "https://", "src=", "href=", "@import", "url(", "<link", "<script"] {
+    // The name of a format, not a place.
+    let page = page.replace("\"http://www.w3.org/2000/svg\"", "");
+    for word in ["http://", "https://", "src=", "@import", "url(", "<link", "fetch(", "XMLHttpRequest", "import("] {
         assert!(!page.contains(word), "the page has `{word}`");
     }
+    // Links lead to places of the page.
+    assert_eq!(page.matches("href=\"").count(), page.matches("href=\"#").count());
 }
 
 #[test]
@@ -219,11 +228,45 @@ fn the_page_has_a_section_and_the_pictures_for_each_policy() {
     for result in &sample::run().results {
         assert!(page.contains(&format!("<h2>{}</h2>", result.policy)), "{}", result.policy);
     }
-    // Speed-ups, lengths, Gantt, rank bars, memory.
-    assert_eq!(page.matches("<svg ").count(), 5);
+    // Speed-ups, lengths, Gantt, rank bars, memory; two of them have a plot inside.
+    assert_eq!(page.matches("<svg xmlns").count(), 5);
+    assert_eq!(page.matches("class=\"plot\"").count(), 2);
     assert_eq!(page.matches("<figcaption>").count(), 5);
     assert_eq!(page.matches("role=\"img\" aria-label=").count(), 5);
-    assert!(page.contains("<strong>skrull</strong> is fastest: 1.316 s per step, 1.40× deepspeed."));
+    assert!(
+        page.contains("<strong>skrull</strong> is fastest: 1.316 s (1.250 s to 1.369 s) per step, 1.40× deepspeed.")
+    );
+    assert!(page.contains("12.5 % of the busy time lies outside what was measured (attention: document length)."));
+}
+
+/// A page without its one marked place.
+fn without_measured(page: &str) -> String {
+    let (before, rest) = page.split_once("<!-- measured -->").expect("the place begins");
+    let (_, after) = rest.split_once("<!-- /measured -->").expect("the place ends");
+    format!("{before}{after}")
+}
+
+#[test]
+fn what_is_measured_stands_in_one_place() {
+    let page = |wall_s: f64, date: &str| {
+        let mut run = sample::run();
+        run.measured.date = date.to_owned();
+        for row in &mut run.results {
+            row.measured = reports::Measured { planner_wall_s: wall_s, simulate_wall_s: 2.0 * wall_s };
+        }
+        html::render(&run, &[], &[])
+    };
+    let (one, other) = (page(0.5, "2026-11-22"), page(0.25, "2026-11-23"));
+    assert_ne!(one, other);
+    assert_eq!(without_measured(&one), without_measured(&other));
+}
+
+#[test]
+fn owners_of_memory_add_up_to_the_total() {
+    let step = sample::step(2, 3, true);
+    let picture = picture("p", &step, &[]);
+    let drawn = svg::memory_areas(&picture);
+    assert!(drawn.contains("data-stack") && drawn.contains("data-zoom"), "{drawn}");
 }
 
 #[test]

@@ -10,10 +10,10 @@ use calibrate::family::{self, Domain};
 use calibrate::host;
 use calibrate::sample::Log;
 use engine::cost::profile::{Profile, Residuals};
-use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Failure, print, write};
 use crate::cli::{CalibrateArgs, DeviceArgs};
+use crate::progress;
 use input::diagnostic::Code;
 
 /// Time of `--quick`.
@@ -50,7 +50,7 @@ pub fn calibrate(args: &CalibrateArgs) -> Result<(), Failure> {
     }
     let mut profile = fit(&campaign, device.as_ref(), &name);
     if let Some(pool) = device.host() {
-        let bar = bar(args.no_progress);
+        let bar = progress::line(args.no_progress, "");
         let say = |words: &str| bar.set_message(words.to_owned());
         profile.host = host::measured(pool, HOST_BYTES_MAX, args.device.budget.mul_f64(HOST_SHARE), &say);
         bar.finish_and_clear();
@@ -110,7 +110,7 @@ pub fn measure(
     }
     let (mut log, earlier) = Log::open(samples, device.facts()).map_err(|error| unwritable(samples, &error))?;
     let effort = Effort { budget: if args.quick { QUICK } else { args.budget }, width: args.width };
-    let bar = bar(quiet);
+    let bar = progress::line(quiet, "");
     let campaign =
         campaign::measure(device, domain, effort, &mut log, earlier, &|words| bar.set_message(words.to_owned()));
     bar.finish_and_clear();
@@ -121,15 +121,6 @@ pub fn measure(
         )),
         CampaignError::Log(error) => unwritable(samples, &error),
     })
-}
-
-/// A line of what is being done, on a terminal only.
-pub fn bar(quiet: bool) -> ProgressBar {
-    if quiet || !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{spinner} {elapsed} {wide_msg}").expect("a fixed template");
-    ProgressBar::new_spinner().with_style(style)
 }
 
 /// Fits what a campaign measured.

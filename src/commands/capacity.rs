@@ -5,6 +5,7 @@ use reports::capacity::{Capacity, html, markdown};
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format};
 use crate::kinds;
+use crate::progress;
 use crate::scenario::{self, Overrides};
 use input::diagnostic::Code;
 
@@ -12,7 +13,10 @@ use input::diagnostic::Code;
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let job = load(&args.scenario)?;
-    let found = job.capacity().ok_or_else(|| nothing_asked(&job.head().name))?;
+    let line = progress::line(false, "trying fleets");
+    let found = job.capacity();
+    line.finish_and_clear();
+    let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
     let dir = out_dir(&args.scenario, &job.head().name)?;
     let json = serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))?;
     write(&dir.join("capacity.json"), &(json.clone() + "\n"))?;

@@ -2,10 +2,8 @@
 
 mod vary;
 
-use std::io::IsTerminal;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use rayon::prelude::*;
 use reports::RunResult;
 use reports::comparison::{self, Comparison};
@@ -14,6 +12,7 @@ use reports::gate::Gate;
 use super::{Failure, load, print, threads, write};
 use crate::cli::{CompareArgs, Format, ScenarioArgs};
 use crate::kinds::Kind;
+use crate::progress;
 use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
@@ -37,7 +36,7 @@ pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
     let mut cases = Vec::new();
     for gate in &gates {
         cases.extend(
-            gate.cases(&comparison, |found, names| nearest(found, names))
+            gate.cases(&comparison, args.confidence, |found, names| nearest(found, names))
                 .map_err(|why| Failure::input(Code::WrongGate, why))?,
         );
     }
@@ -99,7 +98,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
             ));
         }
     }
-    let bar = progress(args, batches.len());
+    let bar = progress::bar(args.no_progress, batches.len(), "batches");
     let runs: Vec<RunResult> = batches
         .par_iter()
         .map(|(label, batch)| {
@@ -122,6 +121,10 @@ fn results(args: &CompareArgs) -> Result<Comparison, Failure> {
         }
         let run = read_result(path).map_err(|why| Failure::input(Code::WrongResult, why))?;
         runs.push((path.clone(), run));
+    }
+    if let Some(why) = comparison::unrelated(&runs) {
+        let help = "results of one scenario are compared; a changed one keeps its `name`";
+        return Err(Failure::input(Code::NotComparable, format!("{why}\n  = {help}")));
     }
     Ok(comparison::across(&runs))
 }
@@ -148,12 +151,4 @@ fn read_result(path: &str) -> Result<RunResult, String> {
         return Err(format!("`{path}` has no policy"));
     }
     Ok(run)
-}
-
-fn progress(args: &CompareArgs, n: usize) -> ProgressBar {
-    if args.no_progress || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} batches").expect("a fixed template");
-    ProgressBar::new(n as u64).with_style(style)
 }

@@ -4,21 +4,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use engine::validation::How;
-use train::Plan;
 
 use super::calibrate::open;
-use super::{Failure, print, write};
+use super::{Failure, given, print, write};
 use crate::cli::ExecuteArgs;
 use crate::hardware;
-use crate::kinds;
-use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
 use crate::scenario::Overrides;
-use input::diagnostic::{self, Code, Source};
+use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
-    let (plan, scenario) = read(&args.plan)?;
+    let none = Overrides::default();
+    let (plan, scenario) = given::read(&args.plan, &none).map_err(|why| unusable(&args.plan, &why))?;
     let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why))?;
     let mut device = open(&args.device)?;
     let cost = pipeline::cost_model(&scenario);
@@ -48,25 +46,4 @@ pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
 
 fn unusable(path: &Path, why: &str) -> Failure {
     Failure::input(Code::UnusablePlan, format!("`{}` cannot be executed: {why}", path.display()))
-}
-
-/// A plan with the scenario that it carries.
-pub(super) fn read(path: &Path) -> Result<(Plan, Scenario), Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| unusable(path, &error.to_string()))?;
-    let plan: Plan = serde_json::from_str(&text).map_err(|error| unusable(path, &error.to_string()))?;
-    if plan.schema != train::plan::SCHEMA {
-        let why = format!("its schema is `{}`, expected `{}`", plan.schema, train::plan::SCHEMA);
-        return Err(unusable(path, &why));
-    }
-    let Some(origin) = plan.origin.clone() else {
-        return Err(unusable(path, "it does not carry its scenario; `skrull-sim plan` writes plans that do"));
-    };
-    let overrides = Overrides { set: origin.set, seed: origin.seed };
-    let source = Source { path: origin.scenario, text: origin.text };
-    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
-    let checked = kinds::check(source, &folder, &overrides);
-    match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
-        Some(scenario) => Ok((plan, scenario)),
-        None => Err(unusable(path, &diagnostic::render(&checked.source, &checked.findings))),
-    }
 }

@@ -1,13 +1,35 @@
 //! `explain`: what a code of a finding means, with a wrong and a right example.
 
+use std::path::Path;
+
 use super::{Failure, print};
 use crate::cli::ExplainArgs;
-use input::diagnostic::{Code, codes};
+use crate::kinds;
+use crate::scenario::{self, Overrides};
+use input::diagnostic::{Code, Source, codes};
+use input::keys::Keys;
+use input::reader::seen::watch;
+
+/// Every key that reading the shipped scenarios asks for.
+#[must_use]
+pub fn keys() -> Keys {
+    let mut keys = Keys::default();
+    for (name, text) in scenario::EMBEDDED {
+        let source = Source { path: (*name).to_owned(), text: (*text).to_owned() };
+        let (checked, seen) = watch(|| kinds::check(source, Path::new(""), &Overrides::default()));
+        let kind = checked.scenario.map_or_else(String::new, |scenario| scenario.head().kind.clone());
+        keys.add(&kind, seen);
+    }
+    keys
+}
 
 /// Runs the verb.
 pub fn explain(args: &ExplainArgs) -> Result<(), Failure> {
     if args.page {
         return print(&codes::page());
+    }
+    if args.keys {
+        return print(&keys().page());
     }
     let Some(text) = &args.code else { return print(&codes::listed()) };
     let code: Code = text.parse().map_err(|why: String| {

@@ -8,11 +8,12 @@ use serve::deployment::Deployment;
 use stacks::export::{self, ExportError, Planned, Words};
 use stacks::targets;
 
-use super::{Failure, execute, print, write};
+use super::{Failure, given, print, write};
 use crate::cli::ExportArgs;
 use crate::hardware;
 use crate::kinds;
 use crate::kinds::training::run as pipeline;
+use crate::scenario::Overrides;
 
 /// Runs the verb.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
@@ -33,7 +34,7 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         let words = Words { scenario, predicted: words };
         targets::export(target, &Planned::Serving { deployments: &deployments }, &words)
     } else {
-        let (found, scenario) = execute::read(plan)?;
+        let (found, scenario) = given::read(plan, &Overrides::default()).map_err(unusable)?;
         let planned = hardware::of_file(&scenario, found).map_err(unusable)?;
         let predicted = match hardware::predict(&planned, pipeline::cost_model(&scenario).as_ref()) {
             Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),

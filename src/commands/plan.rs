@@ -2,6 +2,7 @@
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::PlanArgs;
+use crate::progress;
 use input::diagnostic::{self, Code};
 
 /// Runs the verb.
@@ -10,7 +11,10 @@ pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
     let scenario = load(&args.scenario)?;
     let head = scenario.head();
     let choice = chosen(args, &scenario.choices())?;
-    let Some(planned) = scenario.plan(choice) else {
+    let line = progress::line(false, "planning; Ctrl-C takes the best plan so far");
+    let planned = scenario.plan(choice);
+    line.finish_and_clear();
+    let Some(planned) = planned else {
         let what = format!("there is nothing to decide in `{}`\n  = `skrull-sim run` takes every kind", head.name);
         return Err(Failure::input(Code::WrongKind, what));
     };

@@ -1,15 +1,15 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::Path;
 
-use indicatif::{ProgressBar, ProgressStyle};
 use reports::expect::{self, Expectation};
 use reports::{RunResult, frame};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
+use crate::progress;
 use input::diagnostic::Code;
 
 /// Runs the verb.
@@ -21,12 +21,13 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
-    let bar = progress(args, scenario.choices().len());
-    let run = scenario.draw(&|name| {
+    let bar = progress::bar(args.quiet || args.no_progress, scenario.choices().len(), "policies");
+    let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
     });
     bar.finish_and_clear();
+    run.result.measured.date = humantime::format_rfc3339_seconds(std::time::SystemTime::now()).to_string();
     hull(args, scenario.as_ref(), &run.result)?;
     let dir = out_dir(&args.scenario, &head.name)?;
     save(&run, &dir)?;
@@ -46,11 +47,16 @@ fn show(args: &RunArgs, result: &RunResult, dir: &Path) -> Result<(), Failure> {
     }
     print(&match args.format {
         Format::Table => {
-            format!("{}\nreport: {}\n", reports::table::render(result), dir.join("report.html").display())
+            format!("{}\nreport: {}\n", reports::table::render_at(result, columns()), dir.join("report.html").display())
         }
         Format::Json => json(result)?,
         Format::Markdown => reports::markdown::render(result),
     })
+}
+
+/// Columns of the terminal; as wide as a table gets where there is none.
+fn columns() -> usize {
+    terminal_size::terminal_size().map_or(usize::MAX, |(width, _)| usize::from(width.0))
 }
 
 /// Fails when an expectation is missed or nothing was feasible.
@@ -74,14 +80,6 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
     }
     Ok(())
-}
-
-fn progress(args: &RunArgs, n: usize) -> ProgressBar {
-    if args.quiet || args.no_progress || !std::io::stderr().is_terminal() {
-        return ProgressBar::hidden();
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}").expect("a fixed template");
-    ProgressBar::new(n as u64).with_style(style)
 }
 
 /// Says what lies outside the measured hull; an error when the scenario is strict.
@@ -134,7 +132,7 @@ fn save(run: &Run, dir: &Path) -> Result<(), Failure> {
     write(&dir.join("result.json"), &json(&run.result)?)?;
     write(&dir.join("report.html"), &reports::html::render(&run.result, &pictures, &run.curves))?;
     for picture in &pictures {
-        write(&dir.join(format!("trace-{}.json", picture.policy)), &reports::trace::render(picture))?;
+        write(&dir.join(reports::trace::file_name(picture)), &reports::trace::render(picture))?;
     }
     Ok(())
 }

@@ -1,11 +1,9 @@
 //! `score`: measured runs of serving or steps of training, predicted over measured.
 
-use std::io::IsTerminal;
-
 use calibrate::profiles;
 use engine::CostModel;
 use hw::Cluster;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use score::form::Form;
 use score::leave_out::{self, Left, Tables};
 use score::run::Run;
@@ -18,6 +16,7 @@ use score::{residual, run, summary};
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
 use crate::costs::cost_model;
+use crate::progress;
 use input::diagnostic::Code;
 
 /// Letters of a line where standard output is no terminal.
@@ -101,9 +100,5 @@ fn progress(args: &ScoreArgs, n: usize) -> Result<ProgressBar, Failure> {
     if n == 0 {
         return Err(unknown(format!("no run of `{}` has `{}`", args.table.display(), args.only)));
     }
-    if args.no_progress || !std::io::stderr().is_terminal() {
-        return Ok(ProgressBar::hidden());
-    }
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs").expect("a fixed template");
-    Ok(ProgressBar::new(n as u64).with_style(style))
+    Ok(progress::bar(args.no_progress, n, "runs"))
 }

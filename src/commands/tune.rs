@@ -4,13 +4,17 @@ use reports::tuned::{markdown, text};
 
 use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{Format, TuneArgs};
+use crate::progress;
 use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
     threads(args.scenario.jobs)?;
     let job = load(&args.scenario)?;
-    let found = job.tuned().ok_or_else(|| nothing_asked(&job.head().name))?;
+    let line = progress::line(false, "serving settings");
+    let found = job.tuned();
+    line.finish_and_clear();
+    let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;
     let dir = out_dir(&args.scenario, &job.head().name)?;
     let json =
         serde_json::to_string_pretty(&found).map_err(|error| Failure::Machine(format!("error: {error}")))? + "\n";

@@ -13,7 +13,7 @@ use engine::{CostModel, Timeline};
 use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
-use super::calibrate::{bar, failed, fit, measure, open, slug, table};
+use super::calibrate::{failed, fit, measure, open, slug, table};
 use super::{Failure, load, out_dir, print, threads, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
@@ -166,7 +166,7 @@ fn execute_all(
     cost: &dyn CostModel,
 ) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = report_of(&scenario.head, device);
-    let bar = bar(args.no_progress);
+    let bar = crate::progress::line(args.no_progress, "");
     let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {

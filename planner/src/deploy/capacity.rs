@@ -251,17 +251,25 @@ struct Tried<'q> {
     usd_per_hour: Vec<f64>,
 }
 
-/// Fleets of equal replicas: every number of replicas with every tensor degree on every type.
+/// Fleets of equal replicas: every number of replicas with every tensor degree on every type. A replica has so many tensor groups: its
+/// stages, or what its experts lie on.
 #[must_use]
-pub fn uniform(replicas: &[u64], tensor_degrees: &[u64], gpus: &[Quoted], n_gpus_per_node: u64) -> Vec<Candidate> {
+pub fn uniform(
+    replicas: &[u64],
+    tensor_degrees: &[u64],
+    gpus: &[Quoted],
+    n_gpus_per_node: u64,
+    n_tensor_groups: u64,
+) -> Vec<Candidate> {
     let mut all = Vec::new();
     for (index, quoted) in gpus.iter().enumerate() {
         for &tp in tensor_degrees {
             for &n in replicas {
                 let degree = if tensor_degrees == [1] { String::new() } else { format!(" tp {tp}") };
-                let per_node = n_gpus_per_node.max(tp);
+                let gpus_per_replica = tp * n_tensor_groups;
+                let per_node = n_gpus_per_node.max(gpus_per_replica);
                 // Replicas do not straddle nodes.
-                let n_nodes = n.div_ceil((per_node / tp).max(1));
+                let n_nodes = n.div_ceil((per_node / gpus_per_replica).max(1));
                 let variation = Variation::Equal {
                     quoted: index,
                     n_replicas: n,
@@ -269,7 +277,7 @@ pub fn uniform(replicas: &[u64], tensor_degrees: &[u64], gpus: &[Quoted], n_gpus
                     gpus_per_node: per_node,
                     n_nodes,
                 };
-                let part = Part { quoted: index, group: None, n_replicas: n, gpus_per_replica: tp };
+                let part = Part { quoted: index, group: None, n_replicas: n, gpus_per_replica };
                 let name = format!("{n} x {}{degree}", quoted.name);
                 all.push(Candidate { name, gpu: quoted.name.clone(), variation, parts: vec![part] });
             }

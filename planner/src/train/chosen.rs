@@ -2,6 +2,8 @@
 //!
 //! Units: seconds, bytes. Invariant: a plan that leaves here passes `train::check`.
 
+mod named;
+
 use std::collections::BTreeMap;
 
 use engine::play::{Case, Machine};
@@ -16,9 +18,10 @@ use train::{Plan, Problem};
 use super::compression::{self, Question};
 use super::policies;
 use super::policy::{PlanContext, PlanError, Policy, Value};
-use super::search::space::{Candidate, Space};
+use super::search::space::Space;
 use super::search::{self, Each, Effort, Found};
 use crate::proof::Decision;
+pub use named::{fields, layout_words};
 
 /// A policy that a scenario runs.
 #[derive(Clone, Debug, Default)]
@@ -167,30 +170,6 @@ fn unweighed(problem: &Problem) -> Option<String> {
     (n > 0).then(|| {
         format!("{n} of {n_ranks} GPUs straggle, up to {slowest} times slower: planned as if all were healthy")
     })
-}
-
-/// How a layout was found, in words.
-#[must_use]
-pub fn layout_words(found: &Found) -> String {
-    let name = |candidate: &Candidate| {
-        let layout = &candidate.layout;
-        let degrees = [("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp), ("cp", layout.cp), ("ep", layout.ep)];
-        let degrees: Vec<String> =
-            degrees.iter().filter(|(_, n)| *n > 1).map(|(name, degree)| format!("{name} {degree}")).collect();
-        format!("{}, {} × {} chunks", degrees.join(" "), candidate.schedule.name, layout.chunks)
-    };
-    let other = found.best.runner_up().map_or_else(String::new, |other| {
-        let other = &other.plan;
-        let more = (other.step_s / found.best.plan.step_s - 1.0) * 100.0;
-        format!(", {more:.1}\u{a0}% faster than {}", name(&other.candidate))
-    });
-    format!(
-        "best of {} layouts ({} too large for memory, {} simulated, the rest bounded above it): {}{other}",
-        found.n_judged,
-        found.n_too_large,
-        found.n_simulated,
-        name(&found.best.plan.candidate)
-    )
 }
 
 /// The best layout, the runner-up, and how sure it is.

@@ -94,15 +94,25 @@ pub fn front(capacity: &Capacity) -> String {
         let ring = if capacity.chosen == Some(index) { 7 } else { 4 };
         let _ = writeln!(
             out,
-            "<path d=\"M{left} {px_y}H{right}M{px_x} {bottom}V{top}\" stroke=\"{colour}\" stroke-opacity=\".5\"/><circle cx=\"{px_x}\" cy=\"{px_y}\" r=\"{ring}\" fill=\"{colour}\"><title>{}</title></circle>",
-            escape(&point.name)
+            "<path d=\"M{left} {px_y}H{right}M{px_x} {bottom}V{top}\" stroke=\"{colour}\" stroke-opacity=\".5\"/><a href=\"#row-{index}\" aria-label=\"{name}\"><circle cx=\"{px_x}\" cy=\"{px_y}\" r=\"{ring}\" fill=\"{colour}\"><title>{name}</title></circle></a>",
+            name = escape(&point.name)
         );
     }
+    names(&mut out, &on_front, &x, &y);
     let entries: Vec<(&str, &str)> =
         gpus.iter().enumerate().map(|(index, gpu)| (*gpu, SERIES[index % SERIES.len()])).collect();
     out.push_str(&legend(&entries, 220, 20));
     out.push_str("</svg>\n");
     out
+}
+
+/// Names of the fleets on the front, below their points so that they do not lie on the line.
+fn names(out: &mut String, on_front: &[&super::Point], x: &Axis, y: &Axis) {
+    for point in on_front {
+        let (at_x, at_y) = (x.at(point.usd_per_mtok) + 10.0, y.at(point.attainment_ratio) + 16.0);
+        let name = escape(&crate::quantity::shortened(&point.name, 32));
+        let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" font-size=\"12\">{name}</text>", px(at_x), px(at_y));
+    }
 }
 
 /// Draws attainment over load; empty where fewer than two loads were tried.

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::chart::{front, load_lines};
-use super::{Capacity, Rows, changes, fleets};
-use crate::html::{figure, page};
+use super::{Capacity, changes, fleets};
+use crate::html::{END, asked, contents, figure, page, table};
 use crate::quantity::escape;
 
 /// Renders the report.
@@ -15,21 +15,23 @@ pub fn render(capacity: &Capacity) -> String {
     let mut out = page(&format!("Capacity: {} – skrull-sim", capacity.scenario), style);
     let _ = write!(
         out,
-        "<header>\n<h1>Capacity: {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n</header>\n<section>\n<h2>Answer</h2>\n",
+        "<header>\n<h1>Capacity: {name}</h1>\n<p class=\"faint\">skrull-sim {}</p>\n",
         escape(&capacity.version)
     );
+    contents(&mut out, &places(capacity));
+    out.push_str("</header>\n<section id=\"answer\">\n<h2>Answer</h2>\n");
     for (index, sentence) in capacity.lead().iter().enumerate() {
         let class = if index == 0 { " class=\"lead\"" } else { "" };
         let _ = writeln!(out, "<p{class}>{}</p>", escape(sentence));
     }
-    out.push_str("</section>\n<section>\n<h2>Price against attainment</h2>\n");
+    out.push_str("</section>\n<section id=\"front\">\n<h2>Price against attainment</h2>\n");
     figure(
         &mut out,
         &front(capacity),
         "Every fleet that was tried. To the left is cheaper, up is more requests within every limit. Bars are the interval of the costs; the \
-         line joins fleets that no other one beats in both; dashed: the target.",
+         line joins fleets that no other one beats in both. Dashed: the target. A point leads to its row.",
     );
-    table(&mut out, &fleets(capacity));
+    table(&mut out, &fleets(capacity), capacity.chosen, "");
     if !capacity.left_out.is_empty() {
         out.push_str("<h3>Left out</h3>\n<ul>\n");
         for (name, why) in &capacity.left_out {
@@ -40,7 +42,8 @@ pub fn render(capacity: &Capacity) -> String {
     out.push_str("</section>\n");
     if let Some(headroom) = &capacity.headroom {
         let words = escape(&headroom.words());
-        let _ = writeln!(out, "<section>\n<h2>Headroom at the peak</h2>\n<p>{words}</p>");
+        let _ =
+            writeln!(out, "<section id=\"headroom\" class=\"detail\">\n<h2>Headroom at the peak</h2>\n<p>{words}</p>");
         figure(
             &mut out,
             &load_lines(headroom, capacity.target_ratio),
@@ -49,31 +52,30 @@ pub fn render(capacity: &Capacity) -> String {
         let _ = writeln!(out, "<p>What breaks first: {}.</p>\n</section>", escape(&headroom.breaks));
     }
     if !capacity.sensitivity.is_empty() {
-        out.push_str("<section>\n<h2>If prices or load change</h2>\n");
-        table(&mut out, &changes(capacity));
+        out.push_str("<section id=\"changes\" class=\"detail\">\n<h2>If prices or load change</h2>\n");
+        table(&mut out, &changes(capacity), None, "change-");
         out.push_str("</section>\n");
     }
-    out.push_str("<section>\n<h2>Where the figures come from</h2>\n<ul>\n");
+    let version = format!("skrull-sim {}", capacity.version);
+    asked(&mut out, &capacity.origin, "capacity", &[("Limits", capacity.limits.clone()), ("Version", version)]);
+    out.push_str("<section id=\"sources\">\n<h2>Where the figures come from</h2>\n<ul>\n");
     for sentence in &capacity.sources {
         let _ = writeln!(out, "<li>{}</li>", escape(sentence));
     }
-    out.push_str("</ul>\n</section>\n</main>\n</body>\n</html>\n");
+    out.push_str("</ul>\n</section>\n");
+    out.push_str(END);
     out
 }
 
-fn table(out: &mut String, rows: &Rows) {
-    out.push_str("<div class=\"scroll\">\n<table>\n");
-    for (index, row) in rows.iter().enumerate() {
-        out.push_str("<tr>");
-        for (column, cell) in row.iter().enumerate() {
-            let cell = escape(cell);
-            let _ = match (index, column) {
-                (0, _) => write!(out, "<th scope=\"col\">{cell}</th>"),
-                (_, 0) => write!(out, "<th scope=\"row\">{cell}</th>"),
-                _ => write!(out, "<td>{cell}</td>"),
-            };
-        }
-        out.push_str("</tr>\n");
+/// Places of the page and their names.
+fn places(capacity: &Capacity) -> Vec<(String, String)> {
+    let mut all = vec![("answer", "Answer"), ("front", "Price against attainment")];
+    if capacity.headroom.is_some() {
+        all.push(("headroom", "Headroom"));
     }
-    out.push_str("</table>\n</div>\n");
+    if !capacity.sensitivity.is_empty() {
+        all.push(("changes", "If prices or load change"));
+    }
+    all.extend([("asked", "What was asked"), ("sources", "Where the figures come from")]);
+    all.into_iter().map(|(id, name)| (id.to_owned(), name.to_owned())).collect()
 }

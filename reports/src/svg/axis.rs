@@ -1,5 +1,6 @@
 //! A linear axis of a chart: from values to pixels, with grid lines at round values.
 
+use super::px;
 use crate::quantity::float_of;
 
 /// Lines of a grid, about.
@@ -38,4 +39,71 @@ impl Axis {
     pub fn at(&self, value: f64) -> f64 {
         self.start + (value - self.from) / (self.to - self.from) * self.length
     }
+}
+
+/// What an axis counts, as the page's script shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Seconds.
+    Seconds,
+    /// A share, shown in per cent.
+    Ratio,
+    /// Gibibytes.
+    Gib,
+    /// A plain number.
+    Count,
+}
+
+impl Unit {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Seconds => "s",
+            Self::Ratio => "ratio",
+            Self::Gib => "GiB",
+            Self::Count => "",
+        }
+    }
+}
+
+/// The part of a picture that data are drawn in: the script reads values off its axes and may zoom along the horizontal one.
+pub(crate) struct Plot<'a> {
+    /// Horizontal axis.
+    pub x: &'a Axis,
+    /// What it counts.
+    pub x_unit: Unit,
+    /// Upper and lower edge, pixels.
+    pub edges: [f64; 2],
+    /// Vertical axis; none where bands lie below each other.
+    pub y: Option<(&'a Axis, Unit)>,
+    /// Whether a part of the horizontal axis may be looked at.
+    pub is_zoomable: bool,
+}
+
+impl Plot<'_> {
+    /// Draws `ticks` behind and `ink` inside the plot; what reaches beyond its edges is cut.
+    pub fn draw(&self, ticks: &str, has_labels: bool, ink: &str) -> String {
+        let [top, bottom] = self.edges;
+        let (x, width, height) = (self.x.start, self.x.length, bottom - top);
+        let of_y = self.y.map_or_else(String::new, |(axis, unit)| format!(" data-y=\"{}\"", written(axis, unit)));
+        let zoom = if self.is_zoomable { " data-zoom=\"\"" } else { "" };
+        let labels = if has_labels { "" } else { " data-labels=\"none\"" };
+        let of_x = written(self.x, self.x_unit);
+        format!(
+            "<g class=\"plot\" data-x=\"{of_x}\"{of_y}{zoom}>\n<g class=\"ticks\" data-y=\"{} {}\"{labels}>{ticks}</g>\n\
+             <svg class=\"ink\" x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" viewBox=\"{x} {y} {width} {height}\" \
+             preserveAspectRatio=\"none\"><rect x=\"{x}\" y=\"{y}\" width=\"{width}\" height=\"{height}\" fill-opacity=\"0\"/>\n\
+             {ink}</svg>\n</g>\n",
+            px(top),
+            px(bottom),
+            x = px(x),
+            y = px(top),
+            width = px(width),
+            height = px(height),
+        )
+    }
+}
+
+/// An axis for the script: pixel of the start, pixels, value of the start and of the end, unit.
+fn written(axis: &Axis, unit: Unit) -> String {
+    format!("{} {} {} {} {}", px(axis.start), px(axis.length), axis.from, axis.to, unit.word())
 }

@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use engine::task::{Role, Stream};
 use hw::Time;
 
+use super::axis::{Axis, Plot, Unit};
 use super::{WIDTH, colour, legend, open, px, shown_ranks};
 use crate::Picture;
 use crate::quantity::escape;
@@ -189,7 +190,7 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
     roles.dedup();
     let entries: Vec<_> = roles.iter().map(|&role| (role.name(), colour(role))).collect();
     out.push_str(&legend(&entries, 78, 16));
-    axis(&mut out, lanes.span_ns, bottom);
+    let mut ink = String::new();
     for (index, &rank) in lanes.ranks.iter().enumerate() {
         let y = f64::from(TOP) + (float(index as u64) + 0.5) * band.pitch;
         let size = px((band.pitch * 0.75).clamp(8.0, 13.0));
@@ -202,9 +203,14 @@ fn draw(picture: &Picture<'_>, lanes: &Lanes, strokes: &[Vec<Stroke>]) -> String
         for (stream_index, &stream) in lanes.streams.iter().enumerate() {
             let place = band.place(index, lanes, stream_index);
             let name = format!("{}, {}", lane_name(&picture.graph.lanes[rank]), stream.name());
-            lane(&mut out, &strokes[index * lanes.streams.len() + stream_index], place, &name);
+            lane(&mut ink, &strokes[index * lanes.streams.len() + stream_index], place, &name);
         }
     }
+    let span_s = float(lanes.span_ns) / 1e9;
+    let x = Axis { from: 0.0, to: span_s, start: LEFT, length: f64::from(WIDTH) - LEFT - 12.0 };
+    let edges = [f64::from(TOP), bottom];
+    let plot = Plot { x: &x, x_unit: Unit::Seconds, edges, y: None, is_zoomable: true };
+    out.push_str(&plot.draw(&axis(lanes.span_ns, bottom), true, &ink));
     out.push_str("</svg>\n");
     out
 }
@@ -232,17 +238,18 @@ fn lane(out: &mut String, strokes: &[Stroke], (top, height): (f64, f64), name: &
         }
         let _ = writeln!(
             out,
-            "<path d=\"{path}\" stroke=\"{}\" stroke-width=\"{}\"><title>{}: {}</title></path>",
+            "<path data-what=\"{name}: {role}\" d=\"{path}\" stroke=\"{}\" stroke-width=\"{}\"><title>{name}: {role}</title></path>",
             colour(role),
             px(height),
-            escape(name),
-            role.name()
+            name = escape(name),
+            role = role.name()
         );
     }
 }
 
 /// Vertical lines at round times, labelled below.
-fn axis(out: &mut String, span_ns: u64, bottom: f64) {
+fn axis(span_ns: u64, bottom: f64) -> String {
+    let mut out = String::new();
     let step = tick_ns(span_ns);
     let scale = (f64::from(WIDTH) - LEFT - 12.0) / float(span_ns);
     for tick in 0..=span_ns / step {
@@ -253,10 +260,11 @@ fn axis(out: &mut String, span_ns: u64, bottom: f64) {
             out,
             "<path d=\"M{x} {TOP}V{}\" stroke=\"currentColor\" stroke-opacity=\".25\"/>\
              <text x=\"{x}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
-            px(bottom + 4.0),
-            px(bottom + 20.0)
+            px(bottom),
+            px(bottom + 18.0)
         );
     }
+    out
 }
 
 /// A time on the axis in the unit of the axis.

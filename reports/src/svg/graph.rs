@@ -74,7 +74,7 @@ fn lines(
     let _ = writeln!(out, "<text x=\"{middle}\" y=\"322\" text-anchor=\"middle\">{below}</text>");
     for (index, (row, points)) in shown.iter().enumerate() {
         let drawn: Vec<(f64, f64)> = points.iter().map(|point| (x.at(point.0), y.at(point.1))).collect();
-        line(&mut out, &drawn, (index, shown.len()));
+        line(&mut out, &row.policy, &drawn, (index, shown.len()));
         let Some((at, text)) = mark(row) else { continue };
         let at = x.at(at.clamp(x.from, x.to));
         // Marks of rows stand below each other, on the side that has room.

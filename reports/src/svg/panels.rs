@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::axis::Axis;
+use super::axis::{Axis, Plot, Unit};
 use super::{SERIES, VERMILION, WIDTH, legend, open, px};
 use crate::curves::Curves;
-use crate::quantity::{duration, float_of, significant};
+use crate::quantity::{duration, escape, float_of, significant};
 
 /// Policies that are drawn; more lines than colours tell nothing apart.
 const SHOWN: usize = SERIES.len();
@@ -45,9 +45,9 @@ fn latencies(out: &mut String, shown: &[Curves], panel: usize, (start, width): (
     let x = Axis { from: 0.0, to: most * 1.05, start, length: width };
     let y = Axis { from: 0.0, to: 1.0, start: TOP + HEIGHTS[0], length: -HEIGHTS[0] };
     // Few lines: a label of a duration is wide.
-    grid(out, &x, &y, 2, &|value| duration(value, None), &|value| {
-        if panel == 0 { format!("{:.0} %", value * 100.0) } else { String::new() }
-    });
+    let ticks = below(&x, &y, 2);
+    beside(out, &x, &y, &|value| if panel == 0 { format!("{:.0} %", value * 100.0) } else { String::new() });
+    let mut ink = String::new();
     let _ = writeln!(
         out,
         "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{name}</text>",
@@ -57,7 +57,7 @@ fn latencies(out: &mut String, shown: &[Curves], panel: usize, (start, width): (
     for limit in limits.take(1) {
         let at = px(x.at(limit));
         let _ =
-            writeln!(out, "<path d=\"M{at} {TOP}v{}\" stroke=\"{VERMILION}\" stroke-dasharray=\"6 4\"/>", HEIGHTS[0]);
+            writeln!(ink, "<path d=\"M{at} {TOP}v{}\" stroke=\"{VERMILION}\" stroke-dasharray=\"6 4\"/>", HEIGHTS[0]);
     }
     for (index, curves) in shown.iter().enumerate() {
         let values = &curves.latencies_s[panel];
@@ -68,8 +68,11 @@ fn latencies(out: &mut String, shown: &[Curves], panel: usize, (start, width): (
             .filter(|(_, value)| **value <= x.to)
             .map(|(at, value)| (x.at(*value), y.at(share(at))))
             .collect();
-        line(out, &points, (index, shown.len()));
+        line(&mut ink, &curves.policy, &points, (index, shown.len()));
     }
+    let edges = [TOP, TOP + HEIGHTS[0]];
+    let plot = Plot { x: &x, x_unit: Unit::Seconds, edges, y: Some((&y, Unit::Ratio)), is_zoomable: false };
+    out.push_str(&plot.draw(&ticks, true, &ink));
 }
 
 /// Waiting and running requests and tokens per second over time; empty where there are no samples.
@@ -88,17 +91,58 @@ pub fn load_curves(curves: &[Curves]) -> String {
         let top = TOP + float_of(panel) * (HEIGHTS[1] + GAP);
         let y = Axis { from: 0.0, to: most.max(1.0) * 1.05, start: top + HEIGHTS[1], length: -HEIGHTS[1] };
         let is_last = panel == 2;
-        grid(&mut out, &x, &y, 1, &|value| if is_last { duration(value, None) } else { String::new() }, &significant);
+        beside(&mut out, &x, &y, &significant);
+        let ticks = below(&x, &y, if is_last { 1 } else { usize::MAX });
+        let mut ink = String::new();
         let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{name}</text>", px(top - 10.0));
         for (index, curves) in shown.iter().enumerate() {
             let points: Vec<(f64, f64)> =
                 curves.samples.iter().map(|sample| (x.at(sample[0]), y.at(value(sample)))).collect();
-            line(&mut out, &points, (index, shown.len()));
+            line(&mut ink, &curves.policy, &points, (index, shown.len()));
         }
+        let edges = [top, top + HEIGHTS[1]];
+        let plot = Plot { x: &x, x_unit: Unit::Seconds, edges, y: Some((&y, Unit::Count)), is_zoomable: true };
+        out.push_str(&plot.draw(&ticks, is_last, &ink));
     }
     names(&mut out, shown);
     out.push_str("</svg>\n");
     out
+}
+
+/// Lines of the horizontal axis; every `nth` one has its label, and none where that is the largest number.
+fn below(x: &Axis, y: &Axis, nth: usize) -> String {
+    let mut out = String::new();
+    for (index, value) in x.lines().into_iter().enumerate() {
+        let at = px(x.at(value));
+        let has_label = nth < usize::MAX && index % nth == 0;
+        let label = if has_label { tick(&duration(value, None)) } else { String::new() };
+        let _ = write!(
+            out,
+            "<path d=\"M{at} {}V{}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{label}</text>",
+            px(y.start + y.length),
+            px(y.start),
+            px(y.start + 18.0)
+        );
+    }
+    out
+}
+
+/// Frame, and lines of the vertical axis with their labels.
+fn beside(out: &mut String, x: &Axis, y: &Axis, label: &dyn Fn(f64) -> String) {
+    let (right, left) = (px(x.start + x.length), px(x.start));
+    let (top, bottom) = (px(y.start + y.length), px(y.start));
+    let _ = writeln!(out, "<path d=\"M{left} {top}V{bottom}H{right}\" fill=\"none\" stroke=\"currentColor\"/>");
+    for value in y.lines() {
+        let at = y.at(value);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{left} {}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+            px(at),
+            px(x.start - 8.0),
+            px(at + 4.0),
+            tick(&label(value))
+        );
+    }
 }
 
 /// Axes with grid lines; every `nth` line of the horizontal axis has its label.
@@ -139,21 +183,25 @@ pub(super) fn grid(
 }
 
 /// A label of a grid line without zeros behind the point, with its unit where it has one.
-pub(super) fn tick(label: &str) -> String {
+pub(crate) fn tick(label: &str) -> String {
     let (number, unit) = label.split_once(' ').unwrap_or((label, ""));
     let short = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
     format!("{short} {unit}").trim_end().to_owned()
 }
 
 /// The line of the policy at an index of `n`; earlier ones are wider, so that one that lies under a later one is seen.
-pub(super) fn line(out: &mut String, points: &[(f64, f64)], (index, n): (usize, usize)) {
+pub(super) fn line(out: &mut String, name: &str, points: &[(f64, f64)], (index, n): (usize, usize)) {
     let (colour, width) = (SERIES[index], px(1.4 + 1.0 * float_of(n - 1 - index)));
     if points.is_empty() {
         return;
     }
     let path: Vec<String> = points.iter().map(|(x, y)| format!("{} {}", px(*x), px(*y))).collect();
-    let _ =
-        writeln!(out, "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>", path.join("L"));
+    let _ = writeln!(
+        out,
+        "<path class=\"series\" data-name=\"{}\" d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"{width}\"/>",
+        escape(name),
+        path.join("L")
+    );
 }
 
 fn names(out: &mut String, shown: &[Curves]) {

@@ -70,6 +70,7 @@ fn policy(name: &str, seconds: f64, imbalance: f64, exposed: f64) -> PolicyResul
         ("peak_memory_bytes_min", 3.1e10),
     ];
     PolicyResult {
+        chosen: BTreeMap::new(),
         policy: name.to_owned(),
         status: "ok".to_owned(),
         why: "attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange 9 %"
@@ -96,6 +97,8 @@ pub fn run() -> RunResult {
         ..PolicyResult::default()
     };
     RunResult {
+        origin: reports::Origin::default(),
+        measured: reports::RunMeasured::default(),
         schema: reports::SCHEMA.to_owned(),
         kind: "training".to_owned(),
         scenario: "synthetic-32".to_owned(),

@@ -39,6 +39,7 @@ pub struct Metrics {
 }
 
 /// A played step.
+#[derive(Debug)]
 pub struct Played {
     /// Tasks.
     pub graph: TaskGraph,

@@ -11,7 +11,7 @@ use graph::epoch::Epoch;
 use graph::host::HostCosts;
 use reports::validation::Report;
 
-use super::{bar, fit, gates, given, hold, open, report_of, save, show, slug, summary, table};
+use super::{fit, gates, given, hold, open, report_of, save, show, slug, summary, table};
 use crate::cli::ValidateArgs;
 use crate::commands::{Failure, out_dir, write};
 use crate::kinds::Kind;
@@ -28,7 +28,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, S
     let no_host = || refused(format!("`{}` is no host; give `--device cpu`", args.device.device));
     let pool = device.host().ok_or_else(no_host)?;
     let dir = out_dir(&args.scenario, &head.name)?;
-    let bar = bar(args.no_progress);
+    let bar = crate::progress::line(args.no_progress, "");
     let say = |words: &str| bar.set_message(words.to_owned());
     let (profile, mut words) = match &args.profile {
         Some(path) => (given(path, args, device.as_ref())?, vec![format!("profile {}", path.display())]),

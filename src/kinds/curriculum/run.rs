@@ -76,6 +76,7 @@ fn row(scenario: &Curriculum, name: &str, way: &Way) -> (PolicyResult, Source) {
         interval: judged.interval,
         planner: Some(kinds::facts(&judged.decision)),
         measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
+        ..PolicyResult::default()
     };
     (row, judged.source)
 }

@@ -48,7 +48,7 @@ impl Kind for GraphScenario {
         let rows = kinds::rows(&names, |name| name, done, |name| self.row(name));
         let (mut pictures, mut of_rows) = (Vec::new(), Vec::new());
         for (row, source, played) in rows {
-            pictures.extend(played.map(|played| (row.policy.clone(), played)));
+            pictures.extend(played.map(|played| (row.policy.clone(), None, played)));
             of_rows.push((row, source));
         }
         let (results, source) = kinds::weakest(of_rows);
@@ -98,6 +98,7 @@ impl GraphScenario {
             interval: judged.interval,
             planner,
             measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
+            ..PolicyResult::default()
         };
         (row, judged.source, judged.played.map(|(graph, timeline)| Played { graph, timeline }))
     }

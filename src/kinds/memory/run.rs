@@ -100,6 +100,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
         interval: batches.interval(&scenario.steps),
         planner: Some(facts(words::judged(&scenario.steps, choice, &batches))),
         measured: Measured { planner_wall_s, simulate_wall_s: 0.0 },
+        ..PolicyResult::default()
     };
     (row, batches.source)
 }

@@ -6,10 +6,11 @@ use std::time::Instant;
 use planner::Status;
 use planner::train::multi_task::judged::{Asked, Judged, Known, Row, checked, pieces};
 use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
+use train::metrics::Played;
 
 use crate::costs::cost_model;
 use crate::kinds::multi_task::read::{MultiTaskScenario, TaskChoice};
-use crate::kinds::{self, Kind, Planned};
+use crate::kinds::{self, Kind, Planned, Run};
 use crate::scenario::Head;
 
 impl Kind for MultiTaskScenario {
@@ -22,15 +23,25 @@ impl Kind for MultiTaskScenario {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.draw(done).result
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let asked = self.asked();
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(&asked, name, *choice));
-        result(self, rows)
+        let (mut results, mut pictures) = (Vec::new(), Vec::new());
+        for (row, step) in rows {
+            pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
+            results.push(row);
+        }
+        let device_memory_bytes = self.training.cluster.gpu.memory.0;
+        Run { result: result(self, results), pictures, device_memory_bytes, ..Run::default() }
     }
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
         let asked = self.asked();
-        let planned = Planned::of_row(&row(&asked, name, *choice)).and_then(|mut planned| {
+        let planned = Planned::of_row(&row(&asked, name, *choice).0).and_then(|mut planned| {
             let work = asked.work.as_ref().map_err(Clone::clone)?;
             planned.json["pieces"] = pieces(work, &checked(work, choice.policy, choice.placement)?);
             Ok(planned)
@@ -76,15 +87,15 @@ fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult
     }
 }
 
-fn row(asked: &Asked, name: &str, choice: TaskChoice) -> PolicyResult {
+fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<Played>) {
     let work = match &asked.work {
         Ok(work) => work,
-        Err(why) => return kinds::refused(name, why),
+        Err(why) => return (kinds::refused(name, why), None),
     };
     let begun = Instant::now();
     let planned = match checked(work, choice.policy, choice.placement) {
         Ok(planned) => planned,
-        Err(why) => return kinds::refused(name, why),
+        Err(why) => return (kinds::refused(name, why), None),
     };
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let begun = Instant::now();
@@ -93,11 +104,11 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> PolicyResult {
     let planner = Some(facts(known));
     let row = PolicyResult { policy: name.to_owned(), planner, measured, ..PolicyResult::default() };
     match played {
-        Ok(Row { why, metrics, interval_s }) => {
+        Ok(Row { why, metrics, interval_s, step }) => {
             let interval = BTreeMap::from([(COLUMNS[0].0.to_owned(), interval_s)]);
-            PolicyResult { status: "ok".to_owned(), why, metrics, interval, ..row }
+            (PolicyResult { status: "ok".to_owned(), why, metrics, interval, ..row }, Some(step))
         }
-        Err(why) => PolicyResult { status: "oom".to_owned(), why, ..row },
+        Err(why) => (PolicyResult { status: "oom".to_owned(), why, ..row }, None),
     }
 }
 

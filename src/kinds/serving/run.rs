@@ -317,6 +317,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
         interval,
         planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
+        ..PolicyResult::default()
     };
     Row { result, source, curves, provenance: provenance(scenario, choice, average) }
 }

@@ -13,6 +13,7 @@ use planner::train::chosen::{self, Stopped, layout_words, searched, simulate};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use train::metrics::{self, Played, causes};
+use train::problem::Problem;
 
 use super::read::{PolicyChoice, Scenario};
 use crate::costs;
@@ -88,6 +89,20 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
             row
         })
         .collect();
+    of_rows(scenario, rows)
+}
+
+/// Scores a plan that was made before like one of a policy; the checker has let it pass.
+#[must_use]
+pub fn score(scenario: &Scenario, decided: Decided) -> Run {
+    let cost = cost_model(scenario);
+    let topology = Topology::of(&scenario.problem.cluster);
+    let result = PolicyResult { policy: decided.decision.plan.policy.clone(), ..PolicyResult::default() };
+    let row = judged(result, decided, 0.0, cost.as_ref(), &topology);
+    of_rows(scenario, vec![row])
+}
+
+fn of_rows(scenario: &Scenario, rows: Vec<Row>) -> Run {
     let mut facts = CostModelFacts {
         profile: match (&scenario.problem.execution.unit_times, &scenario.profile) {
             (Some(_), _) => "units".to_owned(),
@@ -104,7 +119,7 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
         facts.outside_hull.extend(row.outside_hull);
         source = source.max(row.source);
         provenance.merge(&row.provenance);
-        pictures.extend(row.picture.map(|played| (row.result.policy.clone(), played)));
+        pictures.extend(row.pictures.into_iter().map(|(step, played)| (row.result.policy.clone(), step, played)));
         results.push(row.result);
     }
     facts.outside_hull.sort();
@@ -127,7 +142,7 @@ pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
 
 struct Row {
     result: PolicyResult,
-    picture: Option<Played>,
+    pictures: Vec<(Option<usize>, Played)>,
     source: Source,
     provenance: Provenance,
     outside_hull_ratio: f64,
@@ -139,7 +154,7 @@ impl Row {
         let result = PolicyResult { status: status.to_owned(), why, ..result };
         Self {
             result,
-            picture: None,
+            pictures: Vec::new(),
             source: Source::Measured,
             provenance: Provenance::default(),
             outside_hull_ratio: 0.0,
@@ -162,16 +177,36 @@ pub fn decide(
     chosen::decide(asked, choice, (cost, topology), &|all, judge| all.par_iter().map(judge).collect())
 }
 
+/// Steps that are drawn: each where GPUs slow down and recover, as each is another one then; else the first.
+fn drawn(problem: &Problem, steps: Vec<Played>) -> Vec<(Option<usize>, Played)> {
+    let steps = steps.into_iter();
+    if problem.execution.stragglers.is_empty() {
+        return steps.take(1).map(|step| (None, step)).collect();
+    }
+    steps.enumerate().map(|(number, step)| (Some(number), step)).collect()
+}
+
 fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topology: &Topology) -> Row {
     let begun = Instant::now();
-    let mut result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
-    let Decided { problem, decision, found } = match decide(scenario, choice, cost, topology) {
-        Ok(decided) => decided,
-        Err(PlanError::Infeasible(why) | PlanError::Unsupported(why)) => return Row::failed(result, "infeasible", why),
-        Err(PlanError::Budget(why)) => return Row::failed(result, "timeout", why),
-    };
-    let planner_wall_s = begun.elapsed().as_secs_f64();
+    let result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
+    match decide(scenario, choice, cost, topology) {
+        Ok(decided) => judged(result, decided, begun.elapsed().as_secs_f64(), cost, topology),
+        Err(PlanError::Infeasible(why) | PlanError::Unsupported(why)) => Row::failed(result, "infeasible", why),
+        Err(PlanError::Budget(why)) => Row::failed(result, "timeout", why),
+    }
+}
+
+/// Plays what was decided.
+fn judged(
+    mut result: PolicyResult,
+    decided: Decided,
+    planner_wall_s: f64,
+    cost: &dyn CostModel,
+    topology: &Topology,
+) -> Row {
+    let Decided { problem, decision, found } = decided;
     result.planner = Some(kinds::facts(&decision));
+    result.chosen = chosen::fields(&problem, found.as_ref());
     let begun = Instant::now();
     let simulated = simulate(&problem, &decision, cost, topology);
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
@@ -189,7 +224,7 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     result.metrics.extend(causes::of_steps(&problem, &decision.plan, &steps, tokens_max, cost).figures());
     Row {
         result,
-        picture: steps.into_iter().next(),
+        pictures: drawn(&problem, steps),
         source: metrics.source,
         provenance: metrics.provenance,
         outside_hull_ratio: metrics.outside_hull_ratio,

@@ -10,7 +10,7 @@ fn quoted(name: &str, usd_per_gpu_hour: f64) -> Quoted {
 
 fn of(replicas: &[u64], quoted: Vec<Quoted>) -> Question {
     Question {
-        candidates: uniform(replicas, &[1], &quoted, 8),
+        candidates: uniform(replicas, &[1], &quoted, 8, 1),
         quoted,
         target_ratio: 0.9,
         limits: vec![("ttft_s", 1.0)],

@@ -39,6 +39,8 @@ pub struct Row {
     pub metrics: BTreeMap<String, f64>,
     /// Low and high end of an iteration, seconds.
     pub interval_s: [f64; 2],
+    /// The iteration as it was played.
+    pub step: train::metrics::Played,
 }
 
 /// What a planner knows of a schedule. The objective is the planned time of forward and backward; no schedule's is below the bound.
@@ -71,6 +73,7 @@ impl Asked {
             why: why(self, &played),
             metrics: metrics(self, work, planned, &played),
             interval_s: played.interval_s,
+            step: played.step,
         };
         let played = play(work, &planned.plan, self.cost.as_ref());
         Judged { known: known(self, work, planned), played: played.map(row) }

@@ -3,8 +3,8 @@
 //! The mean over ranks (each lane as often as it occurs) of what a rank does in the step: computation, communication that nothing
 //! hides, copies to the host that nothing hides, and waiting. Computation above the bound's work is recompute, padding, or kernels below
 //! their best size (with start-ups and host time). Waiting before a data-parallel group's last pass is pipeline bubble where there is a
-//! pipeline; all other waiting is imbalance between ranks. Where the bound is the longest chain or communication rather than work, the
-//! difference is unavoidable and is taken off the waiting causes, largest first, and then off the others.
+//! pipeline; all other waiting is imbalance between ranks. Where the bound is the longest chain or communication rather than work, no
+//! schedule avoids the difference. It is subtracted from the waiting causes, largest first; what remains, from the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

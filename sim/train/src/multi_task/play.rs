@@ -6,14 +6,17 @@ use hw::{Bytes, Time};
 use super::Work;
 use super::lower::{Extent, lower};
 use super::schedule::Schedule;
+use crate::metrics;
 use engine::CostModel;
 use engine::play::{Case, Machine, Outcome, simulate_cases};
 use engine::task::{Role, TaskGraph};
 use engine::timeline::Timeline;
 
 /// A played iteration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Played {
+    /// Its tasks and when they ran.
+    pub step: metrics::Played,
     /// Seconds, as expected.
     pub iteration_s: f64,
     /// Seconds with every cost at its low and at its high end.
@@ -49,14 +52,15 @@ pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Pl
         Ok((graph, timelines))
     };
     let seconds = |timeline: &Timeline| timeline.span().to_seconds().get();
-    let (graph, timelines) = at(Extent::Iteration, &[Case::Expected, Case::Low, Case::High])?;
+    let (graph, mut timelines) = at(Extent::Iteration, &[Case::Expected, Case::Low, Case::High])?;
     let iteration_s = seconds(&timelines[0]);
     let with_messages_s = seconds(&at(Extent::Messages, &[Case::Expected])?.1[0]);
     let computation_s = seconds(&at(Extent::Computation, &[Case::Expected])?.1[0]);
     let peaks = (0..graph.lanes.len()).map(|lane| Bytes(timelines[0].peak_memory_bytes(lane)));
+    let interval_s = [seconds(&timelines[1]), seconds(&timelines[2])];
     Ok(Played {
         iteration_s,
-        interval_s: [seconds(&timelines[1]), seconds(&timelines[2])],
+        interval_s,
         computation_s,
         messages_s: with_messages_s - computation_s,
         sync_s: iteration_s - with_messages_s,
@@ -64,6 +68,7 @@ pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Pl
         message_bytes: message_bytes(&graph),
         peak_memory: peaks.clone().max().unwrap_or_default(),
         least_memory: peaks.min().unwrap_or_default(),
+        step: metrics::Played { graph, timeline: timelines.swap_remove(0) },
     })
 }
 

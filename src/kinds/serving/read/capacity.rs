@@ -109,7 +109,12 @@ pub fn question(
             let help = "write `[[capacity.gpu]]` with `name` and `usd_per_gpu_hour` for each type to try";
             return find(Code::MissingKey, "key `capacity.gpu` is missing".to_owned(), &at, help);
         }
-        Question { candidates: uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node), ..question }
+        // Stages and experts take GPUs as well.
+        let choice = serving.choices.iter().find(|choice| choice.name == policy);
+        let replica = choice.zip(serving.groups.first()).map(|(choice, group)| serving.deployment_of(choice, group));
+        let n_groups = replica.map_or(1, |replica| replica.n_gpus() / replica.tensor_degree.max(1)).max(1).into();
+        let candidates = uniform(&replicas, &tensor_degrees, &question.quoted, n_gpus_per_node, n_groups);
+        Question { candidates, ..question }
     } else {
         of_groups(reader, question, &policy, &groups, serving)?
     };

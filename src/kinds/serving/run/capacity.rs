@@ -78,6 +78,7 @@ fn report(scenario: &Serving, answer: Answer, sources: Vec<String>) -> Capacity 
         schema: SCHEMA.to_owned(),
         scenario: scenario.head.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        origin: crate::kinds::origin(&scenario.head),
         limits: words(&question.limits),
         target_ratio: question.target_ratio,
         points: answer.points.into_iter().map(point).collect(),

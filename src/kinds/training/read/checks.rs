@@ -43,7 +43,9 @@ fn divisors(n: u64) -> String {
 /// Divisors that stay inside a node.
 fn node_divisors(n: u64, problem: &Problem) -> String {
     let most = problem.cluster.gpus_per_node;
-    let all: Vec<String> = (1..=u64::from(most)).filter(|d| n.is_multiple_of(*d)).map(|d| d.to_string()).collect();
+    // A degree that leaves GPUs over is refused next.
+    let fits = |d: &u64| n.is_multiple_of(*d) && u64::from(problem.cluster.n_gpus()).is_multiple_of(*d);
+    let all: Vec<String> = (1..=u64::from(most)).filter(fits).map(|d| d.to_string()).collect();
     format!("{} (a node has {most} GPUs)", all.join(", "))
 }
 

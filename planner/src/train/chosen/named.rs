@@ -1,0 +1,81 @@
+//! Names of layouts: in words for people, as fields for programs.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use train::problem::Problem;
+
+use crate::train::search::Found;
+use crate::train::search::space::Candidate;
+
+/// Degrees and schedule: `tp 4 pp 2, 1f1b × 1 chunks`.
+fn name(candidate: &Candidate) -> String {
+    let layout = &candidate.layout;
+    let degrees = [("tp", layout.tp), ("pp", layout.pp), ("dp", layout.dp), ("cp", layout.cp), ("ep", layout.ep)];
+    let degrees: Vec<String> =
+        degrees.iter().filter(|(_, n)| *n > 1).map(|(name, degree)| format!("{name} {degree}")).collect();
+    format!("{}, {} × {} chunks", degrees.join(" "), candidate.schedule.name, layout.chunks)
+}
+
+/// What the name leaves out, as far as it is not the same in another layout.
+fn differences(candidate: &Candidate, other: &Candidate) -> String {
+    let of = |candidate: &Candidate| {
+        [
+            ("zero", (candidate.layout.zero as u8).to_string()),
+            ("recompute", candidate.recompute.word().to_owned()),
+            ("offload", candidate.offload.to_string()),
+            ("micro-batch", candidate.micro_batch.to_string()),
+            ("tokens", candidate.bucket_tokens.to_string()),
+            ("order", format!("{:?}", candidate.layout.order).to_lowercase()),
+            ("expert_tp", candidate.layout.expert_tp.to_string()),
+            ("sequence_parallel", candidate.layout.sequence_parallel.to_string()),
+            ("exchange", format!("{:?}", candidate.layout.exchange).to_lowercase()),
+        ]
+    };
+    let pairs = of(candidate).into_iter().zip(of(other)).filter(|(own, theirs)| own.1 != theirs.1);
+    pairs.map(|((key, value), _)| format!(", {key} {value}")).collect()
+}
+
+/// The layout that was found beside the runner-up, never under the same name.
+#[must_use]
+pub fn layout_words(found: &Found) -> String {
+    let best = &found.best.plan.candidate;
+    let mut words = name(best);
+    let other = found.best.runner_up().map_or_else(String::new, |other| {
+        let other = &other.plan;
+        let more = (other.step_s / found.best.plan.step_s - 1.0) * 100.0;
+        let mut theirs = name(&other.candidate);
+        if theirs == words {
+            theirs += &differences(&other.candidate, best);
+            words += &differences(best, &other.candidate);
+        }
+        format!(", {more:.1}\u{a0}% faster than {theirs}")
+    });
+    format!(
+        "best of {} layouts ({} too large for memory, {} simulated, the rest bounded above it): {words}{other}",
+        found.n_judged, found.n_too_large, found.n_simulated
+    )
+}
+
+/// The layout that a problem is played with, as fields with the names of scenario keys.
+#[must_use]
+pub fn fields(problem: &Problem, found: Option<&Found>) -> BTreeMap<String, Value> {
+    let (layout, execution) = (&problem.layout, &problem.execution);
+    let mut fields = vec![
+        ("tp", json!(layout.tp)),
+        ("pp", json!(layout.pp)),
+        ("dp", json!(layout.dp)),
+        ("cp", json!(layout.cp)),
+        ("ep", json!(layout.ep)),
+        ("zero", json!(layout.zero as u8)),
+        ("schedule", json!(problem.schedule.name)),
+        ("chunks", json!(layout.chunks)),
+        ("bucket_tokens", json!(problem.bucket_tokens)),
+        ("recompute", json!(execution.recompute.word())),
+        ("offload_ratio", json!(execution.offload)),
+    ];
+    if let Some(found) = found {
+        fields.push(("micro_batch", json!(found.best.plan.candidate.micro_batch)));
+    }
+    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}

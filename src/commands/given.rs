@@ -1,0 +1,83 @@
+//! A plan that was made before, also elsewhere: checked against the scenario that it carries, then scored like a policy.
+
+use std::path::Path;
+
+use planner::train::chosen::Decided;
+use reports::RunResult;
+use train::Plan;
+
+use crate::hardware;
+use crate::kinds::training::read::Scenario;
+use crate::kinds::training::run as pipeline;
+use crate::kinds::{self, Kind, Run};
+use crate::scenario::{Head, Overrides};
+use input::diagnostic::{self, Source};
+
+/// A plan with its scenario.
+pub struct Given {
+    scenario: Scenario,
+    plan: Plan,
+}
+
+/// Reads a plan and the scenario that it carries; `set` is laid over what the plan was made with.
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn read(path: &Path, more: &Overrides) -> Result<(Plan, Scenario), String> {
+    let text = input::text_file::read(path)?;
+    let plan: Plan = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    if plan.schema != train::plan::SCHEMA {
+        return Err(format!("its schema is `{}`, expected `{}`", plan.schema, train::plan::SCHEMA));
+    }
+    let Some(origin) = plan.origin.clone() else {
+        return Err("it does not carry its scenario; `skrull-sim plan` writes plans that do".to_owned());
+    };
+    let set = [origin.set, more.set.clone()].concat();
+    let source = Source { path: origin.scenario, text: origin.text };
+    let folder = path.parent().map_or_else(Default::default, Path::to_path_buf);
+    let checked = kinds::check(source, &folder, &Overrides { set, seed: more.seed.or(origin.seed) });
+    match checked.scenario.as_ref().and_then(|scenario| scenario.training()).cloned() {
+        Some(scenario) => Ok((plan, scenario)),
+        None => Err(diagnostic::render(&checked.source, &checked.findings)),
+    }
+}
+
+impl Given {
+    /// Reads and checks a plan.
+    ///
+    /// # Errors
+    /// Why it cannot be scored.
+    pub fn read(path: &Path, more: &Overrides) -> Result<Self, String> {
+        let (plan, mut scenario) = read(path, more)?;
+        hardware::of_file(&scenario, plan.clone())?;
+        scenario.head.name += "-plan";
+        scenario.head.baseline.clone_from(&plan.policy);
+        Ok(Self { scenario, plan })
+    }
+}
+
+impl Kind for Given {
+    fn head(&self) -> &Head {
+        &self.scenario.head
+    }
+
+    fn choices(&self) -> Vec<&str> {
+        vec![&self.plan.policy]
+    }
+
+    fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
+        self.draw(done).result
+    }
+
+    fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
+        let planned = hardware::of_file(&self.scenario, self.plan.clone()).expect("it was checked when it was read");
+        let decided = Decided { problem: planned.problem, decision: planned.decision, found: None };
+        let run = pipeline::score(&self.scenario, decided);
+        done(&self.plan.policy);
+        run
+    }
+
+    fn strict_hull(&self) -> Option<bool> {
+        self.scenario.strict_hull()
+    }
+}

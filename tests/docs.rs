@@ -1,0 +1,105 @@
+//! Pages: every link leads somewhere, every page is in the index and in the book, and what nobody understood is gone.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Lines of the README: one screen.
+const README_LINES_MAX: usize = 40;
+
+/// Parts of sentences that readers did not understand. They stay away.
+const NOT_UNDERSTOOD: [&str; 9] = [
+    "the larger deviation of its interval",
+    "times the load and not",
+    "beside the runs that counted",
+    "no operation follows itself",
+    "is above as many retests",
+    "limit what the cheapest mix that ends sooner would cost",
+    "taken off the waiting causes",
+    "which in a plan of mixed groups may be one without any",
+    "as who knows what comes",
+];
+
+fn pages() -> Vec<PathBuf> {
+    let mut pages = super::files(&super::root().join("docs"), "md");
+    pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| super::root().join(name)));
+    pages
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).expect("a page")
+}
+
+/// Targets of the links of a page, code left out.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (index, part) in text.split("```").enumerate() {
+        if index % 2 == 1 {
+            continue;
+        }
+        for link in part.split("](").skip(1) {
+            found.extend(link.split_once(')').map(|(target, _)| target.to_owned()));
+        }
+    }
+    found
+}
+
+/// The place that a heading has in a page: small letters, `-` for spaces, no other marks.
+fn anchor(heading: &str) -> String {
+    let heading = heading.trim_start_matches('#').trim().to_lowercase();
+    heading
+        .chars()
+        .filter(|c| c.is_alphanumeric() || " -_".contains(*c))
+        .map(|c| if c == ' ' { '-' } else { c })
+        .collect()
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    for page in pages() {
+        for link in links(&read(&page)).into_iter().filter(|link| !link.contains("://")) {
+            let (file, place) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().expect("a folder").join(file) };
+            assert!(target.exists(), "{}: `{link}` leads nowhere", page.display());
+            if !place.is_empty() {
+                let text = read(&target);
+                let is_there = text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line) == place);
+                assert!(is_there, "{}: `{link}` has no such heading", page.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_is_in_the_index_and_in_the_book() {
+    let folder = super::root().join("docs");
+    let own = ["index.md", "SUMMARY.md"];
+    for contents in ["index.md", "SUMMARY.md"] {
+        let linked: BTreeSet<String> = links(&read(&folder.join(contents))).into_iter().collect();
+        for page in super::files(&folder, "md") {
+            let name = page.file_name().expect("a name").to_string_lossy().into_owned();
+            assert!(own.contains(&name.as_str()) || linked.contains(&name), "{contents} lacks {name}");
+        }
+    }
+}
+
+#[test]
+fn the_readme_fits_a_screen() {
+    let n = read(&super::root().join("README.md")).lines().count();
+    assert!(n <= README_LINES_MAX, "README.md has {n} lines");
+}
+
+#[test]
+fn sentences_that_nobody_understood_are_gone() {
+    let mut texts = pages();
+    for folder in ["src", "hw", "input", "sim", "planner", "calibrate", "score", "reports"] {
+        texts.extend(super::files(&super::root().join(folder), "rs"));
+    }
+    for path in texts {
+        // A comment goes on behind its marks.
+        let text = read(&path).replace("///", " ").replace("//!", " ");
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for sentence in NOT_UNDERSTOOD {
+            assert!(!text.contains(sentence), "{}: `{sentence}`", path.display());
+        }
+    }
+}
