@@ -13,7 +13,7 @@ pub mod workload;
 use std::path::Path;
 
 use engine::cost::profile::Profile;
-use hw::Dtype;
+use hw::{Dtype, Seconds};
 pub use planner::train::chosen::Choice as PolicyChoice;
 use planner::train::search::space::Space;
 use score::training::constants::Constants;
@@ -65,6 +65,34 @@ const SECTIONS: [&str; 12] = [
     "stragglers",
 ];
 
+/// What the scenario says of its costs itself; the rest is the card's, where the step is a framework's.
+struct Asked {
+    costs: bool,
+    host: bool,
+}
+
+impl Asked {
+    fn of(reader: &Reader<'_>) -> Self {
+        let has = |section: &str, key: &str| reader.peek_in(section, key).is_some();
+        let costs = ["profile", "sustained_flops_ratio", "units"].iter().any(|key| has("cost", key));
+        Self { costs, host: has("training", "host_overhead_per_layer_us") }
+    }
+
+    /// Constants of the card for its costs.
+    fn of_card(&self, framework: Framework, gpu: &str) -> Option<&'static Constants> {
+        (framework != Framework::Formulas && !self.costs).then(|| Constants::of(gpu))
+    }
+
+    /// Time that the host takes of a layer, and of a launch.
+    fn host(&self, execution: &Execution, gpu: &str) -> (Seconds, Launches) {
+        if execution.framework == Framework::Formulas || self.host {
+            return (execution.host_overhead_per_layer, execution.launches);
+        }
+        let constants = Constants::of(gpu);
+        (constants.host_per_layer(), Launches { each: constants.launch(), ..execution.launches })
+    }
+}
+
 /// What was fitted or assumed and not measured, as sentences.
 fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) -> Vec<String> {
     let mut free = Vec::new();
@@ -87,9 +115,7 @@ fn free_parameters(training: &Training, cost: &Cost, policies: &[PolicyChoice]) 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
 pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Scenario> {
     let given = no_effect::Given::of(reader);
-    let asks_costs =
-        ["profile", "sustained_flops_ratio", "units"].iter().any(|key| reader.peek_in("cost", key).is_some());
-    let asks_host = reader.peek_in("training", "host_overhead_per_layer_us").is_some();
+    let asked = Asked::of(reader);
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let cluster = cluster::cluster(reader.section("cluster"));
@@ -108,18 +134,12 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let expectations = expect::read(reader.section("expect"));
     let ((model, (cluster, reserved_memory)), workload) = model.zip(cluster).zip(workload)?;
     let mut free_parameters = free_parameters(&training, &cost, &policies);
-    let is_framework = training.execution.framework != Framework::Formulas;
-    let of_card = is_framework.then(|| Constants::of(&cluster.gpu.name));
-    let (mut host, mut launches) = (training.execution.host_overhead_per_layer, training.execution.launches);
-    if let Some(constants) = of_card.filter(|_| !asks_host) {
-        (host, launches) = (constants.host_per_layer(), Launches { each: constants.launch(), ..launches });
-    }
-    let of_card = of_card.filter(|_| !asks_costs);
+    let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     free_parameters.extend(of_card.map(|constants| constants.to_string()));
-    let of_training = |_: &Constants| calibrate::profiles::training(&cluster.gpu.name).0;
-    let profile = of_card.map(of_training).or(cost.profile);
+    let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu.name).0).or(cost.profile);
+    let (host_overhead_per_layer, launches) = asked.host(&training.execution, &cluster.gpu.name);
     let execution = Execution {
-        host_overhead_per_layer: host,
+        host_overhead_per_layer,
         launches,
         overlap,
         experts,
