@@ -279,3 +279,14 @@ fn a_script_is_predicted_with_the_constants_of_its_card_and_says_so() {
     let (_, free) = step_s(&format!("{}\n[cost]\nsustained_flops_ratio = 0.9\n", found.scenario));
     assert!(free.iter().all(|sentence| !sentence.contains("SimuMax")), "{free:?}");
 }
+
+#[test]
+fn a_share_that_is_a_switch_elsewhere_stands_beside_it_in_words() {
+    let text =
+        skrull_sim::scenario::EMBEDDED.iter().find(|(name, _)| *name == "megatron/gpt-175b-384").expect("shipped").1;
+    let text = format!("{text}\n[overlap]\ntensor = 0.45\n");
+    let first = planned(&text, "megatron").expect("a plan");
+    let asked = stacks::export::Planned::Training { problem: &first.problem, plan: &first.decision.plan };
+    let files = stacks::targets::export("megatron", &asked, &stacks::export::Words::default()).expect("a script");
+    assert!(files[0].text.contains("--tp-comm-overlap is a switch; the prediction takes 0.45 of"), "{}", files[0].text);
+}

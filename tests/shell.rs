@@ -1,7 +1,7 @@
 //! The shell stays a shell: `src/` reads, asks and writes. What is computed lies in the crates below it.
 
 /// Lines of `src/` today, tests left out; lower it when the code gets shorter, raise it by the reader of a new kind alone. The aim is 10,000.
-const LINES_MAX: usize = 14_505;
+const LINES_MAX: usize = 14_545;
 /// Products and quotients in `src/` today: conversions of units, shares and percentages. A formula is one more.
 const PRODUCTS_MAX: usize = 125;
 /// What only formulas and searches have.

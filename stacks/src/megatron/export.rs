@@ -26,6 +26,7 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     let mut text = "#!/bin/bash\n".to_owned();
     words.lines(VERSION).iter().for_each(|line| text += &format!("# {line}\n"));
     text += &format!("# GPU: {}. The data and the tokenizer are stand-ins: DATA_ARGS is yours.\n", cluster.gpu.name);
+    shares(problem).iter().for_each(|line| text += &format!("# {line}\n"));
     text += "set -eu\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n\n";
     text += &format!(
         "DISTRIBUTED_ARGS=(\n    --nnodes {}\n    --nproc-per-node {}\n)\n",
@@ -47,6 +48,16 @@ fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError>
     }
     text += " \\\n    \"${DATA_ARGS[@]}\"\n";
     Ok(vec![File::new("train.sh", text)])
+}
+
+/// Shares of exchanges that are hidden: Megatron-LM has a switch for each, and no number.
+fn shares(problem: &Problem) -> Vec<String> {
+    let overlap = problem.execution.overlap;
+    let given = [("tp-comm-overlap", overlap.tensor), ("overlap-moe-expert-parallel-comm", overlap.expert)];
+    let given = given.into_iter().filter(|(_, share)| *share > 0.0);
+    given
+        .map(|(flag, share)| format!("--{flag} is a switch; the prediction takes {share} of that exchange as hidden."))
+        .collect()
 }
 
 /// A value in quotes where a shell would read it otherwise.
