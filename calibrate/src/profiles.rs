@@ -69,19 +69,20 @@ pub fn of_engine(gpu: &str, engine: &str) -> Option<&'static str> {
     names().into_iter().find(|name| card(name).is_some_and(|card| is_of(&card, gpu)))
 }
 
-/// Kernels of training on a GPU, and whether they are of that GPU: Blackwell cards take the B200's, others that nobody measured the H100's. Products
+/// Kernels of training on a GPU, lent where they are another one's: Blackwell cards take the B200's, others that nobody measured the H100's. Products
 /// in 8 bits were measured with a serving engine on the H100; Blackwell takes their shape over its own datasheet, with a wider interval.
 ///
 /// # Panics
 /// Never: a test holds that every shipped profile is one.
 #[must_use]
-pub fn training(gpu: &str) -> (Profile, bool) {
-    let is_blackwell = ["b200", "b300", "gb200", "gb300"].contains(&gpu);
+pub fn training(gpu: &hw::Gpu) -> Profile {
+    let name = gpu.name.as_str();
+    let is_blackwell = ["b200", "b300", "gb200", "gb300"].contains(&name);
     let neighbour = if is_blackwell { "b200" } else { "h100-sxm" };
-    let own = of_gpu(gpu);
+    let own = of_gpu(name);
     let mut profile = parsed(own.unwrap_or(neighbour)).expect("listed").clone();
     let hopper = parsed("h100-sxm-sglang").expect("listed");
-    if let Some(narrow) = hopper.operators.get(NARROW).filter(|_| is_blackwell || gpu.starts_with("h100")) {
+    if let Some(narrow) = hopper.operators.get(NARROW).filter(|_| is_blackwell || name.starts_with("h100")) {
         let mut narrow = narrow.clone();
         if is_blackwell {
             narrow.residuals.low /= WIDENING;
@@ -89,7 +90,7 @@ pub fn training(gpu: &str) -> (Profile, bool) {
         }
         profile.operators.insert(NARROW.to_owned(), narrow);
     }
-    (profile, own.is_some())
+    if own.is_some() { profile } else { profile.lent_to(gpu) }
 }
 
 /// Products in 8 bits with one scale per tensor.

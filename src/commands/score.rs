@@ -91,8 +91,7 @@ fn costs(cluster: &Cluster, engine: &str, tables: Tables) -> (Box<dyn CostModel>
 
 /// Costs of training on a card.
 fn costs_of_training(cluster: &Cluster) -> Box<dyn CostModel> {
-    let (profile, is_own) = profiles::training(&cluster.gpu.name);
-    training::constants::costs(cluster, profile, is_own)
+    training::constants::costs(cluster, profiles::training(&cluster.gpu))
 }
 
 /// A bar of so many runs; none is an error.

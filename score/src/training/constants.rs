@@ -147,16 +147,15 @@ const TORCH_ATTENTION: f64 = 0.35;
 /// Share of a port between nodes that large exchanges reach.
 const PORT_SHARE: f64 = 0.75;
 
-/// Costs of training on a machine by a profile of its card, or of a neighbour's where it is not its own.
+/// Costs of training on a machine by a profile of its card, or one that is lent to it.
 #[must_use]
-pub fn costs(cluster: &Cluster, mut profile: Profile, is_own: bool) -> Box<dyn CostModel> {
+pub fn costs(cluster: &Cluster, mut profile: Profile) -> Box<dyn CostModel> {
     let constants = Constants::of(&cluster.gpu.name);
     let slower = -libm::log(constants.narrow_speed);
     for (_, operator) in profile.operators.iter_mut().filter(|(name, _)| name.starts_with("gemm-")) {
         operator.surface.values.iter_mut().for_each(|value| *value += slower);
     }
-    let profiled = if is_own { Profiled::new(&profile, cluster) } else { Profiled::borrowed(&profile, cluster) };
-    let profiled = profiled.with_link_shares([constants.link_share, PORT_SHARE]);
+    let profiled = Profiled::new(&profile, cluster).with_link_shares([constants.link_share, PORT_SHARE]);
     let held = Sustained::by_width(profiled, &cluster.gpu, [constants.sustained, 1.0]);
     Box::new(match cluster.gpu.name.as_str() {
         TORCH_CARD => held.with_attention(TORCH_ATTENTION),

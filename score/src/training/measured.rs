@@ -19,7 +19,8 @@ fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
         name if name.starts_with("a100") => (include_str!("../../../profiles/a100-sxm.toml"), true),
         _ => (include_str!("../../../profiles/h100-sxm.toml"), true),
     };
-    constants::costs(cluster, Profile::parse(text).expect("shipped"), is_own)
+    let profile = Profile::parse(text).expect("shipped");
+    constants::costs(cluster, if is_own { profile } else { profile.lent_to(&cluster.gpu) })
 }
 
 /// Scores some rows of a table; `None` where it is absent.

@@ -44,8 +44,8 @@ pub struct Scenario {
     pub strict_hull: bool,
     /// Share of the peak that matrix products hold under sustained load; 1 is no limit.
     pub sustained_flops_ratio: f64,
-    /// Costs as measured steps of the card are predicted, where a framework is named and `[cost]` says nothing.
-    pub of_card: Option<&'static Constants>,
+    /// Whether costs are held to the card's constants, as measured steps are predicted: a framework is named and `[cost]` says nothing.
+    pub is_of_card: bool,
     /// Parameters that were fitted and not measured, as sentences.
     pub free_parameters: Vec<String>,
 }
@@ -136,7 +136,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let mut free_parameters = free_parameters(&training, &cost, &policies);
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     free_parameters.extend(of_card.map(|constants| constants.to_string()));
-    let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu.name).0).or(cost.profile);
+    let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
     let (host_overhead_per_layer, launches) = asked.host(&training.execution, &cluster.gpu.name);
     let execution = Execution {
         host_overhead_per_layer,
@@ -176,7 +176,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         profile,
         strict_hull: cost.strict_hull,
         sustained_flops_ratio: cost.sustained_flops_ratio,
-        of_card,
+        is_of_card: of_card.is_some(),
         free_parameters,
     })
 }

@@ -68,11 +68,10 @@ fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, String
 #[must_use]
 pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
     let cluster = &scenario.problem.cluster;
-    if scenario.of_card.is_some() {
-        let (profile, is_own) = calibrate::profiles::training(&cluster.gpu.name);
-        return score::training::constants::costs(cluster, profile, is_own);
+    match &scenario.profile {
+        Some(profile) if scenario.is_of_card => score::training::constants::costs(cluster, profile.clone()),
+        profile => costs::cost_model(cluster, profile.as_ref(), scenario.sustained_flops_ratio),
     }
-    costs::cost_model(cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio)
 }
 
 /// Runs every policy of a scenario; `done` is called as each finishes.
