@@ -16,8 +16,8 @@ use rayon::prelude::*;
 use train::Problem;
 use train::plan::Plan;
 
-use crate::kinds::training::read::{PolicyChoice, Scenario};
 use crate::kinds::training::run::{self as pipeline, Decided};
+use scenario::training::{PolicyChoice, Scenario};
 
 /// A policy's plan and the tasks of its first step.
 pub struct PlannedStep {

@@ -1,10 +1,9 @@
 //! Kinds of scenarios: each asks a question of its own, reads its sections and runs, and the verbs know it only by its trait.
 //!
-//! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
+//! A kind is a module of `scenario` that reads it, a folder under `kinds/` that runs it, and a row of `KINDS`.
 
 pub mod curriculum;
 pub mod deployment;
-mod elsewhere;
 pub mod graph;
 pub mod memory;
 pub mod multi_task;
@@ -28,9 +27,9 @@ use serve::deployment::Deployment;
 use train::metrics::Played;
 use train::plan::Origin;
 
-use crate::scenario::{Head, Overrides};
 use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section};
+use scenario::{Head, Overrides};
 
 /// Schema of `plan.json` where deployments are planned.
 pub const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
@@ -82,7 +81,7 @@ pub trait Kind: Send + Sync {
     }
 
     /// The training step that it asks about, which a device can execute; `None` where there is none.
-    fn training(&self) -> Option<&training::read::Scenario> {
+    fn training(&self) -> Option<&scenario::training::Scenario> {
         None
     }
 }
@@ -378,7 +377,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 
 /// Says what to write instead of a kind that is none.
 fn unknown(mut top: Section<'_>, asked: &str) {
-    let finding = top.place("kind").and_then(|at| elsewhere::finding(asked, at));
+    let finding = top.place("kind").and_then(|at| scenario::elsewhere::finding(asked, at));
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     match finding {
         Some(finding) => top.find(finding),
@@ -389,7 +388,7 @@ fn unknown(mut top: Section<'_>, asked: &str) {
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
+    let memory = scenario::memory::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let deployment = deployment::run::policies();
     let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));

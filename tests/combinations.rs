@@ -12,9 +12,9 @@ use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use reports::PolicyResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
-use skrull_sim::scenario::{self, Overrides};
 use train::metrics::Played;
 
 use evidence::{MECHANISMS, Mechanism};

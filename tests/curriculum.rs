@@ -2,8 +2,8 @@
 
 use input::diagnostic;
 use reports::{PolicyResult, RunResult};
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 const NAME: &str = "curriculum/gradual-qwen2-7b";
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use input::diagnostic::{self, Source};
 use reports::RunResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds::{self, Checked};
-use skrull_sim::scenario::{self, Overrides};
 
 /// A folder that is removed with the test.
 struct Folder(PathBuf);

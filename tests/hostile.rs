@@ -2,11 +2,11 @@
 
 use engine::cost::profile::Profile;
 use input::diagnostic::{Code, Severity, Source};
+use scenario::training::Scenario;
+use scenario::{self, Overrides};
 use skrull_sim::hardware;
-use skrull_sim::kinds::training::read::Scenario;
 use skrull_sim::kinds::training::run as pipeline;
 use skrull_sim::kinds::{self, Checked};
-use skrull_sim::scenario::{self, Overrides};
 
 /// Numbers at the ends of what a file can hold, and values of every other type.
 const HOSTILE: [&str; 17] = [

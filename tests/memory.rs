@@ -4,8 +4,8 @@ use std::path::Path;
 
 use input::diagnostic::Source;
 use reports::RunResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds::{self, Checked};
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(name: &str, set: &[&str]) -> Checked {
     let (source, folder) = scenario::find(name).expect("shipped");

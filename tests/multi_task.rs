@@ -1,8 +1,8 @@
 //! Several tasks through one model: what needs a whole scenario with another key.
 
 use reports::RunResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn run(name: &str, set: &[&str]) -> RunResult {
     let (source, folder) = scenario::find(name).expect("shipped");

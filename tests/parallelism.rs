@@ -7,10 +7,10 @@ use engine::task::{Role, Stream};
 use engine::{Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use hw::{BytesPerSecond, Rank};
+use scenario::training::Scenario;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::kinds::training::read::Scenario;
 use skrull_sim::kinds::training::run::{self as pipeline, Decided};
-use skrull_sim::scenario::{self, Overrides};
 use train::lower::training::{Fold, lower_folded};
 
 /// A small job with every kind of parallelism, laid over by `set`.

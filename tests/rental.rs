@@ -1,8 +1,8 @@
 //! Rental scenarios through the shell: the paper's example, budgets, replays, plan files, and messages about input.
 
 use input::diagnostic;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");

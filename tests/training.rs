@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use reports::PolicyResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
-use skrull_sim::scenario::{self, Overrides};
 
 fn run(set: &[&str]) -> BTreeMap<String, PolicyResult> {
     let (source, folder) = scenario::find("quickstart").expect("shipped");

@@ -10,8 +10,8 @@ use super::{Failure, given, print, write};
 use crate::cli::ExecuteArgs;
 use crate::hardware;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Overrides;
 use input::diagnostic::Code;
+use scenario::Overrides;
 
 /// Runs the verb.
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {

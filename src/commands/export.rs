@@ -13,7 +13,7 @@ use crate::cli::ExportArgs;
 use crate::hardware;
 use crate::kinds;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Overrides;
+use scenario::Overrides;
 
 /// Runs the verb.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {

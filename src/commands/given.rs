@@ -7,11 +7,11 @@ use reports::RunResult;
 use train::Plan;
 
 use crate::hardware;
-use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
 use crate::kinds::{self, Kind, Run};
-use crate::scenario::{Head, Overrides};
 use input::diagnostic::{self, Source};
+use scenario::training::Scenario;
+use scenario::{Head, Overrides};
 
 /// A plan with its scenario.
 pub struct Given {

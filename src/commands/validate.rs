@@ -17,10 +17,10 @@ use super::calibrate::{failed, fit, measure, open, slug, table};
 use super::{Failure, load, out_dir, print, threads, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
-use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Head;
 use input::diagnostic::Code;
+use scenario::Head;
+use scenario::training::Scenario;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {

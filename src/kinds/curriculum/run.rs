@@ -7,9 +7,9 @@ use planner::curriculum::policies::Way;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
 use crate::costs::cost_model;
-use crate::kinds::curriculum::read::Curriculum;
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::curriculum::Curriculum;
 
 impl Kind for Curriculum {
     fn head(&self) -> &Head {

@@ -9,9 +9,9 @@ use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::costs::cost_model;
-use crate::kinds::multi_task::read::{MultiTaskScenario, TaskChoice};
 use crate::kinds::{self, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::multi_task::{MultiTaskScenario, TaskChoice};
 
 impl Kind for MultiTaskScenario {
     fn head(&self) -> &Head {
@@ -27,7 +27,7 @@ impl Kind for MultiTaskScenario {
     }
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let asked = self.asked();
+        let asked = asked(self);
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(&asked, name, *choice));
         let (mut results, mut pictures) = (Vec::new(), Vec::new());
         for (row, step) in rows {
@@ -40,7 +40,7 @@ impl Kind for MultiTaskScenario {
 
     fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
         let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
-        let asked = self.asked();
+        let asked = asked(self);
         let planned = Planned::of_row(&row(&asked, name, *choice).0).and_then(|mut planned| {
             let work = asked.work.as_ref().map_err(Clone::clone)?;
             planned.json["pieces"] = pieces(work, &checked(work, choice.policy, choice.placement)?);
@@ -50,11 +50,10 @@ impl Kind for MultiTaskScenario {
     }
 }
 
-impl MultiTaskScenario {
-    fn asked(&self) -> Asked {
-        let cost = cost_model(&self.training.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
-        Asked::new(&self.training, cost)
-    }
+/// What planners are asked.
+fn asked(scenario: &MultiTaskScenario) -> Asked {
+    let cost = cost_model(&scenario.training.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    Asked::new(&scenario.training, cost)
 }
 
 /// What the table shows.

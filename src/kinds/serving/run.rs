@@ -37,9 +37,9 @@ use serve::step_cost::average::Average;
 use serve::step_cost::chunks::Sizes;
 
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 use crate::kinds::{self, Frames, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 8] = [
@@ -104,7 +104,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
         known.push((row.result, row.source));
     }
     let (mut results, source) = kinds::weakest(known);
-    let is_planned = crate::kinds::serving::read::scaling::first(scenario).is_some();
+    let is_planned = scenario::serving::scaling::first(scenario).is_some();
     if is_planned {
         scaling::runners_up(&mut results);
     }

@@ -15,10 +15,10 @@ use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
-use super::read::{PolicyChoice, Scenario};
 use crate::costs;
 use crate::kinds::{self, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::training::{PolicyChoice, Scenario};
 
 impl Kind for Scenario {
     fn head(&self) -> &Head {

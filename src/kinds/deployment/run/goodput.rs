@@ -10,9 +10,9 @@ use planner::deploy::thunderserve::played;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::deployment::read::goodput::{Goodput, GoodputChoice};
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::deployment::goodput::{Goodput, GoodputChoice};
 
 impl Kind for Goodput {
     fn head(&self) -> &Head {

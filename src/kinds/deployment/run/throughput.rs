@@ -10,9 +10,9 @@ use planner::deploy::helix::{POLICIES, held, played};
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::deployment::read::throughput::{Throughput, ThroughputChoice};
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::deployment::throughput::{Throughput, ThroughputChoice};
 
 impl Kind for Throughput {
     fn head(&self) -> &Head {

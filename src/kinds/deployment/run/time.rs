@@ -14,9 +14,9 @@ use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serde_json::json;
 
 use crate::costs::cost_model;
-use crate::kinds::deployment::read::time::{Rental, RentalChoice};
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::deployment::time::{Rental, RentalChoice};
 
 impl Kind for Rental {
     fn head(&self) -> &Head {

@@ -17,7 +17,7 @@ use serve::step_cost::chunks::Sizes;
 use super::{Figures, Row, figures, policy};
 use crate::costs::cost_model;
 use crate::kinds;
-use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
+use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;

@@ -9,7 +9,7 @@ use serve::metrics::Slo;
 use serve::request::Requests;
 
 use super::{fleet, policy, profiles};
-use crate::kinds::serving::read::Serving;
+use scenario::serving::Serving;
 
 /// What the price of a token counts.
 const PER_TOKEN: &str =

@@ -9,7 +9,7 @@ use reports::{Column, Measured, PolicyResult};
 
 use super::Row;
 use crate::kinds;
-use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, published};
+use scenario::serving::{CostLaw, Serving, ServingChoice, published};
 
 /// What the table shows: key and heading.
 const COLUMNS: [(&str, &str); 4] = [

@@ -12,9 +12,9 @@ use serve::check::{Site, check};
 use serve::deployment::{Deployment, Lifted, of_engines};
 use serve::fleet::Fleet;
 
-use crate::kinds::serving::read::scaling;
-use crate::kinds::serving::read::{Serving, ServingChoice};
 use crate::kinds::{self, Planned};
+use scenario::serving::scaling;
+use scenario::serving::{Serving, ServingChoice};
 
 /// Metrics that the table of a planned scenario shows.
 pub const COLUMNS: [(&str, &str); 6] = [

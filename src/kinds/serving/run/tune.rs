@@ -17,7 +17,7 @@ use serve::step_cost::StepTable;
 
 use super::figures;
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
+use scenario::serving::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;

@@ -3,17 +3,17 @@
 mod best;
 mod capacity;
 mod costs;
-pub(crate) mod dynamics;
+pub mod dynamics;
 mod engine;
 mod fleet;
 mod kernels;
-pub(crate) mod kv;
+pub mod kv;
 mod long;
 mod operation;
 mod policies;
-pub(crate) mod published;
-pub(crate) mod requests;
-pub(crate) mod scaling;
+pub mod published;
+pub mod requests;
+pub mod scaling;
 mod streams;
 mod users;
 mod way;
@@ -37,9 +37,9 @@ use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
 
-use crate::scenario::cluster::Tuning;
-use crate::scenario::cost::Cost;
-use crate::scenario::{Head, Overrides, expect};
+use crate::cluster::Tuning;
+use crate::cost::Cost;
+use crate::{Head, Overrides, expect};
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;

@@ -16,8 +16,8 @@ use ::planner::graph::{Known, Machine, legion, seg};
 use engine::cost::profile::Profile;
 use hw::Bytes;
 
-use crate::kinds::training::read::stragglers;
-use crate::scenario::{Head, Overrides, cluster, cost, expect};
+use crate::training::stragglers;
+use crate::{Head, Overrides, cluster, cost, expect};
 use ::planner::graph::source::Source as GraphSource;
 use given::Given;
 use input::diagnostic::{Code, Source};
