@@ -66,6 +66,7 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
+    captures_prompts: bool,
 }
 
 impl Setup {
@@ -80,8 +81,10 @@ impl Setup {
             host_per_step: self.constants.host_per_step,
             host_per_sequence: self.constants.host_per_sequence,
             host_per_layer: self.constants.host_per_layer,
+            host_per_expert_layer: self.constants.host_per_expert_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
+            captures_prompts: part.captures_prompts,
             routing: engine_preset::ROUTING,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
@@ -176,10 +179,12 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
             shares_prefixes: false,
+            recv_interval: recipe.recv_interval(in_flight),
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: rule.sizes(largest),
+        captures_prompts: preset.captures_prompts,
     })
 }
 

@@ -34,6 +34,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         watermark_blocks: 1,
         preemption,
         shares_prefixes: true,
+        recv_interval: std::num::NonZeroU32::MIN,
     };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
     Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans }
