@@ -119,6 +119,8 @@ pub struct Serving {
     pub cluster: Cluster,
     /// What arrives.
     pub requests: Requests,
+    /// The same requests drawn with the seeds that follow.
+    pub draws: Vec<Requests>,
     /// Streams of requests.
     pub streams: Vec<Stream>,
     /// Where the requests come from, in words.
@@ -228,7 +230,8 @@ impl Serving {
         quoted: &[Quoted],
         load: Requests,
     ) -> Result<Self, String> {
-        let mut varied = Self { requests: load, groups: Vec::new(), capacity: None, ..self.clone() };
+        let (groups, draws) = (Vec::new(), Vec::new());
+        let mut varied = Self { requests: load, draws, groups, capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
@@ -250,6 +253,14 @@ impl Serving {
         check(&mut reader, &mut varied, 0);
         let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
         wrong.map_or(Ok(varied), |finding| Err(finding.what))
+    }
+
+    /// The scenario with its n-th other draw of the requests, and the seed that gave it.
+    #[must_use]
+    pub fn drawn(&self, n: usize) -> Self {
+        let seed = self.head.seed.wrapping_add(1 + n as u64);
+        let head = Head { seed, ..self.head.clone() };
+        Self { head, requests: self.draws[n].clone(), draws: Vec::new(), ..self.clone() }
     }
 
     /// Groups that serve under a choice.
@@ -393,6 +404,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         model,
         cluster,
         requests: asked.requests,
+        draws: asked.draws,
         streams: asked.streams,
         source: asked.source,
         long_from: asked.long_from,

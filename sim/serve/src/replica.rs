@@ -30,9 +30,9 @@ use batcher::{Batcher, Cut, Reserve};
 use flow::Flow;
 use handover::Handover;
 pub use handover::{Moving, Role};
-use looks::Looks;
 use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
+use looks::Looks;
 pub use loss::Lost;
 use run::Going;
 

@@ -115,8 +115,7 @@ impl<'a> ReplicaConfig<'a> {
     #[must_use]
     pub fn host(&self) -> Host {
         let (per_step, per_sequence) = (self.host_per_step, self.host_per_sequence);
-        Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence)
-            .launching(self.launches())
+        Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence).launching(self.launches())
     }
 
     /// Host time of the launches of all layers.
