@@ -16,6 +16,7 @@ use std::path::Path;
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
 use engine::cost::provenance::{Provenance, Share};
+use engine::verdict::Refused;
 use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
@@ -51,7 +52,7 @@ pub trait Kind: Send + Sync {
     }
 
     /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
-    fn plan(&self, _choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, _choice: &str) -> Option<Result<Planned, Refused>> {
         None
     }
 
@@ -76,7 +77,7 @@ pub trait Kind: Send + Sync {
     }
 
     /// An epoch on the host that a device can execute, or why there is none; `None` where the kind knows no epochs.
-    fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, String>> {
+    fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, Refused>> {
         None
     }
 
@@ -154,9 +155,9 @@ impl Planned {
     ///
     /// # Errors
     /// The row's reason where nothing was decided.
-    fn of_row(row: &PolicyResult) -> Result<Self, String> {
-        if row.status != "ok" {
-            return Err(format!("{}: {}", row.status, row.why));
+    fn of_row(row: &PolicyResult) -> Result<Self, Refused> {
+        if !row.status.is_ok() {
+            return Err(Refused { ended: row.status, why: format!("{}: {}", row.status, row.why) });
         }
         let facts = row.planner.clone().unwrap_or_default();
         let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
@@ -185,40 +186,19 @@ fn deployed_as(head: &Head, policy: &str, placed: &[Deployment], facts: PlannerF
 fn facts<P>(decision: &Decision<P>) -> PlannerFacts {
     PlannerFacts {
         objective: decision.objective(),
-        aim: decision.aim().map_or(reports::Aim::Seconds, aim),
+        aim: decision.aim().unwrap_or_default(),
         bound: decision.bound(),
         gap_ratio: decision.gap(),
-        status: decision.status.name().to_owned(),
+        status: decision.status,
         notes: decision.notes.clone(),
         figures: decision.figures.clone(),
     }
 }
 
-/// What an objective counts, for reports.
-pub(crate) const fn aim(aim: planner::Aim) -> reports::Aim {
-    match aim {
-        planner::Aim::Seconds => reports::Aim::Seconds,
-        planner::Aim::UsdPerHour => reports::Aim::UsdPerHour,
-        planner::Aim::UsdPerMtok => reports::Aim::UsdPerMtok,
-        planner::Aim::Gpus => reports::Aim::Gpus,
-        planner::Aim::Bytes => reports::Aim::Bytes,
-        planner::Aim::RequestsPerS => reports::Aim::RequestsPerS,
-        planner::Aim::AttainmentRatio => reports::Aim::AttainmentRatio,
-        planner::Aim::TokensPerS => reports::Aim::TokensPerS,
-        planner::Aim::TokensPerSPerGpu => reports::Aim::TokensPerSPerGpu,
-        planner::Aim::Facts => reports::Aim::Facts,
-        planner::Aim::Transactions => reports::Aim::Transactions,
-    }
-}
-
 /// The row of what has no plan.
-fn refused(name: &str, why: impl std::fmt::Display) -> PolicyResult {
-    PolicyResult {
-        policy: name.to_owned(),
-        status: "infeasible".to_owned(),
-        why: why.to_string(),
-        ..PolicyResult::default()
-    }
+fn refused(name: &str, refused: impl Into<Refused>) -> PolicyResult {
+    let Refused { ended, why } = refused.into();
+    PolicyResult { policy: name.to_owned(), status: ended, why, ..PolicyResult::default() }
 }
 
 /// Where costs come from, in a kind that does not look at the hull.

@@ -7,6 +7,7 @@
 mod evidence;
 mod page;
 
+use reports::Ended;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
@@ -138,9 +139,9 @@ fn asked() -> Vec<(&'static str, Vec<&'static Mechanism>)> {
 fn wrong(policy: &'static str, names: &[&'static str]) -> Option<String> {
     let cell = &cells()[&(policy, names.to_vec())];
     let mechanisms = || MECHANISMS.iter().filter(|of| names.contains(&of.name));
-    match cell.row.status.as_str() {
-        "ok" => {}
-        "infeasible" => {
+    match cell.row.status {
+        Ended::Ok => {}
+        Ended::Infeasible => {
             let why = &cell.row.why;
             let named = mechanisms().any(|of| of.words.iter().any(|word| why.contains(word)));
             let is_told = named && why.contains(&format!("`{policy}`"));

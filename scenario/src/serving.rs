@@ -23,6 +23,7 @@ use std::path::Path;
 
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
+use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
 use serve::assignment::Assignment;
@@ -229,7 +230,7 @@ impl Serving {
         variation: &Variation,
         quoted: &[Quoted],
         load: Requests,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Refused> {
         let (groups, draws) = (Vec::new(), Vec::new());
         let mut varied = Self { requests: load, draws, groups, capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
@@ -237,8 +238,8 @@ impl Serving {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
             Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
                 let Quoted { name, usd_per_gpu_hour, .. } = &quoted[*at];
-                let gpu = hw::catalog::gpu(name).ok_or_else(|| format!("unknown GPU `{name}`"))?;
-                let small = |n: u64| u32::try_from(n).map_err(|_| format!("{n} are too many"));
+                let gpu = hw::catalog::gpu(name).ok_or_else(|| Refused::infeasible(format!("unknown GPU `{name}`")))?;
+                let small = |n: u64| u32::try_from(n).map_err(|_| Refused::infeasible(format!("{n} are too many")));
                 let cluster = hw::catalog::cluster(&gpu, small(*n_nodes)?, small(*gpus_per_node)?);
                 varied.profile = self.given.cost.of_gpu(name, &self.cluster.gpu.name);
                 varied.cluster =
@@ -252,7 +253,7 @@ impl Serving {
         build(&mut reader, &mut varied);
         check(&mut reader, &mut varied, 0);
         let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
-        wrong.map_or(Ok(varied), |finding| Err(finding.what))
+        wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
     }
 
     /// The scenario with its n-th other draw of the requests, and the seed that gave it.

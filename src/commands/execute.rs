@@ -17,7 +17,7 @@ use scenario::Overrides;
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let none = Overrides::default();
     let (plan, scenario) = given::read(&args.plan, &none).map_err(|why| unusable(&args.plan, &why))?;
-    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why))?;
+    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why.to_string()))?;
     let mut device = open(&args.device)?;
     let cost = pipeline::cost_model(&scenario);
     let execution = hardware::run(&planned, device.as_mut(), cost.as_ref(), args.runs)

@@ -13,6 +13,7 @@ use crate::step_cost::decode_attention::kv_bytes_per_token;
 use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
 use engine::model::Model;
 use engine::stage::Stage;
+use engine::verdict::Refused;
 
 /// Memory of one GPU of a replica, in the stage that has the least room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub fn by_rule(
     deployment: &ReplicaConfig<'_>,
     rule: MemoryRule,
     [beside, reserve]: [Bytes; 2],
-) -> Result<Capacity, String> {
+) -> Result<Capacity, Refused> {
     match rule {
         MemoryRule::OfDevice(share) => of(deployment, share, beside),
         MemoryRule::Static(share) => of(deployment, share, Bytes(0)),
@@ -124,7 +125,7 @@ pub fn by_rule(
 ///
 /// # Errors
 /// A sentence with the figures and the smallest tensor degree that would fit, when weights leave no room for a token.
-pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, String> {
+pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, Refused> {
     let gpu = &deployment.cluster.gpu;
     let room = Bytes::from_f64(gpu.memory.as_f64() * usable).0.saturating_sub(reserved.0);
     let found = of_room(deployment, room);
@@ -140,8 +141,8 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
     let fitting = [2, 4, 8, 16, 32, 64].into_iter().filter(|degree| *degree > deployment.tensor_degree).find(wider);
     let advice =
         fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
-    let gib = |bytes: f64| bytes / 1_073_741_824.0;
-    Err(format!(
+    let gib = |bytes: f64| bytes / hw::GIB;
+    Err(Refused::out_of_memory(format!(
         "`{}` needs {:.1} GiB of weights per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
         deployment.model.name,
         gib(found.weights.as_f64()),
@@ -150,7 +151,7 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
         gpu.name,
         gib(reserved.as_f64()),
         gib(Bytes(room).as_f64()),
-    ))
+    )))
 }
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, String> {
+    fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, Refused> {
         let model = engine::model::embedded(name).expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu(gpu).expect("listed"), 1, 8);
         let deployment = ReplicaConfig::new(&model, &cluster, tensor_degree);
@@ -174,7 +175,7 @@ mod tests {
         let on_a100 = of_model("llama-3-8b", "a100-sxm-80g", 1, 1.15).expect("fits");
         assert_eq!(on_a100.bytes_per_token, 131_072);
         assert!((on_a100.weights.as_f64() / 16.06e9 - 1.0).abs() < 1e-3);
-        let expected = (80.0 * 1_073_741_824.0 * 0.9 - 1.15 * 1_073_741_824.0 - 16.06e9) / (131_072.0 * 16.0);
+        let expected = (80.0 * hw::GIB * 0.9 - 1.15 * hw::GIB - 16.06e9) / (131_072.0 * 16.0);
         assert!((f64::from(on_a100.blocks(16)) - expected).abs() < 10.0);
     }
 
@@ -210,7 +211,7 @@ mod tests {
     fn a_million_tokens_of_the_7b_keep_71_gib_per_layer_and_chunks_save_96_7_percent() {
         let model = engine::model::embedded("qwen2.5-7b").expect("listed");
         let whole = feed_forward_activations(&model, 1_000_000, 2).as_f64();
-        assert!((whole / 1_073_741_824.0 - 71.0).abs() < 0.5, "{whole} bytes");
+        assert!((whole / hw::GIB - 71.0).abs() < 0.5, "{whole} bytes");
         let saved = 1.0 - feed_forward_activations(&model, 32_768, 2).as_f64() / whole;
         assert!((saved - 0.967).abs() < 5e-4, "{saved}");
     }
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_model_that_does_not_fit_is_told_what_would() {
-        let why = of_model("llama-3-70b", "a100-sxm-80g", 1, 2.0).expect_err("141 GB of weights");
+        let why = of_model("llama-3-70b", "a100-sxm-80g", 1, 2.0).expect_err("141 GB of weights").why;
         assert!(why.contains("131.4 GiB of weights") && why.contains("`tp = 2` would fit"), "{why}");
     }
 }

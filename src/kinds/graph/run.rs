@@ -6,6 +6,7 @@ use ::graph::epoch::Epoch;
 use ::planner::graph::judged::Judged;
 use ::planner::graph::{legion, seg, tf_tgn};
 use engine::cost::Source;
+use engine::verdict::Refused;
 use hw::Cluster;
 use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
@@ -56,11 +57,11 @@ impl Kind for GraphScenario {
         Run { result: result(self, results, source), pictures, device_memory_bytes, ..Run::default() }
     }
 
-    fn epoch(&self) -> Option<Result<Epoch, String>> {
+    fn epoch(&self) -> Option<Result<Epoch, Refused>> {
         Some(self.question.epoch())
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let name = self.choices().into_iter().find(|name| *name == choice)?;
         Some(Planned::of_row(&row(self, name).0))
     }
@@ -92,7 +93,7 @@ fn told<P>(scenario: &GraphScenario, name: &str, begun: Instant, judged: Judged<
     }
     let row = PolicyResult {
         policy: name.to_owned(),
-        status: judged.status.name().to_owned(),
+        status: judged.ended,
         why: judged.why,
         metrics: judged.metrics,
         interval: judged.interval,

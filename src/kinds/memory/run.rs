@@ -3,9 +3,10 @@
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::verdict::Refused;
 use planner::train::rematerialisation::batches::{Batches, Compiler};
 use planner::train::rematerialisation::words::{self, Judged};
-use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
 use crate::costs::cost_model;
@@ -29,7 +30,7 @@ impl Kind for MemoryScenario {
         result(self, &asked, results, source)
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, found) = self.choices.iter().find(|(name, _)| name == choice)?;
         Some(Ok(planned(self, name, found)))
     }
@@ -84,7 +85,7 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
     let (fits, why) = words::why(&scenario.steps, &batches, size);
     let row = PolicyResult {
         policy: name.to_owned(),
-        status: if fits { "ok" } else { "oom" }.to_owned(),
+        status: if fits { Ended::Ok } else { Ended::OutOfMemory },
         why,
         metrics: batches.metrics(&scenario.steps),
         interval: batches.interval(&scenario.steps),
@@ -98,10 +99,10 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
 fn facts(judged: Judged) -> PlannerFacts {
     PlannerFacts {
         objective: Some(judged.objective),
-        aim: kinds::aim(judged.aim),
+        aim: judged.aim,
         bound: Some(judged.bound),
         gap_ratio: Some(judged.gap_ratio),
-        status: judged.status.name().to_owned(),
+        status: judged.status,
         notes: judged.notes,
         ..PlannerFacts::default()
     }

@@ -18,6 +18,7 @@ use std::time::Instant;
 use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
+use engine::verdict::Refused;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
@@ -71,7 +72,7 @@ impl Kind for Serving {
         run(self, done)
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let plain = self.plain().find(|plain| plain.name == choice);
         if let Some(planned) = plain.filter(|plain| scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
@@ -313,7 +314,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     }
     let result = PolicyResult {
         policy: choice.name.clone(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why,
         metrics: values,
         interval,
