@@ -85,11 +85,11 @@ pub static CONSTANTS: [Constants; 9] = [
     },
     Constants {
         cards: &["h100-sxm-96g"],
-        sustained: 0.42,
-        narrow_speed: 0.9,
+        sustained: 0.49,
+        narrow_speed: 1.0,
         link_share: 0.75,
         launch_us: 15.0,
-        fitted_on: "torchtitan: the clock on rows 5 and 19, the speed on rows 6 and 21",
+        fitted_on: "torchtitan: the clock on rows 5 and 19",
     },
     Constants {
         cards: &[],

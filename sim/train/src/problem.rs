@@ -10,7 +10,7 @@ use engine::compression::Compression;
 use engine::formats::Formats;
 pub use engine::launch::Captured;
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Framework, Recompute};
+pub use engine::shard::{AttentionKernel, Casts, Framework, Recompute, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;

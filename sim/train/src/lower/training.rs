@@ -27,6 +27,7 @@ pub mod mixed;
 mod pass;
 mod rank_times;
 mod sync;
+mod torch;
 
 pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, parts, pipelines};

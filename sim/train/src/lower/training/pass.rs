@@ -6,9 +6,9 @@
 use hw::Rank;
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
 use crate::layout::Position;
-use crate::problem::{Framework, GradientSync, Problem, Recompute};
+use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
 use engine::layer;
@@ -326,6 +326,7 @@ impl Builder<'_> {
             let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
                 let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
+                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if tokens > 0 { n_layers } else { 0 },
@@ -360,8 +361,13 @@ impl Builder<'_> {
 
     /// What follows attention in all layers of a stage.
     fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-        let mut ops =
-            layer::repeated(&layer::after_attention(&self.problem.shard(), tokens, kind, None), stage.n_dense);
+        let shard = self.problem.shard();
+        let dense = if stage.is_repeated && shard.framework.torch().is_some() {
+            layer::read_by_backward(&shard, tokens)
+        } else {
+            layer::after_attention(&shard, tokens, kind, None)
+        };
+        let mut ops = layer::repeated(&dense, stage.n_dense);
         if stage.n_expert > 0 {
             let experts = layer::after_attention(&self.problem.shard(), tokens, kind, Some(&self.load));
             ops.extend(layer::repeated(&experts, stage.n_expert));
@@ -422,7 +428,7 @@ impl Builder<'_> {
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
             if frame.stage.last && self.problem.execution.unit_times.is_none() {
-                let freed = logits(self.problem, &frame.stage, share) - outputs(self.problem, share);
+                let freed = logits(self.problem, &frame.stage, share) - torch::outputs(self.problem, share);
                 self.effect(first, Moment::End, self.logits, -freed);
             }
             let working = share.tokens * engine::memory::working_bytes_per_token(&self.problem.shard(), &frame.stage);
@@ -490,6 +496,7 @@ impl Builder<'_> {
             });
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
                 let mut ops = if piece.last { layer::head(&problem.shard(), share.tokens, kind) } else { Vec::new() };
+                ops.extend(torch::sharded_copies(problem, piece, kind));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if share.tokens > 0 { n_layers } else { 0 },
@@ -559,20 +566,12 @@ fn logits(problem: &Problem, stage: &Stage, share: &Share) -> i64 {
         .expect("logits stay below 2^63 bytes")
 }
 
-/// Logits of a micro-batch that PyTorch's pipeline keeps to the end of the step, when it joins all outputs (`PipelineStage.output_chunks`).
-fn outputs(problem: &Problem, share: &Share) -> i64 {
-    if problem.execution.framework != Framework::Fsdp2 || problem.layout.pp < 2 {
-        return 0;
-    }
-    let row = problem.model.vocab.div_ceil(u64::from(problem.layout.tp)) * problem.dtype.bytes();
-    i64::try_from(share.tokens * row).expect("logits stay below 2^63 bytes")
-}
-
 /// The layer that leads the backward of a piece.
 const fn one_layer(piece: &Stage) -> Stage {
     let expert = piece.n_expert > 0;
     let dense = !expert && piece.n_dense > 0;
-    Stage { n_dense: dense as u32, n_expert: expert as u32, first: false, last: false, again_dense: 0, again_expert: 0 }
+    let (n_dense, n_expert) = (dense as u32, expert as u32);
+    Stage { n_dense, n_expert, first: false, last: false, again_dense: 0, again_expert: 0, is_repeated: false }
 }
 
 const fn all_but_one_layer(piece: &Stage) -> Stage {
