@@ -205,3 +205,93 @@ pub(super) fn tensor_exchange(modules: TorchModules, bytes: u64, counts: [u32; 2
         (Op::Collective { kind: Collective::ReduceScatter, bytes, shape }, n_reductions),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Formats;
+    use crate::stage::Stage;
+    use hw::{Dtype, Format};
+
+    const COMPILED: TorchModules = TorchModules { compiled: true, casts: Casts::Off, in_pieces: false };
+
+    fn shard(model: &crate::Model, modules: TorchModules, tp: u32) -> Shard<'_> {
+        let framework = Framework::Fsdp2(modules);
+        Shard { framework, sequence_parallel: tp > 1, ..Shard::forward(model, Dtype::Bf16, tp) }
+    }
+
+    fn products(ops: &Ops) -> Vec<[u64; 3]> {
+        let of = |(op, _): &(Op, u32)| if let Op::Gemm { m, n, k, .. } = op { Some([*m, *n, *k]) } else { None };
+        ops.iter().filter_map(of).collect()
+    }
+
+    fn bytes(ops: &Ops) -> u64 {
+        let of = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+        ops.iter().map(of).sum()
+    }
+
+    #[test]
+    fn query_key_and_value_gate_and_up_are_products_of_their_own() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let shard = shard(&model, COMPILED, 8);
+        // 32 query heads and 8 of keys, of 128, over eight GPUs.
+        let before = super::super::before_attention(&shard, 10, PassKind::Forward);
+        assert_eq!(products(&before), [[10, 512, 4096], [10, 128, 4096], [10, 128, 4096]]);
+        let after = after_attention(&shard, 10, PassKind::Forward, None);
+        assert_eq!(products(&after), [[10, 4096, 512], [10, 1792, 4096], [10, 1792, 4096], [10, 4096, 1792]]);
+        // A layer that runs again for its backward leaves the last one out.
+        assert_eq!(products(&read_by_backward(&shard, 10)), products(&after)[..3]);
+    }
+
+    #[test]
+    fn a_common_input_is_cast_once_and_gradients_by_rows_and_columns() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let of = |casts, kind| {
+            let formats = Formats::weights(Format::Fp8, Dtype::Bf16);
+            let shard = Shard { formats, ..shard(&model, TorchModules { casts, ..COMPILED }, 1) };
+            bytes(&after_attention(&shard, 10, kind, None))
+        };
+        let added = |casts, kind| of(casts, kind) - of(Casts::Off, kind);
+        // Inputs of the output projection, of gate and up together, and of the last product.
+        let inputs = 10 * (4096 + 4096 + 14_336);
+        assert_eq!(added(Casts::Whole, PassKind::Forward), 5 * inputs);
+        // Their results' gradients, and the inputs by columns.
+        let gradients = 10 * (4096 + 2 * 14_336 + 4096);
+        assert_eq!(added(Casts::Whole, PassKind::Backward), 7 * gradients + 2 * inputs);
+        assert_eq!(added(Casts::Rows, PassKind::Backward), 10 * gradients + 5 * inputs);
+    }
+
+    #[test]
+    fn single_kernels_of_a_norm_move_nine_times_what_a_fused_one_does() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let of = |compiled| {
+            let shard = shard(&model, TorchModules { compiled, ..COMPILED }, 1);
+            bytes(&super::super::before_attention(&shard, 10, PassKind::Forward))
+        };
+        // A norm: 36 bytes per element in place of 4. Positions of 40 heads: 20 in place of 4.
+        assert_eq!(of(false) - of(true), 10 * (32 * 4096 + 16 * 40 * 128));
+    }
+
+    #[test]
+    fn backward_gathers_gradients_alone_and_narrow_ones_take_half() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+        let stage = Stage { n_dense: 1, ..Stage::default() };
+        let gathered = |shard: &Shard<'_>, stage: &Stage, kind| {
+            let ops = super::super::tensor_exchange(shard, stage, 100, kind, shape);
+            let of = |(op, n): &(Op, u32), wanted| match op {
+                Op::Collective { kind, bytes, .. } if *kind == wanted => bytes * u64::from(*n),
+                _ => 0,
+            };
+            [Collective::AllGather, Collective::ReduceScatter]
+                .map(|kind| ops.iter().map(|op| of(op, kind)).sum::<u64>())
+        };
+        let whole = 2 * 100 * 8192 * 2;
+        let full = Shard { recompute: crate::shard::Recompute::Full, ..shard(&model, COMPILED, 8) };
+        assert_eq!(gathered(&full, &stage, PassKind::Backward), [whole, whole]);
+        let repeated = Stage { is_repeated: true, ..stage };
+        assert_eq!(gathered(&full, &repeated, PassKind::Forward), [whole, whole / 2]);
+        let narrow = shard(&model, TorchModules { casts: Casts::Whole, ..COMPILED }, 8);
+        assert_eq!(gathered(&narrow, &stage, PassKind::Forward), [whole / 2, whole]);
+    }
+}
