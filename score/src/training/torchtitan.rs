@@ -53,7 +53,8 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
 }
 
 /// What a row may have run instead. It may not say whether layers were compiled. Products with a scale per row are known to be slow at that
-/// time: no faster than 16 bits at worst, with operands that are cast all the same. Pieces of a context are balanced by default (pytorch/pytorch, issue 141429), which the table does not say; the error without grows as 2 − 1/n does.
+/// time: no faster than 16 bits at worst, with operands that are cast all the same. Pieces of a context are balanced by default
+/// (pytorch/pytorch, issue 141429), which the table does not say; the error without grows as 2 − 1/n does.
 fn other(asked: &Asked, label: &Label, compile_is_open: bool) -> Option<Asked> {
     let mut other = asked.clone();
     if let (true, Framework::Fsdp2(modules)) = (compile_is_open, asked.problem.execution.framework) {

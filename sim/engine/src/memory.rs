@@ -4,6 +4,7 @@
 //! Units: bytes, bytes per token.
 
 mod framework;
+mod sizes;
 mod torch;
 
 use hw::{Bytes, Format, Gpu};

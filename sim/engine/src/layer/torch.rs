@@ -28,8 +28,8 @@ const LOSS_BYTES: [u64; 2] = [22, 26];
 const CUT_LOSS_BYTES: [u64; 2] = [38, 38];
 /// Bytes per parameter of the copy of its 16-bit gradient into a 32-bit buffer.
 const GRADIENT_COPY_BYTES: f64 = 6.0;
-/// Elements of 16 bits per element of a norm that runs as single kernels, beyond the fused one's: copy to 32 bits 6, square 8, mean 4, product 8, copy
-/// back 6, weight 4, less 4; in backward 72 bytes less 6.
+/// Elements of 16 bits per element of a norm that runs as single kernels, beyond the fused one's: copy to 32 bits 6, square 8, mean 4,
+/// product 8, copy back 6, weight 4, less 4; in backward 72 bytes less 6.
 const SINGLE_NORM: [u64; 2] = [16, 33];
 /// The same of rotary positions: copy to 32 bits 6, complex product 8, copy back 6, less 4.
 const SINGLE_POSITIONS: [u64; 2] = [8, 7];
@@ -176,8 +176,8 @@ pub fn sharded_copies(shard: &Shard<'_>, parameters: f64, parameter_bytes: f64, 
     vec![(Op::Elementwise { bytes: hw::Bytes::from_f64(bytes).0 }, 1)]
 }
 
-/// What follows attention in a dense layer that runs again for its backward alone under PyTorch's checkpoints: nobody reads the last product's result, so the
-/// product is left out (`checkpoint` stops early, `torch.compile` drops it).
+/// What follows attention in a dense layer that runs again for its backward alone under PyTorch's checkpoints: nobody reads the last
+/// product's result, so the product is left out (`checkpoint` stops early, `torch.compile` drops it).
 #[must_use]
 pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
     let mut ops = after_attention(shard, tokens, PassKind::Forward, None);

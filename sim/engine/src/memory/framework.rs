@@ -16,17 +16,14 @@
 
 use hw::{Bytes, Gpu};
 
+use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use super::{LayerActivation, torch};
 use crate::model::{Experts, LatentAttention};
 use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
 use crate::stage::Stage;
 
-/// Bytes of the number per query and head that attention keeps of its softmax.
-pub(super) const SOFTMAX_BYTES: u64 = 4;
 /// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
 const LOSS_BYTES_PER_LOGIT: u64 = 6;
-/// Bytes of a 16-bit number.
-pub(super) const HALF: u64 = 2;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
@@ -61,15 +58,6 @@ impl Kept {
     const fn all(self) -> u64 {
         self.residuals + self.norms + self.attention + self.compressed + self.routed + self.projected + self.activated
     }
-}
-
-pub(super) fn cut(shard: &Shard<'_>, bytes: u64) -> u64 {
-    bytes.div_ceil(u64::from(shard.tp))
-}
-
-/// Cut over the tensor group by sequence parallelism alone.
-pub(super) fn serial(shard: &Shard<'_>, bytes: u64) -> u64 {
-    if shard.sequence_parallel { cut(shard, bytes) } else { bytes }
 }
 
 /// Of one layer, and what its backward holds besides while it runs.
@@ -196,27 +184,6 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
     // The head is the one product that PyTorch runs itself.
     let plain = if has(|stage| stage.last) { plain } else { 0 };
     Bytes(HALF * elements + library + plain)
-}
-
-/// Elements of the different weights around attention on one rank.
-pub(super) fn attention_weights(shard: &Shard<'_>) -> u64 {
-    let (model, tp) = (shard.model, u64::from(shard.tp));
-    let Some(latent) = model.latent else {
-        let width = model.n_heads * model.head_dim;
-        return (model.hidden * (2 * width + 2 * model.kv_width())).div_ceil(tp);
-    };
-    let query = model.n_heads * (latent.nope_dim + latent.rope_dim);
-    let (down, up) = latent.q_rank.map_or((0, model.hidden), |rank| (model.hidden * rank, rank));
-    let kept = model.hidden * (latent.kv_rank + latent.rope_dim);
-    let wide = latent.kv_rank * model.n_heads * (latent.nope_dim + latent.value_dim);
-    let output = model.n_heads * latent.value_dim * model.hidden;
-    down + kept + (up * query + wide + output).div_ceil(tp)
-}
-
-/// Elements of both products of a feed-forward on one rank.
-pub(super) fn feed_forward_weights(shard: &Shard<'_>, intermediate: u64, cut: u64) -> u64 {
-    let projections = if shard.model.gated { 3 } else { 2 };
-    (projections * shard.model.hidden * intermediate).div_ceil(cut)
 }
 
 /// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.

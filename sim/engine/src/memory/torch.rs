@@ -9,7 +9,7 @@
 
 use hw::Bytes;
 
-use super::framework::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
+use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
 use crate::shard::{Casts, Recompute, Shard, TorchModules};
 use crate::stage::Stage;
 
@@ -92,6 +92,17 @@ mod tests {
     use crate::shard::Framework;
     use hw::Dtype;
 
+    /// One layer that is computed again.
+    const LAYER: Stage = Stage {
+        n_dense: 1,
+        n_expert: 0,
+        again_dense: 1,
+        again_expert: 0,
+        first: false,
+        last: false,
+        is_repeated: false,
+    };
+
     fn shard(model: &crate::Model, compiled: bool, tp: u32, recompute: Recompute) -> Shard<'_> {
         let framework = Framework::Fsdp2(TorchModules { compiled, casts: Casts::Off, in_pieces: false });
         let forward = Shard::forward(model, Dtype::Bf16, tp);
@@ -103,7 +114,7 @@ mod tests {
         let model = crate::model::embedded("llama-3-8b").expect("embedded");
         let kept = |compiled| {
             let shard = shard(&model, compiled, 1, Recompute::Selective);
-            super::super::framework::layer(&shard, Recompute::Selective, false).kept
+            crate::memory::activation_bytes_per_token(&shard, &LAYER)
         };
         // The input, query, value, attention's output with a 32-bit number per head, and the gate.
         let compiled = 2 * (4096 + 4096 + 1024 + 4096 + 14_336) + 4 * 32;
@@ -121,10 +132,11 @@ mod tests {
             let shard = shard(&model, compiled, 1, Recompute::Selective);
             let (parameters, _) = crate::memory::stage_parameters(&shard, &stage);
             let gpu = hw::catalog::gpu("h100-sxm-96g").expect("listed");
-            let layers = 32 * super::super::framework::layer(&shard, Recompute::Selective, false).kept * tokens;
-            let head = super::super::framework::head(&shard, tokens);
+            let layers = 32 * crate::memory::activation_bytes_per_token(&shard, &LAYER) * tokens;
+            let Some(modules) = shard.framework.torch() else { unreachable!("PyTorch's") };
+            let head = head(&shard, modules, tokens);
             let held =
-                Bytes::from_f64(parameters * 16.0 / 128.0) + super::super::framework::resident(&shard, &[stage], &gpu);
+                Bytes::from_f64(parameters * 16.0 / 128.0) + crate::memory::workspace_bytes(&shard, &[stage], &gpu);
             let gib = (held + Bytes(layers + head)).as_f64() / 1_073_741_824.0;
             assert!((gib / measured - 1.0).abs() < 0.03, "{gib} against {measured}");
         }
