@@ -32,6 +32,7 @@ mod style;
 mod tidy;
 mod training;
 mod tune;
+mod whole_files;
 
 use std::path::{Path, PathBuf};
 

@@ -28,7 +28,13 @@ impl Kind for MultiTaskScenario {
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let asked = self.asked();
-        let rows = kinds::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(&asked, name, *choice));
+        let rows = kinds::rows(
+            &self.choices,
+            |(name, _)| name,
+            done,
+            |(name, choice)| row(&asked, name, *choice),
+            |row| (row, None),
+        );
         let (mut results, mut pictures) = (Vec::new(), Vec::new());
         for (row, step) in rows {
             pictures.extend(step.map(|step| (row.policy.clone(), None, step)));

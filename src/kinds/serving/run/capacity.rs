@@ -1,6 +1,7 @@
 //! The capacity question of a serving scenario: every fleet is the scenario with another fleet in it, served by the same loop.
 
 use engine::play::Case;
+use engine::stop;
 use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
 use rayon::prelude::*;
 use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
@@ -15,10 +16,14 @@ use crate::kinds::serving::read::Serving;
 const PER_TOKEN: &str =
     "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
 
+/// Why a fleet was not tried.
+const LATE: &str = "stopped before it was served";
+
 /// The report; `None` where the scenario asks nothing.
 pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let question = &scenario.capacity.as_ref()?.question;
-    let judge = |all: &[Asked<'_>]| all.par_iter().map(|asked| served(scenario, asked)).collect();
+    let one = |asked: &Asked<'_>| stop::unless_over(|| served(scenario, asked)).unwrap_or_else(|| Err(LATE.to_owned()));
+    let judge = |all: &[Asked<'_>]| all.par_iter().map(one).collect();
     let answer = asked::answer(question, &judge);
     let mut sources = vec![costs(scenario)];
     sources.extend(scenario.free_parameters.iter().cloned());
@@ -29,6 +34,9 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
 
 /// Serves what is asked by the fleet that is asked.
 fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, String> {
+    if stop::is_asked() {
+        return Err(LATE.to_owned());
+    }
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
