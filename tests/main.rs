@@ -19,6 +19,7 @@ mod long_context;
 mod long_serving;
 mod memory;
 mod multi_task;
+mod mutations;
 mod paper;
 mod parallelism;
 mod rental;

@@ -55,13 +55,16 @@ impl Aim {
         }
     }
 
+    /// Whether less of it is better, so that a bound is below.
+    pub(crate) const fn is_least(self) -> bool {
+        matches!(
+            self,
+            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::UsdPerMtok | Self::Gpus | Self::Transactions
+        )
+    }
+
     const fn limit(self) -> &'static str {
-        match self {
-            Self::Seconds | Self::Bytes | Self::UsdPerHour | Self::UsdPerMtok | Self::Gpus | Self::Transactions => {
-                "at least"
-            }
-            _ => "at most",
-        }
+        if self.is_least() { "at least" } else { "at most" }
     }
 }
 
