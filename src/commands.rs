@@ -22,11 +22,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::cli::{Cli, Command, Effort, ScenarioArgs};
-use crate::kinds::training::read::Scenario;
 use crate::kinds::{self, Kind};
-use crate::scenario::{self, Overrides};
 use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
+use scenario::training::Scenario;
+use scenario::{self, Overrides};
 
 pub use capacity::capacity_of;
 pub use explain::keys;

@@ -86,6 +86,35 @@ fn section_of(lines: &[String], at: usize) -> &str {
     head.map_or("Before the first section", |line| line.split(']').next().unwrap_or("").trim_start_matches('['))
 }
 
+/// The value that another scenario has for the same key of the same section: an unusual combination of what is valid.
+fn elsewhere(lines: &mut [String], at: usize, key: &str, draw: &mut Stream) {
+    let section = section_of(lines, at).to_owned();
+    let mut values = Vec::new();
+    for (_, text) in EMBEDDED {
+        let other: Vec<String> = text.lines().map(str::to_owned).collect();
+        let same = settings(&other).into_iter().filter(|at| section_of(&other, *at) == section);
+        values.extend(same.map(|at| other[at].clone()).filter(|line| line.split(" = ").next() == Some(key)));
+    }
+    // The scenario's own value is among them where it is one of the shipped ones.
+    if !values.is_empty() {
+        lines[at] = pick(draw, &values).clone();
+    }
+}
+
+/// A number that is a few times as large or as small.
+fn scaled(lines: &mut [String], at: usize, draw: &mut Stream) {
+    let (key, value) = lines[at].split_once(" = ").expect("it sets a key");
+    let value = value.split('#').next().unwrap_or_default().trim().replace('_', "");
+    let factor = [2, 3, 10][usize::try_from(draw.below(3)).expect("an index")];
+    let is_more = draw.below(2) == 0;
+    let changed = match (value.parse::<i64>(), value.parse::<f64>()) {
+        (Ok(n), _) => (if is_more { n.saturating_mul(factor) } else { n / factor }).to_string(),
+        (_, Ok(x)) => format!("{:?}", if is_more { x * factor as f64 } else { x / factor as f64 }),
+        _ => return,
+    };
+    lines[at] = format!("{key} = {changed}");
+}
+
 /// One change of a scenario.
 fn change(lines: &mut Vec<String>, grammar: &[Key], draw: &mut Stream) {
     let places = settings(lines);
@@ -94,7 +123,7 @@ fn change(lines: &mut Vec<String>, grammar: &[Key], draw: &mut Stream) {
     }
     let at = *pick(draw, &places);
     let key = lines[at].split(" = ").next().unwrap_or_default().to_owned();
-    match draw.below(8) {
+    match draw.below(16) {
         0 => drop(lines.remove(at)),
         1 => lines.insert(at, lines[at].clone()),
         2 => {
@@ -114,6 +143,8 @@ fn change(lines: &mut Vec<String>, grammar: &[Key], draw: &mut Stream) {
             let rest = text.lines().skip(from + 1).take_while(|line| !line.starts_with('['));
             lines.extend(text.lines().nth(from).into_iter().chain(rest).map(str::to_owned));
         }
+        5..=10 => elsewhere(lines, at, &key, draw),
+        11..=13 => scaled(lines, at, draw),
         _ => {
             // A key that its section knows, with a value that it allows or nearly so.
             let section = section_of(lines, at).to_owned();
@@ -145,7 +176,7 @@ fn case(number: u64, grammar: &[Key]) -> (&'static str, String) {
     if let Some(at) = lines.iter().position(|line| line.starts_with("[expect]")) {
         lines.truncate(at);
     }
-    for _ in 0..=draw.below(3) {
+    for _ in 0..=draw.below(2) {
         change(&mut lines, grammar, &mut draw);
     }
     let verb = match draw.below(10) {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use engine::verdict::Aim;
+
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
@@ -95,15 +97,10 @@ fn gains(metrics: &BTreeMap<String, f64>) -> Vec<String> {
 /// Figures that are better than what nothing can beat.
 fn beyond(row: &PolicyResult) -> Vec<String> {
     let metric = |key: &str| row.metrics.get(key).copied();
-    let figures = BOUNDS.iter().filter_map(|(key, bound)| Some((*key, metric(key)?, metric(bound)?, true)));
-    let planned = row
-        .planner
-        .as_ref()
-        .and_then(|facts| Some(("the objective", facts.objective?, facts.bound?, facts.aim.is_least())));
-    let wrong = figures.chain(planned).filter(|(_, figure, bound, is_least)| {
-        let beyond = if *is_least { bound - figure } else { figure - bound };
-        beyond > ROUNDING * bound.abs()
-    });
+    let figures = BOUNDS.iter().filter_map(|(key, bound)| Some((*key, metric(key)?, metric(bound)?, Aim::Seconds)));
+    let planned =
+        row.planner.as_ref().and_then(|facts| Some(("the objective", facts.objective?, facts.bound?, facts.aim)));
+    let wrong = figures.chain(planned).filter(|(_, figure, bound, aim)| aim.is_better(*figure, *bound));
     wrong.map(|(key, figure, bound, _)| format!("{key} = {figure} is better than its bound of {bound}")).collect()
 }
 
@@ -117,7 +114,7 @@ mod tests {
     fn row(metrics: &[(&str, f64)], interval: &[(&str, [f64; 2])]) -> PolicyResult {
         PolicyResult {
             policy: "a".to_owned(),
-            status: "ok".to_owned(),
+            status: crate::Ended::Ok,
             why: String::new(),
             metrics: metrics.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect(),
             interval: interval.iter().map(|(key, ends)| ((*key).to_owned(), *ends)).collect(),
@@ -140,8 +137,8 @@ mod tests {
                 crate::PlannerFacts { objective: Some(objective), aim, bound: Some(bound), ..Default::default() };
             of_row(&PolicyResult { planner: Some(planner), ..row(&[], &[]) }).len()
         };
-        assert_eq!([planned(crate::Aim::Facts, 3797.0, 3397.0), planned(crate::Aim::Facts, 3397.0, 3797.0)], [1, 0]);
-        assert_eq!([planned(crate::Aim::Seconds, 1.0, 2.0), planned(crate::Aim::Seconds, 2.0, 1.0)], [1, 0]);
+        assert_eq!([planned(Aim::Facts, 3797.0, 3397.0), planned(Aim::Facts, 3397.0, 3797.0)], [1, 0]);
+        assert_eq!([planned(Aim::Seconds, 1.0, 2.0), planned(Aim::Seconds, 2.0, 1.0)], [1, 0]);
     }
 
     #[test]

@@ -17,10 +17,10 @@ use super::calibrate::{failed, fit, measure, open, slug, table};
 use super::{Failure, begin, load, out_dir, print, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
-use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Head;
 use input::diagnostic::Code;
+use scenario::Head;
+use scenario::training::Scenario;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
@@ -171,7 +171,7 @@ fn execute_all(
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {
             Ok(both) => predicted.push(both),
-            Err(why) => report.failed.push((policy, why)),
+            Err(refused) => report.failed.push((policy, refused.why)),
         }
     }
     let planned: Vec<&PlannedStep> = predicted.iter().map(|(_, planned)| planned).collect();
@@ -189,7 +189,7 @@ fn execute_all(
                 report.plans.push(validation.clone());
                 ran.push(Ran { planned, predicted, execution, validation });
             }
-            Err(why) => stopped = stopped.or(Some(Failure::Gate(why))),
+            Err(refused) => stopped = stopped.or(Some(Failure::Gate(refused.why))),
         }
     }
     bar.finish_and_clear();

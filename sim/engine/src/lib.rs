@@ -23,6 +23,7 @@ pub mod stop;
 pub mod task;
 pub mod timeline;
 pub mod validation;
+pub mod verdict;
 
 pub use cost::{CostModel, Estimate, Source};
 pub use model::Model;

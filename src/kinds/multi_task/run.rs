@@ -1,17 +1,18 @@
 //! From a checked multi-task scenario to a result: contract, bound, then every policy planned, placed, checked and played, in parallel.
 
+use engine::verdict::Refused;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::Status;
-use planner::train::multi_task::judged::{Asked, Judged, Known, Row, checked, pieces};
+use planner::train::multi_task::judged::{Asked, Judged, Known, Row, pieces};
 use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::costs::cost_model;
-use crate::kinds::multi_task::read::{MultiTaskScenario, TaskChoice};
 use crate::kinds::{self, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::multi_task::{MultiTaskScenario, TaskChoice};
 
 impl Kind for MultiTaskScenario {
     fn head(&self) -> &Head {
@@ -27,14 +28,9 @@ impl Kind for MultiTaskScenario {
     }
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let asked = self.asked();
-        let rows = kinds::rows(
-            &self.choices,
-            |(name, _)| name,
-            done,
-            |(name, choice)| row(&asked, name, *choice),
-            |row| (row, None),
-        );
+        let asked = asked(self);
+        let one = |(name, choice): &(String, _)| row(&asked, name, *choice);
+        let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
         let (mut results, mut pictures) = (Vec::new(), Vec::new());
         for (row, step) in rows {
             pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
@@ -44,23 +40,22 @@ impl Kind for MultiTaskScenario {
         Run { result: result(self, results), pictures, device_memory_bytes, ..Run::default() }
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
-        let asked = self.asked();
+        let asked = asked(self);
         let planned = Planned::of_row(&row(&asked, name, *choice).0).and_then(|mut planned| {
             let work = asked.work.as_ref().map_err(Clone::clone)?;
-            planned.json["pieces"] = pieces(work, &checked(work, choice.policy, choice.placement)?);
+            planned.json["pieces"] = pieces(work, &asked.planned(work, choice.policy, choice.placement)?);
             Ok(planned)
         });
         Some(planned)
     }
 }
 
-impl MultiTaskScenario {
-    fn asked(&self) -> Asked {
-        let cost = cost_model(&self.training.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
-        Asked::new(&self.training, cost)
-    }
+/// What planners are asked.
+fn asked(scenario: &MultiTaskScenario) -> Asked {
+    let cost = cost_model(&scenario.training.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    Asked::new(&scenario.training, cost)
 }
 
 /// What the table shows.
@@ -96,10 +91,10 @@ fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult
 fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<Played>) {
     let work = match &asked.work {
         Ok(work) => work,
-        Err(why) => return (kinds::refused(name, why), None),
+        Err(why) => return (kinds::refused(name, why.clone()), None),
     };
     let begun = Instant::now();
-    let planned = match checked(work, choice.policy, choice.placement) {
+    let planned = match asked.planned(work, choice.policy, choice.placement) {
         Ok(planned) => planned,
         Err(why) => return (kinds::refused(name, why), None),
     };
@@ -112,9 +107,9 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<P
     match played {
         Ok(Row { why, metrics, interval_s, step }) => {
             let interval = BTreeMap::from([(COLUMNS[0].0.to_owned(), interval_s)]);
-            (PolicyResult { status: "ok".to_owned(), why, metrics, interval, ..row }, Some(step))
+            (PolicyResult { status: reports::Ended::Ok, why, metrics, interval, ..row }, Some(step))
         }
-        Err(why) => (PolicyResult { status: "oom".to_owned(), why, ..row }, None),
+        Err(Refused { ended, why }) => (PolicyResult { status: ended, why, ..row }, None),
     }
 }
 
@@ -124,7 +119,7 @@ fn facts(known: Known) -> PlannerFacts {
         aim: Aim::Seconds,
         bound: known.bound_s,
         gap_ratio: known.gap_ratio,
-        status: Status::Heuristic.name().to_owned(),
+        status: Status::Heuristic,
         notes: known.notes,
         figures: known.figures,
     }

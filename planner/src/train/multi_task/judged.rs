@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::CostModel;
 use engine::play::Case;
+use engine::verdict::Refused;
 use serde_json::Value;
 use train::multi_task::play::{Played, play};
 use train::multi_task::schedule::{Schedule, check};
@@ -19,8 +20,8 @@ use crate::proof::{Bound, Decision};
 pub struct Asked {
     cost: Box<dyn CostModel>,
     /// Operators cut into pieces with their times; why where there are none.
-    pub work: Result<Work, String>,
-    bound: Result<Bound, String>,
+    pub work: Result<Work, Refused>,
+    bound: Result<Bound, Refused>,
 }
 
 /// A plan that was played, or why it was not.
@@ -28,7 +29,7 @@ pub struct Judged {
     /// What the planner knows of it.
     pub known: Known,
     /// What came of it: why, figures and their intervals; why where memory is too small.
-    pub played: Result<Row, String>,
+    pub played: Result<Row, Refused>,
 }
 
 /// What came of a plan.
@@ -66,6 +67,20 @@ impl Asked {
         Self { cost, work, bound }
     }
 
+    /// A policy's schedule.
+    ///
+    /// # Errors
+    /// When the checker refuses it.
+    pub fn planned(&self, work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, Refused> {
+        let played_s = |schedule: &Schedule| {
+            play(work, schedule, self.cost.as_ref()).map_or(f64::INFINITY, |played| played.iteration_s)
+        };
+        let planned = plan(work, policy, placement, &played_s);
+        check(work, &planned.plan)
+            .map_err(|broken| Refused::infeasible(format!("the plan is no schedule: {broken}")))?;
+        Ok(planned)
+    }
+
     /// Plays a schedule.
     #[must_use]
     pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Judged {
@@ -78,16 +93,6 @@ impl Asked {
         let played = play(work, &planned.plan, self.cost.as_ref());
         Judged { known: known(self, work, planned), played: played.map(row) }
     }
-}
-
-/// A policy's schedule.
-///
-/// # Errors
-/// When the checker refuses it.
-pub fn checked(work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, String> {
-    let planned = plan(work, policy, placement);
-    check(work, &planned.plan).map_err(|broken| format!("the plan is no schedule: {broken}"))?;
-    Ok(planned)
 }
 
 fn why(asked: &Asked, played: &Played) -> String {

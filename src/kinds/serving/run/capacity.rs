@@ -2,6 +2,7 @@
 
 use engine::play::Case;
 use engine::stop;
+use engine::verdict::Refused;
 use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
 use rayon::prelude::*;
 use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
@@ -10,19 +11,21 @@ use serve::metrics::Slo;
 use serve::request::Requests;
 
 use super::{fleet, policy, profiles};
-use crate::kinds::serving::read::Serving;
+use scenario::serving::Serving;
 
 /// What the price of a token counts.
 const PER_TOKEN: &str =
     "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
 
 /// Why a fleet was not tried.
-const LATE: &str = "stopped before it was served";
+fn late() -> Refused {
+    Refused::out_of_time("stopped before it was served")
+}
 
 /// The report; `None` where the scenario asks nothing.
 pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let question = &scenario.capacity.as_ref()?.question;
-    let one = |asked: &Asked<'_>| stop::unless_over(|| served(scenario, asked)).unwrap_or_else(|| Err(LATE.to_owned()));
+    let one = |asked: &Asked<'_>| stop::unless_over(|| served(scenario, asked)).unwrap_or_else(|| Err(late()));
     let judge = |all: &[Asked<'_>]| all.par_iter().map(one).collect();
     let answer = asked::answer(question, &judge);
     let mut sources = vec![costs(scenario)];
@@ -33,20 +36,24 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
 }
 
 /// Serves what is asked by the fleet that is asked.
-fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, String> {
+fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     if stop::is_asked() {
-        return Err(LATE.to_owned());
+        return Err(late());
     }
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
     varied.slo = limits(&varied.slo, asked.limit);
     let row = policy(&varied, &varied.choices[0]).result;
-    if row.status == "ok" { Ok(Served { metrics: row.metrics, interval: row.interval }) } else { Err(row.why) }
+    if row.status.is_ok() {
+        Ok(Served { metrics: row.metrics, interval: row.interval })
+    } else {
+        Err(Refused { ended: row.status, why: row.why })
+    }
 }
 
 /// The requests of the window at the load that is asked.
-fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Requests, String> {
+fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Requests, Refused> {
     let mut requests = scenario.requests.clone();
     if asked.is_peak && !peak.is_whole {
         let at = |seconds: f64| hw::Time::ZERO + hw::Span::from_seconds(hw::Seconds::new(seconds));
@@ -54,7 +61,7 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
     }
     let replay = Arrivals::Replay { speed: asked.load };
     let n_late = if asked.load == 1.0 { 0 } else { arrivals::lay(&mut requests, replay, scenario.head.seed) };
-    if n_late > 0 { Err(format!("{n_late} requests would arrive too late")) } else { Ok(requests) }
+    if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }
 }
 
 /// The limits, or only one of them.
