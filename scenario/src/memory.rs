@@ -185,7 +185,7 @@ fn step_graph(
     }
     let [batch, sequence] = compiler.symbols.clone();
     training_step(model, step.attention, batch, sequence)
-        .map_err(|why| reader.wrong(Code::UnsupportedModel, None, why))
+        .map_err(|why| reader.wrong(Code::UnsupportedModel, None, why.to_string()))
         .ok()
 }
 

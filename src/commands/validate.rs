@@ -132,7 +132,7 @@ fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Pro
     let wrong =
         |why: String| Failure::input(Code::WrongProfile, format!("profile `{}` cannot be used: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let profile = Profile::parse(&text).map_err(wrong)?;
+    let profile = Profile::parse(&text).map_err(|why| wrong(why.to_string()))?;
     let of = profile.device.as_ref().map_or("an unnamed device", |device| &device.name);
     if of != device.facts().name && !args.allow_foreign_profile {
         return Err(Failure::input(

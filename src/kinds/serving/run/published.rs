@@ -44,7 +44,7 @@ pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> Row {
     let mut row = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
     let asked = published::of(scenario, choice).expect("the reader holds what can be asked");
     match laws.steady(asked.framework, &asked.setting) {
-        Err(why) => (row.status, row.why) = (reports::Ended::Infeasible, why),
+        Err(refused) => (row.status, row.why) = (refused.ended, refused.why),
         Ok(steady) => {
             (row.metrics, row.interval) = steady.figures(&asked.setting, asked.n_replicas);
             let outside =
