@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use engine::random::{self, Stream};
-use skrull_sim::scenario::EMBEDDED;
+use scenario::EMBEDDED;
 
 /// Cases of the test.
 const CASES: std::ops::Range<u64> = 0..40;
