@@ -58,7 +58,11 @@ const LAST: Duration = Duration::from_secs(20);
 #[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
     listen();
-    let ended = || Err(Failure::Gate("error: stopped before anything was done".to_owned()));
+    let ended = || {
+        Err(Failure::Gate(
+            "error: stopped before anything was done: give it more time, or a smaller scenario".to_owned(),
+        ))
+    };
     let (code, message) = match stop::unless_over(|| verb(cli)).unwrap_or_else(ended) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::Gate(message)) => (1, message),

@@ -27,8 +27,13 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let question = &scenario.capacity.as_ref()?.question;
     let one = |asked: &Asked<'_>| stop::unless_over(|| served(scenario, asked)).unwrap_or_else(|| Err(late()));
     let judge = |all: &[Asked<'_>]| all.par_iter().map(one).collect();
-    let answer = asked::answer(question, &judge);
+    let mut answer = asked::answer(question, &judge);
     let mut sources = vec![costs(scenario)];
+    if stop::is_asked() {
+        // Loads and prices that were not served would read as limits that are broken.
+        (answer.headroom, answer.sensitivity) = (None, Vec::new());
+        sources.push("stopped early: fleets that were not served are left out, and headroom is not known".to_owned());
+    }
     sources.extend(scenario.free_parameters.iter().cloned());
     sources.push(PER_TOKEN.to_owned());
     sources.extend(question.quoted.iter().filter_map(quote));
