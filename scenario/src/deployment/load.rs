@@ -97,8 +97,9 @@ fn numbers(section: &mut Section<'_>, key: &'static str, range: RangeInclusive<f
     let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
     let (at, allowed) = match section.numbers(key, range) {
         None => return Vec::new(),
-        Some(Ok(found)) if [1, n].contains(&found.len()) => return found,
-        Some(Ok(found)) => (place.flatten(), format!("it lists {}, and there are {n} of them", found.len())),
+        // Without an inventory nobody knows how many there are.
+        Some(Ok(found)) if n == 0 || [1, n].contains(&found.len()) => return found,
+        Some(Ok(found)) => (place.flatten(), format!("it lists {}, and the policy has {n}", found.len())),
         Some(Err(at)) => (at, allowed),
     };
     let what = format!("`{key}` must be a number or a list of numbers, one for each pipeline that is run by itself");
