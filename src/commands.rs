@@ -19,9 +19,11 @@ mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::cli::{Cli, Command, ScenarioArgs};
+use crate::cli::{Cli, Command, Effort, ScenarioArgs};
 use crate::kinds::{self, Kind};
+use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
 use scenario::training::Scenario;
 use scenario::{self, Overrides};
@@ -47,11 +49,33 @@ impl Failure {
     }
 }
 
+/// Time that what is being played has to end by itself once searches were asked to.
+const GRACE: Duration = Duration::from_secs(1);
+/// Time after which a verb that does not end is ended, whatever it does.
+const LAST: Duration = Duration::from_secs(20);
+
 /// Runs a verb.
 #[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
     listen();
-    let done = match cli.command {
+    let ended = || {
+        Err(Failure::Gate(
+            "error: stopped before anything was done: give it more time, or a smaller scenario".to_owned(),
+        ))
+    };
+    let (code, message) = match stop::unless_over(|| verb(cli)).unwrap_or_else(ended) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Failure::Gate(message)) => (1, message),
+        Err(Failure::Input(message)) => (2, message),
+        Err(Failure::Machine(message)) => (3, message),
+    };
+    // Standard error may be closed as well; the exit code still tells.
+    let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
+    ExitCode::from(code)
+}
+
+fn verb(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Capacity(args) => capacity::capacity(&args),
@@ -68,29 +92,33 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Tune(args) => tune::tune(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Completions { shell } => completions::completions(shell),
-    };
-    let (code, message) = match done {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Gate(message)) => (1, message),
-        Err(Failure::Input(message)) => (2, message),
-        Err(Failure::Machine(message)) => (3, message),
-    };
-    // Standard error may be closed as well; the exit code still tells.
-    let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
-    ExitCode::from(code)
+    }
 }
 
-/// The first Ctrl-C asks planners for what they have, the second one ends the program as the shell expects it (128 + SIGINT).
+/// The first Ctrl-C asks for what there is, the second one ends the program as the shell expects it (128 + SIGINT).
 fn listen() {
     let handler = || {
-        if planner::stop::is_asked() {
+        if stop::is_asked() {
             std::process::exit(130);
         }
-        planner::stop::ask();
-        let _ = writeln!(std::io::stderr(), "stopping: plans are the best found so far; Ctrl-C again to quit at once");
+        end_after(Duration::ZERO, "stopping: plans are the best found so far; Ctrl-C again to quit at once");
     };
     // Without a handler, Ctrl-C ends the program as it always did.
     let _ = ctrlc::set_handler(handler);
+}
+
+/// After a time asks searches for the best they have, then ends what is still played, and at last the program.
+fn end_after(time: Duration, why: &'static str) {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        stop::ask();
+        let _ = writeln!(std::io::stderr(), "{why}");
+        std::thread::sleep(GRACE);
+        stop::ask_all();
+        std::thread::sleep(LAST);
+        let _ = writeln!(std::io::stderr(), "error: what is under way does not end; files are as they were");
+        std::process::exit(1);
+    });
 }
 
 /// Prints to standard output; a closed pipe is success, as for other filters.
@@ -104,7 +132,7 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
+    input::text_file::write(path, text)
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
@@ -155,6 +183,14 @@ fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure
         let _ = writeln!(std::io::stderr(), "{rendered}\n");
     }
     Ok(Source { path: format!("{}.toml (imported)", source.path), text: found.scenario })
+}
+
+/// Uses so many threads, for so long.
+fn begin(effort: Effort) -> Result<(), Failure> {
+    if let Some(limit) = effort.time_limit {
+        end_after(limit, "time limit: the result is what there is by now");
+    }
+    threads(effort.jobs)
 }
 
 /// Uses so many threads.

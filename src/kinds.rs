@@ -16,6 +16,7 @@ use std::path::Path;
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
 use engine::cost::provenance::{Provenance, Share};
+use engine::stop;
 use engine::verdict::Refused;
 use planner::Decision;
 use rayon::prelude::*;
@@ -248,21 +249,26 @@ fn origin(head: &Head) -> reports::Origin {
     reports::Origin { question, scenario, text, set, seed }
 }
 
-/// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes.
+/// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes. `late` is the row of a
+/// choice that was still under way when everything was to end.
 fn rows<C: Sync, R: Send>(
     choices: &[C],
     name: impl Fn(&C) -> &str + Sync,
     done: &(dyn Fn(&str) + Sync),
     row: impl Fn(&C) -> R + Sync,
+    late: impl Fn(PolicyResult) -> R + Sync,
 ) -> Vec<R> {
-    choices
-        .par_iter()
-        .map(|choice| {
-            let row = row(choice);
-            done(name(choice));
-            row
-        })
-        .collect()
+    let each = |choice| {
+        let row = stop::unless_over(|| row(choice)).unwrap_or_else(|| late(timeout(name(choice))));
+        done(name(choice));
+        row
+    };
+    choices.par_iter().map(each).collect()
+}
+
+/// The row of what was still under way when everything was to end.
+fn timeout(name: &str) -> PolicyResult {
+    refused(name, Refused::out_of_time("stopped before it was done: give it more time, or a smaller scenario"))
 }
 
 /// Rows apart from the sources of their costs, of which the weakest counts.

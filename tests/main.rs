@@ -19,6 +19,7 @@ mod long_context;
 mod long_serving;
 mod memory;
 mod multi_task;
+mod mutations;
 mod paper;
 mod parallelism;
 mod rental;
@@ -32,6 +33,7 @@ mod style;
 mod tidy;
 mod training;
 mod tune;
+mod whole_files;
 
 use std::path::{Path, PathBuf};
 

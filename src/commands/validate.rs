@@ -14,7 +14,7 @@ use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{failed, fit, measure, open, slug, table};
-use super::{Failure, load, out_dir, print, threads, training, write};
+use super::{Failure, begin, load, out_dir, print, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::run as pipeline;
@@ -24,7 +24,7 @@ use scenario::training::Scenario;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
     if let Some(epoch) = scenario.epoch() {
@@ -118,7 +118,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     let first = hardware::plans(scenario, pipeline::cost_model(scenario).as_ref());
     let domain = hardware::domain(first.iter().filter_map(|(_, planned)| planned.as_ref().ok()));
     let samples = dir.join("samples.jsonl");
-    let campaign = measure(device, &domain, &args.device, &samples, args.no_progress)?;
+    let campaign = measure(device, &domain, &args.device, &samples, args.scenario.effort.no_progress)?;
     let profile = fit(&campaign, device, &slug(&device.facts().name));
     write(&dir.join("profile.toml"), &profile.to_toml())?;
     let words = vec![
@@ -166,7 +166,7 @@ fn execute_all(
     cost: &dyn CostModel,
 ) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = report_of(&scenario.head, device);
-    let bar = crate::progress::line(args.no_progress, "");
+    let bar = crate::progress::line(args.scenario.effort.no_progress, "");
     let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {

@@ -97,7 +97,7 @@ impl Kind for Serving {
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
-    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name));
+    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name), Row::late);
     let (mut curves, mut known, mut provenance) = (Vec::new(), Vec::new(), Provenance::default());
     for row in rows {
         curves.extend(row.curves);
@@ -208,6 +208,13 @@ struct Row {
     curves: Option<Curves>,
     /// What share of the time of an average iteration comes from where.
     provenance: Provenance,
+}
+
+impl Row {
+    /// Of a choice that was not served.
+    fn late(result: PolicyResult) -> Self {
+        Self { result, source: Source::Measured, curves: None, provenance: Provenance::default() }
+    }
 }
 
 /// The row of what is compared under a name.

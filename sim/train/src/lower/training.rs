@@ -23,6 +23,7 @@ mod exchange;
 mod hybrid;
 mod known;
 mod lanes;
+mod messages;
 pub mod mixed;
 mod pass;
 mod rank_times;

@@ -1,19 +1,16 @@
 //! Tasks of one slot of a pipeline rank: forward, backward, or its halves.
 //!
 //! A slot's first task waits for the message of the stage before (after, in backward); its tensor and expert exchanges stand
-//! behind its computation and hold back what follows on the lane. Messages leave on a stream of their own.
-
-use hw::Rank;
+//! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
 use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
-use crate::layout::Position;
 use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
 use engine::layer;
 use engine::task::Ops;
-use engine::task::{Collective, CopyKind, GroupId, LaneId, Moment, Op, OpId, Pass, Role, Stream, Task, TaskId};
+use engine::task::{CopyKind, LaneId, Moment, Op, Pass, Role, Stream, Task, TaskId};
 
 /// What each stage of each micro-batch waits for, as far as it is lowered: one task list entry per lane of the rank.
 pub(super) struct Done {
@@ -112,53 +109,6 @@ impl Builder<'_> {
             PassKind::Forward => self.forward(frame, column),
             kind => self.backward(frame, column, kind, is_last),
         }
-    }
-
-    /// Messages to the next rank, one per lane; what follows waits for the lane's tail where nothing is sent.
-    fn send(&mut self, frame: &Frame<'_>, column: &Column, next: Option<u32>) -> Vec<TaskId> {
-        let mut arrivals = Vec::with_capacity(column.lanes.len());
-        for (cp, &lane) in column.lanes.iter().enumerate() {
-            let tail = self.tail(lane);
-            let (Some(to), false) = (next, self.problem.execution.unit_times.is_some()) else {
-                // Nothing takes time between the stages: what follows waits for the last computation.
-                arrivals.extend(self.last[lane.index()]);
-                continue;
-            };
-            let (op, group) = self.message(lane, column.ranks[cp], to, frame.content.shares[cp].tokens);
-            let meeting = self.graph.add_meeting(group);
-            let task = Task {
-                op,
-                lane,
-                stream: Stream::PointToPoint,
-                role: Role::StageExchange,
-                micro_batch: frame.slot.micro_batch,
-                meeting: Some(meeting),
-            };
-            let message = self.graph.add_task(task, &tail);
-            if !self.problem.execution.overlap.stage {
-                self.gate[lane.index()].push(message);
-            }
-            arrivals.push(message);
-        }
-        arrivals
-    }
-
-    /// Operation and group of a message of `tokens` tokens from a lane to a pipeline rank.
-    fn message(&mut self, lane: LaneId, from: Rank, to: u32, tokens: u64) -> (OpId, GroupId) {
-        if let Some(&known) = self.messages.get(&(lane, to, tokens)) {
-            return known;
-        }
-        let position = self.problem.position(from);
-        let target = self.problem.rank(Position { pp: to, ..position });
-        let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
-        // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1). Between stages of different
-        // degree the fewer ranks carry it all.
-        let receivers = self.problem.at_stage(to as usize).layout.tp;
-        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp.min(receivers)));
-        let members = [from, target];
-        let known = (self.collective(Collective::SendRecv, bytes, &members, 1), self.graph.add_group(&members));
-        self.messages.insert((lane, to, tokens), known);
-        known
     }
 
     fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
