@@ -81,6 +81,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// The engines that it asks about, which a measured run can be compared with; `None` where there are none.
+    fn serving(&self) -> Option<&serving::read::Serving> {
+        None
+    }
+
     /// The training step that it asks about, which a device can execute; `None` where there is none.
     fn training(&self) -> Option<&training::read::Scenario> {
         None
