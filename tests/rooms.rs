@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "hw/src",
     "input/src",
     "sim/engine/src",
@@ -18,6 +18,7 @@ const CRATES: [&str; 13] = [
     "score/src",
     "stacks/src",
     "reports/src",
+    "scenario/src",
     "src",
 ];
 

@@ -19,6 +19,7 @@ pub mod sparse_attention;
 pub mod sparse_weights;
 pub mod surface;
 pub mod sustained;
+pub mod unusable;
 
 use hw::Seconds;
 

@@ -5,16 +5,17 @@ use std::path::Path;
 use engine::cost::calibrated::Calibrated;
 use hw::Seconds;
 use reports::gate::Gate;
+use scenario::serving::{Serving, ServingChoice};
 use score::bench::{self, Bench, Load, compare};
 use score::refit;
 use serve::engine_constants::EngineConstants;
 
-use super::super::calibrate::today;
 use super::{gates, hold_figures};
 use crate::cli::{Format, ValidateArgs};
+use crate::commands::calibrate::today;
 use crate::commands::{Failure, out_dir, print, write};
 use crate::kinds::Kind;
-use crate::kinds::serving::read::{Serving, ServingChoice};
+use crate::kinds::serving::run::replay;
 use input::diagnostic::Code;
 
 /// Compares, refits where it is asked, and writes `measured.json`, `measured.md` and `profile.toml`.
@@ -22,7 +23,7 @@ pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure>
     let gates: Vec<Gate> = gates(&args.gate)?;
     let refused = |why: String| Failure::input(Code::WrongKind, format!("`{}`: {why}", scenario.head().name));
     let serving = scenario.serving().ok_or_else(|| refused("only engines that serve have measured runs".to_owned()))?;
-    let choice = serving.replays().map_err(refused)?;
+    let choice = replay::choice(serving).map_err(|why| refused(why.to_string()))?;
     let mut benches = Vec::new();
     for path in &args.measured {
         let wrong = |why: String| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
@@ -62,7 +63,7 @@ fn compared(
     found: Option<&Calibrated>,
 ) -> Vec<compare::Compared> {
     let of_setting = |runs: Vec<&Bench>| {
-        let row = serving.replayed_row(choice, runs[0], found);
+        let row = replay::row_of(serving, choice, runs[0], found);
         compare::compare(&runs, &row.metrics, &row.interval)
     };
     compare::settings(benches).into_iter().map(of_setting).collect()
@@ -84,7 +85,7 @@ fn refitted(
     let play = |[compute, memory]: [f64; 2], starts: &[f64]| {
         let ratios = |start: &f64| {
             let found = Calibrated { compute, memory, ..Calibrated::plain(*start) };
-            benches.iter().map(|bench| bench.ratios(&serving.replayed(choice, bench, &found))).collect()
+            benches.iter().map(|bench| bench.ratios(&replay::figures_of(serving, choice, bench, &found))).collect()
         };
         starts.iter().map(ratios).collect()
     };

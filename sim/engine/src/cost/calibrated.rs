@@ -8,6 +8,7 @@ use hw::{Bytes, Flops, Format, Gpu};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::experts::FusedExperts;
+use crate::cost::unusable::Unusable;
 use crate::task::{CopyKind, Op};
 
 /// Factors that are taken for real.
@@ -52,14 +53,14 @@ impl Calibrated {
     ///
     /// # Errors
     /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), Unusable> {
         for (key, value) in [("compute", self.compute), ("memory", self.memory)] {
             if !FACTORS.contains(&value) {
-                return Err(format!("`{key}` is {value}, must be from {} to {}", FACTORS.start(), FACTORS.end()));
+                return Err(Unusable::range(format!("`{key}` is {value},"), FACTORS.start(), FACTORS.end()));
             }
         }
         if !(0.0..=START_S_MAX).contains(&self.start_s) {
-            return Err(format!("`start_s` is {}, must be from 0 to {START_S_MAX}", self.start_s));
+            return Err(Unusable::range(format!("`start_s` is {},", self.start_s), 0, START_S_MAX));
         }
         Ok(())
     }
