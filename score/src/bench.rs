@@ -190,7 +190,7 @@ impl Bench {
         (n, lengths): (usize, [f64; 2]),
         figures: BTreeMap<String, f64>,
     ) -> Result<Self, BenchError> {
-        let [prompt, output] = lengths.map(|mean| u32::try_from(hw::whole(mean.max(0.0) + 0.5)).unwrap_or(u32::MAX));
+        let [prompt, output] = lengths.map(|mean| u32::try_from(hw::whole(mean.max(0.0))).unwrap_or(u32::MAX));
         let is_sound = (1..=REQUESTS_MAX).contains(&n) && [prompt, output].iter().all(|n| (1..=TOKENS_MAX).contains(n));
         if !is_sound {
             let what = format!("{n} requests of {} + {} tokens cannot be played", lengths[0], lengths[1]);

@@ -11,7 +11,7 @@ use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::servers::{Layout, layout, sglang, shares, vllm};
 
 const KUBERNETES_VERSION: &str = "Kubernetes 1.34 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
-const SKYPILOT_VERSION: &str = "SkyPilot 0.10 (sky/utils/schemas.py)";
+const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
 
 /// Manifests of Kubernetes.
 pub const KUBERNETES: Target = Target::new(

@@ -2,6 +2,7 @@
 
 use super::compare::{compare, settings};
 use super::*;
+use proptest::prelude::*;
 
 /// Two requests: 10 + 3 tokens, first at 0.1 s, last at 0.3 s; 20 + 1 tokens sent half a second later, 0.2 s. And one that failed.
 /// TTFT is 0.15 s, TPOT 0.1 s, the last token comes at 0.7 s: 4 tokens in 0.7 s.
@@ -107,4 +108,31 @@ fn repeated_runs_are_one_setting_with_what_they_differ_by() {
     let term = &compared.terms[0];
     assert!((term.measured - 0.2).abs() < 1e-9 && (term.error() - 0.1).abs() < 1e-9, "{term:?}");
     assert!((term.spread.expect("two runs") - 0.1 / libm::sqrt(2.0)).abs() < 1e-9, "{term:?}");
+}
+
+/// Changed files that one run tries; `PROPTEST_CASES` asks for more.
+fn cases() -> ProptestConfig {
+    ProptestConfig { failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// Pieces that stand where a reader expects something else.
+const PIECES: [&str; 10] = ["null", "-1", "1e308", "18446744073709551616", "[]", "{}", "\"\"", "\n", "}", "0"];
+
+proptest! {
+    #![proptest_config(cases())]
+    #[test]
+    fn no_change_of_a_file_stops_its_reader(which in 0..6_usize, changes in prop::collection::vec((any::<usize>(), any::<usize>(), any::<u8>()), 1..8)) {
+        let mut letters: Vec<char> = [VLLM, GUIDELLM, AIPERF, INFERENCE_PERF, SPANS, ENGINE][which].chars().collect();
+        for (at, what, how) in changes {
+            let at = at % (letters.len() + 1);
+            let end = (at + what % 24).min(letters.len());
+            let piece = if how % 2 == 0 { PIECES[what % PIECES.len()] } else { "" };
+            letters.splice(at..end, piece.chars());
+        }
+        let text: String = letters.into_iter().collect();
+        for bench in read(&text).into_iter().flatten() {
+            prop_assert!(bench.figures.values().all(|value| value.is_finite()), "{text}");
+            prop_assert_eq!(bench.played().len(), bench.requests.len(), "{}", text);
+        }
+    }
 }
