@@ -129,6 +129,7 @@ fn output_of_nccl_tests_becomes_a_profile_that_a_scenario_takes() {
     (0..8).for_each(|rank| {
         text += &format!("#  Rank  {rank} Group  0 Pid 1 on a device  {rank} [0000:0f:00] NVIDIA H100\n")
     });
+    text += "#       size         count      type   redop    root     time\n";
     for power in 10..30 {
         let bytes = 1_u64 << power;
         text += &format!("{bytes} {} float sum -1 {:.2} 0 0 0 1 0 0 0\n", bytes / 4, 20.0 + bytes as f64 / 200e3);

@@ -31,6 +31,6 @@ mkdir -p "$work/deepspeed"
   --export deepspeed >/dev/null
 for target in kubernetes skypilot; do
   mkdir -p "$work/$target"
-  "$program" plan cloud/melange-llama2-7b --out "$work/$target" --export "$target" >/dev/null
+  "$program" plan together/rented-under-arrivals --out "$work/$target" --export "$target" >/dev/null
 done
 "$environment/bin/python" -W ignore stacks/check/parsers.py "$work"

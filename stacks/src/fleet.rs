@@ -10,7 +10,7 @@ use serve::replica::Role;
 use crate::export::{ExportError, File, Planned, Target, Words};
 use crate::servers::{Layout, layout, sglang, shares, vllm};
 
-const KUBERNETES_VERSION: &str = "Kubernetes 1.34 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
+const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
 const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
 
 /// Manifests of Kubernetes.
@@ -51,17 +51,21 @@ struct Engine {
     command: fn(&Layout<'_>) -> Vec<String>,
     /// What joins several nodes: their number, this node's position, the address of the first.
     across: fn(u32, &str, &str) -> String,
+    /// What a node besides the first is told.
+    follower: &'static str,
 }
 
 static VLLM: Engine = Engine {
     image: "vllm/vllm-openai",
     command: vllm,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
+    follower: " --headless",
 };
 static SGLANG: Engine = Engine {
     image: "lmsysorg/sglang",
     command: sglang,
     across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
+    follower: "",
 };
 
 /// A replica kind that a form writes.
@@ -90,7 +94,8 @@ fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>,
     let Planned::Serving { deployments } = planned else {
         return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
     };
-    let head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
+    let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
+    head += "# Put the path of the checkpoint in the place of the model's name.\n";
     let (mut files, mut what) = (Vec::new(), Vec::new());
     for deployment in *deployments {
         let mut manifests = format!("{head}{}", shares(deployment));
@@ -187,9 +192,7 @@ fn pods(group: &Group<'_>) -> String {
     } else {
         let across = |at: &str| (group.engine.across)(*n_nodes, at, "$(LWS_LEADER_ADDRESS)");
         let leader = format!("{} {}", group.command, across("0"));
-        let worker = format!("{} {}", group.command, across("$(LWS_WORKER_INDEX)"));
-        // Workers of vLLM answer nobody.
-        let worker = if std::ptr::eq(group.engine, &raw const VLLM) { worker + " --headless" } else { worker };
+        let worker = format!("{} {}{}", group.command, across("$(LWS_WORKER_INDEX)"), group.engine.follower);
         format!(
             "---\napiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:\n  name: {name}\n  labels: {labels}\nspec:\n  replicas: {copies}\n  \
              leaderWorkerTemplate:\n    size: {n_nodes}\n    restartPolicy: RecreateGroupOnPodRestart\n    leaderTemplate:\n      metadata:\n        \
@@ -232,7 +235,11 @@ fn indented(text: &str, by: usize) -> String {
 fn service(group: &Group<'_>) -> String {
     let Group { name, replica, n_nodes, .. } = group;
     let across = (group.engine.across)(*n_nodes, "$SKYPILOT_NODE_RANK", "$(echo \"$SKYPILOT_NODE_IPS\" | head -n1)");
-    let command = if *n_nodes == 1 { group.command.clone() } else { format!("{} {across}", group.command) };
+    let follower = match group.engine.follower {
+        "" => String::new(),
+        words => format!(" $([ \"$SKYPILOT_NODE_RANK\" = 0 ] || echo{words})"),
+    };
+    let command = if *n_nodes == 1 { group.command.clone() } else { format!("{} {across}{follower}", group.command) };
     let usd = group.machine.usd_per_gpu_hour;
     let price = usd.map_or_else(String::new, |usd| format!("# Planned at ${usd:.2} a GPU and hour.\n"));
     format!(

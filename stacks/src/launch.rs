@@ -2,9 +2,10 @@
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flag, is_flag, named, of_words};
+use crate::flags::{Flag, Table, is_flag, named, of_words};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
+use crate::{Imported, Machine};
 
 /// A program as it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,19 @@ pub fn of_script(
     })?;
     launch.launcher.extend(batch_options(text));
     Ok(launch)
+}
+
+/// What a script that starts a server says, as a scenario; `begins` says where the server begins in a command, and `table` which flags it has.
+pub(crate) fn imported(
+    text: &str,
+    machine: &Machine,
+    (begins, table): (fn(&[String]) -> Option<usize>, &Table),
+    of_launch: fn(Launch, &Machine) -> Imported,
+) -> Imported {
+    match of_script(text, begins, &|name| table.find(name).is_some()) {
+        Ok(launch) => of_launch(launch, machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.
