@@ -112,10 +112,10 @@ pub struct Bench {
 /// What is wrong with it.
 pub fn read(text: &str) -> Result<Vec<Bench>, BenchError> {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    if let Ok(Value::Object(first)) = serde_json::from_str::<Value>(first) {
-        if let Some(client) = lines::client(&first) {
-            return lines::read(text, client).map(|bench| vec![bench]);
-        }
+    if let Ok(Value::Object(first)) = serde_json::from_str::<Value>(first)
+        && let Some(client) = lines::client(&first)
+    {
+        return lines::read(text, client).map(|bench| vec![bench]);
     }
     let root: Value =
         serde_json::from_str(text).map_err(|error| BenchError::Json { line: error.line(), what: error.to_string() })?;

@@ -20,6 +20,9 @@ pub struct Launch {
     pub findings: Vec<Finding>,
 }
 
+/// Which word of a command begins the program.
+type Begins = fn(&[String]) -> Option<usize>;
+
 /// Lines of a text that are no remarks.
 pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
@@ -29,11 +32,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// What is wrong with the script.
-pub fn of_script(
-    text: &str,
-    begins: fn(&[String]) -> Option<usize>,
-    knows: &dyn Fn(&str) -> bool,
-) -> Result<Launch, Finding> {
+pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
     let commands = shell::commands(text).map_err(|why| {
         let help = "only assignments, lists, sums and the command that starts the program are read";
         Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
@@ -62,7 +61,7 @@ pub fn of_script(
 pub(crate) fn imported(
     text: &str,
     machine: &Machine,
-    (begins, table): (fn(&[String]) -> Option<usize>, &Table),
+    (begins, table): (Begins, &Table),
     of_launch: fn(Launch, &Machine) -> Imported,
 ) -> Imported {
     match of_script(text, begins, &|name| table.find(name).is_some()) {
