@@ -192,7 +192,10 @@ pub struct ValidateArgs {
     /// Runs of a step whose lower quartile counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
-    /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02
+    /// Compare with what a benchmark client saw of an engine, and run nothing: results of vllm bench serve, guidellm, aiperf, inference-perf, logs
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["device", "budget", "quick", "unchecked", "width", "profile", "allow_foreign_profile", "runs"])]
+    pub measured: Vec<PathBuf>,
+    /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02; of measured runs ttft_error<=0.1, tpot_error<=0.05
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
     /// What to print
@@ -367,6 +370,9 @@ pub struct ScoreArgs {
     /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
     pub residual: Option<u8>,
+    /// Calibrate the profile on every one of N parts of the settings of an engine, model and card, and print the errors on the others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with_all = ["leave_out", "residual"])]
+    pub refit: Option<u8>,
     /// What to print
     #[arg(long, value_parser = score::form::WORDS, default_value = "table")]
     pub format: String,

@@ -82,6 +82,11 @@ pub trait Kind: Send + Sync {
         None
     }
 
+    /// The engines that it asks about, which a measured run can be compared with; `None` where there are none.
+    fn serving(&self) -> Option<&scenario::serving::Serving> {
+        None
+    }
+
     /// The training step that it asks about, which a device can execute; `None` where there is none.
     fn training(&self) -> Option<&scenario::training::Scenario> {
         None

@@ -17,6 +17,7 @@ mod hostile;
 mod keys;
 mod long_context;
 mod long_serving;
+mod measured;
 mod memory;
 mod multi_task;
 mod mutations;

@@ -1,6 +1,7 @@
 //! `validate`: measure the machine, plan, predict, execute the very same plans, and show the error term by term.
 
 mod epoch;
+mod measured;
 
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,9 @@ pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
     begin(args.scenario.effort)?;
     let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
+    if !args.measured.is_empty() {
+        return measured::validate(args, scenario.as_ref());
+    }
     if let Some(epoch) = scenario.epoch() {
         return epoch::validate(args, scenario.as_ref(), epoch);
     }
@@ -276,7 +280,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
 }
 
 /// Figures that a gate may be about.
-const FIGURES: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
+const FIGURES: [&str; 6] = ["step_error", "operator_error", "tau", "regret", "ttft_error", "tpot_error"];
 
 fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
     let gate = |text: &String| {
@@ -298,12 +302,18 @@ fn hold(gates: &[Gate], report: &Report) -> Result<(), Failure> {
         "operator_error" => report.errors.operator_median,
         // Where nothing was ranked there is no figure, and no gate holds.
         "tau" => ranking.filter(|ranking| ranking.n_apart > 0).map_or(f64::NAN, |ranking| ranking.tau_apart),
-        _ => ranking.map_or(f64::NAN, |ranking| ranking.regret),
+        "regret" => ranking.map_or(f64::NAN, |ranking| ranking.regret),
+        _ => f64::NAN,
     };
+    hold_figures(gates, &found)
+}
+
+/// Holds gates against figures; one that is no number holds no gate.
+fn hold_figures(gates: &[Gate], found: &dyn Fn(&Gate) -> f64) -> Result<(), Failure> {
     let missed = gates.iter().filter(|gate| !gate.holds(found(gate)));
     let words = |gate: &Gate| match found(gate) {
         value if value.is_finite() => format!("{}: found {value:.3}", gate.text()),
-        _ => format!("{}: no plans to rank that differ", gate.text()),
+        _ => format!("{}: nothing was measured that says it", gate.text()),
     };
     let missed: Vec<String> = missed.map(words).collect();
     if missed.is_empty() {

@@ -7,6 +7,7 @@ mod best;
 mod capacity;
 mod frames;
 mod published;
+pub mod replay;
 mod scaling;
 mod tune;
 
@@ -18,6 +19,7 @@ use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use engine::verdict::Refused;
+use hw::Seconds;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
@@ -84,6 +86,10 @@ impl Kind for Serving {
     fn served(&self, choice: &str) -> Option<Frames> {
         let plain = self.plain().find(|plain| plain.name == choice)?;
         matches!(self.law, CostLaw::Operations | CostLaw::Stages(_)).then(|| frames::of(self, plain))
+    }
+
+    fn serving(&self) -> Option<&Serving> {
+        Some(self)
     }
 
     fn capacity(&self) -> Option<Capacity> {
@@ -267,7 +273,9 @@ fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'
 /// A load of users; a named engine has its time until a request is in the queue.
 fn held(scenario: &Serving, users: Users) -> Held {
     let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    Held { users, start: constants.start, seed: scenario.head.seed }
+    let calibrated = scenario.profile.as_ref().and_then(|profile| profile.calibrated.as_ref());
+    let start = calibrated.map_or(constants.start, |found| Seconds::new(found.start_s));
+    Held { users, start, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.
