@@ -240,6 +240,7 @@ mod tests {
             kv_tokens: 1 << 20,
             watermark_blocks: 0,
             prefix_cache: false,
+            recv_interval: std::num::NonZeroU32::MIN,
         };
         let stages = vec![stage(0, 4, Range::new(0, 40)), stage(4, second, Range::new(40, 40))];
         let replica = Replica { name: "both".to_owned(), copies: 2, role: Role::Both, stages, engine };

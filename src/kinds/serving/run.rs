@@ -5,6 +5,7 @@
 
 mod best;
 mod capacity;
+mod draws;
 mod frames;
 mod published;
 pub mod replay;
@@ -317,6 +318,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let begun = Instant::now();
     let Figures { values, source, planner, why, curves, average, .. } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
+    let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
     for key in WITH_INTERVAL {
@@ -331,6 +333,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
         why,
         metrics: values,
         interval,
+        draws,
         planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
         ..PolicyResult::default()
