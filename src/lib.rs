@@ -1,5 +1,6 @@
 //! The shell as a library: read a scenario, run it, hold its expectations. The binary and the tests go through here.
 
+pub mod ask;
 pub mod cli;
 pub mod commands;
 mod costs;

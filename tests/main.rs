@@ -26,6 +26,7 @@ mod report;
 mod rooms;
 mod scaling;
 mod scenarios;
+mod schema;
 mod serving;
 mod shell;
 mod style;

@@ -49,9 +49,10 @@ impl Section<'_> {
         &mut self,
         key: &'static str,
         (code, what): (Code, &str),
-        names: impl FnOnce() -> N,
+        names: impl Fn() -> N,
         find: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
+        self.offers(key, &names);
         let (name, at) = self.text(key)?;
         let found = find(&name);
         if found.is_none() {
@@ -65,7 +66,7 @@ impl Section<'_> {
         &mut self,
         key: &'static str,
         help: &str,
-        names: impl FnOnce() -> N,
+        names: impl Fn() -> N,
         find: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
         self.needs(key, help);
@@ -81,6 +82,8 @@ impl Section<'_> {
 
     /// A list of numbers, or one number, within a range; `Err` has the place of what is neither.
     pub fn numbers(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Option<Result<Vec<f64>, Place>> {
+        let shown = || format!("{} to {}", range.start(), range.end());
+        self.note(key, "number or list of numbers", String::new, shown);
         let (value, at) = self.take(key)?;
         let found: Option<Vec<f64>> = match &value {
             ValueInner::Array(items) => items.iter().map(|item| number(item.as_ref())).collect(),
