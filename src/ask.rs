@@ -7,7 +7,7 @@ use std::path::Path;
 use input::diagnostic::{self, Finding, Severity, Source};
 
 use crate::kinds::{self, Kind};
-use crate::scenario::Overrides;
+use scenario::Overrides;
 
 /// Input that cannot be used, with all that is wrong with it.
 #[derive(Clone, Debug)]

@@ -93,7 +93,7 @@ pub struct InitArgs {
     /// Name of the scenario; the file is NAME.toml
     pub name: String,
     /// Shipped scenario to start from (`skrull-sim list scenarios`)
-    #[arg(long, value_name = "SCENARIO", default_value = crate::scenario::STARTER)]
+    #[arg(long, value_name = "SCENARIO", default_value = scenario::STARTER)]
     pub from: String,
 }
 
@@ -207,7 +207,7 @@ pub struct ValidateArgs {
 #[derive(Args, Debug)]
 pub struct ScenarioArgs {
     /// Scenario file, `-` for standard input, or the name of a shipped one
-    #[arg(default_value = crate::scenario::STARTER)]
+    #[arg(default_value = scenario::STARTER)]
     pub scenario: String,
     /// Override a key, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]

@@ -22,12 +22,12 @@ mod validate;
 use std::io::Write;
 use std::process::ExitCode;
 
-use crate::cli::{Cli, Command, ScenarioArgs};
-use crate::kinds::training::read::Scenario;
 use crate::ask::{self, Refused};
+use crate::cli::{Cli, Command, ScenarioArgs};
 use crate::kinds::Kind;
-use crate::scenario::{self, Overrides};
 use input::diagnostic::{self, Code, Severity, Source};
+use scenario::training::Scenario;
+use scenario::{self, Overrides};
 
 pub use capacity::capacity_of;
 pub use explain::keys;

@@ -7,17 +7,18 @@ use calibrate::execute::{ExecuteError, Running};
 use calibrate::family::{self, Domain};
 use engine::play::{Case, Machine};
 use engine::validation::{Execution, Validation, elementary};
+use engine::verdict::Refused;
 use engine::{CostModel, Op, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
-use planner::Decision;
 use planner::train::chosen;
 use planner::train::search::space::Candidate;
+use planner::{Decision, PlanError};
 use rayon::prelude::*;
 use train::Problem;
 use train::plan::Plan;
 
-use crate::kinds::training::read::{PolicyChoice, Scenario};
 use crate::kinds::training::run::{self as pipeline, Decided};
+use scenario::training::{PolicyChoice, Scenario};
 
 /// A policy's plan and the tasks of its first step.
 pub struct PlannedStep {
@@ -32,11 +33,10 @@ pub struct PlannedStep {
 }
 
 /// Plans of every policy of a scenario under a cost model, in the scenario's order; why a policy has none.
-pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<PlannedStep, String>)> {
+pub fn plans(scenario: &Scenario, cost: &dyn CostModel) -> Vec<(String, Result<PlannedStep, Refused>)> {
     let topology = Topology::of(&scenario.problem.cluster);
     let plan = |choice: &PolicyChoice| {
-        let Decided { problem, decision, .. } =
-            pipeline::decide(scenario, choice, cost, &topology).map_err(|why| why.to_string())?;
+        let Decided { problem, decision, .. } = pipeline::decide(scenario, choice, cost, &topology)?;
         let graph = train::lower::training::lower(&problem, &decision.plan, 0);
         Ok(PlannedStep { policy: choice.name.clone(), problem, decision, graph })
     };
@@ -57,19 +57,19 @@ pub fn domain<'a>(planned: impl Iterator<Item = &'a PlannedStep>) -> Domain {
 ///
 /// # Errors
 /// When memory is too small.
-pub fn predict(planned: &PlannedStep, cost: &dyn CostModel) -> Result<(Timeline, [f64; 2]), String> {
+pub fn predict(planned: &PlannedStep, cost: &dyn CostModel) -> Result<(Timeline, [f64; 2]), Refused> {
     let topology = Topology::of(&planned.problem.cluster);
     let machine = machine(&planned.problem, cost, &topology);
     let outcomes = engine::play::simulate_cases(&planned.graph, &machine, &[Case::Expected, Case::Low, Case::High]);
     let mut timelines = outcomes.into_iter().map(|outcome| match outcome {
         Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => {
-            Err("it takes more than 104 days, the longest that is simulated".to_owned())
+            Err(Refused::infeasible("it takes more than 104 days, the longest that is simulated"))
         }
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { allocation, needed, free, .. } => {
-            Err(format!("out of memory: `{allocation}` needs {needed} bytes, {free} are free"))
+            Err(Refused::out_of_memory(format!("out of memory: `{allocation}` needs {needed} bytes, {free} are free")))
         }
-        Outcome::Stuck { waiting } => Err(format!("{} tasks wait for each other", waiting.len())),
+        Outcome::Stuck { waiting } => Err(Refused::infeasible(format!("{} tasks wait for each other", waiting.len()))),
     });
     let mut next = || timelines.next().expect("three cases");
     let (expected, low, high) = (next()?, next()?, next()?);
@@ -157,30 +157,50 @@ pub fn run_in_turn(
 ///
 /// # Errors
 /// When there is no prediction.
-pub fn compare(planned: &PlannedStep, executed: &Execution, cost: &dyn CostModel) -> Result<Validation, String> {
+pub fn compare(planned: &PlannedStep, executed: &Execution, cost: &dyn CostModel) -> Result<Validation, Refused> {
     let (timeline, interval) = predict(planned, cost)?;
     Ok(engine::validation::compare(&planned.policy, &planned.graph, (&timeline, interval), executed, cost))
+}
+
+/// Why a plan from a file is not one of a scenario.
+#[derive(Debug, thiserror::Error)]
+pub enum WrongPlan {
+    /// The scenario does not have its policy.
+    #[error("the scenario in the plan has no policy `{0}`")]
+    NoPolicy(String),
+    /// The problem of its policy cannot be made.
+    #[error(transparent)]
+    NoProblem(#[from] PlanError),
+    /// The scenario searches, and the plan is of no layout that it tries.
+    #[error("its layout and schedule are none of those that the scenario searches")]
+    NotSearched,
+    /// It breaks rules.
+    #[error("{}", .0.join("; "))]
+    Broken(Vec<String>),
+    /// It does nothing.
+    #[error("the plan has no step")]
+    Empty,
 }
 
 /// The problem and tasks of a plan that was read from a file.
 ///
 /// # Errors
 /// When the plan is not one of this scenario.
-pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, String> {
+pub fn of_file(scenario: &Scenario, plan: Plan) -> Result<PlannedStep, WrongPlan> {
     let Some(choice) = scenario.policies.iter().find(|choice| choice.name == plan.policy) else {
-        return Err(format!("the scenario in the plan has no policy `{}`", plan.policy));
+        return Err(WrongPlan::NoPolicy(plan.policy));
     };
-    let (mut problem, _) = chosen::problem(&scenario.problem, choice).map_err(|why| why.to_string())?;
+    let (mut problem, _) = chosen::problem(&scenario.problem, choice)?;
     if let Some(space) = &scenario.search {
         let candidates = space.candidates(&problem);
         let is_planned = |one: &&Candidate| one.layout == plan.layout && one.schedule.name == plan.schedule;
         let found = candidates.iter().find(is_planned);
-        let found = found.ok_or("its layout and schedule are none of those that the scenario searches")?;
+        let found = found.ok_or(WrongPlan::NotSearched)?;
         (problem.layout, problem.schedule) = (found.layout, found.schedule);
     }
-    train::check::check(&problem, &plan).map_err(|findings| findings.join("; "))?;
+    train::check::check(&problem, &plan).map_err(WrongPlan::Broken)?;
     if plan.steps.is_empty() {
-        return Err("the plan has no step".to_owned());
+        return Err(WrongPlan::Empty);
     }
     let graph = train::lower::training::lower(&problem, &plan, 0);
     Ok(PlannedStep { policy: plan.policy.clone(), problem, decision: Decision::plain(plan), graph })

@@ -1,10 +1,9 @@
 //! Kinds of scenarios: each asks a question of its own, reads its sections and runs, and the verbs know it only by its trait.
 //!
-//! A kind is a folder under `kinds/` with a file that reads it and one that runs it, and a row of `KINDS`.
+//! A kind is a module of `scenario` that reads it, a folder under `kinds/` that runs it, and a row of `KINDS`.
 
 pub mod curriculum;
 pub mod deployment;
-mod elsewhere;
 pub mod graph;
 pub mod memory;
 pub mod multi_task;
@@ -17,6 +16,7 @@ use std::path::Path;
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
 use engine::cost::provenance::{Provenance, Share};
+use engine::verdict::Refused;
 use planner::Decision;
 use rayon::prelude::*;
 use reports::capacity::Capacity;
@@ -28,9 +28,9 @@ use serve::deployment::Deployment;
 use train::metrics::Played;
 use train::plan::Origin;
 
-use crate::scenario::{Head, Overrides};
 use input::diagnostic::{Code, Finding, Severity, Source};
 use input::reader::{Reader, Section};
+use scenario::{Head, Overrides};
 
 /// Schema of `plan.json` where deployments are planned.
 pub const DEPLOYMENT_SCHEMA: &str = "skrull-sim/deployment-plan/1";
@@ -52,7 +52,7 @@ pub trait Kind: Send + Sync {
     }
 
     /// Decides only: the plan of a choice; `None` where the kind has nothing to decide.
-    fn plan(&self, _choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, _choice: &str) -> Option<Result<Planned, Refused>> {
         None
     }
 
@@ -77,12 +77,12 @@ pub trait Kind: Send + Sync {
     }
 
     /// An epoch on the host that a device can execute, or why there is none; `None` where the kind knows no epochs.
-    fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, String>> {
+    fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, Refused>> {
         None
     }
 
     /// The training step that it asks about, which a device can execute; `None` where there is none.
-    fn training(&self) -> Option<&training::read::Scenario> {
+    fn training(&self) -> Option<&scenario::training::Scenario> {
         None
     }
 }
@@ -155,9 +155,9 @@ impl Planned {
     ///
     /// # Errors
     /// The row's reason where nothing was decided.
-    fn of_row(row: &PolicyResult) -> Result<Self, String> {
-        if row.status != "ok" {
-            return Err(format!("{}: {}", row.status, row.why));
+    fn of_row(row: &PolicyResult) -> Result<Self, Refused> {
+        if !row.status.is_ok() {
+            return Err(Refused { ended: row.status, why: format!("{}: {}", row.status, row.why) });
         }
         let facts = row.planner.clone().unwrap_or_default();
         let json = serde_json::json!({ "policy": row.policy, "plan": facts, "predicted": row.metrics });
@@ -186,40 +186,19 @@ fn deployed_as(head: &Head, policy: &str, placed: &[Deployment], facts: PlannerF
 fn facts<P>(decision: &Decision<P>) -> PlannerFacts {
     PlannerFacts {
         objective: decision.objective(),
-        aim: decision.aim().map_or(reports::Aim::Seconds, aim),
+        aim: decision.aim().unwrap_or_default(),
         bound: decision.bound(),
         gap_ratio: decision.gap(),
-        status: decision.status.name().to_owned(),
+        status: decision.status,
         notes: decision.notes.clone(),
         figures: decision.figures.clone(),
     }
 }
 
-/// What an objective counts, for reports.
-pub(crate) const fn aim(aim: planner::Aim) -> reports::Aim {
-    match aim {
-        planner::Aim::Seconds => reports::Aim::Seconds,
-        planner::Aim::UsdPerHour => reports::Aim::UsdPerHour,
-        planner::Aim::UsdPerMtok => reports::Aim::UsdPerMtok,
-        planner::Aim::Gpus => reports::Aim::Gpus,
-        planner::Aim::Bytes => reports::Aim::Bytes,
-        planner::Aim::RequestsPerS => reports::Aim::RequestsPerS,
-        planner::Aim::AttainmentRatio => reports::Aim::AttainmentRatio,
-        planner::Aim::TokensPerS => reports::Aim::TokensPerS,
-        planner::Aim::TokensPerSPerGpu => reports::Aim::TokensPerSPerGpu,
-        planner::Aim::Facts => reports::Aim::Facts,
-        planner::Aim::Transactions => reports::Aim::Transactions,
-    }
-}
-
 /// The row of what has no plan.
-fn refused(name: &str, why: impl std::fmt::Display) -> PolicyResult {
-    PolicyResult {
-        policy: name.to_owned(),
-        status: "infeasible".to_owned(),
-        why: why.to_string(),
-        ..PolicyResult::default()
-    }
+fn refused(name: &str, refused: impl Into<Refused>) -> PolicyResult {
+    let Refused { ended, why } = refused.into();
+    PolicyResult { policy: name.to_owned(), status: ended, why, ..PolicyResult::default() }
 }
 
 /// Where costs come from, in a kind that does not look at the hull.
@@ -391,7 +370,7 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 
 /// Says what to write instead of a kind that is none.
 fn unknown(mut top: Section<'_>, asked: &str) {
-    let finding = top.place("kind").and_then(|at| elsewhere::finding(asked, at));
+    let finding = top.place("kind").and_then(|at| scenario::elsewhere::finding(asked, at));
     match finding {
         Some(finding) => top.find(finding),
         None => drop(top.word("kind", 0, &words())),
@@ -401,7 +380,7 @@ fn unknown(mut top: Section<'_>, asked: &str) {
 /// Names that scenarios may use for policies besides those of training: what kind of policy, its name, what it does.
 #[must_use]
 pub fn policies() -> Vec<(&'static str, &'static str, &'static str)> {
-    let memory = memory::read::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
+    let memory = scenario::memory::POLICIES.map(|(name, _, about)| ("memory policy", name, about));
     let of_serving = |(name, about)| ("serving policy", name, about);
     let deployment = deployment::run::policies();
     let deployment = deployment.into_iter().map(|(name, about)| ("deployment policy", name, about));

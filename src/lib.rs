@@ -1,4 +1,4 @@
-//! The shell as a library: read a scenario, run it, hold its expectations. The binary and the tests go through here.
+//! The shell as a library: run a scenario, hold its expectations. The binary and the tests go through here.
 
 pub mod ask;
 pub mod cli;
@@ -7,4 +7,3 @@ mod costs;
 pub mod hardware;
 pub mod kinds;
 mod progress;
-pub mod scenario;

@@ -1,9 +1,9 @@
 //! The capacity report through the shell: its bracket against runs of both sides, its choice, and messages about input.
 
 use input::diagnostic;
+use scenario::{self, Overrides};
 use skrull_sim::commands;
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 const SMALL: [&str; 4] =
     ["trace.requests=1500", "capacity.replicas=[1,2,4]", "capacity.peak_s=30.0", "capacity.attainment_ratio=0.95"];

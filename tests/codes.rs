@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use clap::Parser;
 use input::diagnostic::{Code, Source, codes};
+use scenario::{self, Overrides};
 use skrull_sim::kinds::{self, Checked};
-use skrull_sim::scenario::{self, Overrides};
 
 /// Lines that a test cannot run: what they meet depends on how fast the machine is.
 const NOT_RUN: [Code; 1] = [Code::NothingMeasured];
@@ -44,7 +44,7 @@ fn every_code_is_explained_and_has_its_number_once() {
 #[test]
 fn every_code_is_used_and_only_the_table_has_numbers() {
     let mut text = String::new();
-    let folders = ["src", "input", "stacks"].into_iter();
+    let folders = ["src", "scenario", "input", "stacks", "sweep"].into_iter();
     for path in folders.flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
         if path.ends_with("diagnostic/codes.rs") {
             continue;

@@ -7,14 +7,15 @@
 mod evidence;
 mod page;
 
+use reports::Ended;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use reports::PolicyResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
 use skrull_sim::kinds::training::run as pipeline;
-use skrull_sim::scenario::{self, Overrides};
 use train::metrics::Played;
 
 use evidence::{MECHANISMS, Mechanism};
@@ -138,9 +139,9 @@ fn asked() -> Vec<(&'static str, Vec<&'static Mechanism>)> {
 fn wrong(policy: &'static str, names: &[&'static str]) -> Option<String> {
     let cell = &cells()[&(policy, names.to_vec())];
     let mechanisms = || MECHANISMS.iter().filter(|of| names.contains(&of.name));
-    match cell.row.status.as_str() {
-        "ok" => {}
-        "infeasible" => {
+    match cell.row.status {
+        Ended::Ok => {}
+        Ended::Infeasible => {
             let why = &cell.row.why;
             let named = mechanisms().any(|of| of.words.iter().any(|word| why.contains(word)));
             let is_told = named && why.contains(&format!("`{policy}`"));

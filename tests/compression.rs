@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use reports::RunResult;
+use scenario::training::Scenario;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::kinds::training::read::Scenario;
 use skrull_sim::kinds::training::run as pipeline;
-use skrull_sim::scenario::{self, Overrides};
 
 fn read(set: &[&str]) -> Scenario {
     let (source, folder) = scenario::find("moe/lsh-gpt-15b").expect("shipped");

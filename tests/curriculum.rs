@@ -2,8 +2,8 @@
 
 use input::diagnostic;
 use reports::{PolicyResult, RunResult};
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 const NAME: &str = "curriculum/gradual-qwen2-7b";
 
@@ -89,7 +89,7 @@ fn more_budget_never_masters_less_and_every_plan_keeps_its_own() {
         assert!(mastered >= before, "{hours} h: {mastered} after {before}");
         before = mastered;
         let planner = row(&run, "planned").planner.clone().expect("planned");
-        assert_eq!((planner.status.as_str(), planner.gap_ratio), ("optimal", Some(0.0)));
+        assert_eq!((planner.status, planner.gap_ratio), (reports::Status::Optimal, Some(0.0)));
         assert!(planner.notes.iter().any(|note| note.contains("runner-up")) || hours < 0.01);
         assert!(row(&run, "planned").why.contains("limited by"));
     }
@@ -118,6 +118,6 @@ fn no_policy_masters_more_than_its_bound_and_facts_are_conserved() {
 fn a_model_that_does_not_fit_is_an_outcome_with_a_reason() {
     let run = run(&["cluster.memory_gib=15.5", "policies.run=['gradual']", "policies.baseline=gradual"]);
     let row = row(&run, "gradual");
-    assert_eq!(row.status, "infeasible");
+    assert_eq!(row.status, reports::Ended::OutOfMemory);
     assert!(row.why.contains("GiB"), "{}", row.why);
 }

@@ -91,7 +91,7 @@ fn the_readme_fits_a_screen() {
 #[test]
 fn sentences_that_nobody_understood_are_gone() {
     let mut texts = pages();
-    for folder in ["src", "hw", "input", "sim", "planner", "calibrate", "score", "reports"] {
+    for folder in ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "reports"] {
         texts.extend(super::files(&super::root().join(folder), "rs"));
     }
     for path in texts {

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::Command;
 
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 /// gpt-oss-120b on two H100 with vLLM, a few requests.
 const BASE: [&str; 2] = ["trace.requests=200", "policies.run=['as-published']"];

@@ -1,8 +1,8 @@
 //! Every file of `scenarios/bad/` is refused with the message that its snapshot holds.
 
 use input::diagnostic;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 #[test]
 fn every_bad_scenario_is_refused_with_its_message() {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use input::diagnostic::{Finding, Severity, Source};
+use scenario::Overrides;
 use skrull_sim::kinds;
-use skrull_sim::scenario::Overrides;
 use stacks::Machine;
 
 /// Columns of the table of functional tests and the flags of Megatron-LM that they were read from.
@@ -171,7 +171,7 @@ fn planned(text: &str, choice: &str) -> Result<skrull_sim::hardware::PlannedStep
     Ok(skrull_sim::hardware::PlannedStep { policy, problem: decided.problem, decision: decided.decision, graph })
 }
 
-fn training(text: &str) -> Option<kinds::training::read::Scenario> {
+fn training(text: &str) -> Option<scenario::training::Scenario> {
     let source = Source { path: "scenario.toml".to_owned(), text: text.to_owned() };
     let checked = kinds::check(source, std::path::Path::new(""), &Overrides::default());
     checked.scenario?.training().cloned()
@@ -214,7 +214,7 @@ fn round_trip(name: &str, text: &str, policy: &str) -> Option<()> {
 #[test]
 fn every_shipped_plan_that_megatron_can_say_comes_back_as_the_same_plan() {
     let mut came_back = Vec::new();
-    for (name, text) in skrull_sim::scenario::EMBEDDED {
+    for (name, text) in scenario::EMBEDDED {
         // Lengths that differ are nothing that a launch script says, and a search would be of the same plans.
         let is_asked = text.contains("kind = \"training\"") && text.contains("\ntokens = ");
         let Some(scenario) = training(text).filter(|scenario| is_asked && scenario.search.is_none()) else { continue };
@@ -282,8 +282,7 @@ fn a_script_is_predicted_with_the_constants_of_its_card_and_says_so() {
 
 #[test]
 fn a_share_that_is_a_switch_elsewhere_stands_beside_it_in_words() {
-    let text =
-        skrull_sim::scenario::EMBEDDED.iter().find(|(name, _)| *name == "megatron/gpt-175b-384").expect("shipped").1;
+    let text = scenario::EMBEDDED.iter().find(|(name, _)| *name == "megatron/gpt-175b-384").expect("shipped").1;
     let text = format!("{text}\n[overlap]\ntensor = 0.45\n");
     let first = planned(&text, "megatron").expect("a plan");
     let asked = stacks::export::Planned::Training { problem: &first.problem, plan: &first.decision.plan };

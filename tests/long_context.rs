@@ -1,9 +1,9 @@
 //! Claims of the long-context papers on batches and sizes that no scenario file holds.
 
+use scenario::training::Scenario;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::kinds::training::read::Scenario;
 use skrull_sim::kinds::training::run as pipeline;
-use skrull_sim::scenario::{self, Overrides};
 
 /// A shipped scenario laid over by `set`.
 fn job(name: &str, seed: u64, set: &[&str]) -> Scenario {

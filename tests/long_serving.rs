@@ -2,8 +2,8 @@
 
 use input::diagnostic;
 use reports::RunResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
@@ -91,8 +91,8 @@ fn what_does_not_fit_is_refused_with_its_figures() {
             "policies.run=['dense-2','sparse-2']",
         ],
     );
-    let status = |policy: &str| half.results.iter().find(|row| row.policy == policy).expect("ran").status.clone();
-    assert_eq!((status("sparse-2"), status("dense-2")), ("infeasible".to_owned(), "ok".to_owned()));
+    let status = |policy: &str| half.results.iter().find(|row| row.policy == policy).expect("ran").status;
+    assert_eq!((status("sparse-2"), status("dense-2")), (reports::Ended::Infeasible, reports::Ended::Ok));
 }
 
 #[test]

@@ -37,9 +37,9 @@ mod tune;
 use std::path::{Path, PathBuf};
 
 use input::diagnostic::Source;
-use skrull_sim::kinds::training::read::Scenario;
+use scenario::Overrides;
+use scenario::training::Scenario;
 use skrull_sim::kinds::{self, Checked};
-use skrull_sim::scenario::Overrides;
 
 /// Root of the repository.
 fn root() -> &'static Path {

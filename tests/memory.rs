@@ -4,8 +4,8 @@ use std::path::Path;
 
 use input::diagnostic::Source;
 use reports::RunResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds::{self, Checked};
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(name: &str, set: &[&str]) -> Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
@@ -109,7 +109,7 @@ fn a_step_given_as_data_is_evicted_as_by_hand() {
     near(metric(&less, "bladedisc++", "evictions_per_step"), 1.0);
     near(metric(&less, "bladedisc++", "recompute_ratio"), 1.0 / 3.0);
     let row = &run(400_000.0).results[1];
-    assert_eq!(row.status, "oom");
+    assert_eq!(row.status, reports::Ended::OutOfMemory);
     assert!(row.why.contains("while `second` runs"), "{}", row.why);
 }
 
@@ -131,7 +131,7 @@ fn more_memory_never_costs_more_and_enough_costs_nothing() {
         let result = run(gib);
         for (before, policy) in before.iter_mut().zip(["bladedisc++", "least-recompute"]) {
             let row = result.results.iter().find(|row| row.policy == policy).expect("it runs");
-            if row.status == "ok" {
+            if row.status.is_ok() {
                 let seconds = metric(&result, policy, "recompute_time_s");
                 assert!(seconds <= *before, "{policy} at {gib} GiB: {seconds} after {before}");
                 *before = seconds;

@@ -1,8 +1,8 @@
 //! Several tasks through one model: what needs a whole scenario with another key.
 
 use reports::RunResult;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn run(name: &str, set: &[&str]) -> RunResult {
     let (source, folder) = scenario::find(name).expect("shipped");
@@ -24,7 +24,7 @@ fn placement_by_the_rules_takes_messages_from_a_fifth_of_the_iteration_to_a_twen
 #[test]
 fn no_way_is_below_the_bound_and_shares_of_an_iteration_add_up() {
     for nodes in ["cluster.nodes=1", "cluster.nodes=2"] {
-        for row in run("multi-task/clip-10", &[nodes]).results.iter().filter(|row| row.status == "ok") {
+        for row in run("multi-task/clip-10", &[nodes]).results.iter().filter(|row| row.status.is_ok()) {
             let metric = |key: &str| row.metrics[key];
             assert!(metric("iteration_time_s") >= metric("iteration_time_bound_s"), "{}", row.policy);
             assert!(metric("planned_s") >= metric("iteration_time_bound_s"), "{}", row.policy);

@@ -1,8 +1,8 @@
 //! Rental scenarios through the shell: the paper's example, budgets, replays, plan files, and messages about input.
 
 use input::diagnostic;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(name: &str, set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find(name).expect("shipped");
@@ -23,7 +23,7 @@ fn more_budget_never_ends_later() {
     let mut before = f64::INFINITY;
     for (row, budget) in result.results.iter().zip(budgets) {
         if budget < 2.0 {
-            assert_eq!(row.status, "infeasible", "{}", row.why);
+            assert_eq!(row.status, reports::Ended::Infeasible, "{}", row.why);
             continue;
         }
         let makespan_s = row.metrics["makespan_s"];

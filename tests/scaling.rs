@@ -2,8 +2,8 @@
 
 use input::diagnostic;
 use reports::{PolicyResult, RunResult};
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(set: &[&str]) -> kinds::Checked {
     let (source, folder) = scenario::find("serving/sla-planner").expect("shipped");

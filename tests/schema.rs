@@ -6,10 +6,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use input::diagnostic::{Code, Severity, Source};
+use scenario::{EMBEDDED, Overrides};
 use serde_json::{Value, json};
 use skrull_sim::commands::keys;
 use skrull_sim::kinds;
-use skrull_sim::scenario::{EMBEDDED, Overrides};
 
 /// What a schema can see: types, ranges, words, keys and sections.
 const SHAPE: [Code; 5] = [Code::NotASection, Code::WrongType, Code::OutOfRange, Code::UnknownWord, Code::UnknownKey];

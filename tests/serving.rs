@@ -1,8 +1,8 @@
 //! Serving scenarios through the shell: the shipped one, its figures, and messages about traces and memory.
 
 use input::diagnostic;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 fn checked(set: &[&str]) -> kinds::Checked {
     checked_of("serving/azure-conv", set)

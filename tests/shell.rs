@@ -1,16 +1,16 @@
-//! The shell stays a shell: `src/` reads, asks and writes. What is computed lies in the crates below it.
+//! The shell stays a shell: `scenario/` reads, `src/` asks and writes. What is computed lies in the crates below them.
 
-/// Lines of `src/` today, tests left out; lower it when the code gets shorter, raise it by the reader of a new kind alone. The aim is 10,000.
-const LINES_MAX: usize = 14_545;
-/// Products and quotients in `src/` today: conversions of units, shares and percentages. A formula is one more.
+/// Lines of `src/` today, tests left out; lower it when the code gets shorter, raise it by a new verb or kind alone.
+const LINES_MAX: usize = 5_660;
+/// Products and quotients in both today: conversions of units, shares and percentages. A formula is one more.
 const PRODUCTS_MAX: usize = 125;
 /// What only formulas and searches have.
 const FORBIDDEN: [&str; 9] = [".sqrt(", ".exp(", ".ln(", ".powf(", ".powi(", ".log2(", "while ", "loop {", "libm::"];
 
 /// Lines of code, without tests, comments and what stands in quotation marks.
-fn code() -> Vec<(String, String)> {
+fn code(folder: &str) -> Vec<(String, String)> {
     let mut all = Vec::new();
-    for path in super::files(&super::root().join("src"), "rs") {
+    for path in super::files(&super::root().join(folder), "rs") {
         let text = std::fs::read_to_string(&path).expect("a source");
         let lines = text.lines().take_while(|line| *line != "#[cfg(test)]");
         all.extend(lines.map(|line| (path.display().to_string(), unquoted(line))));
@@ -36,19 +36,19 @@ fn unquoted(line: &str) -> String {
 
 #[test]
 fn the_shell_is_short_and_gets_shorter() {
-    let n = code().len();
+    let n = code("src").len();
     assert!(n <= LINES_MAX, "src/ has {n} lines");
     assert!(n + 200 >= LINES_MAX, "src/ has {n} lines: lower the limit to it");
 }
 
 #[test]
 fn the_shell_has_no_formula() {
-    let code = code();
+    let code = [code("src"), code("scenario/src")].concat();
     for (path, line) in &code {
         let found = FORBIDDEN.iter().find(|word| line.contains(**word));
         assert!(found.is_none(), "{path}: `{}` belongs into a crate below: {line}", found.unwrap_or(&""));
     }
     let n: usize = code.iter().map(|(_, line)| line.matches(" * ").count() + line.matches(" / ").count()).sum();
-    assert!(n <= PRODUCTS_MAX, "src/ has {n} products and quotients");
-    assert!(n + 20 >= PRODUCTS_MAX, "src/ has {n} products and quotients: lower the limit to it");
+    assert!(n <= PRODUCTS_MAX, "shell and readers have {n} products and quotients");
+    assert!(n + 20 >= PRODUCTS_MAX, "shell and readers have {n} products and quotients: lower the limit to it");
 }

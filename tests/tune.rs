@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use reports::tuned::Tuned;
+use scenario::{self, Overrides};
 use skrull_sim::kinds;
-use skrull_sim::scenario::{self, Overrides};
 
 /// A small space over `serving/tune`: 48 settings and 300 requests.
 const SPACE: [&str; 6] = [

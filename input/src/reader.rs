@@ -349,17 +349,6 @@ impl Section<'_> {
         self.find(Finding::error(Code::WrongType, at, what));
     }
 
-    /// Tells who watches which names a text may be.
-    pub fn offers<'n, N: IntoIterator<Item = &'n str>>(&self, key: &str, names: impl FnOnce() -> N) {
-        let shown = || names().into_iter().collect::<Vec<_>>().join(", ");
-        self.note(key, seen::NAME, String::new, shown);
-    }
-
-    /// Tells who watches that a key takes a list of names.
-    pub(crate) fn lists_names(&self, key: &str) {
-        self.note(key, "list of names", String::new, String::new);
-    }
-
     /// A whole number within a range.
     pub fn count(
         &mut self,

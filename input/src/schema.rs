@@ -217,8 +217,14 @@ mod tests {
     #[test]
     fn a_key_has_its_type_range_and_default_and_a_section_is_closed() {
         let mut keys = Keys::default();
-        keys.add("a", vec![seen("engine.window_ms", "number", "5", "0 to 10"), seen("engine.window_ms", "value", "", "")]);
-        keys.add("a", vec![seen("engine.rule", "word", "x", "x, y"), seen("engine.n", "whole number", "needed", "1 to 9")]);
+        keys.add(
+            "a",
+            vec![seen("engine.window_ms", "number", "5", "0 to 10"), seen("engine.window_ms", "value", "", "")],
+        );
+        keys.add(
+            "a",
+            vec![seen("engine.rule", "word", "x", "x, y"), seen("engine.n", "whole number", "needed", "1 to 9")],
+        );
         let schema = keys.schema(Some("a"), "a");
         let engine = &schema["properties"]["engine"];
         let window = &engine["properties"]["window_ms"];

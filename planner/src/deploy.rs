@@ -26,6 +26,7 @@ pub mod throughput;
 pub mod thunderserve;
 pub mod tune;
 
+use engine::verdict::Refused;
 use inventory::Inventory;
 use thiserror::Error;
 
@@ -96,6 +97,12 @@ pub enum RentalError {
     /// The checker of deployments refused what was planned: a fault of the planner.
     #[error("the plan breaks the rules of a deployment: {0}")]
     Refused(String),
+}
+
+impl From<RentalError> for Refused {
+    fn from(error: RentalError) -> Self {
+        if let RentalError::Budget(why) = error { Self::out_of_time(why) } else { Self::infeasible(error) }
+    }
 }
 
 impl RentalError {

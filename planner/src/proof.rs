@@ -4,62 +4,9 @@
 //! within a gap may meet a second plan that is better than its first; `beside` lets them change places. Ties end by key, then by index
 //! (`ranked`). Units: the objective's own, as `Aim` names them.
 
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// Relative distance by which solvers and sums put a figure on the wrong side of another one.
-const ROUNDING: f64 = 1e-6;
-
-/// What an objective counts, and so which way is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Aim {
-    /// Seconds, to be few.
-    Seconds,
-    /// Dollars per hour, to be few.
-    UsdPerHour,
-    /// Dollars per million output tokens, to be few.
-    UsdPerMtok,
-    /// GPUs, to be few.
-    Gpus,
-    /// Bytes, to be few.
-    Bytes,
-    /// Requests per second, within limits where there are any.
-    RequestsPerS,
-    /// Share of the requests that meet their limits.
-    AttainmentRatio,
-    /// Tokens per second.
-    TokensPerS,
-    /// Tokens per second and GPU.
-    TokensPerSPerGpu,
-    /// Facts that a model has mastered.
-    Facts,
-    /// Transactions over a link, to be few.
-    Transactions,
-}
-
-impl Aim {
-    /// Whether less is better.
-    #[must_use]
-    pub const fn is_least(self) -> bool {
-        matches!(
-            self,
-            Self::Seconds | Self::UsdPerHour | Self::UsdPerMtok | Self::Gpus | Self::Bytes | Self::Transactions
-        )
-    }
-
-    /// The better one first.
-    #[must_use]
-    pub fn order(self, a: f64, b: f64) -> Ordering {
-        if self.is_least() { a.total_cmp(&b) } else { b.total_cmp(&a) }
-    }
-
-    /// Whether `a` is better than `b` by more than rounding.
-    #[must_use]
-    pub fn is_better(self, a: f64, b: f64) -> bool {
-        let slack = ROUNDING * a.abs().max(b.abs());
-        if self.is_least() { a < b - slack } else { a > b + slack }
-    }
-}
+pub use engine::verdict::{Aim, Status};
 
 /// A figure with what it counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -84,39 +31,6 @@ impl Bound {
     #[must_use]
     pub const fn plain(value: f64) -> Self {
         Self { value, limit: String::new() }
-    }
-}
-
-/// How a search ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// Proved best for the planner's own objective.
-    Optimal,
-    /// Found by a solver that stopped early.
-    Feasible,
-    /// Found by a heuristic.
-    Heuristic,
-}
-
-impl Status {
-    /// Name as in `result.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Optimal => "optimal",
-            Self::Feasible => "feasible",
-            Self::Heuristic => "heuristic",
-        }
-    }
-
-    /// The one that says less.
-    #[must_use]
-    pub const fn weaker(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Heuristic, _) | (_, Self::Heuristic) => Self::Heuristic,
-            (Self::Feasible, _) | (_, Self::Feasible) => Self::Feasible,
-            _ => Self::Optimal,
-        }
     }
 }
 

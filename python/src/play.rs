@@ -7,9 +7,9 @@ use planner::proof::Decision;
 use planner::train::{dacp, orders};
 use pyo3::prelude::*;
 use serde_json::json;
-use skrull_sim::kinds::training::read::Scenario;
+use scenario::training::Scenario;
 use skrull_sim::kinds::training::run::{Decided, cost_model, score};
-use skrull_sim::scenario::Overrides;
+use scenario::Overrides;
 use train::plan::{Plan, Step};
 
 use crate::errors;

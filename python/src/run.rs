@@ -9,8 +9,8 @@ use pyo3::prelude::*;
 use reports::columns::{self, Column};
 use skrull_sim::cli::Cli;
 use skrull_sim::kinds::{self, Frames, Kind};
-use skrull_sim::scenario::Overrides;
-use skrull_sim::{ask, commands, scenario};
+use scenario::Overrides;
+use skrull_sim::{ask, commands};
 
 use crate::arrow::Frame;
 use crate::errors;

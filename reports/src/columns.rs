@@ -52,7 +52,7 @@ pub fn of_results(run: &RunResult) -> Vec<Column> {
     let keys: std::collections::BTreeSet<&String> = rows().flat_map(|row| row.metrics.keys()).collect();
     let mut columns = vec![
         Column::texts("policy", rows().map(|row| Some(row.policy.as_str()))),
-        Column::texts("status", rows().map(|row| Some(row.status.as_str()))),
+        Column::texts("status", rows().map(|row| Some(row.status.name()))),
         Column::texts("why", rows().map(|row| Some(row.why.as_str()))),
         Column::numbers("speedup_ratio", rows().map(|row| run.speedup_ratio.get(&row.policy).copied())),
     ];

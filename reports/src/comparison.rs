@@ -220,7 +220,7 @@ fn compare(runs: &[(&RunResult, String)], baseline_of: impl Fn(&RunResult, &str)
             let batches = rows.entry(key).or_default();
             let keys = run.origin.set.iter().filter_map(|set| set.split_once('='));
             batches.set.extend(keys.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())));
-            if result.status == "ok" {
+            if result.status.is_ok() {
                 batches.ok.insert(run.seed, &result.metrics);
             } else {
                 batches.failure.get_or_insert_with(|| format!("{}: {}", result.status, result.why));
@@ -287,7 +287,7 @@ mod tests {
     fn run(seed: u64, times: &[(&str, f64)]) -> RunResult {
         let results = times.iter().map(|(policy, time)| PolicyResult {
             policy: (*policy).to_owned(),
-            status: "ok".to_owned(),
+            status: crate::Ended::Ok,
             metrics: [("iteration_time_s".to_owned(), *time)].into(),
             ..PolicyResult::default()
         });

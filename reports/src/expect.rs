@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::quantity::significant;
-use crate::{PolicyResult, RunResult};
+use crate::{Ended, PolicyResult, RunResult};
 
 /// One expectation.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +22,7 @@ pub enum Holds {
     /// A number between two bounds, both included.
     Between(f64, f64),
     /// A status.
-    Status(String),
+    Status(Ended),
     /// Policies in increasing speed.
     Order(Vec<String>),
 }
@@ -61,8 +61,9 @@ fn miss(expectation: &Expectation, result: &RunResult) -> Option<String> {
         }
         Holds::Status(status) => {
             let policy = key.strip_prefix("status.").unwrap_or(key);
-            let found = row(policy).map_or("absent", |row| row.status.as_str());
-            (found != status).then(|| format!("`{key}`: expected {status}, found {found}"))
+            let found = row(policy).map(|row| row.status);
+            let words = found.map_or("absent", Ended::name);
+            (found != Some(*status)).then(|| format!("`{key}`: expected {status}, found {words}"))
         }
         Holds::Between(low, high) => {
             let found = match key.strip_prefix("speedup_ratio.") {

@@ -16,7 +16,7 @@ use crate::svg::{
 };
 use crate::table::{cells, footer, headings, headline, source_words};
 use crate::view::{self, View};
-use crate::{Picture, PolicyResult, RunResult, graph, serving, shown};
+use crate::{Ended, Picture, PolicyResult, RunResult, graph, serving, shown};
 
 /// Pictures of the time axis that a page holds at most; the others are in their trace files.
 const STEPS_MAX: usize = 48;
@@ -175,7 +175,7 @@ fn lead(run: &RunResult) -> String {
 
 /// The policy with the shortest step and that step's time; the first of equals.
 fn fastest(run: &RunResult) -> Option<(&PolicyResult, f64)> {
-    let timed = run.results.iter().filter(|result| result.status == "ok").filter_map(|result| {
+    let timed = run.results.iter().filter(|result| result.status.is_ok()).filter_map(|result| {
         let seconds = *result.metrics.get("iteration_time_s")?;
         seconds.is_finite().then_some((result, seconds))
     });
@@ -184,10 +184,10 @@ fn fastest(run: &RunResult) -> Option<(&PolicyResult, f64)> {
 
 /// What dominates, or why there is no result.
 fn why(result: &PolicyResult) -> String {
-    match (result.status.as_str(), result.why.as_str()) {
-        ("ok", "") => "no statement".to_owned(),
-        ("ok", why) => escape(why),
-        (status, why) => format!("<strong>{}</strong>: {}", escape(status), escape(why)),
+    match (result.status, result.why.as_str()) {
+        (Ended::Ok, "") => "no statement".to_owned(),
+        (Ended::Ok, why) => escape(why),
+        (ended, why) => format!("<strong>{ended}</strong>: {}", escape(why)),
     }
 }
 
@@ -243,7 +243,7 @@ fn lengths(out: &mut String, pictures: &[Picture<'_>]) {
 
 fn section(out: &mut String, run: &RunResult, index: usize, pictures: &[&Picture<'_>]) {
     let result = &run.results[index];
-    let class = if result.status == "ok" { "" } else { " class=\"failed\"" };
+    let class = if result.status.is_ok() { "" } else { " class=\"failed\"" };
     let name = escape(&result.policy);
     let _ = writeln!(
         out,

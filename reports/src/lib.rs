@@ -35,16 +35,13 @@ mod view;
 
 use std::collections::BTreeMap;
 
-pub use aim::Aim;
+pub use engine::verdict::{Aim, Ended, Status};
 pub use origin::Origin;
 
 use serde::{Deserialize, Serialize, Serializer};
 
 /// Schema of `result.json`.
 pub const SCHEMA: &str = "skrull-sim/run/1";
-
-/// Every `status` of a row.
-pub const STATUSES: [&str; 4] = ["ok", "oom", "infeasible", "timeout"];
 
 /// Which cost model answered.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -88,7 +85,7 @@ pub struct PlannerFacts {
     #[serde(skip_serializing_if = "is_no_figure", default)]
     pub objective: Option<f64>,
     /// What it counts, and so which way is better.
-    #[serde(skip_serializing_if = "Aim::is_seconds", default)]
+    #[serde(skip_serializing_if = "aim::is_seconds", default)]
     pub aim: Aim,
     /// No plan is better: a lower bound on seconds, an upper bound on rates.
     #[serde(skip_serializing_if = "is_no_figure", default)]
@@ -96,8 +93,8 @@ pub struct PlannerFacts {
     /// |objective − bound| / objective.
     #[serde(skip_serializing_if = "is_no_figure", default)]
     pub gap_ratio: Option<f64>,
-    /// `optimal`, `feasible` or `heuristic`.
-    pub status: String,
+    /// How good the plan is known to be.
+    pub status: Status,
     /// What it chose, in words.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notes: Vec<String>,
@@ -124,8 +121,8 @@ pub struct Measured {
 pub struct PolicyResult {
     /// Policy name.
     pub policy: String,
-    /// `ok`, `oom`, `infeasible` or `timeout`.
-    pub status: String,
+    /// How it ended.
+    pub status: Ended,
     /// Reason where the status is not `ok`, else what dominates the step, in words.
     pub why: String,
     /// Contract metrics, units in the keys; `ttft_s.mean` is the part `mean` of the object `ttft_s` in JSON.

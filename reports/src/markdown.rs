@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-use crate::RunResult;
 use crate::table::{cells, footer, headings, headline};
+use crate::{Ended, RunResult};
 
 /// Renders the table, the reasons of failed policies and the footer.
 #[must_use]
@@ -22,12 +22,12 @@ pub fn render(run: &RunResult) -> String {
     for result in run.results.iter().filter(|result| !result.why.is_empty()) {
         let name = escape(&result.policy);
         let why = escape(&crate::quantity::plain(&result.why));
-        let _ = match result.status.as_str() {
-            "ok" => writeln!(out, "- **{name}**: {why}"),
-            status => writeln!(out, "- **{name}** ({}): {why}", escape(status)),
+        let _ = match result.status {
+            Ended::Ok => writeln!(out, "- **{name}**: {why}"),
+            ended => writeln!(out, "- **{name}** ({ended}): {why}"),
         };
     }
-    for result in run.results.iter().filter(|result| result.status == "ok") {
+    for result in run.results.iter().filter(|result| result.status.is_ok()) {
         if let Some(words) = crate::lost::words(result) {
             let _ = writeln!(out, "- **{}**: {}", escape(&result.policy), escape(&words));
         }

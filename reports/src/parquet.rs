@@ -265,7 +265,8 @@ mod tests {
     fn a_page_has_runs_of_cells_and_then_the_values() {
         let column = Column::numbers("a", [Some(1.0), Some(2.0), None]);
         // Two cells that are there (2 << 1, 1), one that is not (1 << 1, 0): four bytes.
-        let expected = [vec![4, 0, 0, 0, 4, 1, 2, 0], 1f64.to_le_bytes().to_vec(), 2f64.to_le_bytes().to_vec()].concat();
+        let expected =
+            [vec![4, 0, 0, 0, 4, 1, 2, 0], 1f64.to_le_bytes().to_vec(), 2f64.to_le_bytes().to_vec()].concat();
         assert_eq!(page(&column, 0..3), expected);
     }
 

@@ -25,7 +25,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> [String; 9] {
     let mean = |key: &str| metric(key, &|seconds| duration(seconds, result.interval.get(key).copied()));
     [
         plain(&result.policy),
-        plain(&result.status),
+        result.status.to_string(),
         metric("ttft_s.mean", &|seconds| duration(seconds, None)),
         metric("ttft_s.p99", &|seconds| duration(seconds, None)),
         mean("tpot_s.mean"),

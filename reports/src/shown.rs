@@ -21,7 +21,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
         result.metrics.get(&column.key).map_or_else(|| ABSENT.to_owned(), |value| figure(&column.key, *value, interval))
     });
     let gain = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
-    [plain(&result.policy), plain(&result.status)].into_iter().chain(shown).chain([gain]).collect()
+    [plain(&result.policy), result.status.to_string()].into_iter().chain(shown).chain([gain]).collect()
 }
 
 /// A figure in the unit that its key ends with.
@@ -44,7 +44,7 @@ pub(crate) fn figure(key: &str, value: f64, interval: Option<[f64; 2]>) -> Strin
 /// The policy with the largest gain, the first of equals, and the gain.
 pub(crate) fn best(run: &RunResult) -> Option<(&PolicyResult, f64)> {
     let gain = |result: &PolicyResult| run.speedup_ratio.get(&result.policy).copied().filter(|gain| gain.is_finite());
-    let ranked = run.results.iter().filter(|result| result.status == "ok").filter_map(|r| Some((r, gain(r)?)));
+    let ranked = run.results.iter().filter(|result| result.status.is_ok()).filter_map(|r| Some((r, gain(r)?)));
     ranked.reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 

@@ -95,7 +95,7 @@ mod tests {
     fn row(metrics: &[(&str, f64)], interval: &[(&str, [f64; 2])]) -> PolicyResult {
         PolicyResult {
             policy: "a".to_owned(),
-            status: "ok".to_owned(),
+            status: crate::Ended::Ok,
             why: String::new(),
             metrics: metrics.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect(),
             interval: interval.iter().map(|(key, ends)| ((*key).to_owned(), *ends)).collect(),

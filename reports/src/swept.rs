@@ -78,7 +78,8 @@ impl Swept {
     }
 
     fn effect_rows(&self) -> Rows {
-        let mut rows = vec![["key", "objective", "share of the spread", "best value", "mean there"].map(str::to_owned).to_vec()];
+        let mut rows =
+            vec![["key", "objective", "share of the spread", "best value", "mean there"].map(str::to_owned).to_vec()];
         rows.extend(self.effects.iter().map(|(key, metric, ratio, best, mean)| {
             vec![key.clone(), metric.clone(), percent(*ratio), best.clone(), significant(*mean)]
         }));
@@ -110,7 +111,11 @@ pub fn html(swept: &Swept) -> String {
     places.extend((!swept.failures.is_empty()).then_some(("failures", "What did not run")));
     places.push(("asked", "What was asked"));
     contents(&mut out, &places.iter().map(|(id, name)| ((*id).to_owned(), (*name).to_owned())).collect::<Vec<_>>());
-    let _ = writeln!(out, "</header>\n<section id=\"answer\">\n<h2>Answer</h2>\n<p class=\"lead\">{}</p>\n</section>", escape(&swept.lead()));
+    let _ = writeln!(
+        out,
+        "</header>\n<section id=\"answer\">\n<h2>Answer</h2>\n<p class=\"lead\">{}</p>\n</section>",
+        escape(&swept.lead())
+    );
     if !swept.front.is_empty() {
         out.push_str("<section id=\"front\">\n<h2>Front</h2>\n");
         let words = "Every point of the first two objectives. Orange: no other one beats it in all objectives.";
@@ -131,7 +136,10 @@ pub fn html(swept: &Swept) -> String {
         out.push_str("</section>\n");
     }
     let (scenario, text) = (escape(&swept.scenario), escape(&swept.text));
-    let _ = writeln!(out, "<section id=\"asked\">\n<h2>What was asked</h2>\n<p>Scenario: {scenario}</p>\n<pre>{text}</pre>\n</section>");
+    let _ = writeln!(
+        out,
+        "<section id=\"asked\">\n<h2>What was asked</h2>\n<p>Scenario: {scenario}</p>\n<pre>{text}</pre>\n</section>"
+    );
     out.push_str(END);
     out
 }
@@ -153,7 +161,12 @@ fn picture(swept: &Swept) -> String {
     let mut out = open(460, "Points of the sweep in two objectives");
     frame(&mut out, (&x, &y), &swept.objectives);
     let mut dot = |(at_x, at_y): (f64, f64), radius: u32, colour: &str| {
-        let _ = writeln!(out, "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\" fill=\"{colour}\"/>", px(x.at(at_x)), px(y.at(at_y)));
+        let _ = writeln!(
+            out,
+            "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\" fill=\"{colour}\"/>",
+            px(x.at(at_x)),
+            px(y.at(at_y))
+        );
     };
     pairs.iter().step_by(pairs.len().div_ceil(POINTS_MAX)).for_each(|pair| dot(*pair, 2, BLUE));
     swept.front.iter().for_each(|best| dot((best.figures[0], best.figures[1]), 4, ORANGE));
@@ -166,13 +179,27 @@ fn frame(out: &mut String, (x, y): (&Axis, &Axis), names: &[String]) {
     let (right, bottom) = (x.start + x.length, TOP + HEIGHT);
     for value in x.lines() {
         let (at, words) = (px(x.at(value)), significant(value));
-        let _ = writeln!(out, "<path d=\"M{at} {TOP}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{words}</text>", bottom + 18.0);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{at} {TOP}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{words}</text>",
+            bottom + 18.0
+        );
     }
     for value in y.lines() {
         let (at, words) = (px(y.at(value)), significant(value));
-        let _ = writeln!(out, "<path d=\"M{LEFT} {at}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{words}</text>", LEFT - 8.0);
+        let _ = writeln!(
+            out,
+            "<path d=\"M{LEFT} {at}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{words}</text>",
+            LEFT - 8.0
+        );
     }
-    let _ = writeln!(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", LEFT + x.length / 2.0, bottom + 40.0, escape(&names[0]));
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        LEFT + x.length / 2.0,
+        bottom + 40.0,
+        escape(&names[0])
+    );
     let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{}</text>", TOP - 14.0, escape(&names[1]));
 }
 

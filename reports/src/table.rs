@@ -50,7 +50,7 @@ pub(crate) fn cells(run: &RunResult, result: &PolicyResult) -> Vec<String> {
     let speedup = run.speedup_ratio.get(&result.policy).map_or_else(|| ABSENT.to_owned(), |&value| times(value));
     vec![
         plain(&result.policy),
-        plain(&result.status),
+        result.status.to_string(),
         metric("iteration_time_s", &|seconds| duration(seconds, interval)),
         speedup,
         metric("tokens_per_s", &rate),
@@ -130,13 +130,13 @@ pub fn render_at(run: &RunResult, columns: usize) -> String {
         line(&mut out, &headings, &widths, block);
         for (result, row) in run.results.iter().zip(&rows) {
             line(&mut out, row, &widths, block);
-            if number == 0 && result.status != "ok" && !result.why.is_empty() {
-                wrap(&mut out, &format!("{}: {}", plain(&result.status), plain(&result.why)), "  ", room);
+            if number == 0 && !result.status.is_ok() && !result.why.is_empty() {
+                wrap(&mut out, &format!("{}: {}", result.status.to_string(), plain(&result.why)), "  ", room);
             }
         }
         out.push('\n');
     }
-    for result in run.results.iter().filter(|result| result.status == "ok" && !result.why.is_empty()) {
+    for result in run.results.iter().filter(|result| result.status.is_ok() && !result.why.is_empty()) {
         wrap(&mut out, &format!("{}: {}", plain(&result.policy), plain(&result.why)), "", room);
         let against = [crate::lost::words(result), crate::lost::planner(result)];
         for sentence in against.into_iter().flatten() {

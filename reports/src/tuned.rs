@@ -7,9 +7,9 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Aim;
 use crate::quantity::{duration, percent, plain, significant};
 use crate::rows::{Rows, aligned, markdown as table};
+use crate::{Aim, aim};
 
 /// Schema of `tuned.json`.
 pub const SCHEMA: &str = "skrull-sim/tuned/1";
@@ -115,7 +115,7 @@ impl Tuned {
         let Some(answer) = self.answer() else {
             return vec!["No setting keeps the limits.".to_owned(), counted];
         };
-        let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| self.aim.figure(value));
+        let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| aim::figure(self.aim, value));
         let ends = self.interval.map_or_else(String::new, |[low, high]| {
             format!(" ({} to {} over the interval of the costs)", significant(low), significant(high))
         });

@@ -115,6 +115,27 @@ pub struct Conditions<K> {
     list: Vec<(K, String)>,
 }
 
+/// Why a text is no list of conditions.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoCondition {
+    /// A part has no `=`.
+    #[error("`{part}` is no condition; write `key=value` with one of {keys}")]
+    NoValue {
+        /// The part.
+        part: String,
+        /// Known keys.
+        keys: String,
+    },
+    /// A key is unknown.
+    #[error("`{word}` is no key; there are {keys}")]
+    UnknownKey {
+        /// The key.
+        word: String,
+        /// Known keys.
+        keys: String,
+    },
+}
+
 /// Runs that are asked for.
 pub type Selection = Conditions<Key>;
 
@@ -123,7 +144,7 @@ impl<K> Conditions<K> {
     ///
     /// # Errors
     /// A sentence about the first condition that is none.
-    pub fn parse<R>(text: &str) -> Result<Self, String>
+    pub fn parse<R>(text: &str) -> Result<Self, NoCondition>
     where
         K: Keyed<R>,
     {
@@ -131,10 +152,10 @@ impl<K> Conditions<K> {
         let mut list = Vec::new();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let Some((word, value)) = part.split_once('=') else {
-                return Err(format!("`{part}` is no condition; write `key=value` with one of {}", names()));
+                return Err(NoCondition::NoValue { part: part.to_owned(), keys: names() });
             };
             let known = K::WORDS.iter().find(|(known, _)| *known == word.trim());
-            let (_, key) = known.ok_or_else(|| format!("`{word}` is no key; there are {}", names()))?;
+            let (_, key) = known.ok_or_else(|| NoCondition::UnknownKey { word: word.to_owned(), keys: names() })?;
             list.push((*key, value.trim().to_owned()));
         }
         Ok(Self { list })

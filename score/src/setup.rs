@@ -211,7 +211,8 @@ fn room(setup: &Setup, part: &Part, asked: &Asked<'_>) -> Result<(u32, u32), Rea
     let reserve = asked.preset.sizes_on(&asked.gpu).reserve(&asked.gpu, config.tensor_degree, config.n_gpus());
     let beside = Bytes::from_gib(RESERVED_GIB) + capacity::activations(&config, u64::from(part.limits.tokens_max));
     let rule = asked.recipe.memory.unwrap_or(asked.preset.memory);
-    let found = capacity::by_rule(&config, rule, [beside, reserve]).map_err(|what| Reason::Memory { what })?;
+    let found =
+        capacity::by_rule(&config, rule, [beside, reserve]).map_err(|refused| Reason::Memory { what: refused.why })?;
     let blocks = found.blocks(part.limits.block_tokens);
     let per_sequence = found.blocks_per_sequence(part.limits.block_tokens);
     let tokens = (blocks / found.n_ranks).saturating_sub(per_sequence);

@@ -6,8 +6,8 @@ use super::{Failure, load, out_dir, print, threads, write};
 use crate::cli::{CapacityArgs, Format};
 use crate::kinds;
 use crate::progress;
-use crate::scenario::{self, Overrides};
 use input::diagnostic::Code;
+use scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use super::list::names;
 use super::{Failure, print};
 use crate::cli::Cli;
-use crate::scenario::EMBEDDED;
+use scenario::EMBEDDED;
 
 /// Runs the verb.
 pub fn completions(shell: Shell) -> Result<(), Failure> {

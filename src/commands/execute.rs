@@ -10,14 +10,14 @@ use super::{Failure, given, print, write};
 use crate::cli::ExecuteArgs;
 use crate::hardware;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Overrides;
 use input::diagnostic::Code;
+use scenario::Overrides;
 
 /// Runs the verb.
 pub fn execute(args: &ExecuteArgs) -> Result<(), Failure> {
     let none = Overrides::default();
     let (plan, scenario) = given::read(&args.plan, &none).map_err(|why| unusable(&args.plan, &why))?;
-    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why))?;
+    let planned = hardware::of_file(&scenario, plan).map_err(|why| unusable(&args.plan, &why.to_string()))?;
     let mut device = open(&args.device)?;
     let cost = pipeline::cost_model(&scenario);
     let execution = hardware::run(&planned, device.as_mut(), cost.as_ref(), args.runs)

@@ -5,10 +5,10 @@ use std::path::Path;
 use super::{Failure, print};
 use crate::cli::ExplainArgs;
 use crate::kinds;
-use crate::scenario::{self, Overrides};
 use input::diagnostic::{Code, Source, codes};
 use input::keys::Keys;
 use input::reader::seen::watch;
+use scenario::{self, Overrides};
 
 /// Every key that reading the shipped scenarios asks for.
 #[must_use]

@@ -13,7 +13,7 @@ use crate::cli::ExportArgs;
 use crate::hardware;
 use crate::kinds;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Overrides;
+use scenario::Overrides;
 
 /// Runs the verb.
 pub fn export(args: &ExportArgs) -> Result<(), Failure> {
@@ -35,7 +35,7 @@ pub fn files(plan: &Path, target: &str, folder: &Path) -> Result<(), Failure> {
         targets::export(target, &Planned::Serving { deployments: &deployments }, &words)
     } else {
         let (found, scenario) = given::read(plan, &Overrides::default()).map_err(unusable)?;
-        let planned = hardware::of_file(&scenario, found).map_err(unusable)?;
+        let planned = hardware::of_file(&scenario, found).map_err(|why| unusable(why.to_string()))?;
         let predicted = match hardware::predict(&planned, pipeline::cost_model(&scenario).as_ref()) {
             Ok((timeline, [low, high])) => export::step_words([timeline.span().to_seconds().get(), low, high]),
             Err(why) => format!("no step: {why}"),

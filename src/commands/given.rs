@@ -7,11 +7,11 @@ use reports::RunResult;
 use train::Plan;
 
 use crate::hardware;
-use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
 use crate::kinds::{self, Kind, Run};
-use crate::scenario::{Head, Overrides};
 use input::diagnostic::{self, Source};
+use scenario::training::Scenario;
+use scenario::{Head, Overrides};
 
 /// A plan with its scenario.
 pub struct Given {
@@ -49,7 +49,7 @@ impl Given {
     /// Why it cannot be scored.
     pub fn read(path: &Path, more: &Overrides) -> Result<Self, String> {
         let (plan, mut scenario) = read(path, more)?;
-        hardware::of_file(&scenario, plan.clone())?;
+        hardware::of_file(&scenario, plan.clone()).map_err(|why| why.to_string())?;
         scenario.head.name += "-plan";
         scenario.head.baseline.clone_from(&plan.policy);
         Ok(Self { scenario, plan })

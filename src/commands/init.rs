@@ -2,8 +2,8 @@
 
 use super::{Failure, print, write};
 use crate::cli::InitArgs;
-use crate::scenario::{EMBEDDED, shipped};
 use input::diagnostic::{Code, nearest};
+use scenario::{EMBEDDED, shipped};
 
 /// Runs the verb.
 pub fn init(args: &InitArgs) -> Result<(), Failure> {

@@ -5,8 +5,8 @@ use train::workload::distribution;
 
 use super::{Failure, print};
 use crate::cli::Kind;
-use crate::scenario::{EMBEDDED, STARTER, shipped};
 use input::diagnostic::{Code, nearest};
+use scenario::{EMBEDDED, STARTER, shipped};
 
 /// Runs `list`.
 pub fn list(kind: Kind) -> Result<(), Failure> {

@@ -77,7 +77,7 @@ fn judge(args: &RunArgs, expectations: &[Expectation], result: &RunResult) -> Re
             misses.join("\n  ")
         )));
     }
-    if result.results.iter().all(|row| row.status != "ok") {
+    if result.results.iter().all(|row| !row.status.is_ok()) {
         return Err(Failure::Gate("error: no policy of the scenario was feasible".to_owned()));
     }
     Ok(())

@@ -26,8 +26,8 @@ const WIDTH: u16 = 100;
 pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     threads(args.jobs)?;
     let path = args.table.display().to_string();
-    let wrong = |error: String| Failure::input(Code::WrongTables, format!("{path}: {error}"));
-    let bytes = std::fs::read(&args.table).map_err(|error| wrong(error.to_string()))?;
+    let wrong = |error: std::io::Error| Failure::input(Code::WrongTables, format!("{path}: {error}"));
+    let bytes = std::fs::read(&args.table).map_err(wrong)?;
     let table = tables::unpacked(bytes).map_err(wrong)?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     match tables::read(&table) {
@@ -40,16 +40,14 @@ fn width() -> usize {
     usize::from(terminal_size::terminal_size().map_or(WIDTH, |(width, _)| width.0))
 }
 
-fn unknown(why: String) -> Failure {
+fn unknown(why: impl std::fmt::Display) -> Failure {
     Failure::input(Code::UnknownName, why)
 }
 
 /// Steps of training.
 fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
     if args.leave_out.is_some() || args.residual.is_some() {
-        return Err(unknown(
-            "`--leave-out` and `--residual` are about serving, and the table is of training".to_owned(),
-        ));
+        return Err(unknown("`--leave-out` and `--residual` are about serving, and the table is of training"));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;

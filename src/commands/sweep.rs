@@ -10,8 +10,8 @@ use reports::swept;
 use super::{Failure, print, threads};
 use crate::cli::SweepArgs;
 use crate::progress;
-use crate::scenario::{self, Overrides};
 use crate::{ask, kinds};
+use scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
@@ -35,7 +35,11 @@ pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
     if !args.quiet {
         let (n, known) = (played.n_new, played.lines.len() - played.n_new);
         let files = dir.join("report.html");
-        print(&format!("{}\n{n} points were run, {known} were known\nreport: {}\n", swept::text(&found), files.display()))?;
+        print(&format!(
+            "{}\n{n} points were run, {known} were known\nreport: {}\n",
+            swept::text(&found),
+            files.display()
+        ))?;
     }
     if played.is_whole { Ok(()) } else { Err(Failure::Gate("stopped: the same command goes on".to_owned())) }
 }

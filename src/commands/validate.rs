@@ -17,10 +17,10 @@ use super::calibrate::{failed, fit, measure, open, slug, table};
 use super::{Failure, load, out_dir, print, threads, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
-use crate::kinds::training::read::Scenario;
 use crate::kinds::training::run as pipeline;
-use crate::scenario::Head;
 use input::diagnostic::Code;
+use scenario::Head;
+use scenario::training::Scenario;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
@@ -132,7 +132,7 @@ fn given(path: &PathBuf, args: &ValidateArgs, device: &dyn Device) -> Result<Pro
     let wrong =
         |why: String| Failure::input(Code::WrongProfile, format!("profile `{}` cannot be used: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    let profile = Profile::parse(&text).map_err(wrong)?;
+    let profile = Profile::parse(&text).map_err(|why| wrong(why.to_string()))?;
     let of = profile.device.as_ref().map_or("an unnamed device", |device| &device.name);
     if of != device.facts().name && !args.allow_foreign_profile {
         return Err(Failure::input(
@@ -171,7 +171,7 @@ fn execute_all(
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {
             Ok(both) => predicted.push(both),
-            Err(why) => report.failed.push((policy, why)),
+            Err(refused) => report.failed.push((policy, refused.why)),
         }
     }
     let planned: Vec<&PlannedStep> = predicted.iter().map(|(_, planned)| planned).collect();
@@ -189,7 +189,7 @@ fn execute_all(
                 report.plans.push(validation.clone());
                 ran.push(Ran { planned, predicted, execution, validation });
             }
-            Err(why) => stopped = stopped.or(Some(Failure::Gate(why))),
+            Err(refused) => stopped = stopped.or(Some(Failure::Gate(refused.why))),
         }
     }
     bar.finish_and_clear();

@@ -1,6 +1,5 @@
 //! Kind `curriculum`: which facts to fine-tune on in which stage, with how much replay, and what classifying them costs.
 
-pub mod read;
 pub mod run;
 
 use super::{Card, boxed};
@@ -9,5 +8,5 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "curriculum",
     about: "which facts to fine-tune on in which stage, with how much replay, and what classifying them costs",
-    read: |reader, source, folder, overrides| boxed(read::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| boxed(scenario::curriculum::read(reader, source, folder, overrides)),
 };

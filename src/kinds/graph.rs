@@ -1,6 +1,5 @@
 //! Kind `graph`: training of graph neural networks: what to cache where, how to extract subgraphs, how to sample the past.
 
-pub mod read;
 pub mod run;
 
 use super::{Card, boxed};
@@ -9,5 +8,5 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "graph",
     about: "training of graph neural networks: what to cache on which GPU, how to extract subgraphs, how to sample the past",
-    read: |reader, source, folder, overrides| boxed(read::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| boxed(scenario::graph::read(reader, source, folder, overrides)),
 };

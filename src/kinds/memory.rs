@@ -1,6 +1,5 @@
 //! Kind `memory`: what a step of changing sizes needs: order of operations, evictions and recompute by symbolic sizes.
 
-pub mod read;
 pub mod run;
 
 use super::{Card, boxed};
@@ -9,5 +8,5 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "memory",
     about: "what a step of changing sizes needs: order of operations, evictions and recompute by symbolic sizes",
-    read: |reader, source, folder, overrides| boxed(read::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| boxed(scenario::memory::read(reader, source, folder, overrides)),
 };

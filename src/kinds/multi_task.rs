@@ -1,6 +1,5 @@
 //! Kind `multi-task`: how do tasks that share parts of a model train together: who runs where and when in an iteration.
 
-pub mod read;
 pub mod run;
 
 use super::{Card, boxed};
@@ -9,5 +8,5 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "multi-task",
     about: "how do tasks that share parts of a model train together: who runs where and when in an iteration",
-    read: |reader, source, folder, overrides| boxed(read::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| boxed(scenario::multi_task::read(reader, source, folder, overrides)),
 };

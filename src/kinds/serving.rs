@@ -1,6 +1,5 @@
 //! Kind `serving`: what do clients of an engine and a fleet see: latencies, goodput, dollars.
 
-pub mod read;
 pub mod run;
 
 use super::{Card, boxed};
@@ -9,5 +8,5 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "serving",
     about: "what do clients of an engine and a fleet see: latencies, goodput, dollars",
-    read: |reader, source, folder, overrides| boxed(read::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| boxed(scenario::serving::read(reader, source, folder, overrides)),
 };

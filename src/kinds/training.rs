@@ -1,6 +1,5 @@
 //! Kind `training`: how fast is a training step: layouts, schedules and policies that place sequences, simulated from a profile.
 
-pub mod read;
 pub mod run;
 
 use super::{Card, boxed};
@@ -9,5 +8,5 @@ use super::{Card, boxed};
 pub static CARD: Card = Card {
     name: "training",
     about: "how fast is a training step: layouts, schedules and policies that place sequences, simulated from a profile",
-    read: |reader, source, folder, overrides| boxed(read::read(reader, source, folder, overrides)),
+    read: |reader, source, folder, overrides| boxed(scenario::training::read(reader, source, folder, overrides)),
 };

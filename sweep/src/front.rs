@@ -64,7 +64,8 @@ pub fn front(all: &[Candidate], objectives: &[Objective]) -> Vec<usize> {
         figures.map(|(figure, objective)| if objective.is_most { -figure } else { *figure }).collect::<Vec<f64>>()
     };
     let mut order: Vec<usize> = (0..all.len()).collect();
-    order.sort_by(|one, other| least(one).partial_cmp(&least(other)).expect("figures are numbers").then(one.cmp(other)));
+    order
+        .sort_by(|one, other| least(one).partial_cmp(&least(other)).expect("figures are numbers").then(one.cmp(other)));
     // Whoever beats a candidate comes before it, and so does one of the front that beats it too.
     let mut front: Vec<usize> = Vec::new();
     for index in order {
@@ -115,9 +116,8 @@ fn effect(all: &[Candidate], key: &str, index: usize, objective: &Objective) -> 
         return None;
     }
     let means: Vec<f64> = groups.iter().map(|(_, group)| mean(group)).collect();
-    let between = |((_, group), mean): (&(Value, Vec<&Candidate>), &f64)| {
-        group.len() as f64 * (mean - middle) * (mean - middle)
-    };
+    let between =
+        |((_, group), mean): (&(Value, Vec<&Candidate>), &f64)| group.len() as f64 * (mean - middle) * (mean - middle);
     let ratio = groups.iter().zip(&means).map(between).sum::<f64>() / spread;
     let worth = |mean: &f64| if objective.is_most { -mean } else { *mean };
     let best = (0..means.len()).min_by(|one, other| worth(&means[*one]).total_cmp(&worth(&means[*other])))?;

@@ -208,7 +208,8 @@ mod tests {
     fn keys_of_one_axis_change_together_and_seeds_are_the_fastest() {
         let text = "scenario = \"s\"\nseeds = 2\nfirst_seed = 5\n[[axis]]\nkeys = [\"a.x\", \"a.y\"]\nvalues = [[1, \"u\"], [2, \"v\"]]\n";
         let sweep = sweep(text);
-        let all: Vec<_> = points(&sweep).expect("points").map(|point| (point.overrides().join(" "), point.seed)).collect();
+        let all: Vec<_> =
+            points(&sweep).expect("points").map(|point| (point.overrides().join(" "), point.seed)).collect();
         let expected = [("a.x=1 a.y=\"u\"", 5), ("a.x=1 a.y=\"u\"", 6), ("a.x=2 a.y=\"v\"", 5), ("a.x=2 a.y=\"v\"", 6)];
         assert_eq!(all, expected.map(|(text, seed)| (text.to_owned(), Some(seed))));
     }

@@ -53,16 +53,17 @@ impl Keys {
     /// Keys of a scenario's points: the version of the program, the scenario's text, its folder, and what is laid over every point.
     #[must_use]
     pub fn new(version: &str, text: &str, folder: &Path, set: &[String]) -> Self {
-        let base = set.iter().fold(Key::EMPTY.with(version.as_bytes()).with(text.as_bytes()), |key, set| {
-            key.with(set.as_bytes())
-        });
+        let base = set
+            .iter()
+            .fold(Key::EMPTY.with(version.as_bytes()).with(text.as_bytes()), |key, set| key.with(set.as_bytes()));
         let mut keys = Self { base, folder: folder.to_path_buf(), files: Mutex::default() };
         let mut named = Vec::new();
         if let Ok(value) = toml_span::parse(text) {
             texts(&crate::axis::json(&value), &mut named);
         }
         named.extend(set.iter().filter_map(|set| Some(set.split_once('=')?.1.trim_matches('"').to_owned())));
-        keys.base = named.iter().filter_map(|name| keys.file(name)).fold(base, |key, file| key.with(&file.0.to_le_bytes()));
+        keys.base =
+            named.iter().filter_map(|name| keys.file(name)).fold(base, |key, file| key.with(&file.0.to_le_bytes()));
         keys
     }
 
@@ -117,10 +118,16 @@ mod tests {
         std::fs::create_dir_all(&folder).expect("a folder");
         std::fs::write(folder.join("lengths.txt"), "1\n").expect("a file");
         let text = "[workload]\nfile = \"lengths.txt\"\n";
-        let of = |version: &str, text: &str, set: &[String], n: u32| Keys::new(version, text, &folder, set).of(&point(n));
+        let of =
+            |version: &str, text: &str, set: &[String], n: u32| Keys::new(version, text, &folder, set).of(&point(n));
         let first = of("1", text, &[], 1);
         assert_eq!(first, of("1", text, &[], 1));
-        let others = [of("2", text, &[], 1), of("1", "a = 1", &[], 1), of("1", text, &["a.c=1".to_owned()], 1), of("1", text, &[], 2)];
+        let others = [
+            of("2", text, &[], 1),
+            of("1", "a = 1", &[], 1),
+            of("1", text, &["a.c=1".to_owned()], 1),
+            of("1", text, &[], 2),
+        ];
         std::fs::write(folder.join("lengths.txt"), "2\n").expect("a file");
         let changed = of("1", text, &[], 1);
         assert!(others.iter().chain([&changed]).all(|other| *other != first));

@@ -160,7 +160,8 @@ impl Run<'_> {
             }
             let best: Vec<_> = front(&all, &sweep.objectives).into_iter().map(|index| &all[index].point).collect();
             let is_best = |point: &Point| {
-                best.iter().any(|best| best.len() == point.set.len() && point.set.iter().all(|(k, v)| best.get(k) == Some(v)))
+                best.iter()
+                    .any(|best| best.len() == point.set.len() && point.set.iter().all(|(k, v)| best.get(k) == Some(v)))
             };
             let centres: Vec<Vec<usize>> =
                 positions.iter().filter(|(_, point)| is_best(point)).map(|(position, _)| position.clone()).collect();

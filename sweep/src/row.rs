@@ -42,8 +42,8 @@ pub fn line(key: Key, point: &Point, outcome: &Outcome) -> String {
 fn result(row: &reports::PolicyResult) -> Value {
     let finite = row.metrics.iter().filter(|(_, figure)| figure.is_finite());
     let metrics: Map<String, Value> = finite.map(|(key, figure)| (key.clone(), (*figure).into())).collect();
-    let mut found = json!({ "policy": row.policy, "status": row.status, "metrics": metrics });
-    if row.status != "ok" {
+    let mut found = json!({ "policy": row.policy, "status": row.status.name(), "metrics": metrics });
+    if row.status.name() != "ok" {
         found["why"] = row.why.clone().into();
     }
     found

@@ -111,9 +111,9 @@ pub fn points(sweep: &Sweep) -> Result<Box<dyn Iterator<Item = Point> + '_>, Str
         }
     };
     let seeds = sweep.seeds();
-    Ok(Box::new(plain.flat_map(move |point| {
-        seeds.clone().into_iter().map(move |seed| Point { seed, ..point.clone() })
-    })))
+    Ok(Box::new(
+        plain.flat_map(move |point| seeds.clone().into_iter().map(move |seed| Point { seed, ..point.clone() })),
+    ))
 }
 
 /// So many different points within the conditions.

@@ -1,5 +1,6 @@
 //! `docs/combinations.md`: the table, in Markdown.
 
+use reports::Ended;
 use std::collections::BTreeMap;
 
 use super::evidence::{MECHANISMS, tells_of_stragglers};
@@ -49,8 +50,8 @@ fn table(cells: &Cells, reasons: &mut Reasons) -> String {
         text += &format!("| `{name}` |");
         for mechanism in &MECHANISMS {
             let row = &cells[&(name, vec![mechanism.name])].row;
-            match row.status.as_str() {
-                "ok" => text += " runs |",
+            match row.status {
+                Ended::Ok => text += " runs |",
                 _ => text += &format!(" {} |", reasons.number(&row.why)),
             }
         }
@@ -61,11 +62,11 @@ fn table(cells: &Cells, reasons: &mut Reasons) -> String {
 
 /// What pairs add: those that are refused though both run alone.
 fn pairs(cells: &Cells) -> String {
-    let is_ok = |policy, names: Vec<&'static str>| cells[&(policy, names)].row.status == "ok";
+    let is_ok = |policy, names: Vec<&'static str>| cells[&(policy, names)].row.status.is_ok();
     let mut lines = String::new();
     for ((policy, names), cell) in cells {
         let [first, second] = names[..] else { continue };
-        if cell.row.status != "ok" && is_ok(policy, vec![first]) && is_ok(policy, vec![second]) {
+        if !cell.row.status.is_ok() && is_ok(policy, vec![first]) && is_ok(policy, vec![second]) {
             lines += &format!("- `{policy}`, {first} and {second}: {}\n", cell.row.why);
         }
     }

@@ -5,10 +5,21 @@ use std::ops::RangeInclusive;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use super::{Place, Section, small, unknown};
+use super::{Place, Section, seen, small, unknown};
 use crate::diagnostic::Code;
 
 impl Section<'_> {
+    /// Tells who watches which names a text may be.
+    pub fn offers<'n, N: IntoIterator<Item = &'n str>>(&self, key: &str, names: impl FnOnce() -> N) {
+        let shown = || names().into_iter().collect::<Vec<_>>().join(", ");
+        self.note(key, seen::NAME, String::new, shown);
+    }
+
+    /// Tells who watches that a key takes a list of names.
+    pub(crate) fn lists_names(&self, key: &str) {
+        self.note(key, "list of names", String::new, String::new);
+    }
+
     /// A number that has to be there; the least one allowed where it is not.
     pub fn needed(&mut self, key: &'static str, range: RangeInclusive<f64>, help: &str) -> f64 {
         let number = self.number(key, *range.start(), range);

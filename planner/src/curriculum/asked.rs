@@ -10,6 +10,7 @@ use curriculum::generation::{self, Engine, Prompts, batch};
 use curriculum::{Class, Counts, Effect, TrainingSet, Transition, retested};
 use engine::cost::Source;
 use engine::play::Case;
+use engine::verdict::Refused;
 use engine::{CostModel, Model};
 use hw::{Bytes, Cluster, Seconds};
 use serve::capacity;
@@ -132,7 +133,7 @@ impl Asked {
     ///
     /// # Errors
     /// A sentence where answering or training does not fit the machine.
-    pub fn judged(&self, way: &Way, cost: &dyn CostModel) -> Result<Judged, String> {
+    pub fn judged(&self, way: &Way, cost: &dyn CostModel) -> Result<Judged, Refused> {
         let expected = self.priced(way, cost, Case::Expected)?;
         let ends = [self.priced(way, cost, Case::Low)?, self.priced(way, cost, Case::High)?];
         let stages = self.stages_of(way);
@@ -149,7 +150,7 @@ impl Asked {
         Ok(Judged { decision, why, metrics, interval, source: expected.source })
     }
 
-    fn priced(&self, way: &Way, cost: &dyn CostModel, case: Case) -> Result<Priced, String> {
+    fn priced(&self, way: &Way, cost: &dyn CostModel, case: Case) -> Result<Priced, Refused> {
         let (engine, training) = (&self.engine, &self.training);
         let n_replicas = self.cluster.n_gpus() / engine.tensor;
         let deployment = ReplicaConfig {
@@ -185,7 +186,7 @@ impl Asked {
         Ok(Priced { costs, source: classified.source.max(tuning.source(cost)), outside_ratio, words })
     }
 
-    fn limits(&self, deployment: &ReplicaConfig<'_>) -> Result<generation::Limits, String> {
+    fn limits(&self, deployment: &ReplicaConfig<'_>) -> Result<generation::Limits, Refused> {
         let room = capacity::of(deployment, self.engine.memory_ratio, self.reserved)?;
         Ok(generation::Limits {
             sequences_max: self.engine.sequences_max,

@@ -5,6 +5,7 @@
 //! fit: a run that is calibrated to a growth does not predict it.
 
 use curriculum::{Class, Effect};
+use engine::verdict::Refused;
 
 use crate::curriculum::{Question, Recipe, Stage};
 
@@ -42,7 +43,7 @@ pub fn growth_ratio(question: &Question<'_>, recipe: Recipe) -> f64 {
 ///
 /// # Errors
 /// A sentence with the growth at no learning and at the most when the ratio lies outside.
-pub fn calibrated(question: &Question<'_>, recipe: Recipe, target: f64) -> Result<Calibrated, String> {
+pub fn calibrated(question: &Question<'_>, recipe: Recipe, target: f64) -> Result<Calibrated, Refused> {
     let growth = |factor| {
         let stages = scaled_stages(question.stages, factor);
         growth_ratio(&Question { stages: &stages, ..*question }, recipe)
@@ -54,12 +55,12 @@ pub fn calibrated(question: &Question<'_>, recipe: Recipe, target: f64) -> Resul
     let (mut low, mut high) = (0.0, if least > 0.0 { 1.0 / least } else { 0.0 });
     let (at_low, at_high) = (growth(low), growth(high));
     if !(at_low..=at_high).contains(&target) {
-        return Err(format!(
+        return Err(Refused::infeasible(format!(
             "mastered facts grow by {:.1} % without learning and by {:.1} % when every trained MaybeKnown fact is mastered; {:.1} % lies outside",
             at_low * 100.0,
             at_high * 100.0,
             target * 100.0
-        ));
+        )));
     }
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(low, high);

@@ -123,6 +123,6 @@ fn calibration_meets_its_target_or_says_what_can_be_met() {
     }
     let same = calibrated(&question, recipe(2, BOTH), growth_ratio(&question, recipe(2, BOTH))).expect("as given");
     assert!((same.factor - 1.0).abs() < 1e-9, "{}", same.factor);
-    let why = calibrated(&question, recipe(2, BOTH), 50.0).expect_err("fifty times");
+    let why = calibrated(&question, recipe(2, BOTH), 50.0).expect_err("fifty times").why;
     assert!(why.contains("lies outside"), "{why}");
 }

@@ -4,6 +4,7 @@
 //! serves it and hands back its metrics, whole lists at once, so that they may run side by side. Load is the same requests, faster.
 //! Units: dollars, requests per second, shares of requests.
 
+use engine::verdict::Refused;
 use std::collections::BTreeMap;
 
 use hw::Time;
@@ -160,9 +161,9 @@ pub struct Served {
 }
 
 /// Serves what is asked, each by itself: what came of it, or why nothing could.
-pub type Judge<'a> = dyn Fn(&[Asked<'_>]) -> Vec<Result<Served, String>> + 'a;
+pub type Judge<'a> = dyn Fn(&[Asked<'_>]) -> Vec<Result<Served, Refused>> + 'a;
 
-fn one(judge: &Judge<'_>, asked: Asked<'_>) -> Result<Served, String> {
+fn one(judge: &Judge<'_>, asked: Asked<'_>) -> Result<Served, Refused> {
     judge(&[asked]).pop().expect("an answer for each question")
 }
 
@@ -378,7 +379,7 @@ pub fn answer(question: &Question, judge: &Judge<'_>) -> Answer {
     for (candidate, row) in tried {
         match row {
             Ok(row) => all.push(question.tried(candidate, &row)),
-            Err(why) => left_out.push((candidate.name.clone(), why)),
+            Err(refused) => left_out.push((candidate.name.clone(), refused.why)),
         }
     }
     all.sort_by(|a, b| {

@@ -4,6 +4,7 @@
 //! cannot beat, and the most promising are served first, until no outlook is better than the best figure by more than a gap (best-first
 //! branch and bound over a list). The answer is proved best within that gap among the settings, and among no others. Ties end at the first.
 
+use engine::verdict::Refused;
 use std::collections::BTreeMap;
 
 use crate::proof::{Aim, Bound, Decision, Status};
@@ -59,7 +60,7 @@ pub struct Tried {
     /// Listed values that are numbers, by key.
     pub values: Vec<(String, f64)>,
     /// Its figure, or why it has none.
-    pub figure: Result<f64, String>,
+    pub figure: Result<f64, Refused>,
 }
 
 impl Tried {
@@ -101,11 +102,11 @@ const BATCH: usize = 8;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It cannot be served, or cannot keep the limits: known without serving.
-    Refused(String),
+    Refused(Refused),
     /// Its outlook was no better than what was found.
     Outdone,
     /// It was served: its figure, or the limit that it broke.
-    Served(Result<f64, String>),
+    Served(Result<f64, Refused>),
 }
 
 impl Outcome {
@@ -155,11 +156,11 @@ impl Search {
 /// When a figure is better than its outlook, or `serve` does not answer for every position.
 pub fn search(
     aim: Aim,
-    outlooks: &[Result<f64, String>],
+    outlooks: &[Result<f64, Refused>],
     gap: f64,
     serve: &mut dyn FnMut(&[usize]) -> Vec<Outcome>,
 ) -> Search {
-    let refused = |outlook: &Result<f64, String>| {
+    let refused = |outlook: &Result<f64, Refused>| {
         outlook.as_ref().err().map_or(Outcome::Outdone, |why| Outcome::Refused(why.clone()))
     };
     let mut outcomes: Vec<Outcome> = outlooks.iter().map(refused).collect();
@@ -223,12 +224,12 @@ mod tests {
             // An outlook is better than the figure by some distance; some settings are refused at once, some break a limit when served.
             let aim = if is_least { Aim::UsdPerHour } else { Aim::RequestsPerS };
             let outlook = |(figure, distance, kind): &(f64, f64, u8)| match kind {
-                0 => Err("too large".to_owned()),
+                0 => Err(Refused::infeasible("too large")),
                 1 => Ok(if is_least { f64::NEG_INFINITY } else { f64::INFINITY }),
                 _ => Ok(if is_least { figure - distance } else { figure + distance }),
             };
             let figure = |at: usize| match of[at].2 {
-                2 => Err("late".to_owned()),
+                2 => Err(Refused::infeasible("late")),
                 _ => Ok(of[at].0),
             };
             let outlooks: Vec<_> = of.iter().map(outlook).collect();
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn settings_that_cannot_win_are_not_served() {
-        let outlooks: Vec<Result<f64, String>> = (0..1000).map(|n| Ok(f64::from(n))).collect();
+        let outlooks: Vec<Result<f64, Refused>> = (0..1000).map(|n| Ok(f64::from(n))).collect();
         let found = search(Aim::Seconds, &outlooks, 0.0, &mut |positions| {
             positions.iter().map(|at| Outcome::Served(Ok(outlooks[*at].clone().expect("known") + 10.0))).collect()
         });

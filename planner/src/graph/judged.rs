@@ -7,6 +7,7 @@ use engine::cost::Source;
 use engine::play::{Case, Machine as Play, Outcome, simulate_cases};
 use engine::task::{LaneId, Role, Stream, Task, TaskGraph};
 use engine::timeline::Timeline;
+use engine::verdict::{Ended, Refused};
 use hw::Cluster;
 use hw::topology::Topology;
 
@@ -21,36 +22,13 @@ pub const N_STEPS: usize = 8;
 /// Seconds of an hour.
 const HOUR_S: f64 = 3600.0;
 
-/// How a choice ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It runs.
-    Ok,
-    /// It does not fit memory.
-    OutOfMemory,
-    /// It cannot be.
-    Infeasible,
-}
-
-impl Status {
-    /// Name as in `result.json`.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::OutOfMemory => "oom",
-            Self::Infeasible => "infeasible",
-        }
-    }
-}
-
 /// A choice with all that is said of it.
 #[derive(Clone, Debug)]
 pub struct Judged<P> {
     /// What was decided; `None` where nothing runs.
     pub decision: Option<Decision<P>>,
     /// How it ended.
-    pub status: Status,
+    pub ended: Ended,
     /// What binds it, or why it does not run.
     pub why: String,
     /// Figures.
@@ -66,10 +44,10 @@ pub struct Judged<P> {
 impl<P> Judged<P> {
     /// What does not run.
     #[must_use]
-    pub fn refused(status: Status, why: String) -> Self {
+    pub fn refused(Refused { ended, why }: Refused) -> Self {
         Self {
             decision: None,
-            status,
+            ended,
             why,
             metrics: BTreeMap::new(),
             interval: BTreeMap::new(),

@@ -13,7 +13,9 @@ use graph::legion::{Point, best, bound, point, sweep};
 use graph::sample::Sampling;
 use graph::step::{self, GpuStep, Network, Split};
 
-use super::judged::{Costs, Judged, N_STEPS, Status as Ended, Times, play, size};
+use engine::verdict::Refused;
+
+use super::judged::{Costs, Judged, N_STEPS, Times, play, size};
 use super::{Known, Machine};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 use groups::Group;
@@ -201,10 +203,10 @@ pub fn judged(asked: &Asked, policy: &Policy, costs: &Costs<'_>) -> Judged<Cache
     if policy.memory == Memory::Apart && rows_bytes > asked.cache_bytes {
         let why =
             format!("all rows take {}, a GPU that samples has {} for them", size(rows_bytes), size(asked.cache_bytes));
-        return Judged::refused(Ended::OutOfMemory, why);
+        return Judged::refused(Refused::out_of_memory(why));
     }
     if policy.memory == Memory::Apart && asked.machine.cluster.n_gpus() < 2 {
-        return Judged::refused(Ended::Infeasible, "one GPU cannot sample for others".to_owned());
+        return Judged::refused(Refused::infeasible("one GPU cannot sample for others"));
     }
     let timed = timed(asked, policy, &groups, cost.as_ref());
     let batch = timed.steps.iter().map(|own| step::batch_bytes(&asked.network, own)).fold(0.0, f64::max);
@@ -215,7 +217,7 @@ pub fn judged(asked: &Asked, policy: &Policy, costs: &Costs<'_>) -> Judged<Cache
             size(batch),
             size(free.max(0.0))
         );
-        return Judged::refused(Ended::OutOfMemory, why);
+        return Judged::refused(Refused::out_of_memory(why));
     }
     let decision = decided(asked, policy, &groups, &timed);
     told::row(asked, policy, &groups, timed, decision, costs)

@@ -15,7 +15,9 @@ use graph::pipeline::{Batch, Overlap, batches};
 use graph::subgraph::{self, Rule, Work};
 use hw::{Format, Seconds, Span};
 
-use super::judged::{Judged, Status as Ended, Times, add_times, keyed, play};
+use engine::verdict::{Ended, Refused};
+
+use super::judged::{Judged, Times, add_times, keyed, play};
 use super::{Known, Machine};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
@@ -125,8 +127,8 @@ struct Way {
 /// Decides and plays a policy.
 #[must_use]
 pub fn judged(asked: &Asked, method: Method, cost: &dyn CostModel) -> Judged<Plan> {
-    if let Err(why) = fits(asked, method) {
-        return Judged::refused(Ended::OutOfMemory, why);
+    if let Err(refused) = fits(asked, method) {
+        return Judged::refused(refused);
     }
     let mut ratios = asked.ratios.clone();
     ratios.sort_by(|a, b| b.total_cmp(a));
@@ -147,11 +149,11 @@ pub fn judged(asked: &Asked, method: Method, cost: &dyn CostModel) -> Judged<Pla
         }
     }
     let why = format!("the shortest epoch takes {shortest:.1} s, `budget.epoch_s` is {:.1}", asked.epoch_s_max);
-    Judged::refused(Ended::Infeasible, why)
+    Judged::refused(Refused::infeasible(why))
 }
 
 /// Whether the graph fits the GPU where the GPU encodes all of it.
-fn fits(asked: &Asked, method: Method) -> Result<(), String> {
+fn fits(asked: &Asked, method: Method) -> Result<(), Refused> {
     if method != Method::EncodeOnce {
         return Ok(());
     }
@@ -161,7 +163,9 @@ fn fits(asked: &Asked, method: Method) -> Result<(), String> {
     let room = hw::real(asked.machine.memory_bytes);
     if needed > room {
         let (needed, room) = (needed / hw::GIB, room / hw::GIB);
-        return Err(format!("the whole graph with its layers takes {needed:.1} GiB, a GPU has {room:.1} GiB"));
+        return Err(Refused::out_of_memory(format!(
+            "the whole graph with its layers takes {needed:.1} GiB, a GPU has {room:.1} GiB"
+        )));
     }
     Ok(())
 }
@@ -365,7 +369,7 @@ fn row(asked: &Asked, method: Method, ways: &[Way], cost: &dyn CostModel) -> Jud
     let decision = decision.limited(best.times.binding.to_owned()).said(notes(asked, method, ways), by_workers(ways));
     Judged {
         decision: Some(decision),
-        status: Ended::Ok,
+        ended: Ended::Ok,
         why,
         interval: [("epoch_time_s".to_owned(), [best.epoch_s[0], best.epoch_s[2]])].into(),
         metrics,

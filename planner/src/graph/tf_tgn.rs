@@ -15,7 +15,9 @@ use graph::tcsr::{Conversion, conversion};
 use hw::{Dtype, Format, Seconds, Span};
 
 use super::Machine;
-use super::judged::{Judged, Status as Ended, Times, play};
+use engine::verdict::Refused;
+
+use super::judged::{Judged, Times, play};
 
 /// Sequences of an event: its source, its target, and a target that is drawn against it.
 const SEQUENCES_PER_EVENT: u64 = 3;
@@ -215,10 +217,9 @@ pub fn judged(asked: &Asked, policy: &Policy, cost: &dyn CostModel) -> Judged<Pl
     }
     if shortest.is_finite() {
         let why = format!("the shortest epoch takes {shortest:.1} s, `budget.epoch_s` is {:.1}", asked.epoch_s_max);
-        return Judged::refused(Ended::Infeasible, why);
+        return Judged::refused(Refused::infeasible(why));
     }
-    let why = memory.err().unwrap_or_else(|| "there is no batch to train on".to_owned());
-    Judged::refused(Ended::OutOfMemory, why)
+    Judged::refused(memory.err().unwrap_or_else(|| Refused::out_of_memory("there is no batch to train on")))
 }
 
 /// Numbers of threads that are tried: powers of two, and all.
@@ -282,7 +283,7 @@ fn batch_bytes(asked: &Asked, policy: &Policy, rows: &Rows) -> f64 {
     2.0 * tokens * (4.0 * width + 16.0) + kept
 }
 
-fn fits(asked: &Asked, policy: &Policy, at: (usize, usize)) -> Result<(), String> {
+fn fits(asked: &Asked, policy: &Policy, at: (usize, usize)) -> Result<(), Refused> {
     let needed = batch_bytes(asked, policy, &Rows::of(asked, policy, at));
     let room = hw::real(asked.machine.memory_bytes);
     let (k, batch) = (asked.neighbours[at.0], asked.batches[at.1]);
@@ -290,7 +291,9 @@ fn fits(asked: &Asked, policy: &Policy, at: (usize, usize)) -> Result<(), String
         return Ok(());
     }
     let (needed, room) = (needed / hw::GIB, room / hw::GIB);
-    Err(format!("batches of {batch} events with {k} neighbours take {needed:.1} GiB, a GPU has {room:.1} GiB"))
+    Err(Refused::out_of_memory(format!(
+        "batches of {batch} events with {k} neighbours take {needed:.1} GiB, a GPU has {room:.1} GiB"
+    )))
 }
 
 fn way(asked: &Asked, policy: &Policy, (k, batch): (usize, usize), threads: u32, cost: &dyn CostModel) -> Way {

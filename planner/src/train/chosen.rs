@@ -7,6 +7,7 @@ mod named;
 use std::collections::BTreeMap;
 
 use engine::play::{Case, Machine};
+use engine::verdict::Refused;
 use engine::{CostModel, Outcome, TaskGraph, Timeline};
 use hw::topology::Topology;
 use train::layout::ContextExchange;
@@ -90,7 +91,7 @@ pub struct Decided {
 pub fn problem(of: &Problem, choice: &Choice) -> Result<(Problem, Option<compression::Choice>), PlanError> {
     let mut problem = choice.problem(of);
     let Some(question) = &choice.compression else { return Ok((problem, None)) };
-    let chosen = compression::choose(question, &problem).map_err(PlanError::Infeasible)?;
+    let chosen = compression::choose(question, &problem).map_err(|refused| PlanError::Infeasible(refused.why))?;
     problem.execution.experts.compression = Some(chosen.compression);
     Ok((problem, Some(chosen)))
 }
@@ -194,15 +195,6 @@ pub fn searched(found: &Found) -> String {
 /// First steps as expected, and the ends of the interval of their mean.
 pub type Simulated = (Vec<Played>, [f64; 2]);
 
-/// Why a plan was not simulated to its end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// A device has too little memory.
-    OutOfMemory(String),
-    /// A step takes longer than is simulated.
-    TooLong(String),
-}
-
 /// Plays every step as expected and at both ends of the interval.
 ///
 /// # Errors
@@ -215,7 +207,7 @@ pub fn simulate(
     decision: &Decision<Plan>,
     cost: &dyn CostModel,
     topology: &Topology,
-) -> Result<Simulated, Stopped> {
+) -> Result<Simulated, Refused> {
     let n_steps = decision.plan.steps.len();
     let (mut steps, mut ends) = (Vec::with_capacity(n_steps), [0.0; 2]);
     for step_index in 0..n_steps {
@@ -237,11 +229,11 @@ pub fn simulate(
 }
 
 /// The timeline of a finished step, or why it did not finish.
-fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Timeline, Stopped> {
+fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Timeline, Refused> {
     match outcome {
-        Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => {
-            Err(Stopped::TooLong(format!("step {step_index} takes more than 104 days, the longest that is simulated")))
-        }
+        Outcome::Done(timeline) if timeline.span() >= hw::Span::LONGEST => Err(Refused::infeasible(format!(
+            "step {step_index} takes more than 104 days, the longest that is simulated"
+        ))),
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
             let micro_batch = graph.tasks[task.0 as usize].micro_batch;
@@ -252,7 +244,7 @@ fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Ti
                 gib(needed),
                 gib(free)
             );
-            Err(Stopped::OutOfMemory(why))
+            Err(Refused::out_of_memory(why))
         }
         Outcome::Stuck { waiting } => panic!("lowering made a graph that cannot finish: {waiting:?}"),
     }

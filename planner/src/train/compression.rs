@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use engine::CostModel;
 use engine::compression::{Compression, ExpertRows};
 use engine::layer;
+use engine::verdict::Refused;
 use hw::Seconds;
 use train::Problem;
 use train::compression::hash::Family;
@@ -100,7 +101,7 @@ pub fn rows_per_expert(problem: &Problem) -> f64 {
 ///
 /// # Errors
 /// When no number of functions up to `HASHES_MAX` is within the error limit.
-pub fn choose(question: &Question, problem: &Problem) -> Result<Choice, String> {
+pub fn choose(question: &Question, problem: &Problem) -> Result<Choice, Refused> {
     let n_layers = usize::try_from(problem.model.n_expert_layers()).expect("few layers");
     let (layers, least_rate) = match (question.rate, question.hashes) {
         (Some(rate), hashes) => {
@@ -129,7 +130,7 @@ fn compression(question: &Question, problem: &Problem, hashes: f64, rate: f64) -
 }
 
 /// Layers by counting on drawn tokens, and the mean rate of one function.
-fn counted(question: &Question, problem: &Problem, n_layers: usize) -> Result<(Vec<Layer>, Option<f64>), String> {
+fn counted(question: &Question, problem: &Problem, n_layers: usize) -> Result<(Vec<Layer>, Option<f64>), Refused> {
     let spreads = &question.sample.spreads;
     let spread = |layer: usize| spreads.get(layer).or_else(|| spreads.last()).copied().unwrap_or(0.0);
     // Layers whose tokens are alike are counted once.
@@ -150,7 +151,7 @@ fn counted(question: &Question, problem: &Problem, n_layers: usize) -> Result<(V
 }
 
 /// Functions of a layer whose tokens have that spread, and the rate of one function.
-fn of_layer(question: &Question, problem: &Problem, spread: f64) -> Result<(Layer, f64), String> {
+fn of_layer(question: &Question, problem: &Problem, spread: f64) -> Result<(Layer, f64), Refused> {
     let sample = &question.sample;
     let rows = sample.rows.map_or_else(|| rows_per_expert(problem), f);
     let rows = hw::Bytes::from_f64(rows).0.clamp(1, ROWS_MAX);
@@ -180,9 +181,9 @@ fn of_layer(question: &Question, problem: &Problem, spread: f64) -> Result<(Laye
         before = Some(merging);
     }
     let limit = question.error_max.unwrap_or(f64::INFINITY);
-    Err(format!(
+    Err(Refused::infeasible(format!(
         "no number of hash functions up to {HASHES_MAX} keeps the error of outputs within {limit}: the least is {best:.4}"
-    ))
+    )))
 }
 
 /// Seconds of one layer with experts for a micro-batch, forward and backward, nothing behind computation.
@@ -408,7 +409,7 @@ mod tests {
         let mut question = question(None, 1e-9);
         question.compensation = false;
         question.sample.spreads = vec![0.01];
-        let why = choose(&question, &problem()).expect_err("near tokens stay together");
+        let why = choose(&question, &problem()).expect_err("near tokens stay together").why;
         assert!(why.contains("within 0.000000001: the least is"), "{why}");
     }
 

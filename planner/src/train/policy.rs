@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use engine::CostModel;
+use engine::verdict::Refused;
 use thiserror::Error;
 use train::{Plan, Problem};
 
@@ -98,6 +99,15 @@ pub enum PlanError {
     /// The budget ran out before any plan was found.
     #[error("{0}")]
     Budget(String),
+}
+
+impl From<PlanError> for Refused {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Infeasible(why) | PlanError::Unsupported(why) => Self::infeasible(why),
+            PlanError::Budget(why) => Self::out_of_time(why),
+        }
+    }
 }
 
 /// A scheduling policy.

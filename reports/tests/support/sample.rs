@@ -72,7 +72,7 @@ fn policy(name: &str, seconds: f64, imbalance: f64, exposed: f64) -> PolicyResul
     PolicyResult {
         chosen: BTreeMap::new(),
         policy: name.to_owned(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why: "attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange 9 %"
             .to_owned(),
         metrics: metrics.into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
@@ -81,7 +81,7 @@ fn policy(name: &str, seconds: f64, imbalance: f64, exposed: f64) -> PolicyResul
             objective: Some(1.25),
             bound: Some(1.0),
             gap_ratio: Some(0.2),
-            status: "heuristic".to_owned(),
+            status: reports::Status::Heuristic,
             ..PlannerFacts::default()
         }),
         measured: Measured { planner_wall_s: 0.001, simulate_wall_s: 0.02 },
@@ -92,7 +92,7 @@ fn policy(name: &str, seconds: f64, imbalance: f64, exposed: f64) -> PolicyResul
 pub fn run() -> RunResult {
     let oom = PolicyResult {
         policy: "skrull-without-roll-back".to_owned(),
-        status: "oom".to_owned(),
+        status: reports::Ended::OutOfMemory,
         why: "rank 3 asks for 12.4 GiB for `activations` at 0.214 s and has 3.1 GiB left of 80.0 GiB".to_owned(),
         ..PolicyResult::default()
     };

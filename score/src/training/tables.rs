@@ -51,12 +51,12 @@ fn rows(text: &str, known: &Known) -> Result<Vec<Row>, Vec<Fault>> {
 ///
 /// # Errors
 /// What the file is not.
-pub fn unpacked(bytes: Vec<u8>) -> Result<String, String> {
+pub fn unpacked(bytes: Vec<u8>) -> std::io::Result<String> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
-        return String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned());
+        return String::from_utf8(bytes).map_err(|_| std::io::Error::other("not UTF-8"));
     }
     let mut text = String::new();
-    flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    flate2::read::GzDecoder::new(bytes.as_slice()).read_to_string(&mut text)?;
     Ok(text)
 }
 

@@ -13,6 +13,7 @@ use engine::model::Model;
 use engine::play::Case;
 use engine::task::Ops;
 use engine::task::{Collective, Op};
+use engine::verdict::Refused;
 use train::layout::{ContextExchange, Layout, Zero};
 use train::lower::training::parts;
 use train::memory;
@@ -122,7 +123,7 @@ impl FineTuning {
     ///
     /// # Errors
     /// A sentence when the model leaves no room for one.
-    fn micro_batch(&self, examples: u64) -> Result<(u64, Bytes), String> {
+    fn micro_batch(&self, examples: u64) -> Result<(u64, Bytes), Refused> {
         let (problem, stage) = (&self.problem, self.stage());
         let weights = memory::states(problem, &[stage]).parameters;
         let states = weights.0 + self.n_trained() * BYTES_PER_TRAINED_PARAMETER;
@@ -135,7 +136,7 @@ impl FineTuning {
         let held = (room / per_example.max(1)).min(examples);
         if held == 0 {
             let gib = |bytes: u64| Bytes(bytes).as_f64() / 1_073_741_824.0;
-            return Err(format!(
+            return Err(Refused::out_of_memory(format!(
                 "training does not fit: weights and adapters of `{}` take {:.1} GiB and an example {:.2} GiB of the {:.1} GiB of `{}`, of which {:.1} GiB are reserved",
                 problem.model.name,
                 gib(states),
@@ -143,7 +144,7 @@ impl FineTuning {
                 gib(problem.cluster.gpu.memory.0),
                 problem.cluster.gpu.name,
                 gib(problem.reserved_memory.0)
-            ));
+            )));
         }
         Ok((held, Bytes(states + held * per_example)))
     }
@@ -197,7 +198,7 @@ impl FineTuning {
     ///
     /// # Errors
     /// A sentence when training does not fit memory.
-    pub fn step(&self, cost: &dyn CostModel, case: Case) -> Result<Step, String> {
+    pub fn step(&self, cost: &dyn CostModel, case: Case) -> Result<Step, Refused> {
         let on_replica = self.batch_examples.div_ceil(u64::from(self.problem.layout.dp));
         let (held, memory) = self.micro_batch(on_replica)?;
         let of = |figure| {
@@ -290,6 +291,6 @@ mod tests {
         // 15.2 GB of weights.
         let mut small = tuning("h100-sxm", 1, 1);
         small.problem.cluster.gpu.memory = Bytes(15 << 30);
-        assert!(small.step(&cost, Case::Expected).expect_err("too small").contains("training does not fit"));
+        assert!(small.step(&cost, Case::Expected).expect_err("too small").why.contains("training does not fit"));
     }
 }

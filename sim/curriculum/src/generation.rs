@@ -10,6 +10,7 @@
 
 use engine::cost::{CostModel, Source};
 use engine::play::Case;
+use engine::verdict::Refused;
 use serve::step_cost::{Chunk, ReplicaConfig, SECONDS_PER_TICK, StepLoad, StepTable};
 
 /// Whose keys and values of a prompt are kept for others.
@@ -176,13 +177,13 @@ impl Engine<'_> {
     ///
     /// # Errors
     /// A sentence when not even one answer fits memory.
-    pub fn pass(&self, prompts: &Prompts, n_questions: f64, table: &StepTable) -> Result<Pass, String> {
+    pub fn pass(&self, prompts: &Prompts, n_questions: f64, table: &StepTable) -> Result<Pass, Refused> {
         let Some(batch) = batch(prompts, &self.limits) else {
-            return Err(format!(
+            return Err(Refused::out_of_memory(format!(
                 "an answer keeps {} tokens of keys and values, the engine has room for {}",
                 prompts.kept_tokens(1),
                 self.limits.kv_tokens
-            ));
+            )));
         };
         let n_answers = n_questions * f64::from(prompts.answers_per_question());
         let on_replica = n_answers / f64::from(self.n_replicas);

@@ -18,6 +18,7 @@ pub mod sparse_attention;
 pub mod sparse_weights;
 pub mod surface;
 pub mod sustained;
+pub mod unusable;
 
 use hw::Seconds;
 

@@ -22,6 +22,7 @@ pub mod state;
 pub mod task;
 pub mod timeline;
 pub mod validation;
+pub mod verdict;
 
 pub use cost::{CostModel, Estimate, Source};
 pub use model::Model;

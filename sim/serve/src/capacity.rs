@@ -13,6 +13,7 @@ use crate::step_cost::decode_attention::kv_bytes_per_token;
 use engine::memory::{kept_bytes_per_sequence, stage_weight_bytes};
 use engine::model::Model;
 use engine::stage::Stage;
+use engine::verdict::Refused;
 
 /// Memory of one GPU of a replica, in the stage that has the least room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub fn by_rule(
     deployment: &ReplicaConfig<'_>,
     rule: MemoryRule,
     [beside, reserve]: [Bytes; 2],
-) -> Result<Capacity, String> {
+) -> Result<Capacity, Refused> {
     match rule {
         MemoryRule::OfDevice(share) => of(deployment, share, beside),
         MemoryRule::Static(share) => of(deployment, share, Bytes(0)),
@@ -124,7 +125,7 @@ pub fn by_rule(
 ///
 /// # Errors
 /// A sentence with the figures and the smallest tensor degree that would fit, when weights leave no room for a token.
-pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, String> {
+pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Result<Capacity, Refused> {
     let gpu = &deployment.cluster.gpu;
     let room = Bytes::from_f64(gpu.memory.as_f64() * usable).0.saturating_sub(reserved.0);
     let found = of_room(deployment, room);
@@ -141,7 +142,7 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
     let advice =
         fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
     let gib = |bytes: f64| bytes / 1_073_741_824.0;
-    Err(format!(
+    Err(Refused::out_of_memory(format!(
         "`{}` needs {:.1} GiB of weights per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
         deployment.model.name,
         gib(found.weights.as_f64()),
@@ -150,7 +151,7 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
         gpu.name,
         gib(reserved.as_f64()),
         gib(Bytes(room).as_f64()),
-    ))
+    )))
 }
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, String> {
+    fn of_model(name: &str, gpu: &str, tensor_degree: u32, reserved_gib: f64) -> Result<Capacity, Refused> {
         let model = engine::model::embedded(name).expect("listed");
         let cluster = hw::catalog::cluster(&hw::catalog::gpu(gpu).expect("listed"), 1, 8);
         let deployment = ReplicaConfig::new(&model, &cluster, tensor_degree);
@@ -247,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_model_that_does_not_fit_is_told_what_would() {
-        let why = of_model("llama-3-70b", "a100-sxm-80g", 1, 2.0).expect_err("141 GB of weights");
+        let why = of_model("llama-3-70b", "a100-sxm-80g", 1, 2.0).expect_err("141 GB of weights").why;
         assert!(why.contains("131.4 GiB of weights") && why.contains("`tp = 2` would fit"), "{why}");
     }
 }

@@ -11,6 +11,7 @@ use crate::layout::{ContextExchange, Zero};
 use engine::memory::{
     buffer_bytes_per_token, logit_bytes_per_token, score_bytes_per_pair, stage_parameters, working_bytes_per_token,
 };
+use engine::verdict::Refused;
 
 use crate::problem::{Framework, Problem};
 use crate::schedule::{Pipeline, play};
@@ -156,7 +157,7 @@ pub fn token_capacity(problem: &Problem) -> u64 {
 ///
 /// # Errors
 /// A sentence with the figures, and the smallest ZeRO stage that would fit, if any.
-pub fn fits(problem: &Problem) -> Result<(), String> {
+pub fn fits(problem: &Problem) -> Result<(), Refused> {
     if token_capacity(problem) > 0 {
         return Ok(());
     }
@@ -175,12 +176,12 @@ pub fn fits(problem: &Problem) -> Result<(), String> {
             |(_, number)| format!("`zero = {number}` would fit"),
         );
     let largest = needs(problem).iter().map(|need| need.states.total()).max().unwrap_or_default();
-    Err(format!(
+    Err(Refused::out_of_memory(format!(
         "`{}` needs {:.1} GiB of model states per GPU, and `{}` has {:.1} GiB of which {:.1} GiB are reserved; {advice}",
         problem.model.name,
         gib(largest),
         problem.cluster.gpu.name,
         gib(problem.cluster.gpu.memory),
         gib(problem.reserved_memory),
-    ))
+    )))
 }

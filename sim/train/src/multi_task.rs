@@ -16,6 +16,7 @@ pub mod schedule;
 #[cfg(test)]
 pub mod tests;
 
+use engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 
 use crate::problem::Recompute;
@@ -210,7 +211,7 @@ impl Work {
         meta_ops: Vec<MetaOp>,
         cost: &dyn engine::CostModel,
         case: engine::play::Case,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Refused> {
         let mut sizes: Vec<Vec<Size>> = Vec::with_capacity(meta_ops.len());
         for (index, meta_op) in meta_ops.iter().enumerate() {
             let is_alike = |other: &MetaOp| cost::is_alike(&training, other.call, meta_op.call);
@@ -218,7 +219,9 @@ impl Work {
             let found = known.map_or_else(|| cost::sizes(&training, meta_op.call, cost, case), |at| sizes[at].clone());
             if found.is_empty() {
                 let (name, n) = (&meta_op.name, training.cluster.n_gpus());
-                return Err(format!("`{name}` runs on no number of devices from 1 to {n}: none divides its batch"));
+                return Err(Refused::infeasible(format!(
+                    "`{name}` runs on no number of devices from 1 to {n}: none divides its batch"
+                )));
             }
             sizes.push(found);
         }

@@ -12,18 +12,20 @@ use graph::host::HostCosts;
 use reports::validation::Report;
 
 use super::{fit, gates, given, hold, open, report_of, save, show, slug, summary, table};
+use engine::verdict::Refused;
+
 use crate::cli::ValidateArgs;
 use crate::commands::{Failure, out_dir, write};
 use crate::kinds::Kind;
 use input::diagnostic::Code;
 
 /// Measures kernels of the host, predicts an epoch of the scenario, runs it, and shows the error by part.
-pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, String>) -> Result<(), Failure> {
+pub fn validate(args: &ValidateArgs, scenario: &dyn Kind, epoch: Result<Epoch, Refused>) -> Result<(), Failure> {
     let gates = gates(&args.gate)?;
     let head = scenario.head();
     let refused =
         |why: String| Failure::input(Code::WrongKind, format!("`{}` has no epoch to execute: {why}", head.name));
-    let epoch = epoch.map_err(refused)?;
+    let epoch = epoch.map_err(|none| refused(none.why))?;
     let device = open(&args.device.device)?;
     let no_host = || refused(format!("`{}` is no host; give `--device cpu`", args.device.device));
     let pool = device.host().ok_or_else(no_host)?;

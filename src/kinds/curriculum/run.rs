@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::verdict::Refused;
 use planner::curriculum::policies::Way;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 
 use crate::costs::cost_model;
-use crate::kinds::curriculum::read::Curriculum;
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::curriculum::Curriculum;
 
 impl Kind for Curriculum {
     fn head(&self) -> &Head {
@@ -25,7 +26,7 @@ impl Kind for Curriculum {
         result(self, rows)
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, way) = self.choices.iter().find(|(name, _)| name == choice)?;
         Some(Planned::of_row(&row(self, name, way).0))
     }
@@ -70,7 +71,7 @@ fn row(scenario: &Curriculum, name: &str, way: &Way) -> (PolicyResult, Source) {
     };
     let row = PolicyResult {
         policy: name.to_owned(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why: judged.why,
         metrics: judged.metrics,
         interval: judged.interval,

@@ -6,14 +6,15 @@ use ::graph::epoch::Epoch;
 use ::planner::graph::judged::Judged;
 use ::planner::graph::{legion, seg, tf_tgn};
 use engine::cost::Source;
+use engine::verdict::Refused;
 use hw::Cluster;
 use reports::{Measured, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::costs::cost_model;
-use crate::kinds::graph::read::{GraphScenario, Question};
 use crate::kinds::{self, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::graph::{GraphScenario, Question};
 
 /// Names of policies with what they do.
 pub fn policies() -> Vec<(&'static str, &'static str)> {
@@ -45,7 +46,7 @@ impl Kind for GraphScenario {
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let names = self.choices();
-        let rows = kinds::rows(&names, |name| name, done, |name| self.row(name));
+        let rows = kinds::rows(&names, |name| name, done, |name| row(self, name));
         let (mut pictures, mut of_rows) = (Vec::new(), Vec::new());
         for (row, source, played) in rows {
             pictures.extend(played.map(|played| (row.policy.clone(), None, played)));
@@ -53,91 +54,94 @@ impl Kind for GraphScenario {
         }
         let (results, source) = kinds::weakest(of_rows);
         let device_memory_bytes = self.machine.cluster.gpu.memory.0;
-        Run { result: self.result(results, source), pictures, device_memory_bytes, ..Run::default() }
+        Run { result: result(self, results, source), pictures, device_memory_bytes, ..Run::default() }
     }
 
-    fn epoch(&self) -> Option<Result<Epoch, String>> {
+    fn epoch(&self) -> Option<Result<Epoch, Refused>> {
         Some(self.question.epoch())
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let name = self.choices().into_iter().find(|name| *name == choice)?;
-        Some(Planned::of_row(&self.row(name).0))
+        Some(Planned::of_row(&row(self, name).0))
     }
 }
 
-impl GraphScenario {
-    fn row(&self, name: &str) -> Row {
-        let begun = Instant::now();
-        let costs = |cluster: &Cluster| cost_model(cluster, self.profile.as_ref(), self.sustained_flops_ratio);
-        let cost = costs(&self.machine.cluster);
-        let cost = cost.as_ref();
-        match &self.question {
-            Question::Caching(asked, choices) => {
-                self.told(name, begun, legion::judged(asked, chosen(choices, name), &costs))
-            }
-            Question::Subgraphs(asked, choices) => {
-                self.told(name, begun, seg::judged(asked, *chosen(choices, name), cost))
-            }
-            Question::Sequences(asked, choices, _) => {
-                self.told(name, begun, tf_tgn::judged(asked, chosen(choices, name), cost))
-            }
+/// A row of the table: the policy of that name on the scenario's graph.
+fn row(scenario: &GraphScenario, name: &str) -> Row {
+    let begun = Instant::now();
+    let costs = |cluster: &Cluster| cost_model(cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    let cost = costs(&scenario.machine.cluster);
+    let cost = cost.as_ref();
+    match &scenario.question {
+        Question::Caching(asked, choices) => {
+            told(scenario, name, begun, legion::judged(asked, chosen(choices, name), &costs))
+        }
+        Question::Subgraphs(asked, choices) => {
+            told(scenario, name, begun, seg::judged(asked, *chosen(choices, name), cost))
+        }
+        Question::Sequences(asked, choices, _) => {
+            told(scenario, name, begun, tf_tgn::judged(asked, chosen(choices, name), cost))
         }
     }
+}
 
-    fn told<P>(&self, name: &str, begun: Instant, judged: Judged<P>) -> Row {
-        let mut planner = judged.decision.as_ref().map(kinds::facts);
-        if let Some(facts) = &mut planner {
-            facts.notes.splice(0..0, self.input.iter().cloned());
-        }
-        let row = PolicyResult {
-            policy: name.to_owned(),
-            status: judged.status.name().to_owned(),
-            why: judged.why,
-            metrics: judged.metrics,
-            interval: judged.interval,
-            planner,
-            measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
-            ..PolicyResult::default()
-        };
-        (row, judged.source, judged.played.map(|(graph, timeline)| Played { graph, timeline }))
+fn told<P>(scenario: &GraphScenario, name: &str, begun: Instant, judged: Judged<P>) -> Row {
+    let mut planner = judged.decision.as_ref().map(kinds::facts);
+    if let Some(facts) = &mut planner {
+        facts.notes.splice(0..0, scenario.input.iter().cloned());
     }
+    let row = PolicyResult {
+        policy: name.to_owned(),
+        status: judged.ended,
+        why: judged.why,
+        metrics: judged.metrics,
+        interval: judged.interval,
+        planner,
+        measured: Measured { planner_wall_s: begun.elapsed().as_secs_f64(), simulate_wall_s: 0.0 },
+        ..PolicyResult::default()
+    };
+    (row, judged.source, judged.played.map(|(graph, timeline)| Played { graph, timeline }))
+}
 
-    fn result(&self, results: Vec<PolicyResult>, source: Source) -> RunResult {
-        let columns: &[(&str, &str)] = match &self.question {
-            Question::Caching(..) => &[
-                ("epoch_time_s", "epoch"),
-                ("hit_ratio", "hits"),
-                ("transactions_per_epoch", "transactions"),
-                ("alpha_ratio", "rows' share"),
-                ("gather_per_epoch_s", "gather"),
-                ("training_per_epoch_s", "training"),
-            ],
-            Question::Subgraphs(..) => &[
-                ("epoch_time_s", "epoch"),
-                ("n_workers", "workers"),
-                ("crossing_workers", "GPU busy from"),
-                ("neighbour_ratio", "neighbours"),
-                ("sampling_per_epoch_s", "extraction"),
-                ("training_per_epoch_s", "training"),
-            ],
-            Question::Sequences(..) => &[
-                ("epoch_time_s", "epoch"),
-                ("n_neighbours", "neighbours"),
-                ("batch_events", "batch"),
-                ("sampling_per_epoch_s", "sampling"),
-                ("training_per_epoch_s", "training"),
-                ("conversion_s", "conversion"),
-            ],
-        };
-        let shorter = |row: &PolicyResult| row.metrics.get("epoch_time_s").map(|seconds| seconds.recip());
-        RunResult {
-            cost_model: kinds::costs(kinds::profile_name(self.profile.as_ref()), source.name(), &self.free_parameters),
-            columns: kinds::columns(columns),
-            speedup_ratio: kinds::gains(&results, &self.head.baseline, shorter),
-            results,
-            ..kinds::blank(&self.head)
-        }
+fn result(scenario: &GraphScenario, results: Vec<PolicyResult>, source: Source) -> RunResult {
+    let columns: &[(&str, &str)] = match &scenario.question {
+        Question::Caching(..) => &[
+            ("epoch_time_s", "epoch"),
+            ("hit_ratio", "hits"),
+            ("transactions_per_epoch", "transactions"),
+            ("alpha_ratio", "rows' share"),
+            ("gather_per_epoch_s", "gather"),
+            ("training_per_epoch_s", "training"),
+        ],
+        Question::Subgraphs(..) => &[
+            ("epoch_time_s", "epoch"),
+            ("n_workers", "workers"),
+            ("crossing_workers", "GPU busy from"),
+            ("neighbour_ratio", "neighbours"),
+            ("sampling_per_epoch_s", "extraction"),
+            ("training_per_epoch_s", "training"),
+        ],
+        Question::Sequences(..) => &[
+            ("epoch_time_s", "epoch"),
+            ("n_neighbours", "neighbours"),
+            ("batch_events", "batch"),
+            ("sampling_per_epoch_s", "sampling"),
+            ("training_per_epoch_s", "training"),
+            ("conversion_s", "conversion"),
+        ],
+    };
+    let shorter = |row: &PolicyResult| row.metrics.get("epoch_time_s").map(|seconds| seconds.recip());
+    RunResult {
+        cost_model: kinds::costs(
+            kinds::profile_name(scenario.profile.as_ref()),
+            source.name(),
+            &scenario.free_parameters,
+        ),
+        columns: kinds::columns(columns),
+        speedup_ratio: kinds::gains(&results, &scenario.head.baseline, shorter),
+        results,
+        ..kinds::blank(&scenario.head)
     }
 }
 

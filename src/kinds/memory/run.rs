@@ -3,15 +3,16 @@
 use std::time::Instant;
 
 use engine::cost::Source;
+use engine::verdict::Refused;
 use planner::train::rematerialisation::batches::{Batches, Compiler};
 use planner::train::rematerialisation::words::{self, Judged};
-use reports::{Measured, PlannerFacts, PolicyResult, RunResult};
+use reports::{Ended, Measured, PlannerFacts, PolicyResult, RunResult};
 use serde_json::json;
 
 use crate::costs::cost_model;
-use crate::kinds::memory::read::MemoryScenario;
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::memory::MemoryScenario;
 
 impl Kind for MemoryScenario {
     fn head(&self) -> &Head {
@@ -29,26 +30,16 @@ impl Kind for MemoryScenario {
         result(self, &asked, results, source)
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, found) = self.choices.iter().find(|(name, _)| name == choice)?;
         Some(Ok(planned(self, name, found)))
     }
 }
 
-impl MemoryScenario {
-    /// Batches of a size under a compiler.
-    fn play(&self, compiler: &Compiler, size: u32) -> Batches {
-        let cost = cost_model(&self.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
-        Batches::play(&self.steps, compiler, size, cost.as_ref())
-    }
-
-    /// Every compiler at every batch size; the size is part of the name where there are several.
-    fn asked(&self) -> Vec<(String, &Compiler, u32)> {
-        let is_one = self.batch_sizes.len() == 1;
-        let name = |policy: &str, size: u32| if is_one { policy.to_owned() } else { format!("{policy}@{size}") };
-        let sizes = self.batch_sizes.iter().flat_map(|size| self.choices.iter().map(move |choice| (choice, *size)));
-        sizes.map(|((policy, choice), size)| (name(policy, size), choice, size)).collect()
-    }
+/// Batches of a size under a compiler.
+fn play(scenario: &MemoryScenario, compiler: &Compiler, size: u32) -> Batches {
+    let cost = cost_model(&scenario.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    Batches::play(&scenario.steps, compiler, size, cost.as_ref())
 }
 
 fn result(
@@ -89,12 +80,12 @@ const COLUMNS: [(&str, &str); 6] = [
 
 fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (PolicyResult, Source) {
     let begun = Instant::now();
-    let batches = scenario.play(choice, size);
+    let batches = play(scenario, choice, size);
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let (fits, why) = words::why(&scenario.steps, &batches, size);
     let row = PolicyResult {
         policy: name.to_owned(),
-        status: if fits { "ok" } else { "oom" }.to_owned(),
+        status: if fits { Ended::Ok } else { Ended::OutOfMemory },
         why,
         metrics: batches.metrics(&scenario.steps),
         interval: batches.interval(&scenario.steps),
@@ -108,10 +99,10 @@ fn row(scenario: &MemoryScenario, name: &str, choice: &Compiler, size: u32) -> (
 fn facts(judged: Judged) -> PlannerFacts {
     PlannerFacts {
         objective: Some(judged.objective),
-        aim: kinds::aim(judged.aim),
+        aim: judged.aim,
         bound: Some(judged.bound),
         gap_ratio: Some(judged.gap_ratio),
-        status: judged.status.name().to_owned(),
+        status: judged.status,
         notes: judged.notes,
         ..PlannerFacts::default()
     }
@@ -121,7 +112,7 @@ fn facts(judged: Judged) -> PlannerFacts {
 fn planned(scenario: &MemoryScenario, name: &str, choice: &Compiler) -> Planned {
     let (mut sizes, mut words) = (Vec::new(), Vec::new());
     for &size in &scenario.batch_sizes {
-        let (json, [n_programs, n_lengths]) = words::plan_json(&scenario.steps, &scenario.play(choice, size), size);
+        let (json, [n_programs, n_lengths]) = words::plan_json(&scenario.steps, &play(scenario, choice, size), size);
         sizes.push(json);
         words.push(format!("batches of {size}: {n_programs} programs, {n_lengths} lengths"));
     }

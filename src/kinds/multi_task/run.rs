@@ -1,5 +1,6 @@
 //! From a checked multi-task scenario to a result: contract, bound, then every policy planned, placed, checked and played, in parallel.
 
+use engine::verdict::Refused;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -9,9 +10,9 @@ use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::Played;
 
 use crate::costs::cost_model;
-use crate::kinds::multi_task::read::{MultiTaskScenario, TaskChoice};
 use crate::kinds::{self, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::multi_task::{MultiTaskScenario, TaskChoice};
 
 impl Kind for MultiTaskScenario {
     fn head(&self) -> &Head {
@@ -27,7 +28,7 @@ impl Kind for MultiTaskScenario {
     }
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
-        let asked = self.asked();
+        let asked = asked(self);
         let rows = kinds::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(&asked, name, *choice));
         let (mut results, mut pictures) = (Vec::new(), Vec::new());
         for (row, step) in rows {
@@ -38,9 +39,9 @@ impl Kind for MultiTaskScenario {
         Run { result: result(self, results), pictures, device_memory_bytes, ..Run::default() }
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let (name, choice) = self.choices.iter().find(|(name, _)| name == choice)?;
-        let asked = self.asked();
+        let asked = asked(self);
         let planned = Planned::of_row(&row(&asked, name, *choice).0).and_then(|mut planned| {
             let work = asked.work.as_ref().map_err(Clone::clone)?;
             planned.json["pieces"] = pieces(work, &checked(work, choice.policy, choice.placement)?);
@@ -50,11 +51,10 @@ impl Kind for MultiTaskScenario {
     }
 }
 
-impl MultiTaskScenario {
-    fn asked(&self) -> Asked {
-        let cost = cost_model(&self.training.cluster, self.profile.as_ref(), self.sustained_flops_ratio);
-        Asked::new(&self.training, cost)
-    }
+/// What planners are asked.
+fn asked(scenario: &MultiTaskScenario) -> Asked {
+    let cost = cost_model(&scenario.training.cluster, scenario.profile.as_ref(), scenario.sustained_flops_ratio);
+    Asked::new(&scenario.training, cost)
 }
 
 /// What the table shows.
@@ -90,7 +90,7 @@ fn result(scenario: &MultiTaskScenario, results: Vec<PolicyResult>) -> RunResult
 fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<Played>) {
     let work = match &asked.work {
         Ok(work) => work,
-        Err(why) => return (kinds::refused(name, why), None),
+        Err(why) => return (kinds::refused(name, why.clone()), None),
     };
     let begun = Instant::now();
     let planned = match checked(work, choice.policy, choice.placement) {
@@ -106,9 +106,9 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<P
     match played {
         Ok(Row { why, metrics, interval_s, step }) => {
             let interval = BTreeMap::from([(COLUMNS[0].0.to_owned(), interval_s)]);
-            (PolicyResult { status: "ok".to_owned(), why, metrics, interval, ..row }, Some(step))
+            (PolicyResult { status: reports::Ended::Ok, why, metrics, interval, ..row }, Some(step))
         }
-        Err(why) => (PolicyResult { status: "oom".to_owned(), why, ..row }, None),
+        Err(Refused { ended, why }) => (PolicyResult { status: ended, why, ..row }, None),
     }
 }
 
@@ -118,7 +118,7 @@ fn facts(known: Known) -> PlannerFacts {
         aim: Aim::Seconds,
         bound: known.bound_s,
         gap_ratio: known.gap_ratio,
-        status: Status::Heuristic.name().to_owned(),
+        status: Status::Heuristic,
         notes: known.notes,
         figures: known.figures,
     }

@@ -17,6 +17,7 @@ use std::time::Instant;
 use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
+use engine::verdict::Refused;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
@@ -37,9 +38,9 @@ use serve::step_cost::average::Average;
 use serve::step_cost::chunks::Sizes;
 
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 use crate::kinds::{self, Frames, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::serving::{CostLaw, Serving, ServingChoice, ServingGroup, dynamics, kv};
 
 /// Metrics that carry an interval.
 const WITH_INTERVAL: [&str; 8] = [
@@ -70,7 +71,7 @@ impl Kind for Serving {
         run(self, done)
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let plain = self.plain().find(|plain| plain.name == choice);
         if let Some(planned) = plain.filter(|plain| scaling::asked(self, plain).is_some()) {
             return Some(scaling::written(self, planned));
@@ -104,7 +105,7 @@ fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
         known.push((row.result, row.source));
     }
     let (mut results, source) = kinds::weakest(known);
-    let is_planned = crate::kinds::serving::read::scaling::first(scenario).is_some();
+    let is_planned = scenario::serving::scaling::first(scenario).is_some();
     if is_planned {
         scaling::runners_up(&mut results);
     }
@@ -311,7 +312,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     }
     let result = PolicyResult {
         policy: choice.name.clone(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why,
         metrics: values,
         interval,

@@ -5,20 +5,21 @@
 use std::time::Instant;
 
 use engine::cost::provenance::Provenance;
+use engine::verdict::Refused;
 use engine::{CostModel, Source};
 use hw::topology::Topology;
 use planner::PlanError;
 pub use planner::train::chosen::Decided;
-use planner::train::chosen::{self, Stopped, layout_words, searched, simulate};
+use planner::train::chosen::{self, layout_words, searched, simulate};
 use rayon::prelude::*;
 use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use train::metrics::{self, Played, causes};
 use train::problem::Problem;
 
-use super::read::{PolicyChoice, Scenario};
 use crate::costs;
 use crate::kinds::{self, Kind, Planned, Run};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::training::{PolicyChoice, Scenario};
 
 impl Kind for Scenario {
     fn head(&self) -> &Head {
@@ -37,7 +38,7 @@ impl Kind for Scenario {
         run(self, done)
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let choice = self.policies.iter().find(|known| known.name == choice)?;
         Some(planned(self, choice))
     }
@@ -52,13 +53,12 @@ impl Kind for Scenario {
 }
 
 /// Decides with a policy: the plan with its scenario, so that a device needs no other file.
-fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, String> {
+fn planned(scenario: &Scenario, choice: &PolicyChoice) -> Result<Planned, Refused> {
     let cost = cost_model(scenario);
     let topology = Topology::of(&scenario.problem.cluster);
-    let Decided { mut decision, found, .. } =
-        decide(scenario, choice, cost.as_ref(), &topology).map_err(|why| why.to_string())?;
+    let Decided { mut decision, found, .. } = decide(scenario, choice, cost.as_ref(), &topology)?;
     decision.plan.origin = Some(scenario.head.origin.clone());
-    let file = serde_json::to_string_pretty(&decision.plan).map_err(|error| error.to_string())?;
+    let file = serde_json::to_string_pretty(&decision.plan).expect("a plan is a text");
     let how = format!("{} steps by `{}` ({})", decision.plan.steps.len(), choice.name, decision.status.name());
     let words = found.as_ref().map(searched).unwrap_or_default();
     Ok(Planned { file: Some(file), words, how: Some(how), ..Planned::default() })
@@ -149,8 +149,9 @@ struct Row {
 }
 
 impl Row {
-    fn failed(result: PolicyResult, status: &str, why: String) -> Self {
-        let result = PolicyResult { status: status.to_owned(), why, ..result };
+    fn failed(result: PolicyResult, refused: impl Into<Refused>) -> Self {
+        let Refused { ended, why } = refused.into();
+        let result = PolicyResult { status: ended, why, ..result };
         Self {
             result,
             pictures: Vec::new(),
@@ -190,8 +191,7 @@ fn policy(scenario: &Scenario, choice: &PolicyChoice, cost: &dyn CostModel, topo
     let result = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
     match decide(scenario, choice, cost, topology) {
         Ok(decided) => judged(result, decided, begun.elapsed().as_secs_f64(), cost, topology),
-        Err(PlanError::Infeasible(why) | PlanError::Unsupported(why)) => Row::failed(result, "infeasible", why),
-        Err(PlanError::Budget(why)) => Row::failed(result, "timeout", why),
+        Err(why) => Row::failed(result, why),
     }
 }
 
@@ -211,11 +211,10 @@ fn judged(
     result.measured = Measured { planner_wall_s, simulate_wall_s: begun.elapsed().as_secs_f64() };
     let (steps, interval) = match simulated {
         Ok(simulated) => simulated,
-        Err(Stopped::OutOfMemory(why)) => return Row::failed(result, "oom", why),
-        Err(Stopped::TooLong(why)) => return Row::failed(result, "infeasible", why),
+        Err(refused) => return Row::failed(result, refused),
     };
     let metrics = metrics::of_steps(&problem, &steps, cost);
-    result.status = "ok".to_owned();
+    result.status = reports::Ended::Ok;
     result.why = found.iter().map(|found| layout_words(found) + "; ").chain([metrics.why.clone()]).collect();
     result.interval.insert("iteration_time_s".to_owned(), interval);
     result.metrics = metrics.values;

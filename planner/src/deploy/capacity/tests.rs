@@ -1,5 +1,6 @@
 //! Questions of capacity with known answers.
 
+use engine::verdict::Refused;
 use serve::request::Request;
 
 use super::*;
@@ -23,11 +24,11 @@ fn question() -> Question {
 }
 
 /// A replica of `a` takes 1 load and one of `b` 2.5; above, attainment falls as capacity over load.
-fn judge(asked: &[Asked<'_>]) -> Vec<Result<Served, String>> {
+fn judge(asked: &[Asked<'_>]) -> Vec<Result<Served, Refused>> {
     asked.iter().map(serve).collect()
 }
 
-fn serve(asked: &Asked<'_>) -> Result<Served, String> {
+fn serve(asked: &Asked<'_>) -> Result<Served, Refused> {
     let Variation::Equal { quoted, n_replicas, .. } = asked.candidate.variation else { panic!("one group") };
     let n = hw::Tokens(n_replicas).as_f64();
     let met = (n * [1.0, 2.5][quoted] / (1.7 * asked.load)).min(1.0);
@@ -35,7 +36,7 @@ fn serve(asked: &Asked<'_>) -> Result<Served, String> {
     row.metrics.insert("slo_attainment_ratio".to_owned(), met);
     row.metrics.insert("cost_usd_per_mtok".to_owned(), n);
     row.interval.insert("slo_attainment_ratio".to_owned(), [0.8 * met, met]);
-    if quoted == 1 && n > 2.0 { Err("too many".to_owned()) } else { Ok(row) }
+    if quoted == 1 && n > 2.0 { Err(Refused::infeasible("too many")) } else { Ok(row) }
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn mixed_fleets_are_all_combinations_and_paid_by_group() {
     let expected = [("base".to_owned(), 0), ("burst".to_owned(), 2)];
     assert_eq!(candidates[0].variation, Variation::Groups(expected.to_vec()));
     // A base replica takes 1 load, one of the bursts 0.5 but is there half of the time, and paid so. Two GPUs each at 1 and 2 dollars.
-    let serve = |asked: &Asked<'_>| -> Result<Served, String> {
+    let serve = |asked: &Asked<'_>| -> Result<Served, Refused> {
         let Variation::Groups(groups) = &asked.candidate.variation else { panic!("groups") };
         let [base, burst] = [hw::Tokens(groups[0].1).as_f64(), hw::Tokens(groups[1].1).as_f64()];
         let mut row = Served::default();

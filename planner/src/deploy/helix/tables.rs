@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use engine::model::Model;
 use hw::Gpu;
 use serde::Deserialize;
+use serve::pool::curve::NoCurve;
 use serve::pool::{Curve, NodeType, Room};
 
 use crate::deploy::roofline::{BATCH_MAX, Layer, MEMORY_USED, Pass};
@@ -61,27 +62,59 @@ pub fn published() -> &'static [NodeTypes] {
     &PUBLISHED
 }
 
+/// What is wrong with a file of tables.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoTable {
+    /// It is not TOML, or has other keys.
+    #[error("{0}")]
+    Syntax(String),
+    /// It is of another version.
+    #[error("schema is `{0}`, expected `{SCHEMA}`")]
+    Schema(String),
+    /// A list of times makes no curve.
+    #[error("`{key}` of `{name}`: {why}")]
+    Curve {
+        /// Key of the list.
+        key: String,
+        /// Type of node.
+        name: String,
+        /// What is wrong with it.
+        why: NoCurve,
+    },
+    /// Rooms of a type of node do not rise.
+    #[error("`rooms` of `{0}` must have rising layers and nothing that is 0")]
+    Rooms(String),
+    /// Layers lie outside of the rooms.
+    #[error("`layers_max` and `layers_typical` of `{name}` are 1 to {most}, the layers of `rooms`")]
+    Layers {
+        /// Type of node.
+        name: String,
+        /// Most layers of its rooms.
+        most: u32,
+    },
+}
+
 /// Reads a file of tables.
 ///
 /// # Errors
 /// Says what is wrong with it.
-pub fn parse(text: &str) -> Result<Vec<NodeTypes>, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.message().to_owned())?;
+pub fn parse(text: &str) -> Result<Vec<NodeTypes>, NoTable> {
+    let file: File = toml::from_str(text).map_err(|error| NoTable::Syntax(error.message().to_owned()))?;
     if file.schema != SCHEMA {
-        return Err(format!("schema is `{}`, expected `{SCHEMA}`", file.schema));
+        return Err(NoTable::Schema(file.schema));
     }
     let table = |table: Table| {
-        let types = table.node.into_iter().map(node).collect::<Result<Vec<_>, String>>()?;
+        let types = table.node.into_iter().map(node).collect::<Result<Vec<_>, NoTable>>()?;
         Ok(NodeTypes { name: table.name, model: table.model, types })
     };
     file.model.into_iter().map(table).collect()
 }
 
-fn node(row: Row) -> Result<NodeType, String> {
+fn node(row: Row) -> Result<NodeType, NoTable> {
     let name = row.name;
     let curve = |points: Vec<(f64, f64)>, key: &str| {
         let seconds = points.into_iter().map(|(tokens, ms)| (tokens, ms / 1e3)).collect();
-        Curve::new(seconds).map_err(|why| format!("`{key}` of `{name}`: {why}"))
+        Curve::new(seconds).map_err(|why| NoTable::Curve { key: key.to_owned(), name: name.clone(), why })
     };
     let (prompt, decode) = (curve(row.prompt_ms, "prompt_ms")?, curve(row.decode_ms, "decode_ms")?);
     let room =
@@ -89,11 +122,11 @@ fn node(row: Row) -> Result<NodeType, String> {
     let rooms: Vec<Room> = row.rooms.iter().map(room).collect();
     let bare = |room: &Room| room.layers == 0 || room.kv_tokens == 0 || room.prompts == 0 || room.decodes == 0;
     if rooms.is_empty() || rooms.iter().any(bare) || rooms.windows(2).any(|pair| pair[1].layers <= pair[0].layers) {
-        return Err(format!("`rooms` of `{name}` must have rising layers and nothing that is 0"));
+        return Err(NoTable::Rooms(name));
     }
     let most = rooms.last().map_or(0, |room| room.layers);
     if !(1..=most).contains(&row.layers_max) || !(1..=most).contains(&row.layers_typical) {
-        return Err(format!("`layers_max` and `layers_typical` of `{name}` are 1 to {most}, the layers of `rooms`"));
+        return Err(NoTable::Layers { name, most });
     }
     let (layers_max, layers_typical) = (row.layers_max, row.layers_typical);
     Ok(NodeType { name, prompt, decode, rooms, layers_max, layers_typical })
@@ -157,7 +190,7 @@ mod tests {
     #[test]
     fn files_without_meaning_are_named() {
         let text = include_str!("../../../../profiles/published/helix.toml");
-        let why = |from: &str, to: &str| parse(&text.replacen(from, to, 1)).expect_err("no meaning");
+        let why = |from: &str, to: &str| parse(&text.replacen(from, to, 1)).expect_err("no meaning").to_string();
         assert_eq!(why("helix/1", "helix/9"), format!("schema is `skrull-sim/published-helix/9`, expected `{SCHEMA}`"));
         assert!(why("layers_max = 12", "layers_max = 99").starts_with("`layers_max` and `layers_typical` of `A100`"));
         assert_eq!(why("[500, 4]", "[250, 4]"), "`prompt_ms` of `A100`: tokens must rise, found 250 after 250");

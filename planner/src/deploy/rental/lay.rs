@@ -87,7 +87,7 @@ fn replica(
 ) -> Result<Replica, RentalError> {
     let cluster = question.cluster(deployed);
     let config = question.replica.config(&question.models[deployed.model], &cluster, deployed.parallel);
-    let limits = question.replica.limits(&config).map_err(RentalError::Infeasible)?;
+    let limits = question.replica.limits(&config).map_err(|refused| RentalError::Infeasible(refused.why))?;
     let copies = decided.decision.plan.replicas[c];
     let name = &decided.problem.configurations[c].name;
     let machine = u32::try_from(deployed.offer).expect("few offers");

@@ -4,6 +4,7 @@ use engine::CostModel;
 use engine::cost::Source;
 use engine::model::Model;
 use engine::play::Case;
+use engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds, Tokens};
 use serve::batcher;
 use serve::capacity;
@@ -82,7 +83,7 @@ impl ReplicaOptions {
     ///
     /// # Errors
     /// A sentence with the figures.
-    pub fn limits(&self, config: &ReplicaConfig<'_>) -> Result<Limits, String> {
+    pub fn limits(&self, config: &ReplicaConfig<'_>) -> Result<Limits, Refused> {
         let capacity = capacity::of(config, self.memory_ratio, self.reserved)?;
         let context_max = u32::try_from(config.model.max_positions).unwrap_or(u32::MAX);
         let block_tokens = self.limits.block_tokens;
@@ -99,7 +100,7 @@ impl ReplicaOptions {
     }
 
     /// Whether a replica holds a model; a sentence with the figures where its memory does not.
-    fn holds(&self, model: &Model, offered: &Offer, parallel: Parallel) -> Result<bool, String> {
+    fn holds(&self, model: &Model, offered: &Offer, parallel: Parallel) -> Result<bool, Refused> {
         let Some(gpu) = &offered.gpu else { return Ok(false) };
         if self.rates == Rates::Roofline {
             let one = Lengths { input: Tokens(1), output: Tokens(1) };
@@ -122,7 +123,7 @@ impl ReplicaOptions {
                     match self.holds(model, offered, parallel) {
                         Ok(true) => all.push(Deployed { offer, model: m, parallel }),
                         Ok(false) => {}
-                        Err(sentence) => why = sentence,
+                        Err(refused) => why = refused.why,
                     }
                 }
             }

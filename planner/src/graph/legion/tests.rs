@@ -1,6 +1,7 @@
 //! Caches on graphs in memory: predicted transactions against counted ones, what must hold of cliques, and who is faster.
 
 use engine::cost::roofline::Roofline;
+use engine::verdict::Ended;
 use graph::Csr;
 use graph::csr::Direction;
 use graph::generate::{Quadrants, rmat};
@@ -147,10 +148,10 @@ fn the_order_on_published_graphs_is_the_papers() {
 fn what_does_not_fit_says_why() {
     let mut small = asked(13, 60_000, 0.5, PLATFORMS[0], 0.05);
     let found = run(&small, "gnnlab");
-    assert_eq!((found.status, found.why.starts_with("all rows take")), (Ended::OutOfMemory, true));
+    assert_eq!((found.ended, found.why.starts_with("all rows take")), (Ended::OutOfMemory, true));
     small.machine.memory_bytes = hw::whole(small.cache_bytes) + 1000;
     let found = run(&small, "legion");
-    assert_eq!((found.status, found.why.starts_with("a batch takes")), (Ended::OutOfMemory, true));
+    assert_eq!((found.ended, found.why.starts_with("a batch takes")), (Ended::OutOfMemory, true));
     // With room for all rows a GPU or more samples for the others.
     let large = asked(13, 60_000, 0.5, PLATFORMS[0], 4.0);
     let found = run(&large, "gnnlab");

@@ -7,7 +7,9 @@ use graph::legion::{Point, sweep};
 
 use super::groups::{self, Group};
 use super::{Asked, Caches, Known, Memory, Policy, Share, Timed, budget, timed};
-use crate::graph::judged::{Costs, Judged, Status, add_times, keyed, size};
+use engine::verdict::Ended;
+
+use crate::graph::judged::{Costs, Judged, add_times, keyed, size};
 use crate::proof::Decision;
 
 /// The row of a policy.
@@ -38,7 +40,7 @@ pub(super) fn row(
     figures.extend(held(policy, &found.caches));
     Judged {
         decision: Some(decision.said(notes, figures)),
-        status: Status::Ok,
+        ended: Ended::Ok,
         why,
         metrics,
         interval,

@@ -106,7 +106,7 @@ fn the_largest_share_within_the_limit_is_taken() {
     asked.epoch_s_max = whole * 0.9;
     assert!(found(&asked).metrics["neighbour_ratio"] < 1.0);
     asked.epoch_s_max = 1e-9;
-    assert_eq!(found(&asked).status, Ended::Infeasible);
+    assert_eq!(found(&asked).ended, Ended::Infeasible);
 }
 
 #[test]
@@ -118,5 +118,5 @@ fn hot_rows_save_reads_and_a_graph_that_is_too_large_is_not_encoded() {
     let after = work(&asked, Method::PathLabels, 1.0).reads;
     assert!((0.2..0.6).contains(&(after / before)), "{after} {before}");
     asked.machine.memory_bytes = 1000;
-    assert_eq!(judged(&asked, Method::EncodeOnce, &cost(&asked)).status, Ended::OutOfMemory);
+    assert_eq!(judged(&asked, Method::EncodeOnce, &cost(&asked)).ended, Ended::OutOfMemory);
 }

@@ -1,6 +1,7 @@
 //! Sequences: what overlap hides, what slicing saves, and what a batch holds, against sums by hand.
 
 use engine::cost::roofline::Roofline;
+use engine::verdict::Ended;
 use graph::generate::{Bursts, bursts};
 use graph::tcsr::{Reverse, Take};
 
@@ -86,9 +87,9 @@ fn the_most_neighbours_within_the_limit_are_taken_and_the_choice_is_the_best() {
     let decision = found.decision.expect("a plan");
     assert!(decision.runner_up().expect("several choices").objective >= decision.objective().expect("seconds"));
     asked.epoch_s_max = 0.0;
-    assert_eq!(run(&asked, "tf-tgn").status, Ended::Infeasible);
+    assert_eq!(run(&asked, "tf-tgn").ended, Ended::Infeasible);
     asked.machine.memory_bytes = 1000;
-    assert_eq!(run(&asked, "tf-tgn").status, Ended::OutOfMemory);
+    assert_eq!(run(&asked, "tf-tgn").ended, Ended::OutOfMemory);
 }
 
 /// Degrees alone against events that are there: what a query finds, within a fifth.

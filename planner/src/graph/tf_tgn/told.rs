@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Asked, Plan, Policy, Way};
-use crate::graph::judged::{Judged, Status as Ended, add_times, keyed};
+use engine::verdict::Ended;
+
+use crate::graph::judged::{Judged, add_times, keyed};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
 
 /// The row of the best of some ways, which stand in order.
@@ -20,7 +22,7 @@ pub(super) fn row(asked: &Asked, policy: &Policy, ways: &[Way]) -> Judged<Plan> 
         .said(notes(asked, policy, ways), BTreeMap::new());
     Judged {
         decision: Some(decision),
-        status: Ended::Ok,
+        ended: Ended::Ok,
         why: why(best),
         interval: [("epoch_time_s".to_owned(), [best.epoch_s[0], best.epoch_s[2]])].into(),
         metrics,

@@ -8,6 +8,7 @@
 //! time, so it may not be reached. This is the allotment relaxation of malleable tasks with precedence (Jansen and Zhang, ACM TALG 2006).
 //! Spindle's own yardstick, the sum of its levels' optima, is a bound only on schedules that finish a level before the next.
 
+use engine::verdict::Refused;
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 use train::multi_task::Work;
 
@@ -21,7 +22,7 @@ const SECONDS_MAX: f64 = 60.0;
 ///
 /// # Errors
 /// A sentence when the solver stopped without an optimum.
-pub fn bound(work: &Work) -> Result<Bound, String> {
+pub fn bound(work: &Work) -> Result<Bound, Refused> {
     // Times are counted in a unit near the answer, where the solver's absolute tolerances mean something.
     let turns = |meta_op: usize| f64::from(work.n_layers(meta_op)) * work.curves[meta_op].largest().1;
     let unit_s: f64 = (0..work.meta_ops.len()).map(turns).sum();
@@ -49,10 +50,10 @@ pub fn bound(work: &Work) -> Result<Bound, String> {
     constraints.push(constraint!(device_time == area));
     let program = Program { variables, objective: end.into(), constraints, start: Vec::new() };
     let solved = minimise(program, &[end, device_time], Budget::new(1, SECONDS_MAX)).map_err(|why| match why {
-        Unsolved::Infeasible => "the program of the bound has no solution".to_owned(),
-        Unsolved::Stopped(why) => why,
+        Unsolved::Infeasible => Refused::infeasible("the program of the bound has no solution"),
+        Unsolved::Stopped(why) => Refused::out_of_time(why),
     })?;
-    let c = solved.bound.ok_or("the solver proved no bound")?;
+    let c = solved.bound.ok_or_else(|| Refused::out_of_time("the solver proved no bound"))?;
     // Part of the device time until then that the least allotment works; 1 where devices are what is short.
     let devices_ratio = solved.values[1] / (n * c);
     Ok(Bound { value: c * unit_s, limit: limit(work, devices_ratio) })

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use engine::CostModel;
 use engine::play::Case;
+use engine::verdict::Refused;
 use serde_json::Value;
 use train::multi_task::play::{Played, play};
 use train::multi_task::schedule::{Schedule, check};
@@ -19,8 +20,8 @@ use crate::proof::{Bound, Decision};
 pub struct Asked {
     cost: Box<dyn CostModel>,
     /// Operators cut into pieces with their times; why where there are none.
-    pub work: Result<Work, String>,
-    bound: Result<Bound, String>,
+    pub work: Result<Work, Refused>,
+    bound: Result<Bound, Refused>,
 }
 
 /// A plan that was played, or why it was not.
@@ -28,7 +29,7 @@ pub struct Judged {
     /// What the planner knows of it.
     pub known: Known,
     /// What came of it: why, figures and their intervals; why where memory is too small.
-    pub played: Result<Row, String>,
+    pub played: Result<Row, Refused>,
 }
 
 /// What came of a plan.
@@ -84,9 +85,9 @@ impl Asked {
 ///
 /// # Errors
 /// When the checker refuses it.
-pub fn checked(work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, String> {
+pub fn checked(work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, Refused> {
     let planned = plan(work, policy, placement);
-    check(work, &planned.plan).map_err(|broken| format!("the plan is no schedule: {broken}"))?;
+    check(work, &planned.plan).map_err(|broken| Refused::infeasible(format!("the plan is no schedule: {broken}")))?;
     Ok(planned)
 }
 

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::law::COEFFICIENT_S_MAX;
 use super::residuals::Residuals;
+use crate::cost::unusable::Unusable;
 
 /// A fitted kernel or copy whose time depends on its bytes alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -46,14 +47,12 @@ pub fn at(sizes: &[f64], seconds: &[f64], size: f64) -> (f64, bool) {
 ///
 /// # Errors
 /// A sentence.
-pub fn check(sizes: &[f64], seconds: &[f64]) -> Result<(), String> {
+pub fn check(sizes: &[f64], seconds: &[f64]) -> Result<(), Unusable> {
     let sorted = sizes.windows(2).all(|pair| pair[0] < pair[1]);
     let positive = sizes.iter().chain(seconds).all(|value| value.is_finite() && *value > 0.0)
         && seconds.iter().all(|value| *value <= COEFFICIENT_S_MAX);
     if sizes.is_empty() || sizes.len() != seconds.len() || !sorted || !positive {
-        return Err(format!(
-            "`bytes` and `seconds` must be positive, of one length, `bytes` increasing and `seconds` at most {COEFFICIENT_S_MAX:e}"
-        ));
+        return Err(Unusable::Points);
     }
     Ok(())
 }

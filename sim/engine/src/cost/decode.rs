@@ -18,6 +18,7 @@ use crate::cost::Source;
 use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
+use crate::cost::unusable::Unusable;
 
 /// What one layer's decoding sequences are on one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,16 +81,16 @@ impl DecodeSurfaces {
     /// What is wrong with it, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unusable> {
         for surface in [&self.start, &self.read] {
             if surface.axes.len() != AXES.len() {
-                return Err(format!("it has {} axes, expected {}", surface.axes.len(), AXES.len()));
+                return Err(Unusable::Axes { found: surface.axes.len(), expected: AXES.len() });
             }
             surface.check()?;
         }
         if !(0.0..=EDGE_MAX).contains(&self.window_edge) {
-            return Err(format!("`window_edge` is {}, must be from 0 to {EDGE_MAX}", self.window_edge));
+            return Err(Unusable::range(format!("`window_edge` is {},", self.window_edge), 0, EDGE_MAX));
         }
         Ok(())
     }
@@ -274,15 +275,16 @@ impl DecodeLaw {
     /// What is wrong with it, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unusable> {
         let mixed = self.mixed.as_ref().map_or((0.0, 1.0), |mixed| (mixed.per_sequence_s, mixed.reached));
         let times = [self.start_s, self.per_sequence_s, mixed.0];
         if !times.iter().all(|value| (0.0..=COEFFICIENT_S_MAX).contains(value)) {
-            return Err(format!("times must be from 0 to {COEFFICIENT_S_MAX:e}"));
+            return Err(Unusable::range("times", 0, format!("{COEFFICIENT_S_MAX:e}")));
         }
         if ![self.reached, mixed.1].iter().all(|value| REACHED.contains(value)) {
-            return Err(format!("`reached` must be from {:e} to {:e}", REACHED.start(), REACHED.end()));
+            let [low, high] = [REACHED.start(), REACHED.end()].map(|end| format!("{end:e}"));
+            return Err(Unusable::range("`reached`", low, high));
         }
         Ok(())
     }

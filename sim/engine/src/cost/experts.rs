@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::law::COEFFICIENT_S_MAX;
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
+use crate::cost::unusable::Unusable;
 
 mod routing;
 
@@ -166,17 +167,18 @@ impl ExpertsCurve {
     /// What is wrong with it, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unusable> {
         if !(0.0..=COEFFICIENT_S_MAX).contains(&self.law.start_s) {
-            return Err(format!("`start_s` is {}, must be from 0 to {COEFFICIENT_S_MAX:e}", self.law.start_s));
+            let what = format!("`start_s` is {},", self.law.start_s);
+            return Err(Unusable::range(what, 0, format!("{COEFFICIENT_S_MAX:e}")));
         }
         if !self.law.coefficients()[1..].iter().all(|value| (0.0..=COEFFICIENT_MAX).contains(value)) {
-            return Err(format!("every coefficient must be from 0 to {COEFFICIENT_MAX:e}"));
+            return Err(Unusable::range("every coefficient", 0, format!("{COEFFICIENT_MAX:e}")));
         }
         let Some(surface) = &self.surface else { return Ok(()) };
         if surface.axes.len() != AXES.len() {
-            return Err(format!("it has {} axes, expected {}", surface.axes.len(), AXES.len()));
+            return Err(Unusable::Axes { found: surface.axes.len(), expected: AXES.len() });
         }
         surface.check()
     }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
+use crate::cost::unusable::Unusable;
 
 /// Seconds of a read of memory in the base of every kernel: several that a thread has under way hide most of a miss of some 90 ns.
 pub const READ_S: f64 = 25e-9;
@@ -32,14 +33,13 @@ impl HostKernel {
     /// What is wrong with it, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self, name: &str) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self, name: &str) -> Result<(), Unusable> {
         if !KERNELS.contains(&name) {
-            return Err(format!("allowed are {}", KERNELS.join(", ")));
+            return Err(Unusable::NotAllowed { allowed: KERNELS.join(", ") });
         }
         if self.threads == 0 || self.surface.axes.len() != 2 {
-            let n_axes = self.surface.axes.len();
-            return Err(format!("it needs at least one thread and two axes, found {} and {n_axes}", self.threads));
+            return Err(Unusable::HostKernel { threads: self.threads, axes: self.surface.axes.len() });
         }
         self.surface.check()?;
         self.residuals.check()

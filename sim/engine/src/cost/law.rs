@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::unusable::Unusable;
 use crate::task::Op;
 
 /// Most rows or columns of a tile, and most tiles at once; no device comes near, and products of them stay in 64 bits.
@@ -146,15 +147,15 @@ impl Law {
     /// What is wrong with the coefficients, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unusable> {
         if let Self::Gemm(law) = self
             && ![law.tile_m, law.tile_n, law.slots].iter().all(|size| (1..=SIZE_MAX).contains(size))
         {
-            return Err(format!("tiles and slots must be from 1 to {SIZE_MAX}"));
+            return Err(Unusable::range("tiles and slots", 1, SIZE_MAX));
         }
         if !self.coefficients().iter().all(|value| (0.0..=COEFFICIENT_S_MAX).contains(value)) {
-            return Err(format!("every coefficient must be from 0 to {COEFFICIENT_S_MAX:e}"));
+            return Err(Unusable::range("every coefficient", 0, format!("{COEFFICIENT_S_MAX:e}")));
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 
 use hw::{Dtype, Format};
 
+use crate::cost::unusable::Unusable;
 use crate::task::PassKind;
 
 /// Name of the all-reduce that serving engines bring along for small messages.
@@ -150,11 +151,11 @@ pub fn experts() -> Vec<String> {
 ///
 /// # Errors
 /// The list.
-pub fn known(names: &[String], name: &str) -> Result<(), String> {
+pub fn known(names: &[String], name: &str) -> Result<(), Unusable> {
     if names.iter().any(|known| known == name) {
         return Ok(());
     }
-    Err(format!("no kernel has that name; allowed are {}", names.join(", ")))
+    Err(Unusable::NoKernel { allowed: names.join(", ") })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use crate::cost::law::{COEFFICIENT_S_MAX, Law};
 use crate::cost::names;
 pub use crate::cost::residuals::Residuals;
 use crate::cost::surface::Surface;
+use crate::cost::unusable::Unusable;
 use crate::task::{Collective, CopyKind, Op};
 
 /// Schema of profile files.
@@ -168,51 +169,49 @@ impl Profile {
     ///
     /// # Errors
     /// What is wrong with the file, with its line where the format is broken.
-    pub fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, Unusable> {
         let profile: Self = toml::from_str(text).map_err(|error| {
             let line = error.span().map_or(1, |span| text[..span.start.min(text.len())].lines().count().max(1));
-            format!("line {line}: {}", error.message())
+            Unusable::Syntax { line, message: error.message().to_owned() }
         })?;
         if profile.schema != SCHEMA {
-            return Err(format!("schema is `{}`, expected `{SCHEMA}`", profile.schema));
+            return Err(Unusable::Schema { found: profile.schema, expected: SCHEMA });
         }
         for (name, curve) in &profile.memory {
             if !MEMORY.contains(&name.as_str()) {
-                return Err(format!("memory-bound kernel `{name}`: allowed are {}", MEMORY.join(", ")));
+                let unknown = Unusable::NotAllowed { allowed: MEMORY.join(", ") };
+                return Err(unknown.of(format!("memory-bound kernel `{name}`")));
             }
             let checked = curve::check(&curve.bytes, &curve.seconds).and_then(|()| curve.residuals.check());
-            checked.map_err(|why| format!("memory-bound kernel `{name}`: {why}"))?;
+            checked.map_err(|why| why.of(format!("memory-bound kernel `{name}`")))?;
         }
         for (name, operator) in &profile.operators {
-            check_operator(name, operator).map_err(|why| format!("operator `{name}`: {why}"))?;
+            check_operator(name, operator).map_err(|why| why.of(format!("operator `{name}`")))?;
         }
         for curve in &profile.collectives {
+            let part = || format!("collective `{}` of {} ranks", curve.kind, curve.n_ranks);
             if !names::COLLECTIVES.contains(&curve.kind.as_str()) || curve.n_ranks < 2 {
-                let allowed = names::COLLECTIVES.join(", ");
-                return Err(format!(
-                    "collective `{}` of {} ranks: allowed are {allowed} of 2 or more",
-                    curve.kind, curve.n_ranks
-                ));
+                return Err(Unusable::Collective { allowed: names::COLLECTIVES.join(", ") }.of(part()));
             }
             let checked = curve::check(&curve.bytes, &curve.seconds).and_then(|()| curve.residuals.check());
-            checked.map_err(|why| format!("collective `{}` of {} ranks: {why}", curve.kind, curve.n_ranks))?;
+            checked.map_err(|why| why.of(part()))?;
         }
         for link in &profile.links {
             let positive = |value: f64| (1e-9..=1e15).contains(&value);
             let has_bandwidths = positive(link.gb_per_s) && link.port_gb_per_s.is_none_or(positive);
             if !((0.0..=COEFFICIENT_S_MAX).contains(&link.alpha_s) && has_bandwidths && positive(link.bytes_max)) {
-                return Err("a link needs `alpha_s` of at least 0, and positive bandwidths and `bytes_max`".to_owned());
+                return Err(Unusable::Link);
             }
-            link.residuals.check().map_err(|why| format!("link: {why}"))?;
+            link.residuals.check().map_err(|why| why.of("link"))?;
         }
         if let Some(law) = &profile.decode_attention {
             let mixed = law.mixed.as_ref().map_or(Ok(()), |mixed| mixed.residuals.check());
             let checked = law.check().and_then(|()| law.residuals.check()).and(mixed);
-            checked.map_err(|why| format!("decode attention: {why}"))?;
+            checked.map_err(|why| why.of("decode attention"))?;
         }
         profile.check_engine()?;
         for (name, kernel) in &profile.host {
-            kernel.check(name).map_err(|why| format!("kernel of the host `{name}`: {why}"))?;
+            kernel.check(name).map_err(|why| why.of(format!("kernel of the host `{name}`")))?;
         }
         Ok(profile)
     }
@@ -229,39 +228,40 @@ impl Profile {
 
 impl Profile {
     /// What is wrong with the kernels that serving engines alone have, if anything.
-    fn check_engine(&self) -> Result<(), String> {
+    fn check_engine(&self) -> Result<(), Unusable> {
         for (name, surfaces) in &self.decode {
             let checked = names::known(&names::decode(), name)
                 .and_then(|()| surfaces.check())
                 .and_then(|()| surfaces.residuals.check());
-            checked.map_err(|why| format!("decode attention `{name}`: {why}"))?;
+            checked.map_err(|why| why.of(format!("decode attention `{name}`")))?;
         }
         for (name, curve) in &self.experts {
             let checked = names::known(&names::experts(), name)
                 .and_then(|()| curve.check())
                 .and_then(|()| curve.residuals.check());
-            checked.map_err(|why| format!("experts `{name}`: {why}"))?;
+            checked.map_err(|why| why.of(format!("experts `{name}`")))?;
         }
         Ok(())
     }
 }
 
-fn check_operator(name: &str, operator: &Operator) -> Result<(), String> {
+fn check_operator(name: &str, operator: &Operator) -> Result<(), Unusable> {
     names::known(&names::operators(), name)?;
     if let Some(law) = &operator.law {
         law.check()?;
         if matches!(law, Law::Attention(_)) != name.starts_with("attention") {
-            return Err("its law is that of another kind of kernel".to_owned());
+            return Err(Unusable::ForeignLaw);
         }
     }
     let n_axes = operator.surface.axes.len();
     if n_axes != 3 {
-        return Err(format!("it has {n_axes} axes, expected 3"));
+        return Err(Unusable::Axes { found: n_axes, expected: 3 });
     }
     operator.surface.check()?;
     operator.residuals.check()?;
     if !(0.0..=COEFFICIENT_S_MAX).contains(&operator.start_s) {
-        return Err(format!("`start_s` is {}, must be from 0 to {COEFFICIENT_S_MAX:e}", operator.start_s));
+        let what = format!("`start_s` is {},", operator.start_s);
+        return Err(Unusable::range(what, 0, format!("{COEFFICIENT_S_MAX:e}")));
     }
     Ok(())
 }

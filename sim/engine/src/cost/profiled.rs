@@ -536,7 +536,7 @@ mod tests {
             ("start_s = 0.000002", "start_s = -1.0", "start_s"),
         ] {
             assert!(good.contains(from), "`{from}` is not in the file:\n{good}");
-            let why = Profile::parse(&good.replacen(from, to, 1)).expect_err(to);
+            let why = Profile::parse(&good.replacen(from, to, 1)).expect_err(to).to_string();
             assert!(why.contains(reason), "{to}: {why}");
         }
         for end in [good.len() / 4, good.len() / 2, good.len() - 5] {

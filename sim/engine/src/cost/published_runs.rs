@@ -16,8 +16,10 @@ use hw::{Dtype, Flops, Gpu};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::residuals::Residuals;
+use crate::cost::unusable::Unusable;
 use crate::memory::kv_elements_per_layer;
 use crate::model::Model;
+use crate::verdict::Refused;
 
 /// Schema of the file of coefficients.
 pub const SCHEMA: &str = "skrull-sim/published-serving/1";
@@ -412,15 +414,16 @@ impl Laws {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let laws: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+    pub fn parse(text: &str) -> Result<Self, Unusable> {
+        let laws: Self =
+            toml::from_str(text).map_err(|error| Unusable::Syntax { line: 1, message: error.to_string() })?;
         if laws.schema != SCHEMA {
-            return Err(format!("schema is `{}`, expected `{SCHEMA}`", laws.schema));
+            return Err(Unusable::Schema { found: laws.schema, expected: SCHEMA });
         }
         let all =
             laws.law.iter().flat_map(|law| [&law.step[..], &law.stall, &law.first, &law.alone, &law.queued].concat());
         if all.into_iter().any(|value| !value.is_finite() || value < 0.0) {
-            return Err("every coefficient must be finite and at least 0".to_owned());
+            return Err(Unusable::Coefficient);
         }
         Ok(laws)
     }
@@ -437,15 +440,16 @@ impl Laws {
     ///
     /// # Errors
     /// Why there is no answer: another GPU, a framework that was not measured with such a model, too little memory.
-    pub fn steady(&self, framework: &str, setting: &Setting<'_>) -> Result<Steady, String> {
+    pub fn steady(&self, framework: &str, setting: &Setting<'_>) -> Result<Steady, Refused> {
         if !self.gpus.contains(&setting.gpu.name) {
-            return Err(format!("no runs on `{}`; fitted are {}", setting.gpu.name, self.gpus.join(" and ")));
+            let fitted = self.gpus.join(" and ");
+            return Err(Refused::infeasible(format!("no runs on `{}`; fitted are {fitted}", setting.gpu.name)));
         }
         let experts = setting.model.experts.is_some();
         let law = self.law.iter().find(|law| law.framework == framework && law.experts == experts);
         let kind = if experts { "mixtures of experts" } else { "dense models" };
-        let law = law.ok_or_else(|| format!("no runs of `{framework}` with {kind}"))?;
-        setting.refused().map_or_else(|| Ok(law.steady(setting)), Err)
+        let law = law.ok_or_else(|| Refused::infeasible(format!("no runs of `{framework}` with {kind}")))?;
+        setting.refused().map_or_else(|| Ok(law.steady(setting)), |why| Err(Refused::out_of_memory(why)))
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::unusable::Unusable;
+
 /// How well a fit does on rows that it did not see.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,12 +26,12 @@ impl Residuals {
     /// What is wrong with the quantiles, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unusable> {
         let (low, high) = (self.low, self.high);
         if (1e-6..=1.0).contains(&low) && (1.0..=1e6).contains(&high) {
             return Ok(());
         }
-        Err(format!("residual quantiles must lie around 1, from 1e-6 to 1e6, found {low} and {high}"))
+        Err(Unusable::Residuals { low, high })
     }
 }

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::unusable::Unusable;
+
 /// Largest correction that is taken for real, as a logarithm: a factor of about 5e8.
 const LOG_MAX: f64 = 20.0;
 
@@ -98,22 +100,22 @@ impl Surface {
     /// What is wrong with the grid, if anything.
     ///
     /// # Errors
-    /// A sentence.
-    pub fn check(&self) -> Result<(), String> {
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), Unusable> {
         let mut n = 1;
         for axis in &self.axes {
             let sorted = axis.knots.windows(2).all(|pair| pair[0] < pair[1]);
             let positive = axis.knots.iter().all(|knot| knot.is_finite() && *knot > 0.0);
             if axis.knots.is_empty() || !sorted || !positive {
-                return Err(format!("knots of axis `{}` must be positive and increasing", axis.name));
+                return Err(Unusable::Knots { axis: axis.name.clone() });
             }
             n *= axis.knots.len();
         }
         if n != self.values.len() {
-            return Err(format!("the axes make {n} knots, found {} values", self.values.len()));
+            return Err(Unusable::Values { knots: n, values: self.values.len() });
         }
         if self.values.iter().any(|value| !value.is_finite() || value.abs() > LOG_MAX) {
-            return Err(format!("every value must be finite and within {LOG_MAX} of 0"));
+            return Err(Unusable::TooLarge { limit: LOG_MAX });
         }
         Ok(())
     }

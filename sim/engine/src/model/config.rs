@@ -5,6 +5,7 @@
 mod known;
 mod layers;
 mod modules;
+mod no_format;
 mod quantization;
 mod reader;
 
@@ -109,7 +110,7 @@ impl Model {
             Some(Value::Object(keys)) => match quantization::scheme(keys) {
                 Ok(scheme) if findings.is_empty() => scheme.apply(&mut model),
                 Ok(_) => {}
-                Err(finding) => findings.push(finding),
+                Err(finding) => findings.push(finding.to_string()),
             },
             None => {}
             Some(other) => findings.push(format!("`quantization_config` is {other}, allowed are objects")),

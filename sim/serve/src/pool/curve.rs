@@ -2,6 +2,30 @@
 //!
 //! Units: tokens on one axis, seconds on the other. Before the first point a line comes from (0, 0); beyond the last the last line goes on.
 
+/// Why points make no curve.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoCurve {
+    /// There is none.
+    #[error("a curve needs a point")]
+    Empty,
+    /// A point is not above 0.
+    #[error("tokens and times must be above 0, found ({tokens}, {seconds})")]
+    NotPositive {
+        /// Its tokens.
+        tokens: f64,
+        /// Its seconds.
+        seconds: f64,
+    },
+    /// Tokens do not rise.
+    #[error("tokens must rise, found {after} after {before}")]
+    Falling {
+        /// Tokens of a point.
+        before: f64,
+        /// Tokens of the next one.
+        after: f64,
+    },
+}
+
 /// Measured points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
@@ -13,18 +37,18 @@ impl Curve {
     ///
     /// # Errors
     /// Says what is wrong with the points.
-    pub fn new(points: Vec<(f64, f64)>) -> Result<Self, String> {
+    pub fn new(points: Vec<(f64, f64)>) -> Result<Self, NoCurve> {
         if points.is_empty() {
-            return Err("a curve needs a point".to_owned());
+            return Err(NoCurve::Empty);
         }
         let bad = |(tokens, seconds): &(f64, f64)| {
             !(tokens.is_finite() && *tokens > 0.0 && seconds.is_finite() && *seconds > 0.0)
         };
         if let Some((tokens, seconds)) = points.iter().find(|point| bad(point)) {
-            return Err(format!("tokens and times must be above 0, found ({tokens}, {seconds})"));
+            return Err(NoCurve::NotPositive { tokens: *tokens, seconds: *seconds });
         }
         if let Some(pair) = points.windows(2).find(|pair| pair[1].0 <= pair[0].0) {
-            return Err(format!("tokens must rise, found {} after {}", pair[1].0, pair[0].0));
+            return Err(NoCurve::Falling { before: pair[0].0, after: pair[1].0 });
         }
         Ok(Self { points })
     }
@@ -68,7 +92,7 @@ mod tests {
 
     #[test]
     fn points_without_meaning_are_named() {
-        let why = |points: &[(f64, f64)]| Curve::new(points.to_vec()).expect_err("no meaning");
+        let why = |points: &[(f64, f64)]| Curve::new(points.to_vec()).expect_err("no meaning").to_string();
         assert_eq!(why(&[]), "a curve needs a point");
         assert_eq!(why(&[(1.0, 0.0)]), "tokens and times must be above 0, found (1, 0)");
         assert_eq!(why(&[(2.0, 1.0), (2.0, 1.0)]), "tokens must rise, found 2 after 2");

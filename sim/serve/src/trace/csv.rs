@@ -48,7 +48,7 @@ pub(super) fn row(format: Format, columns: Option<&Columns>, line: u64, text: &s
     let at_s = arrival.and_then(|(column, text)| match seconds(format, text) {
         Ok(seconds) => Some(seconds),
         Err(reason) => {
-            faults.add(line, column, reason);
+            faults.add(line, column, reason.to_string());
             None
         }
     });
@@ -89,23 +89,34 @@ fn at(text: &str, index: usize) -> Option<(usize, &str)> {
     None
 }
 
+/// Why a field has no meaning.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+enum Unread {
+    #[error("is `{text}`, allowed are whole numbers from {low} to {TOKENS_MAX}")]
+    Tokens { text: String, low: u32 },
+    #[error("`{0}` is not a time, expected `2023-11-16 18:15:46.6805900`")]
+    Date(String),
+    #[error("arrival `{0}` is not a time in seconds from 0 on")]
+    Arrival(String),
+}
+
 /// A token count; some traces write counts as `12.0`.
-fn tokens(text: &str, low: u32) -> Result<u32, String> {
+fn tokens(text: &str, low: u32) -> Result<u32, Unread> {
     let whole = text.strip_suffix(".0").unwrap_or(text);
     match whole.parse::<u32>() {
         Ok(count) if (low..=TOKENS_MAX).contains(&count) => Ok(count),
-        _ => Err(format!("is `{text}`, allowed are whole numbers from {low} to {TOKENS_MAX}")),
+        _ => Err(Unread::Tokens { text: text.to_owned(), low }),
     }
 }
 
 /// An arrival in seconds.
-fn seconds(format: Format, text: &str) -> Result<f64, String> {
+fn seconds(format: Format, text: &str) -> Result<f64, Unread> {
     if format == Format::Azure {
-        return date(text).ok_or_else(|| format!("`{text}` is not a time, expected `2023-11-16 18:15:46.6805900`"));
+        return date(text).ok_or_else(|| Unread::Date(text.to_owned()));
     }
     match text.parse::<f64>() {
         Ok(seconds) if seconds.is_finite() && seconds >= 0.0 => Ok(seconds),
-        _ => Err(format!("arrival `{text}` is not a time in seconds from 0 on")),
+        _ => Err(Unread::Arrival(text.to_owned())),
     }
 }
 

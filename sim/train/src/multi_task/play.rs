@@ -11,6 +11,7 @@ use engine::CostModel;
 use engine::play::{Case, Machine, Outcome, simulate_cases};
 use engine::task::{Role, TaskGraph};
 use engine::timeline::Timeline;
+use engine::verdict::Refused;
 
 /// A played iteration.
 #[derive(Debug)]
@@ -41,11 +42,11 @@ pub struct Played {
 ///
 /// # Errors
 /// A sentence when a device runs out of memory.
-pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Played, String> {
+pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Played, Refused> {
     let topology = Topology::of(&work.training.cluster);
     let memory_bytes = work.training.room().0;
     let machine = |case| Machine { cost, topology: &topology, memory_bytes, case, speed_changes: &[] };
-    let at = |extent, cases: &[Case]| -> Result<(TaskGraph, Vec<Timeline>), String> {
+    let at = |extent, cases: &[Case]| -> Result<(TaskGraph, Vec<Timeline>), Refused> {
         let graph = lower(work, schedule, extent);
         let played = simulate_cases(&graph, &machine(Case::Expected), cases).into_iter();
         let timelines = played.map(|outcome| finished(work, outcome)).collect::<Result<_, _>>()?;
@@ -72,19 +73,21 @@ pub fn play(work: &Work, schedule: &Schedule, cost: &dyn CostModel) -> Result<Pl
     })
 }
 
-fn finished(work: &Work, outcome: Outcome) -> Result<Timeline, String> {
+fn finished(work: &Work, outcome: Outcome) -> Result<Timeline, Refused> {
     let gib = |bytes: u64| Bytes(bytes).as_f64() / 1_073_741_824.0;
     match outcome {
         Outcome::Done(timeline) => Ok(timeline),
-        Outcome::OutOfMemory { rank, at, allocation, needed, free, .. } => Err(format!(
+        Outcome::OutOfMemory { rank, at, allocation, needed, free, .. } => Err(Refused::out_of_memory(format!(
             "device {} has no room for {allocation} {:.1} ms into the iteration: {:.2} GiB are needed and {:.2} of {:.2} GiB are free",
             rank.0,
             (at - Time::ZERO).to_seconds().get() * 1e3,
             gib(needed),
             gib(free),
             gib(work.training.room().0)
-        )),
-        Outcome::Stuck { waiting } => Err(format!("{} streams wait for each other", waiting.len())),
+        ))),
+        Outcome::Stuck { waiting } => {
+            Err(Refused::out_of_memory(format!("{} streams wait for each other", waiting.len())))
+        }
     }
 }
 

@@ -64,43 +64,109 @@ impl Schedule {
     }
 }
 
+/// A rule that a schedule breaks.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Broken {
+    /// A piece names a size that its `MetaOp` does not have.
+    #[error("`{name}` from layer {first}: no such size")]
+    NoSuchSize {
+        /// `MetaOp`.
+        name: String,
+        /// First layer of the piece.
+        first: u32,
+    },
+    /// A piece has no layers, or does not go on where the one before ended.
+    #[error("`{name}` from layer {first}: {done} layers were done before")]
+    OutOfOrder {
+        /// `MetaOp`.
+        name: String,
+        /// First layer of the piece.
+        first: u32,
+        /// Layers that were done before.
+        done: u32,
+    },
+    /// A piece has other devices than its size says.
+    #[error("`{name}` from layer {first}: {devices:?} are not {needed} devices of the machine")]
+    WrongDevices {
+        /// `MetaOp`.
+        name: String,
+        /// First layer of the piece.
+        first: u32,
+        /// Its devices.
+        devices: Vec<u32>,
+        /// How many its size needs.
+        needed: u32,
+    },
+    /// A piece begins before the layers that it needs.
+    #[error("`{name}` from layer {first}: begins before what it needs has ended")]
+    TooEarly {
+        /// `MetaOp`.
+        name: String,
+        /// First layer of the piece.
+        first: u32,
+    },
+    /// A device runs two pieces at once.
+    #[error("`{name}` from layer {first}: device {device} is busy until {until_s}")]
+    Busy {
+        /// `MetaOp`.
+        name: String,
+        /// First layer of the piece.
+        first: u32,
+        /// The device.
+        device: u32,
+        /// Seconds from the start of the schedule.
+        until_s: f64,
+    },
+    /// Layers are missing at the end.
+    #[error("`{name}` has layers that nobody runs")]
+    Unfinished {
+        /// `MetaOp`.
+        name: String,
+    },
+}
+
 /// Holds a schedule against the work: every layer once and in order, no device twice at a time, nothing before what it needs.
 ///
 /// # Errors
-/// The first rule that is broken, in words.
-pub fn check(work: &Work, schedule: &Schedule) -> Result<(), String> {
+/// The first rule that is broken.
+pub fn check(work: &Work, schedule: &Schedule) -> Result<(), Broken> {
     let slack = TOLERANCE * schedule.seconds(work).max(1e-3);
     let mut done = vec![0_u32; work.meta_ops.len()];
     let mut ends = vec![0.0_f64; work.meta_ops.len()];
     let mut free_s = vec![0.0_f64; work.n_devices() as usize];
     for piece in &schedule.pieces {
         let meta_op = &work.meta_ops[piece.meta_op];
-        let of = |what: &str| format!("`{}` from layer {}: {what}", meta_op.name, piece.first);
-        let size = work.sizes[piece.meta_op].get(piece.size).ok_or_else(|| of("no such size"))?;
+        let (name, first) = (meta_op.name.clone(), piece.first);
+        let Some(size) = work.sizes[piece.meta_op].get(piece.size) else {
+            return Err(Broken::NoSuchSize { name, first });
+        };
         if piece.n_layers == 0 || piece.first != done[piece.meta_op] {
-            return Err(of(&format!("{} layers were done before", done[piece.meta_op])));
+            return Err(Broken::OutOfOrder { name, first, done: done[piece.meta_op] });
         }
-        let mut devices = piece.devices.clone();
+        let mut devices: Vec<u32> = piece.devices.iter().map(|rank| rank.0).collect();
         devices.sort_unstable();
         devices.dedup();
-        if devices.len() != size.n_devices as usize || devices.iter().any(|rank| rank.0 >= work.n_devices()) {
-            return Err(of(&format!("{:?} are not {} devices of the machine", piece.devices, size.n_devices)));
+        if devices.len() != size.n_devices as usize || devices.iter().any(|device| *device >= work.n_devices()) {
+            return Err(Broken::WrongDevices { name, first, devices, needed: size.n_devices });
         }
         let needed = meta_op.preds.iter().map(|&pred| (done[pred] == work.n_layers(pred), ends[pred]));
-        let ready = std::iter::once((true, ends[piece.meta_op])).chain(needed);
-        if ready.clone().any(|(is_done, end)| !is_done || end > piece.start_s + slack) {
-            return Err(of("begins before what it needs has ended"));
-        }
-        if let Some(rank) = devices.iter().find(|rank| free_s[rank.index()] > piece.start_s + slack) {
-            return Err(of(&format!("device {} is busy until {}", rank.0, free_s[rank.index()])));
+        let mut ready = std::iter::once((true, ends[piece.meta_op])).chain(needed);
+        if ready.any(|(is_done, end)| !is_done || end > piece.start_s + slack) {
+            return Err(Broken::TooEarly { name, first });
         }
         let end = piece.end_s(work);
+        for &device in &devices {
+            let free = &mut free_s[device as usize];
+            if *free > piece.start_s + slack {
+                return Err(Broken::Busy { name, first, device, until_s: *free });
+            }
+            *free = end;
+        }
         done[piece.meta_op] += piece.n_layers;
         ends[piece.meta_op] = end;
-        devices.iter().for_each(|rank| free_s[rank.index()] = end);
     }
     match (0..done.len()).find(|&meta_op| done[meta_op] != work.n_layers(meta_op)) {
-        Some(left) => Err(format!("`{}` has layers that nobody runs", work.meta_ops[left].name)),
+        Some(left) => Err(Broken::Unfinished { name: work.meta_ops[left].name.clone() }),
         None => Ok(()),
     }
 }

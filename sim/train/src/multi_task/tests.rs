@@ -63,7 +63,7 @@ fn a_schedule_that_keeps_every_rule_is_accepted_and_each_broken_rule_is_named() 
     let broken = |change: &dyn Fn(&mut Schedule), words: &str| {
         let mut schedule = plan();
         change(&mut schedule);
-        let why = check(&work, &schedule).expect_err(words);
+        let why = check(&work, &schedule).expect_err(words).to_string();
         assert!(why.contains(words), "{why}");
     };
     broken(&|schedule| schedule.pieces[1].start_s = 3e-3, "before what it needs");
@@ -74,7 +74,7 @@ fn a_schedule_that_keeps_every_rule_is_accepted_and_each_broken_rule_is_named() 
     broken(&|schedule| schedule.pieces[2].n_layers = 1, "layers that nobody runs");
     let two = work_of_two_tasks();
     let at_once = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 1.0, &[0])] };
-    assert!(check(&two, &at_once).expect_err("one device").contains("device 0 is busy"));
+    assert!(check(&two, &at_once).expect_err("one device").to_string().contains("device 0 is busy"));
 }
 
 /// Two tasks with one layer of the same operator.
@@ -135,6 +135,6 @@ fn too_little_memory_is_a_reason_and_not_a_plan() {
     let mut work = work_of_two_tasks();
     work.training.reserved = Bytes(work.training.cluster.gpu.memory.0 - 16 * PARAMETERS);
     let together = Schedule { pieces: vec![piece(0, (0, 1), 0.0, &[0]), piece(1, (0, 1), 3.0, &[0])] };
-    let why = play(&work, &together, &COST).expect_err("no room for activations");
+    let why = play(&work, &together, &COST).expect_err("no room for activations").why;
     assert!(why.contains("device 0 has no room for activations"), "{why}");
 }

@@ -9,18 +9,49 @@ const NUMBER_MAX: i128 = 1_000_000_000_000;
 /// Deepest nesting of parentheses.
 const DEPTH_MAX: usize = 32;
 
+/// Why a text is no size.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSize {
+    /// Powers are too high.
+    #[error("powers add up to {0}, allowed are {DEGREE_MAX}")]
+    Degree(u32),
+    /// A letter stands where none may.
+    #[error("`{0}` is not expected")]
+    Letter(char),
+    /// Parentheses are too deep.
+    #[error("parentheses are nested too deeply")]
+    Depth,
+    /// A parenthesis is not closed.
+    #[error("`)` is missing")]
+    Open,
+    /// An operand is missing.
+    #[error("a number or a symbol is expected")]
+    Nothing,
+    /// A number is not whole, or too large.
+    #[error("`{0}` is not a whole number up to {NUMBER_MAX}")]
+    Number(String),
+    /// A name is no symbol.
+    #[error("no symbol `{word}`; there are {known}")]
+    Symbol {
+        /// The name.
+        word: String,
+        /// Names of all symbols.
+        known: String,
+    },
+}
+
 /// A size as text, for example `2*batch*(sequence + 1)`.
 ///
 /// # Errors
-/// What is wrong with the text, in words.
-pub fn expression(text: &str, symbols: &Symbols) -> Result<Expression, String> {
+/// What is wrong with the text.
+pub fn expression(text: &str, symbols: &Symbols) -> Result<Expression, NoSize> {
     let mut reader = Text { rest: text, symbols, depth: 0 };
     let found = reader.sum()?;
     reader.skip();
     match reader.rest.chars().next() {
         None if found.degree() <= DEGREE_MAX => Ok(found),
-        None => Err(format!("powers add up to {}, allowed are {DEGREE_MAX}", found.degree())),
-        Some(letter) => Err(format!("`{letter}` is not expected")),
+        None => Err(NoSize::Degree(found.degree())),
+        Some(letter) => Err(NoSize::Letter(letter)),
     }
 }
 
@@ -43,7 +74,7 @@ impl Text<'_> {
         rest.is_some()
     }
 
-    fn sum(&mut self) -> Result<Expression, String> {
+    fn sum(&mut self) -> Result<Expression, NoSize> {
         let mut sum = self.product()?;
         loop {
             if self.took('+') {
@@ -56,26 +87,26 @@ impl Text<'_> {
         }
     }
 
-    fn product(&mut self) -> Result<Expression, String> {
+    fn product(&mut self) -> Result<Expression, NoSize> {
         let mut product = self.factor()?;
         while self.took('*') {
             product = product.product(&self.factor()?);
             if product.degree() > DEGREE_MAX {
-                return Err(format!("powers add up to more than {DEGREE_MAX}"));
+                return Err(NoSize::Degree(product.degree()));
             }
         }
         Ok(product)
     }
 
-    fn factor(&mut self) -> Result<Expression, String> {
+    fn factor(&mut self) -> Result<Expression, NoSize> {
         if self.took('(') {
             self.depth += 1;
             if self.depth > DEPTH_MAX {
-                return Err("parentheses are nested too deeply".to_owned());
+                return Err(NoSize::Depth);
             }
             let inner = self.sum()?;
             self.depth -= 1;
-            return if self.took(')') { Ok(inner) } else { Err("`)` is missing".to_owned()) };
+            return if self.took(')') { Ok(inner) } else { Err(NoSize::Open) };
         }
         self.skip();
         let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
@@ -83,19 +114,17 @@ impl Text<'_> {
         let (word, rest) = self.rest.split_at(end);
         self.rest = rest;
         if word.is_empty() {
-            return Err("a number or a symbol is expected".to_owned());
+            return Err(NoSize::Nothing);
         }
         if word.starts_with(|letter: char| letter.is_ascii_digit()) {
             let number = word.replace('_', "").parse::<i128>().ok().filter(|number| *number <= NUMBER_MAX);
-            return number
-                .map(Expression::constant)
-                .ok_or_else(|| format!("`{word}` is not a whole number up to {NUMBER_MAX}"));
+            return number.map(Expression::constant).ok_or_else(|| NoSize::Number(word.to_owned()));
         }
         let known = || self.symbols.names().collect::<Vec<_>>().join(", ");
         self.symbols
             .named(word)
             .map(Expression::symbol)
-            .ok_or_else(|| format!("no symbol `{word}`; there are {}", known()))
+            .ok_or_else(|| NoSize::Symbol { word: word.to_owned(), known: known() })
     }
 }
 
@@ -112,7 +141,7 @@ mod tests {
         let value = |text: &str| expression(text, &symbols).map(|found| found.value(&|id| [3, 5][id.0 as usize]));
         assert_eq!(value("2*batch*(sequence + 1) - 4"), Ok(32));
         assert_eq!(value("1_000"), Ok(1000));
-        assert!(value("2*heads").expect_err("unknown").contains("batch, sequence"));
+        assert!(value("2*heads").expect_err("unknown").to_string().contains("batch, sequence"));
         for wrong in ["", "2 +", "(2", "2)", "2 batch", "2**3", "9999999999999999999"] {
             assert!(value(wrong).is_err(), "{wrong}");
         }

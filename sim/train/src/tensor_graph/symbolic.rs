@@ -180,6 +180,17 @@ pub enum Comparison {
     Unknown,
 }
 
+/// Why a symbol cannot stand for an expression.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Circular {
+    /// It stands for another one.
+    #[error("`{0}` follows from other symbols already")]
+    Twice(String),
+    /// The expression contains it.
+    #[error("`{0}` would follow from itself")]
+    Itself(String),
+}
+
 /// Symbols of a graph, and what is known of them.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
@@ -225,14 +236,14 @@ impl Symbols {
     ///
     /// # Errors
     /// When the symbol follows from others already or the expression contains it.
-    pub fn equate(&mut self, id: SymbolId, expression: &Expression) -> Result<(), String> {
+    pub fn equate(&mut self, id: SymbolId, expression: &Expression) -> Result<(), Circular> {
         let expression = self.canonical(expression);
         let name = &self.get(id).name;
         if self.derived.contains_key(&id) {
-            return Err(format!("`{name}` follows from other symbols already"));
+            return Err(Circular::Twice(name.clone()));
         }
         if expression.symbols().contains(&id) {
-            return Err(format!("`{name}` would follow from itself"));
+            return Err(Circular::Itself(name.clone()));
         }
         self.derived.insert(id, expression);
         let again: Vec<(SymbolId, Expression)> =
@@ -245,7 +256,7 @@ impl Symbols {
     ///
     /// # Errors
     /// As `equate`.
-    pub fn at_least(&mut self, larger: SymbolId, smaller: SymbolId) -> Result<(), String> {
+    pub fn at_least(&mut self, larger: SymbolId, smaller: SymbolId) -> Result<(), Circular> {
         let name = format!("{} - {}", self.get(larger).name, self.get(smaller).name);
         let rest = self.add(Symbol { low: 0, ..Symbol::unbounded(&name) });
         self.equate(larger, &Expression::symbol(smaller).plus(&Expression::symbol(rest)))

@@ -80,18 +80,23 @@ fn number(n: u64) -> Expression {
     Expression::constant(i128::from(n))
 }
 
+/// A model that this graph does not know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` has experts or latent attention; this graph is of dense transformers")]
+pub struct NotDense(String);
+
 /// The graph of a step, over symbols `batch` and `sequence`.
 ///
 /// # Errors
-/// What of the model it does not know, in words.
+/// When the model has what it does not know.
 pub fn training_step(
     model: &Model,
     attention: AttentionKernel,
     batch: Symbol,
     sequence: Symbol,
-) -> Result<TensorGraph, String> {
+) -> Result<TensorGraph, NotDense> {
     if model.experts.is_some() || model.latent.is_some() {
-        return Err(format!("`{}` has experts or latent attention; this graph is of dense transformers", model.name));
+        return Err(NotDense(model.name.clone()));
     }
     let mut symbols = Symbols::default();
     let [batch, sequence] = [batch, sequence].map(|symbol| Expression::symbol(symbols.add(symbol)));

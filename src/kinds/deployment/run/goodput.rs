@@ -1,6 +1,7 @@
 //! From most requests within limits to a result: plan, then play the plan request by request and look for the largest rate that still meets
 //! the targets.
 
+use engine::verdict::Refused;
 use std::time::Instant;
 
 use planner::Decision;
@@ -10,9 +11,9 @@ use planner::deploy::thunderserve::played;
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::deployment::read::goodput::{Goodput, GoodputChoice};
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::deployment::goodput::{Goodput, GoodputChoice};
 
 impl Kind for Goodput {
     fn head(&self) -> &Head {
@@ -34,9 +35,9 @@ impl Kind for Goodput {
         }
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
-        Some(written(self, choice).map_err(|why| why.to_string()))
+        Some(written(self, choice).map_err(Refused::from))
     }
 }
 
@@ -77,7 +78,7 @@ fn planned(scenario: &Goodput, choice: &GoodputChoice, begun: &mut Instant) -> R
     let (rate, played) = played::goodput(&choice.way.task, &playable, &scenario.requests, scenario.attainment_ratio);
     Ok(PolicyResult {
         policy: choice.name.clone(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why: decision.plan.why.clone(),
         metrics: goodput::metrics(&choice.way, &decision.plan, (rate, &played)),
         planner: Some(kinds::facts(&decision)),

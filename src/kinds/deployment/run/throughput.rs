@@ -2,6 +2,7 @@
 //!
 //! Results are collected by index, so the number of threads changes nothing outside `measured`.
 
+use engine::verdict::Refused;
 use std::time::Instant;
 
 use planner::deploy::RentalError;
@@ -10,9 +11,9 @@ use planner::deploy::helix::{POLICIES, held, played};
 use reports::{Measured, PolicyResult, RunResult};
 use serde_json::json;
 
-use crate::kinds::deployment::read::throughput::{Throughput, ThroughputChoice};
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::deployment::throughput::{Throughput, ThroughputChoice};
 
 impl Kind for Throughput {
     fn head(&self) -> &Head {
@@ -35,9 +36,9 @@ impl Kind for Throughput {
         }
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
-        Some(written(self, choice).map_err(|why| why.to_string()))
+        Some(written(self, choice).map_err(Refused::from))
     }
 }
 
@@ -79,7 +80,7 @@ fn row(scenario: &Throughput, choice: &ThroughputChoice, pool: &OfPool) -> Polic
     let metrics = asked.measured(way, &parts, &outcomes, &mut decision);
     PolicyResult {
         policy: choice.name.clone(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why: played::words(way, &parts.pools, &outcomes),
         metrics,
         planner: Some(kinds::facts(&decision)),

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use engine::cost::profile::Profile;
+use engine::verdict::Refused;
 use planner::deploy::RentalError;
 use planner::deploy::policies::POLICIES;
 use planner::deploy::rental::{self, Configurations, Costs, Deployed, Rated};
@@ -14,9 +15,9 @@ use reports::{CostModelFacts, Measured, PolicyResult, RunResult};
 use serde_json::json;
 
 use crate::costs::cost_model;
-use crate::kinds::deployment::read::time::{Rental, RentalChoice};
 use crate::kinds::{self, Kind, Planned};
-use crate::scenario::Head;
+use scenario::Head;
+use scenario::deployment::time::{Rental, RentalChoice};
 
 impl Kind for Rental {
     fn head(&self) -> &Head {
@@ -40,9 +41,9 @@ impl Kind for Rental {
         }
     }
 
-    fn plan(&self, choice: &str) -> Option<Result<Planned, String>> {
+    fn plan(&self, choice: &str) -> Option<Result<Planned, Refused>> {
         let choice = self.choices.iter().find(|known| known.name == choice)?;
-        Some(written(self, choice).map_err(|why| why.to_string()))
+        Some(written(self, choice).map_err(Refused::from))
     }
 }
 
@@ -109,11 +110,7 @@ fn written(scenario: &Rental, choice: &RentalChoice) -> Result<Planned, RentalEr
 fn row(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> PolicyResult {
     match served(scenario, choice, rated) {
         Ok(row) => row,
-        Err(why) => {
-            let is_late = matches!(why, RentalError::Budget(_));
-            let refused = kinds::refused(&choice.name, why);
-            if is_late { PolicyResult { status: "timeout".to_owned(), ..refused } } else { refused }
-        }
+        Err(why) => kinds::refused(&choice.name, why),
     }
 }
 
@@ -125,7 +122,7 @@ fn served(scenario: &Rental, choice: &RentalChoice, rated: &Rated) -> Result<Pol
     let metrics = scenario.asked.measured(&decided, rated)?;
     Ok(PolicyResult {
         policy: choice.name.clone(),
-        status: "ok".to_owned(),
+        status: reports::Ended::Ok,
         why: rental::rented(&decided),
         metrics,
         planner: Some(kinds::facts(&decided.decision)),

@@ -5,6 +5,7 @@ use std::time::Instant;
 use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
+use engine::verdict::Refused;
 use planner::deploy::tune::{self, Tried};
 use rayon::prelude::*;
 use reports::PlannerFacts;
@@ -17,7 +18,7 @@ use serve::step_cost::chunks::Sizes;
 use super::{Figures, Row, figures, policy};
 use crate::costs::cost_model;
 use crate::kinds;
-use crate::kinds::serving::read::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
+use scenario::serving::{Best, Candidate, CostLaw, Serving, ServingChoice, ServingGroup};
 
 /// Chunks of a prompt that are named one by one.
 const CHUNKS_SHOWN: usize = 32;
@@ -30,9 +31,9 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
     let of_ways: Vec<Option<f64>> = tried.iter().map(|way| way.figure.as_ref().ok().copied()).collect();
     let planner_wall_s = begun.elapsed().as_secs_f64();
     let Some(found) = tune::best(&of_ways, best.aim.seeks) else {
-        let first = tried.into_iter().find_map(|way| way.figure.err()).unwrap_or_default();
+        let first = tried.into_iter().find_map(|way| way.figure.err()).map_or_else(String::new, |refused| refused.why);
         let why = format!("none of {} ways can be served within the limits; the first one: {first}", ways.len());
-        let result = kinds::refused(&best.name, why);
+        let result = kinds::refused(&best.name, Refused::infeasible(why));
         return Row { result, source: Source::Measured, curves: None, provenance: Provenance::default() };
     };
     let way = ways[found.best];
@@ -50,7 +51,7 @@ pub fn row(scenario: &Serving, best: &Best) -> Row {
             .push("the bound is what no cut of the prompts beats, on an engine that has nothing else to do".to_owned());
         facts.bound = Some(bound);
         facts.gap_ratio = Some((objective - bound) / objective);
-        facts.status = "feasible".to_owned();
+        facts.status = reports::Status::Feasible;
     }
     row.planner = Some(facts);
     Row { result: row, source, curves: None, provenance }
@@ -92,15 +93,18 @@ fn candidate(way: &ServingChoice) -> &Candidate {
 ///
 /// # Errors
 /// Why it cannot be served, or the limit that it breaks.
-fn figure(scenario: &Serving, best: &Best, way: &ServingChoice) -> Result<f64, String> {
+fn figure(scenario: &Serving, best: &Best, way: &ServingChoice) -> Result<f64, Refused> {
     if let Some(why) = &candidate(way).refused {
-        return Err(why.clone());
+        return Err(Refused::infeasible(why));
     }
     let Figures { values, .. } = figures(scenario, way, Case::Expected);
     if let Some(broken) = expect::broken(&best.within, &values) {
-        return Err(broken);
+        return Err(Refused::infeasible(broken));
     }
-    values.get(&best.aim.metric).copied().ok_or_else(|| format!("there is no `{}`", best.aim.metric))
+    values
+        .get(&best.aim.metric)
+        .copied()
+        .ok_or_else(|| Refused::infeasible(format!("there is no `{}`", best.aim.metric)))
 }
 
 /// How the longest prompt is cut when it is alone, where an engine seeks chunks of equal time, beside what is known.
@@ -110,7 +114,8 @@ pub fn chunks(fleet: &Fleet, requests: &Requests, known: Option<PlannerFacts>) -
     let mut seeking =
         tables.filter(|table| table.chunking().is_some_and(|chunking| chunking.sizes == Sizes::EqualTime));
     let Some(sizes) = seeking.find_map(|table| table.chunks_of(longest)) else { return known };
-    let mut facts = known.unwrap_or_else(|| PlannerFacts { status: "heuristic".to_owned(), ..PlannerFacts::default() });
+    let mut facts =
+        known.unwrap_or_else(|| PlannerFacts { status: reports::Status::Heuristic, ..PlannerFacts::default() });
     let (first, last) = (sizes.first()?, sizes.last()?);
     facts.notes.push(format!("{} chunks of the longest prompt, from {first} to {last} tokens", sizes.len()));
     for (index, size) in sizes.iter().take(CHUNKS_SHOWN).enumerate() {

@@ -1,6 +1,7 @@
 //! The capacity question of a serving scenario: every fleet is the scenario with another fleet in it, served by the same loop.
 
 use engine::play::Case;
+use engine::verdict::Refused;
 use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
 use rayon::prelude::*;
 use reports::capacity::{Capacity, Headroom, Load, Point, SCHEMA, Sensitivity};
@@ -9,7 +10,7 @@ use serve::metrics::Slo;
 use serve::request::Requests;
 
 use super::{fleet, policy, profiles};
-use crate::kinds::serving::read::Serving;
+use scenario::serving::Serving;
 
 /// What the price of a token counts.
 const PER_TOKEN: &str =
@@ -28,17 +29,21 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
 }
 
 /// Serves what is asked by the fleet that is asked.
-fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, String> {
+fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;
     varied.slo = limits(&varied.slo, asked.limit);
     let row = policy(&varied, &varied.choices[0]).result;
-    if row.status == "ok" { Ok(Served { metrics: row.metrics, interval: row.interval }) } else { Err(row.why) }
+    if row.status.is_ok() {
+        Ok(Served { metrics: row.metrics, interval: row.interval })
+    } else {
+        Err(Refused { ended: row.status, why: row.why })
+    }
 }
 
 /// The requests of the window at the load that is asked.
-fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Requests, String> {
+fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Requests, Refused> {
     let mut requests = scenario.requests.clone();
     if asked.is_peak && !peak.is_whole {
         let at = |seconds: f64| hw::Time::ZERO + hw::Span::from_seconds(hw::Seconds::new(seconds));
@@ -46,7 +51,7 @@ fn requests(scenario: &Serving, peak: &Peak, asked: &Asked<'_>) -> Result<Reques
     }
     let replay = Arrivals::Replay { speed: asked.load };
     let n_late = if asked.load == 1.0 { 0 } else { arrivals::lay(&mut requests, replay, scenario.head.seed) };
-    if n_late > 0 { Err(format!("{n_late} requests would arrive too late")) } else { Ok(requests) }
+    if n_late > 0 { Err(Refused::infeasible(format!("{n_late} requests would arrive too late"))) } else { Ok(requests) }
 }
 
 /// The limits, or only one of them.

@@ -10,7 +10,7 @@ use serve::request::Requests;
 
 use super::{fleet, serve_choice};
 use crate::kinds::Frames;
-use crate::kinds::serving::read::{Serving, ServingChoice};
+use scenario::serving::{Serving, ServingChoice};
 
 /// Samples of a series.
 const SAMPLES: u32 = 1000;

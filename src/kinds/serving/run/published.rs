@@ -9,7 +9,7 @@ use reports::{Column, Measured, PolicyResult};
 
 use super::Row;
 use crate::kinds;
-use crate::kinds::serving::read::{CostLaw, Serving, ServingChoice, published};
+use scenario::serving::{CostLaw, Serving, ServingChoice, published};
 
 /// What the table shows: key and heading.
 const COLUMNS: [(&str, &str); 4] = [
@@ -44,13 +44,13 @@ pub fn row(scenario: &Serving, choice: &ServingChoice, laws: &Laws) -> Row {
     let mut row = PolicyResult { policy: choice.name.clone(), ..PolicyResult::default() };
     let asked = published::of(scenario, choice).expect("the reader holds what can be asked");
     match laws.steady(asked.framework, &asked.setting) {
-        Err(why) => (row.status, row.why) = ("infeasible".to_owned(), why),
+        Err(refused) => (row.status, row.why) = (refused.ended, refused.why),
         Ok(steady) => {
             (row.metrics, row.interval) = steady.figures(&asked.setting, asked.n_replicas);
             let outside =
                 steady.outside.map_or_else(String::new, |what| format!("; {what} outside of the fitted runs"));
             let (held, in_flight) = (asked.setting.sequences_held(), asked.setting.concurrency);
-            row.status = "ok".to_owned();
+            row.status = reports::Ended::Ok;
             row.why = format!("{in_flight} in flight of {held:.0} that memory holds{outside}");
         }
     }

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use engine::play::Case;
+use engine::verdict::Refused;
 use planner::Status;
+use planner::deploy::RentalError;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned::{self, Held, Planned as Question, Said};
 use reports::{PlannerFacts, PolicyResult};
@@ -12,9 +14,9 @@ use serve::check::{Site, check};
 use serve::deployment::{Deployment, Lifted, of_engines};
 use serve::fleet::Fleet;
 
-use crate::kinds::serving::read::scaling;
-use crate::kinds::serving::read::{Serving, ServingChoice};
 use crate::kinds::{self, Planned};
+use scenario::serving::scaling;
+use scenario::serving::{Serving, ServingChoice};
 
 /// Metrics that the table of a planned scenario shows.
 pub const COLUMNS: [(&str, &str); 6] = [
@@ -41,14 +43,14 @@ pub fn hold(
     let (Question { interval_s, .. }, start_up_s) = scaling::first(scenario)?;
     let held = Held { slo: &scenario.slo, requests: &scenario.requests, interval_s, start_up_s };
     let Said { notes, figures } = planned::hold(&held, fleet, decisions, values);
-    Some(PlannerFacts { status: Status::Heuristic.name().to_owned(), notes, figures, ..PlannerFacts::default() })
+    Some(PlannerFacts { status: Status::Heuristic, notes, figures, ..PlannerFacts::default() })
 }
 
 /// `plan.json` of a choice that is planned: the deployment with as many replicas as there may be, checked, and how many run from when on.
 ///
 /// # Errors
 /// Why the checker refuses the deployment.
-pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, String> {
+pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, Refused> {
     let deployment = deployment(scenario, choice)?;
     let (fleet, _) = super::fleet(scenario, choice, Case::Expected);
     let super::Figures { planner, why, values, steps, .. } = super::figures(scenario, choice, Case::Expected);
@@ -63,7 +65,7 @@ pub fn written(scenario: &Serving, choice: &ServingChoice) -> Result<Planned, St
 }
 
 /// The fleet of a choice as a deployment that the checker holds.
-fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, String> {
+fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, Refused> {
     let groups = scenario.groups_of(choice);
     let mut engines = Vec::new();
     for &group in &groups {
@@ -77,10 +79,10 @@ fn deployment(scenario: &Serving, choice: &ServingChoice) -> Result<Deployment, 
             usd_per_gpu_hour: group.usd_per_gpu_hour,
         });
     }
-    let model = &groups.first().ok_or("no group serves")?.model;
+    let model = &groups.first().ok_or_else(|| Refused::infeasible("no group serves"))?.model;
     let deployment = of_engines(model, &engines);
     let site = Site { model, machines: &deployment.machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
-    check(&deployment, &site).map_err(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))?;
+    check(&deployment, &site).map_err(RentalError::refused)?;
     Ok(deployment)
 }
 

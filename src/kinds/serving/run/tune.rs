@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use engine::play::Case;
+use engine::verdict::Refused;
 use planner::deploy::tune::{self, Outcome, Search};
 use rayon::prelude::*;
 use reports::expect::{self, Holds};
@@ -17,7 +18,7 @@ use serve::step_cost::StepTable;
 
 use super::figures;
 use crate::costs::cost_model;
-use crate::kinds::serving::read::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
+use scenario::serving::{Best, Candidate, CostLaw, Operation, Serving, ServingChoice};
 
 /// How much better another setting may be when the search ends.
 const GAP: f64 = 0.01;
@@ -39,7 +40,7 @@ const KEPT: [&str; 10] = [
 
 /// What is known of a setting that was served.
 struct Played {
-    figure: Result<f64, String>,
+    figure: Result<f64, Refused>,
     metrics: BTreeMap<String, f64>,
 }
 
@@ -60,7 +61,7 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
     let load = load(scenario);
     let replicas = load.as_ref().map_or_else(Vec::new, |load| replicas(scenario, &ways, load));
     let mut settings = Settings { scenario, best, ways, replicas, played: BTreeMap::new() };
-    let outlooks: Vec<Result<f64, String>> =
+    let outlooks: Vec<Result<f64, Refused>> =
         (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
     let search = tune::search(best.aim.counts, &outlooks, GAP, &mut |positions| settings.serve(positions));
     let mut report = report(&settings, &search);
@@ -127,10 +128,10 @@ impl Settings<'_> {
     }
 
     /// The best that is sought may be with a setting.
-    fn outlook(&self, at: usize) -> Result<f64, String> {
+    fn outlook(&self, at: usize) -> Result<f64, Refused> {
         let aim = &self.best.aim;
         if let Some(why) = &candidate(self.ways[at]).refused {
-            return Err(why.clone());
+            return Err(Refused::infeasible(why));
         }
         let unknown = if aim.counts.is_least() { f64::NEG_INFINITY } else { f64::INFINITY };
         let price = self.scenario.groups[0].usd_per_gpu_hour;
@@ -141,7 +142,9 @@ impl Settings<'_> {
     fn serve(&mut self, positions: &[usize]) -> Vec<Outcome> {
         let answers: Vec<(Outcome, Option<Played>)> = positions
             .par_iter()
-            .map(|at| self.late(*at).map_or_else(|| self.play(*at), |why| (Outcome::Refused(why), None)))
+            .map(|at| {
+                self.late(*at).map_or_else(|| self.play(*at), |why| (Outcome::Refused(Refused::infeasible(why)), None))
+            })
             .collect();
         let mut outcomes = Vec::with_capacity(positions.len());
         for (at, (outcome, played)) in positions.iter().zip(answers) {
@@ -184,9 +187,9 @@ impl Settings<'_> {
         let broken = expect::broken(&self.best.within, &values);
         let metric = &self.best.aim.metric;
         let figure = match broken {
-            _ if n_refused > 0.0 => Err(format!("{n_refused} requests are refused")),
-            Some(why) => Err(why),
-            None => values.get(metric).copied().ok_or_else(|| format!("there is no `{metric}`")),
+            _ if n_refused > 0.0 => Err(Refused::infeasible(format!("{n_refused} requests are refused"))),
+            Some(why) => Err(Refused::infeasible(why)),
+            None => values.get(metric).copied().ok_or_else(|| Refused::infeasible(format!("there is no `{metric}`"))),
         };
         let metrics = KEPT.iter().filter_map(|key| Some(((*key).to_owned(), *values.get(*key)?))).collect();
         (Outcome::Served(figure.clone()), Some(Played { figure, metrics }))
@@ -214,7 +217,7 @@ impl Settings<'_> {
         };
         let change = |(key, at): &(usize, usize)| {
             let why = match outcome(*at) {
-                Outcome::Refused(why) | Outcome::Served(Err(why)) => why.clone(),
+                Outcome::Refused(refused) | Outcome::Served(Err(refused)) => refused.why.clone(),
                 Outcome::Outdone | Outcome::Served(Ok(_)) => String::new(),
             };
             let (key, from) = words[*key].clone();
@@ -258,7 +261,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
         values: candidate(settings.ways[*at]).words.iter().cloned().collect(),
         n_gpus: settings.n_gpus(*at),
         figure: played.figure.as_ref().ok().copied(),
-        broken: played.figure.as_ref().err().cloned().unwrap_or_default(),
+        broken: played.figure.as_ref().err().map_or_else(String::new, |refused| refused.why.clone()),
         metrics: played.metrics.clone(),
     };
     let mut served: Vec<Setting> = settings.played.iter().map(setting).collect();
@@ -274,7 +277,7 @@ fn report(settings: &Settings<'_>, search: &Search) -> Tuned {
         scenario: scenario.head.name.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         by: best.aim.metric.clone(),
-        aim: crate::kinds::aim(best.aim.counts),
+        aim: best.aim.counts,
         limits: best.within.iter().map(|limit| limit.key.clone()).collect(),
         counts,
         settings: served,

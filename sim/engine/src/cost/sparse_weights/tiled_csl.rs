@@ -88,17 +88,40 @@ fn write(banks: &mut [Vec<Item>]) -> Vec<Item> {
     taken
 }
 
+/// Why a matrix has no packed form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DoesNotPack {
+    /// Its shape is not whole tiles.
+    #[error("a {n_rows} × {n_columns} matrix of {n_values} values is not whole tiles of 128 × 64")]
+    NoTiles {
+        /// Rows.
+        n_rows: usize,
+        /// Columns.
+        n_columns: usize,
+        /// Values that were given.
+        n_values: usize,
+    },
+    /// A tile is more than half full.
+    #[error("tile {tile:?} is {percent} % full, the kernel holds 50 %")]
+    TooFull {
+        /// Its row and column among tiles.
+        tile: (usize, usize),
+        /// How full it is.
+        percent: usize,
+    },
+    /// It has more items than offsets can count.
+    #[error("more than 2^32 groups of items")]
+    TooLarge,
+}
+
 /// Packs a matrix of 16-bit floats, row by row; zero bits are left out.
 ///
 /// # Errors
 /// Names the first tile that is more than half full, which the kernel cannot hold, or a shape that is not whole tiles.
-pub fn pack(dense: &[u16], n_rows: usize, n_columns: usize) -> Result<TiledCsl, String> {
+pub fn pack(dense: &[u16], n_rows: usize, n_columns: usize) -> Result<TiledCsl, DoesNotPack> {
     if !n_rows.is_multiple_of(TILE_ROWS) || !n_columns.is_multiple_of(TILE_COLUMNS) || dense.len() != n_rows * n_columns
     {
-        return Err(format!(
-            "a {n_rows} × {n_columns} matrix of {} values is not whole tiles of 128 × 64",
-            dense.len()
-        ));
+        return Err(DoesNotPack::NoTiles { n_rows, n_columns, n_values: dense.len() });
     }
     let (mut items, mut offsets) = (Vec::new(), vec![0]);
     for tile_row in 0..n_rows / TILE_ROWS {
@@ -113,11 +136,11 @@ pub fn pack(dense: &[u16], n_rows: usize, n_columns: usize) -> Result<TiledCsl, 
             let padding = tile.len().next_multiple_of(GROUP) - tile.len();
             if tile.len() + padding > ITEMS_MAX {
                 let percent = tile.len() * 100 / (TILE_ROWS * TILE_COLUMNS);
-                return Err(format!("tile ({tile_row}, {tile_column}) is {percent} % full, the kernel holds 50 %"));
+                return Err(DoesNotPack::TooFull { tile: (tile_row, tile_column), percent });
             }
             tile.extend(free.into_iter().take(padding));
             items.extend(dealt(&tile));
-            offsets.push(u32::try_from(items.len() / GROUP).map_err(|_| "more than 2^32 groups of items".to_owned())?);
+            offsets.push(u32::try_from(items.len() / GROUP).map_err(|_| DoesNotPack::TooLarge)?);
         }
     }
     Ok(TiledCsl { n_rows, n_columns, items, offsets })
@@ -184,9 +207,9 @@ mod tests {
 
     #[test]
     fn a_tile_that_is_more_than_half_full_is_refused() {
-        let why = pack(&matrix(128, 64, 0.4), 128, 64).expect_err("60 % of the tile");
+        let why = pack(&matrix(128, 64, 0.4), 128, 64).expect_err("60 % of the tile").to_string();
         assert!(why.contains("tile (0, 0)") && why.contains("50 %"), "{why}");
-        assert!(pack(&[0; 100], 10, 10).expect_err("no whole tiles").contains("128 × 64"));
+        assert!(pack(&[0; 100], 10, 10).expect_err("no whole tiles").to_string().contains("128 × 64"));
         // Exactly half fits.
         let half: Vec<u16> = (0..128 * 64).map(|at| u16::from(at % 2 == 0)).collect();
         assert_eq!(pack(&half, 128, 64).expect("half").unpack(), half);

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::no_format::NoFormat;
 use crate::model::{FeedForward, Layer, Mixer, Model};
 
 /// A part of a model that has a format of its own.
@@ -118,12 +119,12 @@ pub(super) fn inside(name: &str) -> &str {
 ///
 /// # Errors
 /// Where it is something else.
-pub(super) fn names<'a>(keys: &'a Map<String, Value>, key: &str) -> Result<Vec<&'a str>, String> {
+pub(super) fn names<'a>(keys: &'a Map<String, Value>, key: &str) -> Result<Vec<&'a str>, NoFormat> {
     match keys.get(key) {
         None | Some(Value::Null) => Ok(Vec::new()),
         Some(value) => {
             let list = value.as_array().map(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
-            list.flatten().ok_or_else(|| format!("`quantization_config.{key}` is {value}, allowed are lists of names"))
+            list.flatten().ok_or_else(|| NoFormat::NoList { key: key.to_owned(), found: value.to_string() })
         }
     }
 }

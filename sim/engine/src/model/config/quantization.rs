@@ -10,6 +10,7 @@ use hw::{Dtype, Format};
 use serde_json::{Map, Value};
 
 use super::modules::{self, Part, names};
+use super::no_format::NoFormat;
 use crate::formats::Formats;
 use crate::model::{Model, Unpriced};
 
@@ -89,7 +90,7 @@ impl Scheme {
 ///
 /// # Errors
 /// A finding with key, what was found and what is allowed.
-pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, String> {
+pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, NoFormat> {
     let lists = ["modules_to_not_convert", "ignore", "exclude_modules", "ignored_layers"];
     let mut whole = Vec::new();
     for list in lists {
@@ -103,21 +104,21 @@ pub(super) fn scheme(keys: &Map<String, Value>) -> Result<Scheme, String> {
     Ok(Scheme { rest, named, whole, kv: kept(keys)? })
 }
 
-fn named(name: &str, of: &Value) -> Result<(String, Format), String> {
+fn named(name: &str, of: &Value) -> Result<(String, Format), NoFormat> {
     let algorithm = of.get("quant_algo").and_then(Value::as_str).unwrap_or("");
     Ok((modules::inside(name).to_owned(), of_algorithm(algorithm)?))
 }
 
-fn of_algorithm(word: &str) -> Result<Format, String> {
+fn of_algorithm(word: &str) -> Result<Format, NoFormat> {
     let known = ALGORITHMS.iter().find(|(known, _)| *known == word);
     known.map(|(_, format)| *format).ok_or_else(|| {
         let allowed = ALGORITHMS.map(|(word, _)| word).join(", ");
-        format!("`quantization_config.quant_algo` is `{word}`, of which no kernel is known; allowed are {allowed}")
+        NoFormat::NoKernel { key: "quant_algo".to_owned(), found: format!("`{word}`"), allowed }
     })
 }
 
 /// The one format of a file.
-fn uniform(keys: &Map<String, Value>) -> Result<Format, String> {
+fn uniform(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
     let word = |key: &str| keys.get(key).and_then(Value::as_str);
     let bits = keys.get("bits").or_else(|| keys.get("w_bit")).and_then(Value::as_u64);
     match (word("quant_method"), word("quant_algo")) {
@@ -132,35 +133,37 @@ fn uniform(keys: &Map<String, Value>) -> Result<Format, String> {
         (Some("compressed-tensors"), _) => groups(keys),
         (_, Some(algorithm)) => of_algorithm(algorithm),
         (Some("modelopt" | "modelopt_fp4"), None) => groups(keys),
-        (method, None) => Err(format!(
-            "`quantization_config.quant_method` is `{}`, of which no kernel is known; allowed are {}",
-            method.unwrap_or(""),
-            METHODS.join(", ")
-        )),
+        (method, None) => Err(NoFormat::NoKernel {
+            key: "quant_method".to_owned(),
+            found: format!("`{}`", method.unwrap_or("")),
+            allowed: METHODS.join(", "),
+        }),
     }
 }
 
-fn of_bits(found: Option<u64>) -> String {
+fn of_bits(found: Option<u64>) -> NoFormat {
     let found = found.map_or_else(|| "missing".to_owned(), |bits| bits.to_string());
-    format!("`quantization_config.bits` is {found}, of which no kernel is known; allowed are 4, 8")
+    NoFormat::NoKernel { key: "bits".to_owned(), found, allowed: "4, 8".to_owned() }
 }
 
 /// Scales of blocks: kernels have squares of 128.
-fn block(size: &Value) -> Result<Format, String> {
+fn block(size: &Value) -> Result<Format, NoFormat> {
     let is_128 = size.as_array().is_some_and(|sizes| sizes.len() == 2 && sizes.iter().all(|n| n.as_u64() == Some(128)));
     match size {
         Value::Null => Ok(Format::Fp8),
         _ if is_128 => Ok(Format::Fp8Block),
-        _ => Err(format!(
-            "`quantization_config.weight_block_size` is {size}, of which no kernel is known; allowed are [128, 128]"
-        )),
+        _ => Err(NoFormat::NoKernel {
+            key: "weight_block_size".to_owned(),
+            found: size.to_string(),
+            allowed: "[128, 128]".to_owned(),
+        }),
     }
 }
 
 /// `config_groups`: formats of weights and of activations, which all groups must share.
-fn groups(keys: &Map<String, Value>) -> Result<Format, String> {
+fn groups(keys: &Map<String, Value>) -> Result<Format, NoFormat> {
     let Some(Value::Object(groups)) = keys.get("config_groups") else {
-        return Err("key `quantization_config.config_groups` is missing".to_owned());
+        return Err(NoFormat::NoGroups);
     };
     let mut formats = Vec::new();
     for group in groups.values() {
@@ -170,11 +173,11 @@ fn groups(keys: &Map<String, Value>) -> Result<Format, String> {
     formats.dedup();
     match formats[..] {
         [format] => Ok(format),
-        _ => Err(format!("`quantization_config.config_groups` has {} formats, allowed is one", formats.len())),
+        _ => Err(NoFormat::Several(formats.len())),
     }
 }
 
-fn group_format(keys: &Map<String, Value>, group: &Value) -> Result<Format, String> {
+fn group_format(keys: &Map<String, Value>, group: &Value) -> Result<Format, NoFormat> {
     let numbers = |side: &str| {
         let side = group.get(side).unwrap_or(&Value::Null);
         let kind = side.get("type").and_then(Value::as_str).map(str::to_owned);
@@ -196,12 +199,7 @@ fn group_format(keys: &Map<String, Value>, group: &Value) -> Result<Format, Stri
         (Some((4, "int")), None) => Ok(Format::Int4),
         (Some((4, "float")), None) if packed.contains("mxfp4") => Ok(Format::Mxfp4),
         (Some((4, "float")), Some((4, "float"))) => Ok(Format::Nvfp4),
-        _ => Err(format!(
-            "`quantization_config.config_groups` has {} weights and {} activations, of which no kernel is known; allowed are 8-bit \
-             weights with 8- or 16-bit activations, 4-bit integers and mxfp4 with 16-bit ones, 4-bit floats with 4-bit ones",
-            sided(stored.as_ref()),
-            sided(active.as_ref()),
-        )),
+        _ => Err(NoFormat::Pair { weights: sided(stored.as_ref()), activations: sided(active.as_ref()) }),
     }
 }
 
@@ -210,7 +208,7 @@ fn sided(side: Option<&(u64, String)>) -> String {
 }
 
 /// Format of keys and values.
-fn kept(keys: &Map<String, Value>) -> Result<Dtype, String> {
+fn kept(keys: &Map<String, Value>) -> Result<Dtype, NoFormat> {
     let found = ["kv_cache_scheme", "kv_cache_quant_algo"]
         .into_iter()
         .find_map(|key| keys.get(key).filter(|value| !value.is_null()).map(|value| (key, value)));
@@ -219,6 +217,6 @@ fn kept(keys: &Map<String, Value>) -> Result<Dtype, String> {
     match (value.as_str(), scheme) {
         (Some("FP8"), _) | (None, (Some(8), Some("float"))) => Ok(Dtype::Fp8),
         (Some("INT8"), _) | (None, (Some(8), Some("int"))) => Ok(Dtype::Int8),
-        _ => Err(format!("`quantization_config.{key}` is {value}, of which no kernel is known; allowed are FP8, INT8")),
+        _ => Err(NoFormat::NoKernel { key: key.to_owned(), found: value.to_string(), allowed: "FP8, INT8".to_owned() }),
     }
 }

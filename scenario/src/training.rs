@@ -20,8 +20,8 @@ use score::training::constants::Constants;
 use train::Problem;
 use train::problem::{Execution, Framework, Launches};
 
-use crate::scenario::cost::Cost;
-use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
+use crate::cost::Cost;
+use crate::{Head, Overrides, cluster, cost, expect, model};
 use checks::cross_checks;
 use input::diagnostic::Source;
 use input::reader::Reader;

@@ -9,7 +9,7 @@ use serve::replica::Limits;
 use serve::step_cost::chunks::{Chunking, Sizes};
 use toml_span::value::ValueInner;
 
-use crate::scenario::formats;
+use crate::formats;
 use input::diagnostic::{Code, Finding};
 use input::reader::Section;
 

@@ -5,7 +5,7 @@ use hw::{Dtype, Seconds};
 use train::problem::{AttentionKernel, Execution, ExpertTraffic, Framework, GradientSync, Overlap, Recompute};
 
 use super::compression;
-use crate::scenario::formats;
+use crate::formats;
 use input::reader::Section;
 
 /// What the section says besides the execution.

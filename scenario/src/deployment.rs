@@ -13,8 +13,7 @@ use std::path::Path;
 
 use serve::lengths::{self, Lengths};
 
-use crate::kinds::{Kind, boxed};
-use crate::scenario::Overrides;
+use crate::Overrides;
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
 
@@ -29,20 +28,30 @@ pub enum Objective {
     Throughput,
 }
 
+/// A checked question of each objective.
+pub enum Asked {
+    /// What to rent so that work ends soonest.
+    Time(time::Rental),
+    /// What to rent or use so that most requests meet limits.
+    Goodput(goodput::Goodput),
+    /// How a model lies on given GPUs so that most tokens pass.
+    Throughput(throughput::Throughput),
+}
+
 /// Words of `objective.is`, in the order of `Objective`.
 const WORDS: [&str; 3] = ["time", "goodput", "throughput"];
 const OBJECTIVES: [Objective; 3] = [Objective::Time, Objective::Goodput, Objective::Throughput];
 
 /// Reads every section; `None` when a part is so wrong that the rest cannot be built.
-pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Box<dyn Kind>> {
+pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: &Overrides) -> Option<Asked> {
     let word = reader.peek_in("objective", "is").map_or_else(String::new, |(word, _)| word);
     // A word that does not exist is found where the section is read, as that of the first objective.
     let known = WORDS.iter().position(|known| word.trim_matches('"') == *known);
     let objective = known.map_or(Objective::Time, |at| OBJECTIVES[at]);
     match objective {
-        Objective::Time => boxed(time::read(reader, source, folder, overrides)),
-        Objective::Goodput => boxed(goodput::read(reader, source, folder, overrides)),
-        Objective::Throughput => boxed(throughput::read(reader, source, folder, overrides)),
+        Objective::Time => time::read(reader, source, folder, overrides).map(Asked::Time),
+        Objective::Goodput => goodput::read(reader, source, folder, overrides).map(Asked::Goodput),
+        Objective::Throughput => throughput::read(reader, source, folder, overrides).map(Asked::Throughput),
     }
 }
 

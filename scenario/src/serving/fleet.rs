@@ -14,9 +14,9 @@ use toml_span::value::ValueInner;
 use super::dynamics::{ServingLink, ServingOutage};
 use super::scaling::{self, ServingScaling};
 use super::{Serving, ServingGroup, dynamics, streams, way};
-use crate::scenario::cluster::Tuning;
-use crate::scenario::cost::Cost;
-use crate::scenario::{self, cluster};
+use crate::cluster;
+use crate::cluster::Tuning;
+use crate::cost::Cost;
 use input::diagnostic::Code;
 use input::reader::{Place, Reader, Section, small, unknown};
 
@@ -93,7 +93,7 @@ pub fn model(reader: &mut Reader<'_>, fleet: &FleetSection, folder: &Path) -> Op
     let is_spare = fleet.groups.iter().all(|group| group.model.is_some());
     match first.filter(|_| is_spare && !reader.has("model")) {
         Some((name, at)) => known_model(reader, &name, &at),
-        None => scenario::model::served(reader.section("model"), folder),
+        None => crate::model::served(reader.section("model"), folder),
     }
 }
 

@@ -13,7 +13,7 @@ use serve::request::Request;
 use super::inventory::{Stock, inventory};
 pub use super::placements::ThroughputChoice;
 use super::{Objective, lengths_table, load, placements, take_objective};
-use crate::scenario::{Head, Overrides, expect, model};
+use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Place, Reader, Section, small, unknown};
 

@@ -14,10 +14,11 @@ use ::graph::tcsr::{Event, Reverse, Take};
 use ::planner::graph::tf_tgn::{self, past};
 use ::planner::graph::{Known, Machine, legion, seg};
 use engine::cost::profile::Profile;
+use engine::verdict::Refused;
 use hw::Bytes;
 
-use crate::kinds::training::read::stragglers;
-use crate::scenario::{Head, Overrides, cluster, cost, expect};
+use crate::training::stragglers;
+use crate::{Head, Overrides, cluster, cost, expect};
 use ::planner::graph::source::Source as GraphSource;
 use given::Given;
 use input::diagnostic::{Code, Source};
@@ -362,8 +363,8 @@ impl Question {
     ///
     /// # Errors
     /// Why there is none.
-    pub fn epoch(&self) -> Result<Epoch, String> {
-        let absent = "the graph is known by its degrees alone; give a generator or a file".to_owned();
+    pub fn epoch(&self) -> Result<Epoch, Refused> {
+        let absent = || Refused::infeasible("the graph is known by its degrees alone; give a generator or a file");
         match self {
             Self::Caching(asked, _) => match &asked.known {
                 Known::Whole { graph, train, .. } => Ok(Epoch::Sampled {
@@ -372,10 +373,10 @@ impl Question {
                     sampling: asked.sampling.clone(),
                     width: asked.network.width,
                 }),
-                Known::Degrees { .. } => Err(absent),
+                Known::Degrees { .. } => Err(absent()),
             },
-            Self::Sequences(_, _, epoch) => epoch().ok_or(absent),
-            Self::Subgraphs(..) => Err("extraction of subgraphs is no kernel that is measured".to_owned()),
+            Self::Sequences(_, _, epoch) => epoch().ok_or_else(absent),
+            Self::Subgraphs(..) => Err(Refused::infeasible("extraction of subgraphs is no kernel that is measured")),
         }
     }
 }

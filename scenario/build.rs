@@ -19,7 +19,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("scenarios");
+    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../scenarios");
     let mut found = Vec::new();
     files(&root, &mut found)?;
     found.sort();

@@ -13,7 +13,7 @@ use planner::curriculum::policies::{POLICIES, Policy, Way};
 use planner::curriculum::{Choice, Costs};
 use toml_span::value::ValueInner;
 
-use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
+use crate::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, place_of, small};
 use input::run_list::{RunList, run_list};

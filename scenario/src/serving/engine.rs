@@ -1,6 +1,7 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
 use engine::cost::experts::Routing;
+use engine::verdict::Refused;
 use hw::{Bytes, Gpu, Seconds};
 use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
@@ -202,7 +203,7 @@ pub struct Memory {
 ///
 /// # Errors
 /// A sentence when the weights leave no room.
-pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, String> {
+pub fn memory_of(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> Result<Memory, Refused> {
     let (engine, deployment) = (&serving.engine, serving.deployment_of(choice, group));
     let gpu = &group.cluster.gpu;
     let reserve =
@@ -243,7 +244,7 @@ pub fn memory(reader: &mut Reader<'_>, serving: &mut Serving) {
     for index in 0..serving.choices.len() {
         let choice = &serving.choices[index];
         let wrong = serving.groups_of(choice).into_iter().filter_map(|group| {
-            let why = memory_of(serving, choice, group).err()?;
+            let why = memory_of(serving, choice, group).err()?.why;
             Some(if serving.groups.len() == 1 { why } else { format!("group `{}`: {why}", group.name) })
         });
         let wrong: Vec<String> = wrong.collect();

@@ -17,7 +17,7 @@ use serve::request::{Request, Requests};
 
 use super::inventory::inventory;
 use super::{Objective, lengths_table, take_objective};
-use crate::scenario::{Head, Overrides, expect, model};
+use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section, small};
 use input::run_list::{RunList, run_list};

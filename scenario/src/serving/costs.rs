@@ -6,7 +6,7 @@ use engine::cost::published_runs::Laws;
 use serve::step_cost::chunks::ChunkLaw;
 use toml_span::value::ValueInner;
 
-use crate::scenario::cost::{self, Cost};
+use crate::cost::{self, Cost};
 use input::diagnostic::{Code, Finding};
 use input::reader::Section;
 

@@ -13,7 +13,7 @@ use planner::train::multi_task::{POLICIES, Policy};
 use train::multi_task::{Body, Execution, MultiTask, cost as task_cost};
 use train::problem::Recompute;
 
-use crate::scenario::{Head, Overrides, cluster, cost, expect};
+use crate::{Head, Overrides, cluster, cost, expect};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
 use input::run_list::{RunList, run_list};

@@ -1,13 +1,21 @@
 //! What scenario files of every kind share: TOML with the position of every value, sections that many kinds have, expectations.
 //!
 //! All findings come at once; an unknown key names the nearest known one. `--set section.key=value` is laid over the file and
-//! checked the same way. Which sections a scenario has, its kind knows (`kinds/<kind>/read.rs`); nothing here knows a kind.
+//! checked the same way. Which sections a scenario has, the module of its kind knows. What it runs to, nothing here knows.
 
 pub mod cluster;
 pub mod cost;
+pub mod curriculum;
+pub mod deployment;
+pub mod elsewhere;
 pub mod expect;
 pub mod formats;
+pub mod graph;
+pub mod memory;
 pub mod model;
+pub mod multi_task;
+pub mod serving;
+pub mod training;
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,6 @@
 //! `[expect]`: golden figures that a scenario carries (`reports::expect` holds results against them).
 
+use reports::Ended;
 use reports::expect::{Expectation, Holds};
 use toml_span::value::ValueInner;
 
@@ -61,7 +62,7 @@ fn holds(name: &str, value: ValueInner<'static>) -> Option<Holds> {
     let mut keys: Vec<&str> = table.keys().map(|key| key.name.as_ref()).collect();
     keys.sort_unstable();
     let (low, high) = match (keys[..].as_ref(), name.starts_with("status.")) {
-        (["status"], true) => return table.get("status")?.as_str().map(|status| Holds::Status(status.to_owned())),
+        (["status"], true) => return table.get("status")?.as_str().and_then(Ended::named).map(Holds::Status),
         (["near", "within"], false) => (number("near")? - number("within")?, number("near")? + number("within")?),
         (["exact"], false) => (number("exact")?, number("exact")?),
         (["max", "min"], false) => (number("min")?, number("max")?),

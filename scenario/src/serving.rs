@@ -3,17 +3,17 @@
 mod best;
 mod capacity;
 mod costs;
-pub(crate) mod dynamics;
+pub mod dynamics;
 mod engine;
 mod fleet;
 mod kernels;
-pub(crate) mod kv;
+pub mod kv;
 mod long;
 mod operation;
 mod policies;
-pub(crate) mod published;
-pub(crate) mod requests;
-pub(crate) mod scaling;
+pub mod published;
+pub mod requests;
+pub mod scaling;
 mod streams;
 mod users;
 mod way;
@@ -23,6 +23,7 @@ use std::path::Path;
 
 use ::engine::Model;
 use ::engine::cost::profile::Profile;
+use ::engine::verdict::Refused;
 use hw::{Bytes, Cluster, Seconds};
 use planner::deploy::capacity::{Quoted, Variation};
 use serve::assignment::Assignment;
@@ -37,9 +38,9 @@ use serve::step_cost::{PromptKernel, ReplicaConfig};
 
 use self::engine::EngineSection;
 
-use crate::scenario::cluster::Tuning;
-use crate::scenario::cost::Cost;
-use crate::scenario::{Head, Overrides, expect};
+use crate::cluster::Tuning;
+use crate::cost::Cost;
+use crate::{Head, Overrides, expect};
 use best::Usual;
 pub use best::{Aim, Best, Candidate};
 use capacity::Capacity;
@@ -227,15 +228,15 @@ impl Serving {
         variation: &Variation,
         quoted: &[Quoted],
         load: Requests,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Refused> {
         let mut varied = Self { requests: load, groups: Vec::new(), capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
             Variation::Equal { quoted: at, n_replicas, tensor_degree, gpus_per_node, n_nodes } => {
                 let Quoted { name, usd_per_gpu_hour, .. } = &quoted[*at];
-                let gpu = hw::catalog::gpu(name).ok_or_else(|| format!("unknown GPU `{name}`"))?;
-                let small = |n: u64| u32::try_from(n).map_err(|_| format!("{n} are too many"));
+                let gpu = hw::catalog::gpu(name).ok_or_else(|| Refused::infeasible(format!("unknown GPU `{name}`")))?;
+                let small = |n: u64| u32::try_from(n).map_err(|_| Refused::infeasible(format!("{n} are too many")));
                 let cluster = hw::catalog::cluster(&gpu, small(*n_nodes)?, small(*gpus_per_node)?);
                 varied.profile = self.given.cost.of_gpu(name, &self.cluster.gpu.name);
                 varied.cluster =
@@ -249,7 +250,7 @@ impl Serving {
         build(&mut reader, &mut varied);
         check(&mut reader, &mut varied, 0);
         let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
-        wrong.map_or(Ok(varied), |finding| Err(finding.what))
+        wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
     }
 
     /// Groups that serve under a choice.

@@ -13,7 +13,7 @@ use super::ServingChoice;
 use super::engine::EngineSection;
 use super::kv::KvTerms;
 use super::way;
-use crate::scenario::expect;
+use crate::expect;
 use input::diagnostic::Code;
 use input::reader::{self, Listed, Section, unknown};
 

@@ -15,9 +15,9 @@ use train::tensor_graph::play::Eviction;
 use train::tensor_graph::symbolic::Symbol;
 use train::tensor_graph::transformer::training_step;
 
-use crate::kinds::training::read::training::Training;
-use crate::kinds::training::read::workload;
-use crate::scenario::{Head, Overrides, cluster, cost, expect, model};
+use crate::training::training::Training;
+use crate::training::workload;
+use crate::{Head, Overrides, cluster, cost, expect, model};
 use input::diagnostic::{Code, Finding, Source};
 use input::reader::{Reader, Section, counts};
 use input::run_list::{RunList, run_list};
@@ -87,6 +87,17 @@ pub struct MemoryScenario {
     pub sustained_flops_ratio: f64,
     /// Parameters that were fitted or assumed, as sentences.
     pub free_parameters: Vec<String>,
+}
+
+impl MemoryScenario {
+    /// Every compiler at every batch size; the size is part of the name where there are several.
+    #[must_use]
+    pub fn asked(&self) -> Vec<(String, &Compiler, u32)> {
+        let is_one = self.batch_sizes.len() == 1;
+        let name = |policy: &str, size: u32| if is_one { policy.to_owned() } else { format!("{policy}@{size}") };
+        let sizes = self.batch_sizes.iter().flat_map(|size| self.choices.iter().map(move |choice| (choice, *size)));
+        sizes.map(|((policy, choice), size)| (name(policy, size), choice, size)).collect()
+    }
 }
 
 /// What `[step]` says.
@@ -174,7 +185,7 @@ fn step_graph(
     }
     let [batch, sequence] = compiler.symbols.clone();
     training_step(model, step.attention, batch, sequence)
-        .map_err(|why| reader.wrong(Code::UnsupportedModel, None, why))
+        .map_err(|why| reader.wrong(Code::UnsupportedModel, None, why.to_string()))
         .ok()
 }
 

@@ -7,7 +7,7 @@ use input::diagnostic::Code;
 use input::reader::{Section, small, unknown};
 
 /// Memory that CUDA, NCCL and the framework take from a device; a usual figure, overridden by `cluster.reserved_gib`.
-pub(crate) const RESERVED_GIB: f64 = 2.0;
+pub const RESERVED_GIB: f64 = 2.0;
 
 /// The cluster's base: a named machine, or a GPU of the catalogue with its usual network.
 fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {

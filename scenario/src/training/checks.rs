@@ -178,7 +178,7 @@ fn memory_and_lengths(reader: &mut Reader<'_>, problem: &mut Problem) {
     if problem.execution.unit_times.is_none()
         && let Err(why) = memory::fits(problem)
     {
-        reader.find(Finding::error(Code::ModelTooLarge, None, why));
+        reader.find(Finding::error(Code::ModelTooLarge, None, why.why));
     } else if problem.bucket_tokens == 0 {
         problem.bucket_tokens = memory::token_capacity(problem);
     }

@@ -14,7 +14,7 @@ use serve::metrics::Slo;
 use super::given::PlanTable;
 use super::inventory::{USD, inventory};
 use super::{Objective, given, replica, take_objective};
-use crate::scenario::{Head, Overrides, expect, model};
+use crate::{Head, Overrides, expect, model};
 use input::diagnostic::{Code, Source};
 use input::reader::{Reader, Section};
 use input::run_list::{RunList, run_list};
