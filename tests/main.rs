@@ -30,6 +30,7 @@ mod schema;
 mod serving;
 mod shell;
 mod style;
+mod sweep;
 mod tidy;
 mod training;
 mod tune;

@@ -42,6 +42,9 @@ pub(crate) struct Key {
     n_texts: usize,
     n_words: usize,
     n_offers: usize,
+    /// How often its value was taken, and how often by a reader that said its type.
+    n_taken: usize,
+    n_typed: usize,
     /// In how many scenarios it was asked for.
     pub(crate) n_scenarios: usize,
 }
@@ -55,6 +58,9 @@ impl Key {
         }
         self.n_texts += usize::from(seen.what == "text");
         self.n_words += usize::from(seen.what == "word");
+        self.n_taken += usize::from(seen.what == "value");
+        // Whoever asks for a word asks for a text as well.
+        self.n_typed += usize::from(!["value", "word", EITHER].contains(&seen.what));
         self.whats.insert(seen.what);
         self.defaults.extend(Some(seen.default.clone()).filter(|text| !text.is_empty()));
         self.allowed.extend(Some(seen.allowed.clone()).filter(|text| !text.is_empty()));
@@ -74,8 +80,15 @@ impl Key {
         self.n_texts += other.n_texts;
         self.n_words += other.n_words;
         self.n_offers += other.n_offers;
+        self.n_taken += other.n_taken;
+        self.n_typed += other.n_typed;
         self.n_scenarios += other.n_scenarios;
         self
+    }
+
+    /// Whether a reader looked at the value itself, whatever type others said.
+    pub(crate) const fn is_looked_at(&self) -> bool {
+        self.n_taken > self.n_typed
     }
 
     /// Whether a reader took a text that is no word: whoever asks for a word asks for a text as well.

@@ -123,7 +123,7 @@ fn value(node: &Node, meanings: &Meanings) -> Value {
     let Some(key) = &node.key else { return object(node, meanings) };
     let exact: Vec<&str> = key.whats.iter().copied().filter(|what| !["value", EITHER].contains(what)).collect();
     let exact: Vec<&str> = exact.into_iter().filter(|what| *what != "text" || key.is_text()).collect();
-    let is_open = exact.is_empty() || (key.whats.contains(EITHER) && exact.len() == 1);
+    let is_open = exact.is_empty() || key.is_looked_at() || (key.whats.contains(EITHER) && exact.len() == 1);
     let mut types: Vec<Value> = exact.iter().map(|what| typed(what, key, node, meanings)).collect();
     let mut schema = match types.len() {
         _ if is_open => json!({}),
