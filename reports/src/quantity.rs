@@ -5,8 +5,6 @@
 /// What stands where a figure is absent.
 pub(crate) const ABSENT: &str = "-";
 
-const BYTES_PER_GIB: f64 = 1_073_741_824.0;
-
 /// A count as a float (exact below 2^53).
 pub(crate) const fn float(count: u64) -> f64 {
     hw::Tokens(count).as_f64()
@@ -112,7 +110,7 @@ pub(crate) fn gib(bytes: f64) -> String {
 
 /// Bytes as GiB.
 pub(crate) fn gib_of(bytes: f64) -> f64 {
-    bytes / BYTES_PER_GIB
+    bytes / hw::GIB
 }
 
 /// Power of two as people write lengths: `512`, `4K`, `1M`.

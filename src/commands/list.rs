@@ -72,7 +72,7 @@ fn gpu(name: &str) -> String {
     let Some(gpu) = hw::catalog::gpu(name) else { return String::new() };
     format!(
         "{:6.1} GiB  {:5.0} GB/s  {:6.1} TFLOP/s  {}",
-        gpu.memory.as_f64() / 1_073_741_824.0,
+        gpu.memory.as_f64() / hw::GIB,
         gpu.memory_bandwidth.get() / 1e9,
         gpu.peak_bf16.get() / 1e12,
         gpu.source

@@ -179,7 +179,7 @@ impl Asked {
                 "adapters of rank {} (forward and gradients of inputs, weights frozen): {} micro-batches per step, {:.1} GiB per GPU",
                 training.lora_rank,
                 step.n_micro_batches,
-                step.memory.as_f64() / 1_073_741_824.0
+                step.memory.as_f64() / hw::GIB
             ),
         ];
         let outside_ratio = step.outside_s / step.seconds;

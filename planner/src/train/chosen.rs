@@ -237,7 +237,7 @@ fn finished(graph: &TaskGraph, outcome: Outcome, step_index: usize) -> Result<Ti
         Outcome::Done(timeline) => Ok(timeline),
         Outcome::OutOfMemory { rank, allocation, needed, free, task, .. } => {
             let micro_batch = graph.tasks[task.0 as usize].micro_batch;
-            let gib = |bytes: u64| hw::Bytes(bytes).as_f64() / 1_073_741_824.0;
+            let gib = |bytes: u64| hw::Bytes(bytes).as_f64() / hw::GIB;
             let why = format!(
                 "step {step_index}, rank {}, micro-batch {micro_batch}: `{allocation}` needs {:.1} GiB, {:.1} GiB are free",
                 rank.0,

@@ -135,7 +135,7 @@ impl FineTuning {
         let room = problem.cluster.gpu.memory.0.saturating_sub(problem.reserved_memory.0 + states);
         let held = (room / per_example.max(1)).min(examples);
         if held == 0 {
-            let gib = |bytes: u64| Bytes(bytes).as_f64() / 1_073_741_824.0;
+            let gib = |bytes: u64| Bytes(bytes).as_f64() / hw::GIB;
             return Err(Refused::out_of_memory(format!(
                 "training does not fit: weights and adapters of `{}` take {:.1} GiB and an example {:.2} GiB of the {:.1} GiB of `{}`, of which {:.1} GiB are reserved",
                 problem.model.name,

@@ -141,7 +141,7 @@ pub fn of(deployment: &ReplicaConfig<'_>, usable: f64, reserved: Bytes) -> Resul
     let fitting = [2, 4, 8, 16, 32, 64].into_iter().filter(|degree| *degree > deployment.tensor_degree).find(wider);
     let advice =
         fitting.map_or_else(|| "larger GPUs are needed".to_owned(), |degree| format!("`tp = {degree}` would fit"));
-    let gib = |bytes: f64| bytes / 1_073_741_824.0;
+    let gib = |bytes: f64| bytes / hw::GIB;
     Err(Refused::out_of_memory(format!(
         "`{}` needs {:.1} GiB of weights per GPU, and {:.0} % of the {:.1} GiB of `{}` less {:.1} GiB reserved leave {:.1} GiB; {advice}",
         deployment.model.name,
@@ -175,7 +175,7 @@ mod tests {
         let on_a100 = of_model("llama-3-8b", "a100-sxm-80g", 1, 1.15).expect("fits");
         assert_eq!(on_a100.bytes_per_token, 131_072);
         assert!((on_a100.weights.as_f64() / 16.06e9 - 1.0).abs() < 1e-3);
-        let expected = (80.0 * 1_073_741_824.0 * 0.9 - 1.15 * 1_073_741_824.0 - 16.06e9) / (131_072.0 * 16.0);
+        let expected = (80.0 * hw::GIB * 0.9 - 1.15 * hw::GIB - 16.06e9) / (131_072.0 * 16.0);
         assert!((f64::from(on_a100.blocks(16)) - expected).abs() < 10.0);
     }
 
@@ -211,7 +211,7 @@ mod tests {
     fn a_million_tokens_of_the_7b_keep_71_gib_per_layer_and_chunks_save_96_7_percent() {
         let model = engine::model::embedded("qwen2.5-7b").expect("listed");
         let whole = feed_forward_activations(&model, 1_000_000, 2).as_f64();
-        assert!((whole / 1_073_741_824.0 - 71.0).abs() < 0.5, "{whole} bytes");
+        assert!((whole / hw::GIB - 71.0).abs() < 0.5, "{whole} bytes");
         let saved = 1.0 - feed_forward_activations(&model, 32_768, 2).as_f64() / whole;
         assert!((saved - 0.967).abs() < 5e-4, "{saved}");
     }

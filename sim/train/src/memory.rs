@@ -161,7 +161,7 @@ pub fn fits(problem: &Problem) -> Result<(), Refused> {
     if token_capacity(problem) > 0 {
         return Ok(());
     }
-    let gib = |bytes: Bytes| bytes.as_f64() / 1_073_741_824.0;
+    let gib = |bytes: Bytes| bytes.as_f64() / hw::GIB;
     let zero_stages = [(Zero::OptimizerStates, 1), (Zero::Gradients, 2), (Zero::Parameters, 3)];
     let advice = zero_stages
         .into_iter()

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 
+use hw::GIB;
 use hw::Tokens;
 use train::layout::Axis;
 use train::plan::{MicroBatch, Place, Placement, Step};
@@ -119,8 +120,6 @@ const CARD: Card = Card {
         },
     ],
 };
-
-const GIB: f64 = 1_073_741_824.0;
 
 impl Policy for Malleus {
     fn card(&self) -> &'static Card {

@@ -9,8 +9,6 @@ use super::Compiled;
 use super::batches::{Batch, Batches, Compiler, Steps};
 use crate::proof::{Aim, Status};
 
-const BYTES_PER_GIB: f64 = 1_073_741_824.0;
-
 /// How good what a compiler made is known to be, and what it did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
@@ -91,7 +89,7 @@ pub fn why(steps: &Steps, batches: &Batches, size: u32) -> (bool, String) {
 }
 
 fn gib(bytes: u64) -> f64 {
-    hw::Bytes(bytes).as_f64() / BYTES_PER_GIB
+    hw::Bytes(bytes).as_f64() / hw::GIB
 }
 
 fn operation(graph: &TensorGraph, id: Option<OperationId>) -> &str {

@@ -52,7 +52,7 @@ pub fn check(sizes: &[f64], seconds: &[f64]) -> Result<(), Unusable> {
     let positive = sizes.iter().chain(seconds).all(|value| value.is_finite() && *value > 0.0)
         && seconds.iter().all(|value| *value <= COEFFICIENT_S_MAX);
     if sizes.is_empty() || sizes.len() != seconds.len() || !sorted || !positive {
-        return Err(Unusable::Points);
+        return Err(Unusable::Points { seconds_max: COEFFICIENT_S_MAX });
     }
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Why a profile, or a part of it, cannot be used.
 
-use super::law::COEFFICIENT_S_MAX;
-
 /// What is wrong with a file of costs.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Unusable {
@@ -43,9 +41,12 @@ pub enum Unusable {
     },
     /// Points of a curve are not sorted, not positive or not pairs.
     #[error(
-        "`bytes` and `seconds` must be positive, of one length, `bytes` increasing and `seconds` at most {COEFFICIENT_S_MAX:e}"
+        "`bytes` and `seconds` must be positive, of one length, `bytes` increasing and `seconds` at most {seconds_max:e}"
     )]
-    Points,
+    Points {
+        /// Most that is taken.
+        seconds_max: f64,
+    },
     /// Knots of a grid are not sorted or not positive.
     #[error("knots of axis `{axis}` must be positive and increasing")]
     Knots {

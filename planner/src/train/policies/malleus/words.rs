@@ -2,7 +2,9 @@
 //! have cost, the next best division, and what limits it.
 
 use super::arrangement::{Arrangement, Pipeline, Stage};
-use super::{BTreeMap, CARD, Chosen, Decision, GIB, Job, Plan, Rates, Tokens, status};
+use hw::GIB;
+
+use super::{BTreeMap, CARD, Chosen, Decision, Job, Plan, Rates, Tokens, status};
 use crate::proof::{Aim, Bound};
 
 /// The decision of all steps.
