@@ -102,9 +102,12 @@ impl Key {
     }
 }
 
-/// Keys by path, then by the kind of scenario that asked for them.
+/// A key by the kind of scenario that asked for it.
+type ByKind = BTreeMap<String, Key>;
+
+/// Keys by path.
 #[derive(Default)]
-pub struct Keys(pub(crate) BTreeMap<String, BTreeMap<String, Key>>);
+pub struct Keys(pub(crate) BTreeMap<String, ByKind>);
 
 /// The more exact of two names of a type: a reader may ask for a value first and look closer afterwards.
 fn more_exact(one: &'static str, other: &'static str) -> &'static str {
@@ -152,7 +155,7 @@ impl Keys {
                        `input/src/keys.toml`.\nA default in several forms depends on the kind or on other keys. `-` has no default: the key may be left out, or its section says what\nis needed. Lists of tables are written `[[section.list]]`; their keys stand under the list's name.\n"
             .to_owned();
         let section_of = |path: &str| path.rsplit_once('.').map_or(String::new(), |(section, _)| section.to_owned());
-        let mut sections: BTreeMap<String, Vec<(&String, &BTreeMap<String, Key>)>> = BTreeMap::new();
+        let mut sections: BTreeMap<String, Vec<(&String, &ByKind)>> = BTreeMap::new();
         for (path, key) in self.0.iter().filter(|(path, _)| !path.ends_with(OTHERS)) {
             sections.entry(section_of(path)).or_default().push((path, key));
         }
@@ -178,7 +181,7 @@ pub(crate) fn unit(path: &str, key: &Key) -> &'static str {
     UNITS.iter().find(|(end, _)| is_number && name.ends_with(end)).map_or("", |(_, unit)| unit)
 }
 
-fn row(out: &mut String, path: &str, by_kind: &BTreeMap<String, Key>, meaning: &str) {
+fn row(out: &mut String, path: &str, by_kind: &ByKind, meaning: &str) {
     let name = path.rsplit('.').next().unwrap_or(path);
     let key = by_kind.values().fold(Key::default(), Key::merged);
     let unit = unit(path, &key);

@@ -1,6 +1,6 @@
 //! Points of the axes: all of a grid, some at random, or Sobol' points. Every point once.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -122,7 +122,7 @@ fn drawn<'a>(
     n: u64,
     mut next: impl FnMut() -> Vec<f64> + 'a,
 ) -> Box<dyn Iterator<Item = Point> + 'a> {
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     let draws = (0..n.saturating_mul(DRAWS_PER_POINT).min(u64::from(u32::MAX))).map(move |_| {
         let shares = next();
         let rows = sweep.axes.iter().zip(shares).map(|(axis, share)| axis.drawn(share)).collect();

@@ -3,7 +3,7 @@
 //! Invariants: the file is always a beginning of the finished one, and perhaps half a line. A row that was written is never computed
 //! again: what another form of the sweep left is kept in `earlier.jsonl` and used by its key.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub struct Store {
     /// Lines of the file after those.
     ahead: VecDeque<String>,
     /// Lines by key: of this file, of earlier ones and of shards.
-    known: HashMap<String, String>,
+    known: BTreeMap<String, String>,
 }
 
 /// The key at the beginning of a line; `None` where the line is cut or is no row.
@@ -60,8 +60,8 @@ impl Store {
         std::fs::create_dir_all(folder)?;
         let path = folder.join(name);
         let ahead: VecDeque<String> = lines(&path)?.into();
-        let mut known = HashMap::new();
-        let remember = |known: &mut HashMap<String, String>, line: &String| {
+        let mut known = BTreeMap::new();
+        let remember = |known: &mut BTreeMap<String, String>, line: &String| {
             key(line).map(|key| known.insert(key.to_owned(), line.clone()));
         };
         for other in others(folder, name)? {
