@@ -49,6 +49,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Turn a launch script of another stack into a scenario, or measured operator tables into a profile
     Import(ImportArgs),
+    /// Run many points of a scenario, side by side; the same command goes on where it was stopped
+    Sweep(SweepArgs),
     /// Measure this machine and fit a profile
     Calibrate(CalibrateArgs),
     /// Run a plan on real hardware: plan.json to timeline.json
@@ -58,6 +60,12 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Play measured serving runs or training steps and print what is predicted over what was measured
     Score(ScoreArgs),
+    /// Print the JSON schema of scenario files, with which editors complete and check them
+    Schema {
+        /// Of scenarios of this kind alone
+        #[arg(long, value_parser = crate::kinds::words())]
+        kind: Option<String>,
+    },
     /// What a code of an error or warning means, with examples; all codes without one
     Explain(ExplainArgs),
     /// Print a script that completes verbs, options and shipped names in a shell
@@ -255,12 +263,15 @@ pub struct RunArgs {
     /// Refuse a training step with shapes outside of what the profile measured
     #[arg(long)]
     pub strict_hull: bool,
-    /// Write what became of every request as CSV (serving)
+    /// Write what became of every request as CSV, or as Parquet where the name ends so (serving)
     #[arg(long, value_name = "FILE")]
     pub requests: Option<PathBuf>,
-    /// Write how the fleet stood over time as CSV (serving)
+    /// Write how the fleet stood over time as CSV, or as Parquet where the name ends so (serving)
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
+    /// Write every task of the drawn steps as Parquet (training)
+    #[arg(long, value_name = "FILE")]
+    pub tasks: Option<PathBuf>,
 }
 
 /// Arguments of `plan`.
@@ -313,6 +324,34 @@ pub struct TuneArgs {
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
+}
+
+/// Arguments of `sweep`.
+#[derive(Args, Debug)]
+pub struct SweepArgs {
+    /// Sweep file: the scenario, axes, and what is sought
+    pub file: String,
+    /// Override a key at every point, checked like the file: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run one of N parts, by the hash of each point; a run without it joins them
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<sweep::play::Shard>,
+    /// Refine the grid around the front until a round gains less than this share
+    #[arg(long, value_name = "SHARE")]
+    pub until: Option<f64>,
+    /// Directory for output [default: out/NAME, with the sweep's name]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// No progress bar
+    #[arg(long)]
+    pub no_progress: bool,
+    /// Threads [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
 }
 
 /// Arguments of `compare`.

@@ -13,7 +13,9 @@ mod init;
 mod list;
 mod plan;
 mod run;
+mod schema;
 mod score;
+mod sweep;
 mod tune;
 mod validate;
 
@@ -21,8 +23,9 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use crate::ask::{self, Refused};
 use crate::cli::{Cli, Command, Effort, ScenarioArgs};
-use crate::kinds::{self, Kind};
+use crate::kinds::Kind;
 use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
 use scenario::training::Scenario;
@@ -38,6 +41,8 @@ pub enum Failure {
     Gate(String),
     /// The input is wrong: exit 2.
     Input(String),
+    /// A file is wrong, with everything that was found in it: exit 2.
+    Refused(Refused),
     /// The machine failed: exit 3.
     Machine(String),
 }
@@ -46,6 +51,23 @@ impl Failure {
     /// The input is wrong: what it is about, and what is wrong and allowed.
     fn input(code: Code, what: impl std::fmt::Display) -> Self {
         Self::Input(format!("error[{code}]: {what}\n\n{}", diagnostic::footer([code])))
+    }
+
+    /// Exit code, and what standard error says.
+    #[must_use]
+    pub fn told(self) -> (u8, String) {
+        match self {
+            Self::Gate(message) => (1, message),
+            Self::Input(message) => (2, message),
+            Self::Refused(refused) => (2, refused.message()),
+            Self::Machine(message) => (3, message),
+        }
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
     }
 }
 
@@ -63,18 +85,16 @@ pub fn dispatch(cli: Cli) -> ExitCode {
             "error: stopped before anything was done: give it more time, or a smaller scenario".to_owned(),
         ))
     };
-    let (code, message) = match stop::unless_over(|| verb(cli)).unwrap_or_else(ended) {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Gate(message)) => (1, message),
-        Err(Failure::Input(message)) => (2, message),
-        Err(Failure::Machine(message)) => (3, message),
-    };
+    let done = stop::unless_over(|| perform(cli)).unwrap_or_else(ended);
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    let (code, message) = failure.told();
     // Standard error may be closed as well; the exit code still tells.
     let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
     ExitCode::from(code)
 }
 
-fn verb(cli: Cli) -> Result<(), Failure> {
+/// Runs a verb.
+fn perform(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
@@ -90,6 +110,8 @@ fn verb(cli: Cli) -> Result<(), Failure> {
         Command::Validate(args) => validate::validate(&args),
         Command::Score(args) => score::score(&args),
         Command::Tune(args) => tune::tune(&args),
+        Command::Schema { kind } => schema::schema(kind.as_deref()),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Completions { shell } => completions::completions(shell),
     }
@@ -123,16 +145,15 @@ fn end_after(time: Duration, why: &'static str) {
 
 /// Prints to standard output; a closed pipe is success, as for other filters.
 fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Machine(format!("error: cannot write output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    ask::print(text).map_err(|error| Failure::Machine(format!("error: cannot write output: {error}")))
 }
 
 fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    input::text_file::write(path, text)
+    write_bytes(path, text.as_bytes())
+}
+
+fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
+    input::text_file::write(path, bytes)
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
@@ -156,33 +177,17 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
         return boxed.map_err(wrong);
     }
     let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
-    let checked = kinds::check(source, &folder, &overrides);
-    let rendered = diagnostic::render(&checked.source, &checked.findings);
-    let Some(scenario) = checked.scenario else {
-        let errors = checked.findings.iter().filter(|finding| finding.severity == Severity::Error);
-        let footer = diagnostic::footer(errors.map(|finding| finding.code));
-        return Err(Failure::Input(format!("{rendered}\n\n{footer}")));
-    };
-    if !rendered.is_empty() {
-        let _ = writeln!(std::io::stderr(), "{rendered}\n");
-    }
-    Ok(scenario)
+    Ok(ask::scenario(source, &folder, &overrides)?)
 }
 
 /// The scenario that a script of another stack says; any other text as it is. Warnings go to standard error.
 fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure> {
     let Some(stack) = stacks::recognise(&source.text) else { return Ok(source) };
     let found = stacks::import(stack, &source.text, machine);
-    let rendered = diagnostic::render(&source, &found.findings);
-    let errors: Vec<Code> =
-        found.findings.iter().filter(|one| one.severity == Severity::Error).map(|one| one.code).collect();
-    if !errors.is_empty() {
-        return Err(Failure::Input(format!("{rendered}\n\n{}", diagnostic::footer(errors))));
-    }
-    if !rendered.is_empty() {
-        let _ = writeln!(std::io::stderr(), "{rendered}\n");
-    }
-    Ok(Source { path: format!("{}.toml (imported)", source.path), text: found.scenario })
+    let is_wrong = found.findings.iter().any(|one| one.severity == Severity::Error);
+    let path = format!("{}.toml (imported)", source.path);
+    let text = ask::sound((!is_wrong).then_some(found.scenario), source, found.findings)?;
+    Ok(Source { path, text })
 }
 
 /// Uses so many threads, for so long.

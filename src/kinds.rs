@@ -341,6 +341,19 @@ pub struct Checked {
     pub scenario: Option<Box<dyn Kind>>,
 }
 
+/// Words of all kinds.
+pub(crate) fn words() -> Vec<&'static str> {
+    KINDS.iter().map(|kind| kind.name).collect()
+}
+
+/// Word of `kind` that a text has; that of the first kind where it has none.
+#[must_use]
+pub fn word(text: &str) -> &'static str {
+    let value = toml_span::parse(text).ok();
+    let asked = value.as_ref().and_then(|value| value.as_table()?.get("kind")?.as_str());
+    KINDS.iter().find(|kind| asked == Some(kind.name)).unwrap_or(&KINDS[0]).name
+}
+
 /// Reads and checks a scenario.
 #[must_use]
 pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
@@ -369,10 +382,9 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 /// Says what to write instead of a kind that is none.
 fn unknown(mut top: Section<'_>, asked: &str) {
     let finding = top.place("kind").and_then(|at| scenario::elsewhere::finding(asked, at));
-    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     match finding {
         Some(finding) => top.find(finding),
-        None => drop(top.word("kind", 0, &names)),
+        None => drop(top.word("kind", 0, &words())),
     }
 }
 

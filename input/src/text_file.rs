@@ -52,14 +52,14 @@ pub fn text(reader: impl Read) -> Result<String, String> {
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write(path: &Path, text: &str) -> std::io::Result<()> {
-    // A link keeps its place, and its target gets the text.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+    // A link keeps its place, and its target gets the content.
     let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     if target.exists() && !target.is_file() {
-        return std::fs::write(target, text);
+        return std::fs::write(target, bytes);
     }
     let beside = beside(&target);
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, &target));
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, &target));
     if written.is_err() {
         // The first error counts; there may be nothing to remove.
         let _ = std::fs::remove_file(&beside);

@@ -279,6 +279,7 @@ mod tests {
             kv_tokens: 1 << 20,
             watermark_blocks: 0,
             prefix_cache: false,
+            recv_interval: std::num::NonZeroU32::MIN,
         };
         let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, layers: Range::new(0, 80) };
         let replica = Replica { name: "Both".to_owned(), copies: 3, role: Role::Both, stages: vec![stage], engine };

@@ -62,6 +62,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
 
 /// `lengths`: a distribution by name.
 fn named(section: &mut Section<'_>) -> Option<(&'static distribution::Distribution, String)> {
+    section.offers("lengths", distribution::names);
     let (name, at) = section.text("lengths")?;
     let found = distribution::named(&name);
     if found.is_none() {
