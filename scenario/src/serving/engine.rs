@@ -132,6 +132,16 @@ fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     swaps.then(|| Bytes::from_gib(gib))
 }
 
+/// Microseconds of the launches of a layer without experts and of one with them; what is written of layers alone holds for both.
+fn launches(section: &mut Section<'_>, constants: &EngineConstants) -> [f64; 2] {
+    let written = section.some_number("host_us_per_layer", 0.0..=1e6);
+    let of = |time: Seconds| written.unwrap_or(time.get() * 1e6);
+    [
+        of(constants.host_per_layer),
+        section.number("host_us_per_expert_layer", of(constants.host_per_expert_layer), 0.0..=1e6),
+    ]
+}
+
 /// Reads the section; defaults of a named engine are those on the scenario's GPU.
 pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let preset = preset(&mut section);
@@ -148,9 +158,8 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let memory_ratio = section.some_number("memory_ratio", 0.01..=1.0);
     let plain_memory = preset.map_or(MemoryRule::OfDevice(0.9), |preset| preset.memory);
     let memory = memory_ratio.map_or(plain_memory, MemoryRule::OfDevice);
-    let skew = section.some_number("expert_skew", 0.01..=4.0);
     let plain_routing = preset.map_or(Routing::Even, |_| engine_preset::ROUTING);
-    let routing = skew.map_or(plain_routing, Routing::PowerLaw);
+    let routing = section.some_number("expert_skew", 0.01..=4.0).map_or(plain_routing, Routing::PowerLaw);
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
@@ -160,10 +169,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let us = |time: Seconds| time.get() * 1e6;
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
-    let own_layer = section.some_number("host_us_per_layer", 0.0..=1e6);
-    let host_us_per_layer = own_layer.unwrap_or_else(|| us(constants.host_per_layer));
-    let of_experts = own_layer.unwrap_or_else(|| us(constants.host_per_expert_layer));
-    let host_us_per_expert_layer = section.number("host_us_per_expert_layer", of_experts, 0.0..=1e6);
+    let [host_us_per_layer, host_us_per_expert_layer] = launches(&mut section, &constants);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
     let operation = {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
