@@ -21,10 +21,12 @@ mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::ask::{self, Refused};
-use crate::cli::{Cli, Command, ScenarioArgs};
+use crate::cli::{Cli, Command, Effort, ScenarioArgs};
 use crate::kinds::Kind;
+use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
 use scenario::training::Scenario;
 use scenario::{self, Overrides};
@@ -69,19 +71,28 @@ impl From<Refused> for Failure {
     }
 }
 
+/// Time that what is being played has to end by itself once searches were asked to.
+const GRACE: Duration = Duration::from_secs(1);
+/// Time after which a verb that does not end is ended, whatever it does.
+const LAST: Duration = Duration::from_secs(20);
+
 /// Runs a verb.
 #[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
     listen();
-    let Err(failure) = perform(cli) else { return ExitCode::SUCCESS };
+    let ended = || {
+        Err(Failure::Gate(
+            "error: stopped before anything was done: give it more time, or a smaller scenario".to_owned(),
+        ))
+    };
+    let Err(failure) = stop::unless_over(|| verb(cli)).unwrap_or_else(ended) else { return ExitCode::SUCCESS };
     let (code, message) = failure.told();
     // Standard error may be closed as well; the exit code still tells.
     let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
     ExitCode::from(code)
 }
 
-/// Runs a verb.
-fn perform(cli: Cli) -> Result<(), Failure> {
+fn verb(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
@@ -104,17 +115,30 @@ fn perform(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// The first Ctrl-C asks planners for what they have, the second one ends the program as the shell expects it (128 + SIGINT).
+/// The first Ctrl-C asks for what there is, the second one ends the program as the shell expects it (128 + SIGINT).
 fn listen() {
     let handler = || {
-        if planner::stop::is_asked() {
+        if stop::is_asked() {
             std::process::exit(130);
         }
-        planner::stop::ask();
-        let _ = writeln!(std::io::stderr(), "stopping: plans are the best found so far; Ctrl-C again to quit at once");
+        end_after(Duration::ZERO, "stopping: plans are the best found so far; Ctrl-C again to quit at once");
     };
     // Without a handler, Ctrl-C ends the program as it always did.
     let _ = ctrlc::set_handler(handler);
+}
+
+/// After a time asks searches for the best they have, then ends what is still played, and at last the program.
+fn end_after(time: Duration, why: &'static str) {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        stop::ask();
+        let _ = writeln!(std::io::stderr(), "{why}");
+        std::thread::sleep(GRACE);
+        stop::ask_all();
+        std::thread::sleep(LAST);
+        let _ = writeln!(std::io::stderr(), "error: what is under way does not end; files are as they were");
+        std::process::exit(1);
+    });
 }
 
 /// Prints to standard output; a closed pipe is success, as for other filters.
@@ -127,7 +151,7 @@ fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
 }
 
 fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
-    std::fs::write(path, bytes)
+    input::text_file::write(path, bytes)
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
@@ -162,6 +186,14 @@ fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure
     let path = format!("{}.toml (imported)", source.path);
     let text = ask::sound((!is_wrong).then_some(found.scenario), source, found.findings)?;
     Ok(Source { path, text })
+}
+
+/// Uses so many threads, for so long.
+fn begin(effort: Effort) -> Result<(), Failure> {
+    if let Some(limit) = effort.time_limit {
+        end_after(limit, "time limit: the result is what there is by now");
+    }
+    threads(effort.jobs)
 }
 
 /// Uses so many threads.

@@ -17,8 +17,10 @@ mod hostile;
 mod keys;
 mod long_context;
 mod long_serving;
+mod measured;
 mod memory;
 mod multi_task;
+mod mutations;
 mod paper;
 mod parallelism;
 mod rental;
@@ -34,6 +36,7 @@ mod sweep;
 mod tidy;
 mod training;
 mod tune;
+mod whole_files;
 
 use std::path::{Path, PathBuf};
 

@@ -93,3 +93,35 @@ fn a_group_of_the_scenarios_own_gpus_is_the_plain_fleet() {
     let group = metrics(&[&base[..], &["fleet.group=[{replicas=3,usd_per_gpu_hour=2.0}]"]].concat());
     assert_eq!(plain, group);
 }
+
+#[test]
+fn a_spread_over_draws_is_that_of_runs_with_other_seeds() {
+    let base = ["trace.requests=300", "trace.rate_per_s=6", "policies.run=['vllm-v1']", "policies.baseline='vllm-v1'"];
+    let row = |set: &[&str], seed: Option<u64>| {
+        let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
+        let set = base.iter().chain(set).map(|text| (*text).to_owned()).collect();
+        let checked = kinds::check(source, &folder, &Overrides { set, seed });
+        checked.scenario.expect("a good scenario").run(&|_| {}).results.remove(0)
+    };
+    let drawn = row(&["trace.seeds=3"], None);
+    let draws = drawn.draws.as_ref().expect("three draws");
+    let apart = [0, 1, 2].map(|seed| row(&[], Some(seed)));
+    assert_eq!((draws.n, &apart[0].draws), (3, &None));
+    assert_eq!(drawn.metrics, apart[0].metrics, "the first draw is the scenario's own");
+    for key in ["ttft_s.mean", "ttft_s.p99", "tpot_s.mean", "busy_ratio"] {
+        let values = apart.each_ref().map(|row| row.metrics[key]);
+        let ends = [values.iter().copied().fold(f64::INFINITY, f64::min), values.iter().copied().fold(0.0, f64::max)];
+        assert_eq!(draws.spread[key], ends, "{key}");
+    }
+    assert!(draws.spread["ttft_s.mean"][0] < draws.spread["ttft_s.mean"][1]);
+}
+
+#[test]
+fn draws_of_what_is_not_drawn_are_warned_of() {
+    let alike = ["trace.seeds=4", "trace.arrivals=together"];
+    let checked = checked_of("serving/azure-conv", &alike);
+    let words = diagnostic::render(&checked.source, &checked.findings);
+    assert!(!words.contains("`trace.seeds` changes nothing"), "lengths are drawn: {words}");
+    let checked = checked_of("serving/closed-loop", &["trace.seeds=1"]);
+    assert!(checked.scenario.is_some());
+}

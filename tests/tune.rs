@@ -67,6 +67,25 @@ fn a_search_gives_what_serving_everything_gives() {
 }
 
 #[test]
+fn limits_at_the_slow_end_of_the_costs_hold_there() {
+    let within = "tune.within={ slo_attainment_ratio = { min = 0.95 } }";
+    // The curves of this card are narrow, so a load is sought at which the slow end decides.
+    let mut n_changed = 0;
+    for load in ["trace.rate_per_s=8", "trace.rate_per_s=20"] {
+        let set = [load, within, "tune.by='cost_usd_per_mtok'"];
+        let expected = tuned(&set);
+        let slow = tuned(&[&set[..], &["tune.limits_at='slow'"]].concat());
+        let figure = |found: &Tuned| found.answer().and_then(|answer| answer.figure).expect("some setting holds");
+        assert_eq!(slow.broken_when_slow, "", "{load}");
+        // What holds at both ends is no cheaper than what holds as expected, but for the gap of the search.
+        assert!(figure(&slow) >= figure(&expected) * (1.0 - 0.01), "{load}");
+        assert!(slow.notes.iter().any(|note| note.contains("slow end")), "{:?}", slow.notes);
+        n_changed += usize::from(!expected.broken_when_slow.is_empty());
+    }
+    assert!(n_changed > 0, "at one load the answer as expected breaks a limit at the slow end");
+}
+
+#[test]
 fn a_load_that_no_setting_takes_is_known_without_serving_all() {
     let found = tuned(&["trace.rate_per_s=400", "tune.within={ slo_attainment_ratio = { min = 0.99 } }"]);
     assert_eq!(found.answer(), None);

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 pub(crate) use parts::{END, asked, contents, figure, page, table};
 
 use crate::curves::Curves;
-use crate::quantity::{duration, escape, percent, ratio};
+use crate::quantity::{duration, escape, figure_text, percent, ratio};
 use crate::svg::{
     gantt, latency_curves, length_histogram, load_curves, lost_bars, memory_areas, rank_bars, speedup_bars,
 };
@@ -251,6 +251,9 @@ fn section(out: &mut String, run: &RunResult, index: usize, pictures: &[&Picture
         why(result)
     );
     let notes = result.planner.as_ref().map_or(&[][..], |planner| &planner.notes);
+    for sentence in crate::draws::words(result) {
+        let _ = writeln!(out, "<p>{}.</p>", escape(&sentence));
+    }
     if !notes.is_empty() {
         let items: String = notes.iter().map(|note| format!("<li>{}</li>", escape(note))).collect();
         let _ = writeln!(out, "<h3>What was planned</h3>\n<ul>{items}</ul>");
@@ -298,6 +301,12 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
             if let Some([low, high]) = result.interval.get(key).filter(|bounds| bounds.iter().all(|b| b.is_finite())) {
                 let _ = write!(out, " ({} to {})", figure_text(key, *low), figure_text(key, *high));
             }
+            if let Some((draws, [low, high])) =
+                result.draws.as_ref().and_then(|draws| Some((draws, draws.spread.get(key)?)))
+            {
+                let _ =
+                    write!(out, "; {} to {} over {} draws", figure_text(key, *low), figure_text(key, *high), draws.n);
+            }
             out.push_str("</dd>\n");
         }
         out.push_str("</dl>\n</details>\n");
@@ -309,19 +318,6 @@ fn figures_of(out: &mut String, run: &RunResult, result: &PolicyResult) {
     }
     if result.policy == run.baseline {
         out.push_str("<p class=\"faint\">This policy is the baseline.</p>\n");
-    }
-}
-
-/// A metric in the unit that its key names.
-fn figure_text(key: &str, value: f64) -> String {
-    match key {
-        _ if key.contains("_bytes") => crate::quantity::gib(value),
-        _ if key.ends_with("per_s") => crate::quantity::rate(value),
-        _ if key.split('.').next().is_some_and(|key| key.ends_with("_s")) => duration(value, None),
-        _ if key.contains("imbalance") => ratio(value),
-        _ if key.ends_with("_ratio") => percent(value),
-        _ if key.contains("_usd") => crate::quantity::usd(value),
-        _ => crate::quantity::rate(value),
     }
 }
 

@@ -8,6 +8,7 @@ pub mod columns;
 pub mod compared;
 pub mod comparison;
 pub mod curves;
+pub mod draws;
 pub mod expect;
 pub mod frame;
 pub mod gate;
@@ -131,6 +132,9 @@ pub struct PolicyResult {
     /// `[low, high]` for metrics that carry an interval, with the same keys.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", serialize_with = "finite_intervals")]
     pub interval: BTreeMap<String, [f64; 2]>,
+    /// What other draws of the requests give, where several were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub draws: Option<draws::Draws>,
     /// What was chosen, as fields: `tp`, `pp`, `dp`, `schedule`, …; absent where nothing was to choose.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub chosen: BTreeMap<String, serde_json::Value>,

@@ -28,7 +28,7 @@ pub fn render(run: &RunResult) -> String {
         };
     }
     for result in run.results.iter().filter(|result| result.status.is_ok()) {
-        if let Some(words) = crate::lost::words(result) {
+        for words in crate::lost::words(result).into_iter().chain(crate::draws::words(result)) {
             let _ = writeln!(out, "- **{}**: {}", escape(&result.policy), escape(&words));
         }
     }

@@ -175,6 +175,19 @@ pub(crate) fn escape(text: &str) -> String {
     out
 }
 
+/// A metric in the unit that its key names.
+pub(crate) fn figure_text(key: &str, value: f64) -> String {
+    match key {
+        _ if key.contains("_bytes") => gib(value),
+        _ if key.ends_with("per_s") => rate(value),
+        _ if key.split('.').next().is_some_and(|key| key.ends_with("_s")) => duration(value, None),
+        _ if key.contains("imbalance") => ratio(value),
+        _ if key.ends_with("_ratio") => percent(value),
+        _ if key.contains("_usd") => usd(value),
+        _ => rate(value),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -142,6 +142,9 @@ pub fn render_at(run: &RunResult, columns: usize) -> String {
         for sentence in against.into_iter().flatten() {
             wrap(&mut out, &sentence, "  ", room);
         }
+        for sentence in crate::draws::words(result) {
+            wrap(&mut out, &sentence, "  ", room);
+        }
         for note in result.planner.iter().flat_map(|planner| &planner.notes) {
             wrap(&mut out, &plain(note), "  ", room);
         }

@@ -120,6 +120,8 @@ pub struct Serving {
     pub cluster: Cluster,
     /// What arrives.
     pub requests: Requests,
+    /// The same requests drawn with the seeds that follow.
+    pub draws: Vec<Requests>,
     /// Streams of requests.
     pub streams: Vec<Stream>,
     /// Where the requests come from, in words.
@@ -229,7 +231,8 @@ impl Serving {
         quoted: &[Quoted],
         load: Requests,
     ) -> Result<Self, Refused> {
-        let mut varied = Self { requests: load, groups: Vec::new(), capacity: None, ..self.clone() };
+        let (groups, draws) = (Vec::new(), Vec::new());
+        let mut varied = Self { requests: load, draws, groups, capacity: None, ..self.clone() };
         varied.choices.retain(|choice| choice.name == policy);
         match variation {
             Variation::Groups(counts) => varied.given.fleet = self.given.fleet.clone().of_groups(counts),
@@ -251,6 +254,14 @@ impl Serving {
         check(&mut reader, &mut varied, 0);
         let wrong = findings.into_iter().find(|finding| finding.severity == Severity::Error);
         wrong.map_or(Ok(varied), |finding| Err(Refused::infeasible(finding.what)))
+    }
+
+    /// The scenario with its n-th other draw of the requests, and the seed that gave it.
+    #[must_use]
+    pub fn drawn(&self, n: usize) -> Self {
+        let seed = self.head.seed.wrapping_add(1 + n as u64);
+        let head = Head { seed, ..self.head.clone() };
+        Self { head, requests: self.draws[n].clone(), draws: Vec::new(), ..self.clone() }
     }
 
     /// Groups that serve under a choice.
@@ -309,10 +320,12 @@ impl Serving {
             host_per_step: us(self.engine.host_us_per_step),
             host_per_sequence: us(self.engine.host_us_per_sequence),
             host_per_layer: us(self.engine.host_us_per_layer),
+            host_per_expert_layer: us(self.engine.host_us_per_expert_layer),
             detokenize_per_sequence: us(self.engine.detokenize_us_per_sequence),
             engine_loop: operation.engine_loop,
             routing: self.engine.routing,
             graph_sizes: self.engine.graph_sizes(&group.cluster.gpu, tensor_degree),
+            captures_prompts: self.engine.preset.is_some_and(|preset| preset.captures_prompts),
             draft: operation.drafts.as_ref().and_then(|drafts| drafts.model.as_ref()),
             formats: operation.kernels.formats(group.model.formats),
             sparse_weights: operation.kernels.sparse_weights(),
@@ -392,6 +405,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
         model,
         cluster,
         requests: asked.requests,
+        draws: asked.draws,
         streams: asked.streams,
         source: asked.source,
         long_from: asked.long_from,

@@ -21,8 +21,8 @@ use crate::summary::{self, median};
 const PER_STEP_US: [f64; 2] = [0.0, 600.0];
 /// Of a sequence.
 const PER_SEQUENCE_US: [f64; 3] = [0.0, 45.0, 75.0];
-/// Of a layer of an iteration with prompts.
-const PER_LAYER_US: [f64; 2] = [0.0, 600.0];
+/// Of a layer of an iteration with prompts, without experts and with them.
+const PER_LAYER_US: [[f64; 2]; 4] = [[0.0, 0.0], [600.0, 600.0], [0.0, 1200.0], [600.0, 1800.0]];
 /// Times from sending to the engine's queue, milliseconds.
 const START_MS: [f64; 7] = [10.0, 15.0, 20.0, 40.0, 80.0, 120.0, 180.0];
 
@@ -100,11 +100,12 @@ pub fn lattice() -> Vec<EngineConstants> {
     let mut all = Vec::new();
     for per_step in PER_STEP_US {
         for per_sequence in PER_SEQUENCE_US {
-            for per_layer in PER_LAYER_US {
+            for [per_layer, per_expert_layer] in PER_LAYER_US {
                 all.extend(START_MS.map(|start| EngineConstants {
                     host_per_step: us(per_step),
                     host_per_sequence: us(per_sequence),
                     host_per_layer: us(per_layer),
+                    host_per_expert_layer: us(per_expert_layer),
                     start: us(start * 1e3),
                     ..serve::engine_constants::NONE
                 }));
@@ -224,8 +225,7 @@ fn error(seen: &[&Played], index: usize) -> f64 {
 
 /// Host times that are not zero.
 fn n_host(constants: &EngineConstants) -> usize {
-    let times = [constants.host_per_step, constants.host_per_sequence, constants.host_per_layer];
-    times.iter().filter(|time| **time > Seconds::ZERO).count()
+    constants.times()[..4].iter().filter(|time| **time > Seconds::ZERO).count()
 }
 
 /// Median error of one latency.
@@ -274,7 +274,7 @@ mod tests {
     fn among_choices_that_are_as_good_the_one_with_the_fewest_constants_holds() {
         let choices = lattice();
         let last = choices.len() - 1;
-        assert!(n_host(&choices[0]) == 0 && n_host(&choices[last]) == 3);
+        assert!(n_host(&choices[0]) == 0 && n_host(&choices[last]) == 4);
         let mut played = of_model("A", last);
         played.ratios[2] = [1.004, 1.0];
         assert_eq!(best(&[&played], &choices), 2);

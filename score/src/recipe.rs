@@ -3,6 +3,8 @@
 //! Rows are asked from the top, and the first that fits a run holds. What a row leaves out, the preset says. Where options of a run
 //! are not published, the row says so. Units: tokens, sequences, shares of memory.
 
+use std::num::NonZeroU32;
+
 use hw::{Dtype, Format};
 use serve::engine_preset::{GraphRule, MemoryRule, Version};
 use serve::step_cost::host::EngineLoop;
@@ -23,8 +25,8 @@ pub struct Amount {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
     client: &'static str,
-    /// Engine, part of the model's path and card; empty fits all.
-    of: [&'static str; 3],
+    /// Engine, part of the model's path, card, and format in a word; empty fits all.
+    of: [&'static str; 4],
     /// First version of the engine that was started so.
     since: Version,
     /// Batching policy, where it is not the preset's.
@@ -43,6 +45,10 @@ pub struct Recipe {
     pub kv: Option<Dtype>,
     /// Format of experts whose kernel computes them, where it is not that of the checkpoint's.
     pub experts: Option<Format>,
+    /// Host time of a layer whose experts run in a kernel that is launched more slowly than the engine's own, microseconds.
+    pub launches_us: Option<f64>,
+    /// Iterations between two looks for new requests, below 16 requests in flight and from there on.
+    recv_interval: [u32; 2],
     /// Where this stands.
     pub source: &'static str,
 }
@@ -56,7 +62,7 @@ const IN_FLIGHT: Amount = Amount { fixed: 0, per_request: 1, per_prompt_token: 0
 
 const PLAIN: Recipe = Recipe {
     client: "",
-    of: ["", "", ""],
+    of: ["", "", "", ""],
     since: Version(0, 0, 0),
     batcher: None,
     tokens_max: None,
@@ -66,6 +72,8 @@ const PLAIN: Recipe = Recipe {
     engine_loop: None,
     kv: None,
     experts: None,
+    launches_us: None,
+    recv_interval: [1, 1],
     source: "nothing is published: the engine's defaults",
 };
 
@@ -80,10 +88,14 @@ const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/ge
 /// Tokens for the decoding sequences and one prompt of 1024 tokens or more.
 const ONE_PROMPT: Amount = Amount { fixed: 512, per_request: 1, per_prompt_token: 1, at_least: 1 };
 
+/// Host time of a layer with Triton's experts in TensorRT-LLM, microseconds. Tokens of short answers take longer than those of long ones, because
+/// more prompts come between them: 43 runs of gpt-oss-120b on H200 say 56 to 73 ms a prompt, for 36 layers. No first token was asked.
+const TRITON_US: f64 = 1800.0;
+
 /// Every recipe, special ones first.
-pub static RECIPES: [Recipe; 14] = [
+pub static RECIPES: [Recipe; 18] = [
     Recipe {
-        of: ["vllm", "", ""],
+        of: ["vllm", "", "", ""],
         tokens_max: Some(ONE_PROMPT),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Each, IN_FLIGHT)),
@@ -91,7 +103,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..GENERATED
     },
     Recipe {
-        of: ["sglang", "", ""],
+        of: ["sglang", "", "", ""],
         since: Version(0, 5, 6),
         batcher: Some("trtllm"),
         tokens_max: Some(Amount { fixed: 1500, per_request: 0, per_prompt_token: 1, at_least: 1 }),
@@ -102,7 +114,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..GENERATED
     },
     Recipe {
-        of: ["sglang", "", ""],
+        of: ["sglang", "", "", ""],
         tokens_max: Some(fixed(16_384)),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Each, IN_FLIGHT)),
@@ -111,7 +123,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..GENERATED
     },
     Recipe {
-        of: ["trtllm", "", ""],
+        of: ["trtllm", "", "", ""],
         tokens_max: Some(ONE_PROMPT),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Each, IN_FLIGHT)),
@@ -120,7 +132,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..GENERATED
     },
     Recipe {
-        of: ["vllm", "gpt-oss", ""],
+        of: ["vllm", "gpt-oss", "", ""],
         tokens_max: Some(fixed(8192)),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Vllm, fixed(2048))),
@@ -130,7 +142,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["vllm", "MiniMax", "h200-sxm"],
+        of: ["vllm", "MiniMax", "h200-sxm", ""],
         tokens_max: Some(fixed(32_768)),
         sequences_max: Some(fixed(512)),
         memory: Some(MemoryRule::OfDevice(0.95)),
@@ -139,19 +151,19 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["vllm", "MiniMax", ""],
+        of: ["vllm", "MiniMax", "", ""],
         source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/minimaxm2.5_fp8_h100.sh: the engine's defaults",
         ..INFERENCEX
     },
     Recipe {
-        of: ["vllm", "Kimi", ""],
+        of: ["vllm", "Kimi", "", ""],
         sequences_max: Some(IN_FLIGHT),
         memory: Some(MemoryRule::OfDevice(0.95)),
         source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/kimik2.5_int4_h200.sh",
         ..INFERENCEX
     },
     Recipe {
-        of: ["vllm", "Llama-3.1-70B", ""],
+        of: ["vllm", "Llama-3.1-70B", "", ""],
         tokens_max: Some(fixed(8192)),
         sequences_max: Some(IN_FLIGHT),
         engine_loop: Some(EngineLoop::Asynchronous),
@@ -160,7 +172,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["trtllm", "Llama-3.1-70B", ""],
+        of: ["trtllm", "Llama-3.1-70B", "", ""],
         tokens_max: Some(fixed(16_384)),
         graphs: Some((GraphRule::Trtllm, fixed(1024))),
         kv: Some(Dtype::Fp8),
@@ -168,7 +180,17 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["trtllm", "gpt-oss", ""],
+        of: ["trtllm", "gpt-oss", "h200-sxm", ""],
+        tokens_max: Some(fixed(20_000)),
+        sequences_max: Some(IN_FLIGHT),
+        graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
+        memory: Some(MemoryRule::OfFree(0.85)),
+        launches_us: Some(TRITON_US),
+        source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/gptoss_fp4_h200_trt.sh: moe_config backend TRITON, which no other script asks for",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["trtllm", "gpt-oss", "", ""],
         tokens_max: Some(fixed(20_000)),
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
@@ -177,7 +199,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["trtllm", "", ""],
+        of: ["trtllm", "", "", ""],
         tokens_max: Some(Amount { fixed: 128, per_request: 1, per_prompt_token: 1, at_least: 8192 }),
         graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
         kv: Some(Dtype::Fp8),
@@ -185,7 +207,40 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["sglang", "Qwen3.5", ""],
+        of: ["sglang", "DeepSeek", "b200", "fp4"],
+        tokens_max: Some(fixed(16_384)),
+        sequences_max: Some(fixed(256)),
+        graphs: Some((GraphRule::Sglang, fixed(256))),
+        memory: Some(MemoryRule::Static(0.85)),
+        kv: Some(Dtype::Fp8),
+        recv_interval: [10, 30],
+        source: "SemiAnalysisAI/InferenceX @ 12ba0ae07, benchmarks/single_node/dsr1_fp4_b200.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["sglang", "DeepSeek", "b200", "fp8"],
+        tokens_max: Some(fixed(32_768)),
+        sequences_max: Some(fixed(128)),
+        graphs: Some((GraphRule::Sglang, fixed(128))),
+        memory: Some(MemoryRule::Static(0.82)),
+        kv: Some(Dtype::Fp8),
+        recv_interval: [10, 30],
+        source: "SemiAnalysisAI/InferenceX @ 12ba0ae07, benchmarks/single_node/dsr1_fp8_b200.sh, with eight GPUs",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["sglang", "Qwen3.5", "b200", ""],
+        tokens_max: Some(fixed(32_768)),
+        sequences_max: Some(fixed(128)),
+        graphs: Some((GraphRule::Sglang, IN_FLIGHT)),
+        memory: Some(MemoryRule::Static(0.82)),
+        kv: Some(Dtype::Fp8),
+        recv_interval: [10, 30],
+        source: "SemiAnalysisAI/InferenceX @ 12ba0ae07, benchmarks/single_node/qwen3.5_fp8_b200.sh and qwen3.5_bf16_b200.sh",
+        ..INFERENCEX
+    },
+    Recipe {
+        of: ["sglang", "Qwen3.5", "", ""],
         tokens_max: Some(fixed(16_384)),
         sequences_max: Some(fixed(256)),
         graphs: Some((GraphRule::Sglang, IN_FLIGHT)),
@@ -195,7 +250,7 @@ pub static RECIPES: [Recipe; 14] = [
         ..INFERENCEX
     },
     Recipe {
-        of: ["sglang", "", ""],
+        of: ["sglang", "", "", ""],
         tokens_max: Some(fixed(32_768)),
         sequences_max: Some(fixed(512)),
         graphs: Some((GraphRule::Sglang, fixed(512))),
@@ -214,12 +269,19 @@ impl Amount {
 }
 
 impl Recipe {
+    /// Iterations between two looks for new requests with so many in flight.
+    #[must_use]
+    pub fn recv_interval(&self, in_flight: u32) -> NonZeroU32 {
+        NonZeroU32::new(self.recv_interval[usize::from(in_flight >= 16)]).unwrap_or(NonZeroU32::MIN)
+    }
+
     fn fits(&self, run: &Run, client: &Client) -> bool {
-        let [engine, model, card] = self.of;
+        let [engine, model, card, format] = self.of;
         self.client == client.name
             && (engine.is_empty() || engine == run.engine)
             && run.model.contains(model)
             && (card.is_empty() || card == run.card)
+            && (format.is_empty() || format == run.precision)
             && self.since <= Version::parse(&run.version)
     }
 }

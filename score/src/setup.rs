@@ -7,7 +7,7 @@ mod checkpoint;
 
 use engine::Model;
 use engine::formats::Formats;
-use hw::{Bytes, Cluster, Dtype};
+use hw::{Bytes, Cluster, Dtype, Seconds};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
@@ -47,6 +47,8 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
+    /// Host time of a layer with experts, where a recipe says that their kernel is not the engine's own.
+    pub launches_of_experts: Option<Seconds>,
 }
 
 /// Equal workers.
@@ -66,6 +68,7 @@ pub struct Part {
     pub batcher: &'static str,
     engine_loop: EngineLoop,
     graph_sizes: Vec<u32>,
+    captures_prompts: bool,
 }
 
 impl Setup {
@@ -80,8 +83,10 @@ impl Setup {
             host_per_step: self.constants.host_per_step,
             host_per_sequence: self.constants.host_per_sequence,
             host_per_layer: self.constants.host_per_layer,
+            host_per_expert_layer: self.constants.host_per_expert_layer,
             engine_loop: part.engine_loop,
             graph_sizes: part.graph_sizes.clone(),
+            captures_prompts: part.captures_prompts,
             routing: engine_preset::ROUTING,
             ..ReplicaConfig::new(&self.model, &part.cluster, tensor_degree)
         }
@@ -123,8 +128,19 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
             ]
         }
     };
-    let constants = EngineConstants::of(&run.engine);
-    let mut setup = Setup { model, formats, parts, client, in_flight, lengths: [run.prompt, run.output], constants };
+    let launches_of_experts = recipe.launches_us.map(|us| Seconds::new(us * 1e-6));
+    let mut constants = EngineConstants::of(&run.engine);
+    constants.host_per_expert_layer = launches_of_experts.unwrap_or(constants.host_per_expert_layer);
+    let mut setup = Setup {
+        model,
+        formats,
+        parts,
+        client,
+        in_flight,
+        lengths: [run.prompt, run.output],
+        constants,
+        launches_of_experts,
+    };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
         let limits = &mut setup.parts[index].limits;
@@ -176,10 +192,12 @@ fn part(asked: &Asked<'_>, model: &Model, worker: &Worker, (role, n): (Role, u32
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
             shares_prefixes: false,
+            recv_interval: recipe.recv_interval(in_flight),
         },
         batcher: batching,
         engine_loop: recipe.engine_loop.unwrap_or(preset.engine_loop),
         graph_sizes: rule.sizes(largest),
+        captures_prompts: preset.captures_prompts,
     })
 }
 

@@ -49,11 +49,12 @@ fn head(score: &Score) -> Vec<String> {
 fn fitted(constants: &EngineConstants) -> String {
     let us = |time: hw::Seconds| time.get() * 1e6;
     format!(
-        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts, start {:.0} us a request, fitted on {}",
+        "{}: host {:.0} us an iteration and {:.0} us a sequence, launches {:.0} us a layer of prompts and {:.0} us one with experts, start {:.0} us a request, fitted on {}",
         constants.engine,
         us(constants.host_per_step),
         us(constants.host_per_sequence),
         us(constants.host_per_layer),
+        us(constants.host_per_expert_layer),
         us(constants.start),
         constants.fitted_on
     )
@@ -181,10 +182,8 @@ pub fn left_out(groups: &[LeftOut]) -> String {
 /// Constants that a group was played with, engine by engine.
 pub(crate) fn constants(found: &LeftOut) -> String {
     let of_engine = |constants: &EngineConstants| {
-        let EngineConstants { engine, host_per_step, host_per_sequence, host_per_layer, start, .. } = *constants;
-        let [step, sequence, layer, start] =
-            [host_per_step, host_per_sequence, host_per_layer, start].map(|time| time.get() * 1e6);
-        format!("{engine} {step:.0} + {sequence:.0} + {layer:.0}, {:.0}", start / 1e3)
+        let [step, sequence, layer, experts, start] = constants.times().map(|time| time.get() * 1e6);
+        format!("{} {step:.0} + {sequence:.0} + {layer:.0} + {experts:.0}, {:.0}", constants.engine, start / 1e3)
     };
     let words: Vec<String> = found.constants.iter().map(of_engine).collect();
     words.join("; ")

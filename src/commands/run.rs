@@ -5,7 +5,7 @@ use std::path::Path;
 use reports::expect::{self, Expectation};
 use reports::{RunResult, columns, frame, parquet};
 
-use super::{Failure, load, out_dir, print, threads, write, write_bytes};
+use super::{Failure, begin, load, out_dir, print, write, write_bytes};
 use crate::ask;
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
@@ -14,14 +14,14 @@ use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let scenario = load(&args.scenario)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
         let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
-    let bar = progress::bar(args.quiet || args.no_progress, scenario.choices().len(), "policies");
+    let bar = progress::bar(args.quiet || args.scenario.effort.no_progress, scenario.choices().len(), "policies");
     let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);

@@ -49,6 +49,16 @@ impl Section<'_> {
         n
     }
 
+    /// Reads a copy of the section; what is found there is dropped, because the section itself is read as well.
+    pub fn aside<T>(&self, read: impl FnOnce(Section<'_>) -> T) -> T {
+        let mut findings = Vec::new();
+        let table = self.table.iter().map(|(key, value)| (key.clone(), copied(value))).collect();
+        read(Section {
+            asked: self.asked.clone(),
+            ..Section::new(self.name.clone(), self.at.clone(), table, &mut findings)
+        })
+    }
+
     /// Lays a value over a key that is not there.
     pub fn or(&mut self, key: &'static str, value: ValueInner<'static>) {
         let span = toml_span::Span::new(FROM_COMMAND_LINE, FROM_COMMAND_LINE);

@@ -39,6 +39,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
         shares_prefixes: false,
+        recv_interval: std::num::NonZeroU32::MIN,
     };
     ReplicaOptions { rates, costs, tp, pp, limits, memory_ratio, reserved, host_us_per_step }
 }

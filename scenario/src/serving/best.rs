@@ -2,6 +2,7 @@
 //! metric is the choice. `[[policies.best]]` serves every combination and is compared with other policies; `[tune]` is what
 //! `skrull-sim tune` asks, of many ways, with usual lists for keys that it leaves out.
 
+use engine::play::Case;
 use planner::deploy::tune::Seeks;
 use reports::expect::{Expectation, Holds};
 use serve::metrics::Slo;
@@ -54,6 +55,8 @@ pub struct Best {
     pub aim: Aim,
     /// Limits on metrics that a way has to keep.
     pub within: Vec<Expectation>,
+    /// End of the costs at which these limits hold too.
+    pub limits_at: Case,
 }
 
 /// What is sought.
@@ -122,7 +125,7 @@ pub fn best(
     let within = section.table("within").map_or_else(Vec::new, expect::limits);
     let ways = ways(section, WAYS_MAX, engine, router)?;
     let name = ways.first()?.candidate.as_ref()?.of.clone();
-    Some((Best { name, aim: aim?, within }, ways))
+    Some((Best { name, aim: aim?, within, limits_at: Case::Expected }, ways))
 }
 
 /// What holds for keys that `[tune]` leaves out.
@@ -184,11 +187,15 @@ pub fn tune(
     usual.over(&mut section);
     let aim = aim(&mut section);
     let within = section.table("within").map_or_else(|| usual.within(), expect::limits);
+    let limits_at = section.one_of("limits_at", Case::Expected, &[("expected", Case::Expected), ("slow", Case::High)]);
+    if within.is_empty() {
+        section.idle(&["limits_at"], "limits: `within`, or `[slo]`");
+    }
     let mut ways = ways(section, SETTINGS_MAX, engine, router).unwrap_or_default();
     for way in &mut ways {
         way.candidate.as_mut().expect("a way is a candidate").of = TUNE.to_owned();
     }
-    (aim.map(|aim| Best { name: TUNE.to_owned(), aim, within }), ways)
+    (aim.map(|aim| Best { name: TUNE.to_owned(), aim, within, limits_at }), ways)
 }
 
 /// Every combination of what a section lists.

@@ -1,5 +1,7 @@
 //! `[engine]`: limits of a replica, its memory, and what preemption costs.
 
+use std::num::NonZeroU32;
+
 use engine::cost::experts::Routing;
 use engine::verdict::Refused;
 use hw::{Bytes, Gpu, Seconds};
@@ -43,6 +45,8 @@ pub struct EngineSection {
     pub host_us_per_sequence: f64,
     /// Host time per layer of an iteration with prompts, microseconds.
     pub host_us_per_layer: f64,
+    /// The same of a layer with experts, microseconds.
+    pub host_us_per_expert_layer: f64,
     /// Host time per sequence of an iteration that turns tokens into text, microseconds.
     pub detokenize_us_per_sequence: f64,
     /// How the engine works besides.
@@ -56,6 +60,7 @@ impl EngineSection {
             ("engine.host_us_per_step", self.host_us_per_step, self.host_us_per_step > 0.0),
             ("engine.host_us_per_sequence", self.host_us_per_sequence, self.host_us_per_sequence > 0.0),
             ("engine.host_us_per_layer", self.host_us_per_layer, self.host_us_per_layer > 0.0),
+            ("engine.host_us_per_expert_layer", self.host_us_per_expert_layer, self.has_expert_launches()),
             (
                 "engine.detokenize_us_per_sequence",
                 self.detokenize_us_per_sequence,
@@ -72,6 +77,11 @@ impl EngineSection {
             }
         }
         all
+    }
+
+    /// Whether layers with experts have a time of their own.
+    fn has_expert_launches(&self) -> bool {
+        self.host_us_per_expert_layer > 0.0 && self.host_us_per_expert_layer.total_cmp(&self.host_us_per_layer).is_ne()
     }
 
     /// Batches that a tensor group has captured; none where nobody says so.
@@ -106,6 +116,12 @@ fn preset(section: &mut Section<'_>) -> Option<&'static EnginePreset> {
     }
 }
 
+/// `recv_interval`: iterations that only decode between two looks for new requests.
+pub fn recv_interval(section: &mut Section<'_>, default: NonZeroU32) -> NonZeroU32 {
+    let found = section.small("recv_interval", Some(default.get()), 1..=100_000);
+    NonZeroU32::new(found).unwrap_or(default)
+}
+
 /// `preemption` and `swap_gib`: host memory for swapped sequences.
 fn swap(section: &mut Section<'_>) -> Option<Bytes> {
     let swaps = section.word("preemption", 0, &["recompute", "swap"]) == 1;
@@ -138,12 +154,16 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
+    let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
     let us = |time: Seconds| time.get() * 1e6;
     let host_us_per_step = section.number("host_us_per_step", us(constants.host_per_step), 0.0..=1e6);
     let host_us_per_sequence = section.number("host_us_per_sequence", us(constants.host_per_sequence), 0.0..=1e6);
-    let host_us_per_layer = section.number("host_us_per_layer", us(constants.host_per_layer), 0.0..=1e6);
+    let own_layer = section.some_number("host_us_per_layer", 0.0..=1e6);
+    let host_us_per_layer = own_layer.unwrap_or_else(|| us(constants.host_per_layer));
+    let of_experts = own_layer.unwrap_or_else(|| us(constants.host_per_expert_layer));
+    let host_us_per_expert_layer = section.number("host_us_per_expert_layer", of_experts, 0.0..=1e6);
     let detokenize_us_per_sequence = section.number("detokenize_us_per_sequence", 0.0, 0.0..=1e6);
     let operation = {
         let engine_loop = preset.map_or(Operation::PLAIN.engine_loop, |preset| preset.engine_loop);
@@ -168,6 +188,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
         shares_prefixes,
+        recv_interval,
     };
     EngineSection {
         tensor_degree,
@@ -181,6 +202,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         host_us_per_step,
         host_us_per_sequence,
         host_us_per_layer,
+        host_us_per_expert_layer,
         detokenize_us_per_sequence,
         operation,
     }

@@ -115,6 +115,11 @@ pub fn check(reader: &mut Reader<'_>, serving: &Serving) {
     let CostLaw::PublishedRuns(laws) = &serving.law else {
         return check_held(reader, serving);
     };
+    if !serving.draws.is_empty() {
+        let help = "leave it out, or leave `law` out to play arrivals";
+        let what = "`trace.seeds` changes nothing: published runs are means, of which nothing is drawn";
+        reader.find(Finding::warning(Code::NoEffect, None, what).help(help));
+    }
     for choice in &serving.choices {
         match asked(serving, choice) {
             Err((what, help)) => reader.find(Finding::error(Code::WrongOperation, None, what).help(help)),

@@ -16,6 +16,9 @@ use super::{long, users};
 use input::diagnostic::{Code, Finding};
 use input::reader::{Place, Section, small, unknown};
 
+/// Draws of the requests at most.
+const SEEDS_MAX: u64 = 1000;
+
 /// Faults of a trace that are shown one by one.
 const FAULTS_SHOWN: usize = 5;
 
@@ -39,6 +42,8 @@ pub struct Asked {
     pub source: String,
     /// From so many prompt tokens on a request counts as long, where some are made long.
     pub long_from: Option<u32>,
+    /// The same drawn with the seeds that follow.
+    pub draws: Vec<Requests>,
 }
 
 /// One stream of requests.
@@ -56,18 +61,39 @@ pub struct Stream {
     pub model: Option<(String, Place)>,
 }
 
-/// Reads the section.
+/// Reads the section: the requests, and what other seeds give.
 pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
+    let at = section.place("seeds");
+    let n_seeds = section.small("seeds", Some(1), 1..=SEEDS_MAX);
+    let with_seed = |n: u32| {
+        let seed = seed.wrapping_add(n.into());
+        Some(section.aside(|mut section| drawn(&mut section, folder, (seed, block_tokens)))?.requests)
+    };
+    let draws: Vec<Requests> = (1..n_seeds).filter_map(with_seed).collect();
+    let found = drawn(&mut section, folder, (seed, block_tokens));
+    let is_fixed = |asked: &Asked| {
+        let is_clocked = asked.streams.iter().all(|stream| stream.users.is_none());
+        is_clocked && draws.iter().all(|requests| *requests == asked.requests)
+    };
+    if at.is_some() && found.as_ref().is_some_and(is_fixed) {
+        let help = "it needs 2 or more, and requests that are drawn: `lengths`, or arrivals that are poisson or gamma";
+        section.find(Finding::warning(Code::NoEffect, at.flatten(), "`trace.seeds` changes nothing").help(help));
+    }
+    section.finish();
+    Some(Asked { draws, ..found? })
+}
+
+/// The requests of a seed.
+fn drawn(section: &mut Section<'_>, folder: &Path, (seed, block_tokens): (u64, u32)) -> Option<Asked> {
     if !section.has("stream") {
-        let found = stream(&mut section, folder, (seed, block_tokens));
+        let found = stream(section, folder, (seed, block_tokens));
         let long = section.table("long").map(long::long);
-        section.finish();
         let (mut requests, stream, source) = found?;
         if let Some(long) = &long {
             long.lay(&mut requests, seed);
         }
         let long_from = long.map(|long| long.tokens[0]);
-        return Some(Asked { requests, streams: vec![stream], source, long_from });
+        return Some(Asked { requests, streams: vec![stream], source, long_from, draws: Vec::new() });
     }
     let (mut read, mut names, mut n_streams) = (Vec::new(), Vec::new(), 0);
     section.each_table("stream", &mut |mut table| {
@@ -82,8 +108,7 @@ pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64
             (requests, Stream { name, model: model.clone(), ..stream }, source)
         }));
     });
-    named_once(&mut section, &names);
-    section.finish();
+    named_once(section, &names);
     if read.len() < names.len() {
         return None;
     }
@@ -93,7 +118,8 @@ pub fn trace(mut section: Section<'_>, folder: &Path, (seed, block_tokens): (u64
         requests.push(part);
         streams.push(stream);
     }
-    Some(Asked { requests: Requests::merged(requests), streams, source: sources.join("; "), long_from: None })
+    let (requests, source) = (Requests::merged(requests), sources.join("; "));
+    Some(Asked { requests, streams, source, long_from: None, draws: Vec::new() })
 }
 
 /// Streams have names of their own.

@@ -5,7 +5,7 @@ use serve::router::{self, ROUTERS, RouterKind};
 use toml_span::value::ValueInner;
 
 use super::ServingChoice;
-use super::engine::EngineSection;
+use super::engine::{self, EngineSection};
 use super::kv::{self, KvTerms};
 use super::operation::operation;
 use input::diagnostic::Code;
@@ -36,6 +36,7 @@ pub fn way(
     limits.sequences_max = section.small("max_sequences", Some(limits.sequences_max), 1..=65_536);
     limits.tokens_max = section.small("max_tokens", Some(limits.tokens_max), 1..=1 << 20);
     limits.shares_prefixes = section.flag("prefix_cache", limits.shares_prefixes);
+    limits.recv_interval = engine::recv_interval(section, limits.recv_interval);
     let mut operation = operation(section, &engine.operation);
     operation.tensor_degree = section.some_count("tp", 1..=1024);
     let replicas = section.some_count("replicas", 1..=4096);

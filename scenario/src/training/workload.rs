@@ -104,8 +104,9 @@ fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Ra
     } else {
         format!("`{path}` line {}: `{}` is not a length", bad.line, bad.found)
     };
+    let json = if bad.found.starts_with(['[', '{']) { "; `jq .tokens FILE` writes those of JSON lines" } else { "" };
     Finding::error(Code::WrongLengths, at, what)
-        .help(format!("allowed are whole numbers from 1 to {}, one per line", distribution::LENGTH_MAX))
+        .help(format!("allowed are whole numbers from 1 to {}, one per line{json}", distribution::LENGTH_MAX))
 }
 
 /// `list = [4, 1, 2]`.

@@ -314,6 +314,7 @@ mod tests {
                 watermark_blocks: 0,
                 preemption: Preemption::Recompute,
                 shares_prefixes: false,
+                recv_interval: std::num::NonZeroU32::MIN,
             },
             table: table(),
             batcher: batcher::named("vllm-v1").expect("listed"),

@@ -7,6 +7,8 @@
 //! and the machines, `deployment/lower.rs` and `deployment/stations.rs`
 //! make it what the loop plays. Units: GPUs, layers, tokens, bytes per second, seconds, dollars. Invariant: plain data, any value is legal here.
 
+use std::num::NonZeroU32;
+
 use hw::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -174,6 +176,9 @@ pub struct EngineOptions {
     pub watermark_blocks: u32,
     /// Whether prefixes that requests share are kept.
     pub prefix_cache: bool,
+    /// Iterations that only decode between two looks for new requests.
+    #[serde(default = "every", skip_serializing_if = "is_every")]
+    pub recv_interval: NonZeroU32,
 }
 
 /// What moves from one replica to another: keys and values from prefill to decode, activations between parts of the layers.
@@ -197,6 +202,15 @@ pub struct Link {
     /// Seconds of packing and unpacking per token, before the first byte.
     #[serde(default)]
     pub pack_s_per_token: f64,
+}
+
+const fn every() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks with a reference")]
+fn is_every(interval: &NonZeroU32) -> bool {
+    *interval == every()
 }
 
 const fn one() -> f64 {

@@ -31,6 +31,8 @@ pub struct EnginePreset {
     pub sizes: &'static [Sizes],
     /// Batches that are captured.
     pub graphs: GraphRule,
+    /// Whether iterations with chunks of prompts run in captured graphs too, as far as these reach.
+    pub captures_prompts: bool,
     /// Memory for weights, keys and values.
     pub memory: MemoryRule,
     /// Where this stands.
@@ -125,9 +127,10 @@ const VLLM: EnginePreset = EnginePreset {
     shares_prefixes: true,
     sizes: &VLLM_SIZES,
     graphs: GraphRule::Vllm,
+    captures_prompts: true,
     memory: MemoryRule::OfDevice(0.9),
     source: "vllm-project/vllm, vllm/engine/arg_utils.py get_batch_defaults (API server; A100 has the small sizes whatever its memory), \
-             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization",
+             vllm/config/vllm.py _set_cudagraph_sizes, gpu_memory_utilization; piecewise graphs hold mixed batches up to the largest size",
 };
 
 /// Every preset, newest version of an engine first.
@@ -148,6 +151,7 @@ pub static PRESETS: [EnginePreset; 4] = [
         shares_prefixes: true,
         sizes: &SGLANG_SIZES,
         graphs: GraphRule::Sglang,
+        captures_prompts: false,
         memory: MemoryRule::Reserve,
         source: "sgl-project/sglang, python/sglang/srt/server_args.py (_handle_gpu_memory_settings, _generate_cuda_graph_batch_sizes); \
                  the overlap scheduler is on by default",
@@ -161,6 +165,7 @@ pub static PRESETS: [EnginePreset; 4] = [
         shares_prefixes: true,
         sizes: &TRTLLM_SIZES,
         graphs: GraphRule::Trtllm,
+        captures_prompts: false,
         memory: MemoryRule::OfFree(0.9),
         source: "NVIDIA/TensorRT-LLM, tensorrt_llm/llmapi/llm_args.py (CudaGraphConfig, KvCacheConfig, BuildConfig; PyTorch backend); the \
                  overlap scheduler is on by default, chunked context is not",

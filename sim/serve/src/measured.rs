@@ -97,6 +97,7 @@ impl Run {
             watermark_blocks: 0,
             preemption: Preemption::Recompute,
             shares_prefixes: false,
+            recv_interval: std::num::NonZeroU32::MIN,
         };
         let profile = Profile::parse(self.profile).expect("shipped");
         let cost = Profiled::new(&profile, &cluster);

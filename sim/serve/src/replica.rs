@@ -12,6 +12,7 @@ pub mod batcher;
 mod flow;
 mod handover;
 mod loans;
+mod looks;
 mod loss;
 mod outputs;
 mod preempt;
@@ -20,6 +21,7 @@ mod verify;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::num::NonZeroU32;
 
 use crate::kv::pool::Pool;
 use crate::request::Requests;
@@ -30,6 +32,7 @@ use handover::Handover;
 pub use handover::{Moving, Role};
 use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
+use looks::Looks;
 pub use loss::Lost;
 use run::Going;
 
@@ -68,6 +71,8 @@ pub struct Limits {
     pub preemption: Preemption,
     /// Whether prefixes that requests share are kept.
     pub shares_prefixes: bool,
+    /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
+    pub recv_interval: NonZeroU32,
 }
 
 #[cfg(test)]
@@ -83,6 +88,7 @@ impl Limits {
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
         shares_prefixes: false,
+        recv_interval: NonZeroU32::MIN,
     };
 }
 
@@ -206,8 +212,10 @@ pub struct Replica<'a> {
     /// Blocks.
     pub pool: Pool,
     waiting: VecDeque<Waiting>,
-    /// Those at its end that came during the iteration under way: a host that is an iteration ahead has composed the next one without them.
+    /// Those at its end that the next iteration is composed without: the host is an iteration ahead, or has not looked since they came.
     n_unseen: usize,
+    /// When the host looks for them.
+    looks: Looks,
     slots: Vec<Slot>,
     free_slots: Vec<u32>,
     /// Slots whose prompts are not done, oldest first.
@@ -293,6 +301,7 @@ impl<'a> Replica<'a> {
             pool: Pool::new(limits.kv_blocks, limits.block_tokens, prefix_tokens, requests.n_prefix_ids),
             waiting: VecDeque::new(),
             n_unseen: 0,
+            looks: Looks::default(),
             slots: Vec::new(),
             free_slots: Vec::new(),
             prefilling: VecDeque::new(),

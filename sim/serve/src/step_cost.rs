@@ -176,7 +176,7 @@ impl StepTable {
         let draft = deployment.of_draft().map(|draft| Box::new(Self::new(&draft, sizes_max, cost, case)));
         let lanes = deployment.lanes();
         let source = writer.source.get().max(decode.source);
-        let graphs = Graphs::new(&deployment.graph_sizes);
+        let graphs = Graphs::new(&deployment.graph_sizes, deployment.captures_prompts);
         let (chunking, drafting, stages) = (None, None, None);
         Self {
             tokens,
@@ -330,8 +330,14 @@ impl StepTable {
         let attended = self.rate_in(load.n_decode, load.n_chunks) * load.context;
         let device = self.device(load, chunks).and(attended, self.lanes.share(load.n_decode));
         let (added, least) = self.around(load);
-        let ticks = if load.n_chunks > 0 { self.host.launched(device.ticks) } else { device.ticks };
+        let ticks = if self.is_launched(load) { self.host.launched(device.ticks) } else { device.ticks };
         Round { ticks: (ticks + added).max(least), ..device }
+    }
+
+    /// Whether the host launches the kernels of an iteration one by one.
+    fn is_launched(&self, load: &StepLoad) -> bool {
+        let decoding = self.lanes.largest(load.n_decode) * self.tokens_per_sequence();
+        load.n_chunks > 0 && !self.graphs.hold_prompts(u64::from(decoding) + u64::from(load.n_chunk_tokens))
     }
 
     /// Law of iterations that only decode.

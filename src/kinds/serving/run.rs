@@ -5,8 +5,10 @@
 
 mod best;
 mod capacity;
+mod draws;
 mod frames;
 mod published;
+pub mod replay;
 mod scaling;
 mod tune;
 
@@ -18,6 +20,7 @@ use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use engine::verdict::Refused;
+use hw::Seconds;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
@@ -86,6 +89,10 @@ impl Kind for Serving {
         matches!(self.law, CostLaw::Operations | CostLaw::Stages(_)).then(|| frames::of(self, plain))
     }
 
+    fn serving(&self) -> Option<&Serving> {
+        Some(self)
+    }
+
     fn capacity(&self) -> Option<Capacity> {
         capacity::capacity(self)
     }
@@ -97,7 +104,7 @@ impl Kind for Serving {
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
-    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name));
+    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name), Row::late);
     let (mut curves, mut known, mut provenance) = (Vec::new(), Vec::new(), Provenance::default());
     for row in rows {
         curves.extend(row.curves);
@@ -210,6 +217,13 @@ struct Row {
     provenance: Provenance,
 }
 
+impl Row {
+    /// Of a choice that was not served.
+    fn late(result: PolicyResult) -> Self {
+        Self { result, source: Source::Measured, curves: None, provenance: Provenance::default() }
+    }
+}
+
 /// The row of what is compared under a name.
 fn row(scenario: &Serving, name: &str) -> Row {
     if let Some(best) = scenario.best.iter().find(|best| best.name == name) {
@@ -260,7 +274,9 @@ fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'
 /// A load of users; a named engine has its time until a request is in the queue.
 fn held(scenario: &Serving, users: Users) -> Held {
     let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    Held { users, start: constants.start, seed: scenario.head.seed }
+    let calibrated = scenario.profile.as_ref().and_then(|profile| profile.calibrated.as_ref());
+    let start = calibrated.map_or(constants.start, |found| Seconds::new(found.start_s));
+    Held { users, start, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.
@@ -302,6 +318,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
     let begun = Instant::now();
     let Figures { values, source, planner, why, curves, average, .. } = figures(scenario, choice, Case::Expected);
     let ends = [Case::Low, Case::High].map(|case| figures(scenario, choice, case).values);
+    let draws = draws::spread(scenario, choice, &values);
     let simulate_wall_s = begun.elapsed().as_secs_f64();
     let mut interval = BTreeMap::new();
     for key in WITH_INTERVAL {
@@ -316,6 +333,7 @@ fn policy(scenario: &Serving, choice: &ServingChoice) -> Row {
         why,
         metrics: values,
         interval,
+        draws,
         planner,
         measured: Measured { planner_wall_s: 0.0, simulate_wall_s },
         ..PolicyResult::default()

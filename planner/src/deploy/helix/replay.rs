@@ -181,6 +181,7 @@ impl Machines {
                 kv_tokens: room.kv_tokens,
                 watermark_blocks: 0,
                 prefix_cache: false,
+                recv_interval: std::num::NonZeroU32::MIN,
             },
         })
     }

@@ -192,6 +192,7 @@ fn options(task: &Task, stages: &[Stage], working: Working, longest: u32) -> Eng
         kv_tokens: Bytes::from_f64(group::cache_tokens(task, stages).floor()).0,
         watermark_blocks: 0,
         prefix_cache: working.prefix_cache,
+        recv_interval: std::num::NonZeroU32::MIN,
     }
 }
 

@@ -34,6 +34,7 @@ fn options(kv_tokens: u64) -> EngineOptions {
         kv_tokens,
         watermark_blocks: 0,
         prefix_cache: false,
+        recv_interval: std::num::NonZeroU32::MIN,
     }
 }
 

@@ -58,6 +58,7 @@ impl Lifted<'_> {
             kv_tokens: u64::from(limits.kv_blocks) * u64::from(limits.block_tokens),
             watermark_blocks: limits.watermark_blocks,
             prefix_cache: limits.shares_prefixes,
+            recv_interval: limits.recv_interval,
         }
     }
 

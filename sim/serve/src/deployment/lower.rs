@@ -101,6 +101,7 @@ fn limits(options: &EngineOptions) -> Limits {
         watermark_blocks: options.watermark_blocks,
         preemption: Preemption::Recompute,
         shares_prefixes: options.prefix_cache,
+        recv_interval: options.recv_interval,
     }
 }
 

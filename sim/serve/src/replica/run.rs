@@ -130,10 +130,12 @@ impl Replica<'_> {
         let was_empty = self.waiting.is_empty();
         self.waiting.push_back(Waiting::New(request));
         let n_ahead = u64::from(self.engine.table.is_asynchronous());
+        let (looks, interval) = (self.looks, self.engine.limits.recv_interval);
+        let has_chunks = !self.composed.chunks.is_empty();
         let moved = match &mut self.going {
             None => return self.begin(now, records),
             Some(going) => {
-                let seen_after = going.steps_until(now) + n_ahead;
+                let seen_after = looks.from(going.steps_until(now), has_chunks, interval) + n_ahead;
                 self.n_unseen += usize::from(seen_after > going.n_steps);
                 // Who waits already cannot be admitted before the span ends, and the newcomer is behind.
                 let has_moved = was_empty && seen_after < going.n_steps;
@@ -166,6 +168,10 @@ impl Replica<'_> {
         if self.asks_first(now) {
             return None;
         }
+        // A host that is not ahead composes with whoever it sees now.
+        if self.looks.now() && !self.engine.table.is_asynchronous() {
+            self.n_unseen = 0;
+        }
         let mut composed = std::mem::take(&mut self.composed);
         composed.clear();
         match self.role() {
@@ -185,6 +191,7 @@ impl Replica<'_> {
         if composed.is_empty() {
             assert!(self.may_rest(), "whoever waits at an idle replica is admitted");
             self.host_at_once();
+            self.looks.idle();
             self.composed = composed;
             return None;
         }
@@ -203,7 +210,7 @@ impl Replica<'_> {
         let end = going.end_of(going.n_steps);
         self.going = Some(going);
         self.composed = composed;
-        self.n_unseen = 0;
+        self.n_unseen = if self.looks.now() { 0 } else { self.n_unseen };
         Some(end)
     }
 
@@ -286,6 +293,7 @@ impl Replica<'_> {
         self.counts.n_steps += going.n_steps;
         self.counts.n_spans += 1;
         self.count_stages(&going, now);
+        self.looks.after(going.n_steps, !self.composed.chunks.is_empty(), self.engine.limits.recv_interval);
         if self.composed.decodes {
             self.give_firsts(going.end_of(1), records);
             match self.engine.table.acceptance() {

@@ -34,6 +34,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         watermark_blocks: 1,
         preemption,
         shares_prefixes: true,
+        recv_interval: NonZeroU32::MIN,
     };
     let table = StepTable::linear(Seconds::new(1e-3), Seconds::new(1.1e-5), Seconds::new(3.3e-7));
     Engine { limits, table, batcher: batcher::named(batcher).expect("listed"), spans }
@@ -62,6 +63,10 @@ fn run(requests: &Requests, engine: &Engine) -> Served {
     serve(requests, &[engine], (router::named("round-robin").expect("listed").make)(0).as_mut())
 }
 
+fn looks_every(n: u32) -> NonZeroU32 {
+    NonZeroU32::new(n).expect("not zero")
+}
+
 const SWAP: Preemption = Preemption::Swap { host_blocks: 20, ticks_per_block: 50_000 };
 
 #[test]
@@ -75,6 +80,7 @@ fn closed_spans_give_what_single_steps_give() {
                 let engine = |spans| {
                     let mut engine = engine(batcher, kv_blocks + 12 * more, preemption, spans);
                     engine.limits.blocks_per_sequence = more;
+                    engine.limits.recv_interval = looks_every([1, 4, 30][seed as usize % 3]);
                     engine
                 };
                 let closed = run(&requests, &engine(Spans::Closed));
@@ -187,6 +193,8 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
     let limits = engine.limits;
     let (mut waiting, mut running): (VecDeque<Sequence>, Vec<Sequence>) = (VecDeque::new(), Vec::new());
     let (mut next, mut now, mut n_preempted) = (0, 0_u64, 0);
+    // Iterations without a chunk since the engine looked for newcomers.
+    let mut since = 0;
     let mut times = vec![(Time::ZERO, Time::ZERO); requests.len()];
     let arrival = |index: usize| requests.list[index].arrival.as_ns() * TICKS_PER_NS;
     loop {
@@ -197,8 +205,9 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
             }
             is_idle = arrival(next) > now;
             now = now.max(arrival(next));
+            since = 0;
         }
-        while next < requests.len() && arrival(next) <= now {
+        while since == 0 && next < requests.len() && arrival(next) <= now {
             let target = requests.list[next].prompt;
             waiting.push_back(Sequence { request: next, generated: 0, cached: 0, target, decodes: false });
             next += 1;
@@ -210,6 +219,8 @@ fn brute_force(requests: &Requests, engine: &Engine) -> (Vec<(Time, Time)>, u64)
         let (tokens, lost) = brute_force_step(&limits, &mut waiting, &mut running);
         n_preempted += lost;
         now += step_ticks(engine, &running, &tokens);
+        let has_chunk = running.iter().zip(&tokens).any(|(sequence, new)| !sequence.decodes && *new > 0);
+        since = if has_chunk { 0 } else { (since + 1) % engine.limits.recv_interval.get() };
         for (sequence, new) in running.iter_mut().zip(&tokens) {
             sequence.cached += new;
             if *new > 0 && sequence.cached == sequence.target {
@@ -252,6 +263,7 @@ fn the_engine_does_what_a_brute_force_engine_does() {
             let requests = requests(300, [15.0, 50.0, 150.0, 1000.0][seed as usize % 4], 100 + seed, false);
             let mut engine = engine("vllm-v1", kv_blocks, Preemption::Recompute, Spans::Closed);
             engine.limits.blocks_per_sequence = blocks_per_sequence;
+            engine.limits.recv_interval = looks_every([1, 10, 3][seed as usize % 3]);
             let served = run(&requests, &engine);
             let (times, n_preempted) = brute_force(&requests, &engine);
             for (index, (record, (first, last))) in served.records.list.iter().zip(&times).enumerate() {

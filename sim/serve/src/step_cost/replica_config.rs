@@ -37,6 +37,8 @@ pub struct ReplicaConfig<'a> {
     pub host_per_sequence: Seconds,
     /// Host time per layer of an iteration with chunks of prompts, whose kernels are launched one by one: no graph has their sizes.
     pub host_per_layer: Seconds,
+    /// The same of a layer with experts, which is launched in more kernels.
+    pub host_per_expert_layer: Seconds,
     /// Host time per sequence of an iteration: tokens to text.
     pub detokenize_per_sequence: Seconds,
     /// Whether the host works behind the device.
@@ -51,6 +53,8 @@ pub struct ReplicaConfig<'a> {
     pub routing: Routing,
     /// Batches for which the engine captured a graph, ascending: one that only decodes runs as the next larger of them. Empty: as it is.
     pub graph_sizes: Vec<u32>,
+    /// Whether iterations with chunks of prompts run in these graphs too, as far as they reach.
+    pub captures_prompts: bool,
 }
 
 /// Attention of prompts by an engine: the cost model's own where neither is given.
@@ -82,6 +86,7 @@ impl<'a> ReplicaConfig<'a> {
             host_per_step: Seconds::ZERO,
             host_per_sequence: Seconds::ZERO,
             host_per_layer: Seconds::ZERO,
+            host_per_expert_layer: Seconds::ZERO,
             detokenize_per_sequence: Seconds::ZERO,
             engine_loop: EngineLoop::Serial,
             draft: None,
@@ -89,6 +94,7 @@ impl<'a> ReplicaConfig<'a> {
             prompt_attention: PromptKernel::PLAIN,
             routing: Routing::Even,
             graph_sizes: Vec::new(),
+            captures_prompts: false,
         }
     }
 
@@ -109,8 +115,14 @@ impl<'a> ReplicaConfig<'a> {
     #[must_use]
     pub fn host(&self) -> Host {
         let (per_step, per_sequence) = (self.host_per_step, self.host_per_sequence);
-        Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence)
-            .launching(self.host_per_layer * hw::real(self.model.n_layers))
+        Host::new(self.engine_loop, per_step, per_sequence, self.detokenize_per_sequence).launching(self.launches())
+    }
+
+    /// Host time of the launches of all layers.
+    fn launches(&self) -> Seconds {
+        let n_experts = self.model.n_expert_layers();
+        self.host_per_layer * hw::real(self.model.n_layers - n_experts)
+            + self.host_per_expert_layer * hw::real(n_experts)
     }
 
     /// The draft model by itself on one of the tensor groups.

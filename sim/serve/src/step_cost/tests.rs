@@ -200,3 +200,26 @@ fn a_prompt_takes_at_least_as_long_as_its_kernels_are_launched() {
     // Batches that only decode are captured.
     assert_eq!(plain.law(8), slow.law(8));
 }
+
+#[test]
+fn layers_with_experts_are_launched_for_longer_and_captured_prompts_are_not_launched() {
+    let (model, cluster) = (engine::model::embedded("minimax-m2.5").expect("listed"), a100());
+    let us = |us: f64| Seconds::new(us * 1e-6);
+    let base = ReplicaConfig {
+        host_per_layer: us(100.0),
+        host_per_expert_layer: us(10_000.0),
+        graph_sizes: vec![8, 512],
+        ..ReplicaConfig::new(&model, &cluster, 8)
+    };
+    let captured = ReplicaConfig { captures_prompts: true, ..base.clone() };
+    let [launched, captured] =
+        [base, captured].map(|config| StepTable::new(&config, (2048, 8), &Roofline::new(&cluster), Case::Expected));
+    let step = |table: &StepTable, new: u32| {
+        let load = StepLoad { n_chunk_tokens: new, n_chunks: 1, n_sampled: 1, ..StepLoad::default() };
+        span_of(table.step(&load, std::iter::once(Chunk { past: 0, new }))).to_seconds()
+    };
+    // 62 layers, all with experts.
+    assert_eq!([512, 513].map(|new| step(&launched, new)), [Seconds::new(0.62); 2]);
+    assert!(step(&captured, 512) < Seconds::new(0.62));
+    assert_eq!(step(&captured, 513), Seconds::new(0.62));
+}

@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use engine::play::Case;
+use engine::stop;
 use engine::verdict::Refused;
 use planner::deploy::tune::{self, Outcome, Search};
 use rayon::prelude::*;
@@ -65,7 +66,7 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
         (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
     let search = tune::search(best.aim.counts, &outlooks, GAP, &mut |positions| settings.serve(positions));
     let mut report = report(&settings, &search);
-    if let Some(found) = search.found {
+    if let Some(found) = search.found.filter(|_| !stop::is_asked()) {
         report.changes = settings.changes(found.best, &search);
         (report.interval, report.broken_when_slow) = settings.ends(found.best);
     }
@@ -142,9 +143,7 @@ impl Settings<'_> {
     fn serve(&mut self, positions: &[usize]) -> Vec<Outcome> {
         let answers: Vec<(Outcome, Option<Played>)> = positions
             .par_iter()
-            .map(|at| {
-                self.late(*at).map_or_else(|| self.play(*at), |why| (Outcome::Refused(Refused::infeasible(why)), None))
-            })
+            .map(|at| stop::unless_over(|| self.judge(*at)).unwrap_or((Outcome::Outdone, None)))
             .collect();
         let mut outcomes = Vec::with_capacity(positions.len());
         for (at, (outcome, played)) in positions.iter().zip(answers) {
@@ -152,6 +151,10 @@ impl Settings<'_> {
             outcomes.push(outcome);
         }
         outcomes
+    }
+
+    fn judge(&self, at: usize) -> (Outcome, Option<Played>) {
+        self.late(at).map_or_else(|| self.play(at), |why| (Outcome::Refused(Refused::infeasible(why)), None))
     }
 
     /// The limit that a setting cannot keep, whatever happens.
@@ -184,7 +187,7 @@ impl Settings<'_> {
     fn play(&self, at: usize) -> (Outcome, Option<Played>) {
         let values = figures(self.scenario, self.ways[at], Case::Expected).values;
         let n_refused = values.get("n_refused").copied().unwrap_or(0.0);
-        let broken = expect::broken(&self.best.within, &values);
+        let broken = expect::broken(&self.best.within, &values).or_else(|| self.broken_when_slow(at));
         let metric = &self.best.aim.metric;
         let figure = match broken {
             _ if n_refused > 0.0 => Err(Refused::infeasible(format!("{n_refused} requests are refused"))),
@@ -193,6 +196,15 @@ impl Settings<'_> {
         };
         let metrics = KEPT.iter().filter_map(|key| Some(((*key).to_owned(), *values.get(*key)?))).collect();
         (Outcome::Served(figure.clone()), Some(Played { figure, metrics }))
+    }
+
+    /// The limit that a setting breaks with every cost at its high end, where limits hold there too.
+    fn broken_when_slow(&self, at: usize) -> Option<String> {
+        if self.best.limits_at == Case::Expected {
+            return None;
+        }
+        let slow = figures(self.scenario, self.ways[at], self.best.limits_at).values;
+        expect::broken(&self.best.within, &slow).map(|why| format!("at the slow end of the costs: {why}"))
     }
 
     /// What the next smaller and the next larger listed value of every key would give.
@@ -296,6 +308,9 @@ fn notes(scenario: &Serving, best: &Best, settings: &Settings<'_>) -> Vec<String
     let mut notes = vec![format!("costs: {}; every figure is the expected one", super::profiles(scenario))];
     if best.within.is_empty() {
         notes.push("no limits were given: write `[slo]`, or `within` in `[tune]`".to_owned());
+    }
+    if best.limits_at != Case::Expected {
+        notes.push("limits hold with every cost as expected and at its slow end".to_owned());
     }
     if settings.replicas.is_empty() {
         notes.push("nothing bounds these settings in closed form, so all that fit were served".to_owned());

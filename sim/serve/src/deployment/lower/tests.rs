@@ -17,6 +17,7 @@ fn options() -> EngineOptions {
         kv_tokens: 1000,
         watermark_blocks: 0,
         prefix_cache: false,
+        recv_interval: std::num::NonZeroU32::MIN,
     }
 }
 

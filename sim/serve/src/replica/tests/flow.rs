@@ -33,6 +33,7 @@ fn engine(table: StepTable) -> Engine {
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
         shares_prefixes: false,
+        recv_interval: std::num::NonZeroU32::MIN,
     };
     Engine { limits, table, batcher: batcher::named("one-prompt").expect("listed"), spans: Spans::Closed }
 }
