@@ -1,6 +1,7 @@
 //! The command line: types only.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -48,6 +49,8 @@ pub enum Command {
     Export(ExportArgs),
     /// Turn a launch script of another stack into a scenario, or measured operator tables into a profile
     Import(ImportArgs),
+    /// Run many points of a scenario, side by side; the same command goes on where it was stopped
+    Sweep(SweepArgs),
     /// Measure this machine and fit a profile
     Calibrate(CalibrateArgs),
     /// Run a plan on real hardware: plan.json to timeline.json
@@ -57,6 +60,12 @@ pub enum Command {
     Validate(ValidateArgs),
     /// Play measured serving runs or training steps and print what is predicted over what was measured
     Score(ScoreArgs),
+    /// Print the JSON schema of scenario files, with which editors complete and check them
+    Schema {
+        /// Of scenarios of this kind alone
+        #[arg(long, value_parser = crate::kinds::words())]
+        kind: Option<String>,
+    },
     /// What a code of an error or warning means, with examples; all codes without one
     Explain(ExplainArgs),
     /// Print a script that completes verbs, options and shipped names in a shell
@@ -97,7 +106,7 @@ pub struct DeviceArgs {
     pub device: String,
     /// Time to measure in all
     #[arg(long, default_value = "120s", value_parser = humantime::parse_duration, conflicts_with = "quick")]
-    pub budget: std::time::Duration,
+    pub budget: Duration,
     /// A usable profile in 20 seconds
     #[arg(long)]
     pub quick: bool,
@@ -107,6 +116,13 @@ pub struct DeviceArgs {
     /// Stop when every predicted time is known within this width of its 90 % interval
     #[arg(long, default_value = "0.05", allow_negative_numbers = true, value_parser = width)]
     pub width: f64,
+}
+
+/// A time limit: seconds, or a number with a unit such as 5m.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let bare = text.parse::<f64>().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let limit = bare.map_or_else(|| humantime::parse_duration(text).map_err(|why| why.to_string()), Ok)?;
+    if limit.is_zero() { Err("allowed are times above zero".to_owned()) } else { Ok(limit) }
 }
 
 /// A width of an interval, as a share of the time.
@@ -184,15 +200,15 @@ pub struct ValidateArgs {
     /// Runs of a step whose lower quartile counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u64).range(1..=100))]
     pub runs: u64,
-    /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02
+    /// Compare with what a benchmark client saw of an engine, and run nothing: results of vllm bench serve, guidellm, aiperf, inference-perf, logs
+    #[arg(long, value_name = "RUN", num_args = 1.., conflicts_with_all = ["device", "budget", "quick", "unchecked", "width", "profile", "allow_foreign_profile", "runs"])]
+    pub measured: Vec<PathBuf>,
+    /// Exit 1 unless a figure holds: step_error<=0.08, operator_error<=0.1, tau>=0.8, regret<=0.02; of measured runs ttft_error<=0.1, tpot_error<=0.05
     #[arg(long, value_name = "GATE")]
     pub gate: Vec<String>,
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
-    /// No progress
-    #[arg(long)]
-    pub no_progress: bool,
 }
 
 /// Where a scenario comes from and what is laid over it.
@@ -210,9 +226,23 @@ pub struct ScenarioArgs {
     /// Directory for output [default: out/NAME, with the scenario's name]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// What is used of the machine.
+    #[command(flatten)]
+    pub effort: Effort,
+}
+
+/// How much of the machine a verb uses, and for how long.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub struct Effort {
     /// Threads [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+    /// End after this time with what there is, as Ctrl-C does [default: none]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub time_limit: Option<Duration>,
+    /// No progress
+    #[arg(long)]
+    pub no_progress: bool,
 }
 
 /// Arguments of `run`.
@@ -227,21 +257,21 @@ pub struct RunArgs {
     /// Print nothing but errors
     #[arg(long, short)]
     pub quiet: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub no_progress: bool,
     /// Exit 1 when an expectation of the scenario fails
     #[arg(long)]
     pub check: bool,
     /// Refuse a training step with shapes outside of what the profile measured
     #[arg(long)]
     pub strict_hull: bool,
-    /// Write what became of every request as CSV (serving)
+    /// Write what became of every request as CSV, or as Parquet where the name ends so (serving)
     #[arg(long, value_name = "FILE")]
     pub requests: Option<PathBuf>,
-    /// Write how the fleet stood over time as CSV (serving)
+    /// Write how the fleet stood over time as CSV, or as Parquet where the name ends so (serving)
     #[arg(long, value_name = "FILE")]
     pub series: Option<PathBuf>,
+    /// Write every task of the drawn steps as Parquet (training)
+    #[arg(long, value_name = "FILE")]
+    pub tasks: Option<PathBuf>,
 }
 
 /// Arguments of `plan`.
@@ -296,6 +326,31 @@ pub struct TuneArgs {
     pub format: Format,
 }
 
+/// Arguments of `sweep`.
+#[derive(Args, Debug)]
+pub struct SweepArgs {
+    /// Sweep file: the scenario, axes, and what is sought
+    pub file: String,
+    /// Override a key at every point, checked like the file: section.key=value
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run one of N parts, by the hash of each point; a run without it joins them
+    #[arg(long, value_name = "I/N")]
+    pub shard: Option<sweep::play::Shard>,
+    /// Refine the grid around the front until a round gains less than this share
+    #[arg(long, value_name = "SHARE")]
+    pub until: Option<f64>,
+    /// Directory for output [default: out/NAME, with the sweep's name]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    pub quiet: bool,
+    /// Threads and time.
+    #[command(flatten)]
+    pub effort: Effort,
+}
+
 /// Arguments of `compare`.
 #[derive(Args, Debug)]
 pub struct CompareArgs {
@@ -323,9 +378,6 @@ pub struct CompareArgs {
     /// Draw the ratios with their intervals as SVG
     #[arg(long, value_name = "FILE")]
     pub chart: Option<PathBuf>,
-    /// No progress bar
-    #[arg(long)]
-    pub no_progress: bool,
     /// Override a key of every scenario, checked like the file: section.key=value
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -335,9 +387,9 @@ pub struct CompareArgs {
     /// What to print
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
-    /// Threads [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: Option<u16>,
+    /// What is used of the machine.
+    #[command(flatten)]
+    pub effort: Effort,
 }
 
 /// Arguments of `score`.
@@ -354,6 +406,9 @@ pub struct ScoreArgs {
     /// Correct every one of N parts of the settings by what the others leave over, and print the errors before and after
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with = "leave_out")]
     pub residual: Option<u8>,
+    /// Calibrate the profile on every one of N parts of the settings of an engine, model and card, and print the errors on the others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=50), conflicts_with_all = ["leave_out", "residual"])]
+    pub refit: Option<u8>,
     /// What to print
     #[arg(long, value_parser = score::form::WORDS, default_value = "table")]
     pub format: String,

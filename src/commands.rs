@@ -13,15 +13,20 @@ mod init;
 mod list;
 mod plan;
 mod run;
+mod schema;
 mod score;
+mod sweep;
 mod tune;
 mod validate;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use crate::cli::{Cli, Command, ScenarioArgs};
-use crate::kinds::{self, Kind};
+use crate::ask::{self, Refused};
+use crate::cli::{Cli, Command, Effort, ScenarioArgs};
+use crate::kinds::Kind;
+use engine::stop;
 use input::diagnostic::{self, Code, Severity, Source};
 use scenario::training::Scenario;
 use scenario::{self, Overrides};
@@ -36,6 +41,8 @@ pub enum Failure {
     Gate(String),
     /// The input is wrong: exit 2.
     Input(String),
+    /// A file is wrong, with everything that was found in it: exit 2.
+    Refused(Refused),
     /// The machine failed: exit 3.
     Machine(String),
 }
@@ -45,13 +52,50 @@ impl Failure {
     fn input(code: Code, what: impl std::fmt::Display) -> Self {
         Self::Input(format!("error[{code}]: {what}\n\n{}", diagnostic::footer([code])))
     }
+
+    /// Exit code, and what standard error says.
+    #[must_use]
+    pub fn told(self) -> (u8, String) {
+        match self {
+            Self::Gate(message) => (1, message),
+            Self::Input(message) => (2, message),
+            Self::Refused(refused) => (2, refused.message()),
+            Self::Machine(message) => (3, message),
+        }
+    }
 }
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+/// Time that what is being played has to end by itself once searches were asked to.
+const GRACE: Duration = Duration::from_secs(1);
+/// Time after which a verb that does not end is ended, whatever it does.
+const LAST: Duration = Duration::from_secs(20);
 
 /// Runs a verb.
 #[must_use]
 pub fn dispatch(cli: Cli) -> ExitCode {
     listen();
-    let done = match cli.command {
+    let ended = || {
+        Err(Failure::Gate(
+            "error: stopped before anything was done: give it more time, or a smaller scenario".to_owned(),
+        ))
+    };
+    let done = stop::unless_over(|| perform(cli)).unwrap_or_else(ended);
+    let Err(failure) = done else { return ExitCode::SUCCESS };
+    let (code, message) = failure.told();
+    // Standard error may be closed as well; the exit code still tells.
+    let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
+    ExitCode::from(code)
+}
+
+/// Runs a verb.
+fn perform(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),
         Command::Capacity(args) => capacity::capacity(&args),
@@ -66,45 +110,50 @@ pub fn dispatch(cli: Cli) -> ExitCode {
         Command::Validate(args) => validate::validate(&args),
         Command::Score(args) => score::score(&args),
         Command::Tune(args) => tune::tune(&args),
+        Command::Schema { kind } => schema::schema(kind.as_deref()),
+        Command::Sweep(args) => sweep::sweep(&args),
         Command::Explain(args) => explain::explain(&args),
         Command::Completions { shell } => completions::completions(shell),
-    };
-    let (code, message) = match done {
-        Ok(()) => return ExitCode::SUCCESS,
-        Err(Failure::Gate(message)) => (1, message),
-        Err(Failure::Input(message)) => (2, message),
-        Err(Failure::Machine(message)) => (3, message),
-    };
-    // Standard error may be closed as well; the exit code still tells.
-    let _ = writeln!(std::io::stderr(), "{}", diagnostic::marked(&message));
-    ExitCode::from(code)
+    }
 }
 
-/// The first Ctrl-C asks planners for what they have, the second one ends the program as the shell expects it (128 + SIGINT).
+/// The first Ctrl-C asks for what there is, the second one ends the program as the shell expects it (128 + SIGINT).
 fn listen() {
     let handler = || {
-        if planner::stop::is_asked() {
+        if stop::is_asked() {
             std::process::exit(130);
         }
-        planner::stop::ask();
-        let _ = writeln!(std::io::stderr(), "stopping: plans are the best found so far; Ctrl-C again to quit at once");
+        end_after(Duration::ZERO, "stopping: plans are the best found so far; Ctrl-C again to quit at once");
     };
     // Without a handler, Ctrl-C ends the program as it always did.
     let _ = ctrlc::set_handler(handler);
 }
 
+/// After a time asks searches for the best they have, then ends what is still played, and at last the program.
+fn end_after(time: Duration, why: &'static str) {
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        stop::ask();
+        let _ = writeln!(std::io::stderr(), "{why}");
+        std::thread::sleep(GRACE);
+        stop::ask_all();
+        std::thread::sleep(LAST);
+        let _ = writeln!(std::io::stderr(), "error: what is under way does not end; files are as they were");
+        std::process::exit(1);
+    });
+}
+
 /// Prints to standard output; a closed pipe is success, as for other filters.
 fn print(text: &str) -> Result<(), Failure> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Machine(format!("error: cannot write output: {error}")))
-        }
-        _ => Ok(()),
-    }
+    ask::print(text).map_err(|error| Failure::Machine(format!("error: cannot write output: {error}")))
 }
 
 fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
+    write_bytes(path, text.as_bytes())
+}
+
+fn write_bytes(path: &std::path::Path, bytes: &[u8]) -> Result<(), Failure> {
+    input::text_file::write(path, bytes)
         .map_err(|error| Failure::Machine(format!("error: cannot write `{}`: {error}", path.display())))
 }
 
@@ -128,33 +177,25 @@ fn load(args: &ScenarioArgs) -> Result<Box<dyn Kind>, Failure> {
         return boxed.map_err(wrong);
     }
     let source = imported(source, &stacks::Machine::of_overrides(&args.set))?;
-    let checked = kinds::check(source, &folder, &overrides);
-    let rendered = diagnostic::render(&checked.source, &checked.findings);
-    let Some(scenario) = checked.scenario else {
-        let errors = checked.findings.iter().filter(|finding| finding.severity == Severity::Error);
-        let footer = diagnostic::footer(errors.map(|finding| finding.code));
-        return Err(Failure::Input(format!("{rendered}\n\n{footer}")));
-    };
-    if !rendered.is_empty() {
-        let _ = writeln!(std::io::stderr(), "{rendered}\n");
-    }
-    Ok(scenario)
+    Ok(ask::scenario(source, &folder, &overrides)?)
 }
 
 /// The scenario that a script of another stack says; any other text as it is. Warnings go to standard error.
 fn imported(source: Source, machine: &stacks::Machine) -> Result<Source, Failure> {
     let Some(stack) = stacks::recognise(&source.text) else { return Ok(source) };
     let found = stacks::import(stack, &source.text, machine);
-    let rendered = diagnostic::render(&source, &found.findings);
-    let errors: Vec<Code> =
-        found.findings.iter().filter(|one| one.severity == Severity::Error).map(|one| one.code).collect();
-    if !errors.is_empty() {
-        return Err(Failure::Input(format!("{rendered}\n\n{}", diagnostic::footer(errors))));
+    let is_wrong = found.findings.iter().any(|one| one.severity == Severity::Error);
+    let path = format!("{}.toml (imported)", source.path);
+    let text = ask::sound((!is_wrong).then_some(found.scenario), source, found.findings)?;
+    Ok(Source { path, text })
+}
+
+/// Uses so many threads, for so long.
+fn begin(effort: Effort) -> Result<(), Failure> {
+    if let Some(limit) = effort.time_limit {
+        end_after(limit, "time limit: the result is what there is by now");
     }
-    if !rendered.is_empty() {
-        let _ = writeln!(std::io::stderr(), "{rendered}\n");
-    }
-    Ok(Source { path: format!("{}.toml (imported)", source.path), text: found.scenario })
+    threads(effort.jobs)
 }
 
 /// Uses so many threads.

@@ -16,6 +16,7 @@ use std::path::Path;
 use engine::cost::Source as CostSource;
 use engine::cost::profile::Profile;
 use engine::cost::provenance::{Provenance, Share};
+use engine::stop;
 use engine::verdict::Refused;
 use planner::Decision;
 use rayon::prelude::*;
@@ -78,6 +79,11 @@ pub trait Kind: Send + Sync {
 
     /// An epoch on the host that a device can execute, or why there is none; `None` where the kind knows no epochs.
     fn epoch(&self) -> Option<Result<::graph::epoch::Epoch, Refused>> {
+        None
+    }
+
+    /// The engines that it asks about, which a measured run can be compared with; `None` where there are none.
+    fn serving(&self) -> Option<&scenario::serving::Serving> {
         None
     }
 
@@ -248,21 +254,26 @@ fn origin(head: &Head) -> reports::Origin {
     reports::Origin { question, scenario, text, set, seed }
 }
 
-/// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes.
+/// A row for every choice, in parallel, collected in order; `done` is called with the name of each as it finishes. `late` is the row of a
+/// choice that was still under way when everything was to end.
 fn rows<C: Sync, R: Send>(
     choices: &[C],
     name: impl Fn(&C) -> &str + Sync,
     done: &(dyn Fn(&str) + Sync),
     row: impl Fn(&C) -> R + Sync,
+    late: impl Fn(PolicyResult) -> R + Sync,
 ) -> Vec<R> {
-    choices
-        .par_iter()
-        .map(|choice| {
-            let row = row(choice);
-            done(name(choice));
-            row
-        })
-        .collect()
+    let each = |choice| {
+        let row = stop::unless_over(|| row(choice)).unwrap_or_else(|| late(timeout(name(choice))));
+        done(name(choice));
+        row
+    };
+    choices.par_iter().map(each).collect()
+}
+
+/// The row of what was still under way when everything was to end.
+fn timeout(name: &str) -> PolicyResult {
+    refused(name, Refused::out_of_time("stopped before it was done: give it more time, or a smaller scenario"))
 }
 
 /// Rows apart from the sources of their costs, of which the weakest counts.
@@ -330,6 +341,19 @@ pub struct Checked {
     pub scenario: Option<Box<dyn Kind>>,
 }
 
+/// Words of all kinds.
+pub(crate) fn words() -> Vec<&'static str> {
+    KINDS.iter().map(|kind| kind.name).collect()
+}
+
+/// Word of `kind` that a text has; that of the first kind where it has none.
+#[must_use]
+pub fn word(text: &str) -> &'static str {
+    let value = toml_span::parse(text).ok();
+    let asked = value.as_ref().and_then(|value| value.as_table()?.get("kind")?.as_str());
+    KINDS.iter().find(|kind| asked == Some(kind.name)).unwrap_or(&KINDS[0]).name
+}
+
 /// Reads and checks a scenario.
 #[must_use]
 pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
@@ -358,10 +382,9 @@ pub fn check(source: Source, folder: &Path, overrides: &Overrides) -> Checked {
 /// Says what to write instead of a kind that is none.
 fn unknown(mut top: Section<'_>, asked: &str) {
     let finding = top.place("kind").and_then(|at| scenario::elsewhere::finding(asked, at));
-    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     match finding {
         Some(finding) => top.find(finding),
-        None => drop(top.word("kind", 0, &names)),
+        None => drop(top.word("kind", 0, &words())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! The shell as a library: run a scenario, hold its expectations. The binary and the tests go through here.
 
+pub mod ask;
 pub mod cli;
 pub mod commands;
 mod costs;

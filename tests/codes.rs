@@ -44,7 +44,7 @@ fn every_code_is_explained_and_has_its_number_once() {
 #[test]
 fn every_code_is_used_and_only_the_table_has_numbers() {
     let mut text = String::new();
-    let folders = ["src", "scenario", "input", "stacks"].into_iter();
+    let folders = ["src", "scenario", "input", "stacks", "sweep"].into_iter();
     for path in folders.flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
         if path.ends_with("diagnostic/codes.rs") {
             continue;

@@ -19,6 +19,31 @@ const NOT_UNDERSTOOD: [&str; 9] = [
     "as who knows what comes",
 ];
 
+/// Words of a sentence that a reader follows at once.
+const WORDS_MAX: usize = 25;
+/// Longer sentences that are left in a page. These limits only fall; a page that is not here has none.
+const LONG_SENTENCES: [(&str, usize); 19] = [
+    ("accuracy-training.md", 8),
+    ("accuracy.md", 11),
+    ("benchmarks.md", 10),
+    ("codes.md", 6),
+    ("combinations.md", 1),
+    ("curriculum.md", 8),
+    ("graphs.md", 4),
+    ("launch-scripts.md", 1),
+    ("long-context.md", 15),
+    ("long-prompts.md", 18),
+    ("memory.md", 9),
+    ("multi-task.md", 3),
+    ("output.md", 1),
+    ("parallelism.md", 23),
+    ("pool.md", 25),
+    ("profiles.md", 15),
+    ("serving.md", 41),
+    ("stragglers.md", 7),
+    ("validation.md", 15),
+];
+
 fn pages() -> Vec<PathBuf> {
     let mut pages = super::files(&super::root().join("docs"), "md");
     pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| super::root().join(name)));
@@ -79,6 +104,48 @@ fn every_page_is_in_the_index_and_in_the_book() {
             let name = page.file_name().expect("a name").to_string_lossy().into_owned();
             assert!(own.contains(&name.as_str()) || linked.contains(&name), "{contents} lacks {name}");
         }
+    }
+}
+
+/// Sentences of the text of a page: no code, no tables, no headings. An item of a list begins a sentence.
+fn sentences(page: &str) -> Vec<String> {
+    let mut blocks = vec![String::new()];
+    let mut is_code = false;
+    for line in page.lines().map(str::trim) {
+        is_code ^= line.starts_with("```");
+        let is_text = !is_code && !line.starts_with(['|', '#']) && !line.starts_with("```") && !line.is_empty();
+        let begins_item = line.starts_with("- ") || line.split_once(". ").is_some_and(|(n, _)| n.parse::<u8>().is_ok());
+        if !is_text || begins_item {
+            blocks.push(String::new());
+        }
+        if is_text {
+            let block = blocks.last_mut().expect("one at least");
+            block.push_str(line);
+            block.push(' ');
+        }
+    }
+    let ends = |word: &str| word.trim_end_matches([')', '"', '*']).ends_with(['.', '?', '!', ':']);
+    let of_block = |block: &String| {
+        let words: Vec<&str> = block.split_whitespace().collect();
+        words.split_inclusive(|word| ends(word)).map(|sentence| sentence.join(" ")).collect::<Vec<_>>()
+    };
+    blocks.iter().flat_map(of_block).collect()
+}
+
+#[test]
+fn sentences_are_short() {
+    for path in pages().into_iter().filter(|path| !path.ends_with("CHANGELOG.md")) {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let long: Vec<String> =
+            sentences(&read(&path)).into_iter().filter(|text| text.split_whitespace().count() > WORDS_MAX).collect();
+        let allowed = LONG_SENTENCES.iter().find(|(page, _)| *page == name).map_or(0, |(_, n)| *n);
+        assert!(
+            long.len() <= allowed,
+            "{name}: {} sentences above {WORDS_MAX} words:\n{}",
+            long.len(),
+            long.join("\n")
+        );
+        assert!(long.len() == allowed, "{name} has {} long sentences: lower the limit to it", long.len());
     }
 }
 

@@ -161,3 +161,28 @@ fn a_straggler_that_ends_within_an_epoch_is_refused() {
     let found = messages(caching(graph) + straggler, &folder.0);
     assert!(found.contains("`stragglers.until_step` has no effect"), "{found}");
 }
+
+/// The pictures of docs/graphs.md are those of the reports; `UPDATE_PAGES=1 cargo test --test main pictures` draws them anew.
+#[test]
+fn pictures_of_the_page_are_those_of_the_reports() {
+    let drawn = [
+        ("graph/legion-rmat", "Hit rate over the share of the cache for rows", "graph-caching.svg"),
+        ("graph/seg-ppa", "Time of an epoch over workers", "graph-subgraphs.svg"),
+        ("graph/tf-tgn-reddit", "Time of an epoch by cause", "graph-sequences.svg"),
+    ];
+    for (name, label, file) in drawn {
+        let text = scenario::shipped(name).expect("it is shipped").to_owned();
+        let page = reports::html::render(&run(text, Path::new("")), &[], &[]);
+        let svg = page.split("<svg").find(|part| part.contains(label)).expect("the report draws it");
+        let (head, rest) = svg.split_once('>').expect("a tag");
+        let body = rest.split("</svg>").next().expect("an end");
+        // A page of another colour may lie behind the picture.
+        let picture = format!("<svg{head}>\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n{body}</svg>\n");
+        let path = super::root().join("docs/images").join(file);
+        if std::env::var_os("UPDATE_PAGES").is_some() {
+            std::fs::write(&path, &picture).expect("a file of the repository");
+        }
+        let found = std::fs::read_to_string(&path).expect("the picture");
+        assert!(found == picture, "{file}: `UPDATE_PAGES=1 cargo test --test main pictures` draws it anew");
+    }
+}

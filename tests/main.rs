@@ -17,8 +17,10 @@ mod hostile;
 mod keys;
 mod long_context;
 mod long_serving;
+mod measured;
 mod memory;
 mod multi_task;
+mod mutations;
 mod paper;
 mod parallelism;
 mod rental;
@@ -26,12 +28,15 @@ mod report;
 mod rooms;
 mod scaling;
 mod scenarios;
+mod schema;
 mod serving;
 mod shell;
 mod style;
+mod sweep;
 mod tidy;
 mod training;
 mod tune;
+mod whole_files;
 
 use std::path::{Path, PathBuf};
 

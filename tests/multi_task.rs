@@ -22,6 +22,15 @@ fn placement_by_the_rules_takes_messages_from_a_fifth_of_the_iteration_to_a_twen
 }
 
 #[test]
+fn the_nearest_devices_are_never_taken_where_the_first_free_ones_end_sooner() {
+    for gpu in ["a100-sxm-80g", "h200-sxm"] {
+        let result = run("multi-task/clip-10", &[&format!("cluster.gpu=\"{gpu}\"")]);
+        let seconds = |name: &str| result.results.iter().find(|row| row.policy == name).expect("it runs").metrics["iteration_time_s"];
+        assert!(seconds("spindle") <= seconds("spindle-consecutive"), "{gpu}: {}", seconds("spindle"));
+    }
+}
+
+#[test]
 fn no_way_is_below_the_bound_and_shares_of_an_iteration_add_up() {
     for nodes in ["cluster.nodes=1", "cluster.nodes=2"] {
         for row in run("multi-task/clip-10", &[nodes]).results.iter().filter(|row| row.status.is_ok()) {

@@ -167,6 +167,23 @@ fn a_faster_network_or_device_never_slows_a_fixed_schedule() {
 }
 
 #[test]
+fn a_message_of_given_duration_is_waited_for_once_per_stage_and_direction() {
+    // One micro-batch alone: forward 1 and backward 2 on every rank, and between neighbours a message of 1 there and one back.
+    for p in [2, 4] {
+        let (source, folder) = scenario::find("pipeline/equal").expect("shipped");
+        let units = "cost.units={ forward_us = 1, input_us = 1, weight_us = 1, message_us = 1 }".to_owned();
+        let sizes =
+            [format!("parallel.pp={p}"), format!("cluster.gpus_per_node={p}"), "training.batch_size=1".to_owned()];
+        let set = [vec![units, "expect={}".to_owned()], sizes.to_vec()].concat();
+        let scenario = super::training(kinds::check(source, &folder, &Overrides { set, ..Overrides::default() }));
+        let result = pipeline::run(&scenario, &|_| {}).result;
+        let expected = f64::from(3 * p + 2 * (p - 1)) * 1e-6;
+        let found = result.results[0].metrics["iteration_time_s"];
+        assert!((found - expected).abs() < 1e-12, "{p}: {found}");
+    }
+}
+
+#[test]
 fn sequence_parallelism_and_tensor_parallelism_lower_memory() {
     let peak = |set: &[&str]| {
         let row = pipeline::run(&job(set), &|_| {}).result.results.remove(0);

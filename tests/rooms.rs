@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// Folders with the sources of a crate.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "hw/src",
     "input/src",
     "sim/engine/src",
@@ -17,6 +17,7 @@ const CRATES: [&str; 14] = [
     "calibrate/src",
     "score/src",
     "stacks/src",
+    "sweep/src",
     "reports/src",
     "scenario/src",
     "src",

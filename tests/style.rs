@@ -21,7 +21,8 @@ fn is_test(path: &Path) -> bool {
 
 /// Sources of the product.
 fn sources() -> Vec<String> {
-    let folders = ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "stacks", "reports"];
+    let folders =
+        ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "stacks", "sweep", "reports"];
     let mut texts = Vec::new();
     for path in folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs")) {
         if !is_test(&path) {

@@ -10,8 +10,20 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LONGER_TODAY: [&str; 0] = [];
 
 fn sources() -> Vec<(PathBuf, String)> {
-    let folders =
-        ["src", "scenario", "hw", "input", "sim", "planner", "calibrate", "score", "stacks", "reports", "tests"];
+    let folders = [
+        "src",
+        "scenario",
+        "hw",
+        "input",
+        "sim",
+        "planner",
+        "calibrate",
+        "score",
+        "stacks",
+        "sweep",
+        "reports",
+        "tests",
+    ];
     let paths = folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs"));
     paths
         .map(|path| {
@@ -41,6 +53,7 @@ fn crates_depend_only_downwards() {
         ("calibrate", &["hw", "engine", "graph"][..]),
         ("score", &["hw", "engine", "train", "serve"][..]),
         ("stacks", &["hw", "input", "engine", "train", "serve"][..]),
+        ("sweep", &["hw", "input", "engine", "reports"][..]),
         ("reports", &["hw", "engine"][..]),
         (
             "scenario",
@@ -72,6 +85,7 @@ fn crates_depend_only_downwards() {
                 "calibrate",
                 "score",
                 "stacks",
+                "sweep",
                 "reports",
                 "scenario",
             ][..],

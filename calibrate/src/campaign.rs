@@ -334,6 +334,7 @@ pub fn profile(samples: &[Sample], facts: &Facts, header: &Header) -> Profile {
             seconds: (header.seconds * 10.0).round() / 10.0,
             throttled_ratio: (float(n_slow) / float(samples.len().max(1)) * 1000.0).round() / 1000.0,
         }),
+        calibrated: None,
         operators: BTreeMap::new(),
         memory: BTreeMap::new(),
         collectives: Vec::new(),

@@ -11,6 +11,7 @@ mod gemm;
 mod kernels;
 mod launch;
 mod libraries;
+mod missing;
 mod nccl;
 mod operands;
 mod sources;
@@ -26,6 +27,7 @@ use cudarc::driver::sys;
 use engine::task::{CopyKind, Op, Stream};
 use hw::{Bytes, Format};
 
+use self::missing::Missing;
 use crate::device::{Device, DeviceError, Facts, Mark, describe};
 use crate::sample::WATCHDOG;
 use attention::Packed;
@@ -219,7 +221,7 @@ impl Cuda {
     }
 }
 
-fn facts(driver: &Driver, peers: &Result<Option<Peers>, String>) -> Result<Facts, DeviceError> {
+fn facts(driver: &Driver, peers: &Result<Option<Peers>, Missing>) -> Result<Facts, DeviceError> {
     use sys::CUdevice_attribute::{CU_DEVICE_ATTRIBUTE_CLOCK_RATE, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT};
     let context = &driver.context;
     let name = context.name().map_err(lost("name"))?;

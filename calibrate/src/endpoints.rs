@@ -90,7 +90,7 @@ pub struct Runs {
     /// Usable runs in the table's order.
     pub runs: Vec<Run>,
     /// Rows left out, by reason.
-    pub left_out: BTreeMap<String, usize>,
+    pub left_out: BTreeMap<LeftOut, usize>,
 }
 
 /// Reads a table, keeping the rows of some GPUs of the catalogue.
@@ -129,7 +129,7 @@ pub fn read(path: &Path, gpus: &[&str]) -> Result<Runs, ImportError> {
         let words: Vec<&str> = words.iter().map(|column| column[row].as_str()).collect();
         let numbers: Vec<f64> = numbers.iter().map(|column| column[row]).collect();
         let repeats = !seen.insert(format!("{name}|{}|{:?}", words[1], &numbers[7..]));
-        let found = if repeats { Err("repeats a measurement".to_owned()) } else { run(&name, &words, &numbers) };
+        let found = if repeats { Err(LeftOut::Repeated) } else { run(&name, &words, &numbers) };
         match found {
             Ok(run) => runs.runs.push(run),
             Err(why) => *runs.left_out.entry(why).or_default() += 1,
@@ -138,17 +138,43 @@ pub fn read(path: &Path, gpus: &[&str]) -> Result<Runs, ImportError> {
     Ok(runs)
 }
 
-fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, String> {
+/// Why a row is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum LeftOut {
+    /// The same setting stands there before.
+    #[error("repeats a measurement")]
+    Repeated,
+    /// Prompts and answers on different GPUs.
+    #[error("prefill and decode on different GPUs")]
+    Split,
+    /// The model has layers that no term of the law stands for.
+    #[error("linear or sparse attention, which no term stands for")]
+    NoTerm,
+    /// Columns are missing.
+    #[error("nine numbers")]
+    Numbers,
+    /// More GPUs than a number holds.
+    #[error("many GPUs")]
+    ManyGpus,
+    /// The catalogue lacks the GPU.
+    #[error("a GPU that is not in the catalogue")]
+    UnknownGpu,
+    /// The load is more than memory holds.
+    #[error("more sequences in flight than memory holds")]
+    Memory,
+}
+
+fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, LeftOut> {
     if words[2] != "agg" {
-        return Err("prefill and decode on different GPUs".to_owned());
+        return Err(LeftOut::Split);
     }
     let has_terms = |model: &Model| !matches!(model.beyond_training(), Some((true, _)));
     let model = engine::model::of_checkpoint(words[3]).filter(has_terms);
-    let model = model.ok_or("linear or sparse attention, which no term stands for")?;
+    let model = model.ok_or(LeftOut::NoTerm)?;
     let whole = |value: f64| hw::Bytes::from_f64(value).0;
     let given = |value: f64| if value >= 1.0 { value } else { 1.0 };
     let [prompt, output, batch, tp, groups, moe_tp, moe_ep, ttft, tpot] =
-        <[f64; 9]>::try_from(numbers).map_err(|_| "nine numbers".to_owned())?;
+        <[f64; 9]>::try_from(numbers).map_err(|_| LeftOut::Numbers)?;
     let (tp, groups) = (given(tp), given(groups));
     // Some rows write the degrees of overlapping groups on one node: 64 is eight GPUs, 16 is four.
     let folded = tp * groups > NODE;
@@ -158,11 +184,11 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, String> {
     let held = words[5].split("silicon_concurrency=").nth(1).and_then(|rest| {
         rest.split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse::<u64>().ok())
     });
-    let small = |value: f64| u32::try_from(whole(value)).map_err(|_| "many GPUs".to_owned());
+    let small = |value: f64| u32::try_from(whole(value)).map_err(|_| LeftOut::ManyGpus);
     let run = Run {
         framework: words[1].to_owned(),
         model,
-        gpu: hw::catalog::gpu(gpu).ok_or("a GPU that is not in the catalogue")?,
+        gpu: hw::catalog::gpu(gpu).ok_or(LeftOut::UnknownGpu)?,
         format: match words[4] {
             "fp8" => Format::Fp8,
             "fp4" | "int4" => Format::FourBitExperts,
@@ -175,7 +201,7 @@ fn run(gpu: &str, words: &[&str], numbers: &[f64]) -> Result<Run, String> {
         tpot_s: tpot / 1e3,
     };
     if run.setting().refused().is_some() {
-        return Err("more sequences in flight than memory holds".to_owned());
+        return Err(LeftOut::Memory);
     }
     Ok(run)
 }

@@ -60,7 +60,8 @@ pub struct Provenance {
 
 impl Provenance {
     /// A profile that says where it comes from and holds nothing yet.
-    pub(crate) fn profile(&self) -> Profile {
+    #[must_use]
+    pub fn profile(&self) -> Profile {
         Profile {
             lent_by: None,
             schema: SCHEMA.to_owned(),
@@ -69,6 +70,7 @@ impl Provenance {
             source: self.source.clone(),
             date: self.date.clone(),
             device: None,
+            calibrated: None,
             operators: BTreeMap::new(),
             memory: BTreeMap::new(),
             collectives: Vec::new(),
@@ -227,7 +229,7 @@ fn library_curves(table: &Table) -> Result<Vec<CollectiveCurve>, ImportError> {
 }
 
 /// A curve through sizes that were measured once each; every second inner size is held out for the error and then put back.
-fn curve_through(kind: String, n_ranks: u64, points: BTreeMap<u64, f64>) -> CollectiveCurve {
+pub(crate) fn curve_through(kind: String, n_ranks: u64, points: BTreeMap<u64, f64>) -> CollectiveCurve {
     let (bytes, mut seconds): (Vec<f64>, Vec<f64>) =
         points.into_iter().map(|(bytes, seconds)| (hw::real(bytes), fit::surfaces::rounded(seconds))).unzip();
     // A larger message never takes less time: slow outliers at small sizes are brought down to what follows them.

@@ -17,6 +17,7 @@ pub mod fit;
 pub mod host;
 pub mod import;
 pub mod llmservingsim;
+pub mod nccl_tests;
 pub mod network;
 pub mod profiles;
 pub mod sample;

@@ -42,7 +42,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / hw::Bytes(values.len() as u64).as_f64()
 }
 
-fn link(points: &[(f64, f64)], crosses_nodes: bool, port_gb_per_s: Option<f64>) -> Link {
+pub(crate) fn link(points: &[(f64, f64)], crosses_nodes: bool, port_gb_per_s: Option<f64>) -> Link {
     let fitted: Vec<(f64, f64)> = points.iter().copied().step_by(2).collect();
     let (alpha_s, per_byte) = line(&fitted);
     let ratios: Vec<f64> =

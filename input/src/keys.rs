@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use crate::reader::seen::Seen;
+use crate::reader::seen::{EITHER, NAME, OTHERS, Seen};
 
 /// Meanings by section and key.
 const MEANINGS: &str = include_str!("keys.toml");
@@ -27,34 +27,102 @@ const UNITS: [(&str, &str); 16] = [
     ("tokens", "tokens"),
 ];
 
-/// One key over all scenarios that were read.
-#[derive(Default)]
-struct Key {
-    what: &'static str,
-    defaults: BTreeSet<String>,
-    allowed: BTreeSet<String>,
-    kinds: BTreeSet<String>,
+/// What readers said of a key.
+#[derive(Clone, Default)]
+pub(crate) struct Key {
+    /// Types that it was read as.
+    pub(crate) whats: BTreeSet<&'static str>,
+    /// What it is where it is left out.
+    pub(crate) defaults: BTreeSet<String>,
+    /// Ranges, or lists of words.
+    pub(crate) allowed: BTreeSet<String>,
+    /// Names that it may be.
+    pub(crate) names: BTreeSet<String>,
+    /// How often it was read as a text, how often one of those was a word, and how often names were offered for one.
+    n_texts: usize,
+    n_words: usize,
+    n_offers: usize,
+    /// How often its value was taken, and how often by a reader that said its type.
+    n_taken: usize,
+    n_typed: usize,
+    /// In how many scenarios it was asked for.
+    pub(crate) n_scenarios: usize,
 }
+
+impl Key {
+    fn add(&mut self, seen: &Seen) {
+        if seen.what == NAME {
+            self.names.extend(seen.allowed.split(", ").map(str::to_owned));
+            self.n_offers += 1;
+            return;
+        }
+        self.n_texts += usize::from(seen.what == "text");
+        self.n_words += usize::from(seen.what == "word");
+        self.n_taken += usize::from(seen.what == "value");
+        // Whoever asks for a word asks for a text as well.
+        self.n_typed += usize::from(!["value", "word", EITHER].contains(&seen.what));
+        self.whats.insert(seen.what);
+        self.defaults.extend(Some(seen.default.clone()).filter(|text| !text.is_empty()));
+        self.allowed.extend(Some(seen.allowed.clone()).filter(|text| !text.is_empty()));
+    }
+
+    /// The most exact type that it was read as.
+    fn what(&self) -> &'static str {
+        self.whats.iter().fold("", |best, what| more_exact(best, what))
+    }
+
+    /// With what others said of it.
+    pub(crate) fn merged(mut self, other: &Self) -> Self {
+        self.whats.extend(&other.whats);
+        self.defaults.extend(other.defaults.iter().cloned());
+        self.allowed.extend(other.allowed.iter().cloned());
+        self.names.extend(other.names.iter().cloned());
+        self.n_texts += other.n_texts;
+        self.n_words += other.n_words;
+        self.n_offers += other.n_offers;
+        self.n_taken += other.n_taken;
+        self.n_typed += other.n_typed;
+        self.n_scenarios += other.n_scenarios;
+        self
+    }
+
+    /// Whether a reader looked at the value itself, whatever type others said.
+    pub(crate) const fn is_looked_at(&self) -> bool {
+        self.n_taken > self.n_typed
+    }
+
+    /// Whether a reader took a text that is no word: whoever asks for a word asks for a text as well.
+    pub(crate) const fn is_text(&self) -> bool {
+        self.n_texts > self.n_words
+    }
+
+    /// Names that it may be, where every reader of a text has some.
+    pub(crate) fn all_names(&self) -> Option<&BTreeSet<String>> {
+        (self.n_offers + self.n_words >= self.n_texts).then_some(&self.names)
+    }
+}
+
+/// A key by the kind of scenario that asked for it.
+type ByKind = BTreeMap<String, Key>;
 
 /// Keys by path.
 #[derive(Default)]
-pub struct Keys(BTreeMap<String, Key>);
+pub struct Keys(pub(crate) BTreeMap<String, ByKind>);
 
 /// The more exact of two names of a type: a reader may ask for a value first and look closer afterwards.
 fn more_exact(one: &'static str, other: &'static str) -> &'static str {
-    let rank = |what: &str| ["", "value", "text"].iter().position(|known| *known == what).unwrap_or(3);
+    let rank = |what: &str| ["", EITHER, "value", "text"].iter().position(|known| *known == what).unwrap_or(4);
     if rank(other) > rank(one) { other } else { one }
 }
 
 impl Keys {
     /// Adds what the reader of a kind asked for.
     pub fn add(&mut self, kind: &str, seen: Vec<Seen>) {
+        let mut asked = BTreeSet::new();
         for seen in seen {
-            let key = self.0.entry(seen.path).or_default();
-            key.what = more_exact(key.what, seen.what);
-            key.defaults.extend(Some(seen.default).filter(|text| !text.is_empty()));
-            key.allowed.extend(Some(seen.allowed).filter(|text| !text.is_empty()));
-            key.kinds.insert(kind.to_owned());
+            let key = self.0.entry(seen.path.clone()).or_default().entry(kind.to_owned()).or_default();
+            key.add(&seen);
+            key.n_scenarios += usize::from(asked.insert(seen.path));
         }
     }
 
@@ -62,7 +130,8 @@ impl Keys {
     #[must_use]
     pub fn gaps(&self) -> Vec<String> {
         let meanings = meanings();
-        let unexplained = self.0.keys().filter(|path| meaning(&meanings, path).is_none()).cloned();
+        let is_key = |path: &&String| !path.ends_with(OTHERS);
+        let unexplained = self.0.keys().filter(is_key).filter(|path| meaning(&meanings, path).is_none()).cloned();
         let split = |path: &'_ str| {
             path.rsplit_once('.').map_or((String::new(), path.to_owned()), |(s, k)| (s.to_owned(), k.to_owned()))
         };
@@ -86,8 +155,8 @@ impl Keys {
                        `input/src/keys.toml`.\nA default in several forms depends on the kind or on other keys. `-` has no default: the key may be left out, or its section says what\nis needed. Lists of tables are written `[[section.list]]`; their keys stand under the list's name.\n"
             .to_owned();
         let section_of = |path: &str| path.rsplit_once('.').map_or(String::new(), |(section, _)| section.to_owned());
-        let mut sections: BTreeMap<String, Vec<(&String, &Key)>> = BTreeMap::new();
-        for (path, key) in &self.0 {
+        let mut sections: BTreeMap<String, Vec<(&String, &ByKind)>> = BTreeMap::new();
+        for (path, key) in self.0.iter().filter(|(path, _)| !path.ends_with(OTHERS)) {
             sections.entry(section_of(path)).or_default().push((path, key));
         }
         for (section, keys) in sections {
@@ -105,20 +174,27 @@ impl Keys {
     }
 }
 
-fn row(out: &mut String, path: &str, key: &Key, meaning: &str) {
+/// What a key counts, where it is read as a number.
+pub(crate) fn unit(path: &str, key: &Key) -> &'static str {
     let name = path.rsplit('.').next().unwrap_or(path);
-    let is_number = ["number", "whole number", "value"].contains(&key.what);
-    let unit = UNITS.iter().find(|(end, _)| is_number && name.ends_with(end)).map_or("", |(_, unit)| unit);
+    let is_number = ["number", "whole number", "value"].contains(&key.what());
+    UNITS.iter().find(|(end, _)| is_number && name.ends_with(end)).map_or("", |(_, unit)| unit)
+}
+
+fn row(out: &mut String, path: &str, by_kind: &ByKind, meaning: &str) {
+    let name = path.rsplit('.').next().unwrap_or(path);
+    let key = by_kind.values().fold(Key::default(), Key::merged);
+    let unit = unit(path, &key);
     let shown = |texts: &BTreeSet<String>, n: usize| match texts.len() {
         0 => "-".to_owned(),
         len if len > n => "depends".to_owned(),
         _ => texts.iter().map(|text| cell(text)).collect::<Vec<_>>().join("; or "),
     };
-    let kinds: Vec<&str> = key.kinds.iter().map(String::as_str).collect();
+    let kinds: Vec<&str> = by_kind.keys().map(String::as_str).collect();
     let _ = writeln!(
         out,
         "| `{name}` | {} | {unit} | {} | {} | {} | {} |",
-        key.what,
+        key.what(),
         shown(&key.defaults, 3),
         shown(&key.allowed, 2),
         kinds.join(", "),
@@ -132,14 +208,14 @@ fn cell(text: &str) -> String {
 }
 
 /// Meanings by section and key; `any` holds what a key means wherever it stands.
-type Meanings = BTreeMap<String, BTreeMap<String, String>>;
+pub(crate) type Meanings = BTreeMap<String, BTreeMap<String, String>>;
 
-fn meanings() -> Meanings {
+pub(crate) fn meanings() -> Meanings {
     toml::from_str(MEANINGS).expect("keys.toml is a table of tables of texts")
 }
 
 /// What a key means in its section, else anywhere.
-fn meaning<'m>(meanings: &'m Meanings, path: &str) -> Option<&'m str> {
+pub(crate) fn meaning<'m>(meanings: &'m Meanings, path: &str) -> Option<&'m str> {
     let (section, key) = path.rsplit_once('.').unwrap_or(("", path));
     let of = |section: &str| meanings.get(section)?.get(key).map(String::as_str);
     of(section).or_else(|| of("any"))

@@ -6,4 +6,5 @@ pub mod diagnostic;
 pub mod keys;
 pub mod reader;
 pub mod run_list;
+pub mod schema;
 pub mod text_file;

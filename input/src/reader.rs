@@ -282,6 +282,7 @@ impl Section<'_> {
 
     /// Whether a key is there, was not taken yet, and is text.
     pub fn is_text(&self, key: &str) -> bool {
+        self.note(key, seen::EITHER, String::new, String::new);
         self.table.get(key).is_some_and(|value| value.as_str().is_some())
     }
 
@@ -303,6 +304,9 @@ impl Section<'_> {
     /// Of keys that exclude each other, those that are there; one from the command line stands for those of the file.
     pub fn alternatives(&mut self, keys: &[&'static str]) -> Vec<&'static str> {
         self.asked.extend(keys);
+        for key in keys {
+            self.note(key, seen::EITHER, String::new, String::new);
+        }
         let given: Vec<&'static str> = keys.iter().copied().filter(|key| self.has(key)).collect();
         let is_laid_over = |key: &&str| self.table.get(*key).is_some_and(|value| place(value.span).is_none());
         let laid_over: Vec<&'static str> = given.iter().copied().filter(is_laid_over).collect();
@@ -334,6 +338,7 @@ impl Section<'_> {
 
     /// Takes a table of a key whole, as JSON, where it is one.
     pub fn json(&mut self, key: &'static str) -> Option<(String, Place)> {
+        self.note(key, seen::EITHER, String::new, String::new);
         self.table.get(key)?.as_table()?;
         let (value, at) = self.take(key)?;
         Some((json(&value).to_string(), at))
@@ -508,6 +513,7 @@ impl Section<'_> {
 
     /// Remaining keys, taken as they are.
     pub fn rest(&mut self) -> Table<'static> {
+        self.note(seen::OTHERS, "value", String::new, String::new);
         std::mem::take(&mut self.table)
     }
 
@@ -530,6 +536,7 @@ pub fn small(n: u64) -> u32 {
 
 /// A list of whole numbers from 1 to `most`, or the default.
 pub fn counts(section: &mut Section<'_>, key: &'static str, default: &[u32], most: u32) -> Vec<u32> {
+    section.note(key, "list of whole numbers", String::new, || format!("1 to {most}"));
     let Some((value, at)) = section.take(key) else { return default.to_vec() };
     let allowed = format!("allowed is a list of whole numbers from 1 to {most}");
     let ValueInner::Array(items) = value else {

@@ -44,6 +44,7 @@ pub fn run_list<T: Clone>(section: &mut Section<'_>, plain: Vec<(&str, T)>, vari
 /// Names of `run` with their places.
 fn asked(section: &mut Section<'_>, known: &[&str]) -> Vec<(String, Place)> {
     let help = format!("a list of some of {}", known.join(", "));
+    section.lists_names("run");
     let items = match section.take("run") {
         Some((ValueInner::Array(items), at)) => {
             if items.is_empty() {

@@ -1,8 +1,8 @@
-//! Text files of a user: read whole, without a byte-order mark, and never more than `BYTES_MAX` of them.
+//! Text files of a user: read whole, without a byte-order mark, and never more than `BYTES_MAX` of them; written whole or not at all.
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Largest file that is read whole: 20 million lengths of a workload fit.
 const BYTES_MAX: u64 = 128 << 20;
@@ -45,6 +45,32 @@ pub fn text(reader: impl Read) -> Result<String, String> {
     let text = String::from_utf8(bytes)
         .map_err(|error| format!("it is not UTF-8 text (byte {})", error.utf8_error().valid_up_to() + 1))?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
+}
+
+/// Writes a file whole or not at all: beside its place first, then under its name. A program that is killed, or a disk that is full, leaves what
+/// was there before. Pipes and devices are written as they are.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
+    // A link keeps its place, and its target gets the content.
+    let target = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if target.exists() && !target.is_file() {
+        return std::fs::write(target, bytes);
+    }
+    let beside = beside(&target);
+    let written = std::fs::write(&beside, bytes).and_then(|()| std::fs::rename(&beside, &target));
+    if written.is_err() {
+        // The first error counts; there may be nothing to remove.
+        let _ = std::fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A hidden name in the same folder, of this process alone.
+fn beside(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.part-{}", std::process::id()))
 }
 
 #[cfg(test)]

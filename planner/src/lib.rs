@@ -8,7 +8,6 @@ pub mod graph;
 pub mod milp;
 pub mod proof;
 mod published;
-pub mod stop;
 pub mod train;
 
 pub use self::train::policy::{Card, Parameter, PlanContext, PlanError, Policy, Value};

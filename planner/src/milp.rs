@@ -14,7 +14,7 @@ use good_lp::solvers::highs::highs;
 use good_lp::{Constraint, Expression, IntoAffineExpression, ProblemVariables, SolverModel, Variable};
 
 use crate::proof::Status;
-use crate::stop;
+use engine::stop;
 
 const SEED: i32 = 0;
 

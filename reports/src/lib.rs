@@ -4,6 +4,7 @@
 
 mod aim;
 pub mod capacity;
+pub mod columns;
 pub mod compared;
 pub mod comparison;
 pub mod curves;
@@ -19,12 +20,14 @@ mod lost;
 pub mod markdown;
 mod nested;
 pub mod origin;
+pub mod parquet;
 mod quantity;
 mod rows;
 mod serving;
 mod shown;
 pub mod sound;
 pub mod svg;
+pub mod swept;
 pub mod table;
 pub mod trace;
 pub mod tuned;

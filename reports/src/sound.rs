@@ -1,12 +1,16 @@
-//! What every result keeps, whoever made it: a figure lies inside its interval, shares lie between 0 and 1, percentiles rise, lost time is no
-//! gain. A result that breaks one is a defect of the program, so a run says so and does not pass it off as an answer.
+//! What every result keeps, whoever made it: a figure lies inside its interval and on the right side of its bound, shares lie between 0 and 1,
+//! percentiles rise, lost time is no gain. A result that breaks one is a defect of the program, so a run says so and does not pass it off as an answer.
 
 use std::collections::BTreeMap;
+
+use engine::verdict::Aim;
 
 use crate::{PolicyResult, RunResult};
 
 /// Metrics that are a part of a whole, by their beginning before a dot.
-const SHARES: [&str; 13] = [
+const SHARES: [&str; 15] = [
+    "bound_from_start_ratio",
+    "bound_ratio",
     "bubble_ratio",
     "busy_ratio",
     "comm_exposed_ratio",
@@ -25,6 +29,10 @@ const SHARES: [&str; 13] = [
 /// Parts of a metric that rise in this order.
 const RISING: [&str; 6] = ["min", "p50", "p90", "p95", "p99", "max"];
 
+/// Metrics that are never below another one.
+const BOUNDS: [(&str, &str); 2] =
+    [("iteration_time_s", "iteration_time_bound_s"), ("peak_memory_bytes", "peak_memory_bound_bytes")];
+
 /// Relative error of sums of many floats.
 const ROUNDING: f64 = 1e-9;
 
@@ -39,6 +47,7 @@ fn of_row(row: &PolicyResult) -> Vec<String> {
     found.extend(no_shares(&row.metrics));
     found.extend(falling(&row.metrics));
     found.extend(gains(&row.metrics));
+    found.extend(beyond(row));
     found.into_iter().map(|what| format!("`{}`: {what}", row.policy)).collect()
 }
 
@@ -85,6 +94,16 @@ fn gains(metrics: &BTreeMap<String, f64>) -> Vec<String> {
     wrong.map(|(key, value)| format!("{key} = {value}: lost time is not below zero")).collect()
 }
 
+/// Figures that are better than what nothing can beat.
+fn beyond(row: &PolicyResult) -> Vec<String> {
+    let metric = |key: &str| row.metrics.get(key).copied();
+    let figures = BOUNDS.iter().filter_map(|(key, bound)| Some((*key, metric(key)?, metric(bound)?, Aim::Seconds)));
+    let planned =
+        row.planner.as_ref().and_then(|facts| Some(("the objective", facts.objective?, facts.bound?, facts.aim)));
+    let wrong = figures.chain(planned).filter(|(_, figure, bound, aim)| aim.is_better(*figure, *bound));
+    wrong.map(|(key, figure, bound, _)| format!("{key} = {figure} is better than its bound of {bound}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,12 +131,24 @@ mod tests {
     }
 
     #[test]
+    fn an_objective_beyond_its_bound_is_told_whichever_way_is_better() {
+        let planned = |aim, objective, bound| {
+            let planner =
+                crate::PlannerFacts { objective: Some(objective), aim, bound: Some(bound), ..Default::default() };
+            of_row(&PolicyResult { planner: Some(planner), ..row(&[], &[]) }).len()
+        };
+        assert_eq!([planned(Aim::Facts, 3797.0, 3397.0), planned(Aim::Facts, 3397.0, 3797.0)], [1, 0]);
+        assert_eq!([planned(Aim::Seconds, 1.0, 2.0), planned(Aim::Seconds, 2.0, 1.0)], [1, 0]);
+    }
+
+    #[test]
     fn every_rule_is_told_by_the_figure_that_breaks_it() {
-        let cases: [Case<'_>; 4] = [
+        let cases: [Case<'_>; 5] = [
             (&[("ttft_s.p99", 2.1)], &[("ttft_s.p99", [1.5, 2.0])], "outside its interval"),
             (&[("kv_peak_ratio", 1.08)], &[], "no share"),
             (&[("tpot_s.p50", 3.0), ("tpot_s.p99", 2.0)], &[], "is above p99"),
             (&[("lost_other_s", -1.4e-7)], &[], "not below zero"),
+            (&[("iteration_time_s", 0.9), ("iteration_time_bound_s", 1.0)], &[], "better than its bound"),
         ];
         for (metrics, interval, expected) in cases {
             let found = of_row(&row(metrics, interval));

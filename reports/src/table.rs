@@ -131,7 +131,7 @@ pub fn render_at(run: &RunResult, columns: usize) -> String {
         for (result, row) in run.results.iter().zip(&rows) {
             line(&mut out, row, &widths, block);
             if number == 0 && !result.status.is_ok() && !result.why.is_empty() {
-                wrap(&mut out, &format!("{}: {}", result.status.to_string(), plain(&result.why)), "  ", room);
+                wrap(&mut out, &format!("{}: {}", result.status, plain(&result.why)), "  ", room);
             }
         }
         out.push('\n');

@@ -77,6 +77,11 @@ fn is_instant(picture: &Picture<'_>, index: usize) -> bool {
     picture.timeline.start[index] == picture.timeline.end[index]
 }
 
+/// Name of an operation, or those of its parts.
+pub(crate) fn operation(graph: &engine::TaskGraph, op: engine::task::OpId) -> String {
+    Work::of(&graph.ops[op.0 as usize]).name
+}
+
 /// What an operation works on.
 struct Work {
     /// Its name, or those of its parts.

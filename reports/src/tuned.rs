@@ -107,13 +107,18 @@ impl Tuned {
     #[must_use]
     pub fn lead(&self) -> Vec<String> {
         let Counts { settings, unfit, late, outdone, broke, within } = self.counts;
+        let left = if self.is_complete { "cannot be better (by bounds in closed form)" } else { "were not looked at" };
         let counted = format!(
-            "{settings} settings: {} were served, {within} within the limits; {unfit} do not fit, {late} cannot keep the limits, {outdone} \
-             cannot be better (by bounds in closed form).",
+            "{settings} settings: {} were served, {within} within the limits; {unfit} do not fit, {late} cannot keep the limits, {outdone} {left}.",
             broke + within
         );
         let Some(answer) = self.answer() else {
-            return vec!["No setting keeps the limits.".to_owned(), counted];
+            let none = if self.is_complete {
+                "No setting keeps the limits."
+            } else {
+                "Stopped early: no setting kept the limits so far."
+            };
+            return vec![none.to_owned(), counted];
         };
         let figure = |setting: &Setting| setting.figure.map_or_else(String::new, |value| aim::figure(self.aim, value));
         let ends = self.interval.map_or_else(String::new, |[low, high]| {
@@ -270,6 +275,9 @@ mod tests {
             assert!(text.contains(words), "{words}: {text}");
         }
         assert!(markdown(&tuned, 1).matches("| 8 |").count() == 1, "as many rows as asked");
-        assert_eq!(Tuned { settings: vec![setting("1", None)], ..tuned }.lead()[0], "No setting keeps the limits.");
+        let none = Tuned { settings: vec![setting("1", None)], ..tuned };
+        assert_eq!(none.lead()[0], "No setting keeps the limits.");
+        let stopped = Tuned { is_complete: false, ..none };
+        assert!(stopped.lead()[0].starts_with("Stopped early") && stopped.lead()[1].contains("were not looked at"));
     }
 }

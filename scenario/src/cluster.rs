@@ -11,6 +11,8 @@ pub const RESERVED_GIB: f64 = 2.0;
 
 /// The cluster's base: a named machine, or a GPU of the catalogue with its usual network.
 fn machine(section: &mut Section<'_>, nodes: u32) -> Option<Cluster> {
+    section.offers("name", hw::catalog::cluster_names);
+    section.offers("gpu", hw::catalog::gpu_names);
     let (named, gpu) = (section.text("name"), section.text("gpu"));
     let (per_node, per_node_at) = section.count("gpus_per_node", Some(8), 1..=1024);
     let per_node = u32::try_from(per_node).expect("at most 1024");

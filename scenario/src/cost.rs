@@ -62,26 +62,21 @@ fn units(section: &mut Section<'_>) -> Option<UnitTimes> {
         section.wrong(Code::WrongType, at, "`cost.units` is not a table");
         return None;
     };
+    let has_messages = table.contains_key("message_us");
     let mut ns = |key: &'static str| {
         let value = table.remove(key)?;
         let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64))?;
         (0.0..=1e9).contains(&number).then(|| hw::Bytes::from_f64(number * 1000.0).0)
     };
-    let times = (ns("forward_us"), ns("input_us"), ns("weight_us"));
-    let left: Vec<String> = table.keys().map(|key| key.name.to_string()).collect();
-    match times {
-        (Some(forward), Some(input), Some(weight)) if left.is_empty() => Some(UnitTimes { forward, input, weight }),
-        _ => {
-            let what = "`cost.units` needs exactly `forward_us`, `input_us` and `weight_us`, from 0 to 1e9";
-            section.refuse(
-                Code::WrongUnits,
-                at,
-                what,
-                "durations of a pipeline rank's passes per token, in microseconds",
-            );
-            None
-        }
+    let passes = (ns("forward_us"), ns("input_us"), ns("weight_us"));
+    let message = if has_messages { ns("message_us") } else { Some(0) };
+    if let ((Some(forward), Some(input), Some(weight)), Some(message), true) = (passes, message, table.is_empty()) {
+        return Some(UnitTimes { forward, input, weight, message });
     }
+    let what = "`cost.units` needs `forward_us`, `input_us` and `weight_us`, takes `message_us`, from 0 to 1e9, and no other key";
+    let help = "durations per token in microseconds: of a pipeline rank's passes, and of its message to the next rank";
+    section.refuse(Code::WrongUnits, at, what, help);
+    None
 }
 
 /// The profile, and whether the roofline is asked for by name.

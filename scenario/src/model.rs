@@ -46,6 +46,7 @@ fn named(section: &mut Section<'_>, folder: &Path) -> Option<Model> {
     {
         return of_config(section, "model.config", &config, at);
     }
+    section.offers("name", engine::model::embedded_names);
     let (name, config) = (section.text("name"), section.text("config"));
     match (name, config) {
         (None, None) => {

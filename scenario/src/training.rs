@@ -7,6 +7,7 @@ mod parallel;
 mod policies;
 mod search;
 pub mod stragglers;
+#[expect(clippy::module_inception, reason = "the kind `training` has a section of that name")]
 pub mod training;
 pub mod workload;
 

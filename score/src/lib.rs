@@ -5,6 +5,7 @@
 //! beside the measurement (`summary.rs`, `order.rs`) and written (`text.rs`, `written.rs`). What is fitted to runs is a few constants of an engine
 //! (`serve::engine_constants`); `leave_out.rs` chooses them without the runs that they are then asked about. Units: milliseconds in tables, seconds inside.
 
+pub mod bench;
 pub mod client;
 pub mod form;
 pub mod leave_out;
@@ -14,6 +15,7 @@ pub mod order;
 pub mod play;
 pub mod reason;
 pub mod recipe;
+pub mod refit;
 pub mod residual;
 pub mod run;
 pub mod select;

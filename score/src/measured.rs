@@ -4,10 +4,12 @@
 //! the shipped profiles of the engines on the card; nothing is fitted to the runs.
 
 use engine::cost::CostModel;
+use engine::cost::calibrated::Calibrated;
 use engine::cost::profile::Profile;
 use engine::cost::profiled::Profiled;
 use hw::Cluster;
 
+use crate::refit;
 use crate::select::Selection;
 use crate::summary::{self, Score};
 
@@ -18,20 +20,46 @@ fn score(only: &str) -> Option<Score> {
         println!("skipped: shared data absent ({path})");
         return None;
     };
-    let profile = |text: &str| Profile::parse(text).expect("shipped");
-    let of_vllm = profile(include_str!("../../profiles/h100-sxm-vllm.toml"));
-    let of_sglang = profile(include_str!("../../profiles/h100-sxm-sglang.toml"));
-    let of_trtllm = profile(include_str!("../../profiles/h100-sxm-trtllm.toml"));
-    let costs = |cluster: &Cluster, engine: &str| -> Box<dyn CostModel> {
-        let profile = match engine {
-            "vllm" => &of_vllm,
-            "sglang" => &of_sglang,
-            _ => &of_trtllm,
-        };
-        Box::new(Profiled::new(profile, cluster))
-    };
+    let costs =
+        |cluster: &Cluster, engine: &str| -> Box<dyn CostModel> { Box::new(Profiled::new(&profile(engine), cluster)) };
     let runs = crate::run::read(&text).expect("a table of runs");
     Some(summary::score(runs, &Selection::parse(only).expect("conditions"), &costs, &|| {}))
+}
+
+/// The shipped profile of an engine on the H100.
+fn profile(engine: &str) -> Profile {
+    let text = match engine {
+        "vllm" => include_str!("../../profiles/h100-sxm-vllm.toml"),
+        "sglang" => include_str!("../../profiles/h100-sxm-sglang.toml"),
+        _ => include_str!("../../profiles/h100-sxm-trtllm.toml"),
+    };
+    Profile::parse(text).expect("shipped")
+}
+
+/// Qwen3-32B in 16 bits: a third of the settings calibrates, the others are scored.
+#[test]
+fn a_third_of_the_settings_of_an_engine_brings_the_others_near() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/data/aiconfigurator/silicon_sample_given.csv");
+    let Ok(text) = std::fs::read_to_string(path) else {
+        println!("skipped: shared data absent ({path})");
+        return;
+    };
+    let profiles = ["vllm", "sglang", "trtllm"].map(|engine| (engine, profile(engine)));
+    let costs = |cluster: &Cluster, engine: &str, found: Option<&Calibrated>| -> Box<dyn CostModel> {
+        let (_, plain) = profiles.iter().find(|(name, _)| *name == engine).expect("an engine with tables");
+        Box::new(Profiled::new(&Profile { calibrated: found.cloned(), ..plain.clone() }, cluster))
+    };
+    for engine in ["vllm", "sglang"] {
+        let only = format!("card=h100-sxm,format=bf16,engine={engine}");
+        let runs = crate::run::read(&text).expect("a table of runs");
+        let found = refit::refitted(runs, &Selection::parse(&only).expect("conditions"), 3, &costs, &|| {});
+        let all = &found[0];
+        println!(
+            "{engine}: {} scored, TTFT and TPOT off by {:?} before, {:?} after",
+            all.n_runs, all.before, all.after
+        );
+        assert!(all.n_runs > 0 && all.after[0] < 0.1 && all.after[1] < 0.05, "{engine}: {all:?}");
+    }
 }
 
 #[test]

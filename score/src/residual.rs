@@ -49,7 +49,8 @@ struct Place {
 #[must_use]
 pub fn corrected(score: &Score, n_folds: usize) -> Vec<Corrected> {
     let runs: Vec<&Scored> = score.runs.iter().filter(|scored| place(scored, 0).is_some()).collect();
-    let folds = folds(&runs, n_folds);
+    let of_runs: Vec<&Run> = runs.iter().map(|scored| &scored.run).collect();
+    let folds = folds(&of_runs, n_folds);
     let places: Vec<Place> = runs.iter().zip(folds).filter_map(|(scored, fold)| place(scored, fold)).collect();
     let mut after = vec![[0.0; 2]; places.len()];
     for fold in 0..n_folds {
@@ -57,15 +58,20 @@ pub fn corrected(score: &Score, n_folds: usize) -> Vec<Corrected> {
             correct(&places, fold, side, &mut after);
         }
     }
-    let mut groups = vec![("all".to_owned(), (0..places.len()).collect::<Vec<usize>>())];
+    groups(&of_runs).into_iter().map(|(group, members)| errors(group, &members, &places, &after)).collect()
+}
+
+/// Positions of all runs, and of those of every card, engine and model.
+pub(crate) fn groups(runs: &[&Run]) -> Vec<(String, Vec<usize>)> {
+    let mut groups = vec![("all".to_owned(), (0..runs.len()).collect::<Vec<usize>>())];
     for key in [Key::Card, Key::Engine, Key::Model] {
         let mut members: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (index, scored) in runs.iter().enumerate() {
-            members.entry(key.of(&scored.run)).or_default().push(index);
+        for (index, run) in runs.iter().enumerate() {
+            members.entry(key.of(run)).or_default().push(index);
         }
         groups.extend(members);
     }
-    groups.into_iter().map(|(group, members)| errors(group, &members, &places, &after)).collect()
+    groups
 }
 
 /// Errors of a group before and after the correction.
@@ -82,13 +88,13 @@ fn errors(group: String, members: &[usize], places: &[Place], after: &[[f64; 2]]
 }
 
 /// Error of a prediction that leaves over a logarithm of measured over predicted.
-fn off(left_over: f64) -> f64 {
+pub(crate) fn off(left_over: f64) -> f64 {
     (libm::exp(-left_over) - 1.0).abs()
 }
 
 /// Fold of every run: settings are dealt in their order, runs of one setting together.
-fn folds(runs: &[&Scored], n_folds: usize) -> Vec<usize> {
-    let mut settings: Vec<String> = runs.iter().map(|scored| scored.run.setting()).collect();
+pub(crate) fn folds(runs: &[&Run], n_folds: usize) -> Vec<usize> {
+    let mut settings: Vec<String> = runs.iter().map(|run| run.setting()).collect();
     let of_runs = settings.clone();
     settings.sort_unstable();
     settings.dedup();
@@ -113,7 +119,7 @@ fn place(scored: &Scored, fold: usize) -> Option<Place> {
 }
 
 /// What ran where.
-fn kind(run: &Run) -> String {
+pub(crate) fn kind(run: &Run) -> String {
     [Key::Engine, Key::Version, Key::Model, Key::Card, Key::Format, Key::Mode].map(|key| key.of(run)).join("|")
 }
 

@@ -2,7 +2,7 @@
 
 use reports::capacity::{Capacity, html, markdown};
 
-use super::{Failure, load, out_dir, print, threads, write};
+use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::{CapacityArgs, Format};
 use crate::kinds;
 use crate::progress;
@@ -11,9 +11,9 @@ use scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn capacity(args: &CapacityArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let job = load(&args.scenario)?;
-    let line = progress::line(false, "trying fleets");
+    let line = progress::line(args.scenario.effort.no_progress, "trying fleets");
     let found = job.capacity();
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;

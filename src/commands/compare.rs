@@ -9,15 +9,15 @@ use reports::RunResult;
 use reports::comparison::{self, Comparison};
 use reports::gate::Gate;
 
-use super::{Failure, load, print, threads, write};
-use crate::cli::{CompareArgs, Format, ScenarioArgs};
+use super::{Failure, begin, load, print, write};
+use crate::cli::{CompareArgs, Effort, Format, ScenarioArgs};
 use crate::kinds::Kind;
 use crate::progress;
 use input::diagnostic::{Code, nearest};
 
 /// Runs the verb.
 pub fn compare(args: &CompareArgs) -> Result<(), Failure> {
-    threads(args.jobs)?;
+    begin(args.effort)?;
     let gates: Vec<Gate> = args
         .gate
         .iter()
@@ -81,7 +81,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
                     set: [args.set.as_slice(), &variation.set].concat(),
                     seed: Some(args.seed + offset),
                     out: None,
-                    jobs: None,
+                    effort: Effort::default(),
                 };
                 batches.push((variation.label(name), load(&scenario)?));
             }
@@ -98,7 +98,7 @@ fn scenarios(args: &CompareArgs) -> Result<Comparison, Failure> {
             ));
         }
     }
-    let bar = progress::bar(args.no_progress, batches.len(), "batches");
+    let bar = progress::bar(args.effort.no_progress, batches.len(), "batches");
     let runs: Vec<RunResult> = batches
         .par_iter()
         .map(|(label, batch)| {

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use calibrate::import::{ImportError, Provenance, by_engine, report};
 use calibrate::network::links;
-use calibrate::{endpoints, import, llmservingsim};
+use calibrate::{endpoints, import, llmservingsim, nccl_tests, profiles};
+use engine::cost::profile::Profile;
 
 use super::{Failure, imported, print, write};
 use crate::cli::{ImportArgs, ImportFormat};
@@ -14,8 +15,9 @@ use input::text_file;
 
 /// Runs the verb.
 pub fn import(args: &ImportArgs) -> Result<(), Failure> {
-    if let Some(text) = text_file::read(&args.dir).ok().filter(|text| stacks::recognise(text).is_some()) {
-        return script(args, text);
+    let text = text_file::read(&args.dir).ok();
+    if let Some(text) = text.as_ref().filter(|text| stacks::recognise(text).is_some()) {
+        return script(args, text.clone());
     }
     let needed = |value: &Option<String>, name: &str| {
         let what = format!("`{}` is no script of a known stack; tables need `--{name}`", args.dir.display());
@@ -32,6 +34,9 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
         other => Failure::input(Code::WrongTables, other),
     };
     let path = args.out.clone().unwrap_or_else(|| Path::new("profiles").join(format!("{}.toml", provenance.name)));
+    if let Some(text) = text.filter(|text| nccl_tests::is_output(text)) {
+        return exchanges(args, &provenance, &text, &path);
+    }
     let tables = match args.format {
         ImportFormat::ServingRuns => return runs(args, &provenance, &path).map_err(failure)?,
         ImportFormat::Aiconfigurator => import::operator_tables,
@@ -49,6 +54,27 @@ pub fn import(args: &ImportArgs) -> Result<(), Failure> {
     }
     write(&path, &profile.to_toml())?;
     print(&format!("{}\n{}", path.display(), report::of_profile(&profile)))
+}
+
+/// Output of nccl-tests → the shipped profile of the card with the exchanges that were measured.
+fn exchanges(args: &ImportArgs, provenance: &Provenance, text: &str, path: &Path) -> Result<(), Failure> {
+    let wrong =
+        |error: nccl_tests::NcclError| Failure::input(Code::WrongTables, format!("`{}`: {error}", args.dir.display()));
+    let gpu = hw::catalog::gpu(&provenance.gpu).ok_or_else(|| {
+        let why = ImportError::Device(provenance.gpu.clone());
+        Failure::input(Code::UnknownGpu, format!("{why}; `skrull-sim list gpus` shows it"))
+    })?;
+    let of_engine = args.engine.as_ref().and_then(|engine| profiles::of_serving(&gpu.name, Some(engine)));
+    // A profile that is lent would pass for measured in a file.
+    let shipped = of_engine.or_else(|| Some(profiles::training(&gpu))).filter(|profile| profile.lent_by.is_none());
+    let base = shipped.unwrap_or_else(|| provenance.profile());
+    let (profile, left_out) = nccl_tests::measured(base, text, args.port_gb_per_s).map_err(wrong)?;
+    let source = format!("{}; exchanges: {}", profile.source, provenance.source);
+    let (name, date) = (provenance.name.clone(), provenance.date.clone());
+    let profile = Profile { name, gpu: gpu.name, source, date, ..profile };
+    write(path, &profile.to_toml())?;
+    let left_out: String = left_out.iter().map(|why| format!("left out: {why}\n")).collect();
+    print(&format!("{}\n{}{left_out}", path.display(), report::of_profile(&profile)))
 }
 
 /// A launch script or a file of flags → a scenario.

@@ -1,17 +1,17 @@
 //! `plan`: only decide, and write the plan.
 
-use super::{Failure, load, out_dir, print, threads, write};
+use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::PlanArgs;
 use crate::progress;
 use input::diagnostic::{self, Code};
 
 /// Runs the verb.
 pub fn plan(args: &PlanArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let scenario = load(&args.scenario)?;
     let head = scenario.head();
     let choice = chosen(args, &scenario.choices())?;
-    let line = progress::line(false, "planning; Ctrl-C takes the best plan so far");
+    let line = progress::line(args.scenario.effort.no_progress, "planning; Ctrl-C takes the best plan so far");
     let planned = scenario.plan(choice);
     line.finish_and_clear();
     let Some(planned) = planned else {

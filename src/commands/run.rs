@@ -1,12 +1,12 @@
 //! `run`: simulate every policy of a scenario, print a table, write the report.
 
-use std::io::Write;
 use std::path::Path;
 
 use reports::expect::{self, Expectation};
-use reports::{RunResult, frame};
+use reports::{RunResult, columns, frame, parquet};
 
-use super::{Failure, load, out_dir, print, threads, write};
+use super::{Failure, begin, load, out_dir, print, write, write_bytes};
+use crate::ask;
 use crate::cli::{Format, RunArgs};
 use crate::kinds::{Frames, Kind, Run};
 use crate::progress;
@@ -14,14 +14,14 @@ use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn run(args: &RunArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let scenario = load(&args.scenario)?;
     if args.strict_hull && scenario.strict_hull().is_none() {
         let what = "`--strict-hull` is about training steps, and the scenario is of another kind";
         return Err(Failure::input(Code::WrongKind, what));
     }
     let head = scenario.head();
-    let bar = progress::bar(args.quiet || args.no_progress, scenario.choices().len(), "policies");
+    let bar = progress::bar(args.quiet || args.scenario.effort.no_progress, scenario.choices().len(), "policies");
     let mut run = scenario.draw(&|name| {
         bar.set_message(name.to_owned());
         bar.inc(1);
@@ -32,6 +32,7 @@ pub fn run(args: &RunArgs) -> Result<(), Failure> {
     let dir = out_dir(&args.scenario, &head.name)?;
     save(&run, &dir)?;
     save_frames(args, scenario.as_ref())?;
+    save_tasks(args, &run)?;
     show(args, &run.result, &dir)?;
     judge(args, &head.expectations, &run.result)
 }
@@ -100,10 +101,23 @@ fn hull(args: &RunArgs, scenario: &dyn Kind, result: &RunResult) -> Result<(), F
     if !args.quiet {
         let code = Code::OutsideHull;
         let help = "the interval is wide there; `--strict-hull` makes this an error";
-        // Standard error may be closed; the report says it too.
-        let _ = writeln!(std::io::stderr(), "warning[{code}]: {share}\n  = {help}\n");
+        // The report says it too.
+        ask::tell(&format!("warning[{code}]: {share}\n  = {help}\n\n"));
     }
     Ok(())
+}
+
+fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "parquet")
+}
+
+/// Writes the tasks of the steps that are drawn.
+fn save_tasks(args: &RunArgs, run: &Run) -> Result<(), Failure> {
+    let Some(path) = &args.tasks else { return Ok(()) };
+    if run.pictures.is_empty() {
+        return Err(Failure::input(Code::WrongKind, "`--tasks` is about steps that are simulated, and none is"));
+    }
+    write_bytes(path, &parquet::render(&columns::of_tasks(&run.pictures())))
 }
 
 /// Writes the tables that were asked for; choices that play no requests have none.
@@ -120,9 +134,13 @@ fn save_frames(args: &RunArgs, scenario: &dyn Kind) -> Result<(), Failure> {
         served.into_iter().map(|(name, frames)| ((name, frames.requests), (name, frames.series))).unzip();
     for (path, frames) in [(&args.requests, requests), (&args.series, series)] {
         let Some(path) = path else { continue };
+        if is_parquet(path) {
+            write_bytes(path, &parquet::render(&columns::of_frames(&frames)))?;
+            continue;
+        }
         let mut text = Vec::new();
         frame::csv(&frames, &mut text).map_err(|error| Failure::Machine(format!("error: {error}")))?;
-        write(path, &String::from_utf8_lossy(&text))?;
+        write_bytes(path, &text)?;
     }
     Ok(())
 }

@@ -2,6 +2,8 @@
 
 use calibrate::profiles;
 use engine::CostModel;
+use engine::cost::calibrated::Calibrated;
+use engine::cost::profile::Profile;
 use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
@@ -11,7 +13,7 @@ use score::select::Selection;
 use score::table::{Fault, listed};
 use score::training::row::Row;
 use score::training::{self, tables};
-use score::{residual, run, summary};
+use score::{refit, residual, run, summary};
 
 use super::{Failure, print, threads};
 use crate::cli::ScoreArgs;
@@ -46,8 +48,10 @@ fn unknown(why: impl std::fmt::Display) -> Failure {
 
 /// Steps of training.
 fn steps(args: &ScoreArgs, rows: Vec<Row>) -> Result<(), Failure> {
-    if args.leave_out.is_some() || args.residual.is_some() {
-        return Err(unknown("`--leave-out` and `--residual` are about serving, and the table is of training"));
+    if args.leave_out.is_some() || args.residual.is_some() || args.refit.is_some() {
+        return Err(unknown(
+            "`--leave-out`, `--residual` and `--refit` are about serving, and the table is of training",
+        ));
     }
     let only = training::select::Selection::parse(&args.only).map_err(unknown)?;
     let bar = progress(args, rows.iter().filter(|row| only.takes(row)).count())?;
@@ -67,6 +71,16 @@ fn runs(args: &ScoreArgs, runs: Vec<Run>) -> Result<(), Failure> {
         let found = leave_out::leave_out(runs, &only, left, &costs, &|| bar.inc(1));
         bar.finish_and_clear();
         return print(&form.left_out(&found));
+    }
+    if let Some(n_parts) = args.refit {
+        let calibrated = |cluster: &Cluster, engine: &str, found: Option<&Calibrated>| {
+            let profile = profiles::of_serving(&cluster.gpu.name, Some(engine));
+            let profile = profile.map(|profile| Profile { calibrated: found.cloned(), ..profile });
+            cost_model(cluster, profile.as_ref(), 1.0)
+        };
+        let found = refit::refitted(runs, &only, n_parts.into(), &calibrated, &|| bar.inc(1));
+        bar.finish_and_clear();
+        return print(&form.corrected(&found));
     }
     let score = summary::score(runs, &only, &|cluster, engine| costs(cluster, engine, Tables::Own).0, &|| bar.inc(1));
     bar.finish_and_clear();

@@ -2,16 +2,16 @@
 
 use reports::tuned::{markdown, text};
 
-use super::{Failure, load, out_dir, print, threads, write};
+use super::{Failure, begin, load, out_dir, print, write};
 use crate::cli::{Format, TuneArgs};
 use crate::progress;
 use input::diagnostic::Code;
 
 /// Runs the verb.
 pub fn tune(args: &TuneArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let job = load(&args.scenario)?;
-    let line = progress::line(false, "serving settings");
+    let line = progress::line(args.scenario.effort.no_progress, "serving settings");
     let found = job.tuned();
     line.finish_and_clear();
     let found = found.ok_or_else(|| nothing_asked(&job.head().name))?;

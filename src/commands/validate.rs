@@ -1,6 +1,7 @@
 //! `validate`: measure the machine, plan, predict, execute the very same plans, and show the error term by term.
 
 mod epoch;
+mod measured;
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +15,7 @@ use reports::gate::Gate;
 use reports::validation::{Errors, Executed, Refit, Report};
 
 use super::calibrate::{failed, fit, measure, open, slug, table};
-use super::{Failure, load, out_dir, print, threads, training, write};
+use super::{Failure, begin, load, out_dir, print, training, write};
 use crate::cli::{Format, ValidateArgs};
 use crate::hardware::{self, PlannedStep};
 use crate::kinds::training::run as pipeline;
@@ -24,9 +25,12 @@ use scenario::training::Scenario;
 
 /// Runs the verb.
 pub fn validate(args: &ValidateArgs) -> Result<(), Failure> {
-    threads(args.scenario.jobs)?;
+    begin(args.scenario.effort)?;
     let gates = gates(&args.gate)?;
     let scenario = load(&args.scenario)?;
+    if !args.measured.is_empty() {
+        return measured::validate(args, scenario.as_ref());
+    }
     if let Some(epoch) = scenario.epoch() {
         return epoch::validate(args, scenario.as_ref(), epoch);
     }
@@ -118,7 +122,7 @@ fn known(args: &ValidateArgs, scenario: &Scenario, device: &mut dyn Device, dir:
     let first = hardware::plans(scenario, pipeline::cost_model(scenario).as_ref());
     let domain = hardware::domain(first.iter().filter_map(|(_, planned)| planned.as_ref().ok()));
     let samples = dir.join("samples.jsonl");
-    let campaign = measure(device, &domain, &args.device, &samples, args.no_progress)?;
+    let campaign = measure(device, &domain, &args.device, &samples, args.scenario.effort.no_progress)?;
     let profile = fit(&campaign, device, &slug(&device.facts().name));
     write(&dir.join("profile.toml"), &profile.to_toml())?;
     let words = vec![
@@ -166,7 +170,7 @@ fn execute_all(
     cost: &dyn CostModel,
 ) -> (Vec<Ran>, Report, Option<Failure>) {
     let mut report = report_of(&scenario.head, device);
-    let bar = crate::progress::line(args.no_progress, "");
+    let bar = crate::progress::line(args.scenario.effort.no_progress, "");
     let mut predicted = Vec::new();
     for (policy, planned) in hardware::plans(scenario, cost) {
         match planned.and_then(|planned| Ok((hardware::predict(&planned, cost)?.0, planned))) {
@@ -276,7 +280,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Failure> {
 }
 
 /// Figures that a gate may be about.
-const FIGURES: [&str; 4] = ["step_error", "operator_error", "tau", "regret"];
+const FIGURES: [&str; 6] = ["step_error", "operator_error", "tau", "regret", "ttft_error", "tpot_error"];
 
 fn gates(texts: &[String]) -> Result<Vec<Gate>, Failure> {
     let gate = |text: &String| {
@@ -298,12 +302,18 @@ fn hold(gates: &[Gate], report: &Report) -> Result<(), Failure> {
         "operator_error" => report.errors.operator_median,
         // Where nothing was ranked there is no figure, and no gate holds.
         "tau" => ranking.filter(|ranking| ranking.n_apart > 0).map_or(f64::NAN, |ranking| ranking.tau_apart),
-        _ => ranking.map_or(f64::NAN, |ranking| ranking.regret),
+        "regret" => ranking.map_or(f64::NAN, |ranking| ranking.regret),
+        _ => f64::NAN,
     };
+    hold_figures(gates, &found)
+}
+
+/// Holds gates against figures; one that is no number holds no gate.
+fn hold_figures(gates: &[Gate], found: &dyn Fn(&Gate) -> f64) -> Result<(), Failure> {
     let missed = gates.iter().filter(|gate| !gate.holds(found(gate)));
     let words = |gate: &Gate| match found(gate) {
         value if value.is_finite() => format!("{}: found {value:.3}", gate.text()),
-        _ => format!("{}: no plans to rank that differ", gate.text()),
+        _ => format!("{}: nothing was measured that says it", gate.text()),
     };
     let missed: Vec<String> = missed.map(words).collect();
     if missed.is_empty() {

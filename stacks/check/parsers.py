@@ -48,7 +48,47 @@ def deepspeed_configs(folder):
     print(f"deepspeed {importlib.metadata.version('deepspeed')}: {len(configs)} configurations are taken")
 
 
-for check in (megatron_layouts, lambda: deepspeed_configs(pathlib.Path(sys.argv[1]))):
+def kubernetes_manifests(folder):
+    import kubernetes_validate
+    import yaml
+
+    version, n, apart = kubernetes_validate.latest_version(), 0, 0
+    for path in sorted(folder.glob("kubernetes/*.yaml")):
+        for manifest in filter(None, yaml.safe_load_all(path.read_text())):
+            if manifest["kind"] == "LeaderWorkerSet":
+                # Its definition is not among the schemas; its pods are.
+                template = manifest["spec"]["leaderWorkerTemplate"]
+                pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": template["workerTemplate"]["spec"]}
+                manifest, apart = pod, apart + 1
+            kubernetes_validate.validate(manifest, version, strict=True)
+            n += 1
+    assert n > 0, folder
+    print(f"kubernetes {version}: {n} manifests are taken, {apart} of them as the pods of a group")
+
+
+def skypilot_services(folder):
+    import sky
+    import yaml
+    from sky.utils import schemas
+
+    paths = sorted(folder.glob("skypilot/*.yaml"))
+    assert paths, folder
+    for path in paths:
+        config = yaml.safe_load(path.read_text())
+        import jsonschema
+
+        jsonschema.validate({k: v for k, v in config.items() if k != "service"}, schemas.get_task_schema())
+        jsonschema.validate(config["service"], schemas.get_service_schema())
+    print(f"skypilot {sky.__version__}: {len(paths)} services are taken")
+
+
+folder = pathlib.Path(sys.argv[1])
+for check in (
+    megatron_layouts,
+    lambda: deepspeed_configs(folder),
+    lambda: kubernetes_manifests(folder),
+    lambda: skypilot_services(folder),
+):
     try:
         check()
     except ImportError as why:

@@ -2,9 +2,10 @@
 
 use input::diagnostic::{Code, Finding};
 
-use crate::flags::{Flag, is_flag, named, of_words};
+use crate::flags::{Flag, Table, is_flag, named, of_words};
 use crate::shell::{self, UNKNOWN, Word};
 use crate::yaml;
+use crate::{Imported, Machine};
 
 /// A program as it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,9 @@ pub struct Launch {
     pub findings: Vec<Finding>,
 }
 
+/// Which word of a command begins the program.
+type Begins = fn(&[String]) -> Option<usize>;
+
 /// Lines of a text that are no remarks.
 pub fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
@@ -28,11 +32,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 /// What is wrong with the script.
-pub fn of_script(
-    text: &str,
-    begins: fn(&[String]) -> Option<usize>,
-    knows: &dyn Fn(&str) -> bool,
-) -> Result<Launch, Finding> {
+pub fn of_script(text: &str, begins: Begins, knows: &dyn Fn(&str) -> bool) -> Result<Launch, Finding> {
     let commands = shell::commands(text).map_err(|why| {
         let help = "only assignments, lists, sums and the command that starts the program are read";
         Finding::error(Code::UnreadableScript, why.at(), format!("the script cannot be read: {why}")).help(help)
@@ -55,6 +55,19 @@ pub fn of_script(
     })?;
     launch.launcher.extend(batch_options(text));
     Ok(launch)
+}
+
+/// What a script that starts a server says, as a scenario; `begins` says where the server begins in a command, and `table` which flags it has.
+pub(crate) fn imported(
+    text: &str,
+    machine: &Machine,
+    (begins, table): (Begins, &Table),
+    of_launch: fn(Launch, &Machine) -> Imported,
+) -> Imported {
+    match of_script(text, begins, &|name| table.find(name).is_some()) {
+        Ok(launch) => of_launch(launch, machine),
+        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
+    }
 }
 
 /// A command with what `bash -c '…'` would run in the place of its one word.

@@ -5,10 +5,12 @@
 //! Each table names the version of the stack that it was written for.
 
 pub mod bridge;
+pub mod data_order;
 pub mod deepspeed;
 pub mod document;
 pub mod export;
 pub mod flags;
+pub mod fleet;
 #[cfg(test)]
 mod hostile;
 pub mod launch;

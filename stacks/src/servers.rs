@@ -34,7 +34,7 @@ struct Engine {
 }
 
 /// What a command says of a replica.
-struct Layout<'a> {
+pub(crate) struct Layout<'a> {
     model: &'a str,
     tp: u32,
     pp: u32,
@@ -83,7 +83,7 @@ fn command(deployment: &Deployment, replica: &Replica, engine: &Engine, layout: 
 }
 
 /// Degrees of a replica, where its stages are alike.
-fn layout<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Layout<'a>, String> {
+pub(crate) fn layout<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Layout<'a>, String> {
     if replica.role == Role::Outputs {
         return Err("prompts that machines outside of the fleet compute".to_owned());
     }
@@ -110,7 +110,7 @@ fn layout<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) ->
 }
 
 /// Which share of the requests goes where: a router's business, said in remarks.
-fn shares(deployment: &Deployment) -> String {
+pub(crate) fn shares(deployment: &Deployment) -> String {
     let way = |route: &serve::deployment::Route| {
         let names: Vec<&str> = route
             .replicas
@@ -128,7 +128,7 @@ fn shares(deployment: &Deployment) -> String {
     if ways.is_empty() { ways } else { format!("\n{ways}") }
 }
 
-fn vllm(layout: &Layout<'_>) -> Vec<String> {
+pub(crate) fn vllm(layout: &Layout<'_>) -> Vec<String> {
     let engine = layout.engine;
     let mut words = vec![format!("vllm serve {}", layout.model), format!("--tensor-parallel-size {}", layout.tp)];
     if layout.pp > 1 {
@@ -153,7 +153,7 @@ fn vllm(layout: &Layout<'_>) -> Vec<String> {
     words
 }
 
-fn sglang(layout: &Layout<'_>) -> Vec<String> {
+pub(crate) fn sglang(layout: &Layout<'_>) -> Vec<String> {
     let engine = layout.engine;
     let mut words = vec![format!("python -m sglang.launch_server --model-path {}", layout.model)];
     if layout.ranks > 1 {

@@ -19,10 +19,7 @@ pub(crate) fn begins(words: &[String]) -> Option<usize> {
 /// Reads a script that starts a server.
 #[must_use]
 pub fn import(text: &str, machine: &Machine) -> Imported {
-    match launch::of_script(text, begins, &|name| FLAGS.find(name).is_some()) {
-        Ok(launch) => of_launch(launch, machine),
-        Err(finding) => Imported { findings: vec![finding], ..Imported::default() },
-    }
+    launch::imported(text, machine, (begins, &*FLAGS), of_launch)
 }
 
 /// A server as it is started.

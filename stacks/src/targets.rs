@@ -1,10 +1,10 @@
 //! Every target of an export, one row each.
 
 use crate::export::{ExportError, File, Planned, Target, Words};
-use crate::{bridge, deepspeed, megatron, schedule, servers, torchtitan};
+use crate::{bridge, data_order, deepspeed, fleet, megatron, schedule, servers, torchtitan};
 
 /// Every target.
-pub static TARGETS: [Target; 8] = [
+pub static TARGETS: [Target; 11] = [
     megatron::TARGET,
     bridge::TARGET,
     torchtitan::TARGET,
@@ -13,6 +13,9 @@ pub static TARGETS: [Target; 8] = [
     servers::VLLM,
     servers::SGLANG,
     servers::TRTLLM,
+    fleet::KUBERNETES,
+    fleet::SKYPILOT,
+    data_order::TARGET,
 ];
 
 /// Names of all targets.

@@ -15,6 +15,7 @@ use cudarc::driver::{CudaContext, result, sys};
 use cudarc::nvrtc;
 use hw::Bytes;
 
+use super::missing::Missing;
 use super::{libraries, sources, symbols};
 use crate::device::DeviceError;
 
@@ -180,13 +181,14 @@ impl Driver {
     /// When there is no driver, no such device, or no run-time compiler.
     pub fn open(name: &str, ordinal: usize) -> Result<Rc<Self>, DeviceError> {
         let missing = |why: String| DeviceError::Missing { device: name.to_owned(), why };
+        let lacking = |why: Missing| missing(why.to_string());
         for library in [libraries::DRIVER, libraries::COMPILER, libraries::PRODUCTS] {
-            libraries::keep(library).map_err(missing)?;
+            libraries::keep(library).map_err(lacking)?;
         }
-        symbols::check().map_err(missing)?;
+        symbols::check().map_err(lacking)?;
         let count = result::init().and_then(|()| CudaContext::device_count());
         let count = count.map_err(|error| missing(format!("the driver does not start: {error}")))?;
-        let version = matching().map_err(missing)?;
+        let version = matching().map_err(lacking)?;
         if ordinal >= usize::try_from(count).unwrap_or(0) {
             return Err(missing(format!("this machine has {count} CUDA devices")));
         }
@@ -422,17 +424,17 @@ impl Driver {
 }
 
 /// Version of the driver, 13000 for 13.0; or that the run-time compiler makes code that it cannot load.
-fn matching() -> Result<i32, String> {
+fn matching() -> Result<i32, Missing> {
     let (mut driver, mut major, mut minor) = (0, 0, 0);
     #[expect(unsafe_code, reason = "asks for numbers")]
     // SAFETY: the pointers are to integers of our own.
     unsafe {
-        sys::cuDriverGetVersion(&mut driver).result().map_err(|error| format!("no version of the driver: {error}"))?;
-        nvrtc::sys::nvrtcVersion(&mut major, &mut minor).result().map_err(|error| format!("no version: {error}"))?;
+        sys::cuDriverGetVersion(&mut driver).result().map_err(Missing::DriverVersion)?;
+        nvrtc::sys::nvrtcVersion(&mut major, &mut minor).result().map_err(Missing::CompilerVersion)?;
     }
     if major > driver / 1000 {
-        let has = format!("{}.{}", driver / 1000, driver % 1000 / 10);
-        return Err(format!("NVRTC {major}.{minor} makes code for newer drivers than this one (CUDA {has})"));
+        let driver = format!("{}.{}", driver / 1000, driver % 1000 / 10);
+        return Err(Missing::OldDriver { compiler: format!("{major}.{minor}"), driver });
     }
     Ok(driver)
 }

@@ -4,6 +4,7 @@
 //! in `site-packages/nvidia` only, under names with a version (`libnvrtc.so.13`); what lies there is loaded by its path first, and is then
 //! known under its own name to whoever asks the loader.
 
+use super::missing::Missing;
 use std::path::{Path, PathBuf};
 
 use libloading::Library;
@@ -31,7 +32,7 @@ pub const EXCHANGES: Wanted = Wanted { what: "NCCL", names: &["libnccl.so", "lib
 ///
 /// # Errors
 /// Where it was looked for, or why what was found does not load.
-pub fn load(wanted: Wanted) -> Result<Library, String> {
+pub fn load(wanted: Wanted) -> Result<Library, Missing> {
     if let Some(library) = wanted.names.iter().find_map(|name| open(Path::new(name)).ok()) {
         return Ok(library);
     }
@@ -43,21 +44,18 @@ pub fn load(wanted: Wanted) -> Result<Library, String> {
         }
         match open(&path) {
             Ok(library) => return Ok(library),
-            Err(error) => broken = broken.or_else(|| Some(format!("{} does not load: {error}", path.display()))),
+            Err(why) => broken = broken.or(Some(Missing::Broken { path, why })),
         }
     }
-    let (what, names) = (wanted.what, wanted.names.join(", "));
-    Err(broken.unwrap_or_else(|| {
-        let n = folders.len();
-        format!("{what} was not found: no {names} by the loader or in {n} folders of CUDA and Python; LD_LIBRARY_PATH may name its folder")
-    }))
+    let (what, names, n_folders) = (wanted.what, wanted.names.join(", "), folders.len());
+    Err(broken.unwrap_or(Missing::Library { what, names, n_folders }))
 }
 
 /// Loads a library that others find by its name from then on.
 ///
 /// # Errors
 /// As [`load`].
-pub fn keep(wanted: Wanted) -> Result<(), String> {
+pub fn keep(wanted: Wanted) -> Result<(), Missing> {
     load(wanted).map(std::mem::forget)
 }
 
@@ -137,7 +135,7 @@ mod tests {
     #[test]
     fn what_is_nowhere_is_named_with_all_that_was_tried() {
         let nowhere = Wanted { what: "the library of nothing", names: &["libno-such.so", "libno-such.so.7"] };
-        let why = load(nowhere).expect_err("it does not exist");
+        let why = load(nowhere).expect_err("it does not exist").to_string();
         assert!(why.starts_with("the library of nothing was not found: no libno-such.so, libno-such.so.7 "), "{why}");
         assert_eq!(why.lines().count(), 1);
     }

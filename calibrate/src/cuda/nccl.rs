@@ -14,6 +14,7 @@ use engine::task::Collective;
 
 use super::driver::{Address, Buffer, Driver};
 use super::gemm::Stream;
+use super::missing::Missing;
 use crate::device::DeviceError;
 use crate::sample::WATCHDOG;
 use library::{Call, Comm, Nccl};
@@ -48,8 +49,8 @@ impl Peers {
     ///
     /// # Errors
     /// Why they cannot exchange, in words.
-    pub fn find(driver: &Rc<Driver>, first: usize) -> Result<Option<Self>, String> {
-        let n = CudaContext::device_count().map_err(|error| error.to_string())?;
+    pub fn find(driver: &Rc<Driver>, first: usize) -> Result<Option<Self>, Missing> {
+        let n = CudaContext::device_count().map_err(Missing::Count)?;
         let n = usize::try_from(n).unwrap_or(0);
         if n < 2 {
             return Ok(None);
@@ -64,8 +65,8 @@ impl Peers {
             Ok(Peer { driver, ordinal, stream, sent: None, received: None })
         };
         let peers: Result<Vec<Peer>, DeviceError> = order.map(peer).collect();
-        let peers = Self { nccl, peers: peers.map_err(|error| error.to_string())?, groups: BTreeMap::new() };
-        peers.bind_first().map_err(|error| error.to_string())?;
+        let peers = Self { nccl, peers: peers?, groups: BTreeMap::new() };
+        peers.bind_first()?;
         Ok(Some(peers))
     }
 

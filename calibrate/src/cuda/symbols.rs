@@ -1,6 +1,7 @@
 //! What is used of the CUDA libraries, by name: looked for when a device is opened, so that a library that is too old is said in one
 //! line and not found out in the middle of a calibration.
 
+use super::missing::Missing;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{CUevent, CUresult};
@@ -93,7 +94,7 @@ pub fn has_parameters() -> bool {
 }
 
 /// The first that is missing, in words. The libraries themselves must be there.
-pub fn check() -> Result<(), String> {
+pub fn check() -> Result<(), Missing> {
     #[expect(unsafe_code, reason = "looks for functions by name")]
     // SAFETY: the libraries were found; nothing is called, so the type that is looked up as does not matter.
     let missing = unsafe {
@@ -104,5 +105,5 @@ pub fn check() -> Result<(), String> {
         [("the CUDA driver", driver.or(clock)), ("NVRTC", compiler), ("cuBLASLt", products)]
     };
     let found = missing.into_iter().find_map(|(library, name)| Some((library, name?)));
-    found.map_or(Ok(()), |(library, name)| Err(format!("{library} is too old or too new: it has no `{name}`")))
+    found.map_or(Ok(()), |(library, name)| Err(Missing::Function { library, function: (*name).to_owned() }))
 }

@@ -99,6 +99,7 @@ codes! {
     UnusablePlan = 85, "A plan cannot be executed.";
     OtherDevice = 86, "Figures of one device would be used for another.";
     UnknownDevice = 87, "No device has that name.";
+    WrongAxis = 88, "An axis, a condition or a front of a sweep cannot be read.";
     WrongKind = 90, "The verb has nothing to do in a scenario of this kind.";
     WrongTrace = 91, "A trace has lines that are no requests.";
     NoRequests = 92, "No request is left to serve.";

@@ -5,10 +5,21 @@ use std::ops::RangeInclusive;
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
-use super::{Place, Section, small, unknown};
+use super::{Place, Section, seen, small, unknown};
 use crate::diagnostic::Code;
 
 impl Section<'_> {
+    /// Tells who watches which names a text may be.
+    pub fn offers<'n, N: IntoIterator<Item = &'n str>>(&self, key: &str, names: impl FnOnce() -> N) {
+        let shown = || names().into_iter().collect::<Vec<_>>().join(", ");
+        self.note(key, seen::NAME, String::new, shown);
+    }
+
+    /// Tells who watches that a key takes a list of names.
+    pub(crate) fn lists_names(&self, key: &str) {
+        self.note(key, "list of names", String::new, String::new);
+    }
+
     /// A number that has to be there; the least one allowed where it is not.
     pub fn needed(&mut self, key: &'static str, range: RangeInclusive<f64>, help: &str) -> f64 {
         let number = self.number(key, *range.start(), range);
@@ -49,9 +60,10 @@ impl Section<'_> {
         &mut self,
         key: &'static str,
         (code, what): (Code, &str),
-        names: impl FnOnce() -> N,
+        names: impl Fn() -> N,
         find: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
+        self.offers(key, &names);
         let (name, at) = self.text(key)?;
         let found = find(&name);
         if found.is_none() {
@@ -65,7 +77,7 @@ impl Section<'_> {
         &mut self,
         key: &'static str,
         help: &str,
-        names: impl FnOnce() -> N,
+        names: impl Fn() -> N,
         find: impl FnOnce(&str) -> Option<T>,
     ) -> Option<T> {
         self.needs(key, help);
@@ -81,6 +93,8 @@ impl Section<'_> {
 
     /// A list of numbers, or one number, within a range; `Err` has the place of what is neither.
     pub fn numbers(&mut self, key: &'static str, range: RangeInclusive<f64>) -> Option<Result<Vec<f64>, Place>> {
+        let shown = || format!("{} to {}", range.start(), range.end());
+        self.note(key, "number or list of numbers", String::new, shown);
         let (value, at) = self.take(key)?;
         let found: Option<Vec<f64>> = match &value {
             ValueInner::Array(items) => items.iter().map(|item| number(item.as_ref())).collect(),

@@ -2,6 +2,13 @@
 
 use std::cell::RefCell;
 
+/// Type of a key whose value a reader looks at before it asks for it.
+pub const EITHER: &str = "one of several";
+/// Type of a note that says which names a text may be.
+pub const NAME: &str = "name";
+/// End of the path of a section that takes keys which it does not know beforehand.
+pub const OTHERS: &str = "*";
+
 /// What a key may be, as a reader asked for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Seen {

@@ -3,6 +3,7 @@
 use toml_span::Value;
 use toml_span::value::{Table, ValueInner};
 
+use super::seen::EITHER;
 use super::{FROM_COMMAND_LINE, Listed, Section, copied, listed};
 use crate::diagnostic::{Code, Finding};
 
@@ -17,6 +18,7 @@ impl Section<'_> {
     ) -> usize {
         let mut ways: Vec<Vec<Listed>> = vec![Vec::new()];
         for key in keys {
+            self.note(key, EITHER, String::new, String::new);
             let Some(values) = self.list(key) else { continue };
             let with = |way: &Vec<Listed>| {
                 let longer = |value: &Value<'static>| way.iter().chain([&(*key, copied(value))]).map(listed).collect();

@@ -19,7 +19,7 @@ use super::inventory::Offer;
 use super::{Plan, Problem, RentalError};
 use crate::milp::{Budget, Unsolved};
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
-use crate::stop;
+use engine::stop;
 use program::Replicas;
 
 /// Steps of the bisection at most; each halves the interval.

@@ -171,7 +171,7 @@ pub fn search(
     let mut n_done = 0;
     let mut is_complete = true;
     while n_done < left.len() && best.is_none_or(|best| may_beat(aim, left[n_done].1, best, gap)) {
-        if crate::stop::is_asked() {
+        if engine::stop::is_asked() {
             is_complete = false;
             break;
         }
@@ -188,6 +188,10 @@ pub fn search(
                 best = Some(best.map_or(figure, |best| if aim.is_better(figure, best) { figure } else { best }));
             }
             outcomes[*at] = outcome;
+        }
+        if engine::stop::is_over() {
+            is_complete = false;
+            break;
         }
         n_done += positions.len();
     }

@@ -105,15 +105,29 @@ pub const POLICIES: [(&str, Policy, &str); 4] = [
 ];
 
 /// Decides and places; the objective is the planned time of forward and backward. The notes say where the devices came from, too.
+///
+/// `played_s` is what a placement takes in the engine: the nearest devices are taken only where the first free ones do not end sooner.
 #[must_use]
-pub fn plan(work: &Work, policy: Policy, placement: Placement) -> Decision<Schedule> {
+pub fn plan(
+    work: &Work,
+    policy: Policy,
+    placement: Placement,
+    played_s: &dyn Fn(&Schedule) -> f64,
+) -> Decision<Schedule> {
     let decided = match policy {
         Policy::Spindle => spindle::decide(work),
         Policy::Sequential => sequential::decide(work),
         Policy::DistMm => distmm::decide(work),
         Policy::Optimus => optimus::decide(work),
     };
-    let (schedule, note) = place::place(work, &decided.slots, placement);
+    let (mut schedule, mut note) = place::place(work, &decided.slots, placement);
+    if placement == Placement::Local {
+        let (in_order, _) = place::place(work, &decided.slots, Placement::Consecutive);
+        if played_s(&in_order) < played_s(&schedule) {
+            schedule = in_order;
+            note = Some("placed in order of slots: the nearest devices end later when they are played".to_owned());
+        }
+    }
     let seconds = schedule.seconds(work);
     let notes = decided.notes.into_iter().chain(note).collect();
     Decision::new(schedule, Aim::Seconds, seconds).said(notes, BTreeMap::new())

@@ -18,10 +18,10 @@ use train::problem::Problem;
 use train::{Plan, lower};
 
 use crate::proof::{self, Aim, Bound, Decision, Status};
-use crate::stop;
 use crate::train::orders;
 use crate::train::policy::{PlanContext, PlanError, Policy};
 use bound::Judge;
+use engine::stop;
 use space::{Candidate, Space};
 
 /// A simulated candidate.

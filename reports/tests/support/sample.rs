@@ -71,6 +71,7 @@ fn policy(name: &str, seconds: f64, imbalance: f64, exposed: f64) -> PolicyResul
     ];
     PolicyResult {
         chosen: BTreeMap::new(),
+        draws: None,
         policy: name.to_owned(),
         status: reports::Ended::Ok,
         why: "attention 41 %, matrix multiplication 22 %, waiting for slower ranks 19 %, exposed context exchange 9 %"

@@ -1,5 +1,7 @@
 //! `[load]`, and the same keys of a variant: offline, where requests wait for a place, or online, where they arrive.
 
+use std::ops::RangeInclusive;
+
 use hw::{Seconds, Span, Time};
 use planner::deploy::helix::{Arriving, Load};
 
@@ -28,31 +30,31 @@ struct Keys {
     high_water_ratio: Option<f64>,
 }
 
-/// Reads `[load]`.
-pub fn load(mut section: Section<'_>) -> Given {
-    let load = keys(&mut section, &Keys::default());
+/// Reads `[load]`; a list has a figure for each of so many types.
+pub fn load(mut section: Section<'_>, n_types: usize) -> Given {
+    let load = keys(&mut section, &Keys::default(), n_types);
     section.finish();
     load
 }
 
-/// Reads the keys of a variant over those of `[load]`.
-pub fn variant(section: &mut Section<'_>, base: &Given) -> Given {
-    keys(section, &base.keys)
+/// Reads the keys of a variant over those of `[load]`; a list has a figure for each of so many pipelines.
+pub fn variant(section: &mut Section<'_>, base: &Given, n_pipelines: usize) -> Given {
+    keys(section, &base.keys, n_pipelines)
 }
 
 /// Values of the public artefact, offline and online.
-fn keys(section: &mut Section<'_>, base: &Keys) -> Given {
+fn keys(section: &mut Section<'_>, base: &Keys, n: usize) -> Given {
     let mut keys = base.clone();
     keys.is_online = section.word("mode", usize::from(base.is_online), &["offline", "online"]) == 1;
     if keys.is_online != base.is_online {
         // What was said of one mode is not meant for the other.
         keys = Keys { is_online: keys.is_online, ..Keys::default() };
     }
-    let in_flight = numbers(section, "in_flight", 1.0..=1e6);
+    let in_flight = numbers(section, "in_flight", 1.0..=1e6, n);
     if !in_flight.is_empty() {
         keys.in_flight = in_flight.into_iter().map(|n| hw::Bytes::from_f64(n).0).collect();
     }
-    let tokens_per_s = numbers(section, "tokens_per_s", 1e-3..=1e9);
+    let tokens_per_s = numbers(section, "tokens_per_s", 1e-3..=1e9, n);
     if !tokens_per_s.is_empty() {
         keys.tokens_per_s = tokens_per_s;
     }
@@ -89,15 +91,18 @@ fn keys(section: &mut Section<'_>, base: &Keys) -> Given {
     Given { load, keys }
 }
 
-/// A number or a list of numbers.
-fn numbers(section: &mut Section<'_>, key: &'static str, range: std::ops::RangeInclusive<f64>) -> Vec<f64> {
-    let at = match section.numbers(key, range.clone()) {
+/// A number, or a list with one for each of `n` pipelines that are run by themselves.
+fn numbers(section: &mut Section<'_>, key: &'static str, range: RangeInclusive<f64>, n: usize) -> Vec<f64> {
+    let place = section.place(key);
+    let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
+    let (at, allowed) = match section.numbers(key, range) {
         None => return Vec::new(),
-        Some(Ok(found)) => return found,
-        Some(Err(at)) => at,
+        // Without an inventory nobody knows how many there are.
+        Some(Ok(found)) if n == 0 || [1, n].contains(&found.len()) => return found,
+        Some(Ok(found)) => (place.flatten(), format!("it lists {}, and the policy has {n}", found.len())),
+        Some(Err(at)) => (at, allowed),
     };
     let what = format!("`{key}` must be a number or a list of numbers, one for each pipeline that is run by itself");
-    let allowed = format!("allowed are numbers from {} to {}", range.start(), range.end());
     section.refuse(Code::OutOfRange, at, what, allowed);
     Vec::new()
 }

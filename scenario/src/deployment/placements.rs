@@ -1,6 +1,6 @@
 //! `[policies]` of `throughput`: policies by name, and variants with a placement and a load of their own.
 
-use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range, Way};
+use planner::deploy::helix::{POLICIES, Placement, PoolPolicy, Range, Scheduling, Way};
 use toml_span::value::ValueInner;
 
 use super::load::{self, Given};
@@ -21,20 +21,26 @@ pub struct ThroughputChoice {
     pub way: Way,
 }
 
+/// What a placement is about.
+#[derive(Clone, Copy)]
+pub struct Extent {
+    /// Nodes of the pool.
+    pub n_nodes: usize,
+    /// Layers of the model.
+    pub n_layers: u32,
+    /// Types of nodes, each a pipeline of its own under `separate`.
+    pub n_types: usize,
+}
+
 fn choice(policy: &PoolPolicy, load: &Given) -> ThroughputChoice {
     let (placement, scheduling, load) = (policy.placement.clone(), policy.scheduling, load.load.clone());
     ThroughputChoice { name: policy.name.to_owned(), way: Way { placement, scheduling, load, decodes_max: None } }
 }
 
 /// Reads the section: the choices in order, and the baseline.
-pub fn policies(
-    mut section: Section<'_>,
-    load: &Given,
-    n_nodes: usize,
-    n_layers: u32,
-) -> (Vec<ThroughputChoice>, String) {
+pub fn policies(mut section: Section<'_>, load: &Given, extent: Extent) -> (Vec<ThroughputChoice>, String) {
     let mut variants = Vec::new();
-    section.each_table("variant", &mut |table| variants.extend(variant(table, load, n_nodes, n_layers)));
+    section.each_table("variant", &mut |table| variants.extend(variant(table, load, extent)));
     let plain = POLICIES.iter().map(|policy| (policy.name, choice(policy, load))).collect();
     let RunList { choices, baseline } = run_list(&mut section, plain, variants);
     section.finish();
@@ -42,12 +48,7 @@ pub fn policies(
 }
 
 /// `[[policies.variant]]`: a policy under a name of its own.
-fn variant(
-    mut section: Section<'_>,
-    load: &Given,
-    n_nodes: usize,
-    n_layers: u32,
-) -> Option<(String, ThroughputChoice)> {
+fn variant(mut section: Section<'_>, load: &Given, extent: Extent) -> Option<(String, ThroughputChoice)> {
     let name = section.name();
     let policy = of_key(&mut section, "policy");
     if policy.is_none() && section.at().is_some() {
@@ -55,8 +56,10 @@ fn variant(
     }
     let placement = of_key(&mut section, "placement").map(|policy| policy.placement.clone());
     let solver_s = section.number("solver_s", 0.0, 0.0..=36_000.0);
-    let ranges = ranges(&mut section, n_nodes, n_layers);
-    let load = load::variant(&mut section, load).load;
+    let ranges = ranges(&mut section, extent.n_nodes, extent.n_layers);
+    let placed = placement.clone().or(policy.map(|policy| policy.placement.clone()));
+    let is_split = placed == Some(Placement::Separate) && policy.is_some_and(|of| of.scheduling != Scheduling::Flow);
+    let load = load::variant(&mut section, load, if is_split { extent.n_types } else { 1 }).load;
     let decodes_max = section.some_count("decodes_max", 1..=1_000_000);
     section.finish();
     let (name, policy) = (name?, policy?);

@@ -39,7 +39,6 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let head = Head::read(reader, &SECTIONS, source, overrides);
     let model = model::model(reader.section("model"), folder);
     let (requests, typical) = requests(reader.section("requests"), head.seed);
-    let load = load::load(reader.section("load"));
     let mut objective = reader.section("objective");
     take_objective(&mut objective);
     objective.finish();
@@ -47,7 +46,10 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let pool = machines(reader.section("engine"), folder, model.as_ref(), typical, stock);
     let n_nodes = pool.as_ref().map_or(0, |(machines, _)| machines.inventory.offers.len());
     let n_layers = pool.as_ref().map_or(0, |(machines, _)| machines.n_layers);
-    let (choices, baseline) = placements::policies(reader.section("policies"), &load, n_nodes, n_layers);
+    let n_types = pool.as_ref().map_or(0, |(machines, _)| machines.types.len());
+    let load = load::load(reader.section("load"), n_types);
+    let extent = placements::Extent { n_nodes, n_layers, n_types };
+    let (choices, baseline) = placements::policies(reader.section("policies"), &load, extent);
     let expectations = expect::read(reader.section("expect"));
     let (machines, times) = pool?;
     let free_parameters = vec![

@@ -54,6 +54,7 @@ pub fn parallel(mut section: Section<'_>) -> Parallel {
     let sequence_parallel = section.flag("sequence_parallel", tp > 1);
     let order = order(&mut section);
     let default = train::schedule::named("1f1b").expect("the table has 1F1B");
+    section.offers("schedule", || planner::train::orders::schedules().map(|schedule| schedule.name));
     let schedule = section.text("schedule").and_then(|(name, at)| self::schedule(&mut section, &name, at));
     // One rank has nothing to schedule: a micro-batch after the other.
     let schedule = schedule.filter(|_| pp > 1).unwrap_or(default);

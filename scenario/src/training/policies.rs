@@ -38,6 +38,7 @@ pub fn policies(mut section: Section<'_>, compressed: Option<&Question>) -> (Vec
 /// `[[policies.variant]]`: a policy under a name of its own, with its own parameters.
 fn variant(mut section: Section<'_>, compressed: Option<&Question>) -> Option<(String, PolicyChoice)> {
     let name = section.name();
+    section.offers("policy", || planner::train::policies::POLICIES.iter().map(|policy| policy.card().name));
     let Some((policy, at)) = section.text("policy") else {
         section.missing("policy", "a policy, for example `skrull`; `skrull-sim list policies` shows all");
         return None;
@@ -54,6 +55,7 @@ fn variant(mut section: Section<'_>, compressed: Option<&Question>) -> Option<(S
 /// A policy under a name, with its keys: those of any policy (`schedule`, `chunks`, `cp`, `exchange`, `recompute`, `recompute_layers`, those of
 /// compression) and its own parameters.
 fn choice(mut section: Section<'_>, name: String, policy: &dyn Policy, compressed: Option<&Question>) -> PolicyChoice {
+    section.offers("schedule", || planner::train::orders::schedules().map(|schedule| schedule.name));
     let schedule = section.text("schedule").and_then(|(name, at)| parallel::schedule(&mut section, &name, at));
     let chunks = count(&mut section, "chunks", 1000);
     let cp = count(&mut section, "cp", 100_000);

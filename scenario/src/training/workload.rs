@@ -62,6 +62,7 @@ pub fn workload(mut section: Section<'_>, folder: &Path, training: &Training, se
 
 /// `lengths`: a distribution by name.
 fn named(section: &mut Section<'_>) -> Option<(&'static distribution::Distribution, String)> {
+    section.offers("lengths", distribution::names);
     let (name, at) = section.text("lengths")?;
     let found = distribution::named(&name);
     if found.is_none() {
@@ -103,8 +104,9 @@ fn bad_length(path: &str, bad: &distribution::BadLength, at: Option<std::ops::Ra
     } else {
         format!("`{path}` line {}: `{}` is not a length", bad.line, bad.found)
     };
+    let json = if bad.found.starts_with(['[', '{']) { "; `jq .tokens FILE` writes those of JSON lines" } else { "" };
     Finding::error(Code::WrongLengths, at, what)
-        .help(format!("allowed are whole numbers from 1 to {}, one per line", distribution::LENGTH_MAX))
+        .help(format!("allowed are whole numbers from 1 to {}, one per line{json}", distribution::LENGTH_MAX))
 }
 
 /// `list = [4, 1, 2]`.

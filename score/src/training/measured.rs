@@ -11,15 +11,21 @@ use super::select::Selection;
 use super::summary::{self, Score};
 use super::{constants, tables};
 
+/// As `calibrate` gives them to the program.
 fn costs(cluster: &Cluster) -> Box<dyn CostModel> {
-    let (text, is_own) = match cluster.gpu.name.as_str() {
+    let card = cluster.gpu.name.as_str();
+    let (text, is_own) = match card {
         "b200" => (include_str!("../../../profiles/b200.toml"), true),
         "b300" | "gb200" | "gb300" => (include_str!("../../../profiles/b200.toml"), false),
         "a100-pcie-80g" => (include_str!("../../../profiles/a100-pcie-80g.toml"), true),
         name if name.starts_with("a100") => (include_str!("../../../profiles/a100-sxm.toml"), true),
-        _ => (include_str!("../../../profiles/h100-sxm.toml"), true),
+        name => (include_str!("../../../profiles/h100-sxm.toml"), name == "h100-sxm"),
     };
-    let profile = Profile::parse(text).expect("shipped");
+    let mut profile = Profile::parse(text).expect("shipped");
+    if !card.starts_with("a100") {
+        let served = Profile::parse(include_str!("../../../profiles/h100-sxm-sglang.toml")).expect("shipped");
+        profile.operators.insert("gemm-fp8".to_owned(), served.operators["gemm-fp8"].clone());
+    }
     constants::costs(cluster, if is_own { profile } else { profile.lent_to(&cluster.gpu) })
 }
 
@@ -50,6 +56,25 @@ fn steps_of_short_models_on_b200_are_near() {
     let step = score.all.step.expect("steps");
     println!("{step:?}");
     assert!(step.mean < 0.055 && step.worst < 0.125, "{step:?}");
+}
+
+#[test]
+fn steps_of_torchtitan_are_within_eight_percent() {
+    let Some(score) = score("torchtitan.csv", "") else { return };
+    let step = score.all.step.expect("steps");
+    println!("{step:?}");
+    assert_eq!(score.all.n_predicted, score.all.n_rows);
+    assert!(step.mean < 0.08 && step.worst < 0.2, "{step:?}");
+}
+
+#[test]
+fn memory_of_torchtitan_without_a_pipeline_is_within_three_percent() {
+    for only in ["model=Llama 3.1 8B", "model=Llama 3.1 70B"] {
+        let Some(score) = score("torchtitan.csv", only) else { return };
+        let memory = score.all.memory.expect("peaks");
+        println!("{only}: {memory:?}");
+        assert!(memory.worst < 0.03, "{only}: {memory:?}");
+    }
 }
 
 #[test]

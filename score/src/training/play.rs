@@ -18,9 +18,9 @@ pub type Costs<'c> = dyn Fn(&Cluster) -> Box<dyn CostModel> + Sync + 'c;
 /// What costs leave unexplained of a step, as factors of its predicted time: the interval is at least that wide.
 const UNEXPLAINED: [f64; 2] = [0.85, 1.2];
 
-/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together. Chosen so that 90 % of the rows of all sets
+/// Power of the ends over the middle that remains of all costs at one end: kernels do not err together. Chosen so that 95 % of the rows of all sets
 /// lie inside.
-const TOGETHER: f64 = 0.5;
+const TOGETHER: f64 = 0.45;
 
 /// What is predicted of a row.
 #[derive(Clone, Debug, PartialEq)]

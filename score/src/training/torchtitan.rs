@@ -7,7 +7,7 @@ use engine::Model;
 use engine::formats::Formats;
 use hw::Format;
 use train::layout::Zero;
-use train::problem::{Execution, Framework, GradientSync, Overlap, Recompute};
+use train::problem::{Casts, Execution, Framework, GradientSync, Overlap, Recompute, TorchModules};
 
 use super::models;
 use super::reason::Reason;
@@ -46,17 +46,20 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let (micro_batch, n_micro_batches) = if degrees.pp > 1 { (1, local) } else { (local, 1) };
     let asked = asked(cells, &label, &degrees).map(|problem| {
         let asked = Asked { problem, micro_batch, n_micro_batches, tokens, other: None };
-        let other = other(&asked, &label).map(Box::new);
+        let other = other(&asked, &label, cells.word("compile").is_empty()).map(Box::new);
         Asked { other, ..asked }
     });
     Row { label, asked, measured }
 }
 
-/// What a row may have run instead. Products with a scale per row are known to be slow at that time: no faster than 16 bits at worst. Pieces of a
-/// context are balanced by default (pytorch/pytorch, issue 141429), which the table does not say; the error without grows as 2 − 1/n does.
-fn other(asked: &Asked, label: &Label) -> Option<Asked> {
+/// What a row may have run instead. It may not say whether layers were compiled. Products with a scale per row are known to be slow at that
+/// time: no faster than 16 bits at worst, with operands that are cast all the same. Pieces of a context are balanced by default
+/// (pytorch/pytorch, issue 141429), which the table does not say; the error without grows as 2 − 1/n does.
+fn other(asked: &Asked, label: &Label, compile_is_open: bool) -> Option<Asked> {
     let mut other = asked.clone();
-    if label.format == "float8 rowwise" {
+    if let (true, Framework::Fsdp2(modules)) = (compile_is_open, asked.problem.execution.framework) {
+        other.problem.execution.framework = Framework::Fsdp2(TorchModules { compiled: false, ..modules });
+    } else if label.format == "float8 rowwise" {
         other.problem.execution.formats = Some(Formats::of(hw::Dtype::Bf16));
     } else if asked.problem.layout.cp > 1 {
         other.problem.execution.context_in_blocks = true;
@@ -68,17 +71,26 @@ fn other(asked: &Asked, label: &Label) -> Option<Asked> {
 
 fn asked(cells: &Cells<'_>, label: &Label, degrees: &Degrees) -> Result<train::Problem, Reason> {
     let machine = Machine::of(&label.card, degrees.n_gpus(), 8)?;
+    let casts = match label.format.as_str() {
+        "float8 tensorwise" => Casts::Whole,
+        "float8 rowwise" => Casts::Rows,
+        _ => Casts::Off,
+    };
+    let model = model(&label.model)?;
+    let (recompute, recompute_layers) = recompute(cells.word("activation_checkpointing"), &model)?;
+    let modules = TorchModules { compiled: cells.word("compile") != "0", casts, in_pieces: cells.flag("async_tp") };
     let execution = Execution {
-        recompute: recompute(cells.word("activation_checkpointing"))?,
-        framework: Framework::Fsdp2,
+        recompute,
+        recompute_layers,
+        framework: Framework::Fsdp2(modules),
         formats: Some(formats(&label.format)?),
-        gathers_narrow: label.format == "float8 tensorwise",
+        gathers_narrow: casts == Casts::Whole,
         gradient_sync: GradientSync::Overlapped,
         gradient_dtype: hw::Dtype::Fp32,
         overlap: Overlap { tensor: if cells.flag("async_tp") { ASYNC_TENSOR } else { 0.0 }, ..Overlap::NONE },
         ..Execution::default()
     };
-    let mut problem = machine.problem(model(&label.model)?, degrees, execution)?;
+    let mut problem = machine.problem(model, degrees, execution)?;
     problem.layout.zero = Zero::Parameters;
     Ok(problem)
 }
@@ -104,11 +116,14 @@ fn formats(word: &str) -> Result<Formats, Reason> {
     Ok(Formats::weights(format, hw::Dtype::Bf16))
 }
 
-fn recompute(word: &str) -> Result<Recompute, Reason> {
+/// What is computed again, in how many layers of a stage. `selective layer` is every second one (torchtitan, `selective_ac_option = 2`).
+fn recompute(word: &str, model: &Model) -> Result<(Recompute, u32), Reason> {
+    let half = u32::try_from(model.n_layers.div_ceil(2)).expect("layers fit u32");
     match word {
-        "selective" | "selective op" | "selective per op" => Ok(Recompute::Selective),
-        "full" => Ok(Recompute::Full),
-        "none" | "" => Ok(Recompute::Off),
+        "selective" | "selective op" | "selective per op" => Ok((Recompute::Selective, u32::MAX)),
+        "selective layer" => Ok((Recompute::Full, half)),
+        "full" => Ok((Recompute::Full, u32::MAX)),
+        "none" | "" => Ok((Recompute::Off, u32::MAX)),
         _ => Err(Reason::Option { what: format!("activation checkpointing `{word}`") }),
     }
 }

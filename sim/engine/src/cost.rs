@@ -1,5 +1,6 @@
 //! The cost seam: how long an operation takes, with an interval and where the figure comes from.
 
+pub mod calibrated;
 pub mod collective;
 pub mod curve;
 pub mod decode;
@@ -125,8 +126,13 @@ impl Estimate {
     /// The same operation `n` times in a row.
     #[must_use]
     pub fn times(self, n: u32) -> Self {
-        let n = f64::from(n);
-        Self { time: self.time * n, low: self.low * n, high: self.high * n, outside: self.outside * n, ..self }
+        self.scaled(f64::from(n))
+    }
+
+    /// The same with every time multiplied.
+    #[must_use]
+    pub fn scaled(self, by: f64) -> Self {
+        Self { time: self.time * by, low: self.low * by, high: self.high * by, outside: self.outside * by, ..self }
     }
 }
 
@@ -214,14 +220,7 @@ pub trait CostModel: Sync {
                 .unwrap_or(Estimate::exact(Seconds::ZERO, Source::Measured)),
             Op::Slowed { parts, permille } => {
                 let parts = self.estimate(&Op::Sequence(parts.clone()));
-                let factor = f64::from(*permille) / 1000.0;
-                Estimate {
-                    time: parts.time * factor,
-                    low: parts.low * factor,
-                    high: parts.high * factor,
-                    outside: parts.outside * factor,
-                    ..parts
-                }
+                parts.scaled(f64::from(*permille) / 1000.0)
             }
             Op::Launched { parts, ns } => {
                 let least = hw::Span::from_ns(*ns).to_seconds();

@@ -5,6 +5,10 @@
 
 use hw::{Bytes, Format, GroupShape, Seconds};
 
+mod torch;
+
+pub use torch::{read_by_backward, sharded_copies};
+
 use crate::compression;
 use crate::memory;
 use crate::model::{Experts, FeedForward, LatentAttention, Layer, Mixer};
@@ -69,6 +73,9 @@ impl<'a> Writer<'a> {
 
     /// Makes so many elements narrow, along rows for one product and along columns for its gradient.
     fn cast(&mut self, elements: u64) {
+        if let Some(modules) = self.shard.framework.torch() {
+            return torch::cast(self, modules, elements);
+        }
         let is_narrow = hw::Bytes::from_f64(self.format.weight_bytes(8.0)).0 < 8 * self.shard.dtype.bytes();
         if !is_narrow || self.shard.framework == Framework::Formulas {
             return;
@@ -147,6 +154,14 @@ impl<'a> Writer<'a> {
         self.traffic((self.tokens * width).div_ceil(cut));
     }
 
+    /// Products of one input by several matrices, cut by columns: one product where the framework joins the matrices.
+    fn columns(&mut self, widths: &[u64], k: u64) {
+        if self.shard.framework.torch().is_none() {
+            return self.column(widths.iter().sum(), k);
+        }
+        torch::columns(self, widths, k);
+    }
+
     fn done(self) -> Ops {
         if self.tokens == 0 { Vec::new() } else { self.ops }
     }
@@ -198,10 +213,12 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     } else {
         let rotated = (model.n_heads + model.n_kv_heads) * model.head_dim;
         let gate = if model.output_gate { model.n_heads * model.head_dim } else { 0 };
-        writer.column(rotated + model.n_kv_heads * model.head_dim + gate, model.hidden);
+        let key = model.n_kv_heads * model.head_dim;
+        writer.columns(&[rotated - key + gate, key, key], model.hidden);
         if !model.learned_positions {
             writer.elementwise(2 * rotated);
         }
+        torch::before_attention(&mut writer);
     }
     writer.done()
 }
@@ -212,7 +229,7 @@ pub fn before_attention(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
 fn latent_copies(shard: &Shard<'_>, latent: LatentAttention) -> u64 {
     let width = match shard.framework {
         Framework::Formulas => latent.rope_dim,
-        Framework::MegatronCore | Framework::Fsdp2 => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
+        Framework::MegatronCore | Framework::Fsdp2(_) => 2 * (latent.nope_dim + latent.rope_dim) + latent.value_dim,
     };
     2 * shard.model.n_heads * width
 }
@@ -265,10 +282,11 @@ pub fn mixed_width(shard: &Shard<'_>, mixer: Mixer) -> u64 {
 
 fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
     let hidden = writer.shard.model.hidden;
-    let projections = if writer.shard.model.gated { 2 } else { 1 };
+    let (n_projections, width) = if writer.shard.model.gated { (2, 3 * intermediate) } else { (1, 2 * intermediate) };
     writer.enter(writer.shard.formats.dense);
-    writer.column(projections * intermediate, hidden);
-    writer.elementwise((projections + 1) * intermediate);
+    writer.columns(&[intermediate; 2][..n_projections], hidden);
+    writer.elementwise(width);
+    torch::feed_forward(writer, intermediate);
     writer.row(hidden, intermediate);
 }
 
@@ -383,21 +401,10 @@ pub fn recomputed_part(shard: &Shard<'_>, tokens: u64, documents: &[Document], w
     let mut writer = Writer::new(shard, tokens, PassKind::Forward);
     writer.residual(4 * model.hidden);
     writer.elementwise((projections + 1) * wide);
-    if shard.framework == Framework::Fsdp2 {
-        every_second_product(&mut writer, wide);
+    if shard.framework.torch().is_some() {
+        torch::every_second_product(&mut writer, wide);
     }
     writer.done()
-}
-
-/// Selective checkpointing by operation computes every second product of a layer again: of query, key, value, output, gate, up and down the
-/// key's, the output's and the up-projection's (torchtitan, `_get_custom_policy`).
-fn every_second_product(writer: &mut Writer<'_>, wide: u64) {
-    let model = writer.shard.model;
-    writer.enter(writer.shard.formats.attention);
-    writer.column(model.kv_width(), model.hidden);
-    writer.row(model.hidden, model.n_heads * model.head_dim);
-    writer.enter(writer.shard.formats.dense);
-    writer.column(wide, model.hidden);
 }
 
 /// Embedding look-up, or its gradient.
@@ -412,6 +419,7 @@ pub fn embedding(shard: &Shard<'_>, tokens: u64) -> Ops {
 /// Final norm, output head and loss.
 #[must_use]
 pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
+    let shard = &torch::at_head(shard);
     let mut writer = Writer::new(shard, tokens, kind);
     let vocab = shard.model.vocab.div_ceil(writer.cut);
     writer.residual(2 * shard.model.hidden);
@@ -419,7 +427,8 @@ pub fn head(shard: &Shard<'_>, tokens: u64, kind: PassKind) -> Ops {
     writer.gemm(vocab, shard.model.hidden);
     let mut ops = writer.done();
     if tokens > 0 && kind != PassKind::Weight {
-        ops.push((Op::Elementwise { bytes: tokens * vocab * LOSS_BYTES_PER_LOGIT }, 1));
+        let bytes = torch::loss_bytes_per_logit(shard, kind).unwrap_or(LOSS_BYTES_PER_LOGIT);
+        ops.push((Op::Elementwise { bytes: tokens * vocab * bytes }, 1));
     }
     // Each layer that predicts a further token sends its output through the same head (Megatron-Core, `MultiTokenPredictionBlock`).
     let n_predicting = if shard.framework == Framework::MegatronCore { shard.model.n_predicting } else { 0 };
@@ -443,7 +452,13 @@ pub fn tensor_exchange(shard: &Shard<'_>, stage: &Stage, tokens: u64, kind: Pass
     if !shard.sequence_parallel {
         return vec![(op(Collective::AllReduce), n)];
     }
-    let again = if kind == PassKind::Forward { 0 } else { 2 * stage.n_layers() };
+    let forgets = shard.framework.torch().is_none() || shard.recompute == Recompute::Selective;
+    let again = if kind == PassKind::Forward || !forgets { 0 } else { 2 * stage.n_layers() };
+    if let Some(modules) = shard.framework.torch() {
+        // Nor is the result of a layer's last product reduced, where the layer runs for its backward alone.
+        let unread = if stage.is_repeated { stage.n_layers() } else { 0 };
+        return torch::tensor_exchange(modules, bytes, [n + again, n - unread], shape);
+    }
     vec![(op(Collective::AllGather), n + again), (op(Collective::ReduceScatter), n)]
 }
 
@@ -519,7 +534,7 @@ pub fn optimizer_step(framework: Framework, held: f64, stepped: f64) -> Ops {
     let bytes = match framework {
         Framework::Formulas => stepped * ADAM_BYTES_PER_PARAMETER,
         Framework::MegatronCore => held * MEGATRON_BUFFER_BYTES + stepped * MEGATRON_STEP_BYTES,
-        Framework::Fsdp2 => stepped * FSDP_STEP_BYTES,
+        Framework::Fsdp2(_) => stepped * FSDP_STEP_BYTES,
     };
     vec![(Op::Elementwise { bytes: Bytes::from_f64(bytes).0 }, 1)]
 }
@@ -572,6 +587,7 @@ mod tests {
         };
         assert_eq!(bytes(Framework::Formulas), 3000);
         assert_eq!(bytes(Framework::MegatronCore), 12_000 + 4600);
-        assert_eq!(bytes(Framework::Fsdp2), 4000);
+        let modules = crate::shard::TorchModules { compiled: true, casts: crate::shard::Casts::Off, in_pieces: false };
+        assert_eq!(bytes(Framework::Fsdp2(modules)), 4000);
     }
 }

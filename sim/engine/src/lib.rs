@@ -19,6 +19,7 @@ pub mod shard;
 pub mod share;
 pub mod stage;
 pub mod state;
+pub mod stop;
 pub mod task;
 pub mod timeline;
 pub mod validation;

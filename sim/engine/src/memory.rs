@@ -4,6 +4,8 @@
 //! Units: bytes, bytes per token.
 
 mod framework;
+mod sizes;
+mod torch;
 
 use hw::{Bytes, Format, Gpu};
 
@@ -167,7 +169,9 @@ pub fn working_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
 #[must_use]
 pub fn buffer_bytes_per_token(shard: &Shard<'_>, stage: &Stage) -> u64 {
     let row = shard.model.hidden * shard.dtype.bytes();
-    let gathered = if shard.tp > 1 && shard.sequence_parallel { row } else { 0 };
+    // PyTorch's modules keep what was gathered.
+    let keeps = shard.framework.torch().is_some();
+    let gathered = if shard.tp > 1 && shard.sequence_parallel && !keeps { row } else { 0 };
     let routed = match shard.model.experts {
         Some(experts) if shard.ep > 1 && stage.n_expert > 0 => {
             let senders = if shard.expert_tp == 1 { u64::from(shard.tp) } else { 1 };
@@ -220,7 +224,7 @@ pub fn head_bytes(shard: &Shard<'_>, stage: &Stage, tokens: u64) -> u64 {
 pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
     match shard.framework {
         Framework::Formulas => Bytes::ZERO,
-        Framework::MegatronCore | Framework::Fsdp2 => framework::resident(shard, stages, gpu),
+        Framework::MegatronCore | Framework::Fsdp2(_) => framework::resident(shard, stages, gpu),
     }
 }
 
@@ -229,7 +233,7 @@ pub fn workspace_bytes(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
 pub fn exchanged_bytes_per_token(shard: &Shard<'_>) -> u64 {
     match shard.framework {
         Framework::Formulas => 0,
-        Framework::MegatronCore | Framework::Fsdp2 => framework::exchanged_heads(shard),
+        Framework::MegatronCore | Framework::Fsdp2(_) => framework::exchanged_heads(shard),
     }
 }
 

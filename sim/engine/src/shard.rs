@@ -54,7 +54,40 @@ pub enum Framework {
     /// Megatron-Core on Transformer Engine: every tensor that its modules save (`memory/framework.rs`).
     MegatronCore,
     /// PyTorch modules under autograd with fully sharded parameters (torchtitan).
-    Fsdp2,
+    Fsdp2(TorchModules),
+}
+
+impl Framework {
+    /// How PyTorch's own modules run, where they do.
+    #[must_use]
+    pub const fn torch(self) -> Option<TorchModules> {
+        match self {
+            Self::Fsdp2(modules) => Some(modules),
+            Self::Formulas | Self::MegatronCore => None,
+        }
+    }
+}
+
+/// How PyTorch's own modules run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TorchModules {
+    /// Whether `torch.compile` fuses the memory-bound kernels of a layer and drops what its backward does not read.
+    pub compiled: bool,
+    /// How operands of narrow products are made.
+    pub casts: Casts,
+    /// Whether exchanges of the tensor group are cut into pieces beside their products (asynchronous tensor parallelism).
+    pub in_pieces: bool,
+}
+
+/// How operands of narrow products are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Casts {
+    /// With one scale per tensor; the tensor group gathers what is narrow already.
+    Whole,
+    /// With a scale per row for one product and a scale per column for the other; the tensor group gathers 16 bits.
+    Rows,
+    /// Not at all.
+    Off,
 }
 
 /// Rows that the busiest rank of a layer's expert group computes and receives, over the even share.

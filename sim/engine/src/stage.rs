@@ -20,6 +20,8 @@ pub struct Stage {
     pub first: bool,
     /// Whether it holds the head.
     pub last: bool,
+    /// Whether it is a forward that backward runs again.
+    pub is_repeated: bool,
 }
 
 impl Stage {
@@ -45,7 +47,7 @@ impl Stage {
     #[must_use]
     pub const fn again(&self) -> Self {
         let (n_dense, n_expert) = (self.again_dense, self.again_expert);
-        Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false }
+        Self { n_dense, n_expert, again_dense: 0, again_expert: 0, first: false, last: false, is_repeated: true }
     }
 
     /// Cuts a stage into `n` pieces in backward order: the head is in the first, the embedding in the last.
@@ -61,6 +63,7 @@ impl Stage {
                 again_expert: part(self.again_expert, index),
                 first: self.first && index + 1 == n,
                 last: self.last && index == 0,
+                is_repeated: self.is_repeated,
             })
             .collect()
     }
@@ -106,7 +109,15 @@ mod tests {
 
     #[test]
     fn pieces_hold_what_the_stage_holds() {
-        let stage = Stage { n_dense: 3, n_expert: 10, again_dense: 3, again_expert: 2, first: true, last: true };
+        let stage = Stage {
+            n_dense: 3,
+            n_expert: 10,
+            again_dense: 3,
+            again_expert: 2,
+            first: true,
+            last: true,
+            is_repeated: false,
+        };
         let pieces = stage.pieces(4);
         assert_eq!(pieces.iter().map(Stage::n_layers).sum::<u32>(), 13);
         assert_eq!(pieces.iter().map(|piece| piece.again().n_layers()).sum::<u32>(), 5);

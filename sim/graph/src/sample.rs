@@ -118,6 +118,7 @@ pub fn each_batch<R: Send>(
     each: impl Fn(&Stream, &Hops) -> R + Sync,
 ) -> Vec<R> {
     let one = |marks: &mut Marks, (at, seeds): (usize, &Vec<u32>)| {
+        engine::stop::pause();
         let stream = stream.branch(at as u64);
         each(&stream, &sample(graph, seeds, sampling, &stream, marks))
     };

@@ -141,7 +141,9 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
     add("prefix_hit_ratio", f(cached) / f(cached + computed));
     let paid = served.paid_ticks.iter().map(|ticks| u128::from(*ticks)).sum::<u128>();
-    let busy = served.counts.iter().map(|counts| u128::from(counts.busy_ticks)).sum::<u128>();
+    // An engine that is a step ahead of its tokens works on for a moment after the last of them, which nobody pays.
+    let of_replica = served.counts.iter().zip(&served.paid_ticks);
+    let busy = of_replica.map(|(counts, paid)| u128::from(counts.busy_ticks.min(*paid))).sum::<u128>();
     add("busy_ratio", fleet::ns(busy) / fleet::ns(paid));
     let stages = served.counts.iter().map(|counts| u128::from(counts.stage_ticks)).sum::<u128>();
     if stages > 0 {

@@ -33,7 +33,8 @@ pub enum Format {
     Vidur,
     /// `{"timestamp", "input_length", "output_length", "hash_ids"}` with milliseconds and 512-token prefix blocks.
     Mooncake,
-    /// One OpenAI request per line, with `usage` where it was recorded, else estimated from the text and `max_tokens`.
+    /// One OpenAI request per line, with `usage` where it was recorded, else estimated from the text and `max_tokens`. Or one conversation of
+    /// ShareGPT per line.
     OpenAi,
 }
 

@@ -417,7 +417,8 @@ mod tests {
     #[test]
     fn unit_times_give_work_over_pipelines() {
         let mut problem = problem(vec![4, 1, 2, 1]);
-        problem.execution.unit_times = Some(crate::problem::UnitTimes { forward: 1000, input: 1000, weight: 1000 });
+        problem.execution.unit_times =
+            Some(crate::problem::UnitTimes { forward: 1000, input: 1000, weight: 1000, message: 0 });
         let cost = engine::cost::fixed::Fixed::default();
         let bound = Floors::new(&problem, 4, &cost).of_step(0, &[4, 1, 2, 1]);
         assert!((bound.step_s() - 8.0 * 3e-6 / 8.0).abs() < 1e-12);

@@ -53,7 +53,7 @@ pub fn states(problem: &Problem, stages: &[Stage]) -> States {
     let element = Bytes(problem.dtype.bytes()).as_f64();
     // Sharded PyTorch modules have no other parameters than those in 32 bits.
     let (element, optimizer) = match problem.execution.framework {
-        Framework::Fsdp2 => (MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER),
+        Framework::Fsdp2(_) => (MASTER_BYTES_PER_PARAMETER, MOMENTS_BYTES_PER_PARAMETER),
         _ => (element, MASTER_BYTES_PER_PARAMETER + MOMENTS_BYTES_PER_PARAMETER),
     };
     let gradient = Bytes(problem.execution.gradient_dtype.bytes()).as_f64();

@@ -10,7 +10,7 @@ use engine::compression::Compression;
 use engine::formats::Formats;
 pub use engine::launch::Captured;
 use engine::shard::Shard;
-pub use engine::shard::{AttentionKernel, Framework, Recompute};
+pub use engine::shard::{AttentionKernel, Casts, Framework, Recompute, TorchModules};
 
 use crate::layout::{Layout, Position, Zero};
 use crate::schedule::Schedule;
@@ -97,6 +97,8 @@ pub struct UnitTimes {
     pub input: u64,
     /// Gradients of weights.
     pub weight: u64,
+    /// Message from a rank to the next one.
+    pub message: u64,
 }
 
 /// The lane of a host that launches kernels one by one: a pass takes as long as the device or as the host, whichever is longer.

@@ -22,7 +22,13 @@ impl Kind for Curriculum {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let rows = kinds::rows(&self.choices, |(name, _)| name, done, |(name, way)| row(self, name, way));
+        let rows = kinds::rows(
+            &self.choices,
+            |(name, _)| name,
+            done,
+            |(name, way)| row(self, name, way),
+            |row| (row, Source::Measured),
+        );
         result(self, rows)
     }
 

@@ -46,7 +46,7 @@ impl Kind for GraphScenario {
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let names = self.choices();
-        let rows = kinds::rows(&names, |name| name, done, |name| row(self, name));
+        let rows = kinds::rows(&names, |name| name, done, |name| row(self, name), |row| (row, Source::Measured, None));
         let (mut pictures, mut of_rows) = (Vec::new(), Vec::new());
         for (row, source, played) in rows {
             pictures.extend(played.map(|played| (row.policy.clone(), None, played)));

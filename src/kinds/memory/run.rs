@@ -25,7 +25,13 @@ impl Kind for MemoryScenario {
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         let asked = self.asked();
-        let rows = kinds::rows(&asked, |(name, ..)| name, done, |(name, choice, size)| row(self, name, choice, *size));
+        let rows = kinds::rows(
+            &asked,
+            |(name, ..)| name,
+            done,
+            |(name, choice, size)| row(self, name, choice, *size),
+            |row| (row, Source::Measured),
+        );
         let (results, source) = kinds::weakest(rows);
         result(self, &asked, results, source)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use planner::Status;
-use planner::train::multi_task::judged::{Asked, Judged, Known, Row, checked, pieces};
+use planner::train::multi_task::judged::{Asked, Judged, Known, Row, pieces};
 use reports::{Aim, Measured, PlannerFacts, PolicyResult, RunResult};
 use train::metrics::Played;
 
@@ -29,7 +29,8 @@ impl Kind for MultiTaskScenario {
 
     fn draw(&self, done: &(dyn Fn(&str) + Sync)) -> Run {
         let asked = asked(self);
-        let rows = kinds::rows(&self.choices, |(name, _)| name, done, |(name, choice)| row(&asked, name, *choice));
+        let one = |(name, choice): &(String, _)| row(&asked, name, *choice);
+        let rows = kinds::rows(&self.choices, |(name, _)| name, done, one, |row| (row, None));
         let (mut results, mut pictures) = (Vec::new(), Vec::new());
         for (row, step) in rows {
             pictures.extend(step.map(|step| (row.policy.clone(), None, step)));
@@ -44,7 +45,7 @@ impl Kind for MultiTaskScenario {
         let asked = asked(self);
         let planned = Planned::of_row(&row(&asked, name, *choice).0).and_then(|mut planned| {
             let work = asked.work.as_ref().map_err(Clone::clone)?;
-            planned.json["pieces"] = pieces(work, &checked(work, choice.policy, choice.placement)?);
+            planned.json["pieces"] = pieces(work, &asked.planned(work, choice.policy, choice.placement)?);
             Ok(planned)
         });
         Some(planned)
@@ -93,7 +94,7 @@ fn row(asked: &Asked, name: &str, choice: TaskChoice) -> (PolicyResult, Option<P
         Err(why) => return (kinds::refused(name, why.clone()), None),
     };
     let begun = Instant::now();
-    let planned = match checked(work, choice.policy, choice.placement) {
+    let planned = match asked.planned(work, choice.policy, choice.placement) {
         Ok(planned) => planned,
         Err(why) => return (kinds::refused(name, why), None),
     };

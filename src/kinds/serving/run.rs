@@ -8,6 +8,7 @@ mod capacity;
 mod draws;
 mod frames;
 mod published;
+pub mod replay;
 mod scaling;
 mod tune;
 
@@ -19,6 +20,7 @@ use engine::cost::Source;
 use engine::cost::provenance::Provenance;
 use engine::play::Case;
 use engine::verdict::Refused;
+use hw::Seconds;
 use planner::deploy::dynamo::online::SlaPlanner;
 use planner::deploy::dynamo::online::Step;
 use planner::deploy::dynamo::planned;
@@ -87,6 +89,10 @@ impl Kind for Serving {
         matches!(self.law, CostLaw::Operations | CostLaw::Stages(_)).then(|| frames::of(self, plain))
     }
 
+    fn serving(&self) -> Option<&Serving> {
+        Some(self)
+    }
+
     fn capacity(&self) -> Option<Capacity> {
         capacity::capacity(self)
     }
@@ -98,7 +104,7 @@ impl Kind for Serving {
 
 /// Serves with every policy of a scenario; `done` is called as each finishes.
 fn run(scenario: &Serving, done: &(dyn Fn(&str) + Sync)) -> Run {
-    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name));
+    let rows = kinds::rows(&scenario.names, |name| name, done, |name| row(scenario, name), Row::late);
     let (mut curves, mut known, mut provenance) = (Vec::new(), Vec::new(), Provenance::default());
     for row in rows {
         curves.extend(row.curves);
@@ -211,6 +217,13 @@ struct Row {
     provenance: Provenance,
 }
 
+impl Row {
+    /// Of a choice that was not served.
+    fn late(result: PolicyResult) -> Self {
+        Self { result, source: Source::Measured, curves: None, provenance: Provenance::default() }
+    }
+}
+
 /// The row of what is compared under a name.
 fn row(scenario: &Serving, name: &str) -> Row {
     if let Some(best) = scenario.best.iter().find(|best| best.name == name) {
@@ -261,7 +274,9 @@ fn serve_choice<'s, 'f>(scenario: &'s Serving, choice: &ServingChoice, fleet: &'
 /// A load of users; a named engine has its time until a request is in the queue.
 fn held(scenario: &Serving, users: Users) -> Held {
     let constants = scenario.engine.preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
-    Held { users, start: constants.start, seed: scenario.head.seed }
+    let calibrated = scenario.profile.as_ref().and_then(|profile| profile.calibrated.as_ref());
+    let start = calibrated.map_or(constants.start, |found| Seconds::new(found.start_s));
+    Held { users, start, seed: scenario.head.seed }
 }
 
 /// Serves with a choice and measures.

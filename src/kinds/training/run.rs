@@ -79,16 +79,8 @@ pub fn cost_model(scenario: &Scenario) -> Box<dyn CostModel> {
 pub fn run(scenario: &Scenario, done: &(dyn Fn(&str) + Sync)) -> Run {
     let cost = cost_model(scenario);
     let topology = Topology::of(&scenario.problem.cluster);
-    let rows: Vec<Row> = scenario
-        .policies
-        .par_iter()
-        .map(|choice| {
-            let row = policy(scenario, choice, cost.as_ref(), &topology);
-            done(&choice.name);
-            row
-        })
-        .collect();
-    of_rows(scenario, rows)
+    let row = |choice: &PolicyChoice| policy(scenario, choice, cost.as_ref(), &topology);
+    of_rows(scenario, kinds::rows(&scenario.policies, |choice| &choice.name, done, row, Row::without))
 }
 
 /// Scores a plan that was made before like one of a policy; the checker has let it pass.
@@ -151,7 +143,11 @@ struct Row {
 impl Row {
     fn failed(result: PolicyResult, refused: impl Into<Refused>) -> Self {
         let Refused { ended, why } = refused.into();
-        let result = PolicyResult { status: ended, why, ..result };
+        Self::without(PolicyResult { status: ended, why, ..result })
+    }
+
+    /// Of a policy whose step was not played.
+    fn without(result: PolicyResult) -> Self {
         Self {
             result,
             pictures: Vec::new(),

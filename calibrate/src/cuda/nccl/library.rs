@@ -8,6 +8,7 @@ use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 use libloading::Library;
 
 use crate::cuda::libraries;
+use crate::cuda::missing::Missing;
 use crate::device::DeviceError;
 
 /// A rank of a group that was started together.
@@ -52,7 +53,7 @@ impl Nccl {
     ///
     /// # Errors
     /// What is missing, in words.
-    pub fn open() -> Result<Self, String> {
+    pub fn open() -> Result<Self, Missing> {
         let library = libraries::load(libraries::EXCHANGES)?;
         #[expect(unsafe_code, reason = "looks for functions by name")]
         // SAFETY: the types are those of `nccl.h`, which have not changed since version 2.7.
@@ -162,8 +163,8 @@ impl Nccl {
 /// # Safety
 /// `F` must be its type.
 #[expect(unsafe_code, reason = "looks for a function by name")]
-unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, String> {
+unsafe fn find<F: Copy>(library: &Library, name: &str) -> Result<F, Missing> {
     // SAFETY: the caller knows the type.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
-    found.map(|symbol| *symbol).map_err(|_| format!("NCCL is too old or too new: it has no `{name}`"))
+    found.map(|symbol| *symbol).map_err(|_| Missing::Function { library: "NCCL", function: name.to_owned() })
 }

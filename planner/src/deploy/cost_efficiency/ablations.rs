@@ -11,7 +11,7 @@ use super::program::Replicas;
 use super::{Options, no_plan, relaxed, serviceable, solve};
 use crate::milp::{self, Budget, Program, Unsolved};
 use crate::proof::{Decision, Status};
-use crate::stop;
+use engine::stop;
 
 /// Choices of slowest configurations that round robin compares at most.
 const CHOICES_MAX: usize = 200_000;

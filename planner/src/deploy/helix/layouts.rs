@@ -151,7 +151,7 @@ pub(super) fn descend(cluster: &FlowProblem, mut ranges: Vec<Range>) -> Vec<Rang
                 }
             }
         }
-        if !is_better || crate::stop::is_asked() {
+        if !is_better || engine::stop::is_asked() {
             break;
         }
     }

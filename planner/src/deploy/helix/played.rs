@@ -94,6 +94,8 @@ pub struct Asked {
 /// What is played by itself.
 #[derive(Clone, Debug)]
 pub struct Parts {
+    /// Type of nodes of each, where every type has a pipeline of its own; a type that cannot hold the model has none.
+    pub types: Vec<usize>,
     /// Deployments that the checker holds.
     pub placed: Vec<Deployment>,
     /// What the loop plays of each.
@@ -151,7 +153,7 @@ impl Asked {
     /// # Errors
     /// When the checker refuses one.
     pub fn parts(&self, way: &Way, placed: &Decision<Placed>) -> Result<Parts, RentalError> {
-        let mut placed = self.deployments(way, placed)?;
+        let (types, mut placed): (Vec<usize>, Vec<Deployment>) = self.deployments(way, placed)?.into_iter().unzip();
         let mut pools = Vec::new();
         let machines = self.machines.machines();
         let site = Site { model: &self.model, machines: &machines, parameter_bytes: 2.0, kv_bytes: 2.0 };
@@ -162,22 +164,22 @@ impl Asked {
             check(deployment, &site).map_err(RentalError::refused)?;
             pools.push(self.machines.stations(deployment)?);
         }
-        Ok(Parts { placed, pools })
+        Ok(Parts { types, placed, pools })
     }
 
     /// The whole placement, or every type by itself where each has a pipeline of its own and nothing is planned over all.
-    fn deployments(&self, way: &Way, placed: &Decision<Placed>) -> Result<Vec<Deployment>, RentalError> {
+    fn deployments(&self, way: &Way, placed: &Decision<Placed>) -> Result<Vec<(usize, Deployment)>, RentalError> {
         let (machines, model) = (&self.machines, &self.model.name);
         let Placed { ranges, flow } = &placed.plan;
         if way.scheduling == Scheduling::Flow {
-            return Ok(vec![machines.deployment(model, ranges, Some(flow))?]);
+            return Ok(vec![(0, machines.deployment(model, ranges, Some(flow))?)]);
         }
         if way.placement != Placement::Separate {
-            return Ok(vec![machines.deployment(model, ranges, None)?]);
+            return Ok(vec![(0, machines.deployment(model, ranges, None)?)]);
         }
-        let all = (0..machines.types.len()).map(|of| self.of_type(ranges, of));
-        let holds = |ranges: &Vec<Range>| ranges.iter().any(|range| !range.is_empty());
-        all.filter(holds).map(|ranges| machines.deployment(model, &ranges, None)).collect()
+        let all = (0..machines.types.len()).map(|of| (of, self.of_type(ranges, of)));
+        let holds = |(_, ranges): &(usize, Vec<Range>)| ranges.iter().any(|range| !range.is_empty());
+        all.filter(holds).map(|(of, ranges)| Ok((of, machines.deployment(model, &ranges, None)?))).collect()
     }
 
     /// The ranges of one type of nodes.
@@ -192,7 +194,7 @@ impl Asked {
     #[must_use]
     pub fn play(&self, way: &Way, parts: &Parts) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
-        for (at, (placed, pool)) in parts.placed.iter().zip(&parts.pools).enumerate() {
+        for (&at, (placed, pool)) in parts.types.iter().zip(parts.placed.iter().zip(&parts.pools)) {
             let failures = self.machines.failures(placed, self.seed);
             outcomes.push(self.play_part(way, pool, (at, &Changing { outages: Vec::new(), failures })));
         }

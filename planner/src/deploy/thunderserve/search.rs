@@ -12,7 +12,7 @@ use super::transport::{self, Transport};
 use super::{Deployment, Group, Phase, Tabu, Task, bound};
 use crate::deploy::RentalError;
 use crate::proof::{Aim, Bound, Decision, RunnerUp, Status};
-use crate::stop;
+use engine::stop;
 
 type Key = (Vec<u32>, Phase);
 /// Distance to the bound that rounding explains.

@@ -67,6 +67,20 @@ impl Asked {
         Self { cost, work, bound }
     }
 
+    /// A policy's schedule.
+    ///
+    /// # Errors
+    /// When the checker refuses it.
+    pub fn planned(&self, work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, Refused> {
+        let played_s = |schedule: &Schedule| {
+            play(work, schedule, self.cost.as_ref()).map_or(f64::INFINITY, |played| played.iteration_s)
+        };
+        let planned = plan(work, policy, placement, &played_s);
+        check(work, &planned.plan)
+            .map_err(|broken| Refused::infeasible(format!("the plan is no schedule: {broken}")))?;
+        Ok(planned)
+    }
+
     /// Plays a schedule.
     #[must_use]
     pub fn judged(&self, work: &Work, planned: &Decision<Schedule>) -> Judged {
@@ -79,16 +93,6 @@ impl Asked {
         let played = play(work, &planned.plan, self.cost.as_ref());
         Judged { known: known(self, work, planned), played: played.map(row) }
     }
-}
-
-/// A policy's schedule.
-///
-/// # Errors
-/// When the checker refuses it.
-pub fn checked(work: &Work, policy: Policy, placement: Placement) -> Result<Decision<Schedule>, Refused> {
-    let planned = plan(work, policy, placement);
-    check(work, &planned.plan).map_err(|broken| Refused::infeasible(format!("the plan is no schedule: {broken}")))?;
-    Ok(planned)
 }
 
 fn why(asked: &Asked, played: &Played) -> String {

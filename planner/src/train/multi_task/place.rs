@@ -4,7 +4,7 @@
 //! of its parameters, then the tightest. A wider one takes the freest nodes. Inside, each position of the batch goes to the device
 //! that holds most of its input. Devices without room are passed over. The whole plan is placed in a few ways that differ in which slots of a
 //! wave choose first, and the one whose exchanges take least is kept (the paper goes back to earlier waves instead); where none fits
-//! memory, once more with the emptiest devices first, whatever has to travel.
+//! memory, once more with the emptiest devices first, whatever has to travel. Devices in order of slots are played beside it (`plan`).
 
 use std::collections::BTreeSet;
 

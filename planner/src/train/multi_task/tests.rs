@@ -85,7 +85,7 @@ fn pairs(batches: &[u64], n_gpus: u32, fixed_ms: f64) -> Work {
 }
 
 fn seconds(work: &Work, policy: Policy) -> f64 {
-    let planned = plan(work, policy, Placement::Local);
+    let planned = plan(work, policy, Placement::Local, &|_| 0.0);
     check(work, &planned.plan).expect("every plan is a schedule");
     planned.objective().expect("seconds")
 }
@@ -321,7 +321,7 @@ proptest! {
 fn near_devices_move_less_than_any_devices() {
     let work = pairs(&EVEN, 32, 0.05);
     let bytes = |placement| {
-        let schedule = plan(&work, Policy::Spindle, placement).plan;
+        let schedule = plan(&work, Policy::Spindle, placement, &|_| 0.0).plan;
         let flows = train::multi_task::flow::flows(&work, &schedule);
         let travels = |flow: &train::multi_task::flow::Flow| {
             let devices = |at: usize| &schedule.pieces[at].devices[..];

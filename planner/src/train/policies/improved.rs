@@ -16,9 +16,9 @@ use train::plan::Step;
 use train::{Plan, Problem};
 
 use crate::proof::{Aim, Bound, Decision, Status};
-use crate::stop;
 use crate::train::policy::{Allowed, Card, Parameter, PlanContext, PlanError, Policy};
 use crate::train::{orders, search};
+use engine::stop;
 
 mod moves;
 

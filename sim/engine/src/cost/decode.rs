@@ -107,6 +107,8 @@ pub struct ShapedDecode {
     law: Form,
     interval: [f64; 2],
     source: Source,
+    /// Factor of every time.
+    factor: f64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -124,19 +126,33 @@ pub struct DecodeTime {
     pub per_key_s: f64,
 }
 
+impl DecodeTime {
+    /// The same with every time multiplied.
+    fn scaled(self, by: f64) -> Self {
+        Self { fixed_s: self.fixed_s * by, per_key_s: self.per_key_s * by }
+    }
+}
+
 impl ShapedDecode {
     /// A device's simple law, for a shape of that device.
     #[must_use]
     pub fn of_law(law: &DecodeLaw, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [law.residuals.low, law.residuals.high];
-        Self { shape, bandwidth, source: law.source(), interval, law: Form::Law(law.clone()) }
+        Self { shape, bandwidth, source: law.source(), interval, law: Form::Law(law.clone()), factor: 1.0 }
     }
 
     /// Surfaces, for a shape.
     #[must_use]
     pub fn of_surfaces(surfaces: &DecodeSurfaces, shape: DecodeShape, bandwidth: BytesPerSecond) -> Self {
         let interval = [surfaces.residuals.low, surfaces.residuals.high];
-        Self { shape, bandwidth, source: Source::Measured, interval, law: Form::Surfaces(surfaces.clone()) }
+        let law = Form::Surfaces(surfaces.clone());
+        Self { shape, bandwidth, source: Source::Measured, interval, law, factor: 1.0 }
+    }
+
+    /// The same with every time multiplied.
+    #[must_use]
+    pub fn scaled(self, by: f64) -> Self {
+        Self { factor: self.factor * by, ..self }
     }
 
     /// The same from another shape, format or card: a weaker source and an interval that is wider on each side.
@@ -176,7 +192,7 @@ impl ShapedDecode {
     /// A launch over so many sequences.
     #[must_use]
     pub fn alone(&self, n_sequences: u64) -> DecodeTime {
-        match &self.law {
+        let found = match &self.law {
             Form::Law(law) => DecodeTime {
                 fixed_s: law.start_s + law.per_sequence_s * self.sequences(n_sequences),
                 per_key_s: self.token_s() / law.reached,
@@ -186,7 +202,8 @@ impl ShapedDecode {
                 let (fixed_s, _) = surfaces.start.factor(&point);
                 DecodeTime { fixed_s, per_key_s: self.token_s() * surfaces.read.factor(&point).0 }
             }
-        }
+        };
+        found.scaled(self.factor)
     }
 
     /// What so many sequences add to a launch over a prompt's chunk.
@@ -196,7 +213,8 @@ impl ShapedDecode {
             Form::Law(DecodeLaw { mixed: Some(mixed), .. }) => DecodeTime {
                 fixed_s: mixed.per_sequence_s * self.sequences(n_sequences),
                 per_key_s: self.token_s() / mixed.reached,
-            },
+            }
+            .scaled(self.factor),
             _ => self.alone(n_sequences),
         }
     }

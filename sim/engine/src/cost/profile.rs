@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::calibrated::Calibrated;
 use crate::cost::curve::{self, Curve};
 use crate::cost::decode::{DecodeLaw, DecodeSurfaces};
 use crate::cost::experts::ExpertsCurve;
@@ -38,6 +39,9 @@ pub struct Profile {
     /// The very device that was measured, where this project measured it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
+    /// What runs of a whole engine say of its times, where it was calibrated on some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrated: Option<Calibrated>,
     /// Fitted kernels by name: `gemm`, `attention-64`, `attention-128`.
     pub operators: BTreeMap<String, Operator>,
     /// Fitted kernels and copies whose time depends on bytes alone, by name: `elementwise`, `embedding`, `device_to_host` and so on.
@@ -210,6 +214,7 @@ impl Profile {
             checked.map_err(|why| why.of("decode attention"))?;
         }
         profile.check_engine()?;
+        profile.calibrated.as_ref().map_or(Ok(()), Calibrated::check).map_err(|why| why.of("`calibrated`"))?;
         for (name, kernel) in &profile.host {
             kernel.check(name).map_err(|why| why.of(format!("kernel of the host `{name}`")))?;
         }
@@ -227,6 +232,15 @@ impl Profile {
 }
 
 impl Profile {
+    /// The same, calibrated on runs of a whole engine. Its name says so, because results show it.
+    #[must_use]
+    pub fn calibrated(&self, found: Calibrated) -> Self {
+        let plain = self.name.split(" calibrated").next().unwrap_or_default();
+        let runs = if found.on.len() == 1 { "run" } else { "runs" };
+        let name = format!("{plain} calibrated on {} {runs}", found.on.len());
+        Self { name, calibrated: Some(found), ..self.clone() }
+    }
+
     /// What is wrong with the kernels that serving engines alone have, if anything.
     fn check_engine(&self) -> Result<(), Unusable> {
         for (name, surfaces) in &self.decode {

@@ -333,6 +333,7 @@ impl Fitted<'_> {
 
 impl CostModel for Profiled {
     fn elementary(&self, op: &Op) -> Estimate {
+        crate::stop::pause();
         let fitted = match op {
             Op::Gemm { m, n, k, format } => self.gemm(*m, *n, *k, *format),
             Op::GroupedGemm { rows, n, k, format, kind } => {
@@ -356,19 +357,22 @@ impl CostModel for Profiled {
         };
         let fitted =
             fitted.map(|found| if self.profile.lent_by.is_some() { found.borrowed(ANOTHER_CARD) } else { found });
-        fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time))
+        fitted.unwrap_or_else(|| datasheet(self.roofline.elementary(op).time)).scaled(self.calibration(op))
     }
 
     fn decode(&self, shape: &DecodeShape) -> Option<ShapedDecode> {
-        self.shaped_decode(shape)
+        let memory = self.profile.calibrated.as_ref().map_or(1.0, |found| found.memory);
+        Some(self.shaped_decode(shape)?.scaled(memory))
     }
 
     fn engine(&self, op: &Op) -> Option<Estimate> {
-        self.own_kernel(op)
+        Some(self.own_kernel(op)?.scaled(self.calibration(op)))
     }
 
     fn experts(&self, layer: &FusedExperts) -> Option<Estimate> {
-        self.fused_layer(layer)
+        let found = self.profile.calibrated.as_ref();
+        let factor = found.map_or(1.0, |found| found.of_experts(layer, &self.roofline.cluster().gpu));
+        Some(self.fused_layer(layer)?.scaled(factor))
     }
 
     fn least(&self, op: &Op) -> Seconds {
@@ -388,11 +392,19 @@ impl CostModel for Profiled {
             }
             _ => None,
         };
-        known.unwrap_or_else(|| self.roofline.least(op))
+        // The datasheet's share of arithmetic grows as an operation is cut less, so no piece is faster than by the lesser factor.
+        let factor = self.profile.calibrated.as_ref().map_or(1.0, |found| found.compute.min(found.memory));
+        known.unwrap_or_else(|| self.roofline.least(op)) * factor
     }
 }
 
 impl Profiled {
+    /// What runs of a whole engine say of an operation's time.
+    fn calibration(&self, op: &Op) -> f64 {
+        let found = self.profile.calibrated.as_ref();
+        found.map_or(1.0, |found| found.of_operation(op, &self.roofline.cluster().gpu))
+    }
+
     /// The curve that products of a format are priced by.
     fn products(&self, format: Format) -> Option<&Operator> {
         let of = |near: &Format| self.profile.operators.get(gemm_name(*near)?);
@@ -477,6 +489,7 @@ mod tests {
             source: "test".to_owned(),
             date: "2026-11-20".to_owned(),
             device: None,
+            calibrated: None,
             memory: std::collections::BTreeMap::new(),
             operators: [("gemm".to_owned(), gemm)].into(),
             collectives: vec![curve],

@@ -9,7 +9,11 @@ use hw::{Flops, FlopsPerSecond, Format, Gpu, Seconds};
 use crate::cost::decode::{DecodeShape, ShapedDecode};
 use crate::cost::experts::FusedExperts;
 use crate::cost::{CostModel, Estimate};
-use crate::task::Op;
+use crate::task::{Op, Pass};
+
+/// Products that `Op::flops` counts of attention's backward over those that its kernels run, which compute the scores again (arXiv:2205.14135,
+/// algorithm 4): four of five.
+const BACKWARD_COUNTED: f64 = 0.8;
 
 /// A cost model under a power limit.
 pub struct Sustained<M> {
@@ -17,8 +21,8 @@ pub struct Sustained<M> {
     gpu: Gpu,
     /// Shares of the peak that products in 16 bits and more hold, and narrower ones.
     ratios: [f64; 2],
-    /// Share of the 16-bit peak that attention holds.
-    attention: f64,
+    /// Shares of the 16-bit peak that attention holds, forward and backward.
+    attention: [f64; 2],
 }
 
 impl<M: CostModel> Sustained<M> {
@@ -31,20 +35,23 @@ impl<M: CostModel> Sustained<M> {
     /// The same where products in 16 bits and more hold another share than narrower ones.
     #[must_use]
     pub fn by_width(inner: M, gpu: &Gpu, ratios: [f64; 2]) -> Self {
-        Self { inner, gpu: gpu.clone(), ratios, attention: ratios[0] }
+        Self { inner, gpu: gpu.clone(), ratios, attention: [ratios[0]; 2] }
     }
 
-    /// The same where attention holds another share than products in 16 bits.
+    /// The same where attention holds another share than products in 16 bits, of all that its kernels run.
     #[must_use]
-    pub fn with_attention(self, attention: f64) -> Self {
-        Self { attention, ..self }
+    pub fn with_attention(self, share: f64) -> Self {
+        Self { attention: [share, share * BACKWARD_COUNTED], ..self }
     }
 
     /// Most that a product holds.
     fn held_peak(&self, op: &Op) -> Option<FlopsPerSecond> {
         let format = match op {
             Op::Gemm { format, .. } | Op::GroupedGemm { format, .. } => *format,
-            Op::Attention { .. } => return Some(self.gpu.peak(Format::Bf16) * self.attention),
+            Op::Attention { pass, .. } => {
+                let held = self.attention[usize::from(*pass == Pass::Backward)];
+                return Some(self.gpu.peak(Format::Bf16) * held);
+            }
             _ => return None,
         };
         let [wide, narrow] = self.ratios;

@@ -12,32 +12,18 @@
 //! - two libraries have a workspace for products of 32 MiB each on Hopper and later, 4 and 8 MiB before
 //!   (`get_cublas_workspace_size_bytes`; `CUBLAS_WORKSPACE_CONFIG` of PyTorch).
 //!
-//! torchtitan's modules are plain PyTorch: the gate's function keeps both of its factors and their product.
+//! PyTorch's own modules keep other tensors (`torch.rs`).
 
 use hw::{Bytes, Gpu};
 
-use super::LayerActivation;
+use super::sizes::{HALF, SOFTMAX_BYTES, attention_weights, cut, feed_forward_weights, serial};
+use super::{LayerActivation, torch};
 use crate::model::{Experts, LatentAttention};
 use crate::shard::{AttentionKernel, Framework, Recompute, Shard};
 use crate::stage::Stage;
 
-/// Bytes of the number per query and head that attention keeps of its softmax.
-const SOFTMAX_BYTES: u64 = 4;
 /// Bytes per logit while the loss is computed: 32-bit exponentials, and the 16-bit logits or their gradient.
 const LOSS_BYTES_PER_LOGIT: u64 = 6;
-/// The same in plain PyTorch, where the loss keeps 32-bit logarithms and makes two gradients of them (`log_softmax`, `nll_loss`).
-const PLAIN_LOSS_BYTES_PER_LOGIT: u64 = 12;
-/// The same where the vocabulary is cut over the tensor group: kept logarithms, the gradient of the loss, exponentials and their sum
-/// (`torch/distributed/tensor/parallel/loss.py`).
-const CUT_LOSS_BYTES_PER_LOGIT: u64 = 16;
-/// Layers whose whole parameters a sharded module holds at once: one is computed, one is gathered.
-const GATHERED_LAYERS: u64 = 2;
-/// Bytes of a gathered parameter and its whole gradient.
-const GATHERED_BYTES: u64 = 4;
-/// Bytes of a parameter that stays gathered and of its gradient that adds up.
-const KEPT_BYTES: u64 = 6;
-/// Bytes of a 16-bit number.
-const HALF: u64 = 2;
 /// Workspaces of the libraries of products, Transformer Engine's and PyTorch's: before Hopper, and from Hopper on. Bytes.
 const WORKSPACES: [[u64; 2]; 2] = [[4 << 20, 8 << 20], [32 << 20, 32 << 20]];
 /// Streams of grouped products, each with a workspace of its own (`get_multi_stream_cublas_workspace`).
@@ -74,15 +60,6 @@ impl Kept {
     }
 }
 
-fn cut(shard: &Shard<'_>, bytes: u64) -> u64 {
-    bytes.div_ceil(u64::from(shard.tp))
-}
-
-/// Cut over the tensor group by sequence parallelism alone.
-fn serial(shard: &Shard<'_>, bytes: u64) -> u64 {
-    if shard.sequence_parallel { cut(shard, bytes) } else { bytes }
-}
-
 /// Of one layer, and what its backward holds besides while it runs.
 pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool) -> LayerActivation {
     let kept = kept(shard, with_experts);
@@ -90,22 +67,12 @@ pub(super) fn layer(shard: &Shard<'_>, recompute: Recompute, with_experts: bool)
     let dropped = match recompute {
         Recompute::Off => 0,
         Recompute::Selective if shard.attention == AttentionKernel::Unfused => 0,
-        Recompute::Selective if shard.framework == Framework::Fsdp2 => every_second_product(shard, kept),
+        Recompute::Selective if shard.framework.torch().is_some() => torch::dropped(shard, all),
         Recompute::Selective => kept.norms + kept.activated,
         Recompute::FeedForward => kept.projected + kept.activated,
         Recompute::Full => all - input,
     };
     LayerActivation { kept: all - dropped, working: dropped + backward(shard, with_experts) }
-}
-
-/// What selective checkpointing by operation drops: norms, what the activation function reads and writes but for the gate's product, and the
-/// key; every other product's result stays, the last one's too (torchtitan, `_get_custom_policy`).
-fn every_second_product(shard: &Shard<'_>, kept: Kept) -> u64 {
-    let model = shard.model;
-    let stays = cut(shard, HALF * model.intermediate) + serial(shard, HALF * model.hidden);
-    let key = cut(shard, HALF * model.kv_width());
-    let residual = serial(shard, HALF * model.hidden);
-    (kept.norms + kept.projected + kept.activated + key + residual).saturating_sub(stays)
 }
 
 fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
@@ -120,7 +87,7 @@ fn kept(shard: &Shard<'_>, with_experts: bool) -> Kept {
     // Two masks of a byte per element where residuals have dropout.
     let masks = if model.learned_positions { serial(shard, 2 * model.hidden) } else { 0 };
     // Plain PyTorch keeps the gathered input of products that the tensor group cuts; Transformer Engine gathers it again.
-    let gathered = if shard.framework == Framework::Fsdp2 { 2 * HALF * model.hidden } else { norms };
+    let gathered = if shard.framework.torch().is_some() { 2 * HALF * model.hidden } else { norms };
     Kept { residuals: norms + masks, norms: gathered, attention, compressed, ..feed_forward }
 }
 
@@ -143,7 +110,7 @@ fn latent_attention(shard: &Shard<'_>, latent: LatentAttention) -> (u64, u64) {
 fn dense(shard: &Shard<'_>, intermediate: u64) -> Kept {
     let factors: u64 = match (shard.model.gated, shard.framework) {
         (false, _) => 1,
-        (true, Framework::Fsdp2) => 3,
+        (true, Framework::Fsdp2(_)) => 3,
         (true, _) => 2,
     };
     let wide = cut(shard, HALF * intermediate);
@@ -187,14 +154,11 @@ fn backward(shard: &Shard<'_>, with_experts: bool) -> u64 {
 pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
     let model = shard.model;
     let (vocab, hidden) = (model.vocab.div_ceil(u64::from(shard.tp)), HALF * model.hidden);
-    let is_plain = shard.framework == Framework::Fsdp2;
-    let (logits, norm) = (tokens * vocab, tokens * if is_plain { 3 * hidden } else { serial(shard, 2 * hidden) });
-    let per_logit = match (is_plain, shard.tp) {
-        (false, _) => LOSS_BYTES_PER_LOGIT,
-        (true, 1) => PLAIN_LOSS_BYTES_PER_LOGIT,
-        (true, _) => CUT_LOSS_BYTES_PER_LOGIT,
-    };
-    let loss = logits * per_logit;
+    if let Some(modules) = shard.framework.torch() {
+        return torch::head(shard, modules, tokens);
+    }
+    let (logits, norm) = (tokens * vocab, tokens * serial(shard, 2 * hidden));
+    let loss = logits * LOSS_BYTES_PER_LOGIT;
     let weight_gradient = HALF * vocab * model.hidden;
     let input_gradient = tokens * (hidden + if shard.tp > 1 { serial(shard, hidden) } else { 0 });
     norm + loss.max(HALF * logits + weight_gradient + input_gradient)
@@ -203,9 +167,9 @@ pub(super) fn head(shard: &Shard<'_>, tokens: u64) -> u64 {
 /// What a rank holds for the whole run beside model states: workspaces of products, and one gradient in 16 bits per shape of weight.
 #[must_use]
 pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes {
-    let [library, torch] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
-    if shard.framework == Framework::Fsdp2 {
-        return Bytes(torch) + gathered(shard, stages);
+    let [library, plain] = WORKSPACES[usize::from(gpu.peak_fp8.is_some())];
+    if shard.framework.torch().is_some() {
+        return Bytes(plain) + torch::gathered(shard, stages);
     }
     let has = |of: fn(&Stage) -> bool| stages.iter().any(of);
     let mut elements = attention_weights(shard);
@@ -218,43 +182,8 @@ pub(super) fn resident(shard: &Shard<'_>, stages: &[Stage], gpu: &Gpu) -> Bytes 
     }
     let library = if has(|stage| stage.n_expert > 0) { library * (1 + GROUPED_STREAMS) } else { library };
     // The head is the one product that PyTorch runs itself.
-    let torch = if has(|stage| stage.last) { torch } else { 0 };
-    Bytes(HALF * elements + library + torch)
-}
-
-/// Sharded modules: whole parameters of two layers with their gradients, embedding and head as long as the step lasts. In a pipeline
-/// whole parameters stay from the first micro-batch to the last, and 32-bit gradients add up (torchtitan, `reshard_after_forward`).
-fn gathered(shard: &Shard<'_>, stages: &[Stage]) -> Bytes {
-    let layer = attention_weights(shard) + feed_forward_weights(shard, shard.model.intermediate, u64::from(shard.tp));
-    let tables = stages.iter().map(|stage| u64::from(stage.first) + u64::from(stage.last)).sum::<u64>();
-    let table = cut(shard, shard.model.vocab * shard.model.hidden);
-    let is_whole = stages.iter().any(|stage| stage.first) && stages.iter().any(|stage| stage.last);
-    if !is_whole {
-        let n_layers: u32 = stages.iter().map(Stage::n_layers).sum();
-        return Bytes(KEPT_BYTES * (u64::from(n_layers) * layer + tables * table));
-    }
-    Bytes(GATHERED_BYTES * (GATHERED_LAYERS * layer + tables * table))
-}
-
-/// Elements of the different weights around attention on one rank.
-fn attention_weights(shard: &Shard<'_>) -> u64 {
-    let (model, tp) = (shard.model, u64::from(shard.tp));
-    let Some(latent) = model.latent else {
-        let width = model.n_heads * model.head_dim;
-        return (model.hidden * (2 * width + 2 * model.kv_width())).div_ceil(tp);
-    };
-    let query = model.n_heads * (latent.nope_dim + latent.rope_dim);
-    let (down, up) = latent.q_rank.map_or((0, model.hidden), |rank| (model.hidden * rank, rank));
-    let kept = model.hidden * (latent.kv_rank + latent.rope_dim);
-    let wide = latent.kv_rank * model.n_heads * (latent.nope_dim + latent.value_dim);
-    let output = model.n_heads * latent.value_dim * model.hidden;
-    down + kept + (up * query + wide + output).div_ceil(tp)
-}
-
-/// Elements of both products of a feed-forward on one rank.
-fn feed_forward_weights(shard: &Shard<'_>, intermediate: u64, cut: u64) -> u64 {
-    let projections = if shard.model.gated { 3 } else { 2 };
-    (projections * shard.model.hidden * intermediate).div_ceil(cut)
+    let plain = if has(|stage| stage.last) { plain } else { 0 };
+    Bytes(HALF * elements + library + plain)
 }
 
 /// Bytes per token that an exchange of heads for tokens keeps twice: the output of attention.

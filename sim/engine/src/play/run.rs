@@ -11,6 +11,7 @@ use super::memory::{Memory, Overflow};
 use super::{Case, Machine, Outcome};
 use crate::cost::Estimate;
 use crate::queue::Queue;
+use crate::stop;
 use crate::task::{CopyKind, GroupId, Lane, LaneId, Moment, Op, OpId, Stream, TaskGraph, TaskId};
 use crate::timeline::{self, Timeline};
 
@@ -101,6 +102,7 @@ fn play_spans<'a>(graph: &'a TaskGraph, machine: &'a Machine<'a>, spans: Spans<'
     let mut now = Time::ZERO;
     player.wake = (0..player.heads.len()).collect();
     loop {
+        stop::pause();
         if let Err((overflow, task)) = player.instant(now) {
             return out_of_memory(graph, overflow, now, task);
         }

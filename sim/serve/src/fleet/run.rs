@@ -145,6 +145,7 @@ impl<'a, 'r> Run<'a, 'r> {
 
     /// Handles the next event, if it comes before a tick.
     pub(super) fn next_event(&mut self, tick: u64) -> bool {
+        engine::stop::pause();
         let (at, replica) = self.ends.earliest();
         if at.min(self.side) >= tick {
             return false;

@@ -46,7 +46,7 @@ pub fn groups(fleet: &Fleet, served: &Served) -> Vec<GroupFigures> {
     for (replica, group) in served.group_of.iter().enumerate() {
         let group = *group as usize;
         paid[group] += u128::from(served.paid_ticks[replica]);
-        busy[group] += u128::from(served.counts[replica].busy_ticks);
+        busy[group] += u128::from(served.counts[replica].busy_ticks.min(served.paid_ticks[replica]));
         let (peak, total) = served.blocks[replica];
         figures[group].kv_peak_ratio = figures[group].kv_peak_ratio.max(f64::from(peak) / f64::from(total));
     }

@@ -1,4 +1,4 @@
-//! JSON-line traces: Mooncake's with prefix hashes, and OpenAI requests as batch files and logs hold them.
+//! JSON-line traces: Mooncake's with prefix hashes, OpenAI requests as batch files and logs hold them, and conversations of ShareGPT.
 
 use serde::Deserialize;
 
@@ -38,15 +38,23 @@ fn tokens(line: u64, text: &str, key: &str, value: Option<f64>, faults: &mut Fau
     None
 }
 
+/// Reads a line as an object; a list of all requests, as ShareGPT's file is, is no line.
+fn object<T: serde::de::DeserializeOwned>(line: u64, text: &str, faults: &mut Faults) -> Option<T> {
+    if text.trim_start().starts_with('[') {
+        let reason = "a list, and requests stand one per line: `jq -c '.[]' FILE > FILE.jsonl` writes them so";
+        faults.add(line, 1, reason);
+        return None;
+    }
+    let parsed = serde_json::from_str(text);
+    if let Err(error) = &parsed {
+        faults.add(line, error.column().max(1), format!("not a request: {error}"));
+    }
+    parsed.ok()
+}
+
 /// Reads a Mooncake row. Its last hash is of a block that is not full, which no cache shares, and is left out.
 pub(super) fn mooncake(line: u64, text: &str, faults: &mut Faults) -> Parsed {
-    let row: Mooncake = match serde_json::from_str(text) {
-        Ok(row) => row,
-        Err(error) => {
-            faults.add(line, error.column().max(1), format!("not a request: {error}"));
-            return Parsed::Bad;
-        }
-    };
+    let Some(row) = object::<Mooncake>(line, text, faults) else { return Parsed::Bad };
     let at_ms = row.timestamp.filter(|at| at.is_finite() && *at >= 0.0);
     if at_ms.is_none() {
         let found = row.timestamp.map_or("missing".to_owned(), |at| at.to_string());
@@ -73,6 +81,13 @@ struct OpenAi {
     max_tokens: Option<f64>,
     max_completion_tokens: Option<f64>,
     response: Option<Response>,
+    conversations: Option<Vec<Turn>>,
+}
+
+/// What someone says in a conversation of ShareGPT.
+#[derive(Deserialize)]
+struct Turn {
+    value: String,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -111,15 +126,25 @@ fn characters(value: &serde_json::Value) -> usize {
     }
 }
 
+/// Tokens of a text, where nobody counted them.
+fn guessed(characters: usize) -> f64 {
+    hw::Tokens(characters.div_ceil(CHARACTERS_PER_TOKEN).max(1) as u64).as_f64()
+}
+
+/// The first question and its answer, as benchmarks of serving engines take them; a conversation without an answer is left out.
+fn conversation(line: u64, turns: &[Turn], faults: &mut Faults) -> Parsed {
+    let [question, answer, ..] = turns else { return Parsed::LeftOut };
+    let mut count = |turn: &Turn| tokens(line, "", "value", Some(guessed(turn.value.chars().count())), faults);
+    let (Some(prompt), Some(output)) = (count(question), count(answer)) else { return Parsed::Bad };
+    Parsed::Row(Row { at_s: None, at_column: 1, prompt, output, estimated: true, hashes: Vec::new() })
+}
+
 /// Reads an OpenAI request: a line of a batch file (`body`), a bare request, or a log line with `usage`.
 pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
-    let row: OpenAi = match serde_json::from_str(text) {
-        Ok(row) => row,
-        Err(error) => {
-            faults.add(line, error.column().max(1), format!("not a request: {error}"));
-            return Parsed::Bad;
-        }
-    };
+    let Some(row) = object::<OpenAi>(line, text, faults) else { return Parsed::Bad };
+    if let Some(turns) = &row.conversations {
+        return conversation(line, turns, faults);
+    }
     if row.timestamp.is_some_and(|at| !(at.is_finite() && at >= 0.0)) {
         faults.add(line, column_of(text, "timestamp"), "`timestamp` is not a time in seconds from 0 on");
         return Parsed::Bad;
@@ -132,8 +157,7 @@ pub(super) fn openai(line: u64, text: &str, faults: &mut Faults) -> Parsed {
     });
     let usage = row.usage.or_else(|| row.response?.body?.usage);
     let words = body.messages.as_ref().or(body.prompt.as_ref());
-    let guessed =
-        words.map(|words| hw::Tokens(characters(words).div_ceil(CHARACTERS_PER_TOKEN).max(1) as u64).as_f64());
+    let guessed = words.map(|words| guessed(characters(words)));
     let limit = body.max_completion_tokens.or(body.max_tokens);
     let recorded = (usage.and_then(|u| u.prompt_tokens), usage.and_then(|u| u.completion_tokens));
     if recorded.0.is_none() && guessed.is_none() {

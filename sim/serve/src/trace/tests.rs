@@ -50,6 +50,20 @@ fn mooncake_hashes_become_dense_and_the_partial_block_is_left_out() {
 }
 
 #[test]
+fn conversations_of_sharegpt_are_estimated_and_a_list_of_them_says_how_to_split_it() {
+    // 16 characters are 4 tokens, 9 are 3. The second one has no answer.
+    let turns = r#"{"id": "a", "conversations": [{"from": "human", "value": "sixteen letters!"}, {"from": "gpt", "value": "nine char"}]}"#;
+    let text = format!("{turns}\n{}\n", r#"{"id": "b", "conversations": [{"from": "human", "value": "hello"}]}"#);
+    let trace = read_text(Format::OpenAi, &text).expect("a good trace");
+    assert_eq!(trace.requests.list, [Request::new(Time::ZERO, 4, 3)]);
+    assert_eq!((trace.n_estimated, trace.n_left_out), (1, 1));
+    for format in [Format::OpenAi, Format::Mooncake] {
+        let found = faults(format, &format!("[{turns}]"));
+        assert!(found.len() == 1 && found[0].2.contains("jq -c"), "{found:?}");
+    }
+}
+
+#[test]
 fn a_batch_file_without_usage_is_estimated() {
     // 16 characters are 4 tokens at 4 characters each; the limit stands for the output.
     let text = "{\"custom_id\": \"a\", \"body\": {\"max_tokens\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"sixteen letters!\"}]}}";

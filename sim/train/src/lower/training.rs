@@ -23,10 +23,12 @@ mod exchange;
 mod hybrid;
 mod known;
 mod lanes;
+mod messages;
 pub mod mixed;
 mod pass;
 mod rank_times;
 mod sync;
+mod torch;
 
 pub(crate) use attention::hop_bytes;
 pub use durations::{Parts, parts, pipelines};

@@ -195,6 +195,7 @@ impl<'a> Run<'a> {
     fn play(mut self) -> Drawn {
         let mut now = 0;
         while self.left > 0 {
+            engine::stop::pause();
             let Some(Reverse((time, rank))) = self.wakes.pop() else {
                 // All ranks wait for each other: the oldest micro-batch's next pass, at least, is ready and admitted.
                 let free =

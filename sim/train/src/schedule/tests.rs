@@ -85,6 +85,22 @@ fn zb_1p_idles_a_third_of_1f1b_and_zb_2p_and_zb_v_not_at_all() {
 }
 
 #[test]
+fn zero_bubble_idles_by_the_closed_forms_of_its_durations() {
+    // (p − 1)(F + B − W) and, where that is positive, (p − 1)(F + B − 2W): arXiv:2401.10241, table 2. W is half of F in the first.
+    for (p, m) in [(4, 12), (8, 24), (8, 32)] {
+        for [f, b, w] in [[2, 2, 1], [4, 4, 1], [4, 6, 2], [4, 4, 3], [4, 3, 4], [10, 12, 8]] {
+            let idle = |name: &str| {
+                let played = check(name, p, m, [f, b, w]);
+                played.rank_span - played.busy[0]
+            };
+            let behind = p as u64 - 1;
+            assert_eq!(idle("zb-1p"), behind * (f + b - w), "{p} {m} {f} {b} {w}");
+            assert_eq!(idle("zb-2p"), behind * (f + b).saturating_sub(2 * w), "{p} {m} {f} {b} {w}");
+        }
+    }
+}
+
+#[test]
 fn interleaving_divides_the_bubble_by_the_chunks() {
     let base = named("interleaved").expect("listed");
     for (p, m, v) in [(2, 4, 2), (4, 12, 2), (4, 8, 3), (8, 24, 4), (3, 9, 1)] {

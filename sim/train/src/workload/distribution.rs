@@ -239,8 +239,11 @@ pub const LENGTH_MAX: u64 = 100_000_000;
 /// Reads one integer per line, or the first column of a CSV whose header is not a number. Blank lines are skipped.
 ///
 /// # Errors
-/// Every line that is not a whole number from 1 to `LENGTH_MAX`; for a file without lengths, one finding on line 1.
+/// Every line that is not a whole number from 1 to `LENGTH_MAX`; for a file without lengths or of JSON, one finding on line 1.
 pub fn parse_lengths(text: &str) -> Result<Vec<u64>, Vec<BadLength>> {
+    if text.trim_start().starts_with(['[', '{']) {
+        return Err(vec![BadLength { line: 1, found: text.trim_start().chars().take(40).collect() }]);
+    }
     let mut lengths = Vec::new();
     let mut bad = Vec::new();
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
@@ -368,6 +371,7 @@ mod tests {
         let bad = parse_lengths("12\nabc\n-4\n\n1000000000\nnan\n").expect_err("bad lines");
         assert_eq!(bad.iter().map(|bad| bad.line).collect::<Vec<_>>(), [2, 3, 5, 6]);
         assert_eq!(parse_lengths("").expect_err("empty").len(), 1);
+        assert_eq!(parse_lengths("[\n{},\n{}\n]").expect_err("no list of lengths").len(), 1);
         assert_eq!(parse_lengths("length,other\n5,x\n7,y\n").expect("a CSV"), [5, 7]);
     }
 }

@@ -25,7 +25,7 @@ impl Kind for Goodput {
     }
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
-        let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice));
+        let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice), |row| row);
         RunResult {
             cost_model: kinds::costs("roofline of a stage", "datasheet", &self.free_parameters),
             columns: kinds::columns(&COLUMNS),

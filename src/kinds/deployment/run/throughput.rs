@@ -26,7 +26,8 @@ impl Kind for Throughput {
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         let pool = self.asked.of_pool();
-        let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &pool));
+        let results =
+            kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &pool), |row| row);
         RunResult {
             cost_model: kinds::costs("times of a layer by batch size", &self.times, &self.free_parameters),
             columns: kinds::columns(&COLUMNS),

@@ -30,7 +30,8 @@ impl Kind for Rental {
 
     fn run(&self, done: &(dyn Fn(&str) + Sync)) -> RunResult {
         let (rated, profiles) = rated(self);
-        let results = kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &rated));
+        let results =
+            kinds::rows(&self.choices, |choice| &choice.name, done, |choice| row(self, choice, &rated), |row| row);
         let columns = if self.asked.is_simulated() { kinds::columns(&REPLAYED) } else { kinds::columns(&PLANNED) };
         RunResult {
             cost_model: costs(self, &rated, &profiles),

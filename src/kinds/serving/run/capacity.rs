@@ -1,6 +1,7 @@
 //! The capacity question of a serving scenario: every fleet is the scenario with another fleet in it, served by the same loop.
 
 use engine::play::Case;
+use engine::stop;
 use engine::verdict::Refused;
 use planner::deploy::capacity::{self as asked, Answer, Asked, Peak, Quoted, Served};
 use rayon::prelude::*;
@@ -16,12 +17,23 @@ use scenario::serving::Serving;
 const PER_TOKEN: &str =
     "dollars per million output tokens, with every replica paid all the time from the first arrival to the last token";
 
+/// Why a fleet was not tried.
+fn late() -> Refused {
+    Refused::out_of_time("stopped before it was served")
+}
+
 /// The report; `None` where the scenario asks nothing.
 pub fn capacity(scenario: &Serving) -> Option<Capacity> {
     let question = &scenario.capacity.as_ref()?.question;
-    let judge = |all: &[Asked<'_>]| all.par_iter().map(|asked| served(scenario, asked)).collect();
-    let answer = asked::answer(question, &judge);
+    let one = |asked: &Asked<'_>| stop::unless_over(|| served(scenario, asked)).unwrap_or_else(|| Err(late()));
+    let judge = |all: &[Asked<'_>]| all.par_iter().map(one).collect();
+    let mut answer = asked::answer(question, &judge);
     let mut sources = vec![costs(scenario)];
+    if stop::is_asked() {
+        // Loads and prices that were not served would read as limits that are broken.
+        (answer.headroom, answer.sensitivity) = (None, Vec::new());
+        sources.push("stopped early: fleets that were not served are left out, and headroom is not known".to_owned());
+    }
     sources.extend(scenario.free_parameters.iter().cloned());
     sources.push(PER_TOKEN.to_owned());
     sources.extend(question.quoted.iter().filter_map(quote));
@@ -30,6 +42,9 @@ pub fn capacity(scenario: &Serving) -> Option<Capacity> {
 
 /// Serves what is asked by the fleet that is asked.
 fn served(scenario: &Serving, asked: &Asked<'_>) -> Result<Served, Refused> {
+    if stop::is_asked() {
+        return Err(late());
+    }
     let capacity = scenario.capacity.as_ref().expect("only a scenario that asks is judged");
     let load = requests(scenario, &capacity.question.peak, asked)?;
     let mut varied = scenario.varied(&capacity.policy, &asked.candidate.variation, &capacity.question.quoted, load)?;

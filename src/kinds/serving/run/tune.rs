@@ -7,6 +7,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use engine::play::Case;
+use engine::stop;
 use engine::verdict::Refused;
 use planner::deploy::tune::{self, Outcome, Search};
 use rayon::prelude::*;
@@ -65,7 +66,7 @@ pub fn tuned(scenario: &Serving) -> Option<Tuned> {
         (0..settings.ways.len()).into_par_iter().map(|at| settings.outlook(at)).collect();
     let search = tune::search(best.aim.counts, &outlooks, GAP, &mut |positions| settings.serve(positions));
     let mut report = report(&settings, &search);
-    if let Some(found) = search.found {
+    if let Some(found) = search.found.filter(|_| !stop::is_asked()) {
         report.changes = settings.changes(found.best, &search);
         (report.interval, report.broken_when_slow) = settings.ends(found.best);
     }
@@ -142,9 +143,7 @@ impl Settings<'_> {
     fn serve(&mut self, positions: &[usize]) -> Vec<Outcome> {
         let answers: Vec<(Outcome, Option<Played>)> = positions
             .par_iter()
-            .map(|at| {
-                self.late(*at).map_or_else(|| self.play(*at), |why| (Outcome::Refused(Refused::infeasible(why)), None))
-            })
+            .map(|at| stop::unless_over(|| self.judge(*at)).unwrap_or((Outcome::Outdone, None)))
             .collect();
         let mut outcomes = Vec::with_capacity(positions.len());
         for (at, (outcome, played)) in positions.iter().zip(answers) {
@@ -152,6 +151,10 @@ impl Settings<'_> {
             outcomes.push(outcome);
         }
         outcomes
+    }
+
+    fn judge(&self, at: usize) -> (Outcome, Option<Played>) {
+        self.late(at).map_or_else(|| self.play(at), |why| (Outcome::Refused(Refused::infeasible(why)), None))
     }
 
     /// The limit that a setting cannot keep, whatever happens.

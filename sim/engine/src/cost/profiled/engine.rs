@@ -116,5 +116,5 @@ fn faster(a: Estimate, b: Estimate) -> Estimate {
 }
 
 fn halved(both: Estimate) -> Estimate {
-    Estimate { time: both.time * 0.5, low: both.low * 0.5, high: both.high * 0.5, outside: both.outside * 0.5, ..both }
+    both.scaled(0.5)
 }

@@ -33,11 +33,14 @@ pub(super) const fn busiest_pairs(mean: u64, count: u32) -> u64 {
 }
 
 /// Bytes of the keys and values of so many tokens on one rank of the tensor group.
-fn key_value_bytes(problem: &Problem, tokens: u64) -> u64 {
+pub(super) fn key_value_bytes(problem: &Problem, tokens: u64) -> u64 {
     let model = &problem.model;
-    let width = model.latent.map_or(2 * model.n_kv_heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
+    // PyTorch's modules copy keys and values for every query head before they exchange them.
+    let copies = problem.execution.framework.torch().is_some();
+    let heads = if copies { model.n_heads } else { model.n_kv_heads };
+    let width = model.latent.map_or(2 * heads * model.head_dim, |latent| latent.kv_rank + latent.rope_dim);
     // Each tensor rank has its own heads; compressed keys are not cut.
-    let cut = if model.latent.is_some() { 1 } else { u64::from(problem.layout.tp).min(model.n_kv_heads) };
+    let cut = if model.latent.is_some() { 1 } else { u64::from(problem.layout.tp).min(heads) };
     (tokens * width * problem.dtype.bytes()).div_ceil(cut)
 }
 
@@ -83,7 +86,7 @@ impl Builder<'_> {
     }
 
     /// Exchanges of every ring, behind one task per rank; the task of each rank that takes part.
-    fn exchange(
+    pub(super) fn exchange(
         &mut self,
         frame: &Attend<'_>,
         op: impl Fn(&mut Self, &Ring, &[Rank]) -> OpId,
@@ -105,7 +108,12 @@ impl Builder<'_> {
     }
 
     /// Attention over documents of every rank as tasks of their own, each behind its predecessor if it has one.
-    fn attend(&mut self, frame: &Attend<'_>, what: impl Fn(&Share) -> Ops, preds: &[Option<TaskId>]) -> Vec<TaskId> {
+    pub(super) fn attend(
+        &mut self,
+        frame: &Attend<'_>,
+        what: impl Fn(&Share) -> Ops,
+        preds: &[Option<TaskId>],
+    ) -> Vec<TaskId> {
         let shares = frame.content.shares.iter();
         let lanes = frame.column.lanes.iter();
         lanes
@@ -146,6 +154,9 @@ impl Builder<'_> {
 
     /// Key and value blocks one hop ahead of the attention that needs them; backward carries their gradients too.
     fn ring_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
+        if self.problem.execution.framework.torch().is_some() {
+            return self.torch_attention(frame, leads);
+        }
         let (problem, pass) = (self.problem, frame.pass);
         let n_layers = frame.n_layers;
         let op = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
@@ -209,16 +220,16 @@ pub(super) fn transposes(problem: &Problem, share: &Share) -> Ops {
 }
 
 /// What the attention functions share.
-struct Attend<'a> {
+pub(super) struct Attend<'a> {
     column: &'a Column,
     micro_batch: u32,
     content: &'a Content,
-    n_layers: u32,
-    pass: Pass,
+    pub(super) n_layers: u32,
+    pub(super) pass: Pass,
     role: Role,
 }
 
 /// Each rank behind its own exchange, if it takes part in one.
-fn behind(exchanged: &[Option<TaskId>]) -> Vec<Vec<TaskId>> {
+pub(super) fn behind(exchanged: &[Option<TaskId>]) -> Vec<Vec<TaskId>> {
     exchanged.iter().map(|task| task.iter().copied().collect()).collect()
 }

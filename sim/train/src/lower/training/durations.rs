@@ -108,8 +108,11 @@ impl Judge<'_> {
 
     fn transfer(&self, tokens: u64) -> u64 {
         let layout = &self.problem.layout;
-        if layout.pp < 2 || self.problem.execution.unit_times.is_some() {
+        if layout.pp < 2 {
             return 0;
+        }
+        if let Some(units) = self.problem.execution.unit_times {
+            return units.message * tokens;
         }
         let members = [0, 1].map(|pp| self.problem.rank(crate::layout::Position { pp, ..Default::default() }));
         let bytes = (tokens * self.problem.model.hidden * self.problem.dtype.bytes()).div_ceil(u64::from(layout.tp));

@@ -1,19 +1,16 @@
 //! Tasks of one slot of a pipeline rank: forward, backward, or its halves.
 //!
 //! A slot's first task waits for the message of the stage before (after, in backward); its tensor and expert exchanges stand
-//! behind its computation and hold back what follows on the lane. Messages leave on a stream of their own.
-
-use hw::Rank;
+//! behind its computation and hold back what follows on the lane. `messages.rs` has what leaves.
 
 use super::known::{OpKey, Part};
-use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid};
-use crate::layout::Position;
-use crate::problem::{Framework, GradientSync, Problem, Recompute};
+use super::{Builder, Column, Frame, GRADIENT_BUCKETS, Share, Streamed, hybrid, torch};
+use crate::problem::{GradientSync, Problem, Recompute};
 use crate::schedule::{PassKind, Slot};
 use crate::stage::Stage;
 use engine::layer;
 use engine::task::Ops;
-use engine::task::{Collective, CopyKind, GroupId, LaneId, Moment, Op, OpId, Pass, Role, Stream, Task, TaskId};
+use engine::task::{CopyKind, LaneId, Moment, Op, Pass, Role, Stream, Task, TaskId};
 
 /// What each stage of each micro-batch waits for, as far as it is lowered: one task list entry per lane of the rank.
 pub(super) struct Done {
@@ -112,53 +109,6 @@ impl Builder<'_> {
             PassKind::Forward => self.forward(frame, column),
             kind => self.backward(frame, column, kind, is_last),
         }
-    }
-
-    /// Messages to the next rank, one per lane; what follows waits for the lane's tail where nothing is sent.
-    fn send(&mut self, frame: &Frame<'_>, column: &Column, next: Option<u32>) -> Vec<TaskId> {
-        let mut arrivals = Vec::with_capacity(column.lanes.len());
-        for (cp, &lane) in column.lanes.iter().enumerate() {
-            let tail = self.tail(lane);
-            let (Some(to), false) = (next, self.problem.execution.unit_times.is_some()) else {
-                // Nothing takes time between the stages: what follows waits for the last computation.
-                arrivals.extend(self.last[lane.index()]);
-                continue;
-            };
-            let (op, group) = self.message(lane, column.ranks[cp], to, frame.content.shares[cp].tokens);
-            let meeting = self.graph.add_meeting(group);
-            let task = Task {
-                op,
-                lane,
-                stream: Stream::PointToPoint,
-                role: Role::StageExchange,
-                micro_batch: frame.slot.micro_batch,
-                meeting: Some(meeting),
-            };
-            let message = self.graph.add_task(task, &tail);
-            if !self.problem.execution.overlap.stage {
-                self.gate[lane.index()].push(message);
-            }
-            arrivals.push(message);
-        }
-        arrivals
-    }
-
-    /// Operation and group of a message of `tokens` tokens from a lane to a pipeline rank.
-    fn message(&mut self, lane: LaneId, from: Rank, to: u32, tokens: u64) -> (OpId, GroupId) {
-        if let Some(&known) = self.messages.get(&(lane, to, tokens)) {
-            return known;
-        }
-        let position = self.problem.position(from);
-        let target = self.problem.rank(Position { pp: to, ..position });
-        let bytes = tokens * self.problem.model.hidden * self.problem.dtype.bytes();
-        // Each tensor rank sends its part; the receiver's node gathers it (arXiv:2104.04473, section 4.1). Between stages of different
-        // degree the fewer ranks carry it all.
-        let receivers = self.problem.at_stage(to as usize).layout.tp;
-        let bytes = bytes.div_ceil(u64::from(self.problem.layout.tp.min(receivers)));
-        let members = [from, target];
-        let known = (self.collective(Collective::SendRecv, bytes, &members, 1), self.graph.add_group(&members));
-        self.messages.insert((lane, to, tokens), known);
-        known
     }
 
     fn forward(&mut self, frame: &Frame<'_>, column: &Column) {
@@ -326,6 +276,7 @@ impl Builder<'_> {
             let part = if embeds { Part::LeadWithEmbedding } else { Part::Lead };
             let op = self.known_op(OpKey::new(part, PassKind::Forward, stage, frame, cp), |_| {
                 let mut ops = if embeds { layer::embedding(&problem.shard(), tokens) } else { Vec::new() };
+                ops.extend(torch::sharded_copies(problem, stage, PassKind::Forward));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if tokens > 0 { n_layers } else { 0 },
@@ -360,8 +311,13 @@ impl Builder<'_> {
 
     /// What follows attention in all layers of a stage.
     fn after_attention(&self, stage: &Stage, tokens: u64, kind: PassKind) -> Ops {
-        let mut ops =
-            layer::repeated(&layer::after_attention(&self.problem.shard(), tokens, kind, None), stage.n_dense);
+        let shard = self.problem.shard();
+        let dense = if stage.is_repeated && shard.framework.torch().is_some() {
+            layer::read_by_backward(&shard, tokens)
+        } else {
+            layer::after_attention(&shard, tokens, kind, None)
+        };
+        let mut ops = layer::repeated(&dense, stage.n_dense);
         if stage.n_expert > 0 {
             let experts = layer::after_attention(&self.problem.shard(), tokens, kind, Some(&self.load));
             ops.extend(layer::repeated(&experts, stage.n_expert));
@@ -422,7 +378,7 @@ impl Builder<'_> {
         let end = self.last[lane.index()].expect("the pass has just computed");
         if kind != PassKind::Weight {
             if frame.stage.last && self.problem.execution.unit_times.is_none() {
-                let freed = logits(self.problem, &frame.stage, share) - outputs(self.problem, share);
+                let freed = logits(self.problem, &frame.stage, share) - torch::outputs(self.problem, share);
                 self.effect(first, Moment::End, self.logits, -freed);
             }
             let working = share.tokens * engine::memory::working_bytes_per_token(&self.problem.shard(), &frame.stage);
@@ -490,6 +446,7 @@ impl Builder<'_> {
             });
             let op = self.known_op(OpKey::new(Part::Lead, kind, piece, frame, cp), |builder| {
                 let mut ops = if piece.last { layer::head(&problem.shard(), share.tokens, kind) } else { Vec::new() };
+                ops.extend(torch::sharded_copies(problem, piece, kind));
                 ops.extend(layer::host(
                     problem.execution.host_overhead_per_layer,
                     if share.tokens > 0 { n_layers } else { 0 },
@@ -559,20 +516,12 @@ fn logits(problem: &Problem, stage: &Stage, share: &Share) -> i64 {
         .expect("logits stay below 2^63 bytes")
 }
 
-/// Logits of a micro-batch that PyTorch's pipeline keeps to the end of the step, when it joins all outputs (`PipelineStage.output_chunks`).
-fn outputs(problem: &Problem, share: &Share) -> i64 {
-    if problem.execution.framework != Framework::Fsdp2 || problem.layout.pp < 2 {
-        return 0;
-    }
-    let row = problem.model.vocab.div_ceil(u64::from(problem.layout.tp)) * problem.dtype.bytes();
-    i64::try_from(share.tokens * row).expect("logits stay below 2^63 bytes")
-}
-
 /// The layer that leads the backward of a piece.
 const fn one_layer(piece: &Stage) -> Stage {
     let expert = piece.n_expert > 0;
     let dense = !expert && piece.n_dense > 0;
-    Stage { n_dense: dense as u32, n_expert: expert as u32, first: false, last: false, again_dense: 0, again_expert: 0 }
+    let (n_dense, n_expert) = (dense as u32, expert as u32);
+    Stage { n_dense, n_expert, first: false, last: false, again_dense: 0, again_expert: 0, is_repeated: false }
 }
 
 const fn all_but_one_layer(piece: &Stage) -> Stage {

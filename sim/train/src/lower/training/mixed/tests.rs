@@ -79,7 +79,7 @@ fn every_pipeline_takes_its_own_closed_form() {
     let base =
         Layout { tp: 4, sequence_parallel: true, ..Layout::data_and_context(4, 1, Zero::Off, ContextExchange::Gather) };
     let mut problem = problem(vec![100; 12], base);
-    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1, message: 0 });
     let cost = Fixed::default();
     for (counts, shapes) in [
         (vec![9, 3], vec![(4, 2), (8, 1)]),
@@ -145,7 +145,7 @@ fn two_pipelines(groups: [Vec<u64>; 2]) -> (u64, f64) {
     let counts = [groups[0].len(), groups[1].len()];
     let work: u64 = groups.iter().flatten().sum::<u64>() * 3;
     let mut problem = problem(groups.concat(), base);
-    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1, message: 0 });
     let cost = Fixed::default();
     let plan = plan(&problem, &counts, &[(1, 4), (1, 4)], &cost);
     let (graph, timeline) = play(&problem, &plan, &cost, Fold::Nothing);
@@ -173,7 +173,7 @@ fn context_ranks_with_lists_of_their_own_run_through_the_pipeline_independently(
     let base = Layout { pp: 4, ..Layout::data_and_context(1, 2, Zero::Off, ContextExchange::Ring) };
     let lengths: Vec<u64> = [40; 8].into_iter().chain([10; 20]).collect();
     let mut problem = problem(lengths, base);
-    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1, message: 0 });
     let cost = Fixed::default();
     // The n-th micro-batch holds the n-th long sequence on rank 0 and the n-th short one on rank 1.
     let place = |sequence: u32, rank| {
@@ -235,7 +235,7 @@ fn a_straggler_slows_its_own_stage_by_its_rate_and_balanced_layers_hide_it() {
     // goes at the pace of the slower rank.
     let base = Layout { pp: 2, ..Layout::data_and_context(1, 1, Zero::Off, ContextExchange::Gather) };
     let mut problem = problem(vec![1000; 8], base);
-    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1 });
+    problem.execution.unit_times = Some(UnitTimes { forward: 1, input: 1, weight: 1, message: 0 });
     let cost = Fixed::default();
     let plan = ordered(&problem, plan_of_counts(&problem, &[8]), &cost);
     let healthy = play(&problem, &plan, &cost, Fold::Alike).1.span().as_ns();

@@ -1,0 +1,77 @@
+//! A table by columns, of numbers and of texts, as other programs take it: Parquet files. Units stand in the names.
+
+use crate::Picture;
+use crate::frame::Frame;
+
+/// Cells of a column, one for each row; a cell may be empty.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cells {
+    /// Numbers.
+    Numbers(Vec<Option<f64>>),
+    /// Texts.
+    Texts(Vec<Option<String>>),
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Name, with the unit.
+    pub name: String,
+    /// Cells.
+    pub cells: Cells,
+}
+
+impl Column {
+    /// A column of numbers; what is not finite is empty.
+    #[must_use]
+    pub fn numbers(name: impl Into<String>, cells: impl IntoIterator<Item = Option<f64>>) -> Self {
+        let finite = |cell: Option<f64>| cell.filter(|number| number.is_finite());
+        Self { name: name.into(), cells: Cells::Numbers(cells.into_iter().map(finite).collect()) }
+    }
+
+    /// A column of texts.
+    #[must_use]
+    pub fn texts<T: Into<String>>(name: impl Into<String>, cells: impl IntoIterator<Item = Option<T>>) -> Self {
+        Self { name: name.into(), cells: Cells::Texts(cells.into_iter().map(|cell| cell.map(Into::into)).collect()) }
+    }
+
+    /// Rows.
+    #[must_use]
+    pub fn n_rows(&self) -> usize {
+        match &self.cells {
+            Cells::Numbers(cells) => cells.len(),
+            Cells::Texts(cells) => cells.len(),
+        }
+    }
+}
+
+/// Frames of several policies below each other, with the policy in front.
+#[must_use]
+pub fn of_frames(frames: &[(&str, Frame)]) -> Vec<Column> {
+    let names = frames.first().map_or(&[][..], |(_, frame)| frame.columns);
+    let rows = || frames.iter().flat_map(|(policy, frame)| frame.rows.iter().map(move |row| (*policy, row)));
+    let mut columns = vec![Column::texts("policy", rows().map(|(policy, _)| Some(policy)))];
+    let column = |(index, name): (usize, &&str)| Column::numbers(*name, rows().map(|(_, row)| row[index]));
+    columns.extend(names.iter().enumerate().map(column));
+    columns
+}
+
+/// A row for each task of the simulated steps: who does what, and when.
+#[must_use]
+pub fn of_tasks(pictures: &[Picture<'_>]) -> Vec<Column> {
+    let rows = || pictures.iter().flat_map(|picture| (0..picture.graph.tasks.len()).map(move |index| (picture, index)));
+    let task = |(picture, index): (&Picture<'_>, usize)| picture.graph.tasks[index];
+    let seconds = |time: hw::Time| Some((time - hw::Time::ZERO).to_seconds().get());
+    let micro_batch = |n: u32| (n != u32::MAX).then(|| f64::from(n));
+    vec![
+        Column::texts("policy", rows().map(|(picture, _)| Some(picture.policy))),
+        Column::numbers("step", rows().map(|(picture, _)| Some(crate::quantity::float_of(picture.step.unwrap_or(0))))),
+        Column::numbers("rank", rows().map(|row| Some(f64::from(row.0.graph.lanes[task(row).lane.index()].rank.0)))),
+        Column::texts("stream", rows().map(|row| Some(task(row).stream.name()))),
+        Column::texts("role", rows().map(|row| Some(task(row).role.name()))),
+        Column::texts("operation", rows().map(|row| Some(crate::trace::operation(row.0.graph, task(row).op)))),
+        Column::numbers("micro_batch", rows().map(|row| micro_batch(task(row).micro_batch))),
+        Column::numbers("start_s", rows().map(|(picture, index)| seconds(picture.timeline.start[index]))),
+        Column::numbers("end_s", rows().map(|(picture, index)| seconds(picture.timeline.end[index]))),
+    ]
+}

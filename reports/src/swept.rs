@@ -1,0 +1,228 @@
+//! What a sweep found, as a page that loads nothing and as text: the front, every point of two objectives, which axis matters, what failed.
+
+use std::fmt::Write as _;
+
+use crate::html::{END, contents, figure, page, table};
+use crate::quantity::{escape, percent, significant};
+use crate::rows::{Rows, aligned};
+use crate::svg::axis::Axis;
+use crate::svg::{BLUE, ORANGE, WIDTH, open, px};
+
+const LEFT: f64 = 90.0;
+const TOP: f64 = 40.0;
+const HEIGHT: f64 = 360.0;
+/// Points that are drawn at most, evenly spread over all; those of the front come on top.
+const POINTS_MAX: usize = 5000;
+/// Rows of a table of the page.
+const ROWS_MAX: usize = 200;
+
+/// An objective and its figure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Best {
+    /// What was laid over the scenario.
+    pub point: String,
+    /// Policy.
+    pub policy: String,
+    /// Figures of the objectives.
+    pub figures: Vec<f64>,
+}
+
+/// Everything that a sweep found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Swept {
+    /// Name of the sweep.
+    pub name: String,
+    /// Scenario that was swept.
+    pub scenario: String,
+    /// Version of the program.
+    pub version: String,
+    /// Text of the sweep.
+    pub text: String,
+    /// Points.
+    pub n_points: usize,
+    /// Rows by status.
+    pub statuses: Vec<(String, usize)>,
+    /// Objectives, in words.
+    pub objectives: Vec<String>,
+    /// Candidates that no other one beats.
+    pub front: Vec<Best>,
+    /// Figures of every candidate.
+    pub figures: Vec<Vec<f64>>,
+    /// Key, objective, share of the spread, best value and its mean.
+    pub effects: Vec<(String, String, f64, String, f64)>,
+    /// Point and reason of what did not run.
+    pub failures: Vec<(String, String)>,
+}
+
+impl Swept {
+    /// What it found in a sentence.
+    #[must_use]
+    pub fn lead(&self) -> String {
+        let statuses: Vec<String> = self.statuses.iter().map(|(status, n)| format!("{n} {status}")).collect();
+        let rows = format!("{} points; rows: {}", self.n_points, statuses.join(", "));
+        match self.objectives.as_slice() {
+            [] => format!("{rows}. No `[front]` says what is sought."),
+            all => format!("{rows}. {} of them no other one beats in {}.", self.front.len(), all.join(" and ")),
+        }
+    }
+
+    fn front_rows(&self) -> Rows {
+        let mut rows = vec![["point", "policy"].map(str::to_owned).to_vec()];
+        rows[0].extend(self.objectives.iter().cloned());
+        let row = |best: &Best| {
+            let figures = best.figures.iter().map(|figure| significant(*figure));
+            [best.point.clone(), best.policy.clone()].into_iter().chain(figures).collect()
+        };
+        rows.extend(self.front.iter().take(ROWS_MAX).map(row));
+        rows
+    }
+
+    fn effect_rows(&self) -> Rows {
+        let mut rows =
+            vec![["key", "objective", "share of the spread", "best value", "mean there"].map(str::to_owned).to_vec()];
+        rows.extend(self.effects.iter().map(|(key, metric, ratio, best, mean)| {
+            vec![key.clone(), metric.clone(), percent(*ratio), best.clone(), significant(*mean)]
+        }));
+        rows
+    }
+}
+
+/// For a terminal.
+#[must_use]
+pub fn text(swept: &Swept) -> String {
+    let mut out = swept.lead() + "\n";
+    for rows in [swept.front_rows(), swept.effect_rows()] {
+        if rows.len() > 1 {
+            out += &format!("\n{}", aligned(&rows));
+        }
+    }
+    out
+}
+
+/// The page.
+#[must_use]
+pub fn html(swept: &Swept) -> String {
+    let mut out = page(&format!("Sweep: {} – skrull-sim", swept.name), "");
+    let (name, version) = (escape(&swept.name), escape(&swept.version));
+    let _ = writeln!(out, "<header>\n<h1>Sweep: {name}</h1>\n<p class=\"faint\">skrull-sim {version}</p>");
+    let mut places = vec![("answer", "Answer")];
+    places.extend((swept.front.len() > 1).then_some(("front", "Front")));
+    places.extend((!swept.effects.is_empty()).then_some(("effects", "Which axis matters")));
+    places.extend((!swept.failures.is_empty()).then_some(("failures", "What did not run")));
+    places.push(("asked", "What was asked"));
+    contents(&mut out, &places.iter().map(|(id, name)| ((*id).to_owned(), (*name).to_owned())).collect::<Vec<_>>());
+    let _ = writeln!(
+        out,
+        "</header>\n<section id=\"answer\">\n<h2>Answer</h2>\n<p class=\"lead\">{}</p>\n</section>",
+        escape(&swept.lead())
+    );
+    if !swept.front.is_empty() {
+        out.push_str("<section id=\"front\">\n<h2>Front</h2>\n");
+        let words = "Every point of the first two objectives. Orange: no other one beats it in all objectives.";
+        figure(&mut out, &picture(swept), words);
+        table(&mut out, &swept.front_rows(), None, "front-");
+        out.push_str("</section>\n");
+    }
+    if !swept.effects.is_empty() {
+        out.push_str("<section id=\"effects\">\n<h2>Which axis matters</h2>\n<p>Variance between values of the axis over all variance. Shares of axes that act alone add up to 100 %.</p>\n");
+        table(&mut out, &swept.effect_rows(), None, "effect-");
+        out.push_str("</section>\n");
+    }
+    if !swept.failures.is_empty() {
+        out.push_str("<section id=\"failures\">\n<h2>What did not run</h2>\n");
+        let mut rows: Rows = vec![["point", "why"].map(str::to_owned).to_vec()];
+        rows.extend(swept.failures.iter().take(ROWS_MAX).map(|(point, why)| vec![point.clone(), why.clone()]));
+        table(&mut out, &rows, None, "failure-");
+        out.push_str("</section>\n");
+    }
+    let (scenario, text) = (escape(&swept.scenario), escape(&swept.text));
+    let _ = writeln!(
+        out,
+        "<section id=\"asked\">\n<h2>What was asked</h2>\n<p>Scenario: {scenario}</p>\n<pre>{text}</pre>\n</section>"
+    );
+    out.push_str(END);
+    out
+}
+
+/// Every candidate in the first two objectives; empty with fewer.
+fn picture(swept: &Swept) -> String {
+    let pairs: Vec<(f64, f64)> = swept.figures.iter().filter_map(|all| Some((*all.first()?, *all.get(1)?))).collect();
+    if pairs.len() < 2 {
+        return String::new();
+    }
+    let axis = |values: Vec<f64>, start: f64, length: f64| {
+        let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let room = ((high - low) * 0.05).max(high.abs() * 1e-6).max(f64::MIN_POSITIVE);
+        Axis { from: low - room, to: high + room, start, length }
+    };
+    let x = axis(pairs.iter().map(|pair| pair.0).collect(), LEFT, f64::from(WIDTH) - LEFT - 20.0);
+    let y = axis(pairs.iter().map(|pair| pair.1).collect(), TOP + HEIGHT, -HEIGHT);
+    let mut out = open(460, "Points of the sweep in two objectives");
+    frame(&mut out, (&x, &y), &swept.objectives);
+    let mut dot = |(at_x, at_y): (f64, f64), radius: u32, colour: &str| {
+        let _ = writeln!(
+            out,
+            "<circle cx=\"{}\" cy=\"{}\" r=\"{radius}\" fill=\"{colour}\"/>",
+            px(x.at(at_x)),
+            px(y.at(at_y))
+        );
+    };
+    pairs.iter().step_by(pairs.len().div_ceil(POINTS_MAX)).for_each(|pair| dot(*pair, 2, BLUE));
+    swept.front.iter().for_each(|best| dot((best.figures[0], best.figures[1]), 4, ORANGE));
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Lines of a grid with their values, and what the axes count.
+fn frame(out: &mut String, (x, y): (&Axis, &Axis), names: &[String]) {
+    let (right, bottom) = (x.start + x.length, TOP + HEIGHT);
+    for value in x.lines() {
+        let (at, words) = (px(x.at(value)), significant(value));
+        let _ = writeln!(
+            out,
+            "<path d=\"M{at} {TOP}V{bottom}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{at}\" y=\"{}\" text-anchor=\"middle\">{words}</text>",
+            bottom + 18.0
+        );
+    }
+    for value in y.lines() {
+        let (at, words) = (px(y.at(value)), significant(value));
+        let _ = writeln!(
+            out,
+            "<path d=\"M{LEFT} {at}H{right}\" stroke=\"currentColor\" stroke-opacity=\".12\"/><text x=\"{}\" y=\"{at}\" dy=\"4\" text-anchor=\"end\">{words}</text>",
+            LEFT - 8.0
+        );
+    }
+    let _ = writeln!(
+        out,
+        "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+        LEFT + x.length / 2.0,
+        bottom + 40.0,
+        escape(&names[0])
+    );
+    let _ = writeln!(out, "<text x=\"8\" y=\"{}\">{}</text>", TOP - 14.0, escape(&names[1]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_the_front_the_axes_and_what_failed() {
+        let swept = Swept {
+            name: "a<b".to_owned(),
+            n_points: 3,
+            statuses: vec![("ok".to_owned(), 2), ("wrong".to_owned(), 1)],
+            objectives: vec!["least cost_usd".to_owned(), "most rate".to_owned()],
+            front: vec![Best { point: "x=1".to_owned(), policy: "p".to_owned(), figures: vec![1.0, 2.0] }],
+            figures: vec![vec![1.0, 2.0], vec![2.0, 1.0]],
+            effects: vec![("x".to_owned(), "cost_usd".to_owned(), 1.0, "1".to_owned(), 1.0)],
+            failures: vec![("x=3".to_owned(), "[S011] out of range".to_owned())],
+            ..Swept::default()
+        };
+        let page = html(&swept);
+        assert_eq!(page.matches("<circle").count(), 3, "two points, and one of the front on top");
+        assert!(page.contains("a&lt;b") && page.contains("out of range") && !page.contains("NaN"));
+        assert!(text(&swept).contains("3 points; rows: 2 ok, 1 wrong. 1 of them"), "{}", text(&swept));
+    }
+}

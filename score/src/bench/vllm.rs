@@ -1,0 +1,78 @@
+//! `vllm bench serve --save-result`, with and without `--save-detailed`. Source: vllm-project/vllm, vllm/benchmarks/serve.py, read at 009e6d4a1cd6.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Bench, BenchError, Load, Seen, number, tokens};
+
+const CLIENT: &str = "vllm bench serve";
+
+/// Figures of the contract and the client's words of them; milliseconds.
+const FIGURES: [(&str, &str); 9] = [
+    ("ttft_s.mean", "mean_ttft_ms"),
+    ("ttft_s.p50", "median_ttft_ms"),
+    ("ttft_s.p90", "p90_ttft_ms"),
+    ("ttft_s.p99", "p99_ttft_ms"),
+    ("tpot_s.mean", "mean_tpot_ms"),
+    ("tpot_s.p50", "median_tpot_ms"),
+    ("tpot_s.p90", "p90_tpot_ms"),
+    ("tpot_s.p99", "p99_tpot_ms"),
+    ("e2e_s.mean", "mean_e2el_ms"),
+];
+
+/// Reads a result.
+pub fn read(root: &Value) -> Result<Bench, BenchError> {
+    let in_flight = tokens(&root["max_concurrency"]).filter(|n| *n > 0);
+    // The client writes a rate without an end as the word `inf`.
+    let rate = number(&root["request_rate"]).filter(|rate| *rate > 0.0);
+    let list = |key: &str| root[key].as_array();
+    let lists = (list("input_lens"), list("output_lens"), list("ttfts"));
+    let mut bench = match lists {
+        (Some(prompts), Some(outputs), Some(ttfts)) => {
+            let starts = list("start_times");
+            let load = match (in_flight, rate, starts) {
+                (Some(n), None, _) => Load::InFlight(n),
+                (_, _, Some(_)) => Load::AsSent,
+                (Some(n), Some(_), None) => Load::InFlight(n),
+                (None, Some(rate), None) => Load::Rate(rate),
+                (None, None, None) => Load::Together,
+            };
+            let request = |index: usize| {
+                let ttft = number(&ttfts[index])?;
+                let after = || root["itls"][index].as_array().map(|gaps| gaps.iter().filter_map(number).sum::<f64>());
+                let e2e = number(&root["latencies"][index]).or_else(|| Some(ttft + after()?))?;
+                let at = starts.and_then(|starts| number(starts.get(index)?)).unwrap_or(hw::real(index as u64) * 1e-9);
+                let lengths = [tokens(&prompts[index])?, tokens(outputs.get(index)?)?];
+                let is_failed = root["errors"][index].as_str().is_some_and(|words| !words.is_empty());
+                Seen::new(at, lengths, [ttft, e2e]).filter(|_| !is_failed)
+            };
+            let n = prompts.len().min(ttfts.len());
+            Bench::of_requests(CLIENT, load, (0..n).filter_map(request).collect(), n)?
+        }
+        _ => of_sums(root, in_flight, rate)?,
+    };
+    bench.model = root["model_id"].as_str().map(str::to_owned);
+    Ok(bench)
+}
+
+fn of_sums(root: &Value, in_flight: Option<u32>, rate: Option<f64>) -> Result<Bench, BenchError> {
+    let n = tokens(&root["completed"]).unwrap_or(0);
+    let mean = |key: &str| number(&root[key]).unwrap_or(0.0) / f64::from(n.max(1));
+    let load = match (in_flight, rate) {
+        (Some(n), _) => Load::InFlight(n),
+        (None, Some(rate)) => Load::Rate(rate),
+        (None, None) => Load::Together,
+    };
+    let mut figures = BTreeMap::new();
+    for (key, word) in FIGURES {
+        figures.extend(number(&root[word]).map(|ms| (key.to_owned(), ms / 1e3)));
+    }
+    for (key, word) in [("requests_per_s", "request_throughput"), ("output_tokens_per_s", "output_throughput")] {
+        figures.extend(number(&root[word]).map(|rate| (key.to_owned(), rate)));
+    }
+    let lengths = [mean("total_input_tokens"), mean("total_output_tokens")];
+    let mut bench = Bench::of_sums(CLIENT, load, (n as usize, lengths), figures)?;
+    bench.n_failed = tokens(&root["failed"]).map_or(0, |n| n as usize);
+    Ok(bench)
+}

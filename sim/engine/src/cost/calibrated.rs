@@ -1,0 +1,137 @@
+//! What runs of a whole engine say of a profile: factors on the time of arithmetic and of memory, with the runs that they were chosen on.
+//!
+//! Tables are measured kernel by kernel. A card under load has other clocks, and an engine of another version other kernels. An operation takes
+//! its table's time, times `compute` to the share of arithmetic and `memory` to the rest; the share is that of the datasheet's times of both.
+//! Exchanges and copies from the host keep their times: a run says too little of them.
+
+use hw::{Bytes, Flops, Format, Gpu};
+use serde::{Deserialize, Serialize};
+
+use crate::cost::experts::FusedExperts;
+use crate::cost::unusable::Unusable;
+use crate::task::{CopyKind, Op};
+
+/// Factors that are taken for real.
+const FACTORS: std::ops::RangeInclusive<f64> = 0.1..=10.0;
+/// Longest time from a client to an engine's queue, seconds.
+const START_S_MAX: f64 = 60.0;
+
+/// Factors on a profile's times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibrated {
+    /// On what arithmetic takes.
+    pub compute: f64,
+    /// On what reading and writing device memory takes.
+    pub memory: f64,
+    /// Mean time from the client's sending to the engine's queue, seconds.
+    pub start_s: f64,
+    /// When they were chosen.
+    pub date: String,
+    /// Runs that they were chosen on.
+    pub on: Vec<String>,
+}
+
+impl Calibrated {
+    /// Nothing is changed but what is said.
+    #[must_use]
+    pub const fn plain(start_s: f64) -> Self {
+        Self { compute: 1.0, memory: 1.0, start_s, date: String::new(), on: Vec::new() }
+    }
+
+    /// What it changes, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let ms = self.start_s * 1e3;
+        format!(
+            "arithmetic × {:.3}, memory × {:.3}, {ms:.0} ms from the client to the queue",
+            self.compute, self.memory
+        )
+    }
+
+    /// What is wrong with it, if anything.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub fn check(&self) -> Result<(), Unusable> {
+        for (key, value) in [("compute", self.compute), ("memory", self.memory)] {
+            if !FACTORS.contains(&value) {
+                return Err(Unusable::range(format!("`{key}` is {value},"), FACTORS.start(), FACTORS.end()));
+            }
+        }
+        if !(0.0..=START_S_MAX).contains(&self.start_s) {
+            return Err(Unusable::range(format!("`start_s` is {},", self.start_s), 0, START_S_MAX));
+        }
+        Ok(())
+    }
+
+    /// Factor of an operation's time.
+    #[must_use]
+    pub fn of_operation(&self, op: &Op, gpu: &Gpu) -> f64 {
+        match op {
+            Op::Gemm { m, n, k, format } => self.between(op.flops(), format.product_bytes(*m, *n, *k), (gpu, *format)),
+            Op::GroupedGemm { rows, n, k, format, .. } => {
+                let bytes = rows.iter().filter(|rows| **rows > 0).map(|rows| format.product_bytes(*rows, *n, *k)).sum();
+                self.between(op.flops(), bytes, (gpu, *format))
+            }
+            Op::Attention { documents, n_heads, n_kv_heads, head_dim, kv, .. } => {
+                let each = documents.iter().map(|document| {
+                    let queries = 4 * document.queries * n_heads * head_dim;
+                    queries + 2 * document.keys * n_kv_heads * head_dim * kv.bytes()
+                });
+                self.between(op.flops(), hw::real(each.sum()), (gpu, Format::Bf16))
+            }
+            Op::Elementwise { .. } | Op::Embedding { .. } | Op::Copy { kind: CopyKind::DeviceToDevice, .. } => {
+                self.memory
+            }
+            _ => 1.0,
+        }
+    }
+
+    /// Factor of a fused layer of experts.
+    #[must_use]
+    pub fn of_experts(&self, layer: &FusedExperts, gpu: &Gpu) -> f64 {
+        let elements = hw::real(layer.n_matrices() * layer.hidden * layer.width);
+        let rows = hw::real(layer.rows.iter().sum());
+        let visited = hw::real(layer.rows.iter().filter(|rows| **rows > 0).count() as u64);
+        let bytes = layer.format.weight_bytes(elements * visited);
+        self.between(2.0 * rows * elements, bytes, (gpu, layer.format))
+    }
+
+    /// The factor of so many operations over so many bytes.
+    fn between(&self, flops: f64, bytes: f64, (gpu, format): (&Gpu, Format)) -> f64 {
+        let arithmetic = (Flops::new(flops) / gpu.peak(format)).get();
+        let traffic = (Bytes::from_f64(bytes) / gpu.memory_bandwidth).get();
+        let both = arithmetic + traffic;
+        let share = if both > 0.0 { arithmetic / both } else { 0.0 };
+        libm::exp(share * libm::log(self.compute) + (1.0 - share) * libm::log(self.memory))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_reads_weights_follows_memory_and_what_multiplies_follows_arithmetic() {
+        let gpu = hw::catalog::gpu("h100-sxm").expect("listed");
+        let found = Calibrated { compute: 2.0, memory: 0.5, ..Calibrated::plain(0.0) };
+        let product = |m| found.of_operation(&Op::Gemm { m, n: 8192, k: 8192, format: Format::Bf16 }, &gpu);
+        // One row: 1.3e8 operations, 0.14 us, over 1.3e8 bytes, 40 us: a share of 0.34 %. 65,536 rows: 8.9 ms over 0.68 ms, a share of 93 %.
+        assert!((product(1) - 0.5).abs() < 0.01, "{}", product(1));
+        assert!(product(65_536) > 1.8 && product(65_536) < 2.0, "{}", product(65_536));
+        assert!((found.of_operation(&Op::Elementwise { bytes: 1 << 20 }, &gpu) - 0.5).abs() < 1e-12);
+        assert!((found.of_operation(&Op::Host { ns: 5 }, &gpu) - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn factors_out_of_reason_are_refused() {
+        assert_eq!(Calibrated::plain(0.01).check(), Ok(()));
+        let wrong = [
+            Calibrated { compute: 0.0, ..Calibrated::plain(0.0) },
+            Calibrated { memory: f64::NAN, ..Calibrated::plain(0.0) },
+            Calibrated::plain(-1.0),
+        ];
+        assert!(wrong.iter().all(|found| found.check().is_err()));
+    }
+}

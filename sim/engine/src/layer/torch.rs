@@ -1,0 +1,297 @@
+//! What PyTorch's own modules compute and move besides, as torchtitan puts them together. Units: bytes, elements.
+//!
+//! Sources: pytorch/torchtitan (`models/llama`, `parallelisms`), pytorch/pytorch (`aten/src/ATen/native/layer_norm.cpp`, `SoftMax.cu`,
+//! `torch/distributed/tensor/parallel/loss.py`, `torch/distributed/_functional_collectives.py`), pytorch/ao (`float8_linear.py`).
+//!
+//! - Query, key and value, gate and up-projection are products of their own, whose gradients add up in their common input.
+//! - Keys and values are copied for every query head before attention (`repeat_kv`).
+//! - A narrow product reads its input for the largest value, reads it again and writes it by rows; what is read by columns is copied.
+//! - The loss is not compiled: every step of it is a kernel over 32-bit logits.
+//! - A gathered tensor comes in the order of ranks and is copied into that of tokens; what is reduced is copied before it is scattered.
+//! - Without `torch.compile` norms, positions and activation functions are several kernels, most of them in 32 bits.
+
+use hw::GroupShape;
+
+use super::{Writer, after_attention};
+use crate::shard::{Casts, Framework, Shard, TorchModules};
+use crate::task::{Collective, Op, Ops, PassKind};
+
+/// Bytes moved per element that is made narrow: read for the largest value, read again, written.
+const CAST_BYTES: u64 = 5;
+/// Bytes of a copy by columns of what is narrow already.
+const TURNED_BYTES: u64 = 2;
+/// Bytes per logit of the loss in forward and backward: a 32-bit copy 6, three readings and a writing 16; zeros 4, two readings, another one and a
+/// writing 16, a 16-bit copy 6.
+const LOSS_BYTES: [u64; 2] = [22, 26];
+/// The same where the vocabulary is cut: copy 6, largest value 4, difference 8, exponentials 8, their sum 4, difference 8; zeros 4, exponentials 8,
+/// sum 12, product 8, copy 6.
+const CUT_LOSS_BYTES: [u64; 2] = [38, 38];
+/// Bytes per parameter of the copy of its 16-bit gradient into a 32-bit buffer.
+const GRADIENT_COPY_BYTES: f64 = 6.0;
+/// Elements of 16 bits per element of a norm that runs as single kernels, beyond the fused one's: copy to 32 bits 6, square 8, mean 4,
+/// product 8, copy back 6, weight 4, less 4; in backward 72 bytes less 6.
+const SINGLE_NORM: [u64; 2] = [16, 33];
+/// The same of rotary positions: copy to 32 bits 6, complex product 8, copy back 6, less 4.
+const SINGLE_POSITIONS: [u64; 2] = [8, 7];
+/// The same of a gate's function and its product: 10 bytes less 6, 18 less 9.
+const SINGLE_GATE: [u64; 2] = [2, 4];
+
+const fn of_pass(bytes: [u64; 2], kind: PassKind) -> u64 {
+    match kind {
+        PassKind::Forward => bytes[0],
+        PassKind::Backward | PassKind::Input => bytes[1],
+        PassKind::Weight => 0,
+    }
+}
+
+impl Writer<'_> {
+    fn moved(&mut self, bytes: u64) {
+        if bytes > 0 && self.kind != PassKind::Weight {
+            self.push(Op::Elementwise { bytes });
+        }
+    }
+
+    /// What single kernels move of `width` elements per token beyond a fused one.
+    fn single(&mut self, elements: [u64; 2], tokens_times_width: u64) {
+        if self.shard.framework.torch().is_some_and(|modules| !modules.compiled) {
+            self.moved(of_pass(elements, self.kind) * tokens_times_width * self.shard.dtype.bytes());
+        }
+    }
+
+    /// Bytes per element of an operand by columns, for a gradient of weights: copied, or made anew with scales of its own.
+    fn by_columns(&self) -> u64 {
+        match self.shard.framework.torch().map(|modules| modules.casts) {
+            Some(Casts::Whole) => TURNED_BYTES,
+            Some(Casts::Rows) => CAST_BYTES,
+            Some(Casts::Off) | None => 0,
+        }
+    }
+}
+
+/// Makes so many elements narrow by rows; gradients by columns as well.
+pub(super) fn cast(writer: &mut Writer<'_>, modules: TorchModules, elements: u64) {
+    if modules.casts == Casts::Off {
+        return;
+    }
+    let columns = if writer.kind == PassKind::Forward { 0 } else { writer.by_columns() };
+    writer.moved((CAST_BYTES + columns) * elements);
+}
+
+/// Products of one input by several matrices. The input is made narrow once; in backward each gradient but the first is read to be added.
+pub(super) fn columns(writer: &mut Writer<'_>, widths: &[u64], k: u64) {
+    for (index, &width) in widths.iter().enumerate() {
+        let before = writer.ops.len();
+        writer.column(width, k);
+        let is_cast_again = index > 0 && writer.kind == PassKind::Forward && writer.by_columns() > 0;
+        if is_cast_again {
+            writer.ops.remove(before);
+        }
+    }
+    if matches!(writer.kind, PassKind::Backward | PassKind::Input) {
+        let n_added = widths.len() as u64 - 1;
+        writer.moved(n_added * writer.tokens * k * writer.shard.dtype.bytes());
+        // The common input by columns, for the gradients of the weights.
+        writer.moved(writer.by_columns() * writer.tokens * k);
+    }
+}
+
+/// Copies of keys and values for every query head, and what single kernels of norm and positions move besides.
+pub(super) fn before_attention(writer: &mut Writer<'_>) {
+    if writer.shard.framework.torch().is_none() {
+        return;
+    }
+    let model = writer.shard.model;
+    let (heads, kv_heads) = (model.n_heads * model.head_dim, model.n_kv_heads * model.head_dim);
+    if heads > kv_heads {
+        let copied = 2 * (heads + kv_heads);
+        writer.moved((writer.tokens * copied).div_ceil(writer.cut) * writer.shard.dtype.bytes());
+    }
+    let rotated = (writer.tokens * (heads + kv_heads)).div_ceil(writer.cut);
+    writer.single(SINGLE_POSITIONS, rotated);
+    norms(writer, 1);
+}
+
+/// What single kernels of the second norm and the gate move besides, and the last product's input by columns.
+pub(super) fn feed_forward(writer: &mut Writer<'_>, intermediate: u64) {
+    if writer.shard.framework.torch().is_none() {
+        return;
+    }
+    let wide = (writer.tokens * intermediate).div_ceil(writer.cut);
+    if writer.shard.model.gated {
+        writer.single(SINGLE_GATE, wide);
+    }
+    norms(writer, 1);
+    let is_backward = matches!(writer.kind, PassKind::Backward | PassKind::Input);
+    if is_backward {
+        let attended = (writer.tokens * writer.shard.model.n_heads * writer.shard.model.head_dim).div_ceil(writer.cut);
+        writer.moved(writer.by_columns() * (wide + attended));
+    }
+}
+
+fn norms(writer: &mut Writer<'_>, n: u64) {
+    let cut = if writer.shard.sequence_parallel { writer.cut } else { 1 };
+    writer.single(SINGLE_NORM, (n * writer.tokens * writer.shard.model.hidden).div_ceil(cut));
+}
+
+/// Selective checkpointing by operation computes every second product of a layer again: of query, key, value, output, gate, up and down the
+/// key's, the output's and the up-projection's (torchtitan, `_get_custom_policy`). What a tensor group has reduced is kept, so the output's is
+/// not needed again there. Inputs are made narrow again.
+pub(super) fn every_second_product(writer: &mut Writer<'_>, wide: u64) {
+    let model = writer.shard.model;
+    writer.enter(writer.shard.formats.attention);
+    writer.column(model.n_kv_heads * model.head_dim, model.hidden);
+    let heads = model.n_heads * model.head_dim;
+    if writer.cut == 1 {
+        writer.row(model.hidden, heads);
+    } else {
+        writer.cast((writer.tokens * heads).div_ceil(writer.cut));
+    }
+    writer.enter(writer.shard.formats.dense);
+    writer.column(wide, model.hidden);
+    writer.cast((writer.tokens * wide).div_ceil(writer.cut));
+    writer.elementwise(2 * (heads + model.n_kv_heads * model.head_dim));
+    before_attention(writer);
+    feed_forward(writer, wide);
+}
+
+/// The same shard as its output head runs, whose products stay wide (torchao, `filter_fqns`).
+pub(super) fn at_head<'a>(shard: &Shard<'a>) -> Shard<'a> {
+    match shard.framework {
+        Framework::Fsdp2(modules) => {
+            Shard { framework: Framework::Fsdp2(TorchModules { casts: Casts::Off, ..modules }), ..*shard }
+        }
+        Framework::Formulas | Framework::MegatronCore => *shard,
+    }
+}
+
+/// Bytes that a gathered parameter's copy out of the buffer moves, and in backward its gradient's copy into one, in 32 bits: twice the parameter, and
+/// 6 (`foreach_all_gather_copy_out`, `foreach_reduce_scatter_copy_in`).
+#[must_use]
+pub fn sharded_copies(shard: &Shard<'_>, parameters: f64, parameter_bytes: f64, kind: PassKind) -> Ops {
+    if shard.framework.torch().is_none() || kind == PassKind::Weight {
+        return Vec::new();
+    }
+    let gradient = if kind == PassKind::Forward { 0.0 } else { GRADIENT_COPY_BYTES };
+    let bytes = parameters * (2.0 * parameter_bytes + gradient);
+    vec![(Op::Elementwise { bytes: hw::Bytes::from_f64(bytes).0 }, 1)]
+}
+
+/// What follows attention in a dense layer that runs again for its backward alone under PyTorch's checkpoints: nobody reads the last
+/// product's result, so the product is left out (`checkpoint` stops early, `torch.compile` drops it).
+#[must_use]
+pub fn read_by_backward(shard: &Shard<'_>, tokens: u64) -> Ops {
+    let mut ops = after_attention(shard, tokens, PassKind::Forward, None);
+    let last = ops.iter().rposition(|(op, _)| matches!(op, Op::Gemm { .. }));
+    last.map(|at| ops.remove(at));
+    ops
+}
+
+/// Bytes per logit that the kernels of the loss move.
+pub(super) fn loss_bytes_per_logit(shard: &Shard<'_>, kind: PassKind) -> Option<u64> {
+    shard.framework.torch()?;
+    Some(of_pass(if shard.tp > 1 { CUT_LOSS_BYTES } else { LOSS_BYTES }, kind))
+}
+
+/// Exchanges of a tensor group over the tokens' dimension, with the copies before and behind. Inputs that were gathered are kept, so backward
+/// gathers gradients alone.
+pub(super) fn tensor_exchange(modules: TorchModules, bytes: u64, counts: [u32; 2], shape: GroupShape) -> Ops {
+    // Sixteen bits or eight.
+    let gathered = if modules.casts == Casts::Whole { bytes / 2 } else { bytes };
+    let [n_gathers, n_reductions] = counts;
+    vec![
+        (Op::Collective { kind: Collective::AllGather, bytes: gathered, shape }, n_gathers),
+        (Op::Elementwise { bytes: 2 * gathered }, n_gathers),
+        (Op::Elementwise { bytes: 2 * bytes }, n_reductions),
+        (Op::Collective { kind: Collective::ReduceScatter, bytes, shape }, n_reductions),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::formats::Formats;
+    use crate::stage::Stage;
+    use hw::{Dtype, Format};
+
+    const COMPILED: TorchModules = TorchModules { compiled: true, casts: Casts::Off, in_pieces: false };
+
+    fn shard(model: &crate::Model, modules: TorchModules, tp: u32) -> Shard<'_> {
+        let framework = Framework::Fsdp2(modules);
+        Shard { framework, sequence_parallel: tp > 1, ..Shard::forward(model, Dtype::Bf16, tp) }
+    }
+
+    fn products(ops: &Ops) -> Vec<[u64; 3]> {
+        let of = |(op, _): &(Op, u32)| if let Op::Gemm { m, n, k, .. } = op { Some([*m, *n, *k]) } else { None };
+        ops.iter().filter_map(of).collect()
+    }
+
+    fn bytes(ops: &Ops) -> u64 {
+        let of = |(op, n): &(Op, u32)| if let Op::Elementwise { bytes } = op { bytes * u64::from(*n) } else { 0 };
+        ops.iter().map(of).sum()
+    }
+
+    #[test]
+    fn query_key_and_value_gate_and_up_are_products_of_their_own() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let shard = shard(&model, COMPILED, 8);
+        // 32 query heads and 8 of keys, of 128, over eight GPUs.
+        let before = super::super::before_attention(&shard, 10, PassKind::Forward);
+        assert_eq!(products(&before), [[10, 512, 4096], [10, 128, 4096], [10, 128, 4096]]);
+        let after = after_attention(&shard, 10, PassKind::Forward, None);
+        assert_eq!(products(&after), [[10, 4096, 512], [10, 1792, 4096], [10, 1792, 4096], [10, 4096, 1792]]);
+        // A layer that runs again for its backward leaves the last one out.
+        assert_eq!(products(&read_by_backward(&shard, 10)), products(&after)[..3]);
+    }
+
+    #[test]
+    fn a_common_input_is_cast_once_and_gradients_by_rows_and_columns() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let of = |casts, kind| {
+            let formats = Formats::weights(Format::Fp8, Dtype::Bf16);
+            let shard = Shard { formats, ..shard(&model, TorchModules { casts, ..COMPILED }, 1) };
+            bytes(&after_attention(&shard, 10, kind, None))
+        };
+        let added = |casts, kind| of(casts, kind) - of(Casts::Off, kind);
+        // Inputs of the output projection, of gate and up together, and of the last product.
+        let inputs = 10 * (4096 + 4096 + 14_336);
+        assert_eq!(added(Casts::Whole, PassKind::Forward), 5 * inputs);
+        // Their results' gradients, and the inputs by columns.
+        let gradients = 10 * (4096 + 2 * 14_336 + 4096);
+        assert_eq!(added(Casts::Whole, PassKind::Backward), 7 * gradients + 2 * inputs);
+        assert_eq!(added(Casts::Rows, PassKind::Backward), 10 * gradients + 5 * inputs);
+    }
+
+    #[test]
+    fn single_kernels_of_a_norm_move_nine_times_what_a_fused_one_does() {
+        let model = crate::model::embedded("llama-3-8b").expect("embedded");
+        let of = |compiled| {
+            let shard = shard(&model, TorchModules { compiled, ..COMPILED }, 1);
+            bytes(&super::super::before_attention(&shard, 10, PassKind::Forward))
+        };
+        // A norm: 36 bytes per element in place of 4. Positions of 40 heads: 20 in place of 4.
+        assert_eq!(of(false) - of(true), 10 * (32 * 4096 + 16 * 40 * 128));
+    }
+
+    #[test]
+    fn backward_gathers_gradients_alone_and_narrow_ones_take_half() {
+        let model = crate::model::embedded("llama-3-70b").expect("embedded");
+        let shape = GroupShape { n_ranks: 8, n_nodes: 1 };
+        let stage = Stage { n_dense: 1, ..Stage::default() };
+        let gathered = |shard: &Shard<'_>, stage: &Stage, kind| {
+            let ops = super::super::tensor_exchange(shard, stage, 100, kind, shape);
+            let of = |(op, n): &(Op, u32), wanted| match op {
+                Op::Collective { kind, bytes, .. } if *kind == wanted => bytes * u64::from(*n),
+                _ => 0,
+            };
+            [Collective::AllGather, Collective::ReduceScatter]
+                .map(|kind| ops.iter().map(|op| of(op, kind)).sum::<u64>())
+        };
+        let whole = 2 * 100 * 8192 * 2;
+        let full = Shard { recompute: crate::shard::Recompute::Full, ..shard(&model, COMPILED, 8) };
+        assert_eq!(gathered(&full, &stage, PassKind::Backward), [whole, whole]);
+        let repeated = Stage { is_repeated: true, ..stage };
+        assert_eq!(gathered(&full, &repeated, PassKind::Forward), [whole, whole / 2]);
+        let narrow = shard(&model, TorchModules { casts: Casts::Whole, ..COMPILED }, 8);
+        assert_eq!(gathered(&narrow, &stage, PassKind::Forward), [whole / 2, whole]);
+    }
+}

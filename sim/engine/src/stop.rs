@@ -1,0 +1,68 @@
+//! The wish to stop, in two steps: first searches end with the best they have found, then what is still being played ends without a result.
+//!
+//! One flag serves the process, as Ctrl-C does. Long loops ask `pause`. It unwinds to the nearest `unless_over`, as a cancelled query of a
+//! compiler does, so nothing between them returns half a result. No clock here: who asks, and when, is the shell's.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether searches are to end with what they have.
+pub static ASKED: AtomicBool = AtomicBool::new(false);
+/// Whether everything is to end.
+static OVER: AtomicBool = AtomicBool::new(false);
+
+/// What unwinds when everything is to end.
+struct Over;
+
+/// Asks every search, now and later, to end with what it has.
+pub fn ask() {
+    ASKED.store(true, Ordering::Relaxed);
+}
+
+/// Whether that was asked.
+#[must_use]
+pub fn is_asked() -> bool {
+    ASKED.load(Ordering::Relaxed)
+}
+
+/// Asks everything to end: what is not done by now has no result.
+pub fn ask_all() {
+    ask();
+    OVER.store(true, Ordering::Relaxed);
+}
+
+/// Whether everything is to end.
+#[must_use]
+pub fn is_over() -> bool {
+    OVER.load(Ordering::Relaxed)
+}
+
+/// A place where long work may end: it does not come back when everything is to end.
+#[inline]
+pub fn pause() {
+    if is_over() {
+        resume_unwind(Box::new(Over));
+    }
+}
+
+/// Does a piece of work; `None` where it was ended before.
+pub fn unless_over<T>(work: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => Some(done),
+        Err(other) if other.is::<Over>() => None,
+        Err(other) => resume_unwind(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_is_ended_has_no_result_and_another_panic_stays_one() {
+        assert_eq!(unless_over(|| 1), Some(1));
+        assert_eq!(unless_over(|| -> u8 { resume_unwind(Box::new(Over)) }), None);
+        let other = catch_unwind(|| unless_over(|| -> u8 { resume_unwind(Box::new("a defect")) }));
+        assert!(other.expect_err("it goes on").is::<&str>());
+    }
+}

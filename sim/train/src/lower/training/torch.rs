@@ -1,0 +1,85 @@
+//! What PyTorch does around the passes of its own modules, as torchtitan runs them: copies of sharded parameters, context parallelism, and what a
+//! pipeline keeps. Units: bytes.
+//!
+//! Sources: pytorch/pytorch (`torch/distributed/fsdp/_fully_shard`, `torch/distributed/tensor/experimental/_attention.py`,
+//! `torch/distributed/pipelining`), pytorch/torchtitan (`context_parallel_rotate_method`).
+
+use hw::Rank;
+
+use super::attention::{Attend, behind, key_value_bytes};
+use super::{Builder, Ring, Share};
+use crate::layout::Zero;
+use crate::problem::Problem;
+use crate::schedule::PassKind;
+use crate::stage::Stage;
+use engine::layer;
+use engine::task::{Collective, Op, Ops, Pass, TaskId};
+
+/// Bytes of a 32-bit gradient over those of its 16-bit value.
+const GRADIENT_OVER_VALUE: u64 = 2;
+/// Bytes per element that are moved behind a block of attention. Forward: a 32-bit copy 6, a difference 12, a product 8, another difference 12.
+/// Backward: three gradients of 16 bits are added to 32-bit ones, 10 each.
+const MERGED_BYTES: [u64; 2] = [38, 30];
+
+impl Builder<'_> {
+    /// Keys and values of all ranks are gathered beside the first block alone (`context_parallel_rotate_method = "allgather"`); in backward their
+    /// gradients go around in 32 bits, a hop behind the blocks.
+    pub(super) fn torch_attention(&mut self, frame: &Attend<'_>, leads: &[TaskId]) -> Vec<Vec<TaskId>> {
+        let (problem, pass, n_layers) = (self.problem, frame.pass, frame.n_layers);
+        let gather = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
+            builder.collective(Collective::AllGather, key_value_bytes(builder.problem, ring.tokens), members, n_layers)
+        };
+        let gathered = self.exchange(frame, gather, leads);
+        let first = self.attend(frame, |share| block(problem, share, pass), &[]);
+        let between = |share: &Share| {
+            let mut ops = layer::attention(&problem.shard(), &share.local, 1, pass);
+            ops.extend(layer::repeated(&block(problem, share, pass), share.ring.saturating_sub(2)));
+            ops
+        };
+        self.attend(frame, between, &gathered);
+        if pass == Pass::Forward {
+            return behind(&gathered);
+        }
+        let shift = move |builder: &mut Self, ring: &Ring, members: &[Rank]| {
+            let bytes = GRADIENT_OVER_VALUE * key_value_bytes(builder.problem, ring.tokens) / u64::from(ring.count);
+            builder.collective(Collective::RingShift, bytes, members, n_layers * (ring.count - 1))
+        };
+        behind(&self.exchange(frame, shift, &first))
+    }
+}
+
+/// Attention to one block of keys, and the kernels behind it that merge its output with that of the blocks before, or add its gradients to theirs, in
+/// 32 bits. Three quarters of the rows take part, as a block sees all queries and half of the keys, or half of the queries.
+fn block(problem: &Problem, share: &Share, pass: Pass) -> Ops {
+    let mut ops = layer::attention(&problem.shard(), &share.sharded, 1, pass);
+    let tokens: u64 = share.sharded.iter().map(|document| document.queries).sum();
+    let model = &problem.model;
+    let width = (model.n_heads * model.head_dim).div_ceil(u64::from(problem.layout.tp));
+    let merged = MERGED_BYTES[usize::from(pass == Pass::Backward)];
+    if tokens > 0 {
+        ops.push((Op::Elementwise { bytes: tokens * width * merged * 3 / 4 }, 1));
+    }
+    ops
+}
+
+/// Copies that sharded modules make around their exchanges. A pipeline gathers and reduces once in a step, not in every pass; a forward that
+/// runs again has its parameters from the backward around it.
+pub(super) fn sharded_copies(problem: &Problem, stage: &Stage, kind: PassKind) -> Ops {
+    let layout = &problem.layout;
+    if layout.zero < Zero::Parameters || layout.n_shards() < 2 || layout.pp > 1 || stage.is_repeated {
+        return Vec::new();
+    }
+    let (shared, experts) = engine::memory::stage_parameters(&problem.shard(), stage);
+    layer::sharded_copies(&problem.shard(), shared + experts, problem.gathered_bytes(), kind)
+}
+
+/// What a pipeline keeps of a micro-batch on the last stage to the end of the step: logits, when it joins all outputs
+/// (`PipelineStage.output_chunks`), and the buffer that the micro-batch came in (`args_recv_info`).
+pub(super) fn outputs(problem: &Problem, share: &Share) -> i64 {
+    if problem.execution.framework.torch().is_none() || problem.layout.pp < 2 {
+        return 0;
+    }
+    let width = problem.model.vocab + problem.model.hidden;
+    let row = width.div_ceil(u64::from(problem.layout.tp)) * problem.dtype.bytes();
+    i64::try_from(share.tokens * row).expect("logits stay below 2^63 bytes")
+}

@@ -1,0 +1,60 @@
+//! What a program asks without a terminal: a scenario that was read, or everything that is wrong with it; and the one way to a terminal.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use input::diagnostic::{self, Finding, Severity, Source};
+
+use crate::kinds::{self, Kind};
+use scenario::Overrides;
+
+/// Input that cannot be used, with all that is wrong with it.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// Text that findings point into.
+    pub source: Source,
+    /// Errors and warnings.
+    pub findings: Vec<Finding>,
+}
+
+impl Refused {
+    /// As a terminal shows it.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let errors = self.findings.iter().filter(|finding| finding.severity == Severity::Error);
+        let footer = diagnostic::footer(errors.map(|finding| finding.code));
+        format!("{}\n\n{footer}", diagnostic::render(&self.source, &self.findings))
+    }
+}
+
+/// What was read, with its warnings told; or what is wrong with it.
+pub(crate) fn sound<T>(found: Option<T>, source: Source, findings: Vec<Finding>) -> Result<T, Refused> {
+    let Some(found) = found else { return Err(Refused { source, findings }) };
+    let rendered = diagnostic::render(&source, &findings);
+    if !rendered.is_empty() {
+        tell(&format!("{rendered}\n\n"));
+    }
+    Ok(found)
+}
+
+/// Reads a scenario; warnings are told.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn scenario(source: Source, folder: &Path, overrides: &Overrides) -> Result<Box<dyn Kind>, Refused> {
+    let checked = kinds::check(source, folder, overrides);
+    sound(checked.scenario, checked.source, checked.findings)
+}
+
+/// Prints a result; a closed pipe is success, as for other filters.
+pub(crate) fn print(text: &str) -> std::io::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Tells what is no result. Standard error may be closed, and then nobody hears it.
+pub(crate) fn tell(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -1,0 +1,83 @@
+//! `sweep`: many points of a scenario, kept as they come; the same command goes on where it was stopped.
+
+use std::path::Path;
+
+use ::sweep::play::{self, Played, SweepError, Work};
+use ::sweep::{Outcome, Point, Sweep, key, report, row};
+use input::diagnostic::{Code, Source};
+use reports::swept;
+
+use super::{Failure, begin, print};
+use crate::cli::SweepArgs;
+use crate::progress;
+use crate::{ask, kinds};
+use scenario::{self, Overrides};
+
+/// Runs the verb.
+pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
+    begin(args.effort)?;
+    let (source, folder) = scenario::find(&args.file).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let mut findings = Vec::new();
+    let sweep = ::sweep::given::read(&source.text, &mut findings);
+    let sweep = ask::sound(sweep, source.clone(), findings)?;
+    let stem = Path::new(&source.path).file_stem().map_or("sweep".into(), |stem| stem.to_string_lossy());
+    let name = if sweep.name.is_empty() { stem.into_owned() } else { sweep.name.clone() };
+    let dir = args.out.clone().unwrap_or_else(|| Path::new("out").join(&name));
+    let played = played(args, &sweep, &folder, &dir)?;
+    let rows: Vec<row::Row> = played.lines.iter().flat_map(|line| row::rows(line)).collect();
+    if let Some(metric) = report::unknown_objectives(&sweep, &rows).first() {
+        return Err(Failure::input(Code::WrongAxis, format!("no row has the metric `{metric}` of `[front]`")));
+    }
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let found = swept::Swept { name, version, text: source.text, ..report::swept(&sweep, &rows, played.lines.len()) };
+    super::write(&dir.join("report.html"), &swept::html(&found))?;
+    super::write_bytes(&dir.join("points.parquet"), &reports::parquet::render(&report::columns(&rows)))?;
+    if !args.quiet {
+        let (n, known) = (played.n_new, played.lines.len() - played.n_new);
+        let files = dir.join("report.html");
+        print(&format!(
+            "{}\n{n} points were run, {known} were known\nreport: {}\n",
+            swept::text(&found),
+            files.display()
+        ))?;
+    }
+    if played.is_whole { Ok(()) } else { Err(Failure::Gate("stopped: the same command goes on".to_owned())) }
+}
+
+/// Plays the points that are not there yet.
+fn played(args: &SweepArgs, sweep: &Sweep, folder: &Path, dir: &Path) -> Result<Played, Failure> {
+    let beside = folder.join(&sweep.scenario);
+    let asked = if beside.is_file() { beside.to_string_lossy().into_owned() } else { sweep.scenario.clone() };
+    let (scenario, folder) = scenario::find(&asked).map_err(|why| Failure::input(Code::NoScenario, why))?;
+    let scenario = super::imported(scenario, &stacks::Machine::of_overrides(&args.set))?;
+    let run = |point: &Point| outcome(&scenario, &folder, &args.set, point);
+    let bar = progress::bar(args.quiet || args.effort.no_progress, 0, "points");
+    let progress = |done: u64, all: Option<u64>| {
+        bar.set_length(all.unwrap_or(done));
+        bar.set_position(done);
+    };
+    let work = Work {
+        keys: key::Keys::new(env!("CARGO_PKG_VERSION"), &scenario.text, &folder, &args.set),
+        run: &run,
+        is_stopped: &engine::stop::is_asked,
+        progress: &progress,
+        shard: args.shard,
+        until: args.until,
+    };
+    let played = play::play(sweep, dir, &work);
+    bar.finish_and_clear();
+    played.map_err(|error| match error {
+        SweepError::Disk(_) => Failure::Machine(format!("error: {error}")),
+        other => Failure::input(Code::WrongAxis, other),
+    })
+}
+
+/// What came of a point.
+fn outcome(scenario: &Source, folder: &Path, set: &[String], point: &Point) -> Outcome {
+    let overrides = Overrides { set: [set, &point.overrides()].concat(), seed: point.seed };
+    let checked = kinds::check(scenario.clone(), folder, &overrides);
+    match checked.scenario {
+        Some(scenario) => Outcome::Ran(Box::new(scenario.run(&|_| {}))),
+        None => Outcome::Wrong(checked.findings),
+    }
+}

@@ -1,0 +1,99 @@
+//! `validate --measured`: what a benchmark client saw of an engine, beside what is predicted of the same requests; `--refit` calibrates the profile.
+
+use std::path::Path;
+
+use engine::cost::calibrated::Calibrated;
+use hw::Seconds;
+use reports::gate::Gate;
+use scenario::serving::{Serving, ServingChoice};
+use score::bench::{self, Bench, Load, compare};
+use score::refit;
+use serve::engine_constants::EngineConstants;
+
+use super::{gates, hold_figures};
+use crate::cli::{Format, ValidateArgs};
+use crate::commands::calibrate::today;
+use crate::commands::{Failure, out_dir, print, write};
+use crate::kinds::Kind;
+use crate::kinds::serving::run::replay;
+use input::diagnostic::Code;
+
+/// Compares, refits where it is asked, and writes `measured.json`, `measured.md` and `profile.toml`.
+pub fn validate(args: &ValidateArgs, scenario: &dyn Kind) -> Result<(), Failure> {
+    let gates: Vec<Gate> = gates(&args.gate)?;
+    let refused = |why: String| Failure::input(Code::WrongKind, format!("`{}`: {why}", scenario.head().name));
+    let serving = scenario.serving().ok_or_else(|| refused("only engines that serve have measured runs".to_owned()))?;
+    let choice = replay::choice(serving).map_err(|why| refused(why.to_string()))?;
+    let mut benches = Vec::new();
+    for path in &args.measured {
+        let wrong = |why: String| Failure::input(Code::WrongTrace, format!("`{}`: {why}", path.display()));
+        let text = input::text_file::read(path).map_err(wrong)?;
+        benches.extend(bench::read(&text).map_err(|error| wrong(error.to_string()))?);
+    }
+    let plain = compared(serving, choice, &benches, None);
+    let mut text = format!("policy `{}`\n\n{}", choice.name, compare::markdown(&plain));
+    let dir = out_dir(&args.scenario, &scenario.head().name)?;
+    let mut document = serde_json::json!({ "schema": "skrull-sim/measured/1", "settings": compare::json(&plain) });
+    let mut last = plain;
+    if args.refit {
+        let refitted = refitted(serving, choice, &benches, &dir)?;
+        text += &format!("Calibrated on these runs ({}):\n\n{}", refitted.1, compare::markdown(&refitted.0));
+        document["calibrated"] = compare::json(&refitted.0);
+        last = refitted.0;
+    }
+    write(&dir.join("measured.md"), &text)?;
+    write(&dir.join("measured.json"), &format!("{document:#}\n"))?;
+    print(&if args.format == Format::Json { format!("{document:#}\n") } else { text })?;
+    let worst = |key: &str| {
+        let terms = last.iter().flat_map(|found| &found.terms).filter(|term| term.key == key);
+        terms.map(|term| term.error().abs()).fold(f64::NAN, f64::max)
+    };
+    hold_figures(&gates, &|gate| match gate.metric() {
+        "ttft_error" => worst("ttft_s.mean"),
+        "tpot_error" => worst("tpot_s.mean"),
+        _ => f64::NAN,
+    })
+}
+
+/// Every setting beside its prediction.
+fn compared(
+    serving: &Serving,
+    choice: &ServingChoice,
+    benches: &[Bench],
+    found: Option<&Calibrated>,
+) -> Vec<compare::Compared> {
+    let of_setting = |runs: Vec<&Bench>| {
+        let row = replay::row_of(serving, choice, runs[0], found);
+        compare::compare(&runs, &row.metrics, &row.interval)
+    };
+    compare::settings(benches).into_iter().map(of_setting).collect()
+}
+
+/// The profile calibrated on all runs, written; how the runs compare with it, and what was chosen in words.
+fn refitted(
+    serving: &Serving,
+    choice: &ServingChoice,
+    benches: &[Bench],
+    dir: &Path,
+) -> Result<(Vec<compare::Compared>, String), Failure> {
+    let Some(profile) = &serving.profile else {
+        let what = "`--refit` needs a profile, and the scenario has none of its cluster's GPU";
+        return Err(Failure::input(Code::WrongProfile, what));
+    };
+    let usual = serving.engine.preset.map_or(Seconds::ZERO, |preset| EngineConstants::of(preset.name).start);
+    let is_held = benches.iter().any(|bench| matches!(bench.load, Load::InFlight(_)));
+    let play = |[compute, memory]: [f64; 2], starts: &[f64]| {
+        let ratios = |start: &f64| {
+            let found = Calibrated { compute, memory, ..Calibrated::plain(*start) };
+            benches.iter().map(|bench| bench.ratios(&replay::figures_of(serving, choice, bench, &found))).collect()
+        };
+        starts.iter().map(ratios).collect()
+    };
+    let mut found = refit::choose(usual.get(), is_held, &play);
+    found.date = today();
+    found.on = benches.iter().map(|bench| format!("{}: {}", bench.client, bench.words())).collect();
+    let path = dir.join("profile.toml");
+    write(&path, &profile.calibrated(found.clone()).to_toml())?;
+    let words = format!("{}; {}", found.words(), path.display());
+    Ok((compared(serving, choice, benches, Some(&found)), words))
+}

@@ -1,0 +1,332 @@
+//! Deployments as what starts a whole fleet: manifests of Kubernetes, and services of SkyPilot.
+//!
+//! A replica within one node is a pod; one over several nodes is a group of pods with a leader (LeaderWorkerSet), or a task of several nodes. The
+//! engine is the one whose batching rule the plan has: vLLM or SGLang. Which share of the requests goes where is a router's business and said in
+//! remarks. What a file cannot say is an error.
+
+use serve::deployment::{Deployment, Machine, Replica};
+use serve::replica::Role;
+
+use crate::export::{ExportError, File, Planned, Target, Words};
+use crate::servers::{Layout, layout, sglang, shares, vllm};
+
+const KUBERNETES_VERSION: &str = "Kubernetes 1.37 (apps/v1, v1) and LeaderWorkerSet 0.7 (leaderworkerset.x-k8s.io/v1)";
+const SKYPILOT_VERSION: &str = "SkyPilot 0.14 (sky/utils/schemas.py)";
+
+/// Manifests of Kubernetes.
+pub const KUBERNETES: Target = Target::new(
+    "kubernetes",
+    "manifests of a fleet, a group of replicas each",
+    KUBERNETES_VERSION,
+    |planned, words| write(planned, words, &Form { target: "kubernetes", version: KUBERNETES_VERSION, group: pods }),
+);
+/// Services of SkyPilot.
+pub const SKYPILOT: Target =
+    Target::new("skypilot", "a service for each group of a rented fleet", SKYPILOT_VERSION, |planned, words| {
+        write(planned, words, &Form { target: "skypilot", version: SKYPILOT_VERSION, group: service })
+    });
+
+/// Port at which replicas answer.
+const PORT: u32 = 8000;
+
+/// A GPU of the catalogue, its label of NVIDIA's feature discovery, and its name in SkyPilot's catalogue.
+const GPUS: [(&str, &str, &str); 12] = [
+    ("a100-sxm-40g", "NVIDIA-A100-SXM4-40GB", "A100"),
+    ("a100-sxm-80g", "NVIDIA-A100-SXM4-80GB", "A100-80GB"),
+    ("a100-pcie-80g", "NVIDIA-A100-80GB-PCIe", "A100-80GB"),
+    ("h100-sxm", "NVIDIA-H100-80GB-HBM3", "H100"),
+    ("h200-sxm", "NVIDIA-H200", "H200"),
+    ("b200", "NVIDIA-B200", "B200"),
+    ("gb200", "NVIDIA-GB200", "GB200"),
+    ("l4", "NVIDIA-L4", "L4"),
+    ("l40s", "NVIDIA-L40S", "L40S"),
+    ("a10g", "NVIDIA-A10G", "A10G"),
+    ("v100-sxm-16g", "Tesla-V100-SXM2-16GB", "V100"),
+    ("rtx-4090", "NVIDIA-GeForce-RTX-4090", "RTX4090"),
+];
+
+/// An engine that replicas run.
+struct Engine {
+    image: &'static str,
+    command: fn(&Layout<'_>) -> Vec<String>,
+    /// What joins several nodes: their number, this node's position, the address of the first.
+    across: fn(u32, &str, &str) -> String,
+    /// What a node besides the first is told.
+    follower: &'static str,
+}
+
+static VLLM: Engine = Engine {
+    image: "vllm/vllm-openai",
+    command: vllm,
+    across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --master-addr {leader}"),
+    follower: " --headless",
+};
+static SGLANG: Engine = Engine {
+    image: "lmsysorg/sglang",
+    command: sglang,
+    across: |n, at, leader| format!("--nnodes {n} --node-rank {at} --dist-init-addr {leader}:20000"),
+    follower: "",
+};
+
+/// A replica kind that a form writes.
+struct Group<'a> {
+    name: String,
+    replica: &'a Replica,
+    machine: &'a Machine,
+    engine: &'static Engine,
+    /// The command, ports and all.
+    command: String,
+    /// GPUs of a node that it takes.
+    gpus_per_node: u32,
+    n_nodes: u32,
+    label: &'static str,
+    accelerator: &'static str,
+}
+
+/// A form of files.
+struct Form {
+    target: &'static str,
+    version: &'static str,
+    group: fn(&Group<'_>) -> String,
+}
+
+fn write(planned: &Planned<'_>, words: &Words, form: &Form) -> Result<Vec<File>, ExportError> {
+    let Planned::Serving { deployments } = planned else {
+        return Err(ExportError::OtherKind { target: form.target, wanted: "deployments of servers" });
+    };
+    let mut head: String = words.lines(form.version).iter().map(|line| format!("# {line}\n")).collect();
+    head += "# Put the path of the checkpoint in the place of the model's name.\n";
+    let (mut files, mut what) = (Vec::new(), Vec::new());
+    for deployment in *deployments {
+        let mut manifests = format!("{head}{}", shares(deployment));
+        for replica in &deployment.replicas {
+            match group(deployment, replica, form.target) {
+                Ok(group) if form.target == KUBERNETES.name => manifests += &(form.group)(&group),
+                Ok(group) => {
+                    files.push(File::new(&format!("{}.yaml", group.name), head.clone() + &(form.group)(&group)))
+                }
+                Err(why) => what.push(format!("replica `{}`: {why}", replica.name)),
+            }
+        }
+        if form.target == KUBERNETES.name {
+            files.push(File::new(&format!("{}.yaml", named(&deployment.model)), manifests));
+        }
+    }
+    if deployments.iter().all(|deployment| deployment.replicas.is_empty()) {
+        what.push("a plan without replicas".to_owned());
+    }
+    what.dedup();
+    if what.is_empty() { Ok(files) } else { Err(ExportError::NotExpressible { target: form.target, what }) }
+}
+
+/// A replica kind as both forms need it.
+fn group<'a>(deployment: &'a Deployment, replica: &'a Replica, target: &str) -> Result<Group<'a>, String> {
+    let engine = match replica.engine.batcher.as_str() {
+        "sglang" => &SGLANG,
+        "vllm-v0" | "vllm-v1" => &VLLM,
+        other => return Err(format!("the batching rule `{other}`, which neither vLLM nor SGLang has")),
+    };
+    // Stages on several machines are pods of several kinds, for which there is no group.
+    let layout = layout(deployment, replica, target)?;
+    let first = replica.stages.first().ok_or("no stages")?;
+    if replica.stages.iter().any(|stage| stage.machine != first.machine) {
+        return Err("stages on different machines".to_owned());
+    }
+    let machine = deployment.machines.get(first.machine as usize).ok_or("a machine that the plan does not list")?;
+    let known = GPUS.iter().find(|(name, ..)| *name == machine.gpu);
+    let (_, label, accelerator) =
+        known.ok_or_else(|| format!("GPUs of type `{}`, whose name there is not known", machine.gpu))?;
+    let n_gpus = replica.n_gpus();
+    let per_node = machine.gpus_per_node.max(1);
+    if n_gpus > per_node && !n_gpus.is_multiple_of(per_node) {
+        return Err(format!("{n_gpus} GPUs on nodes of {per_node}: no whole number of nodes"));
+    }
+    let mut command = (engine.command)(&layout);
+    command.push(format!("--host 0.0.0.0 --port {PORT}"));
+    Ok(Group {
+        name: named(&format!("{}-{}", deployment.model, replica.name)),
+        replica,
+        machine,
+        engine,
+        command: command.join(" "),
+        gpus_per_node: n_gpus.min(per_node),
+        n_nodes: n_gpus.div_ceil(per_node),
+        label,
+        accelerator,
+    })
+}
+
+/// A name that both accept: small letters, digits and dashes.
+fn named(text: &str) -> String {
+    let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' };
+    let name: String = text.chars().take(50).map(letter).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "replicas".to_owned() } else { name.to_owned() }
+}
+
+/// A word of YAML: JSON's form of it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// What a replica is in labels.
+const fn role(role: Role) -> &'static str {
+    match role {
+        Role::Prefill => "prefill",
+        Role::Decode => "decode",
+        Role::Both | Role::Outputs => "both",
+    }
+}
+
+/// Manifests of a group: its replicas, and the service through which they are reached.
+fn pods(group: &Group<'_>) -> String {
+    let Group { name, replica, n_nodes, .. } = group;
+    let labels = format!("{{app: {name}, role: {}}}", role(replica.role));
+    let copies = replica.copies;
+    let mut text = if *n_nodes == 1 {
+        format!(
+            "---\napiVersion: apps/v1\nkind: Deployment\nmetadata:\n  name: {name}\n  labels: {labels}\nspec:\n  replicas: {copies}\n  selector:\n    \
+             matchLabels: {labels}\n  template:\n    metadata:\n      labels: {labels}\n{}",
+            indented(&pod(group, &group.command, true), 4)
+        )
+    } else {
+        let across = |at: &str| (group.engine.across)(*n_nodes, at, "$(LWS_LEADER_ADDRESS)");
+        let leader = format!("{} {}", group.command, across("0"));
+        let worker = format!("{} {}{}", group.command, across("$(LWS_WORKER_INDEX)"), group.engine.follower);
+        format!(
+            "---\napiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:\n  name: {name}\n  labels: {labels}\nspec:\n  replicas: {copies}\n  \
+             leaderWorkerTemplate:\n    size: {n_nodes}\n    restartPolicy: RecreateGroupOnPodRestart\n    leaderTemplate:\n      metadata:\n        \
+             labels: {labels}\n{}    workerTemplate:\n{}",
+            indented(&pod(group, &leader, true), 6),
+            indented(&pod(group, &worker, false), 6)
+        )
+    };
+    text += &format!(
+        "---\napiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\nspec:\n  selector: {labels}\n  ports:\n  - name: http\n    port: {PORT}\n    \
+         targetPort: {PORT}\n"
+    );
+    text
+}
+
+/// The `spec` of a pod; one that answers is asked whether it is there.
+fn pod(group: &Group<'_>, command: &str, answers: bool) -> String {
+    let gpus = group.gpus_per_node;
+    let (label, image) = (group.label, group.engine.image);
+    let mut text = format!(
+        "spec:\n  nodeSelector:\n    nvidia.com/gpu.product: {label}\n  containers:\n  - name: engine\n    image: {image}\n    command: [\"/bin/sh\", \"-c\"]\n    \
+         args: [{}]\n    resources:\n      limits:\n        nvidia.com/gpu: {gpus}\n    volumeMounts:\n    - name: shm\n      mountPath: /dev/shm\n",
+        quoted(&format!("exec {command}"))
+    );
+    if answers {
+        text += &format!(
+            "    ports:\n    - containerPort: {PORT}\n    readinessProbe:\n      httpGet:\n        path: /health\n        port: {PORT}\n      \
+             periodSeconds: 10\n"
+        );
+    }
+    text + "  volumes:\n  - name: shm\n    emptyDir:\n      medium: Memory\n"
+}
+
+/// Lines moved to the right.
+fn indented(text: &str, by: usize) -> String {
+    text.lines().map(|line| format!("{}{line}\n", " ".repeat(by))).collect()
+}
+
+/// A service of SkyPilot.
+fn service(group: &Group<'_>) -> String {
+    let Group { name, replica, n_nodes, .. } = group;
+    let across = (group.engine.across)(*n_nodes, "$SKYPILOT_NODE_RANK", "$(echo \"$SKYPILOT_NODE_IPS\" | head -n1)");
+    let follower = match group.engine.follower {
+        "" => String::new(),
+        words => format!(" $([ \"$SKYPILOT_NODE_RANK\" = 0 ] || echo{words})"),
+    };
+    let command = if *n_nodes == 1 { group.command.clone() } else { format!("{} {across}{follower}", group.command) };
+    let usd = group.machine.usd_per_gpu_hour;
+    let price = usd.map_or_else(String::new, |usd| format!("# Planned at ${usd:.2} a GPU and hour.\n"));
+    format!(
+        "{price}# Start it with `sky serve up {name}.yaml`. The plan says nothing of regions and spot instances: add `region` and `use_spot`.\nname: {name}\n\
+         service:\n  replicas: {}\n  readiness_probe: /health\nresources:\n  accelerators: {}:{}\n  ports: {PORT}\n  image_id: docker:{}\n\
+         num_nodes: {n_nodes}\nrun: |\n  {command}\n",
+        replica.copies, group.accelerator, group.gpus_per_node, group.engine.image
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use serve::deployment::{Deployment, EngineOptions, Machine, Range, Replica, Stage};
+    use serve::replica::Role;
+
+    use crate::export::{ExportError, Planned, Words};
+    use crate::targets::export;
+
+    /// Three copies of a replica of `n` H200s on nodes of eight.
+    fn deployment(n: u32, batcher: &str, gpu: &str) -> [Deployment; 1] {
+        let machine = Machine {
+            name: "a".to_owned(),
+            gpu: gpu.to_owned(),
+            n_gpus: 48,
+            gpus_per_node: 8,
+            memory: None,
+            usd_per_gpu_hour: Some(3.5),
+        };
+        let engine = EngineOptions {
+            batcher: batcher.to_owned(),
+            sequences_max: 128,
+            tokens_max: 4096,
+            context_max: None,
+            prompts_max: None,
+            batch_context_max: None,
+            block_tokens: 16,
+            kv_tokens: 1 << 20,
+            watermark_blocks: 0,
+            prefix_cache: false,
+            recv_interval: std::num::NonZeroU32::MIN,
+        };
+        let stage = Stage { machine: 0, gpus: Range::new(0, n), tensor: n, layers: Range::new(0, 80) };
+        let replica = Replica { name: "Both".to_owned(), copies: 3, role: Role::Both, stages: vec![stage], engine };
+        [Deployment { replicas: vec![replica], ..Deployment::new("llama-3-70b", 80, vec![machine]) }]
+    }
+
+    fn text(target: &str, deployments: &[Deployment]) -> String {
+        export(target, &Planned::Serving { deployments }, &Words::default()).expect("a fleet")[0].text.clone()
+    }
+
+    #[test]
+    fn replicas_in_a_node_are_pods_and_larger_ones_groups_of_pods() {
+        let small = text("kubernetes", &deployment(4, "vllm-v1", "h200-sxm"));
+        for part in
+            ["kind: Deployment", "replicas: 3", "nvidia.com/gpu: 4", "gpu.product: NVIDIA-H200", "kind: Service"]
+        {
+            assert!(small.contains(part), "{part} in {small}");
+        }
+        assert!(small.contains("--tensor-parallel-size 4 --max-num-seqs 128"), "{small}");
+        let large = text("kubernetes", &deployment(16, "sglang", "h200-sxm"));
+        for part in
+            ["kind: LeaderWorkerSet", "size: 2", "nvidia.com/gpu: 8", "--nnodes 2 --node-rank $(LWS_WORKER_INDEX)"]
+        {
+            assert!(large.contains(part), "{part} in {large}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_a_service_with_the_name_that_its_catalogue_has() {
+        let found = text("skypilot", &deployment(8, "vllm-v1", "a100-sxm-80g"));
+        for part in ["accelerators: A100-80GB:8", "replicas: 3", "num_nodes: 1", "$3.50", "name: llama-3-70b-both"] {
+            assert!(found.contains(part), "{part} in {found}");
+        }
+    }
+
+    #[test]
+    fn what_a_fleet_cannot_say_is_named() {
+        let refused = |deployments: &[Deployment]| {
+            let why = export("kubernetes", &Planned::Serving { deployments }, &Words::default()).unwrap_err();
+            let ExportError::NotExpressible { what, .. } = why else { panic!("{why}") };
+            what[0].clone()
+        };
+        assert_eq!(
+            refused(&deployment(12, "vllm-v1", "h200-sxm")),
+            "replica `Both`: 12 GPUs on nodes of 8: no whole number of nodes"
+        );
+        assert!(refused(&deployment(8, "trtllm", "h200-sxm")).contains("batching rule `trtllm`"));
+        assert!(refused(&deployment(8, "vllm-v1", "made-up")).contains("GPUs of type `made-up`"));
+    }
+}

@@ -1,0 +1,83 @@
+//! The rows of a sweep as a report, and as columns for other programs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use reports::columns::Column;
+use reports::swept::{Best, Swept};
+use serde_json::{Map, Value};
+
+use crate::front::{candidates, effects, front};
+use crate::given::{Objective, Sweep};
+use crate::row::Row;
+
+/// Values of a point in words.
+fn words<'a>(point: impl IntoIterator<Item = (&'a String, &'a Value)>) -> String {
+    point.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+fn objective(objective: &Objective) -> String {
+    format!("{} {}", if objective.is_most { "most" } else { "least" }, objective.metric)
+}
+
+/// What the rows say.
+#[must_use]
+pub fn swept(sweep: &Sweep, rows: &[Row], n_points: usize) -> Swept {
+    let all = candidates(rows, &sweep.objectives);
+    let mut statuses: BTreeMap<&str, usize> = BTreeMap::new();
+    rows.iter().for_each(|row| *statuses.entry(&row.status).or_default() += 1);
+    let best = |index: usize| {
+        let candidate = &all[index];
+        Best { point: words(&candidate.point), policy: candidate.policy.clone(), figures: candidate.figures.clone() }
+    };
+    let failure = |row: &Row| Some((words(&row.point) + " " + &row.policy, row.why.clone()?));
+    Swept {
+        scenario: sweep.scenario.clone(),
+        n_points,
+        statuses: statuses.into_iter().map(|(status, n)| (status.to_owned(), n)).collect(),
+        objectives: sweep.objectives.iter().map(objective).collect(),
+        front: front(&all, &sweep.objectives).into_iter().map(best).collect(),
+        effects: effects(&all, &sweep.objectives)
+            .into_iter()
+            .map(|effect| (effect.key, effect.metric, effect.ratio, effect.best.to_string(), effect.mean))
+            .collect(),
+        figures: all.iter().map(|candidate| candidate.figures.clone()).collect(),
+        failures: rows.iter().filter_map(failure).collect(),
+        ..Swept::default()
+    }
+}
+
+/// Objectives that no row has; where no row has figures, nobody can say.
+#[must_use]
+pub fn unknown_objectives(sweep: &Sweep, rows: &[Row]) -> Vec<String> {
+    let is_known = |objective: &&Objective| rows.iter().any(|row| row.metrics.contains_key(&objective.metric));
+    let is_open = rows.iter().all(|row| row.metrics.is_empty());
+    let unknown = sweep.objectives.iter().filter(|objective| !is_open && !is_known(objective));
+    unknown.map(|objective| objective.metric.clone()).collect()
+}
+
+/// One row for each point and policy: key, values of the axes, seed, policy, status, why, and every metric.
+#[must_use]
+pub fn columns(rows: &[Row]) -> Vec<Column> {
+    let mut columns = vec![Column::texts("key", rows.iter().map(|row| Some(row.key.as_str())))];
+    columns.extend(tables(rows, |row| &row.point));
+    columns.push(Column::numbers("seed", rows.iter().map(|row| row.seed.map(|seed| seed as f64))));
+    columns.push(Column::texts("policy", rows.iter().map(|row| Some(row.policy.as_str()))));
+    columns.push(Column::texts("status", rows.iter().map(|row| Some(row.status.as_str()))));
+    columns.push(Column::texts("why", rows.iter().map(|row| row.why.as_deref())));
+    columns.extend(tables(rows, |row| &row.metrics));
+    columns
+}
+
+/// A column for every key of a table of the rows: of numbers, or of texts where one value is none.
+fn tables(rows: &[Row], of: impl Fn(&Row) -> &Map<String, Value>) -> Vec<Column> {
+    let keys: BTreeSet<&String> = rows.iter().flat_map(|row| of(row).keys()).collect();
+    let column = |key: &String| {
+        let cells = || rows.iter().map(|row| of(row).get(key));
+        if cells().flatten().all(Value::is_number) {
+            return Column::numbers(key, cells().map(|cell| cell.and_then(Value::as_f64)));
+        }
+        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Column::texts(key, cells().map(|cell| cell.map(text)))
+    };
+    keys.into_iter().map(column).collect()
+}

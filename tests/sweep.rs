@@ -1,0 +1,62 @@
+//! Sweeps as a user runs them: the program itself, killed at many moments.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Real kills; cuts at any byte are tested where no program has to start (`sweep/tests/resume.rs`).
+const KILLS: u64 = 20;
+
+const SWEEP: &str = "scenario = \"quickstart\"\nchunk = 3\nseeds = 2\n[[axis]]\nkey = \"training.steps\"\nvalues = [1, 2, 0]\n\
+                     [[axis]]\nkey = \"parallel.cp\"\nvalues = [4, 8]\n[front]\nleast = [\"iteration_time_s\"]\n";
+
+fn command(folder: &Path, out: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    command.args([
+        "sweep",
+        "s.toml",
+        "--quiet",
+        "--out",
+        out,
+        "--set",
+        "policies.run=[\"deepspeed\"]",
+        "--set",
+        "policies.baseline=\"deepspeed\"",
+    ]);
+    command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+#[test]
+fn a_program_that_is_killed_goes_on_to_the_same_bytes() {
+    let folder = std::env::temp_dir().join(format!("skrull-sim-killed-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::write(folder.join("s.toml"), SWEEP).expect("a sweep");
+    let begun = std::time::Instant::now();
+    assert!(command(&folder, "whole").status().expect("it runs").success());
+    let took = begun.elapsed();
+    let rows = |out: &str| std::fs::read(folder.join(out).join("points.jsonl")).unwrap_or_default();
+    let mut n_cut = 0;
+    for index in 0..KILLS {
+        let mut child = command(&folder, "killed").spawn().expect("it starts");
+        // Moments from the start to beyond the end of an undisturbed run.
+        std::thread::sleep(took.mul_f64((index % 7) as f64 / 6.0).min(Duration::from_secs(5)));
+        child.kill().expect("it is there");
+        child.wait().expect("it ends");
+        let found = rows("killed");
+        n_cut += usize::from(found.len() < rows("whole").len());
+        // What is synced is a beginning, but for half a line at the end.
+        let n = found.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        assert_eq!(found[..n], rows("whole")[..n], "kill {index}");
+        if index % 5 == 4 {
+            assert!(command(&folder, "killed").status().expect("it runs").success());
+            assert_eq!(rows("killed"), rows("whole"));
+            std::fs::remove_dir_all(folder.join("killed")).expect("it was made");
+        }
+    }
+    assert!(n_cut > 0, "some kill came before the end");
+    for file in ["report.html", "points.parquet"] {
+        assert!(folder.join("whole").join(file).is_file(), "{file}");
+    }
+    std::fs::remove_dir_all(&folder).expect("it was made");
+}

@@ -1,0 +1,97 @@
+//! A program that is killed, a full disk and a folder that takes no files leave whole files or none.
+#![cfg(unix)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Moments at which a run is killed, spread over its length.
+const KILLS: u64 = 12;
+
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    folder
+}
+
+/// The quickstart, which writes JSON, HTML and traces.
+fn quickstart(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_skrull-sim"));
+    command.args(["run", "quickstart", "--quiet", "--out"]).arg(folder);
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+/// Every file under its own name is whole.
+fn assert_whole(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        if name.starts_with('.') {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let is_whole = match path.extension().and_then(|ending| ending.to_str()) {
+            Some("json") => serde_json::from_str::<serde_json::Value>(&text).is_ok(),
+            _ => text.trim_end().ends_with("</html>"),
+        };
+        assert!(is_whole, "{name} is cut off");
+    }
+}
+
+#[test]
+fn a_killed_run_leaves_whole_files() {
+    let folder = folder("killed");
+    let begun = std::time::Instant::now();
+    assert!(quickstart(&folder).status().expect("it starts").success());
+    let whole = begun.elapsed();
+    for part in 1..=KILLS {
+        let mut child = quickstart(&folder).spawn().expect("it starts");
+        std::thread::sleep(whole * u32::try_from(part).expect("few") / u32::try_from(KILLS).expect("few"));
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().expect("it ended");
+        assert_whole(&folder);
+    }
+}
+
+#[test]
+fn a_full_disk_leaves_what_was_there() {
+    let folder = folder("full");
+    assert!(quickstart(&folder).status().expect("it starts").success());
+    let before = std::fs::read(folder.join("result.json")).expect("it was written");
+    // A limit on the size of files, 512 bytes a block, fails as a full disk does.
+    let line = format!(
+        "trap '' XFSZ; ulimit -f 2; exec {} run quickstart --quiet --seed 7 --out {}",
+        env!("CARGO_BIN_EXE_skrull-sim"),
+        folder.display()
+    );
+    let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{why}");
+    assert!(why.contains("cannot write"), "{why}");
+    assert_eq!(std::fs::read(folder.join("result.json")).expect("it is there"), before);
+    assert_whole(&folder);
+    let left = std::fs::read_dir(&folder)
+        .expect("a folder")
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with('.'));
+    assert_eq!(left.count(), 0, "nothing is left over");
+}
+
+#[test]
+fn a_folder_that_takes_no_files_is_named() {
+    let output = quickstart(Path::new("/proc/none")).stderr(Stdio::piped()).output().expect("it starts");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{why}");
+    assert!(why.contains("/proc/none"), "{why}");
+}
+
+#[test]
+fn a_run_that_is_asked_to_stop_writes_what_there_is() {
+    let folder = folder("stopped");
+    let mut command = quickstart(&folder);
+    let output = command.args(["--time-limit", "0.000001"]).stderr(Stdio::piped()).output().expect("it starts");
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{why}");
+    assert_whole(&folder);
+}
