@@ -142,7 +142,10 @@ fn sentences_are_short() {
         let allowed = LONG_SENTENCES.iter().find(|(page, _)| *page == name).map_or(0, |(_, n)| *n);
         if long.len() > allowed {
             let listed = long.join("\n");
-            wrong.push(format!("{name}: {} sentences above {WORDS_MAX} words, {allowed} allowed:\n{listed}", long.len()));
+            wrong.push(format!(
+                "{name}: {} sentences above {WORDS_MAX} words, {allowed} allowed:\n{listed}",
+                long.len()
+            ));
         } else if long.len() < allowed {
             wrong.push(format!("{name} has {} long sentences: lower the limit to it", long.len()));
         }
