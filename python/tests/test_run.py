@@ -62,7 +62,7 @@ def test_a_scenario_is_a_text_a_dict_or_a_path(tmp_path):
     each = [skrull_sim.run(given) for given in (UNITS, tomllib.loads(UNITS), tmp_path / "s.toml")]
     times = {run["deepspeed"]["metrics"]["iteration_time_s"] for run in each}
     assert len(times) == 1
-    assert skrull_sim.run(UNITS, training__batch_size=4)["deepspeed"]["metrics"]["iteration_time_s"] not in times
+    assert skrull_sim.run(UNITS, cluster__gpu="a100-sxm-80g")["deepspeed"]["metrics"]["iteration_time_s"] not in times
 
 
 def test_frames_are_read_by_every_library_and_hold_the_figures():
@@ -113,12 +113,13 @@ def test_wrong_input_is_an_error_with_findings():
     with pytest.raises(skrull_sim.ScenarioError) as error:
         skrull_sim.run("quickstart", {"training.batch_sise": 8})
     finding = error.value.findings[0]
-    assert (finding.code, finding.severity, finding.key) == ("S014", "error", "training.batch_sise") or finding.code == "S014"
+    assert (finding.code, finding.severity) == ("S014", "error")
     assert error.value.exit_code == 2
     with pytest.raises(skrull_sim.ScenarioError) as error:
         skrull_sim.run(UNITS.replace("batch_size = 8", 'batch_size = "eight"'))
     finding = error.value.findings[0]
-    assert (finding.line, finding.column) == (10, 14)
+    # The place is that of the text between the quotation marks.
+    assert (finding.line, finding.column) == (10, 15)
     with pytest.raises(skrull_sim.ScenarioError, match="did you mean"):
         skrull_sim.run("quickstrat")
     with pytest.raises(skrull_sim.ScenarioError):
@@ -152,9 +153,9 @@ def test_verbs_are_those_of_the_command_line(tmp_path):
     assert plan["schema"] == "skrull-sim/plan/1" and plan["policy"] == "deepspeed"
     assert skrull_sim.export(skrull_sim.plan("megatron/gpt-7.5b-128"), "megatron", tmp_path)
     found = skrull_sim.compare("quickstart", seeds=2, set=SMALL)
-    assert found["baseline"] == "deepspeed" if "baseline" in found else found
-    imported = skrull_sim.import_(_script(tmp_path))
-    assert "[parallel]" in imported or "[cluster]" in imported
+    assert "iteration_time_s" in json.dumps(found)
+    imported = skrull_sim.import_(_script(tmp_path), "--gpu", "h100-sxm")
+    assert "[cluster]" in imported and "h100-sxm" in imported
     with pytest.raises(skrull_sim.ScenarioError) as error:
         skrull_sim.compare("quickstart", seeds=1, set=SMALL, gates=["iteration_time_s<=0.0001x"])
     assert error.value.exit_code == 1
