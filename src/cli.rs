@@ -346,12 +346,9 @@ pub struct SweepArgs {
     /// Print nothing but errors
     #[arg(long, short)]
     pub quiet: bool,
-    /// No progress bar
-    #[arg(long)]
-    pub no_progress: bool,
-    /// Threads [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub jobs: Option<u16>,
+    /// Threads and time.
+    #[command(flatten)]
+    pub effort: Effort,
 }
 
 /// Arguments of `compare`.

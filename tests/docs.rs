@@ -24,7 +24,7 @@ const WORDS_MAX: usize = 25;
 /// Longer sentences that are left in a page. These limits only fall; a page that is not here has none.
 const LONG_SENTENCES: [(&str, usize); 19] = [
     ("accuracy-training.md", 8),
-    ("accuracy.md", 11),
+    ("accuracy.md", 10),
     ("benchmarks.md", 10),
     ("codes.md", 6),
     ("combinations.md", 1),
@@ -134,19 +134,20 @@ fn sentences(page: &str) -> Vec<String> {
 
 #[test]
 fn sentences_are_short() {
+    let mut wrong = Vec::new();
     for path in pages().into_iter().filter(|path| !path.ends_with("CHANGELOG.md")) {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let long: Vec<String> =
             sentences(&read(&path)).into_iter().filter(|text| text.split_whitespace().count() > WORDS_MAX).collect();
         let allowed = LONG_SENTENCES.iter().find(|(page, _)| *page == name).map_or(0, |(_, n)| *n);
-        assert!(
-            long.len() <= allowed,
-            "{name}: {} sentences above {WORDS_MAX} words:\n{}",
-            long.len(),
-            long.join("\n")
-        );
-        assert!(long.len() == allowed, "{name} has {} long sentences: lower the limit to it", long.len());
+        if long.len() > allowed {
+            let listed = long.join("\n");
+            wrong.push(format!("{name}: {} sentences above {WORDS_MAX} words, {allowed} allowed:\n{listed}", long.len()));
+        } else if long.len() < allowed {
+            wrong.push(format!("{name} has {} long sentences: lower the limit to it", long.len()));
+        }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
 #[test]

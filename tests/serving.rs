@@ -100,7 +100,7 @@ fn a_spread_over_draws_is_that_of_runs_with_other_seeds() {
     let row = |set: &[&str], seed: Option<u64>| {
         let (source, folder) = scenario::find("serving/azure-conv").expect("shipped");
         let set = base.iter().chain(set).map(|text| (*text).to_owned()).collect();
-        let checked = kinds::check(source, &folder, &Overrides { set, seed, ..Overrides::default() });
+        let checked = kinds::check(source, &folder, &Overrides { set, seed });
         checked.scenario.expect("a good scenario").run(&|_| {}).results.remove(0)
     };
     let drawn = row(&["trace.seeds=3"], None);

@@ -84,7 +84,7 @@ mod tests {
         let row = PolicyResult { interval, draws: Some(draws), ..PolicyResult::default() };
         let found = words(&row);
         assert!(
-            found[0].contains("over 3 draws") && found[0].contains("6.0 s to 32.0 s (costs: 5.0 s to 7.0 s)"),
+            found[0].contains("over 3 draws") && found[0].contains("6.000 s to 32.00 s (costs: 5.000 s to 7.000 s)"),
             "{found:?}"
         );
         assert!(found[1].contains("95") && found[1].contains("one draw says little"), "{found:?}");

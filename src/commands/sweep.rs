@@ -7,7 +7,7 @@ use ::sweep::{Outcome, Point, Sweep, key, report, row};
 use input::diagnostic::{Code, Source};
 use reports::swept;
 
-use super::{Failure, print, threads};
+use super::{Failure, begin, print};
 use crate::cli::SweepArgs;
 use crate::progress;
 use crate::{ask, kinds};
@@ -15,7 +15,7 @@ use scenario::{self, Overrides};
 
 /// Runs the verb.
 pub fn sweep(args: &SweepArgs) -> Result<(), Failure> {
-    threads(args.jobs)?;
+    begin(args.effort)?;
     let (source, folder) = scenario::find(&args.file).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let mut findings = Vec::new();
     let sweep = ::sweep::given::read(&source.text, &mut findings);
@@ -51,7 +51,7 @@ fn played(args: &SweepArgs, sweep: &Sweep, folder: &Path, dir: &Path) -> Result<
     let (scenario, folder) = scenario::find(&asked).map_err(|why| Failure::input(Code::NoScenario, why))?;
     let scenario = super::imported(scenario, &stacks::Machine::of_overrides(&args.set))?;
     let run = |point: &Point| outcome(&scenario, &folder, &args.set, point);
-    let bar = progress::bar(args.quiet || args.no_progress, 0, "points");
+    let bar = progress::bar(args.quiet || args.effort.no_progress, 0, "points");
     let progress = |done: u64, all: Option<u64>| {
         bar.set_length(all.unwrap_or(done));
         bar.set_position(done);
