@@ -78,11 +78,8 @@ impl Frame {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         // The interface lets a producer answer with its own schema.
         drop(requested_schema);
-        let state = Box::new(State {
-            columns: Arc::clone(&self.columns),
-            buffers: Arc::clone(&self.buffers),
-            is_done: false,
-        });
+        let state =
+            Box::new(State { columns: Arc::clone(&self.columns), buffers: Arc::clone(&self.buffers), is_done: false });
         let stream = ArrowArrayStream {
             get_schema: Some(get_schema),
             get_next: Some(get_next),

@@ -6,7 +6,12 @@ use serde_json::{Value, json};
 use skrull_sim::ask::Refused;
 use skrull_sim::commands::Failure;
 
-pyo3::create_exception!(_native, RefusedError, pyo3::exceptions::PyValueError, "(exit code, message, findings as JSON)");
+pyo3::create_exception!(
+    _native,
+    RefusedError,
+    pyo3::exceptions::PyValueError,
+    "(exit code, message, findings as JSON)"
+);
 pyo3::create_exception!(_native, DefectError, pyo3::exceptions::PyRuntimeError, "A defect of skrull-sim.");
 
 /// Wrong input as an exception.

@@ -3,10 +3,10 @@
 use planner::proof::Decision;
 use planner::train::{dacp, orders};
 use pyo3::prelude::*;
-use serde_json::json;
-use scenario::training::Scenario;
-use skrull_sim::kinds::training::run::{Decided, cost_model, score};
 use scenario::Overrides;
+use scenario::training::Scenario;
+use serde_json::json;
+use skrull_sim::kinds::training::run::{Decided, cost_model, score};
 use train::plan::{Plan, Step};
 
 use crate::errors;
@@ -15,17 +15,26 @@ use crate::working::work;
 
 fn training(asked: Asked) -> PyResult<Scenario> {
     let found = asked.read()?;
-    let wrong = || errors::wrong("the scenario is not of kind `training`, and policies of steps take no other".to_owned());
+    let wrong =
+        || errors::wrong("the scenario is not of kind `training`, and policies of steps take no other".to_owned());
     let scenario = found.training().cloned().ok_or_else(wrong)?;
     if scenario.search.is_some() {
-        return Err(errors::wrong("a policy is asked with a given layout, and the scenario searches for one".to_owned()));
+        return Err(errors::wrong(
+            "a policy is asked with a given layout, and the scenario searches for one".to_owned(),
+        ));
     }
     Ok(scenario)
 }
 
 /// What a policy is asked, as JSON: layout, room, and the lengths and operations of every step's sequences.
 #[pyfunction]
-pub fn batches(py: Python<'_>, name: String, text: Option<String>, set: Vec<String>, seed: Option<u64>) -> PyResult<String> {
+pub fn batches(
+    py: Python<'_>,
+    name: String,
+    text: Option<String>,
+    set: Vec<String>,
+    seed: Option<u64>,
+) -> PyResult<String> {
     work(py, move || {
         let scenario = training(Asked { name, text, overrides: Overrides { set, seed } })?;
         let problem = &scenario.problem;

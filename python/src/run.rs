@@ -7,9 +7,9 @@ use clap::Parser;
 use input::diagnostic::Source;
 use pyo3::prelude::*;
 use reports::columns::{self, Column};
+use scenario::Overrides;
 use skrull_sim::cli::Cli;
 use skrull_sim::kinds::{self, Frames, Kind};
-use scenario::Overrides;
 use skrull_sim::{ask, commands};
 
 use crate::arrow::Frame;
