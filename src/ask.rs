@@ -1,5 +1,6 @@
-//! What a program asks without a terminal: a scenario that was read, or everything that is wrong with it; and the one way to a terminal.
+//! What a program asks without a terminal: a scenario that was read, or everything that is wrong with it; and what verbs print, kept.
 
+use std::cell::RefCell;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -46,8 +47,31 @@ pub fn scenario(source: Source, folder: &Path, overrides: &Overrides) -> Result<
     sound(checked.scenario, checked.source, checked.findings)
 }
 
+/// What verbs printed: results, and what was told beside them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Printed {
+    /// For standard output.
+    pub text: String,
+    /// For standard error.
+    pub told: String,
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<Printed>> = const { RefCell::new(None) };
+}
+
+/// Runs something and keeps what this thread prints meanwhile.
+pub fn kept<T>(run: impl FnOnce() -> T) -> (T, Printed) {
+    KEPT.set(Some(Printed::default()));
+    let found = run();
+    (found, KEPT.take().unwrap_or_default())
+}
+
 /// Prints a result; a closed pipe is success, as for other filters.
 pub(crate) fn print(text: &str) -> std::io::Result<()> {
+    if KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.text.push_str(text))).is_some() {
+        return Ok(());
+    }
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
@@ -56,5 +80,7 @@ pub(crate) fn print(text: &str) -> std::io::Result<()> {
 
 /// Tells what is no result. Standard error may be closed, and then nobody hears it.
 pub(crate) fn tell(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    if KEPT.with_borrow_mut(|kept| kept.as_mut().map(|kept| kept.told.push_str(text))).is_none() {
+        let _ = std::io::stderr().write_all(text.as_bytes());
+    }
 }

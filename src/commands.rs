@@ -93,8 +93,11 @@ pub fn dispatch(cli: Cli) -> ExitCode {
     ExitCode::from(code)
 }
 
-/// Runs a verb.
-fn perform(cli: Cli) -> Result<(), Failure> {
+/// Runs a verb for a program, which looks after Ctrl-C and exit codes itself.
+///
+/// # Errors
+/// How it failed.
+pub fn perform(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Run(args) => run::run(&args),
         Command::Plan(args) => plan::plan(&args),

@@ -22,6 +22,7 @@ fn sources() -> Vec<(PathBuf, String)> {
         "stacks",
         "sweep",
         "reports",
+        "python/src",
         "tests",
     ];
     let paths = folders.iter().flat_map(|folder| super::files(&super::root().join(folder), "rs"));

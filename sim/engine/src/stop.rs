@@ -19,6 +19,12 @@ pub fn ask() {
     ASKED.store(true, Ordering::Relaxed);
 }
 
+/// Takes both wishes back: a program that goes on after Ctrl-C asks anew.
+pub fn forget() {
+    ASKED.store(false, Ordering::Relaxed);
+    OVER.store(false, Ordering::Relaxed);
+}
+
 /// Whether that was asked.
 #[must_use]
 pub fn is_asked() -> bool {

@@ -1,0 +1,31 @@
+"""Sweeps from Python: rows, frames on disk, and parts over Ray with the same bytes."""
+
+import polars
+import pytest
+
+import skrull_sim
+
+SET = {"training.steps": [1, 2], ("parallel.dp", "parallel.cp"): [(4, 8), (8, 4), (8, 8)]}
+SETTINGS = {"seeds": 2, "chunk": 3, "front": {"least": ["iteration_time_s", "peak_memory_bytes"]}}
+
+
+def test_a_sweep_has_a_row_for_each_point_and_resumes(tmp_path):
+    rows = skrull_sim.sweep("quickstart", SET, tmp_path, **SETTINGS)
+    assert len(rows) == 12
+    # 64 ranks do not fit 32 GPUs.
+    assert [row["status"] for row in rows].count("wrong") == 4
+    before = (tmp_path / "points.jsonl").read_bytes()
+    (tmp_path / "points.jsonl").write_bytes(before[: len(before) // 2])
+    assert skrull_sim.sweep("quickstart", SET, tmp_path, **SETTINGS) == rows
+    assert (tmp_path / "points.jsonl").read_bytes() == before
+    frame = polars.read_parquet(tmp_path / "points.parquet")
+    assert {"parallel.dp", "training.steps", "seed", "policy", "iteration_time_s"} <= set(frame.columns)
+    assert "Front" in (tmp_path / "report.html").read_text()
+
+
+def test_parts_over_ray_are_the_bytes_of_one_process(tmp_path):
+    pytest.importorskip("ray")
+    one = skrull_sim.sweep("quickstart", SET, tmp_path / "one", **SETTINGS)
+    many = skrull_sim.sweep("quickstart", SET, tmp_path / "many", ray="local", tasks=4, **SETTINGS)
+    assert one == many
+    assert (tmp_path / "one/points.jsonl").read_bytes() == (tmp_path / "many/points.jsonl").read_bytes()
