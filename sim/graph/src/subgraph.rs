@@ -113,6 +113,7 @@ pub fn extract(graph: &Csr, pair: [u32; 2], rule: &Rule, stream: &Stream) -> Enc
     for hop in 0..rule.hops {
         let mut next = Vec::new();
         for &vertex in &frontier {
+            engine::stop::pause();
             let row = graph.row(vertex);
             let n = index(hw::whole(taken(hw::real(row.len() as u64), rule)));
             picked.clear();
@@ -247,6 +248,7 @@ fn drawn(ends: [f64; 2], rule: &Rule, by_slots: &Ladder, n_slots: f64, draws: &m
     let mut inner_slots = 0.0;
     let mut frontier: Vec<f64> = ends.to_vec();
     for hop in 0..rule.hops {
+        engine::stop::pause();
         let n: f64 = frontier.iter().map(|degree| taken(*degree, rule)).sum();
         frontier.iter().for_each(|degree| work = work.plus(Work::row(taken(*degree, rule))));
         work.n_vertices += n;
