@@ -11,14 +11,14 @@ use scenario::Overrides;
 
 /// Input that cannot be used, with all that is wrong with it.
 #[derive(Clone, Debug)]
-pub struct Refused {
+pub struct WrongInput {
     /// Text that findings point into.
     pub source: Source,
     /// Errors and warnings.
     pub findings: Vec<Finding>,
 }
 
-impl Refused {
+impl WrongInput {
     /// As a terminal shows it.
     #[must_use]
     pub fn message(&self) -> String {
@@ -29,8 +29,8 @@ impl Refused {
 }
 
 /// What was read, with its warnings told; or what is wrong with it.
-pub(crate) fn sound<T>(found: Option<T>, source: Source, findings: Vec<Finding>) -> Result<T, Refused> {
-    let Some(found) = found else { return Err(Refused { source, findings }) };
+pub(crate) fn sound<T>(found: Option<T>, source: Source, findings: Vec<Finding>) -> Result<T, WrongInput> {
+    let Some(found) = found else { return Err(WrongInput { source, findings }) };
     let rendered = diagnostic::render(&source, &findings);
     if !rendered.is_empty() {
         tell(&format!("{rendered}\n\n"));
@@ -42,7 +42,7 @@ pub(crate) fn sound<T>(found: Option<T>, source: Source, findings: Vec<Finding>)
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn scenario(source: Source, folder: &Path, overrides: &Overrides) -> Result<Box<dyn Kind>, Refused> {
+pub fn scenario(source: Source, folder: &Path, overrides: &Overrides) -> Result<Box<dyn Kind>, WrongInput> {
     let checked = kinds::check(source, folder, overrides);
     sound(checked.scenario, checked.source, checked.findings)
 }

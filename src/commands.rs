@@ -23,7 +23,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::ask::{self, Refused};
+use crate::ask::{self, WrongInput};
 use crate::cli::{Cli, Command, Effort, ScenarioArgs};
 use crate::kinds::Kind;
 use engine::stop;
@@ -42,7 +42,7 @@ pub enum Failure {
     /// The input is wrong: exit 2.
     Input(String),
     /// A file is wrong, with everything that was found in it: exit 2.
-    Refused(Refused),
+    Findings(WrongInput),
     /// The machine failed: exit 3.
     Machine(String),
 }
@@ -59,15 +59,15 @@ impl Failure {
         match self {
             Self::Gate(message) => (1, message),
             Self::Input(message) => (2, message),
-            Self::Refused(refused) => (2, refused.message()),
+            Self::Findings(wrong) => (2, wrong.message()),
             Self::Machine(message) => (3, message),
         }
     }
 }
 
-impl From<Refused> for Failure {
-    fn from(refused: Refused) -> Self {
-        Self::Refused(refused)
+impl From<WrongInput> for Failure {
+    fn from(wrong: WrongInput) -> Self {
+        Self::Findings(wrong)
     }
 }
 

@@ -3,7 +3,7 @@
 use input::diagnostic::{Finding, Severity, Source};
 use pyo3::prelude::*;
 use serde_json::{Value, json};
-use skrull_sim::ask::Refused;
+use skrull_sim::ask::WrongInput;
 use skrull_sim::commands::Failure;
 
 pyo3::create_exception!(
@@ -15,14 +15,14 @@ pyo3::create_exception!(
 pyo3::create_exception!(_native, DefectError, pyo3::exceptions::PyRuntimeError, "A defect of skrull-sim.");
 
 /// Wrong input as an exception.
-pub fn refused(refused: &Refused) -> PyErr {
-    let all: Vec<Value> = refused.findings.iter().map(|found| finding(&refused.source, found)).collect();
-    RefusedError::new_err((2_u8, refused.message(), Value::from(all).to_string()))
+pub fn refused(wrong: &WrongInput) -> PyErr {
+    let all: Vec<Value> = wrong.findings.iter().map(|found| finding(&wrong.source, found)).collect();
+    RefusedError::new_err((2_u8, wrong.message(), Value::from(all).to_string()))
 }
 
 /// A verb that failed as an exception.
 pub fn failed(failure: Failure) -> PyErr {
-    if let Failure::Refused(found) = &failure {
+    if let Failure::Findings(found) = &failure {
         return refused(found);
     }
     let (code, message) = failure.told();

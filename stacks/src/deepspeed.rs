@@ -4,7 +4,7 @@ use serde_json::json;
 use train::layout::{ContextExchange, Zero};
 use train::problem::GradientSync;
 
-use crate::export::{ExportError, File, Planned, Target, Words, even, training};
+use crate::export::{ExportError, File, Planned, Target, Words, expressible, training};
 
 const NAME: &str = "deepspeed";
 const VERSION: &str = "DeepSpeed 0.19 (deepspeed/runtime/config.py, deepspeed/runtime/zero/config.py)";
@@ -15,20 +15,18 @@ pub const TARGET: Target = Target::new(NAME, "the JSON configuration", VERSION, 
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let (layout, execution) = (&problem.layout, &problem.execution);
-    let mut what = Vec::new();
-    let found = even(problem, plan).map_err(|why| what.extend(why)).ok();
-    let odd = [
-        (layout.pp > 1, "a pipeline: DeepSpeed takes it from the module, not from the configuration"),
-        (layout.cp > 1 && layout.exchange != ContextExchange::Ulysses, "a context exchange other than Ulysses"),
-        (layout.ep > 1, "experts over ranks: DeepSpeed takes them from the module"),
-        (execution.offload > 0.0, "a share of all activations in host memory"),
-        (execution.formats.is_some_and(|formats| formats.dense != hw::Format::Bf16), "products in narrow formats"),
-        (execution.unit_times.is_some(), "passes with times of their own"),
-    ];
-    what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
-    let Some(found) = found.filter(|_| what.is_empty()) else {
-        return Err(ExportError::NotExpressible { target: NAME, what });
-    };
+    let found = expressible(
+        (problem, plan),
+        NAME,
+        &[
+            (layout.pp > 1, "a pipeline: DeepSpeed takes it from the module, not from the configuration"),
+            (layout.cp > 1 && layout.exchange != ContextExchange::Ulysses, "a context exchange other than Ulysses"),
+            (layout.ep > 1, "experts over ranks: DeepSpeed takes them from the module"),
+            (execution.offload > 0.0, "a share of all activations in host memory"),
+            (execution.formats.is_some_and(|formats| formats.dense != hw::Format::Bf16), "products in narrow formats"),
+            (execution.unit_times.is_some(), "passes with times of their own"),
+        ],
+    )?;
     let stage = match layout.zero {
         Zero::Off => 0,
         Zero::OptimizerStates => 1,

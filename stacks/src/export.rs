@@ -141,6 +141,25 @@ pub(crate) struct Even {
     pub(crate) batch: u64,
 }
 
+/// The parts of a plan that are there and that a target has no words for.
+pub(crate) fn unsaid(parts: &[(bool, &str)]) -> impl Iterator<Item = String> {
+    parts.iter().filter(|(is_there, _)| *is_there).map(|(_, words)| (*words).to_owned())
+}
+
+/// Micro-batches that are all alike, of a plan without the parts that a target has no words for.
+pub(crate) fn expressible(
+    (problem, plan): (&Problem, &Plan),
+    target: &'static str,
+    parts: &[(bool, &str)],
+) -> Result<Even, ExportError> {
+    let (found, mut what) = match even(problem, plan) {
+        Ok(found) => (Some(found), Vec::new()),
+        Err(what) => (None, what),
+    };
+    what.extend(unsaid(parts));
+    found.filter(|_| what.is_empty()).ok_or(ExportError::NotExpressible { target, what })
+}
+
 /// Micro-batches that are all alike; otherwise what they differ in.
 pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> {
     let mut what = Vec::new();

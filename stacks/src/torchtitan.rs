@@ -3,7 +3,7 @@
 use train::layout::{ContextExchange, Zero};
 use train::problem::Recompute;
 
-use crate::export::{ExportError, File, Planned, Target, Words, even, training};
+use crate::export::{ExportError, File, Planned, Target, Words, expressible, training};
 use crate::schedule;
 
 const NAME: &str = "torchtitan";
@@ -15,20 +15,18 @@ pub const TARGET: Target = Target::new(NAME, "options of a run, and the pipeline
 fn write(planned: &Planned<'_>, words: &Words) -> Result<Vec<File>, ExportError> {
     let (problem, plan) = training(planned, NAME)?;
     let (layout, execution) = (&problem.layout, &problem.execution);
-    let mut what = Vec::new();
-    let found = even(problem, plan).map_err(|why| what.extend(why)).ok();
-    let odd = [
-        (layout.cp > 1 && layout.exchange == ContextExchange::Ulysses, "a context exchange by all-to-all"),
-        (execution.offload > 0.0, "a share of all activations in host memory"),
-        (layout.expert_tp != 1 && layout.ep > 1, "experts that are cut over tensor ranks"),
-        (execution.recompute == Recompute::FeedForward, "recompute of the feed-forward alone"),
-        (matches!(layout.zero, Zero::OptimizerStates), "optimizer states that are sharded alone (ZeRO 1)"),
-        (execution.unit_times.is_some(), "passes with times of their own"),
-    ];
-    what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
-    let Some(found) = found.filter(|_| what.is_empty()) else {
-        return Err(ExportError::NotExpressible { target: NAME, what });
-    };
+    let found = expressible(
+        (problem, plan),
+        NAME,
+        &[
+            (layout.cp > 1 && layout.exchange == ContextExchange::Ulysses, "a context exchange by all-to-all"),
+            (execution.offload > 0.0, "a share of all activations in host memory"),
+            (layout.expert_tp != 1 && layout.ep > 1, "experts that are cut over tensor ranks"),
+            (execution.recompute == Recompute::FeedForward, "recompute of the feed-forward alone"),
+            (matches!(layout.zero, Zero::OptimizerStates), "optimizer states that are sharded alone (ZeRO 1)"),
+            (execution.unit_times.is_some(), "passes with times of their own"),
+        ],
+    )?;
     let (replicas, shards) = if layout.zero == Zero::Off { (layout.dp, 1) } else { (1, layout.dp) };
     let mut lines = vec![
         format!("--training.seq_len={}", found.tokens),

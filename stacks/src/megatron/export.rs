@@ -8,7 +8,7 @@ use train::plan::Plan;
 use train::problem::{AttentionKernel, GradientSync, Recompute};
 
 use super::stages;
-use crate::export::{Even, ExportError, File, Planned, Target, Words, even, training};
+use crate::export::{Even, ExportError, File, Planned, Target, Words, even, training, unsaid};
 
 const NAME: &str = "megatron";
 const VERSION: &str = "Megatron-LM core 0.15 (megatron/training/arguments.py @ 000c4ac24f61)";
@@ -126,7 +126,7 @@ fn model(model: &Model, problem: &Problem, what: &mut Vec<String>) -> Given {
             "layers that do not attend to all tokens",
         ),
     ];
-    what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
+    what.extend(unsaid(&odd));
     if let Some(latent) = &model.latent {
         given.push(("multi-latent-attention", None));
         given.extend(latent.q_rank.map(|rank| n("q-lora-rank", rank)));
@@ -299,7 +299,7 @@ fn execution(problem: &Problem, found: Option<Even>, what: &mut Vec<String>) -> 
         (execution.unit_times.is_some(), "passes with times of their own"),
         (execution.experts.compression.is_some(), "similar tokens that are merged before the all-to-all"),
     ];
-    what.extend(odd.into_iter().filter(|(is_odd, _)| *is_odd).map(|(_, words)| words.to_owned()));
+    what.extend(unsaid(&odd));
     given
 }
 
