@@ -81,10 +81,7 @@ pub fn means(setup: &Setup, engine: &str, costs: &Costs<'_>, choices: &[EngineCo
     let tables: Vec<StepTable> =
         setup.parts.iter().map(|part| table(setup, part, (engine, costs), Case::Expected)).collect();
     let mean = |constants: &EngineConstants| {
-        let of_kernel = setup
-            .launches_of_experts
-            .map_or(*constants, |host_per_expert_layer| EngineConstants { host_per_expert_layer, ..*constants });
-        let setup = Setup { constants: of_kernel, ..setup.clone() };
+        let setup = Setup { constants: *constants, ..setup.clone() };
         let hosted = |(part, table): (&Part, &StepTable)| table.clone().hosted(setup.config(part).host());
         let figures = served(&setup, setup.parts.iter().zip(&tables).map(hosted));
         ["ttft_s.mean", "tpot_s.mean"].map(|key| figures.get(key).copied().unwrap_or(0.0))

@@ -45,8 +45,6 @@ pub struct Recipe {
     pub kv: Option<Dtype>,
     /// Format of experts whose kernel computes them, where it is not that of the checkpoint's.
     pub experts: Option<Format>,
-    /// Host time of a layer whose experts run in a kernel that is launched more slowly than the engine's own, microseconds.
-    pub launches_us: Option<f64>,
     /// Iterations between two looks for new requests, below 16 requests in flight and from there on.
     recv_interval: [u32; 2],
     /// Where this stands.
@@ -72,7 +70,6 @@ const PLAIN: Recipe = Recipe {
     engine_loop: None,
     kv: None,
     experts: None,
-    launches_us: None,
     recv_interval: [1, 1],
     source: "nothing is published: the engine's defaults",
 };
@@ -87,11 +84,6 @@ const RULES: &str = "ai-dynamo/aiconfigurator @ bc171bc3f, src/aiconfigurator/ge
 
 /// Tokens for the decoding sequences and one prompt of 1024 tokens or more.
 const ONE_PROMPT: Amount = Amount { fixed: 512, per_request: 1, per_prompt_token: 1, at_least: 1 };
-
-/// Host time of a layer with Triton's experts in TensorRT-LLM, microseconds. Tokens of short answers take longer than those of long ones, because
-/// more prompts come between them: 43 runs of gpt-oss-120b on H200 say 56 to 73 ms a prompt, for 36 layers. Of 1.2, 1.6, 1.8
-/// and 2 ms this one meets their first tokens best. No other run tests it.
-const TRITON_US: f64 = 1800.0;
 
 /// Every recipe, special ones first.
 pub static RECIPES: [Recipe; 18] = [
@@ -186,7 +178,6 @@ pub static RECIPES: [Recipe; 18] = [
         sequences_max: Some(IN_FLIGHT),
         graphs: Some((GraphRule::Trtllm, IN_FLIGHT)),
         memory: Some(MemoryRule::OfFree(0.85)),
-        launches_us: Some(TRITON_US),
         source: "SemiAnalysisAI/InferenceX @ 843c6254f, …/deprecated/gptoss_fp4_h200_trt.sh: moe_config backend TRITON, which no other script asks for",
         ..INFERENCEX
     },

@@ -7,7 +7,7 @@ mod checkpoint;
 
 use engine::Model;
 use engine::formats::Formats;
-use hw::{Bytes, Cluster, Dtype, Seconds};
+use hw::{Bytes, Cluster, Dtype};
 use serve::batcher;
 use serve::capacity;
 use serve::engine_constants::EngineConstants;
@@ -47,8 +47,6 @@ pub struct Setup {
     pub lengths: [u32; 2],
     /// Constants of the engine.
     pub constants: EngineConstants,
-    /// Host time of a layer with experts, where a recipe says that their kernel is not the engine's own.
-    pub launches_of_experts: Option<Seconds>,
 }
 
 /// Equal workers.
@@ -128,9 +126,6 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
             ]
         }
     };
-    let launches_of_experts = recipe.launches_us.map(|us| Seconds::new(us * 1e-6));
-    let mut constants = EngineConstants::of(&run.engine);
-    constants.host_per_expert_layer = launches_of_experts.unwrap_or(constants.host_per_expert_layer);
     let mut setup = Setup {
         model,
         formats,
@@ -138,8 +133,7 @@ pub fn of(run: &Run) -> Result<Setup, Reason> {
         client,
         in_flight,
         lengths: [run.prompt, run.output],
-        constants,
-        launches_of_experts,
+        constants: EngineConstants::of(&run.engine),
     };
     for index in 0..setup.parts.len() {
         let room = room(&setup, &setup.parts[index], &asked)?;
