@@ -32,7 +32,8 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let bytes = std::fs::read(&args.table).map_err(wrong)?;
     let table = tables::unpacked(bytes).map_err(wrong)?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
-    match tables::read(&table) {
+    let beside = |name: &str| tables::unpacked(std::fs::read(args.table.with_file_name(name)).ok()?).ok();
+    match tables::read(&table, &beside) {
         Some(rows) => steps(args, rows.map_err(broken)?),
         None => runs(args, run::read(&table).map_err(broken)?),
     }

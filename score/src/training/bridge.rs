@@ -12,7 +12,7 @@ use train::problem::{
 };
 
 use super::reason::Reason;
-use super::row::{Asked, Label, Measured, Row};
+use super::row::{Asked, Label, Measured, Row, Run};
 use super::setting::{Degrees, Machine};
 use crate::table::Cells;
 
@@ -57,24 +57,24 @@ pub(super) fn row(cells: &mut Cells<'_>) -> Row {
     let micro_batch = cells.positive("micro_batch_seqs");
     let batch = cells.positive("global_batch_seqs");
     let step_s = cells.positive_number("step_time_s");
-    let printed = Run { degrees, micro_batch, batch, tokens };
-    let asked = printed.asked(cells, &label).map(|asked| {
-        let other = other(cells, &label, &printed, &asked).map(Box::new);
-        Asked { other, ..asked }
+    let printed = Printed { degrees, micro_batch, batch, tokens };
+    let asked = printed.asked(cells, &label).map(|run| {
+        let other = other(cells, &label, &printed, &run).map(Box::new);
+        Asked::from(Run { other, ..run })
     });
     Row { label, asked, measured: Measured { step_s, memory: Vec::new() } }
 }
 
 /// What is cut how, and in which pieces it runs.
 #[derive(Clone, Copy)]
-struct Run {
+struct Printed {
     degrees: Degrees,
     micro_batch: u32,
     batch: u32,
     tokens: u64,
 }
 
-impl Run {
+impl Printed {
     /// With the micro-batch and the virtual stages of the recipe, where nothing else differs from it.
     fn by_recipe(self, word: &str) -> Option<Self> {
         let mut run = self;
@@ -89,20 +89,20 @@ impl Run {
         Some(run)
     }
 
-    fn asked(&self, cells: &Cells<'_>, label: &Label) -> Result<Asked, Reason> {
+    fn asked(&self, cells: &Cells<'_>, label: &Label) -> Result<Run, Reason> {
         let problem = asked(cells, label, &self.degrees)?;
         let (batch, step) = (self.batch, self.micro_batch * self.degrees.dp);
         if !batch.is_multiple_of(step) {
             return Err(Reason::Degrees { what: format!("{batch} sequences in micro-batches of {step}") });
         }
         let n_micro_batches = batch / step;
-        Ok(Asked { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
+        Ok(Run { problem, micro_batch: self.micro_batch, n_micro_batches, tokens: self.tokens, other: None })
     }
 }
 
 /// What a row may have run instead: the recipe's micro-batch and virtual stages where the printed ones are not the recipe's, passes one after
 /// another where the recipe is of another tag, and unfused attention with sinks.
-fn other(cells: &Cells<'_>, label: &Label, printed: &Run, asked: &Asked) -> Option<Asked> {
+fn other(cells: &Cells<'_>, label: &Label, printed: &Printed, asked: &Run) -> Option<Run> {
     let by_recipe = printed.by_recipe(cells.word("recipe_match"));
     let mut other = by_recipe.and_then(|run| run.asked(cells, label).ok()).unwrap_or_else(|| asked.clone());
     let execution = &mut other.problem.execution;

@@ -17,6 +17,7 @@ pub mod schedule;
 pub mod stage;
 pub mod straggler;
 pub mod tensor_graph;
+pub mod timed;
 pub mod workload;
 
 pub use layout::Layout;
