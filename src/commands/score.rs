@@ -8,6 +8,7 @@ use hw::Cluster;
 use indicatif::ProgressBar;
 use score::form::Form;
 use score::leave_out::{self, Left, Tables};
+use score::operators::{self, Operator};
 use score::run::Run;
 use score::select::Selection;
 use score::table::{Fault, listed};
@@ -33,6 +34,9 @@ pub fn score(args: &ScoreArgs) -> Result<(), Failure> {
     let table = tables::unpacked(bytes).map_err(wrong)?;
     let broken = |faults: Vec<Fault>| Failure::input(Code::WrongTables, listed(&path, &faults));
     let beside = |name: &str| tables::unpacked(std::fs::read(args.table.with_file_name(name)).ok()?).ok();
+    if let Some(found) = operators::read(&table, &beside) {
+        return of_operators(args, &found.map_err(broken)?);
+    }
     match tables::read(&table, &beside) {
         Some(rows) => steps(args, rows.map_err(broken)?),
         None => runs(args, run::read(&table).map_err(broken)?),
@@ -45,6 +49,16 @@ fn width() -> usize {
 
 fn unknown(why: impl std::fmt::Display) -> Failure {
     Failure::input(Code::UnknownName, why)
+}
+
+/// Operators of several devices.
+fn of_operators(args: &ScoreArgs, found: &[Operator]) -> Result<(), Failure> {
+    if !args.only.is_empty() || args.leave_out.is_some() || args.residual.is_some() || args.refit.is_some() {
+        return Err(unknown(
+            "a table of operators leaves every device out; `--only` and the other choices are of runs and steps",
+        ));
+    }
+    print(&Form::of_word(&args.format).operators(&operators::predict(found)))
 }
 
 /// Steps of training.

@@ -7,6 +7,7 @@ pub mod check;
 pub mod compression;
 pub mod experts;
 pub mod layout;
+pub mod long_run;
 pub mod lower;
 pub mod memory;
 pub mod metrics;
