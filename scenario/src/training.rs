@@ -91,12 +91,12 @@ impl Asked {
     }
 
     /// Time that the host takes of a layer, and of a launch.
-    fn host(&self, execution: &Execution, gpu: &str) -> (Seconds, Launches) {
+    fn host(&self, training: &Training, gpu: &str) -> (Seconds, Launches) {
+        let execution = &training.execution;
         if execution.framework == Framework::Formulas || self.host {
             return (execution.host_overhead_per_layer, execution.launches);
         }
-        let constants = Constants::of(gpu);
-        (constants.host_per_layer(), Launches { each: constants.launch(), ..execution.launches })
+        Constants::of(gpu).host(training.graphs)
     }
 }
 
@@ -146,7 +146,7 @@ pub fn read(reader: &mut Reader<'_>, source: &Source, folder: &Path, overrides: 
     let of_card = asked.of_card(training.execution.framework, &cluster.gpu.name);
     free_parameters.extend(of_card.map(|constants| constants.to_string()));
     let profile = of_card.map(|_| calibrate::profiles::training(&cluster.gpu)).or(cost.profile);
-    let (host_overhead_per_layer, launches) = asked.host(&training.execution, &cluster.gpu.name);
+    let (host_overhead_per_layer, launches) = asked.host(&training, &cluster.gpu.name);
     let execution = Execution {
         host_overhead_per_layer,
         launches,

@@ -67,8 +67,8 @@ fn failures(
     }
     let days = section.needed("days", 0.001..=3650.0, "length of the run, for example 30.0");
     if section.alternatives(&["gpu_mtbf_hours", "at_hours"]).len() != 1 {
-        let what = "`[failures]` needs `gpu_mtbf_hours`, the mean time between failures of a GPU, or `at_hours`, when nodes failed";
-        section.refuse_all(Code::MissingKey, what, "one of both, for example `gpu_mtbf_hours = 50000.0`");
+        let what = "`[failures]` takes one of two keys: `gpu_mtbf_hours`, the mean time between failures of a GPU, and `at_hours`, when nodes failed";
+        section.refuse_all(Code::MissingKey, what, "for example `gpu_mtbf_hours = 50000.0`");
     }
     let gpu_mtbf_s = section.some_number("gpu_mtbf_hours", 0.001..=1e9).unwrap_or(1.0) * HOUR;
     let failures = match moments(&mut section, days) {

@@ -72,7 +72,7 @@ pub(super) fn row(cells: &mut Cells<'_>, tables: &Tables) -> Row {
         model: cells.word("model").to_owned(),
         card: cards(stages.as_deref().unwrap_or_default()),
         format: "fp32".to_owned(),
-        layout: cells.word("gpus_by_stage").to_owned(),
+        layout: cells.word("gpus_by_stage").replace(" | ", " → "),
         variant: if cells.flag("mixed_gpus") { "mixed" } else { "one type" }.to_owned(),
     };
     let measured = Measured { step_s: cells.positive_number("iter_time_s"), memory: Vec::new() };

@@ -16,6 +16,7 @@ pub mod plan;
 pub mod problem;
 pub mod schedule;
 pub mod stage;
+pub mod stage_text;
 pub mod straggler;
 pub mod tensor_graph;
 pub mod timed;
