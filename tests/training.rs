@@ -125,44 +125,31 @@ fn memory_planned_from_the_device_fits_the_device() {
     }
 }
 
-/// A job with experts over two nodes in the kernels of a framework, laid over by `set`.
-fn experts(set: &[&str]) -> scenario::training::Scenario {
-    let (source, folder) = scenario::find("quickstart").expect("shipped");
-    let base = [
-        "model.name=\"qwen3-30b-a3b\"",
-        "cluster.gpu=\"h100-sxm\"",
-        "cluster.nodes=2",
-        "parallel.dp=16",
-        "parallel.ep=16",
-        "parallel.zero=1",
-        "training.framework=\"megatron-core\"",
-        "training.recompute=\"full\"",
-        "training.steps=1",
-        "training.batch_size=16",
-        "training.bucket_tokens=2048",
-        "workload.tokens=2048",
-        "policies.run=[\"megatron\"]",
-        "policies.baseline=\"megatron\"",
-        "expect={}",
-    ];
-    let all: Vec<String> = base.iter().chain(set).map(|item| (*item).to_owned()).collect();
-    super::training(kinds::check(source, &folder, &Overrides { set: all, ..Overrides::default() }))
+/// A job with experts over two nodes in the kernels of a framework, with a line of `[training]` and one of `[experts]`.
+fn experts(training: &str, experts: &str) -> scenario::training::Scenario {
+    let text = format!(
+        "kind = \"training\"\n[model]\nname = \"qwen3-30b-a3b\"\n[cluster]\ngpu = \"h100-sxm\"\nnodes = 2\n[parallel]\nep = 16\nzero = 1\n\
+         [training]\nframework = \"megatron-core\"\nbatch_size = 16\nbucket_tokens = 2048\nrecompute = \"full\"\n{training}\n[experts]\n{experts}\n\
+         [workload]\ntokens = 2048\n[policies]\nrun = [\"megatron\"]\n"
+    );
+    let source = input::diagnostic::Source { path: "experts.toml".to_owned(), text };
+    super::training(kinds::check(source, super::root(), &Overrides::default()))
 }
 
 #[test]
 fn graphs_and_dispatchers_are_asked_as_measured_steps_ask_them() {
     use score::training::constants::{Constants, Graphs};
     for (word, graphs) in Graphs::WORDS {
-        let execution = experts(&[&format!("training.graphs=\"{word}\"")]).problem.execution;
+        let execution = experts(&format!("graphs = \"{word}\""), "").problem.execution;
         let (waits, launches) = Constants::of("h100-sxm").host(graphs);
         assert_eq!((execution.host_overhead_per_layer, execution.launches), (waits, launches), "{word}");
     }
-    let step = |set: &[&str]| pipeline::run(&experts(set), &|_| {}).result.results[0].metrics["iteration_time_s"];
-    let steps =
-        ["none", "attention", "attention+router", "step"].map(|word| step(&[&format!("training.graphs=\"{word}\"")]));
+    let step = |training: &str, dispatch: &str| {
+        pipeline::run(&experts(training, dispatch), &|_| {}).result.results[0].metrics["iteration_time_s"]
+    };
+    let steps = ["none", "attention", "attention+router", "step"].map(|word| step(&format!("graphs = \"{word}\""), ""));
     // The host launches less and less.
     assert!(steps.windows(2).all(|pair| pair[1] < pair[0]), "{steps:?}");
-    let [every_copy, once] =
-        ["alltoall", "flex"].map(|word| step(&["training.graphs=\"step\"", &format!("experts.dispatcher=\"{word}\"")]));
-    assert!(once < every_copy, "{once} against {every_copy}");
+    let dispatchers = ["alltoall", "flex"].map(|word| step("graphs = \"step\"", &format!("dispatcher = \"{word}\"")));
+    assert!(dispatchers[1] < dispatchers[0], "{dispatchers:?}");
 }

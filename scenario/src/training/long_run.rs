@@ -3,14 +3,13 @@
 use std::ops::RangeInclusive;
 
 use hw::Cluster;
-use train::long_run::{Checkpoint, CheckpointMode, Failures, LongRun};
+use train::long_run::{self, Checkpoint, CheckpointMode, Failures, LongRun};
 
 use input::diagnostic::Code;
 use input::reader::{Reader, Section};
 
-const HOUR: f64 = 3600.0;
-const DAY: f64 = 24.0 * HOUR;
-const YEAR: f64 = 365.0 * DAY;
+/// Seconds of a year.
+const YEAR: f64 = 31_536_000.0;
 /// Bandwidths of storage, GB/s.
 const STORAGE: RangeInclusive<f64> = 0.001..=1e6;
 /// From a failure until the job runs again, seconds: assumed, as for `malleus` with restarts.
@@ -43,7 +42,7 @@ fn checkpoint(mut section: Section<'_>, has_failures: bool) -> Option<Checkpoint
         section.needed("storage_gb_per_s", STORAGE, "what all nodes together write to storage, for example 100.0")
     };
     section.finish();
-    Some(Checkpoint { mode, every_s, storage_bytes_per_s: storage * 1e9 })
+    Some(Checkpoint { mode, every_s, storage_bytes_per_s: long_run::gigabytes(storage) })
 }
 
 fn failures(
@@ -70,7 +69,7 @@ fn failures(
         let what = "`[failures]` takes one of two keys: `gpu_mtbf_hours`, the mean time between failures of a GPU, and `at_hours`, when nodes failed";
         section.refuse_all(Code::MissingKey, what, "for example `gpu_mtbf_hours = 50000.0`");
     }
-    let gpu_mtbf_s = section.some_number("gpu_mtbf_hours", 0.001..=1e9).unwrap_or(1.0) * HOUR;
+    let gpu_mtbf_s = long_run::hours(section.some_number("gpu_mtbf_hours", 0.001..=1e9).unwrap_or(1.0));
     let failures = match moments(&mut section, days) {
         Some(at_s) => Failures::Trace { at_s },
         None => Failures::Rate { gpu_mtbf_s },
@@ -78,19 +77,19 @@ fn failures(
     let restart_s = section.number("restart_s", RESTART_S, 0.0..=YEAR);
     let most = cluster.map_or(1_000_000, |cluster| u64::from(cluster.n_nodes));
     let spares = section.small("spare_nodes", Some(0), 0..=most);
-    let repair_s = section.number("repair_hours", REPAIR_HOURS, 0.0..=87_600.0) * HOUR;
+    let repair_s = long_run::hours(section.number("repair_hours", REPAIR_HOURS, 0.0..=87_600.0));
     section.finish();
-    Some(LongRun { span_s: days * DAY, failures, restart_s, spares, repair_s, checkpoint: checkpoint? })
+    Some(LongRun { span_s: long_run::days(days), failures, restart_s, spares, repair_s, checkpoint: checkpoint? })
 }
 
 /// Hours from the start of the run, in order and inside of it, as seconds.
 fn moments(section: &mut Section<'_>, days: f64) -> Option<Vec<f64>> {
-    let place = section.place("at_hours").flatten();
-    match section.numbers("at_hours", 0.0..=days * 24.0)? {
-        Ok(hours) if hours.is_sorted() => Some(hours.iter().map(|hour| hour * HOUR).collect()),
+    let (place, most) = (section.place("at_hours").flatten(), days * 24.0);
+    match section.numbers("at_hours", 0.0..=most)? {
+        Ok(hours) if hours.is_sorted() => Some(hours.into_iter().map(long_run::hours).collect()),
         _ => {
             let what = format!("`{}` is not a list of hours in order", section.full("at_hours"));
-            let help = format!("allowed are numbers from 0 to {}, the length of the run", days * 24.0);
+            let help = format!("allowed are numbers from 0 to {most}, the length of the run");
             section.refuse(Code::OutOfRange, place, what, help);
             None
         }

@@ -20,6 +20,24 @@ const OPTIMIZER_BYTES: f64 = 12.0;
 /// Runs that are drawn where failures are random; figures are their means.
 const DRAWS: u64 = 32;
 
+/// Hours as seconds.
+#[must_use]
+pub fn hours(hours: f64) -> f64 {
+    hours * 3600.0
+}
+
+/// Days as seconds.
+#[must_use]
+pub fn days(days: f64) -> f64 {
+    hours(days * 24.0)
+}
+
+/// Gigabytes per second as bytes per second.
+#[must_use]
+pub fn gigabytes(per_second: f64) -> f64 {
+    per_second * 1e9
+}
+
 /// How a checkpoint is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckpointMode {
