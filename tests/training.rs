@@ -148,8 +148,8 @@ fn graphs_and_dispatchers_are_asked_as_measured_steps_ask_them() {
         pipeline::run(&experts(training, dispatch), &|_| {}).result.results[0].metrics["iteration_time_s"]
     };
     let steps = ["none", "attention", "attention+router", "step"].map(|word| step(&format!("graphs = \"{word}\""), ""));
-    // The host launches less and less.
-    assert!(steps.windows(2).all(|pair| pair[1] < pair[0]), "{steps:?}");
+    // The host launches less and less, until the device is what takes as long.
+    assert!(steps.windows(2).all(|pair| pair[1] <= pair[0]) && steps[3] < steps[1], "{steps:?}");
     let dispatchers = ["alltoall", "flex"].map(|word| step("graphs = \"step\"", &format!("dispatcher = \"{word}\"")));
     assert!(dispatchers[1] < dispatchers[0], "{dispatchers:?}");
 }

@@ -27,6 +27,7 @@ pub(super) struct Slice<'s> {
 }
 
 /// A line of the layer times: layers `first` to `last` take as long each.
+#[derive(Debug)]
 struct Timed {
     model: String,
     card: String,
@@ -39,6 +40,7 @@ struct Timed {
 }
 
 /// Bandwidth between two nodes: a parabola over the logarithm of the size, up to a largest one.
+#[derive(Debug)]
 struct Link {
     cards: [String; 2],
     n_gpus: [u32; 2],
@@ -48,6 +50,7 @@ struct Link {
 }
 
 /// Both tables.
+#[derive(Debug)]
 pub(super) struct Tables {
     timed: Vec<Timed>,
     links: Vec<Link>,
@@ -210,7 +213,7 @@ mod tests {
                           inside a node,,old,1,,old,1,0,0,9,9\n";
 
     fn tables() -> Tables {
-        Tables::read(&|name| Some(if name == LAYERS { LAYER_TIMES } else { CURVES }.to_owned())).ok().expect("tables")
+        Tables::read(&|name| Some(if name == LAYERS { LAYER_TIMES } else { CURVES }.to_owned())).expect("tables")
     }
 
     #[test]
@@ -240,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_there_is_named() {
-        let faults = Tables::read(&|_| None).err().expect("a fault");
+        let faults = Tables::read(&|_| None).expect_err("a fault");
         assert_eq!(faults[0].words(), "line 1: needs `sailor_links.csv.gz` in the same folder");
     }
 }
