@@ -181,7 +181,7 @@ fn training(text: &str) -> Option<scenario::training::Scenario> {
 }
 
 /// Shipped training scenarios whose plan Megatron-LM can say, policy by policy: all of them come back as the same plan.
-const ROUND_TRIPS: [&str; 16] = [
+const ROUND_TRIPS: [&str; 18] = [
     "long-context/bytescale-offload none",
     "megatron/gpt-145b-1536 megatron",
     "megatron/gpt-175b-1536 megatron",
@@ -198,6 +198,8 @@ const ROUND_TRIPS: [&str; 16] = [
     "moe/lsh-gpt-15b plain",
     "moe/lsh-gpt-52b plain",
     "moe/lsh-hashes plain",
+    "resilience/weeks megatron",
+    "resilience/weeks-100k megatron",
 ];
 
 /// The files of a plan for a target; one that wants times gets those of the datasheet.

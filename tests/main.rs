@@ -1,5 +1,6 @@
 //! One integration binary: error messages, golden scenarios, determinism, published figures, and the house rules.
 
+mod a100;
 mod capacity;
 mod chakra;
 mod codes;

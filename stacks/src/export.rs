@@ -186,6 +186,13 @@ pub(crate) fn even(problem: &Problem, plan: &Plan) -> Result<Even, Vec<String>> 
     if batches().any(|batch| !batch.offload_permille.is_empty()) {
         what.push("activations in host memory, micro-batch by micro-batch".to_owned());
     }
+    let captured = problem.execution.launches.captured;
+    if captured.attention || captured.router {
+        what.push("modules that CUDA graphs replay".to_owned());
+    }
+    if problem.execution.experts.once_per_node {
+        what.push("a dispatcher that sends a token to a node once".to_owned());
+    }
     if problem.workload.lengths.is_empty() || plan.steps.is_empty() {
         return Err(vec!["a plan without steps".to_owned()]);
     }
