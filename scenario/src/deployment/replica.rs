@@ -5,7 +5,7 @@ use hw::Bytes;
 use planner::deploy::Demand;
 use planner::deploy::inventory::Offer;
 use planner::deploy::rental::{Costs, Deployed, Rates, ReplicaOptions, Unheld};
-use serve::replica::{Limits, Preemption};
+use serve::replica::{Limits, Order, Preemption};
 use toml_span::Value;
 use toml_span::value::ValueInner;
 
@@ -38,6 +38,7 @@ pub fn replica(mut section: Section<'_>) -> ReplicaOptions {
         kv_blocks: 0,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
         recv_interval: std::num::NonZeroU32::MIN,
     };

@@ -9,7 +9,7 @@ use serve::capacity;
 use serve::engine_constants::{self, EngineConstants};
 use serve::engine_preset::{self, EnginePreset, GraphRule, MemoryRule, Sizes, Version};
 use serve::replica::batcher::Cut;
-use serve::replica::{Limits, Preemption};
+use serve::replica::{Limits, Order, Preemption};
 use serve::step_cost::ticks_of;
 
 use super::operation::{self, Operation};
@@ -163,6 +163,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
     let graph_max = section.has("graph_max").then(|| section.small("graph_max", Some(0), 0..=65_536));
     let watermark_ratio = section.number("watermark_ratio", 0.01, 0.0..=0.5);
     let shares_prefixes = section.flag("prefix_cache", preset.is_none_or(|preset| preset.shares_prefixes));
+    let order = section.one_of("scheduling", Order::Arrival, &Order::ALL);
     let recv_interval = recv_interval(&mut section, NonZeroU32::MIN);
     let swap = swap(&mut section);
     let constants = preset.map_or(engine_constants::NONE, |preset| EngineConstants::of(preset.name));
@@ -193,6 +194,7 @@ pub fn engine(mut section: Section<'_>, gpu: Option<&Gpu>) -> EngineSection {
         kv_blocks,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order,
         shares_prefixes,
         recv_interval,
     };

@@ -38,9 +38,35 @@ pub struct Operation {
 pub struct Drafts {
     /// Drafts, their acceptance and their cost.
     pub speculation: Speculation,
-    /// Model that drafts, where one does.
-    pub model: Option<Model>,
+    /// Who drafts.
+    pub by: Drafter,
 }
+
+/// Who drafts tokens.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one per way of serving")]
+pub enum Drafter {
+    /// Nobody in particular: look-up, or heads whose time is given.
+    LookUp,
+    /// A model of its own.
+    Model(Model),
+    /// The served model's own layer that predicts tokens further on.
+    Own,
+}
+
+impl Drafter {
+    /// The model that drafts on a group.
+    pub(super) const fn model<'m>(&'m self, group: &'m ServingGroup) -> Option<&'m Model> {
+        match self {
+            Self::LookUp => None,
+            Self::Model(model) => Some(model),
+            Self::Own => group.predicting.as_ref(),
+        }
+    }
+}
+
+/// Word of `draft_model` for the served model's own prediction.
+const OWN: &str = "mtp";
 
 impl Operation {
     /// One stage, experts cut like everything else, nothing drafted, a serial loop.
@@ -90,8 +116,11 @@ pub fn operation(section: &mut Section<'_>, base: &Operation) -> Operation {
 fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     let n_drafts = section.count("draft_tokens", None, 0..=u64::from(DRAFTS_MAX)).0;
     let acceptance = section.number("acceptance", -1.0, 0.0..=1.0);
-    let names = engine::model::embedded_names;
-    let model = section.known("draft_model", (Code::UnknownModel, "model"), names, engine::model::embedded);
+    let names = || engine::model::embedded_names().chain([OWN]);
+    let known = |name: &str| {
+        if name == OWN { Some(Drafter::Own) } else { engine::model::embedded(name).map(Drafter::Model) }
+    };
+    let by = section.known("draft_model", (Code::UnknownModel, "model"), names, known).unwrap_or(Drafter::LookUp);
     let per_draft = section.number("draft_us_per_token", 0.0, 0.0..=1e6);
     if acceptance < 0.0 && n_drafts > 0 {
         section.missing(
@@ -102,7 +131,7 @@ fn drafts(mut section: Section<'_>) -> Option<Drafts> {
     section.finish();
     let (per_draft, n_drafts) = (Seconds::new(per_draft / 1e6), u32::try_from(n_drafts).expect("few drafts"));
     let speculation = Speculation { n_drafts, acceptance: acceptance.max(0.0), per_draft, seed: 0 };
-    (n_drafts > 0).then_some(Drafts { speculation, model })
+    (n_drafts > 0).then_some(Drafts { speculation, by })
 }
 
 /// A misfit: its code, what is wrong, and what to do.
@@ -190,10 +219,18 @@ fn degrees(serving: &Serving, choice: &ServingChoice, group: &ServingGroup) -> V
     }
     found.extend(expert_misfit(&group.model, tp, ep));
     if let Some(drafts) = &choice.operation.drafts
-        && let Some(draft) = drafts.model.as_ref().filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
+        && let Some(draft) = drafts.by.model(group).filter(|draft| !draft.n_heads.is_multiple_of(u64::from(tp)))
     {
         let what = format!("`tp` = {tp} does not divide the {} heads of the draft model", draft.n_heads);
         found.push((what, "the draft model runs on the same GPUs"));
+    }
+    let drafts_itself = choice.operation.drafts.as_ref().is_some_and(|drafts| drafts.by == Drafter::Own);
+    if drafts_itself && group.predicting.is_none() {
+        let what = format!(
+            "`draft_model = \"{OWN}\"`, and `{}` has no layer that predicts tokens further on",
+            group.model.name
+        );
+        found.push((what, "a model whose config.json has `num_nextn_predict_layers`, or a `draft_model` of its own"));
     }
     if let Some(n) = choice.replicas.filter(|n| *n > deployment.replicas_max()) {
         let (each, has) = (deployment.n_gpus(), group.cluster.n_gpus());

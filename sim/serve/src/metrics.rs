@@ -2,7 +2,8 @@
 //!
 //! TTFT: arrival to first token. TPOT: (last token − first token) / (output tokens − 1), requests with one token left out. Quantiles
 //! interpolate linearly between order statistics. The window runs from the end of the warm-up to the last token; latencies are of
-//! requests that arrive in it, rates count what ends in it. A refused request meets no SLO. Units: seconds, requests, tokens.
+//! requests that arrive in it, rates count what ends in it. A refused request meets no SLO, nor does one whose client gave up; one whose client
+//! had enough before the end is nobody's any more and counts neither way. Units: seconds, requests, tokens.
 
 pub mod average;
 pub mod fleet;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use hw::{Seconds, Time};
 
 use crate::fleet::Served;
+use crate::records::End;
 use crate::request::Requests;
 
 /// Limits that a request should meet; absent ones are met by all.
@@ -51,7 +53,7 @@ pub struct Latencies {
     pub e2e_s: f64,
 }
 
-/// Latencies of every request, `None` for refused ones.
+/// Latencies of every request that was served, `None` for all others.
 pub fn latencies<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator<Item = Option<Latencies>> + 'a {
     requests.list.iter().zip(&served.records.list).map(|(request, record)| {
         let since = |time: Time, start: Time| (time - start).to_seconds().get();
@@ -94,7 +96,7 @@ pub fn quantile(sorted: &[f64], share: f64) -> f64 {
 pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> BTreeMap<String, f64> {
     let mut figures = BTreeMap::new();
     let start = Time::ZERO + hw::Span::from_seconds(warm_up);
-    let end = served.records.list.iter().filter_map(|record| record.finished()).max().unwrap_or(start);
+    let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(start);
     let window_s = if end > start { (end - start).to_seconds().get() } else { 0.0 };
     let (mut ttft, mut tpot, mut e2e, mut queue) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut n_arrived, mut n_met, mut n_ended, mut output_tokens) = (0_u64, 0_u64, 0_u64, 0_u64);
@@ -104,7 +106,7 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
             n_ended += 1;
             output_tokens += u64::from(request.output);
         }
-        if request.arrival < start {
+        if request.arrival < start || record.end() == End::Cancelled {
             continue;
         }
         n_arrived += 1;
@@ -136,6 +138,16 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     add("makespan_s", (end - Time::ZERO).to_seconds().get());
     add("n_requests", f(requests.len() as u64));
     add("n_refused", f(served.n_refused));
+    if !requests.is_patient() {
+        let ended = |end| f(served.records.count(end));
+        add("n_served", ended(End::Served));
+        add("n_timed_out", ended(End::TimedOut));
+        add("n_cancelled", ended(End::Cancelled));
+        add(
+            "lost_output_tokens_ratio",
+            1.0 - f(kept_tokens(requests, served)) / f(sum(&|counts| counts.output_tokens)),
+        );
+    }
     add("n_preempted", f(sum(&|counts| counts.n_preempted)));
     add("n_steps", f(sum(&|counts| counts.n_steps)));
     add("tokens_per_verification", f(sum(&|counts| counts.verified_tokens)) / f(sum(&|counts| counts.n_verified)));
@@ -152,6 +164,12 @@ pub fn of(requests: &Requests, served: &Served, slo: &Slo, warm_up: Seconds) -> 
     let peak = served.blocks.iter().map(|(peak, total)| f64::from(*peak) / f64::from(*total)).fold(0.0, f64::max);
     add("kv_peak_ratio", peak);
     figures
+}
+
+/// Output tokens of requests whose clients have all of them.
+fn kept_tokens(requests: &Requests, served: &Served) -> u64 {
+    let both = requests.list.iter().zip(&served.records.list);
+    both.filter(|(_, record)| record.finished().is_some()).map(|(request, _)| u64::from(request.output)).sum()
 }
 
 /// Adds times to the first token of requests from so many prompt tokens on, and of the shorter ones.

@@ -10,12 +10,14 @@
 mod admission;
 pub mod batcher;
 mod flow;
+mod gone;
 mod handover;
 mod loans;
 mod looks;
 mod loss;
 mod outputs;
 mod preempt;
+mod queue;
 mod run;
 mod verify;
 
@@ -34,6 +36,7 @@ use loans::Loans;
 pub use loans::{Head, Needs, Neighbour, Part};
 use looks::Looks;
 pub use loss::Lost;
+pub use queue::Order;
 use run::Going;
 
 /// What happens to a sequence that has to give up its blocks.
@@ -69,6 +72,8 @@ pub struct Limits {
     pub watermark_blocks: u32,
     /// What happens when blocks run out.
     pub preemption: Preemption,
+    /// Who comes first, and who gives way when blocks run out.
+    pub order: Order,
     /// Whether prefixes that requests share are kept.
     pub shares_prefixes: bool,
     /// Iterations that only decode between two looks for requests that have come; the end of an iteration with prompts is a look too.
@@ -87,6 +92,7 @@ impl Limits {
         kv_blocks: 100_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
         recv_interval: NonZeroU32::MIN,
     };
@@ -211,6 +217,7 @@ pub struct Replica<'a> {
     model: u32,
     /// Blocks.
     pub pool: Pool,
+    /// In order of admission; those that the host has not seen are at the end.
     waiting: VecDeque<Waiting>,
     /// Those at its end that the next iteration is composed without: the host is an iteration ahead, or has not looked since they came.
     n_unseen: usize,
@@ -246,6 +253,8 @@ pub struct Replica<'a> {
     loans: Option<Box<Loans>>,
     /// Sequences that were computed elsewhere and have given no token yet, with their epochs.
     firsts: Vec<(u32, u32)>,
+    /// Requests whose clients gave up during what is under way.
+    leaving: Vec<u32>,
     going: Option<Going>,
     composed: Composed,
     /// What was counted.
@@ -320,6 +329,7 @@ impl<'a> Replica<'a> {
             flow: Flow::default(),
             loans: None,
             firsts: Vec::new(),
+            leaving: Vec::new(),
             going: None,
             composed: Composed::default(),
             counts: Counts::default(),
@@ -449,9 +459,9 @@ impl<'a> Replica<'a> {
         if !self.serves(request) {
             return false;
         }
-        let request = &self.requests.list[request as usize];
+        let index = request as usize;
         let limits = self.limits();
-        let tokens = u64::from(request.prompt) + u64::from(request.output);
+        let tokens = u64::from(self.requests.list[index].prompt) + u64::from(self.requests.asked_of(index));
         // The last output token is never cached.
         let blocks = (tokens - 1).div_ceil(u64::from(limits.block_tokens)) + u64::from(limits.blocks_per_sequence);
         let fits_step = self.engine.batcher.cut() == Cut::Chunked || tokens <= u64::from(limits.tokens_max);
@@ -495,9 +505,13 @@ impl<'a> Replica<'a> {
     /// Gives chunks to prompts that are under way, oldest first, within `budget` tokens. Preempts the latest admitted until
     /// blocks suffice, which may be the prompt itself.
     pub fn continue_prefills(&mut self, composed: &mut Composed, budget: u32) {
-        let mut left = budget;
+        let before = composed.n_chunk_tokens;
         let mut index = 0;
-        while left > 0 && index < self.prefilling.len() {
+        while index < self.prefilling.len() {
+            let left = budget.saturating_sub(composed.n_chunk_tokens.saturating_sub(before));
+            if left == 0 {
+                break;
+            }
             let id = self.prefilling[index];
             let slot = self.slots[id as usize];
             let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
@@ -510,10 +524,13 @@ impl<'a> Replica<'a> {
             if !is_there {
                 break;
             }
+            if composed.n_preempted > 0 {
+                // By priority, one that is ahead may have given way.
+                index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
+            }
             self.slots[id as usize].blocks += missing;
             composed.chunks.push((id, tokens));
             composed.n_chunk_tokens += tokens;
-            left -= tokens;
             index += 1;
         }
     }

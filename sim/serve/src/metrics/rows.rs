@@ -2,12 +2,13 @@
 //!
 //! Both are made from the records of a run, so they cost nothing while it is played. Units: seconds, tokens, requests. Between its first and
 //! its last token a request is taken to give its tokens evenly, which is exact for their number and not for the pauses of a
-//! preemption; `output_tokens_per_s` of a sample is the mean over the time to the next one.
+//! preemption. Tokens of clients who gave up are left out; `output_tokens_per_s` of a sample is the mean over the time to the next one.
 
 use hw::{Span, Time};
 
 use crate::fleet::Served;
 use crate::metrics::{latencies, quantile};
+use crate::records::End;
 use crate::request::Requests;
 
 /// One request as it was served.
@@ -23,8 +24,57 @@ pub struct RequestRow {
     pub tokens: [u32; 2],
     /// Tokens of the prompt that were cached.
     pub cached_tokens: u32,
-    /// Replica, group and latencies; `None` where no replica could hold it.
+    /// Arrival to the moment at which its client gave up, or had enough.
+    pub left_s: [Option<f64>; 2],
+    /// Replica, group and latencies; `None` where it was not served to the end.
     pub served: Option<ServedRow>,
+}
+
+/// Columns of a file of requests, in the order of `RequestRow::cells`.
+pub const REQUEST_COLUMNS: [&str; 15] = [
+    "request",
+    "stream",
+    "arrival_s",
+    "prompt_tokens",
+    "output_tokens",
+    "cached_tokens",
+    "timed_out_s",
+    "cancelled_s",
+    "replica",
+    "group",
+    "queue_s",
+    "ttft_s",
+    "tpot_s",
+    "e2e_s",
+    "n_preempted",
+];
+
+fn count(n: u32) -> Option<f64> {
+    Some(f64::from(n))
+}
+
+impl RequestRow {
+    /// Its cells.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Option<f64>> {
+        let mut cells = vec![count(self.request), count(self.stream), Some(self.arrival_s)];
+        cells.extend(self.tokens.map(count));
+        cells.push(count(self.cached_tokens));
+        cells.extend(self.left_s);
+        cells.extend(match self.served {
+            None => [None; 7],
+            Some(of) => [
+                count(of.replica),
+                count(of.group),
+                Some(of.queue_s),
+                Some(of.ttft_s),
+                of.tpot_s,
+                Some(of.e2e_s),
+                count(of.n_preempted),
+            ],
+        });
+        cells
+    }
 }
 
 /// Where and how fast a request was served.
@@ -66,6 +116,10 @@ pub fn requests<'a>(requests: &'a Requests, served: &'a Served) -> impl Iterator
             arrival_s: (request.arrival - Time::ZERO).to_seconds().get(),
             tokens: [request.prompt, request.output],
             cached_tokens: record.cached_tokens,
+            left_s: [End::TimedOut, End::Cancelled].map(|end| {
+                let left = record.ended().filter(|_| record.end() == end)?;
+                Some((left - request.arrival).to_seconds().get())
+            }),
             served,
         }
     })
@@ -103,10 +157,26 @@ pub struct Sample {
     pub waiting: u32,
     /// Requests that are served.
     pub running: u32,
-    /// Requests that have ended.
+    /// Requests that have ended, whichever way.
     pub ended: u32,
     /// Output tokens per second until the next sample.
     pub output_tokens_per_s: f64,
+}
+
+/// Columns of a file of samples, in the order of `Sample::cells`.
+pub const SAMPLE_COLUMNS: [&str; 5] =
+    ["at_s", "waiting_requests", "running_requests", "ended_requests", "output_tokens_per_s"];
+
+impl Sample {
+    /// Its cells.
+    #[must_use]
+    pub fn cells(&self) -> Vec<Option<f64>> {
+        let requests = [self.waiting, self.running, self.ended].map(count);
+        let mut cells = vec![Some(self.at_s)];
+        cells.extend(requests);
+        cells.push(Some(self.output_tokens_per_s));
+        cells
+    }
 }
 
 /// Samples at equal distances from the start to the last token, `n` of them.
@@ -116,17 +186,17 @@ pub struct Sample {
 #[must_use]
 pub fn series(requests: &Requests, served: &Served, n: u32) -> Vec<Sample> {
     assert!(n > 0, "a series has a sample");
-    let end = served.records.list.iter().filter_map(|record| record.finished()).max().unwrap_or(Time::ZERO);
+    let end = served.records.list.iter().filter_map(|record| record.ended()).max().unwrap_or(Time::ZERO);
     let step = Span::from_ns(((end - Time::ZERO).as_ns() / u64::from(n)).max(1));
     let mut tally = Tally::new(n, step);
     for (request, record) in requests.list.iter().zip(&served.records.list) {
-        let (Some(scheduled), Some(first), Some(last)) = (record.scheduled(), record.first_token(), record.finished())
-        else {
-            continue;
-        };
+        let Some(last) = record.ended() else { continue };
+        let scheduled = record.scheduled().unwrap_or(last).min(last);
         tally.wait(request.arrival, scheduled);
         tally.run(scheduled, last);
-        tally.give(first, last, request.output);
+        if let Some(first) = record.first_token().filter(|first| *first <= last && record.end() != End::TimedOut) {
+            tally.give(first, last, request.output);
+        }
     }
     tally.samples()
 }

@@ -33,6 +33,7 @@ fn engine(batcher: &str, kv_blocks: u32, preemption: Preemption, spans: Spans) -
         kv_blocks,
         watermark_blocks: 1,
         preemption,
+        order: Order::Arrival,
         shares_prefixes: true,
         recv_interval: NonZeroU32::MIN,
     };

@@ -32,6 +32,7 @@ fn engine(table: StepTable) -> Engine {
         kv_blocks: 10_000,
         watermark_blocks: 0,
         preemption: Preemption::Recompute,
+        order: Order::Arrival,
         shares_prefixes: false,
         recv_interval: std::num::NonZeroU32::MIN,
     };
