@@ -259,6 +259,7 @@ impl<'a, 'r> Run<'a, 'r> {
         let end = self.records.end_ticks();
         Served {
             paid_ticks: self.control.paid_until(end),
+            paid_changes: self.control.paid_changes,
             counts: self.replicas.iter().map(|replica| replica.counts).collect(),
             blocks: self.replicas.iter().map(|replica| (replica.pool.peak(), replica.pool.total())).collect(),
             group_of: self.group_of,

@@ -1,4 +1,4 @@
-//! Admission: who waits longest gets blocks and a slot, or waits on.
+//! Admission: who waits longest gets blocks and a slot, or waits on. Prompts that are under way get their chunks.
 //!
 //! Invariant: blocks are taken for the first chunk or for the whole prompt, as the batching policy reserves; on failure nothing is taken.
 
@@ -39,6 +39,39 @@ impl<'a> Replica<'a> {
             // Whoever was computed elsewhere has joined as far as there is room.
             Some(_) if self.role() == Role::Outputs => false,
             Some(&head) => self.admit_prompt(composed, head, budget, reserve, cut),
+        }
+    }
+
+    /// Gives chunks to prompts that are under way, oldest first, within `budget` tokens. Preempts the latest admitted until
+    /// blocks suffice, which may be the prompt itself.
+    pub fn continue_prefills(&mut self, composed: &mut Composed, budget: u32) {
+        let before = composed.n_chunk_tokens;
+        let mut index = 0;
+        while index < self.prefilling.len() {
+            let left = budget.saturating_sub(composed.n_chunk_tokens.saturating_sub(before));
+            if left == 0 {
+                break;
+            }
+            let id = self.prefilling[index];
+            let slot = self.slots[id as usize];
+            let tokens = left.min(slot.target - slot.computed).min(self.chunk_max(slot.computed));
+            let missing = self.blocks_of(slot.computed + tokens).saturating_sub(self.held(&slot));
+            let mut is_there = true;
+            while is_there && !self.pool.take(missing) {
+                self.preempt_latest(composed);
+                is_there = self.slots[id as usize].epoch == slot.epoch;
+            }
+            if !is_there {
+                break;
+            }
+            if composed.n_preempted > 0 {
+                // By priority, one that is ahead may have given way.
+                index = self.prefilling.iter().position(|other| *other == id).expect("a prompt under way");
+            }
+            self.slots[id as usize].blocks += missing;
+            composed.chunks.push((id, tokens));
+            composed.n_chunk_tokens += tokens;
+            index += 1;
         }
     }
 

@@ -49,7 +49,7 @@ pub struct ReplicaConfig<'a> {
     /// embedding and head, and joins the model's last state with the next token's embedding (arXiv:2412.19437, section 2.2).
     pub draft_is_own: bool,
     /// Whether this is such a layer by itself.
-    pub(crate) joins_states: bool,
+    pub joins_states: bool,
     /// Products whose weights are kept sparse; `None` keeps all dense.
     pub sparse_weights: Option<SparseLayers>,
     /// Attention of prompts.

@@ -23,7 +23,9 @@ pub fn of(scenario: &Serving, choice: &ServingChoice) -> Frames {
     let (fleet, _) = fleet(scenario, choice, Case::Expected);
     let (requests, served, _) = serve_choice(scenario, choice, &fleet);
     let lines = rows::requests(&requests, &served).map(|row| row.cells()).collect();
-    let samples = rows::series(&requests, &served, SAMPLES).iter().map(Sample::cells).collect();
+    let mut samples = rows::series(&requests, &served, SAMPLES);
+    rows::add_paid(&mut samples, &fleet, &served);
+    let samples = samples.iter().map(Sample::cells).collect();
     Frames {
         requests: Frame { columns: &rows::REQUEST_COLUMNS, rows: lines },
         series: Frame { columns: &rows::SAMPLE_COLUMNS, rows: samples },
